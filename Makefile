@@ -1,0 +1,39 @@
+# ENC: `make` alone lists what can be done here.
+VENV   ?= .venv
+PYTHON ?= python3
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test check bench demo clean lock
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv with the locked dependencies
+
+$(STAMP): requirements.lock pyproject.toml scripts/venv
+	@scripts/venv "$(PYTHON)" "$(VENV)"
+	@touch $@
+
+test: $(STAMP) ## run all tests
+	@$(BIN)/python -m pytest
+
+check: $(STAMP) ## ruff, mypy --strict, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(STAMP) ## measure speed, each figure beside its floor
+	@$(BIN)/python benchmarks/run.py
+
+demo: $(STAMP) ## show what works today
+	@$(BIN)/python examples/first_enclave.py
+
+clean: ## remove everything that was built
+	@rm -rf "$(VENV)" build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@find src tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
+
+lock: ## pin the newest allowed dependencies into requirements.lock (needs uv)
+	@uv pip compile --quiet --universal --generate-hashes --no-header --group dev pyproject.toml -o requirements.lock

@@ -1,0 +1,3 @@
+"""What `make demo` shows."""
+
+print("The demo will found an enclave, commit to it, prove an event and catch a lie.")

@@ -1,0 +1,228 @@
+"""The archive: one enclave's whole log in one file, zstd-compressed JSON lines (protocol section 11).
+
+First a header, then one event a line by rising seq; erased contents as null and hash. It serves backup, forced
+takeover, audit and bulk loading alike. Both directions stream: neither holds more than a line.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import msgspec
+import zstandard
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from enc.core.encoding import MAX_INT, decode_json, unhex
+from enc.core.errors import EncError, InvalidArchive, InvalidProof, PeerError
+from enc.core.event import parse_event, wire_event
+from enc.core.replay import Replay
+from enc.core.tree_head import WireHead, check_bound_head, check_head, head_from_wire, wire_head
+from enc.core.types import Event, TreeHead
+
+MAX_LINE = 16 << 20
+"""Bytes of one line, decompressed."""
+MAX_TOTAL = 1 << 40
+"""Bytes of a whole archive, decompressed; callers set what they can afford."""
+_WINDOW_LOG = 27
+_CHUNK = 1 << 20
+_SLICE = 512
+
+
+class Header(Struct, frozen=True, kw_only=True):
+    """What an archive says of itself. All of it is checked against the events."""
+
+    enclave: bytes
+    enc_v: int
+    sequencers: tuple[tuple[bytes, int], ...]
+    """Each sequencer with the seq of its first event."""
+    events: int
+    sth: TreeHead | None
+    checkpoint_seq: int
+    checkpoint_root: bytes
+
+
+class _WireSequencer(Struct):
+    seq_pub: str
+    from_seq: int
+
+
+class _WireCheckpoint(Struct):
+    seq: int
+    ct_root: str
+
+
+class _WireHeader(Struct, kw_only=True):
+    format: Literal["enc-archive"]
+    version: Literal[1]
+    enclave: str
+    enc_v: int
+    sequencers: list[_WireSequencer]
+    events: int
+    sth: WireHead | None
+    checkpoint: _WireCheckpoint
+
+
+_decoder = Decoder(_WireHeader)
+
+
+def header_of(replay: Replay, sth: TreeHead | None) -> Header:
+    """The header for the log that was replayed."""
+    return Header(
+        enclave=replay.state.enclave,
+        enc_v=replay.state.policy.enc_v,
+        sequencers=tuple(replay.sequencers),
+        events=replay.events,
+        sth=sth,
+        checkpoint_seq=replay.state.seq,
+        checkpoint_root=replay.checkpoint_root(),
+    )
+
+
+def wire_header(header: Header) -> dict[str, Any]:
+    return {
+        "format": "enc-archive",
+        "version": 1,
+        "enclave": header.enclave.hex(),
+        "enc_v": header.enc_v,
+        "sequencers": [{"seq_pub": key.hex(), "from_seq": seq} for key, seq in header.sequencers],
+        "events": header.events,
+        "sth": None if header.sth is None else wire_head(header.sth),
+        "checkpoint": {"seq": header.checkpoint_seq, "ct_root": header.checkpoint_root.hex()},
+    }
+
+
+def parse_header(line: bytes) -> Header:
+    wire = decode_json(line, _decoder, InvalidArchive)
+    numbers = [wire.enc_v, wire.events, wire.checkpoint.seq, *(s.from_seq for s in wire.sequencers)]
+    if any(not 0 <= number <= MAX_INT for number in numbers):
+        raise InvalidArchive("header: a number is out of range")
+    try:
+        sth = None if wire.sth is None else head_from_wire(wire.sth)
+    except PeerError as e:
+        raise InvalidArchive(f"header: {e.message}") from None
+    return Header(
+        enclave=unhex(wire.enclave, 32, "enclave", InvalidArchive),
+        enc_v=wire.enc_v,
+        sequencers=tuple((unhex(s.seq_pub, 32, "seq_pub", InvalidArchive), s.from_seq) for s in wire.sequencers),
+        events=wire.events,
+        sth=sth,
+        checkpoint_seq=wire.checkpoint.seq,
+        checkpoint_root=unhex(wire.checkpoint.ct_root, 32, "checkpoint.ct_root", InvalidArchive),
+    )
+
+
+# Bytes
+
+
+def write_archive(header: Header, events: Iterable[Event], level: int = 3) -> Iterator[bytes]:
+    """The archive's bytes, piece by piece."""
+    compressor = zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj()
+    waiting = [msgspec.json.encode(wire_header(header)), b"\n"]
+    size = 0
+    for event in events:
+        line = msgspec.json.encode(wire_event(event))
+        waiting += [line, b"\n"]
+        size += len(line)
+        if size > _CHUNK:
+            yield compressor.compress(b"".join(waiting))
+            waiting, size = [], 0
+    yield compressor.compress(b"".join(waiting)) + compressor.flush()
+
+
+def read_archive(
+    chunks: Iterable[bytes], *, max_line: int = MAX_LINE, max_total: int = MAX_TOTAL
+) -> tuple[Header, Iterator[Event]]:
+    """The header, and an iterator over the events. Whatever is malformed or over a bound raises InvalidArchive."""
+    lines = _lines(_decompress(chunks, max_total), max_line)
+    first = next(lines, None)
+    if first is None:
+        raise InvalidArchive("the archive is empty")
+    return parse_header(first), _events(lines)
+
+
+def _events(lines: Iterator[bytes]) -> Iterator[Event]:
+    for number, line in enumerate(lines, 2):
+        try:
+            event = parse_event(line)
+        except PeerError as e:
+            raise InvalidArchive(f"line {number}: {e.message}") from None
+        yield event
+
+
+def _decompress(chunks: Iterable[bytes], max_total: int) -> Iterator[bytes]:
+    """The decompressed bytes. Input goes in by small slices, so that a bomb meets the bound before it fills memory."""
+    frame = zstandard.ZstdDecompressor(max_window_size=1 << _WINDOW_LOG).decompressobj()
+    total = 0
+    for chunk in chunks:
+        for at in range(0, len(chunk), _SLICE):
+            if frame.eof:
+                raise InvalidArchive("something follows the end of the archive")
+            try:
+                piece = frame.decompress(chunk[at : at + _SLICE])
+            except zstandard.ZstdError as e:
+                raise InvalidArchive(f"not zstd: {e}") from None
+            total += len(piece)
+            if total > max_total:
+                raise InvalidArchive(f"the archive is over {max_total} bytes")
+            yield piece
+    if not frame.eof or frame.unused_data:
+        raise InvalidArchive("the archive is cut off" if not frame.eof else "something follows the end of the archive")
+
+
+def _lines(pieces: Iterator[bytes], max_line: int) -> Iterator[bytes]:
+    """Whole lines; the last one must end like the others, so that a cut file is noticed."""
+    rest = b""
+    for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            if len(line) > max_line:
+                raise InvalidArchive(f"a line is over {max_line} bytes")
+            yield line
+        if len(rest) > max_line:
+            raise InvalidArchive(f"a line is over {max_line} bytes")
+    if rest:
+        raise InvalidArchive("the archive is cut off within a line")
+
+
+# Meaning
+
+
+def verify_archive(header: Header, events: Iterable[Event], replay: Replay | None = None) -> Replay:
+    """Replay all events and hold the header to them. Raises ReplayFailed for an event, InvalidArchive for the rest."""
+    replay = replay or Replay(header.enclave)
+    for event in events:
+        replay.take(event)
+    state = replay.finish()
+    if header.events != replay.events:
+        raise InvalidArchive(f"header: says {header.events} events, there are {replay.events}")
+    if header.enc_v != state.policy.enc_v:
+        raise InvalidArchive("header: enc_v is not the Manifest's")
+    if header.sequencers != tuple(replay.sequencers):
+        raise InvalidArchive("header: sequencers are not those of the events")
+    if (header.checkpoint_seq, header.checkpoint_root) != (state.seq, replay.checkpoint_root()):
+        raise InvalidArchive("header: not the log's checkpoint")
+    if header.sth is not None:
+        _check_sth(header.sth, replay)
+    return replay
+
+
+def _check_sth(sth: TreeHead, replay: Replay) -> None:
+    """The head is on this log, with the trailing bundle open or closed, and signed by who sequenced its end."""
+    state = replay.state
+    roots = {state.log.size: state.log.root()}
+    if state.bundle is not None:
+        roots[state.log.size + 1] = replay.checkpoint_root()
+    if roots.get(sth.ts) != sth.r:
+        raise InvalidArchive("header: sth is not the head of this log")
+    failure: EncError | None = None
+    for sequencer in (replay.sequencers[-1][0], state.sequencer):
+        try:
+            if sth.bound_sig is None:
+                check_head(sth, sequencer)
+            else:
+                check_bound_head(sth, sequencer, state.enclave)
+        except InvalidProof as e:
+            failure = e
+        else:
+            return
+    raise InvalidArchive(f"header: {failure.message if failure else 'sth'}")

@@ -1,0 +1,144 @@
+"""Bundles: runs of events that share one leaf of the log (protocol section 4).
+
+`events_root` is the root of a perfect tree over the event ids, padded on the right by repeating the last one. The
+open bundle keeps only the edge of that tree, so that taking an event costs one hash however large bundles are.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from enc.core.errors import InvalidProof, MisuseError
+from enc.core.hashing import log_node
+from enc.core.merkle_log import Edge
+from enc.core.types import BundleProof
+
+
+class BundleConfig(Struct, frozen=True):
+    """When a bundle closes; fixed by the Manifest for the enclave's whole life."""
+
+    size: int = 256
+    timeout: int = 5000
+
+
+class Sequenced(Protocol):
+    """What boundaries depend on: nothing but the finalised sequence."""
+
+    @property
+    def id(self) -> bytes: ...
+    @property
+    def seq(self) -> int: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def sequencer(self) -> bytes: ...
+
+
+class OpenBundle(Struct, frozen=True):
+    """The bundle that the latest event is in, while it may still take another."""
+
+    first_seq: int
+    first_timestamp: int
+    sequencer: bytes
+    ids: Edge
+    last_id: bytes
+
+    @property
+    def count(self) -> int:
+        return self.ids.size
+
+    def deadline(self, config: BundleConfig) -> int:
+        """From this time on no event can enter."""
+        return self.first_timestamp + config.timeout
+
+    def events_root(self) -> bytes:
+        """The root as if the bundle closed now: O(log count) hashes."""
+        return _padded_root(self.ids, self.last_id)
+
+    def take(self, event: Sequenced) -> "OpenBundle":
+        """This bundle with one more event: one hash, amortised."""
+        return OpenBundle(self.first_seq, self.first_timestamp, self.sequencer, self.ids.append(event.id)[0], event.id)
+
+
+def open_bundle(event: Sequenced) -> OpenBundle:
+    """A new bundle with its first event."""
+    return OpenBundle(event.seq, event.timestamp, event.sequencer, Edge(1, (event.id,)), event.id)
+
+
+def closes_before(bundle: OpenBundle, event: Sequenced, config: BundleConfig) -> bool:
+    """This event cannot enter: it comes at or after the deadline, or from another sequencer (a forced Migrate)."""
+    return event.timestamp >= bundle.deadline(config) or event.sequencer != bundle.sequencer
+
+
+def closes_after(bundle: OpenBundle, event: Sequenced, config: BundleConfig) -> bool:
+    """This event, the bundle's latest, is its last: the bundle is full, or the event is a Migrate."""
+    return bundle.count >= config.size or event.type == "Migrate"
+
+
+def split(events: Iterable[Sequenced], config: BundleConfig) -> Iterator[OpenBundle]:
+    """The bundles of a whole log, in order: a pure function of the sequence. The last one may still be open."""
+    bundle: OpenBundle | None = None
+    for event in events:
+        if bundle is not None and closes_before(bundle, event, config):
+            yield bundle
+            bundle = None
+        bundle = open_bundle(event) if bundle is None else bundle.take(event)
+        if closes_after(bundle, event, config):
+            yield bundle
+            bundle = None
+    if bundle is not None:
+        yield bundle
+
+
+def events_root(ids: Sequence[bytes]) -> bytes:
+    """The root over the ids of one bundle."""
+    if not ids:
+        raise MisuseError("a bundle holds at least one event")
+    return _padded_root(Edge().extend(ids)[0], ids[-1])
+
+
+def _padded_root(ids: Edge, last_id: bytes) -> bytes:
+    heights = [level for level in range(ids.size.bit_length()) if ids.size >> level & 1]
+    height, root, padding = heights[0], ids.peaks[-1], last_id
+    for _ in range(height):
+        padding = log_node(padding, padding)
+    for next_height, peak in zip(heights[1:], reversed(ids.peaks[:-1]), strict=True):
+        while height < next_height:
+            root, padding, height = log_node(root, padding), log_node(padding, padding), height + 1
+        root, padding, height = log_node(peak, root), log_node(padding, padding), height + 1
+    return root
+
+
+def prove_membership(ids: Sequence[bytes], index: int) -> BundleProof:
+    """Event number `index` of the bundle with these ids."""
+    if not 0 <= index < len(ids):
+        raise MisuseError(f"no event {index} in a bundle of {len(ids)}")
+    level, padding, at = list(ids), ids[-1], index
+    siblings: list[bytes] = []
+    while len(level) > 1:
+        if len(level) & 1:
+            level.append(padding)
+        siblings.append(level[at ^ 1])
+        level = [log_node(level[i], level[i + 1]) for i in range(0, len(level), 2)]
+        padding, at = log_node(padding, padding), at >> 1
+    return BundleProof(index, tuple(siblings), len(ids))
+
+
+def check_membership(proof: BundleProof, event_id: bytes, events_root: bytes) -> None:
+    """The event with this id is number `ei` of the `size` events under `events_root`.
+
+    An index in the padding is refused: it would give one event two places.
+    """
+    if not 0 <= proof.ei < proof.size:
+        raise InvalidProof("bundle: the event index is not below the bundle's size")
+    if len(proof.s) != (proof.size - 1).bit_length():
+        raise InvalidProof("bundle: the wrong number of siblings for this size")
+    found, index = event_id, proof.ei
+    for sibling in proof.s:
+        found = log_node(sibling, found) if index & 1 else log_node(found, sibling)
+        index >>= 1
+    if found != events_root:
+        raise InvalidProof("bundle: the siblings lead to another root")

@@ -1,0 +1,322 @@
+"""The state machine: given a state and a commit, either what follows or an error of the documented code.
+
+    judge(state, commit, …) -> Effects       the lifecycle and the policy allow it; nothing has changed yet
+    apply(state, event, effects, …) -> Transition   the commit is an event now: the next state, and what to store
+
+A state is frozen and small, whatever the log's size: the edge of the log, the edge of the open bundle, a root, and
+the changes since that root. Everything older is behind a Reader. The same two functions run a node, replay an archive
+and audit a log, so all of them reach the same roots.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from enc.core import sparse_merkle
+from enc.core.bundle import OpenBundle, closes_after, closes_before, open_bundle
+from enc.core.commit import SKEW_MS
+from enc.core.encoding import MAX_INT, unhex
+from enc.core.errors import (
+    CheckpointMismatch,
+    EnclaveExists,
+    EnclaveMigrated,
+    EnclavePaused,
+    EnclaveTerminated,
+    Expired,
+    InvalidCommit,
+    InvalidLifecycleState,
+    Unavailable,
+)
+from enc.core.hashing import EMPTY_HASH, log_leaf, sha256
+from enc.core.manifest import parse_manifest
+from enc.core.merkle_log import Edge, LogNodes
+from enc.core.policy import Draft, Effects, Lifecycle, Policy, content_object
+from enc.core.signing import check_public_key
+from enc.core.sparse_merkle import TreeNodes
+from enc.core.state_key import LIFECYCLE_KEY
+from enc.core.types import Commit, Event, Target
+
+MAX_PENDING = 1024
+"""Changes that a state carries at most before they go into the tree, even inside a bundle."""
+
+_ENDS_AS: dict[str, Lifecycle] = {
+    "Pause": "paused",
+    "Resume": "active",
+    "Terminate": "terminated",
+    "Migrate": "migrated",
+}
+
+
+class Reader(Protocol):
+    """What lies behind a state: the enclave's stored tree nodes and events."""
+
+    def read_node(self, node_hash: bytes) -> bytes: ...
+
+    def leaf(self, root: bytes, key: bytes) -> bytes | None:
+        """The value at `key` under `root`. `sparse_merkle.get(self, root, key)` is always a right answer."""
+        ...
+
+    def target(self, event_id: bytes) -> Target | None: ...
+
+
+class EnclaveState(Struct, frozen=True, kw_only=True):
+    """An enclave after its latest event."""
+
+    enclave: bytes
+    policy: Policy
+    seq: int
+    """Of the latest event."""
+    floor: int
+    """No later event has an earlier timestamp: the latest event's, or the deadline of a bundle sealed since."""
+    sequencer: bytes
+    """Whose key finalises the next event; after a Migrate, its `new_sequencer`."""
+    lifecycle: Lifecycle = "active"
+    """What the next commit is judged by; never `migrated`."""
+    migrated: bool = False
+    """The latest event is a Migrate: the tree says `migrated` until the next event puts `lifecycle` back."""
+    log: Edge = Edge()
+    bundle: OpenBundle | None = None
+    root: bytes = EMPTY_HASH
+    """Root of the sparse tree without `pending`."""
+    pending: Mapping[bytes, bytes | None] = {}
+
+
+class ClosedBundle(Struct, frozen=True):
+    """A leaf of the log."""
+
+    index: int
+    first_seq: int
+    count: int
+    events_root: bytes
+    state_hash: bytes
+
+
+class Transition(Struct, frozen=True, kw_only=True):
+    """What one step adds. Stored in one transaction with the event, it is all that a node must keep."""
+
+    state: EnclaveState
+    closed: tuple[ClosedBundle, ...] = ()
+    log_nodes: LogNodes = {}
+    tree_nodes: TreeNodes = {}
+
+
+class _View:
+    """The present state: what is pending over what is in the tree."""
+
+    def __init__(self, state: EnclaveState, reader: Reader) -> None:
+        self._pending, self._root, self._reader = state.pending, state.root, reader
+
+    def leaf(self, key: bytes) -> bytes | None:
+        return self._pending[key] if key in self._pending else self._reader.leaf(self._root, key)
+
+    def target(self, event_id: bytes) -> Target | None:
+        return self._reader.target(event_id)
+
+
+class _NoState:
+    """Before the first event there is nothing."""
+
+    def leaf(self, key: bytes) -> bytes | None:
+        return None
+
+    def target(self, event_id: bytes) -> Target | None:
+        return None
+
+
+def view(state: EnclaveState, reader: Reader) -> Draft:
+    """The present state, to be asked for bitmasks, gates and leaves."""
+    return Draft(_View(state, reader))
+
+
+# Judging
+
+
+def judge_manifest(commit: Commit) -> tuple[Policy, Effects]:
+    """The first commit of an enclave: its constitution, and the state that it starts from."""
+    if commit.type != "Manifest":
+        raise InvalidCommit("type: an enclave starts with its Manifest")
+    if commit.content is None:
+        raise InvalidCommit("content: a Manifest is never erased")
+    policy = parse_manifest(commit.content)
+    if policy.registry:
+        raise InvalidCommit("registry: this version has no rules for registry enclaves")
+    draft = Draft(_NoState())
+    policy.found(draft)
+    return policy, draft.effects()
+
+
+def judge(state: EnclaveState, commit: Commit, reader: Reader, *, sequencer: bytes, takeover: bool = False) -> Effects:
+    """What the commit changes if the node with key `sequencer` finalises it next, or why it may not.
+
+    Hash, signature, duplicates and expiry are the caller's business; this is lifecycle, then authorisation with
+    gates, then state and rank. With `takeover` another sequencer than the expected one may finalise a Migrate that
+    names it.
+    """
+    if commit.type == "Manifest":
+        raise EnclaveExists("the enclave is there already")
+    _check_lifecycle(state, commit, sequencer, takeover)
+    migrate = _parse_migrate(commit) if commit.type == "Migrate" else None
+    if sequencer != state.sequencer and (migrate is None or migrate.new_sequencer != sequencer):
+        raise InvalidCommit("new_sequencer: a forced Migrate names the node that finalises it")
+    draft = view(state, reader)
+    state.policy.judge(commit, draft)
+    if migrate is not None:
+        _check_checkpoint(state, migrate, reader)
+    lifecycle = _ENDS_AS.get(commit.type)
+    if lifecycle is not None and state.policy.lifecycle_in_state:
+        draft.writes[LIFECYCLE_KEY] = _lifecycle_leaf(lifecycle)
+    return draft.effects(lifecycle, migrate.new_sequencer if migrate else None)
+
+
+def _check_lifecycle(state: EnclaveState, commit: Commit, sequencer: bytes, takeover: bool) -> None:
+    if state.lifecycle == "terminated":
+        raise EnclaveTerminated("the enclave is terminated")
+    if sequencer != state.sequencer and not (takeover and commit.type == "Migrate"):
+        raise EnclaveMigrated("another node is the sequencer", new_sequencer=state.sequencer.hex())
+    if state.lifecycle == "paused" and commit.type not in ("Resume", "Terminate", "Migrate"):
+        raise EnclavePaused("the enclave is paused: only Resume, Terminate and Migrate are accepted")
+    if state.lifecycle == "active" and commit.type == "Resume":
+        raise InvalidLifecycleState("the enclave is not paused")
+
+
+def _lifecycle_leaf(lifecycle: Lifecycle) -> bytes | None:
+    return None if lifecycle == "active" else sha256(lifecycle.encode())
+
+
+class _Migrate(Struct, frozen=True):
+    new_sequencer: bytes
+    prev_seq: int
+    ct_root: bytes
+
+
+def _parse_migrate(commit: Commit) -> _Migrate:
+    content = content_object(commit)
+    new_sequencer = unhex(content.get("new_sequencer"), 32, "content.new_sequencer")
+    check_public_key(new_sequencer, "content.new_sequencer")
+    prev_seq = content.get("prev_seq")
+    if type(prev_seq) is not int or not 0 <= prev_seq <= MAX_INT:
+        raise InvalidCommit("content.prev_seq: expected a sequence number")
+    return _Migrate(new_sequencer, prev_seq, unhex(content.get("ct_root"), 32, "content.ct_root"))
+
+
+def _check_checkpoint(state: EnclaveState, migrate: _Migrate, reader: Reader) -> None:
+    root = checkpoint_root(state, reader)
+    if (migrate.prev_seq, migrate.ct_root) != (state.seq, root):
+        raise CheckpointMismatch("not the log's checkpoint", seq=state.seq, ct_root=root.hex())
+
+
+def next_timestamp(state: EnclaveState | None, commit: Commit, clock: int) -> int:
+    """The timestamp of the event that the commit becomes now, for a node whose clock says `clock`."""
+    floor = state.floor if state else 0
+    if floor > clock + SKEW_MS:
+        raise Unavailable("the log is ahead of this node's clock", retry_after_ms=floor - clock)
+    timestamp = max(clock, floor)
+    if timestamp > commit.exp + SKEW_MS:
+        raise Expired("exp has passed")
+    return timestamp
+
+
+# Applying
+
+
+def found(event: Event, policy: Policy, effects: Effects) -> Transition:
+    """The enclave after its Manifest. `policy` and `effects` are judge_manifest's."""
+    state = EnclaveState(enclave=event.enclave, policy=policy, seq=-1, floor=event.timestamp, sequencer=event.sequencer)
+    return apply(state, event, effects, _NothingStored())
+
+
+class _NothingStored:
+    def read_node(self, node_hash: bytes) -> bytes:
+        raise KeyError(node_hash)
+
+
+def apply(state: EnclaveState, event: Event, effects: Effects, reader: sparse_merkle.Reader) -> Transition:
+    """The enclave after `event`, whose commit `judge` allowed with these effects."""
+    step = _Step(state, reader)
+    if state.bundle is not None and closes_before(state.bundle, event, state.policy.bundle):
+        step.close()
+    leaves: dict[bytes, bytes | None] = {}
+    if state.migrated and state.policy.lifecycle_in_state:
+        leaves[LIFECYCLE_KEY] = _lifecycle_leaf(state.lifecycle)
+    leaves.update(effects.leaves(event.id))
+    bundle = step.state.bundle
+    migrates = effects.lifecycle == "migrated"
+    step.state = replace(
+        step.state,
+        seq=event.seq,
+        floor=event.timestamp,
+        sequencer=effects.new_sequencer or event.sequencer,
+        lifecycle=state.lifecycle if migrates else effects.lifecycle or state.lifecycle,
+        migrated=migrates,
+        bundle=open_bundle(event) if bundle is None else bundle.take(event),
+        pending={**step.state.pending, **leaves} if leaves else step.state.pending,
+    )
+    if step.state.bundle is not None and closes_after(step.state.bundle, event, state.policy.bundle):
+        step.close()
+    elif len(step.state.pending) > MAX_PENDING:
+        step.flush()
+    return step.transition()
+
+
+def seal(state: EnclaveState, clock: int, reader: sparse_merkle.Reader) -> Transition | None:
+    """Close the open bundle once `clock` has reached its deadline: no later event can enter it any more.
+
+    The deadline becomes the floor of later timestamps, so that replay draws the same boundary.
+    """
+    if state.bundle is None or clock < (deadline := state.bundle.deadline(state.policy.bundle)):
+        return None
+    step = _Step(state, reader)
+    step.close()
+    step.state = replace(step.state, floor=max(state.floor, deadline))
+    return step.transition()
+
+
+class _Step:
+    """One transition in the making: the state so far, and what must be stored for it."""
+
+    def __init__(self, state: EnclaveState, reader: sparse_merkle.Reader) -> None:
+        self.state, self._reader = state, reader
+        self.closed: list[ClosedBundle] = []
+        self.log_nodes: LogNodes = {}
+        self.tree_nodes: TreeNodes = {}
+
+    def read_node(self, node_hash: bytes) -> bytes:
+        return self.tree_nodes.get(node_hash) or self._reader.read_node(node_hash)
+
+    def flush(self) -> None:
+        """Put what is pending into the tree."""
+        root, nodes = sparse_merkle.update(self, self.state.root, self.state.pending)
+        self.tree_nodes.update(nodes)
+        self.state = replace(self.state, root=root, pending={})
+
+    def close(self) -> None:
+        """Close the open bundle: one leaf of the log."""
+        self.flush()
+        state, bundle = self.state, self.state.bundle
+        if bundle is None:
+            return
+        events_root = bundle.events_root()
+        log, nodes = state.log.append(log_leaf(events_root, state.root))
+        self.log_nodes.update(nodes)
+        self.closed.append(ClosedBundle(state.log.size, bundle.first_seq, bundle.count, events_root, state.root))
+        self.state = replace(state, log=log, bundle=None)
+
+    def transition(self) -> Transition:
+        return Transition(
+            state=self.state, closed=tuple(self.closed), log_nodes=self.log_nodes, tree_nodes=self.tree_nodes
+        )
+
+
+def state_hash(state: EnclaveState, reader: sparse_merkle.Reader) -> bytes:
+    """Root of the sparse tree after the latest event."""
+    return sparse_merkle.update(reader, state.root, state.pending)[0]
+
+
+def checkpoint_root(state: EnclaveState, reader: sparse_merkle.Reader) -> bytes:
+    """Root of the log with its last bundle counted as closed: what a Migrate names as `ct_root`."""
+    if state.bundle is None:
+        return state.log.root()
+    leaf = log_leaf(state.bundle.events_root(), state_hash(state, reader))
+    return state.log.append(leaf)[0].root()

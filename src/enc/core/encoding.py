@@ -1,0 +1,148 @@
+"""Bytes to text and back, with one spelling each: CBOR for hashing, hex, base64 and JSON for the wire."""
+
+import base64
+import binascii
+import json
+from typing import Any, NoReturn, TypeVar
+
+import cbor2
+import msgspec
+
+from enc.core.errors import InvalidCommit, MisuseError, PeerError
+
+MAX_INT = 2**53 - 1
+"""The largest integer that every JSON reader holds exactly."""
+
+MAX_DEPTH = 64
+"""Nesting that strict_json accepts."""
+
+
+def cbor(value: Any) -> bytes:
+    """Deterministic CBOR (RFC 8949 section 4.2)."""
+    return cbor2.dumps(value, canonical=True)
+
+
+def unhex(text: object, size: int, field: str, error: type[PeerError] = InvalidCommit) -> bytes:
+    """The `size` bytes that `text` spells in lower-case hex; anything else raises `error` naming `field`."""
+    try:
+        raw = bytes.fromhex(text)  # type: ignore[arg-type]
+    except (ValueError, TypeError):
+        raw = b""
+    if len(raw) != size or raw.hex() != text:
+        raise error(f"{field}: expected {2 * size} lower-case hex characters")
+    return raw
+
+
+def b64(raw: bytes) -> str:
+    """Standard base64 with padding."""
+    return base64.b64encode(raw).decode("ascii")
+
+
+def unb64(text: object, field: str, error: type[PeerError] = InvalidCommit) -> bytes:
+    """The inverse of b64; any other spelling of the same bytes is refused."""
+    try:
+        raw = base64.b64decode(text, validate=True)  # type: ignore[arg-type]
+    except (ValueError, TypeError, binascii.Error):
+        raise error(f"{field}: expected standard base64") from None
+    if b64(raw) != text:
+        raise error(f"{field}: expected standard base64 with padding and no stray bits")
+    return raw
+
+
+def compact_json(value: Any) -> str:
+    """How we write JSON: sorted keys, no white space, no escapes that are not needed."""
+    try:
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as e:
+        raise MisuseError(f"not JSON: {e}") from None
+    return text
+
+
+T = TypeVar("T")
+
+
+def decode_json(data: bytes | str, decoder: msgspec.json.Decoder[T], error: type[PeerError]) -> T:
+    """One pass of msgspec over wire JSON; whatever is wrong raises `error`, naming the field."""
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as e:
+        raise error(_named(str(e))) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
+        raise error(f"not JSON: {e}") from None
+
+
+def _named(message: str) -> str:
+    # "Expected `int`, got `str` - at `$.exp`"  ->  "exp: expected `int`, got `str`"
+    what, _, where = message.partition(" - at `")
+    path = where.removesuffix("`").removeprefix("$").removeprefix(".")
+    return f"{path}: {what[0].lower()}{what[1:]}" if path else f"{what[0].lower()}{what[1:]}"
+
+
+def strict_json(text: str) -> Any:
+    """JSON on which no two readers can differ (protocol section 2): what the node decides by must be read one way.
+
+    Refused, as InvalidCommit: a repeated key, a lone surrogate, an integer beyond 2^53 − 1, NaN, Infinity or a
+    number too large for a double, nesting past MAX_DEPTH.
+    """
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant
+        )
+        text.encode()
+    except InvalidCommit:
+        raise
+    except (ValueError, RecursionError) as e:
+        raise InvalidCommit(f"content: not JSON: {e}") from None
+    _check_texts(value)
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise InvalidCommit("content: a key is repeated")
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 17 or abs(number := int(digits)) > MAX_INT:
+        raise InvalidCommit("content: an integer is above 2^53 - 1")
+    return number
+
+
+def _float(digits: str) -> float:
+    number = float(digits)
+    if number in (float("inf"), float("-inf")):
+        raise InvalidCommit("content: a number is too large")
+    return number
+
+
+def _constant(name: str) -> NoReturn:
+    raise InvalidCommit(f"content: {name} is not JSON")
+
+
+def _check_texts(value: Any) -> None:
+    """Every string is Unicode text (an escape may have smuggled in half a surrogate pair), and depth is bounded."""
+    level, depth = [value], 0
+    while level:
+        if depth > MAX_DEPTH:
+            raise InvalidCommit(f"content: nested deeper than {MAX_DEPTH} levels")
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(item)
+                below.extend(item.values())
+            elif isinstance(item, list):
+                below.extend(item)
+            elif isinstance(item, str) and not _is_text(item):
+                raise InvalidCommit("content: a string holds a lone surrogate")
+        level, depth = below, depth + 1
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

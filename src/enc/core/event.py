@@ -1,0 +1,117 @@
+"""Events: finalise a commit, parse, check, erase (protocol section 3)."""
+
+from typing import Any
+
+from msgspec.json import Decoder
+from msgspec.structs import replace
+
+from enc.core import hashing
+from enc.core.commit import UNLIMITED, WireCommit, check_commit, check_shape, fields_from_wire, wire_commit
+from enc.core.encoding import MAX_INT, decode_json, unhex
+from enc.core.errors import InvalidCommit, InvalidHash, InvalidSignature
+from enc.core.signing import PrivateKey, check_schnorr
+from enc.core.types import Commit, Event, Receipt
+
+
+class WireEvent(WireCommit, kw_only=True):
+    """An event as JSON spells it. An erased one has `content: null` and its `content_hash`."""
+
+    id: str
+    timestamp: int
+    sequencer: str
+    seq: int
+    seq_sig: str
+    content_hash: str | None = None
+
+
+_decoder = Decoder(WireEvent)
+
+
+def finalize(commit: Commit, key: PrivateKey, timestamp: int, seq: int) -> Event:
+    """The event that the sequencer with `key` makes of a commit that it has judged."""
+    seq_sig = key.sign_schnorr(hashing.event_hash(timestamp, seq, key.public, commit.sig))
+    return Event(
+        hash=commit.hash,
+        enclave=commit.enclave,
+        from_=commit.from_,
+        type=commit.type,
+        content=commit.content,
+        content_hash=commit.content_hash,
+        exp=commit.exp,
+        tags=commit.tags,
+        alg=commit.alg,
+        sig=commit.sig,
+        id=hashing.sha256(seq_sig),
+        timestamp=timestamp,
+        sequencer=key.public,
+        seq=seq,
+        seq_sig=seq_sig,
+    )
+
+
+def parse_event(data: bytes | str) -> Event:
+    """An event from wire JSON, erased or whole; nothing is verified yet. A node's own limits do not apply."""
+    return event_from_wire(decode_json(data, _decoder, InvalidCommit))
+
+
+def event_from_wire(wire: WireEvent) -> Event:
+    fields = fields_from_wire(wire)
+    if wire.content_hash is not None:
+        digest = unhex(wire.content_hash, 32, "content_hash")
+        if wire.content is not None and digest != fields["content_hash"]:
+            raise InvalidCommit("content_hash: not the hash of content")
+        fields["content_hash"] = digest
+    elif wire.content is None:
+        raise InvalidCommit("content_hash: missing beside a null content")
+    if not 0 <= wire.timestamp <= MAX_INT:
+        raise InvalidCommit("timestamp: must be Unix milliseconds, 0 to 2^53 - 1")
+    if not 0 <= wire.seq <= MAX_INT:
+        raise InvalidCommit("seq: must be 0 to 2^53 - 1")
+    event = Event(
+        **fields,
+        id=unhex(wire.id, 32, "id"),
+        timestamp=wire.timestamp,
+        sequencer=unhex(wire.sequencer, 32, "sequencer"),
+        seq=wire.seq,
+        seq_sig=unhex(wire.seq_sig, 64, "seq_sig"),
+    )
+    check_shape(event, UNLIMITED)
+    return event
+
+
+def check_sequenced(event: Event | Receipt) -> None:
+    """`seq_sig` is the sequencer's over time, place and author's signature, and `id` is its hash.
+
+    Serves events and receipts alike: both carry the fields it needs.
+    """
+    digest = hashing.event_hash(event.timestamp, event.seq, event.sequencer, event.sig)
+    try:
+        check_schnorr(event.sequencer, digest, event.seq_sig)
+    except InvalidSignature:
+        raise InvalidSignature("seq_sig: not the sequencer's signature over this event") from None
+    if hashing.sha256(event.seq_sig) != event.id:
+        raise InvalidHash("id: not the hash of seq_sig")
+
+
+def check_event(event: Event, enc_v: int) -> None:
+    """Everything that an event proves by itself: the author's commit, the sequencer's order, the id."""
+    check_commit(event, enc_v)
+    check_sequenced(event)
+
+
+def erase(event: Event) -> Event:
+    """The event without its content: the hash of the content stays, so that everything can still be checked."""
+    return replace(event, content=None)
+
+
+def wire_event(event: Event) -> dict[str, Any]:
+    """The event as a JSON object; an erased one says `"content": null` and its `content_hash`."""
+    wire = wire_commit(event)
+    wire["id"] = event.id.hex()
+    wire["timestamp"] = event.timestamp
+    wire["sequencer"] = event.sequencer.hex()
+    wire["seq"] = event.seq
+    wire["seq_sig"] = event.seq_sig.hex()
+    if event.content is None:
+        wire["content_hash"] = event.content_hash.hex()
+    return wire

@@ -1,0 +1,339 @@
+"""A Manifest's content becomes a Policy, or is refused with the path of the entry at fault (protocol section 6)."""
+
+import re
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from enc.core.bundle import BundleConfig
+from enc.core.encoding import compact_json, strict_json, unhex
+from enc.core.errors import InvalidCommit
+from enc.core.policy import Policy
+from enc.core.rbac_v2 import CONTEXTS, OUTSIDER, Entry, Member, PolicyV2, Trait
+from enc.core.signing import check_public_key
+from enc.core.types import PREDEFINED
+
+SECTIONS = "states traits readers init moves grants transfers slots lifecycle customs".split()
+OPS = frozenset("CRUDPN")
+MAX_STATES, MAX_TRAITS, MAX_META = 255, 248, 4096
+
+_STATE = re.compile(r"[A-Z][A-Z0-9_]*")
+_TRAIT = re.compile(r"([a-z][a-z0-9_]*)\((0|[1-9][0-9]{0,15})\)")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+
+
+def parse_manifest(content: str) -> Policy:
+    """The Policy of the enclave that a Manifest with this content founds."""
+    manifest = strict_json(content)
+    if not isinstance(manifest, dict):
+        raise InvalidCommit("content: expected a JSON object")
+    enc_v = manifest.get("enc_v")
+    if type(enc_v) is not int or enc_v != 2:
+        raise InvalidCommit("enc_v: only version 2 is supported")
+    return _ManifestV2(manifest).policy()
+
+
+def _refuse(path: str, why: str) -> NoReturn:
+    raise InvalidCommit(f"{path}: {why}")
+
+
+class _ManifestV2:
+    """One reading of a manifest. Each method reads one kind of thing and knows its rules."""
+
+    def __init__(self, manifest: dict[str, Any]) -> None:
+        self.manifest = manifest
+        self.states: tuple[str, ...] = ()
+        self.traits: dict[str, Trait] = {}
+        self.gates: dict[str, frozenset[str]] = {}
+        self.sections, self.prefix = self._sections()
+
+    def policy(self) -> PolicyV2:
+        self.states = self._states()
+        self.traits = self._traits()
+        init = self._init()
+        entries = [
+            *self._readers(),
+            *(moves := list(self._moves())),
+            *self._grants(),
+            *self._transfers(),
+            *self._slots(),
+            *self._lifecycle(),
+            *self._customs(),
+        ]
+        self._check_reachable(init, moves)
+        self._check_meta()
+        return PolicyV2(
+            manifest=self.manifest,
+            states=self.states,
+            traits=self.traits,
+            entries=tuple(entries),
+            gates=self.gates,
+            init=init,
+            bundle=self._bundle(),
+            registry=self.manifest.get("registry") is True,
+        )
+
+    def _sections(self) -> tuple[dict[str, Any], str]:
+        """The ten sections stand at the top, or all of them under `RBAC`."""
+        flat = [name for name in SECTIONS if name in self.manifest]
+        sections, prefix = self.manifest, ""
+        if "RBAC" in self.manifest:
+            sections, prefix = self.manifest["RBAC"], "RBAC."
+            if not isinstance(sections, dict):
+                _refuse("RBAC", "expected an object")
+            if flat:
+                _refuse(flat[0], "stands beside RBAC: use one form")
+        for where in (self.manifest, sections):
+            if where.get("use_temp", "none") != "none":
+                _refuse("use_temp", "no template but none is known")
+        return sections, prefix
+
+    def _list(self, section: str) -> list[tuple[str, Any]]:
+        """The items of a section, each with its path."""
+        items = self.sections.get(section, [])
+        if not isinstance(items, list):
+            _refuse(f"{self.prefix}{section}", "expected a list")
+        return [(f"{self.prefix}{section}[{i}]", item) for i, item in enumerate(items)]
+
+    def _entries(self, section: str) -> list[tuple[str, dict[str, Any]]]:
+        for path, item in (items := self._list(section)):
+            if not isinstance(item, dict):
+                _refuse(path, "expected an object")
+        return items
+
+    # Names
+
+    def _states(self) -> tuple[str, ...]:
+        found: list[str] = []
+        for path, name in self._list("states"):
+            if not isinstance(name, str) or not _STATE.fullmatch(name):
+                _refuse(path, "a State is named [A-Z][A-Z0-9_]*")
+            if name == OUTSIDER:
+                _refuse(path, "OUTSIDER is there by itself")
+            if name in found:
+                _refuse(path, f"{name} is declared twice")
+            found.append(name)
+        if len(found) > MAX_STATES:
+            _refuse(f"{self.prefix}states", f"more than {MAX_STATES}")
+        return tuple(found)
+
+    def _traits(self) -> dict[str, Trait]:
+        found: dict[str, Trait] = {}
+        for path, text in self._list("traits"):
+            match = _TRAIT.fullmatch(text) if isinstance(text, str) else None
+            if match is None:
+                _refuse(path, "a trait is declared as [a-z][a-z0-9_]*(rank), the rank a non-negative integer")
+            name, rank = match.groups()
+            if name in found:
+                _refuse(path, f"{name} is declared twice")
+            found[name] = Trait(bit=8 + len(found), rank=int(rank))
+        if len(found) > MAX_TRAITS:
+            _refuse(f"{self.prefix}traits", f"more than {MAX_TRAITS}")
+        return found
+
+    def _state(self, name: Any, path: str) -> str:
+        if not isinstance(name, str) or (name not in self.states and name != OUTSIDER):
+            _refuse(path, f"no State named {name!r}")
+        return name
+
+    def _trait(self, name: Any, path: str) -> str:
+        if not isinstance(name, str) or name not in self.traits:
+            _refuse(path, f"no trait named {name!r}")
+        return name
+
+    def _column(self, name: Any, path: str) -> str:
+        if name == "Node":
+            _refuse(path, "Node is reserved")
+        if isinstance(name, str) and (
+            name in self.states or name == OUTSIDER or name in self.traits or name in CONTEXTS
+        ):
+            return name
+        _refuse(path, f"no State, trait or Context named {name!r}")
+
+    def _words(self, entry: dict[str, Any], field: str, path: str) -> list[Any]:
+        """A field that takes a string or a list of strings; at least one."""
+        value = entry.get(field)
+        words = value if isinstance(value, list) else [value]
+        if not words or not all(isinstance(word, str) for word in words):
+            _refuse(f"{path}.{field}", "expected a string or a list of strings")
+        return words
+
+    def _columns(self, entry: dict[str, Any], path: str, field: str = "operator") -> frozenset[str]:
+        return frozenset(self._column(name, f"{path}.{field}") for name in self._words(entry, field, path))
+
+    def _ops(self, entry: dict[str, Any], path: str) -> tuple[frozenset[str], frozenset[str]]:
+        """What the entry gives, and what it denies."""
+        words = self._words(entry, "ops", path)
+        for op in words:
+            if op.removeprefix("_") not in OPS:
+                _refuse(f"{path}.ops", f"unknown op {op!r}")
+        return frozenset(op for op in words if op in OPS), frozenset(op[1:] for op in words if op not in OPS)
+
+    def _event(self, entry: dict[str, Any], path: str, allowed: list[str]) -> str:
+        event = entry.get("event")
+        if event not in allowed:
+            _refuse(f"{path}.event", f"expected {' or '.join(allowed)}")
+        return str(event)
+
+    def _gate(self, entry: dict[str, Any], path: str) -> str | None:
+        """The alias of the entry's gate. An alias without a gate names nothing that can close."""
+        gate, alias = entry.get("gate"), entry.get("alias")
+        if gate is None:
+            return None
+        if not isinstance(gate, dict):
+            _refuse(f"{path}.gate", "expected an object")
+        if not isinstance(alias, str) or not _NAME.fullmatch(alias):
+            _refuse(f"{path}.alias", "a gate needs an alias, named [A-Za-z][A-Za-z0-9_.-]*")
+        if alias in self.gates:
+            _refuse(f"{path}.alias", f"the gate {alias} is declared twice")
+        self.gates[alias] = self._columns(gate, f"{path}.gate")
+        return alias
+
+    def _name(self, value: Any, path: str) -> str:
+        if not isinstance(value, str) or not _NAME.fullmatch(value):
+            _refuse(path, "expected a name, [A-Za-z][A-Za-z0-9_.-]*")
+        return value
+
+    # Sections
+
+    def _init(self) -> tuple[Member, ...]:
+        found: dict[bytes, Member] = {}
+        for path, entry in self._entries("init"):
+            identity = unhex(entry.get("identity"), 32, f"{path}.identity")
+            check_public_key(identity, f"{path}.identity")
+            if identity in found:
+                _refuse(f"{path}.identity", "stands twice in init")
+            traits = entry.get("traits")
+            if not isinstance(traits, list):
+                _refuse(f"{path}.traits", "expected a list")
+            found[identity] = Member(
+                identity,
+                self._state(entry.get("state"), f"{path}.state"),
+                tuple(self._trait(name, f"{path}.traits") for name in traits),
+            )
+        if not found:
+            _refuse(f"{self.prefix}init", "must name at least one identity")
+        return tuple(found.values())
+
+    def _readers(self) -> Iterable[Entry]:
+        for path, entry in self._entries("readers"):
+            columns, alias = self._columns(entry, path, "type"), self._gate(entry, path)
+            for event in self._words(entry, "reads", path):
+                if event != "*":
+                    self._name(event, f"{path}.reads")
+                yield Entry(event=event, columns=columns, ops=frozenset("R"), alias=alias)
+
+    def _moves(self) -> Iterable[Entry]:
+        for path, entry in self._entries("moves"):
+            preserve = entry.get("preserve", False)
+            if not isinstance(preserve, bool):
+                _refuse(f"{path}.preserve", "expected true or false")
+            ops, denies = self._ops(entry, path)
+            yield Entry(
+                event=self._event(entry, path, ["Move"]),
+                columns=self._columns(entry, path),
+                ops=ops,
+                denies=denies,
+                alias=self._gate(entry, path),
+                from_state=self._state(entry.get("from"), f"{path}.from"),
+                to_state=self._state(entry.get("to"), f"{path}.to"),
+                preserve=preserve,
+            )
+
+    def _grants(self) -> Iterable[Entry]:
+        for path, entry in self._entries("grants"):
+            ops, denies = self._ops(entry, path) if "ops" in entry else (frozenset("C"), frozenset())
+            yield Entry(
+                event=self._event(entry, path, ["Grant", "Revoke"]),
+                columns=self._columns(entry, path),
+                ops=ops,
+                denies=denies,
+                alias=self._gate(entry, path),
+                traits=frozenset(self._trait(name, f"{path}.trait") for name in self._words(entry, "trait", path)),
+                scope=self._scope(entry, path),
+            )
+
+    def _scope(self, entry: dict[str, Any], path: str) -> frozenset[str]:
+        return frozenset(self._state(name, f"{path}.scope") for name in self._words(entry, "scope", path))
+
+    def _transfers(self) -> Iterable[Entry]:
+        for path, entry in self._entries("transfers"):
+            alias = self._gate(entry, path)
+            for name in self._words(entry, "trait", path):
+                trait = self._trait(name, f"{path}.trait")
+                yield Entry(
+                    event="Transfer",
+                    columns=frozenset([trait]),
+                    ops=frozenset("C"),
+                    alias=alias,
+                    traits=frozenset([trait]),
+                    scope=self._scope(entry, path),
+                )
+
+    def _slots(self) -> Iterable[Entry]:
+        for path, entry in self._entries("slots"):
+            key = self._name(entry.get("key"), f"{path}.key")
+            if key == "lifecycle":
+                _refuse(f"{path}.key", "lifecycle is the enclave's own")
+            ops, denies = self._ops(entry, path)
+            yield Entry(
+                event=self._event(entry, path, ["Shared", "Own"]),
+                columns=self._columns(entry, path),
+                ops=ops,
+                denies=denies,
+                alias=self._gate(entry, path),
+                key=key,
+            )
+
+    def _lifecycle(self) -> Iterable[Entry]:
+        owner = "owner" if "owner" in self.traits else "OWNER"
+        for path, entry in self._entries("lifecycle"):
+            event = self._event(entry, path, ["Pause", "Resume", "Terminate", "Migrate"])
+            columns = self._columns(entry, path)
+            if event == "Migrate" and columns != {owner}:
+                _refuse(f"{path}.operator", "only the owner may Migrate")
+            ops, denies = self._ops(entry, path)
+            yield Entry(event=event, columns=columns, ops=ops, denies=denies, alias=self._gate(entry, path))
+
+    def _customs(self) -> Iterable[Entry]:
+        for path, entry in self._entries("customs"):
+            event = entry.get("event")
+            if event != "*":
+                self._name(event, f"{path}.event")
+            ops, denies = self._ops(entry, path)
+            if (event == "*" or event in PREDEFINED) and not (ops | denies) <= set("RPN"):
+                _refuse(f"{path}.ops", f"{event} takes only R, P, N and their denials here")
+            yield Entry(
+                event=str(event),
+                columns=self._columns(entry, path),
+                ops=ops,
+                denies=denies,
+                alias=self._gate(entry, path),
+            )
+
+    # The whole
+
+    def _check_reachable(self, init: Iterable[Member], moves: list[Entry]) -> None:
+        reached: set[str | None] = {OUTSIDER, *(member.state for member in init)}
+        while new := {m.to_state for m in moves if m.from_state in reached and "C" in m.ops} - reached:
+            reached |= new
+        for i, state in enumerate(self.states):
+            if state not in reached:
+                _refuse(f"{self.prefix}states[{i}]", f"{state} is reached by neither init nor a chain of moves")
+
+    def _check_meta(self) -> None:
+        meta = self.manifest.get("meta", {})
+        if not isinstance(meta, dict):
+            _refuse("meta", "expected an object")
+        if len(compact_json(meta).encode()) > MAX_META:
+            _refuse("meta", f"over {MAX_META} bytes")
+
+    def _bundle(self) -> BundleConfig:
+        bundle, default = self.manifest.get("bundle", {}), BundleConfig()
+        if not isinstance(bundle, dict):
+            _refuse("bundle", "expected an object")
+        size, timeout = bundle.get("size", default.size), bundle.get("timeout", default.timeout)
+        if type(size) is not int or not 1 <= size <= 65_536:
+            _refuse("bundle.size", "must be 1 to 65536")
+        if type(timeout) is not int or not 1 <= timeout <= 3_600_000:
+            _refuse("bundle.timeout", "must be 1 to 3600000")
+        return BundleConfig(size, timeout)

@@ -1,0 +1,43 @@
+"""Everything that lies behind an enclave's state, kept in dictionaries: for replay, tests and examples."""
+
+from enc.core import sparse_merkle
+from enc.core.commit import auto_delete_at
+from enc.core.enclave import ClosedBundle, Transition
+from enc.core.merkle_log import LogNodes
+from enc.core.sparse_merkle import TreeNodes
+from enc.core.types import Event, Target
+
+
+class EnclaveMemory:
+    """A Reader of the state machine, of the log and of the sparse tree, fed with transitions."""
+
+    def __init__(self) -> None:
+        self.log_nodes: LogNodes = {}
+        self.tree_nodes: TreeNodes = {}
+        self.targets: dict[bytes, Target] = {}
+        self.bundles: list[ClosedBundle] = []
+
+    def read_hash(self, level: int, index: int) -> bytes:
+        return self.log_nodes[level, index]
+
+    def read_node(self, node_hash: bytes) -> bytes:
+        return self.tree_nodes[node_hash]
+
+    def leaf(self, root: bytes, key: bytes) -> bytes | None:
+        return sparse_merkle.get(self, root, key)
+
+    def target(self, event_id: bytes) -> Target | None:
+        return self.targets.get(event_id)
+
+    def put(self, event: Event | None, transition: Transition) -> None:
+        """Keep what a step added; a sealing step has no event."""
+        if event is not None:
+            self.targets[event.id] = target_of(event)
+        self.log_nodes.update(transition.log_nodes)
+        self.tree_nodes.update(transition.tree_nodes)
+        self.bundles.extend(transition.closed)
+
+
+def target_of(event: Event) -> Target:
+    """What later events may ask of this one."""
+    return Target(event.type, event.from_, auto_delete_at(event) is not None)

@@ -1,0 +1,176 @@
+"""What judging a commit needs and gives, whichever version of the access rules judges it.
+
+A manifest becomes a Policy. A Policy judges a commit against the present state and writes what it would change into a
+Draft; an accepted Draft becomes Effects, which the state machine applies.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from enc.core.bundle import BundleConfig
+from enc.core.encoding import strict_json
+from enc.core.errors import InvalidCommit
+from enc.core.state_key import CLOSED, gate_slot, identity_key, status_key, tree_key
+from enc.core.types import Commit, Target
+
+
+class StateReader(Protocol):
+    """The present state of an enclave, as far as rules ask for it."""
+
+    def leaf(self, key: bytes) -> bytes | None:
+        """The value at a key of the sparse tree, after the latest event."""
+        ...
+
+    def target(self, event_id: bytes) -> Target | None:
+        """The event with this id, if the enclave's log holds it."""
+        ...
+
+
+Lifecycle = Literal["active", "paused", "terminated", "migrated"]
+
+
+class EndpointChange(Struct, frozen=True):
+    """An endpoint registered for an identity's trait, or, without `url`, all endpoints of that trait ended."""
+
+    identity: bytes
+    trait: str
+    url: str | None
+
+
+class Effects(Struct, frozen=True):
+    """Everything that an accepted commit changes besides taking its place in the log."""
+
+    writes: Mapping[bytes, bytes | None] = {}
+    """Leaves of the sparse tree to set, or, with None, to remove."""
+    supersedes: tuple[bytes, ...] = ()
+    """Events whose status becomes this event's id, known once it is finalised."""
+    erases: tuple[bytes, ...] = ()
+    """Events whose contents go."""
+    endpoints: tuple[EndpointChange, ...] = ()
+    lifecycle: Lifecycle | None = None
+    """What the enclave becomes, where the event changes that. `migrated`: another node goes on from here."""
+    new_sequencer: bytes | None = None
+
+    def leaves(self, event_id: bytes) -> dict[bytes, bytes | None]:
+        """All changes of the tree, now that the event has its id."""
+        return {**self.writes, **{status_key(old): event_id for old in self.supersedes}}
+
+
+class Draft:
+    """Effects in the making. Reads see what was written so far; nothing outside changes until all is accepted."""
+
+    def __init__(self, state: StateReader) -> None:
+        self._state = state
+        self.writes: dict[bytes, bytes | None] = {}
+        self.supersedes: list[bytes] = []
+        self.erases: list[bytes] = []
+        self.endpoints: list[EndpointChange] = []
+
+    def leaf(self, key: bytes) -> bytes | None:
+        return self.writes[key] if key in self.writes else self._state.leaf(key)
+
+    def target(self, event_id: bytes) -> Target | None:
+        return self._state.target(event_id)
+
+    def bitmask(self, identity: bytes) -> int:
+        return int.from_bytes(self.leaf(identity_key(identity)) or b"", "big")
+
+    def set_bitmask(self, identity: bytes, bitmask: int) -> None:
+        self.writes[identity_key(identity)] = bitmask.to_bytes(32, "big") if bitmask else None
+
+    def is_closed(self, alias: str) -> bool:
+        return gate_closed(self.leaf, alias)
+
+    def effects(self, lifecycle: Lifecycle | None = None, new_sequencer: bytes | None = None) -> Effects:
+        return Effects(
+            writes=self.writes,
+            supersedes=tuple(self.supersedes),
+            erases=tuple(self.erases),
+            endpoints=tuple(self.endpoints),
+            lifecycle=lifecycle,
+            new_sequencer=new_sequencer,
+        )
+
+
+def gate_closed(leaf: Callable[[bytes], bytes | None], alias: str) -> bool:
+    return leaf(tree_key("kv", gate_slot(alias))) == CLOSED
+
+
+class Subject(Struct, frozen=True):
+    """What a rule can ask of an event: its type, and what its content selects."""
+
+    type: str
+    from_state: str | None = None
+    to_state: str | None = None
+    key: str | None = None
+    trait: str | None = None
+
+
+Reach = Literal["none", "own", "some", "all"]
+"""Which events of a type one may read: none, those one wrote, those that `rights` names one by one, or all."""
+
+
+class ReadScope(Struct, frozen=True):
+    """What an identity may read, by type; `others` is for every type that is not named."""
+
+    types: Mapping[str, Reach]
+    others: Reach
+
+    def of(self, type_: str) -> Reach:
+        return self.types.get(type_, self.others)
+
+    def __bool__(self) -> bool:
+        return self.others != "none" or any(reach != "none" for reach in self.types.values())
+
+
+class Policy(Protocol):
+    """An enclave's constitution."""
+
+    @property
+    def enc_v(self) -> int: ...
+    @property
+    def bundle(self) -> BundleConfig: ...
+    @property
+    def manifest(self) -> Mapping[str, Any]: ...
+    @property
+    def registry(self) -> bool: ...
+    @property
+    def lifecycle_in_state(self) -> bool:
+        """Whether Pause, Terminate and Migrate are leaves of the sparse tree."""
+        ...
+
+    def found(self, draft: Draft) -> None:
+        """Write the initial state."""
+        ...
+
+    def judge(self, commit: Commit, draft: Draft) -> None:
+        """Write what the commit changes into the draft, or raise: the lifecycle was checked before."""
+        ...
+
+    def subject(self, commit: Commit, target: Target | None) -> Subject:
+        """What R, P and N are judged by; `target` is that of an Update or Delete."""
+        ...
+
+    def rights(
+        self, subject: Subject, bitmask: int, *, is_author: bool, is_closed: Callable[[str], bool]
+    ) -> frozenset[str]:
+        """Which of R, P and N someone with this bitmask has on such an event."""
+        ...
+
+    def read_scope(self, bitmask: int, is_closed: Callable[[str], bool]) -> ReadScope: ...
+
+    def is_owner(self, bitmask: int) -> bool: ...
+
+
+def content_object(commit: Commit, *, empty: bool = False) -> dict[str, Any]:
+    """The JSON object in the content of a predefined event; with `empty`, "" counts as {}."""
+    if empty and commit.content == "":
+        return {}
+    if commit.content is None:
+        raise InvalidCommit(f"content: a {commit.type} is never erased")
+    value = strict_json(commit.content)
+    if not isinstance(value, dict):
+        raise InvalidCommit("content: expected a JSON object")
+    return value

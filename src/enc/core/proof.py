@@ -1,0 +1,139 @@
+"""Proofs on the wire, and the chain that ties an event or a piece of state to a signed head.
+
+event --bundle proof--> events_root --+
+                                      +--> leaf --inclusion proof--> root --signature--> sequencer
+state --state proof---> state_hash  --+
+"""
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from enc.core.bundle import check_membership
+from enc.core.encoding import MAX_INT, decode_json, unhex
+from enc.core.errors import InvalidProof
+from enc.core.hashing import log_leaf
+from enc.core.merkle_log import check_inclusion
+from enc.core.sparse_merkle import DEPTH, KEY_SIZE, check_state
+from enc.core.types import BundleProof, ConsistencyProof, InclusionProof, StateProof, TreeHead
+
+MAX_PATH = 64
+"""No log that fits into MAX_INT leaves has a longer path."""
+
+
+class _WireInclusion(Struct):
+    ts: int
+    li: int
+    p: list[str]
+
+
+class _WireConsistency(Struct):
+    ts1: int
+    ts2: int
+    p: list[str]
+
+
+class _WireBundle(Struct):
+    ei: int
+    s: list[str]
+    size: int
+
+
+class _WireState(Struct):
+    k: str
+    v: str | None
+    b: str
+    s: list[str]
+
+
+_inclusion, _consistency = Decoder(_WireInclusion), Decoder(_WireConsistency)
+_bundle, _state = Decoder(_WireBundle), Decoder(_WireState)
+
+
+def _numbers(**numbers: int) -> None:
+    for name, number in numbers.items():
+        if not 0 <= number <= MAX_INT:
+            raise InvalidProof(f"{name}: must be 0 to 2^53 - 1")
+
+
+def _hashes(items: list[str], field: str, most: int = MAX_PATH) -> tuple[bytes, ...]:
+    if len(items) > most:
+        raise InvalidProof(f"{field}: over {most} hashes")
+    return tuple(unhex(item, 32, f"{field}[{i}]", InvalidProof) for i, item in enumerate(items))
+
+
+def parse_inclusion(data: bytes | str) -> InclusionProof:
+    wire = decode_json(data, _inclusion, InvalidProof)
+    _numbers(ts=wire.ts, li=wire.li)
+    return InclusionProof(wire.ts, wire.li, _hashes(wire.p, "p"))
+
+
+def parse_consistency(data: bytes | str) -> ConsistencyProof:
+    wire = decode_json(data, _consistency, InvalidProof)
+    _numbers(ts1=wire.ts1, ts2=wire.ts2)
+    return ConsistencyProof(wire.ts1, wire.ts2, _hashes(wire.p, "p"))
+
+
+def parse_bundle_proof(data: bytes | str) -> BundleProof:
+    wire = decode_json(data, _bundle, InvalidProof)
+    _numbers(ei=wire.ei, size=wire.size)
+    return BundleProof(wire.ei, _hashes(wire.s, "s"), wire.size)
+
+
+def parse_state_proof(data: bytes | str) -> StateProof:
+    wire = decode_json(data, _state, InvalidProof)
+    value = None
+    if wire.v is not None:
+        value = unhex(wire.v, 1 if len(wire.v) == 2 else 32, "v", InvalidProof)
+    return StateProof(
+        unhex(wire.k, KEY_SIZE, "k", InvalidProof),
+        value,
+        unhex(wire.b, KEY_SIZE, "b", InvalidProof),
+        _hashes(wire.s, "s", DEPTH),
+    )
+
+
+def wire_inclusion(proof: InclusionProof) -> dict[str, Any]:
+    return {"ts": proof.ts, "li": proof.li, "p": [item.hex() for item in proof.p]}
+
+
+def wire_consistency(proof: ConsistencyProof) -> dict[str, Any]:
+    return {"ts1": proof.ts1, "ts2": proof.ts2, "p": [item.hex() for item in proof.p]}
+
+
+def wire_bundle_proof(proof: BundleProof) -> dict[str, Any]:
+    return {"ei": proof.ei, "s": [item.hex() for item in proof.s], "size": proof.size}
+
+
+def wire_state_proof(proof: StateProof) -> dict[str, Any]:
+    value = None if proof.v is None else proof.v.hex()
+    return {"k": proof.k.hex(), "v": value, "b": proof.b.hex(), "s": [item.hex() for item in proof.s]}
+
+
+class Leaf(Struct, frozen=True):
+    """One leaf of the log, opened: what its bundle holds and what the state was after it."""
+
+    events_root: bytes
+    state_hash: bytes
+
+
+def check_leaf(leaf: Leaf, inclusion: InclusionProof, head: TreeHead) -> None:
+    """The leaf is in the log under this head. Check the head's signature, with its enclave, before."""
+    if inclusion.ts != head.ts:
+        raise InvalidProof("inclusion: for another tree size than the head's")
+    check_inclusion(inclusion, log_leaf(leaf.events_root, leaf.state_hash), head.r)
+
+
+def check_event_proof(
+    event_id: bytes, membership: BundleProof, leaf: Leaf, inclusion: InclusionProof, head: TreeHead
+) -> None:
+    """The event is in the log under this head."""
+    check_membership(membership, event_id, leaf.events_root)
+    check_leaf(leaf, inclusion, head)
+
+
+def check_state_proof(key: bytes, proof: StateProof, leaf: Leaf, inclusion: InclusionProof, head: TreeHead) -> None:
+    """`proof.v` stood at `key` after the bundle that is number `inclusion.li` in the log under this head."""
+    check_state(proof, key, leaf.state_hash)
+    check_leaf(leaf, inclusion, head)

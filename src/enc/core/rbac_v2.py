@@ -1,0 +1,417 @@
+"""Access control, version 2: State, trait, Context (protocol section 6).
+
+    bitmask    bits 0-7 the State (OUTSIDER 0, states[i] = i + 1), bit 8 + i trait i
+    columns    what an actor is at this moment: its State, its traits, and the Contexts that hold
+    entry      one row of the manifest: on these events it gives, or denies, ops to these columns
+    effective  what some entry gives, less what any entry denies; an entry whose gate is closed does not count
+
+Every commit is judged in this order: content, authorised, state, rank. An empty policy allows nothing.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn
+
+from msgspec import Struct
+
+from enc.core.bundle import BundleConfig
+from enc.core.encoding import unhex
+from enc.core.errors import (
+    ACBundleFailed,
+    EncError,
+    EventDeleted,
+    EventNotFound,
+    GateClosed,
+    InvalidCommit,
+    InvalidEndpointUrl,
+    InvalidStateForGrant,
+    InvalidStateForTransfer,
+    InvalidTarget,
+    InvalidTransferTarget,
+    RankInsufficient,
+    StateMismatch,
+    TraitAlreadyHeld,
+    Unauthorized,
+)
+from enc.core.policy import Draft, EndpointChange, Reach, ReadScope, Subject, content_object
+from enc.core.signing import check_public_key
+from enc.core.state_key import CLOSED, DELETED, gate_slot, own_slot, shared_slot, status_key, tree_key
+from enc.core.types import PREDEFINED, Commit, Target
+
+OUTSIDER = "OUTSIDER"
+CONTEXTS = frozenset(["Public", "Self", "Sender"])
+AC_OPERATIONS = frozenset(["Move", "Grant", "Revoke", "Transfer", "Gate"])
+MAX_OPERATIONS = 1000
+MAX_ENDPOINT = 2048
+
+
+class Trait(Struct, frozen=True):
+    bit: int
+    rank: int
+
+
+class Member(Struct, frozen=True):
+    """An identity that the manifest itself puts in place."""
+
+    identity: bytes
+    state: str
+    traits: tuple[str, ...]
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One row: on matching events it gives `ops`, and denies `denies`, to `columns`. None selects everything."""
+
+    event: str
+    columns: frozenset[str]
+    ops: frozenset[str]
+    denies: frozenset[str] = frozenset()
+    alias: str | None = None
+    from_state: str | None = None
+    to_state: str | None = None
+    preserve: bool = False
+    key: str | None = None
+    traits: frozenset[str] | None = None
+    scope: frozenset[str] | None = None
+
+    def matches(self, subject: Subject) -> bool:
+        return (
+            self.event in (subject.type, "*")
+            and self.from_state in (None, subject.from_state)
+            and self.to_state in (None, subject.to_state)
+            and self.key in (None, subject.key)
+            and (self.traits is None or subject.trait in self.traits)
+        )
+
+    @property
+    def is_selective(self) -> bool:
+        """It speaks about some events of its type only."""
+        return self.key is not None or self.from_state is not None or self.traits is not None
+
+
+class _Act(Struct, frozen=True):
+    """One thing that someone tries to do."""
+
+    actor: bytes
+    op: str
+    subject: Subject
+    contexts: frozenset[str] = frozenset()
+
+
+class PolicyV2(Struct, frozen=True, kw_only=True):
+    """A version 2 manifest, ready to judge. Made by manifest.parse_manifest."""
+
+    manifest: Mapping[str, Any]
+    states: tuple[str, ...]
+    traits: Mapping[str, Trait]
+    entries: tuple[Entry, ...]
+    gates: Mapping[str, frozenset[str]]
+    init: tuple[Member, ...]
+    bundle: BundleConfig
+    registry: bool = False
+
+    enc_v = 2
+    lifecycle_in_state = True
+
+    # What a bitmask says
+
+    def state_of(self, bitmask: int) -> str:
+        index = bitmask & 0xFF
+        return self.states[index - 1] if 0 < index <= len(self.states) else OUTSIDER
+
+    def with_state(self, bitmask: int, state: str, *, keep_traits: bool) -> int:
+        index = 0 if state == OUTSIDER else self.states.index(state) + 1
+        return (bitmask & ~0xFF if keep_traits else 0) | index
+
+    def traits_of(self, bitmask: int) -> list[str]:
+        return [name for name, trait in self.traits.items() if bitmask >> trait.bit & 1]
+
+    def rank_of(self, bitmask: int) -> int | None:
+        """The smallest rank among the traits held; None without any."""
+        return min((self.traits[name].rank for name in self.traits_of(bitmask)), default=None)
+
+    def columns_of(self, bitmask: int, contexts: Iterable[str] = ()) -> frozenset[str]:
+        return frozenset([self.state_of(bitmask), *self.traits_of(bitmask), "Public", *contexts])
+
+    def is_owner(self, bitmask: int) -> bool:
+        """The holder of trait `owner`; where no such trait is declared, of State `OWNER`."""
+        if "owner" in self.traits:
+            return bool(bitmask >> self.traits["owner"].bit & 1)
+        return self.state_of(bitmask) == "OWNER"
+
+    # Evaluation
+
+    def _authorise(self, act: _Act, draft: Draft) -> list[Entry]:
+        """The open entries that give the actor this op. Raises Unauthorized or GateClosed where none does."""
+        columns = self.columns_of(draft.bitmask(act.actor), act.contexts)
+        matching = [entry for entry in self.entries if entry.columns & columns and entry.matches(act.subject)]
+        closed = {entry.alias for entry in matching if entry.alias is not None and draft.is_closed(entry.alias)}
+        giving = _giving(act.op, [entry for entry in matching if entry.alias not in closed])
+        if giving:
+            return giving
+        would_give = _giving(act.op, matching)
+        if would_give:
+            alias = would_give[0].alias
+            raise GateClosed(f"the gate {alias} is closed", alias=alias)
+        raise Unauthorized(f"no entry of the manifest allows {act.op} on {act.subject.type}")
+
+    def _check_rank(self, act: _Act, target: bytes, giving: list[Entry], draft: Draft) -> None:
+        """Asked only where nothing but traits give the authority, over someone else who holds a trait."""
+        actor_mask, target_mask = draft.bitmask(act.actor), draft.bitmask(target)
+        authority = self.columns_of(actor_mask, act.contexts) & frozenset().union(*(e.columns for e in giving))
+        target_rank = self.rank_of(target_mask)
+        if act.actor == target or target_rank is None or not authority <= self.traits.keys():
+            return
+        actor_rank = self.rank_of(actor_mask)
+        if actor_rank is None or actor_rank >= target_rank:
+            raise RankInsufficient("the target's rank is not below yours")
+
+    # Judging
+
+    def found(self, draft: Draft) -> None:
+        for member in self.init:
+            mask = self.with_state(0, member.state, keep_traits=False)
+            for name in member.traits:
+                mask |= 1 << self.traits[name].bit
+            draft.set_bitmask(member.identity, mask)
+
+    def judge(self, commit: Commit, draft: Draft) -> None:
+        if commit.type in ("Update", "Delete"):
+            self._judge_revision(commit, draft)
+        elif commit.type in AC_OPERATIONS:
+            _parse_operation(commit.type, content := content_object(commit), "content")
+            self._operate(commit.type, commit.from_, content, draft)
+        elif commit.type == "AC_Bundle":
+            self._judge_bundle(commit, draft)
+        elif commit.type in ("Shared", "Own"):
+            self._judge_slot(commit, draft)
+        elif commit.type == "Migrate":
+            self._judge_migrate(commit, draft)
+        else:
+            if commit.type in ("Pause", "Resume", "Terminate"):
+                content_object(commit, empty=True)
+            self._authorise(_Act(commit.from_, "C", Subject(commit.type)), draft)
+
+    def _operate(self, type_: str, actor: bytes, content: dict[str, Any], draft: Draft) -> None:
+        """One access-control operation, by itself or inside an AC_Bundle."""
+        if type_ == "Gate":
+            self._gate(actor, content, draft)
+            return
+        target = bytes.fromhex(content["target"])
+        if type_ == "Move":
+            self._move(actor, target, content, draft)
+        elif type_ == "Transfer":
+            self._transfer(actor, target, content["trait"], draft)
+        else:
+            self._grant_or_revoke(type_, actor, target, content, draft)
+
+    def _move(self, actor: bytes, target: bytes, content: dict[str, Any], draft: Draft) -> None:
+        subject = Subject("Move", from_state=content["from"], to_state=content["to"])
+        act = _Act(actor, "C", subject, _self(actor, target))
+        giving = self._authorise(act, draft)
+        mask = draft.bitmask(target)
+        if (actual := self.state_of(mask)) != content["from"]:
+            raise StateMismatch(
+                f"the target is {actual}, not {content['from']}", expected=content["from"], actual=actual
+            )
+        self._check_rank(act, target, giving, draft)
+        keep = any(entry.preserve for entry in giving)
+        if not keep:
+            draft.endpoints += [EndpointChange(target, name, None) for name in self.traits_of(mask)]
+        draft.set_bitmask(target, self.with_state(mask, content["to"], keep_traits=keep))
+
+    def _grant_or_revoke(self, type_: str, actor: bytes, target: bytes, content: dict[str, Any], draft: Draft) -> None:
+        trait, endpoint = content["trait"], content.get("endpoint")
+        act = _Act(actor, "C", Subject(type_, trait=trait), _self(actor, target))
+        giving = self._authorise(act, draft)
+        mask = draft.bitmask(target)
+        giving = [entry for entry in giving if self.state_of(mask) in (entry.scope or ())]
+        if not giving:
+            raise InvalidStateForGrant(f"{type_} of {trait} does not reach {self.state_of(mask)}")
+        self._check_rank(act, target, giving, draft)
+        bit = 1 << self.traits[trait].bit
+        if type_ == "Revoke":
+            draft.set_bitmask(target, mask & ~bit)
+            draft.endpoints.append(EndpointChange(target, trait, None))
+            return
+        draft.set_bitmask(target, mask | bit)
+        if endpoint is not None:
+            if not isinstance(endpoint, str) or not 0 < len(endpoint) <= MAX_ENDPOINT:
+                raise InvalidEndpointUrl(f"endpoint: expected a URL of at most {MAX_ENDPOINT} characters")
+            draft.endpoints.append(EndpointChange(target, trait, endpoint))
+
+    def _transfer(self, actor: bytes, target: bytes, trait: str, draft: Draft) -> None:
+        giving = self._authorise(_Act(actor, "C", Subject("Transfer", trait=trait)), draft)
+        bit = 1 << self.traits[trait].bit
+        if target == actor:
+            raise InvalidTransferTarget("a trait is not transferred to oneself")
+        mask = draft.bitmask(target)
+        if mask & bit:
+            raise TraitAlreadyHeld(f"the target already holds {trait}")
+        if not any(self.state_of(mask) in (entry.scope or ()) for entry in giving):
+            raise InvalidStateForTransfer(f"{trait} is not transferred to {self.state_of(mask)}")
+        draft.set_bitmask(actor, draft.bitmask(actor) & ~bit)
+        draft.set_bitmask(target, mask | bit)
+        draft.endpoints.append(EndpointChange(actor, trait, None))
+
+    def _gate(self, actor: bytes, content: dict[str, Any], draft: Draft) -> None:
+        alias = content["alias"]
+        if not self.gates.get(alias, frozenset()) & self.columns_of(draft.bitmask(actor)):
+            raise Unauthorized(f"the gate {alias} is not yours to move")
+        draft.writes[tree_key("kv", gate_slot(alias))] = CLOSED if content["state"] == "closed" else None
+
+    def _judge_bundle(self, commit: Commit, draft: Draft) -> None:
+        """All or nothing; each operation is judged after the ones before it."""
+        operations = content_object(commit).get("operations")
+        if not isinstance(operations, list) or not 1 <= len(operations) <= MAX_OPERATIONS:
+            raise InvalidCommit(f"operations: expected a list of 1 to {MAX_OPERATIONS}")
+        for i, operation in enumerate(operations):
+            type_ = operation.get("type") if isinstance(operation, dict) else None
+            if type_ not in AC_OPERATIONS:
+                raise InvalidCommit(f"operations[{i}]: expected one of {', '.join(sorted(AC_OPERATIONS))}")
+            _parse_operation(str(type_), operation, f"operations[{i}]")
+        for i, operation in enumerate(operations):
+            try:
+                self._operate(operation["type"], commit.from_, operation, draft)
+            except EncError as e:
+                raise ACBundleFailed(f"operations[{i}]: {e.message}", failed_index=i, reason=e.code) from None
+
+    def _judge_slot(self, commit: Commit, draft: Draft) -> None:
+        """C sets an unset slot, U a set one, D removes; the slot holds the hash of the content that set it."""
+        content = content_object(commit)
+        key = _text(content, "key", "content")
+        if "value" not in content:
+            raise InvalidCommit("content.value: missing; null deletes the slot")
+        own = commit.type == "Own"
+        slot = tree_key("kv", own_slot(commit.from_, key) if own else shared_slot(key))
+        delete = content["value"] is None
+        op = "D" if delete else "C" if draft.leaf(slot) is None else "U"
+        contexts = frozenset(["Self"]) if own else frozenset[str]()
+        self._authorise(_Act(commit.from_, op, Subject(commit.type, key=key), contexts), draft)
+        draft.writes[slot] = None if delete else commit.content_hash
+
+    def _judge_migrate(self, commit: Commit, draft: Draft) -> None:
+        """By the manifest's entry, or, where it has none, without: but only ever by an owner."""
+        if not self.is_owner(draft.bitmask(commit.from_)):
+            raise Unauthorized("only the owner may Migrate")
+        if any(entry.event == "Migrate" for entry in self.entries if "C" in entry.ops | entry.denies):
+            self._authorise(_Act(commit.from_, "C", Subject("Migrate")), draft)
+
+    def _judge_revision(self, commit: Commit, draft: Draft) -> None:
+        """Update and Delete: U or D on the target's type."""
+        target_id = revised_id(commit)
+        if commit.type == "Delete":
+            _check_reason(content_object(commit))
+        target = draft.target(target_id)
+        if target is None:
+            raise EventNotFound("the target is not in this enclave")
+        if target.type in PREDEFINED:
+            raise InvalidTarget(f"a {target.type} is neither updated nor deleted")
+        contexts = frozenset(["Self", "Sender"]) if target.from_ == commit.from_ else frozenset[str]()
+        self._authorise(_Act(commit.from_, commit.type[0], Subject(target.type), contexts), draft)
+        status = draft.leaf(status_key(target_id))
+        if status == DELETED:
+            raise EventDeleted("the target has been deleted")
+        draft.erases += [target_id] if status is None else [target_id, status]
+        if commit.type == "Delete":
+            draft.writes[status_key(target_id)] = DELETED
+        else:
+            draft.supersedes.append(target_id)
+
+    # Reading and delivery
+
+    def subject(self, commit: Commit, target: Target | None) -> Subject:
+        """An Update or Delete counts as its target's type, so that whoever follows a type learns of its edits."""
+        if commit.type in ("Update", "Delete"):
+            return Subject(target.type if target else commit.type)
+        if commit.type not in ("Move", "Grant", "Revoke", "Transfer", "Shared", "Own"):
+            return Subject(commit.type)
+        content = content_object(commit)
+        return Subject(
+            commit.type,
+            from_state=content.get("from"),
+            to_state=content.get("to"),
+            key=content.get("key"),
+            trait=content.get("trait"),
+        )
+
+    def rights(
+        self, subject: Subject, bitmask: int, *, is_author: bool, is_closed: Callable[[str], bool]
+    ) -> frozenset[str]:
+        columns = self.columns_of(bitmask, ("Self", "Sender") if is_author else ())
+        entries = [
+            entry
+            for entry in self.entries
+            if entry.columns & columns
+            and entry.matches(subject)
+            and not (entry.alias is not None and is_closed(entry.alias))
+        ]
+        return frozenset(op for op in "RPN" if _giving(op, entries))
+
+    def read_scope(self, bitmask: int, is_closed: Callable[[str], bool]) -> ReadScope:
+        named = {entry.event for entry in self.entries if "R" in entry.ops | entry.denies} - {"*"}
+        reaches = {type_: self._reach(type_, bitmask, is_closed) for type_ in named}
+        return ReadScope(reaches, self._reach("*", bitmask, is_closed))
+
+    def _reach(self, type_: str, bitmask: int, is_closed: Callable[[str], bool]) -> Reach:
+        columns = self.columns_of(bitmask, ("Self", "Sender"))
+        about = [e for e in self.entries if e.event in (type_, "*") and "R" in e.ops | e.denies and e.columns & columns]
+        if any(entry.is_selective for entry in about):
+            return "some"
+        subject = Subject(type_)
+        if "R" not in self.rights(subject, bitmask, is_author=True, is_closed=is_closed):
+            # A denial to Sender or Self hides one's own events, and only those.
+            others = self.rights(subject, bitmask, is_author=False, is_closed=is_closed)
+            return "some" if "R" in others else "none"
+        return "all" if "R" in self.rights(subject, bitmask, is_author=False, is_closed=is_closed) else "own"
+
+
+def _giving(op: str, entries: list[Entry]) -> list[Entry]:
+    """The entries that give `op`: none, where any of them denies it."""
+    if any(op in entry.denies for entry in entries):
+        return []
+    return [entry for entry in entries if op in entry.ops]
+
+
+def _self(actor: bytes, target: bytes) -> frozenset[str]:
+    return frozenset(["Self"]) if actor == target else frozenset()
+
+
+def revised_id(commit: Commit) -> bytes:
+    """The id of the event that an Update or Delete is about: its one `r` tag."""
+    found = [tag for tag in commit.tags if tag[0] == "r"]
+    if len(found) != 1 or not 2 <= len(found[0]) <= 3 or found[0][2:] not in ((), ("target",)):
+        raise InvalidCommit(f'tags: a {commit.type} carries exactly one ["r", id] or ["r", id, "target"]')
+    return unhex(found[0][1], 32, "tags: r")
+
+
+# Contents
+
+
+def _wrong(path: str, why: str) -> NoReturn:
+    raise InvalidCommit(f"{path}: {why}")
+
+
+def _text(content: dict[str, Any], field: str, path: str) -> str:
+    value = content.get(field)
+    if not isinstance(value, str):
+        _wrong(f"{path}.{field}", "expected a string")
+    return value
+
+
+def _parse_operation(type_: str, content: dict[str, Any], path: str) -> None:
+    """The fields that an access-control operation must have. Extra ones are kept and ignored."""
+    if type_ == "Gate":
+        _text(content, "alias", path)
+        if content.get("state") not in ("open", "closed"):
+            _wrong(f"{path}.state", "expected open or closed")
+        return
+    target = unhex(content.get("target"), 32, f"{path}.target")
+    check_public_key(target, f"{path}.target")
+    for field in ("from", "to") if type_ == "Move" else ("trait",):
+        _text(content, field, path)
+
+
+def _check_reason(content: dict[str, Any]) -> None:
+    if content.get("reason") not in ("author", "moderator"):
+        _wrong("content.reason", "expected author or moderator")
+    if "note" in content and not isinstance(content["note"], str):
+        _wrong("content.note", "expected a string")

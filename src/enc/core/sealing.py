@@ -1,0 +1,62 @@
+"""Key derivation and authenticated encryption (protocol sections 2 and 8).
+
+Keys come from ECDH and HKDF-SHA256 with a label; what is sealed is `nonce(24) || ciphertext || tag(16)`,
+XChaCha20-Poly1305 without associated data. The nonce is an argument: draw 24 random bytes for each message.
+"""
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from nacl.bindings import (
+    crypto_aead_xchacha20poly1305_ietf_decrypt,
+    crypto_aead_xchacha20poly1305_ietf_encrypt,
+)
+from nacl.exceptions import CryptoError
+
+from enc.core.encoding import b64, unb64
+from enc.core.errors import DecryptFailed, MisuseError
+from enc.core.signing import PrivateKey
+
+NONCE_SIZE = 24
+TAG_SIZE = 16
+
+QUERY, RESPONSE, PUSH = "enc:query", "enc:response", "enc:push"
+
+
+def hkdf(secret: bytes, label: str, size: int = 32, *, salt: bytes = b"") -> bytes:
+    """HKDF-SHA256 with `label` as info."""
+    return HKDF(algorithm=SHA256(), length=size, salt=salt or None, info=label.encode()).derive(secret)
+
+
+def shared_key(key: PrivateKey, public: bytes, label: str) -> bytes:
+    """The symmetric key that `key` and the owner of `public` both derive for `label`."""
+    return hkdf(key.ecdh(public), label)
+
+
+def seal(key: bytes, plaintext: bytes, nonce: bytes) -> bytes:
+    if len(key) != 32 or len(nonce) != NONCE_SIZE:
+        raise MisuseError("sealing takes a 32-byte key and a 24-byte nonce")
+    return nonce + crypto_aead_xchacha20poly1305_ietf_encrypt(plaintext, None, nonce, key)
+
+
+def open_sealed(key: bytes, sealed: bytes) -> bytes:
+    """The plaintext, or DecryptFailed."""
+    if len(sealed) < NONCE_SIZE + TAG_SIZE:
+        raise DecryptFailed("the sealed content is too short")
+    try:
+        return crypto_aead_xchacha20poly1305_ietf_decrypt(sealed[NONCE_SIZE:], None, sealed[:NONCE_SIZE], key)
+    except CryptoError:
+        raise DecryptFailed("the sealed content does not open with this key") from None
+
+
+def seal_text(key: bytes, plaintext: bytes, nonce: bytes) -> str:
+    """`seal` in base64, as a `content` field carries it."""
+    return b64(seal(key, plaintext, nonce))
+
+
+def open_text(key: bytes, text: object) -> bytes:
+    return open_sealed(key, unb64(text, "content", DecryptFailed))
+
+
+def push_key(key: PrivateKey, peer: bytes) -> bytes:
+    """The key of webhook deliveries, the same from the node's side and from the recipient's."""
+    return shared_key(key, peer, PUSH)

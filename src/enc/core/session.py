@@ -1,0 +1,111 @@
+"""Sessions: a token that proves an identity, and the keys that seal requests and answers (protocol section 8).
+
+    token = r(32) || session_pub(32) || expires(4, Unix seconds)
+
+`r` and `s` are the halves of the identity's BIP-340 signature over sha256("enc:session:" || be32(expires)). `s`, made
+even, is the session's private key, so the token shows that the signature exists without showing it:
+session_pub = x(lift(r) + e·lift(from)) is BIP-340's own equation. Whoever holds a token without `s` opens nothing.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from enc.core.encoding import unhex
+from enc.core.errors import InvalidSession, MisuseError, SessionExpired
+from enc.core.hashing import sha256
+from enc.core.sealing import QUERY, RESPONSE, hkdf
+from enc.core.signing import CURVE_ORDER, PrivateKey, add_generator, add_multiple
+
+MAX_DURATION = 7200
+SKEW = 60
+TOKEN_SIZE = 68
+
+_CHALLENGE = sha256(b"BIP0340/challenge") * 2
+
+
+def _message(expires: int) -> bytes:
+    return sha256(b"enc:session:" + expires.to_bytes(4, "big"))
+
+
+class Token(Struct, frozen=True):
+    """What travels in the open as field `session`."""
+
+    r: bytes
+    session_pub: bytes
+    expires: int
+
+    def hex(self) -> str:
+        return (self.r + self.session_pub + self.expires.to_bytes(4, "big")).hex()
+
+
+class Session(Struct, frozen=True):
+    """A client's side of a session."""
+
+    from_: bytes
+    token: Token
+    key: PrivateKey
+
+    def __repr__(self) -> str:
+        return f"Session(from_={self.from_.hex()}, expires={self.token.expires})"
+
+
+def open_session(identity: PrivateKey, expires: int) -> Session:
+    """A session until `expires` (Unix seconds); a node takes at most two hours from now."""
+    if not 0 <= expires < 1 << 32:
+        raise MisuseError("expires is Unix seconds, 32 bits")
+    sig = identity.sign_schnorr(_message(expires))
+    key = PrivateKey(sig[32:])
+    return Session(identity.public, Token(sig[:32], key.public, expires), key)
+
+
+def parse_token(text: Any) -> Token:
+    raw = unhex(text, TOKEN_SIZE, "session", InvalidSession)
+    return Token(raw[:32], raw[32:64], int.from_bytes(raw[64:], "big"))
+
+
+def check_token(token: Token, from_: bytes, now: int) -> None:
+    """The token is `from_`'s and holds at `now` (Unix seconds), give or take a minute."""
+    if token.expires <= now - SKEW:
+        raise SessionExpired("session: expired")
+    if token.expires > now + MAX_DURATION + SKEW:
+        raise InvalidSession("session: expires more than two hours ahead")
+    challenge = sha256(_CHALLENGE + token.r + from_ + _message(token.expires))
+    e = int.from_bytes(challenge, "big") % CURVE_ORDER
+    point = add_multiple(token.r, e.to_bytes(32, "big"), from_)
+    if point is None or point[1:] != token.session_pub:
+        raise InvalidSession("session: not this identity's token")
+
+
+def _tweak(session_pub: bytes, seq_pub: bytes, enclave: bytes) -> int:
+    return int.from_bytes(sha256(session_pub + seq_pub + enclave), "big") % CURVE_ORDER
+
+
+class TransportKeys(Struct, frozen=True):
+    """What seals requests to one node about one enclave in one session, and its answers."""
+
+    query: bytes
+    response: bytes
+
+    def __repr__(self) -> str:
+        return "TransportKeys()"
+
+
+def _keys(shared: bytes) -> TransportKeys:
+    return TransportKeys(hkdf(shared, QUERY), hkdf(shared, RESPONSE))
+
+
+def client_keys(session: Session, seq_pub: bytes, enclave: bytes) -> TransportKeys:
+    """The client's derivation: ECDH of the signer's private key with the node's public key."""
+    tweak = _tweak(session.token.session_pub, seq_pub, enclave)
+    scalar = (int.from_bytes(session.key.secret, "big") + tweak) % CURVE_ORDER
+    return _keys(PrivateKey(scalar.to_bytes(32, "big")).ecdh(seq_pub))
+
+
+def node_keys(token: Token, key: PrivateKey, enclave: bytes) -> TransportKeys:
+    """The node's derivation, from the token and its own private key. Check the token first."""
+    tweak = _tweak(token.session_pub, key.public, enclave)
+    signer_pub = add_generator(token.session_pub, tweak.to_bytes(32, "big"))
+    if signer_pub is None:
+        raise InvalidSession("session: session_pub is not a point")
+    return _keys(key.ecdh(signer_pub))

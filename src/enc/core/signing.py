@@ -1,0 +1,179 @@
+"""Identity keys and the two signature schemes over secp256k1 (protocol section 2).
+
+The C functions of libsecp256k1 are called directly: signing and checking are what a node does all day. They release
+the interpreter lock, so threads check in parallel. Parsed public keys are cached, because lifting an x-coordinate to
+a point costs a fifth of a check.
+"""
+
+from functools import lru_cache
+from typing import Any, Literal
+
+from coincurve._libsecp256k1 import ffi, lib
+from coincurve.context import GLOBAL_CONTEXT
+
+from enc.core.errors import InvalidCommit, InvalidSignature, MisuseError, PeerError
+
+Alg = Literal["schnorr", "ecdsa"]
+
+CURVE_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+
+_ctx: Any = GLOBAL_CONTEXT.ctx
+_NULL: Any = ffi.NULL
+_sign32, _verify = lib.secp256k1_schnorrsig_sign32, lib.secp256k1_schnorrsig_verify
+_COMPRESSED = lib.SECP256K1_EC_COMPRESSED
+
+
+@lru_cache(maxsize=16_384)
+def _xonly(public: bytes) -> Any:
+    key = ffi.new("secp256k1_xonly_pubkey *")
+    return key if len(public) == 32 and lib.secp256k1_xonly_pubkey_parse(_ctx, key, public) else None
+
+
+@lru_cache(maxsize=4_096)
+def _point(compressed: bytes) -> Any:
+    key = ffi.new("secp256k1_pubkey *")
+    return key if len(compressed) == 33 and lib.secp256k1_ec_pubkey_parse(_ctx, key, compressed, 33) else None
+
+
+def is_public_key(public: bytes) -> bool:
+    """Whether these 32 bytes are the x-coordinate of a point on the curve."""
+    return _xonly(public) is not None
+
+
+def check_public_key(public: bytes, field: str, error: type[PeerError] = InvalidCommit) -> None:
+    if _xonly(public) is None:
+        raise error(f"{field}: not the x-coordinate of a point on secp256k1")
+
+
+def check_schnorr(public: bytes, digest: bytes, sig: bytes) -> None:
+    """BIP-340, or InvalidSignature."""
+    key = _xonly(public)
+    if key is None or len(sig) != 64 or len(digest) != 32 or not _verify(_ctx, sig, digest, 32, key):
+        raise InvalidSignature("the Schnorr signature does not check")
+
+
+def check_ecdsa(public: bytes, digest: bytes, sig: bytes) -> None:
+    """ECDSA over secp256k1 against 0x02 || public, compact r || s, low s only; or InvalidSignature."""
+    check_ecdsa_point(b"\x02" + public, digest, sig)
+
+
+def check_ecdsa_point(compressed: bytes, digest: bytes, sig: bytes) -> None:
+    """check_ecdsa for a key given as a compressed point. libsecp256k1 itself refuses a high s."""
+    key, parsed = _point(compressed), ffi.new("secp256k1_ecdsa_signature *")
+    if (
+        key is None
+        or len(sig) != 64
+        or len(digest) != 32
+        or not lib.secp256k1_ecdsa_signature_parse_compact(_ctx, parsed, sig)
+        or not lib.secp256k1_ecdsa_verify(_ctx, parsed, digest, key)
+    ):
+        raise InvalidSignature("the ECDSA signature does not check")
+
+
+def check_signature(alg: Alg, public: bytes, digest: bytes, sig: bytes) -> None:
+    """The one check that `alg` names; there is no fallback to the other."""
+    if alg == "schnorr":
+        check_schnorr(public, digest, sig)
+    else:
+        check_ecdsa(public, digest, sig)
+
+
+class PrivateKey:
+    """A private key in the form whose public point has even y, so that one number serves BIP-340, ECDSA and ECDH.
+
+    `public` is its x-only public key: the identity. The secret shows neither in repr() nor in any message.
+    """
+
+    __slots__ = ("_keypair", "_secret", "public")
+
+    def __init__(self, secret: bytes) -> None:
+        """`secret`: 32 bytes, a number in [1, n − 1]; it is negated here if its point has odd y."""
+        keypair, full = ffi.new("secp256k1_keypair *"), ffi.new("secp256k1_pubkey *")
+        if len(secret) != 32 or not lib.secp256k1_keypair_create(_ctx, keypair, secret):
+            raise MisuseError("a private key is 32 bytes, a number from 1 to the curve order less 1")
+        lib.secp256k1_keypair_pub(_ctx, full, keypair)
+        compressed = serialize_point(full)
+        if compressed[0] == 3:
+            secret = (CURVE_ORDER - int.from_bytes(secret, "big")).to_bytes(32, "big")
+            lib.secp256k1_keypair_create(_ctx, keypair, secret)
+        self.public = compressed[1:]
+        self._secret, self._keypair = secret, keypair
+
+    @property
+    def secret(self) -> bytes:
+        """The 32 bytes themselves, even form: for key files and key derivation only."""
+        return self._secret
+
+    def __repr__(self) -> str:
+        return f"PrivateKey(public={self.public.hex()})"
+
+    def __reduce__(self) -> Any:
+        raise MisuseError("a PrivateKey is not pickled: pass `secret` where it must travel")
+
+    def sign_schnorr(self, digest: bytes) -> bytes:
+        """BIP-340 with 32 zero bytes of auxiliary randomness: the same digest always gives the same signature."""
+        if len(digest) != 32:
+            raise MisuseError("a digest is 32 bytes")
+        sig = ffi.new("unsigned char[64]")
+        # libsecp256k1 defines absent auxiliary data to be 32 zero bytes.
+        _sign32(_ctx, sig, digest, self._keypair, _NULL)
+        return bytes(ffi.buffer(sig))
+
+    def sign_ecdsa(self, digest: bytes) -> bytes:
+        """ECDSA, RFC 6979, compact r || s, low s."""
+        if len(digest) != 32:
+            raise MisuseError("a digest is 32 bytes")
+        sig, compact = ffi.new("secp256k1_ecdsa_signature *"), ffi.new("unsigned char[64]")
+        lib.secp256k1_ecdsa_sign(_ctx, sig, digest, self._secret, _NULL, _NULL)
+        lib.secp256k1_ecdsa_signature_serialize_compact(_ctx, compact, sig)
+        return bytes(ffi.buffer(compact))
+
+    def sign(self, alg: Alg, digest: bytes) -> bytes:
+        return self.sign_schnorr(digest) if alg == "schnorr" else self.sign_ecdsa(digest)
+
+    def ecdh(self, public: bytes) -> bytes:
+        """The x-coordinate of the point shared with an x-only or a compressed public key; constant time."""
+        point = _point(b"\x02" + public if len(public) == 32 else public)
+        if point is None:
+            raise InvalidCommit("public key: not a point on secp256k1")
+        shared = ffi.new("unsigned char[32]")
+        lib.secp256k1_ecdh(_ctx, shared, point, self._secret, _keep_x, _NULL)
+        return bytes(ffi.buffer(shared))
+
+
+@ffi.callback("int(unsigned char *, const unsigned char *, const unsigned char *, void *)")  # type: ignore[untyped-decorator]
+def _keep_x(out: Any, x: Any, y: Any, data: Any) -> int:
+    """The 'hash function' of our ECDH: the x-coordinate as it is."""
+    ffi.memmove(out, x, 32)
+    return 1
+
+
+def serialize_point(key: Any) -> bytes:
+    """A libsecp256k1 public key as 33 bytes."""
+    out, size = ffi.new("unsigned char[33]"), ffi.new("size_t *", 33)
+    lib.secp256k1_ec_pubkey_serialize(_ctx, out, size, key, _COMPRESSED)
+    return bytes(ffi.buffer(out))
+
+
+def add_generator(public: bytes, scalar: bytes) -> bytes | None:
+    """lift(public) + scalar·G as a compressed point; None where there is no such point."""
+    key, out = _xonly(public), ffi.new("secp256k1_pubkey *")
+    if key is None or not lib.secp256k1_xonly_pubkey_tweak_add(_ctx, out, key, scalar):
+        return None
+    return serialize_point(out)
+
+
+def add_multiple(base: bytes, scalar: bytes, public: bytes) -> bytes | None:
+    """lift(base) + scalar·lift(public) as a compressed point; None where there is no such point.
+
+    For public values only: it does not run in constant time.
+    """
+    start, parsed = _point(b"\x02" + base), _point(b"\x02" + public)
+    if start is None or parsed is None:
+        return None
+    product, out = ffi.new("secp256k1_pubkey *", parsed[0]), ffi.new("secp256k1_pubkey *")
+    if not lib.secp256k1_ec_pubkey_tweak_mul(_ctx, product, scalar):
+        return None
+    if not lib.secp256k1_ec_pubkey_combine(_ctx, out, [start, product], 2):
+        return None
+    return serialize_point(out)

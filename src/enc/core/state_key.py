@@ -1,0 +1,48 @@
+"""Where things stand in the sparse tree: `namespace || sha256(raw key)[:20]` (protocol section 5)."""
+
+from typing import Literal
+
+from enc.core.hashing import H, sha256
+
+Namespace = Literal["rbac", "event_status", "kv"]
+
+_PREFIX: dict[Namespace, bytes] = {"rbac": b"\x00", "event_status": b"\x01", "kv": b"\x02"}
+
+DELETED = b"\x00"
+"""Event status of a deleted event. An updated one holds its latest Update's id, an active one has no leaf."""
+
+CLOSED = sha256(b"closed")
+"""Value of a closed gate. An open one has no leaf."""
+
+
+def tree_key(namespace: Namespace, raw: bytes) -> bytes:
+    """The 21-byte key of the 32-byte raw key that `POST /state` takes."""
+    return _PREFIX[namespace] + sha256(raw)[:20]
+
+
+def identity_key(id_pub: bytes) -> bytes:
+    """Holds the identity's bitmask, 32 bytes big-endian; no leaf where it is 0."""
+    return tree_key("rbac", id_pub)
+
+
+def status_key(event_id: bytes) -> bytes:
+    return tree_key("event_status", event_id)
+
+
+def shared_slot(key: str) -> bytes:
+    """Raw key of a Shared slot."""
+    return H("Shared", key)
+
+
+def own_slot(id_pub: bytes, key: str) -> bytes:
+    """Raw key of an identity's Own slot."""
+    return H("Own", id_pub, key)
+
+
+def gate_slot(alias: str) -> bytes:
+    """Raw key of a gate."""
+    return H("Gate", alias)
+
+
+LIFECYCLE_KEY = tree_key("kv", shared_slot("lifecycle"))
+"""Holds sha256 of `paused`, `terminated` or `migrated`; no leaf while the enclave is active."""

@@ -1,0 +1,84 @@
+"""Signed tree heads (protocol section 4).
+
+A plain head names no enclave, so two enclaves of one node may honestly have heads of one size with different roots.
+`bound_sig` names it; only a bound head is evidence by itself.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from enc.core.encoding import MAX_INT, decode_json, unhex
+from enc.core.errors import InvalidProof, InvalidSignature
+from enc.core.hashing import sha256
+from enc.core.signing import PrivateKey, check_schnorr
+from enc.core.types import TreeHead
+
+
+def _message(head: str, enclave: bytes, t: int, ts: int, root: bytes) -> bytes:
+    return sha256(head.encode() + enclave + t.to_bytes(8, "big") + ts.to_bytes(8, "big") + root)
+
+
+def sign_head(key: PrivateKey, enclave: bytes, t: int, ts: int, root: bytes) -> TreeHead:
+    """The head for `ts` closed bundles, reached at time `t`."""
+    return TreeHead(
+        t=t,
+        ts=ts,
+        r=root,
+        sig=key.sign_schnorr(_message("enc:sth:", b"", t, ts, root)),
+        bound_sig=key.sign_schnorr(_message("enc:head:", enclave, t, ts, root)),
+    )
+
+
+def check_head(head: TreeHead, sequencer: bytes) -> None:
+    """The head is `sequencer`'s. It does not say of which enclave: see check_bound_head."""
+    try:
+        check_schnorr(sequencer, _message("enc:sth:", b"", head.t, head.ts, head.r), head.sig)
+    except InvalidSignature:
+        raise InvalidProof("sth: not signed by this sequencer") from None
+
+
+def check_bound_head(head: TreeHead, sequencer: bytes, enclave: bytes) -> None:
+    """The head is `sequencer`'s, and of this enclave."""
+    check_head(head, sequencer)
+    if head.bound_sig is None:
+        raise InvalidProof("sth: bound_sig is missing")
+    try:
+        check_schnorr(sequencer, _message("enc:head:", enclave, head.t, head.ts, head.r), head.bound_sig)
+    except InvalidSignature:
+        raise InvalidProof("sth: bound_sig is not this sequencer's for this enclave") from None
+
+
+class WireHead(Struct):
+    t: int
+    ts: int
+    r: str
+    sig: str
+    bound_sig: str | None = None
+
+
+_decoder = Decoder(WireHead)
+
+
+def parse_head(data: bytes | str) -> TreeHead:
+    return head_from_wire(decode_json(data, _decoder, InvalidProof))
+
+
+def head_from_wire(wire: WireHead) -> TreeHead:
+    if not (0 <= wire.t <= MAX_INT and 0 <= wire.ts <= MAX_INT):
+        raise InvalidProof("sth: t and ts must be 0 to 2^53 - 1")
+    return TreeHead(
+        t=wire.t,
+        ts=wire.ts,
+        r=unhex(wire.r, 32, "r", InvalidProof),
+        sig=unhex(wire.sig, 64, "sig", InvalidProof),
+        bound_sig=None if wire.bound_sig is None else unhex(wire.bound_sig, 64, "bound_sig", InvalidProof),
+    )
+
+
+def wire_head(head: TreeHead) -> dict[str, Any]:
+    wire: dict[str, Any] = {"t": head.t, "ts": head.ts, "r": head.r.hex(), "sig": head.sig.hex()}
+    if head.bound_sig is not None:
+        wire["bound_sig"] = head.bound_sig.hex()
+    return wire

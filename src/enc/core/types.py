@@ -1,0 +1,115 @@
+"""The protocol's nouns on one page: frozen, lengths checked at the door, so that nothing inside checks again.
+
+Hashes, keys and signatures are bytes here and lower-case hex on the wire. The modules named after each noun build,
+parse and check them.
+"""
+
+from msgspec import Struct
+
+from enc.core.signing import Alg
+
+Tags = tuple[tuple[str, ...], ...]
+
+PREDEFINED = frozenset(
+    "Manifest Move Grant Revoke Transfer Gate AC_Bundle Shared Own Update Delete Pause Resume Terminate Migrate".split()
+)
+"""Types with rules of their own in version 2. Every other type is a content event."""
+
+
+class Limits(Struct, frozen=True):
+    """Sizes that a commit may not exceed (protocol section 3). A node may configure its own."""
+
+    content: int = 1 << 20
+    type: int = 64
+    tags: int = 64
+    tag_strings: int = 16
+    tag_string: int = 4096
+
+
+class Commit(Struct, frozen=True, kw_only=True):
+    """What a client signs: a proposed event. `content` is None only in an Event whose content was erased."""
+
+    hash: bytes
+    enclave: bytes
+    from_: bytes
+    type: str
+    content: str | None
+    content_hash: bytes
+    exp: int
+    tags: Tags
+    alg: Alg = "schnorr"
+    sig: bytes
+
+
+class Event(Commit, frozen=True, kw_only=True):
+    """A commit that its sequencer has ordered and signed."""
+
+    id: bytes
+    timestamp: int
+    sequencer: bytes
+    seq: int
+    seq_sig: bytes
+
+
+class Receipt(Struct, frozen=True, kw_only=True):
+    """The sequencer's word that a commit is now an event. It names no enclave; the sender knows which."""
+
+    id: bytes
+    hash: bytes
+    timestamp: int
+    sequencer: bytes
+    seq: int
+    alg: Alg = "schnorr"
+    sig: bytes
+    seq_sig: bytes
+
+
+class TreeHead(Struct, frozen=True):
+    """A signed root of the log. `bound_sig` also binds the enclave: only such a head is evidence by itself."""
+
+    t: int
+    ts: int
+    r: bytes
+    sig: bytes
+    bound_sig: bytes | None = None
+
+
+class InclusionProof(Struct, frozen=True):
+    """Leaf `li` is in the log of `ts` leaves."""
+
+    ts: int
+    li: int
+    p: tuple[bytes, ...]
+
+
+class ConsistencyProof(Struct, frozen=True):
+    """The log of `ts1` leaves is a prefix of the log of `ts2` leaves."""
+
+    ts1: int
+    ts2: int
+    p: tuple[bytes, ...]
+
+
+class BundleProof(Struct, frozen=True):
+    """An event is number `ei` of the `size` events of its bundle."""
+
+    ei: int
+    s: tuple[bytes, ...]
+    size: int
+
+
+class StateProof(Struct, frozen=True):
+    """The sparse tree holds `v` at key `k`, or nothing (None)."""
+
+    k: bytes
+    v: bytes | None
+    b: bytes
+    s: tuple[bytes, ...]
+
+
+class Target(Struct, frozen=True):
+    """What the rules ask of an earlier event: the object of an Update or Delete."""
+
+    type: str
+    from_: bytes
+    auto_delete: bool = False
