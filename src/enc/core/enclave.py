@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from enc.core import sparse_merkle
 from enc.core.bundle import OpenBundle, closes_after, closes_before, open_bundle
 from enc.core.commit import SKEW_MS
-from enc.core.encoding import MAX_INT, unhex
+from enc.core.content import Migrate, parse_migrate
 from enc.core.errors import (
     CheckpointMismatch,
     EnclaveExists,
@@ -32,8 +32,7 @@ from enc.core.errors import (
 from enc.core.hashing import EMPTY_HASH, log_leaf, sha256
 from enc.core.manifest import parse_manifest
 from enc.core.merkle_log import Edge, LogNodes
-from enc.core.policy import Draft, Effects, Lifecycle, Policy, content_object
-from enc.core.signing import check_public_key
+from enc.core.policy import Draft, Effects, Lifecycle, Policy
 from enc.core.sparse_merkle import TreeNodes
 from enc.core.state_key import LIFECYCLE_KEY
 from enc.core.types import Commit, Event, Target
@@ -157,7 +156,7 @@ def judge(state: EnclaveState, commit: Commit, reader: Reader, *, sequencer: byt
     if commit.type == "Manifest":
         raise EnclaveExists("the enclave is there already")
     _check_lifecycle(state, commit, sequencer, takeover)
-    migrate = _parse_migrate(commit) if commit.type == "Migrate" else None
+    migrate = parse_migrate(commit) if commit.type == "Migrate" else None
     if sequencer != state.sequencer and (migrate is None or migrate.new_sequencer != sequencer):
         raise InvalidCommit("new_sequencer: a forced Migrate names the node that finalises it")
     draft = view(state, reader)
@@ -185,23 +184,7 @@ def _lifecycle_leaf(lifecycle: Lifecycle) -> bytes | None:
     return None if lifecycle == "active" else sha256(lifecycle.encode())
 
 
-class _Migrate(Struct, frozen=True):
-    new_sequencer: bytes
-    prev_seq: int
-    ct_root: bytes
-
-
-def _parse_migrate(commit: Commit) -> _Migrate:
-    content = content_object(commit)
-    new_sequencer = unhex(content.get("new_sequencer"), 32, "content.new_sequencer")
-    check_public_key(new_sequencer, "content.new_sequencer")
-    prev_seq = content.get("prev_seq")
-    if type(prev_seq) is not int or not 0 <= prev_seq <= MAX_INT:
-        raise InvalidCommit("content.prev_seq: expected a sequence number")
-    return _Migrate(new_sequencer, prev_seq, unhex(content.get("ct_root"), 32, "content.ct_root"))
-
-
-def _check_checkpoint(state: EnclaveState, migrate: _Migrate, reader: Reader) -> None:
+def _check_checkpoint(state: EnclaveState, migrate: Migrate, reader: Reader) -> None:
     root = checkpoint_root(state, reader)
     if (migrate.prev_seq, migrate.ct_root) != (state.seq, root):
         raise CheckpointMismatch("not the log's checkpoint", seq=state.seq, ct_root=root.hex())

@@ -31,11 +31,12 @@ class Edge(Struct, frozen=True):
     size: int = 0
     peaks: tuple[bytes, ...] = ()
 
-    def append(self, *leaves: bytes) -> tuple["Edge", LogNodes]:
-        """The edge after these leaves, and the new nodes. One hash a leaf, amortised."""
-        return self.extend(leaves)
+    def append(self, leaf: bytes) -> tuple["Edge", LogNodes]:
+        """The edge after one more leaf, and the new nodes."""
+        return self.extend([leaf])
 
     def extend(self, leaves: Iterable[bytes]) -> tuple["Edge", LogNodes]:
+        """The edge after these leaves, and the new nodes. One hash a leaf, amortised."""
         size, peaks, new = self.size, list(self.peaks), {}
         for leaf in leaves:
             node, level, index = leaf, 0, size

@@ -10,8 +10,6 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct
 
 from enc.core.bundle import BundleConfig
-from enc.core.encoding import strict_json
-from enc.core.errors import InvalidCommit
 from enc.core.state_key import CLOSED, gate_slot, identity_key, status_key, tree_key
 from enc.core.types import Commit, Target
 
@@ -164,13 +162,19 @@ class Policy(Protocol):
     def is_owner(self, bitmask: int) -> bool: ...
 
 
-def content_object(commit: Commit, *, empty: bool = False) -> dict[str, Any]:
-    """The JSON object in the content of a predefined event; with `empty`, "" counts as {}."""
-    if empty and commit.content == "":
-        return {}
-    if commit.content is None:
-        raise InvalidCommit(f"content: a {commit.type} is never erased")
-    value = strict_json(commit.content)
-    if not isinstance(value, dict):
-        raise InvalidCommit("content: expected a JSON object")
-    return value
+def recipients(
+    policy: Policy,
+    subject: Subject,
+    author: bytes,
+    bitmasks: Mapping[bytes, int],
+    is_closed: Callable[[str], bool],
+) -> dict[bytes, Literal["P", "N"]]:
+    """Who of these identities is pushed the event, and who is only notified. Judge by the state after the event."""
+    found: dict[bytes, Literal["P", "N"]] = {}
+    for identity, bitmask in bitmasks.items():
+        rights = policy.rights(subject, bitmask, is_author=identity == author, is_closed=is_closed)
+        if "P" in rights:
+            found[identity] = "P"
+        elif "N" in rights:
+            found[identity] = "N"
+    return found

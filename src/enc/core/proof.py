@@ -16,6 +16,7 @@ from enc.core.errors import InvalidProof
 from enc.core.hashing import log_leaf
 from enc.core.merkle_log import check_inclusion
 from enc.core.sparse_merkle import DEPTH, KEY_SIZE, check_state
+from enc.core.state_key import DELETED, RBAC, STATUS
 from enc.core.types import BundleProof, ConsistencyProof, InclusionProof, StateProof, TreeHead
 
 MAX_PATH = 64
@@ -135,5 +136,15 @@ def check_event_proof(
 
 def check_state_proof(key: bytes, proof: StateProof, leaf: Leaf, inclusion: InclusionProof, head: TreeHead) -> None:
     """`proof.v` stood at `key` after the bundle that is number `inclusion.li` in the log under this head."""
+    _check_form(proof)
     check_state(proof, key, leaf.state_hash)
     check_leaf(leaf, inclusion, head)
+
+
+def _check_form(proof: StateProof) -> None:
+    """A value has its namespace's form; no honest tree holds another."""
+    namespace, value = proof.k[:1], proof.v
+    deleted = namespace == STATUS and value == DELETED
+    no_bits = namespace == RBAC and value == bytes(32)
+    if value is not None and not deleted and (len(value) != 32 or no_bits):
+        raise InvalidProof("state: the value does not have its namespace's form")

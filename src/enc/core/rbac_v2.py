@@ -9,12 +9,13 @@ Every commit is judged in this order: content, authorised, state, rank. An empty
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn
+from functools import cached_property
+from typing import Any
 
 from msgspec import Struct
 
 from enc.core.bundle import BundleConfig
-from enc.core.encoding import unhex
+from enc.core.content import check_operation, check_reason, content_object, revised_id, text_field
 from enc.core.errors import (
     ACBundleFailed,
     EncError,
@@ -32,8 +33,7 @@ from enc.core.errors import (
     TraitAlreadyHeld,
     Unauthorized,
 )
-from enc.core.policy import Draft, EndpointChange, Reach, ReadScope, Subject, content_object
-from enc.core.signing import check_public_key
+from enc.core.policy import Draft, EndpointChange, Reach, ReadScope, Subject
 from enc.core.state_key import CLOSED, DELETED, gate_slot, own_slot, shared_slot, status_key, tree_key
 from enc.core.types import PREDEFINED, Commit, Target
 
@@ -96,7 +96,7 @@ class _Act(Struct, frozen=True):
     contexts: frozenset[str] = frozenset()
 
 
-class PolicyV2(Struct, frozen=True, kw_only=True):
+class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
     """A version 2 manifest, ready to judge. Made by manifest.parse_manifest."""
 
     manifest: Mapping[str, Any]
@@ -139,10 +139,19 @@ class PolicyV2(Struct, frozen=True, kw_only=True):
 
     # Evaluation
 
+    @cached_property
+    def _by_event(self) -> Mapping[str, tuple[Entry, ...]]:
+        named = {entry.event for entry in self.entries} | {"*"}
+        return {type_: tuple(e for e in self.entries if e.event in (type_, "*")) for type_ in named}
+
+    def _matching(self, subject: Subject, columns: frozenset[str]) -> list[Entry]:
+        """The entries that speak about such an event, to someone in these columns."""
+        about = self._by_event.get(subject.type) or self._by_event["*"]
+        return [entry for entry in about if entry.columns & columns and entry.matches(subject)]
+
     def _authorise(self, act: _Act, draft: Draft) -> list[Entry]:
         """The open entries that give the actor this op. Raises Unauthorized or GateClosed where none does."""
-        columns = self.columns_of(draft.bitmask(act.actor), act.contexts)
-        matching = [entry for entry in self.entries if entry.columns & columns and entry.matches(act.subject)]
+        matching = self._matching(act.subject, self.columns_of(draft.bitmask(act.actor), act.contexts))
         closed = {entry.alias for entry in matching if entry.alias is not None and draft.is_closed(entry.alias)}
         giving = _giving(act.op, [entry for entry in matching if entry.alias not in closed])
         if giving:
@@ -177,7 +186,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True):
         if commit.type in ("Update", "Delete"):
             self._judge_revision(commit, draft)
         elif commit.type in AC_OPERATIONS:
-            _parse_operation(commit.type, content := content_object(commit), "content")
+            check_operation(commit.type, content := content_object(commit), "content")
             self._operate(commit.type, commit.from_, content, draft)
         elif commit.type == "AC_Bundle":
             self._judge_bundle(commit, draft)
@@ -267,7 +276,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True):
             type_ = operation.get("type") if isinstance(operation, dict) else None
             if type_ not in AC_OPERATIONS:
                 raise InvalidCommit(f"operations[{i}]: expected one of {', '.join(sorted(AC_OPERATIONS))}")
-            _parse_operation(str(type_), operation, f"operations[{i}]")
+            check_operation(str(type_), operation, f"operations[{i}]")
         for i, operation in enumerate(operations):
             try:
                 self._operate(operation["type"], commit.from_, operation, draft)
@@ -277,7 +286,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True):
     def _judge_slot(self, commit: Commit, draft: Draft) -> None:
         """C sets an unset slot, U a set one, D removes; the slot holds the hash of the content that set it."""
         content = content_object(commit)
-        key = _text(content, "key", "content")
+        key = text_field(content, "key", "content")
         if "value" not in content:
             raise InvalidCommit("content.value: missing; null deletes the slot")
         own = commit.type == "Own"
@@ -299,7 +308,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True):
         """Update and Delete: U or D on the target's type."""
         target_id = revised_id(commit)
         if commit.type == "Delete":
-            _check_reason(content_object(commit))
+            check_reason(content_object(commit))
         target = draft.target(target_id)
         if target is None:
             raise EventNotFound("the target is not in this enclave")
@@ -337,13 +346,8 @@ class PolicyV2(Struct, frozen=True, kw_only=True):
         self, subject: Subject, bitmask: int, *, is_author: bool, is_closed: Callable[[str], bool]
     ) -> frozenset[str]:
         columns = self.columns_of(bitmask, ("Self", "Sender") if is_author else ())
-        entries = [
-            entry
-            for entry in self.entries
-            if entry.columns & columns
-            and entry.matches(subject)
-            and not (entry.alias is not None and is_closed(entry.alias))
-        ]
+        matching = self._matching(subject, columns)
+        entries = [entry for entry in matching if entry.alias is None or not is_closed(entry.alias)]
         return frozenset(op for op in "RPN" if _giving(op, entries))
 
     def read_scope(self, bitmask: int, is_closed: Callable[[str], bool]) -> ReadScope:
@@ -373,45 +377,3 @@ def _giving(op: str, entries: list[Entry]) -> list[Entry]:
 
 def _self(actor: bytes, target: bytes) -> frozenset[str]:
     return frozenset(["Self"]) if actor == target else frozenset()
-
-
-def revised_id(commit: Commit) -> bytes:
-    """The id of the event that an Update or Delete is about: its one `r` tag."""
-    found = [tag for tag in commit.tags if tag[0] == "r"]
-    if len(found) != 1 or not 2 <= len(found[0]) <= 3 or found[0][2:] not in ((), ("target",)):
-        raise InvalidCommit(f'tags: a {commit.type} carries exactly one ["r", id] or ["r", id, "target"]')
-    return unhex(found[0][1], 32, "tags: r")
-
-
-# Contents
-
-
-def _wrong(path: str, why: str) -> NoReturn:
-    raise InvalidCommit(f"{path}: {why}")
-
-
-def _text(content: dict[str, Any], field: str, path: str) -> str:
-    value = content.get(field)
-    if not isinstance(value, str):
-        _wrong(f"{path}.{field}", "expected a string")
-    return value
-
-
-def _parse_operation(type_: str, content: dict[str, Any], path: str) -> None:
-    """The fields that an access-control operation must have. Extra ones are kept and ignored."""
-    if type_ == "Gate":
-        _text(content, "alias", path)
-        if content.get("state") not in ("open", "closed"):
-            _wrong(f"{path}.state", "expected open or closed")
-        return
-    target = unhex(content.get("target"), 32, f"{path}.target")
-    check_public_key(target, f"{path}.target")
-    for field in ("from", "to") if type_ == "Move" else ("trait",):
-        _text(content, field, path)
-
-
-def _check_reason(content: dict[str, Any]) -> None:
-    if content.get("reason") not in ("author", "moderator"):
-        _wrong("content.reason", "expected author or moderator")
-    if "note" in content and not isinstance(content["note"], str):
-        _wrong("content.note", "expected a string")

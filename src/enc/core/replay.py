@@ -16,12 +16,12 @@ A node's own limits, quotas and clock are not asked. Memory grows with the event
 from heapq import heappop, heappush
 
 from enc.core.commit import MAX_EXP_WINDOW_MS, SKEW_MS, manifest_version
+from enc.core.content import revised_id
 from enc.core.enclave import EnclaveState, Transition, apply, checkpoint_root, found, judge, judge_manifest, state_hash
 from enc.core.errors import Duplicate, EncError, InvalidArchive, ReplayFailed
 from enc.core.event import check_event
 from enc.core.memory import EnclaveMemory, target_of
 from enc.core.policy import Effects
-from enc.core.rbac_v2 import revised_id
 from enc.core.types import PREDEFINED, Event
 
 

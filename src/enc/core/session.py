@@ -90,6 +90,9 @@ class TransportKeys(Struct, frozen=True):
     def __repr__(self) -> str:
         return "TransportKeys()"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return []
+
 
 def _keys(shared: bytes) -> TransportKeys:
     return TransportKeys(hkdf(shared, QUERY), hkdf(shared, RESPONSE))

@@ -10,9 +10,8 @@ that stands at the top of its run of single-child nodes, which is the hash its p
 
 so a tree of n random keys costs two stored nodes a leaf, an update stores O(log n) a key, and every older root can
 still be read: history is a root, not a copy. A fork ends in the very bytes that its hash takes after the fixed
-beginning. A leaf's *marks* are the hashes of its run at the depths MARKS, deepest
-first, as far as they lie below its top. When a new key parts from the run, the leaf's hash further down is then a few
-steps away instead of up to 168.
+beginning. A leaf's *marks* are the hashes of its run at the depths MARKS, deepest first, as far as they lie below its
+top: when a new key parts from the run, the leaf's hash further down is then a few steps away instead of up to 168.
 
 All functions read through a Reader and return new nodes; nothing is written here.
 """
@@ -23,7 +22,7 @@ from hashlib import sha256
 from itertools import chain, islice
 from typing import Protocol
 
-from enc.core.errors import InvalidProof
+from enc.core.errors import InvalidProof, MisuseError
 from enc.core.hashing import EMPTY_HASH as EMPTY
 from enc.core.types import StateProof
 
@@ -149,6 +148,8 @@ class _Update:
     """
 
     def __init__(self, reader: Reader, changes: Mapping[bytes, bytes | None]) -> None:
+        if any(len(k) != KEY_SIZE or not (v is None or 0 < len(v) < 256) for k, v in changes.items()):
+            raise MisuseError("the tree takes keys of 21 bytes and values of 1 to 255")
         self.read = reader.read_node
         self.keys = sorted(changes)
         self.numbers = [_number(key) for key in self.keys]

@@ -6,7 +6,9 @@ from enc.core.hashing import H, sha256
 
 Namespace = Literal["rbac", "event_status", "kv"]
 
-_PREFIX: dict[Namespace, bytes] = {"rbac": b"\x00", "event_status": b"\x01", "kv": b"\x02"}
+RBAC, STATUS, KV = b"\x00", b"\x01", b"\x02"
+
+_PREFIX: dict[Namespace, bytes] = {"rbac": RBAC, "event_status": STATUS, "kv": KV}
 
 DELETED = b"\x00"
 """Event status of a deleted event. An updated one holds its latest Update's id, an active one has no leaf."""

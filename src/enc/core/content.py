@@ -1,0 +1,83 @@
+"""The contents of predefined events: their form, before any rule is asked (protocol section 6).
+
+What is missing or mistyped raises InvalidCommit naming the field. Extra fields are kept and ignored.
+"""
+
+from typing import Any, NoReturn
+
+from msgspec import Struct
+
+from enc.core.encoding import MAX_INT, strict_json, unhex
+from enc.core.errors import InvalidCommit
+from enc.core.signing import check_public_key
+from enc.core.types import Commit
+
+
+def _wrong(path: str, why: str) -> NoReturn:
+    raise InvalidCommit(f"{path}: {why}")
+
+
+def content_object(commit: Commit, *, empty: bool = False) -> dict[str, Any]:
+    """The JSON object in the content of a predefined event; with `empty`, "" counts as {}."""
+    if empty and commit.content == "":
+        return {}
+    if commit.content is None:
+        _wrong("content", f"a {commit.type} is never erased")
+    value = strict_json(commit.content)
+    if not isinstance(value, dict):
+        _wrong("content", "expected a JSON object")
+    return value
+
+
+def text_field(content: dict[str, Any], field: str, path: str) -> str:
+    value = content.get(field)
+    if not isinstance(value, str):
+        _wrong(f"{path}.{field}", "expected a string")
+    return value
+
+
+def check_operation(type_: str, content: dict[str, Any], path: str) -> None:
+    """The fields of a Move, Grant, Revoke, Transfer or Gate, by itself or inside an AC_Bundle."""
+    if type_ == "Gate":
+        text_field(content, "alias", path)
+        if content.get("state") not in ("open", "closed"):
+            _wrong(f"{path}.state", "expected open or closed")
+        return
+    target = unhex(content.get("target"), 32, f"{path}.target")
+    check_public_key(target, f"{path}.target")
+    for field in ("from", "to") if type_ == "Move" else ("trait",):
+        text_field(content, field, path)
+
+
+def check_reason(content: dict[str, Any]) -> None:
+    """The fields of a Delete."""
+    if content.get("reason") not in ("author", "moderator"):
+        _wrong("content.reason", "expected author or moderator")
+    if "note" in content and not isinstance(content["note"], str):
+        _wrong("content.note", "expected a string")
+
+
+def revised_id(commit: Commit) -> bytes:
+    """The id of the event that an Update or Delete is about: its one `r` tag."""
+    found = [tag for tag in commit.tags if tag[0] == "r"]
+    if len(found) != 1 or not 2 <= len(found[0]) <= 3 or found[0][2:] not in ((), ("target",)):
+        _wrong("tags", f'a {commit.type} carries exactly one ["r", id] or ["r", id, "target"]')
+    return unhex(found[0][1], 32, "tags: r")
+
+
+class Migrate(Struct, frozen=True):
+    """Who goes on, and from where: the last seq before the Migrate, and the checkpoint root there."""
+
+    new_sequencer: bytes
+    prev_seq: int
+    ct_root: bytes
+
+
+def parse_migrate(commit: Commit) -> Migrate:
+    content = content_object(commit)
+    new_sequencer = unhex(content.get("new_sequencer"), 32, "content.new_sequencer")
+    check_public_key(new_sequencer, "content.new_sequencer")
+    prev_seq = content.get("prev_seq")
+    if type(prev_seq) is not int or not 0 <= prev_seq <= MAX_INT:
+        _wrong("content.prev_seq", "expected a sequence number")
+    return Migrate(new_sequencer, prev_seq, unhex(content.get("ct_root"), 32, "content.ct_root"))

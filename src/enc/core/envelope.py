@@ -1,0 +1,154 @@
+"""Sealed requests, answers and pushes (protocol section 8): plain outside for routing, sealed inside.
+
+    request  {"type", "enclave", "from", "session", "content"}   content: {"session", "type", …} under `enc:query`
+    answer   {"type": "Response", "content"}                      under `enc:response`
+    push     {"type": "Push", "from", "to", "url", "content"}     under `enc:push`
+
+The token travels in the open, because the node cannot derive the key without it; it is repeated inside, and the two
+must agree, so that nobody can put another's token on a sealed request.
+"""
+
+from typing import Any, Literal, get_args
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.json import Decoder
+
+from enc.core.encoding import decode_json, unhex
+from enc.core.errors import DecryptFailed, InvalidQuery, InvalidSession, MisuseError
+from enc.core.sealing import open_text, push_key, seal_text
+from enc.core.session import Session, Token, TransportKeys, check_token, client_keys, node_keys, parse_token
+from enc.core.signing import PrivateKey, check_public_key
+
+RequestType = Literal[
+    "Query", "Pull", "Inclusion_Proof", "Bundle_Proof", "State_Proof", "State_Batch", "Checkpoint", "Export"
+]
+
+
+class _WireRequest(Struct, kw_only=True):
+    type: RequestType
+    enclave: str
+    from_: str = field(name="from")
+    session: str
+    content: str
+
+
+class _WireAnswer(Struct):
+    type: Literal["Response"]
+    content: str
+
+
+class _WirePush(Struct, kw_only=True):
+    type: Literal["Push"]
+    from_: str = field(name="from")
+    to: str
+    url: str
+    content: str
+
+
+_request, _answer, _push = Decoder(_WireRequest), Decoder(_WireAnswer), Decoder(_WirePush)
+_body, _any = Decoder(dict[str, Any]), Decoder(Any)
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """A request as it came: routed by its plain fields, not opened yet."""
+
+    type: RequestType
+    enclave: bytes
+    from_: bytes
+    token: Token
+    content: str
+
+
+class Opened(Struct, frozen=True):
+    """What a request asks, and the keys that seal its answer."""
+
+    body: dict[str, Any]
+    keys: TransportKeys
+
+
+class Push(Struct, frozen=True, kw_only=True):
+    """A delivery, opened."""
+
+    from_: bytes
+    to: bytes
+    url: str
+    body: dict[str, Any]
+
+
+def _encode(body: Any) -> bytes:
+    try:
+        return msgspec.json.encode(body)
+    except (TypeError, ValueError) as e:
+        raise MisuseError(f"not JSON: {e}") from None
+
+
+def seal_request(
+    session: Session, seq_pub: bytes, enclave: bytes, type_: RequestType, body: dict[str, Any], nonce: bytes
+) -> dict[str, str]:
+    """A client's request to the node with key `seq_pub`."""
+    if type_ not in get_args(RequestType):
+        raise MisuseError(f"no request is named {type_}")
+    token = session.token.hex()
+    keys = client_keys(session, seq_pub, enclave)
+    plaintext = _encode({**body, "session": token, "type": type_})
+    return {
+        "type": type_,
+        "enclave": enclave.hex(),
+        "from": session.from_.hex(),
+        "session": token,
+        "content": seal_text(keys.query, plaintext, nonce),
+    }
+
+
+def parse_request(data: bytes | str) -> Request:
+    """A request's plain outside; what is malformed raises InvalidQuery or InvalidSession naming the field."""
+    wire = decode_json(data, _request, InvalidQuery)
+    from_ = unhex(wire.from_, 32, "from", InvalidQuery)
+    check_public_key(from_, "from", InvalidQuery)
+    return Request(
+        type=wire.type,
+        enclave=unhex(wire.enclave, 32, "enclave", InvalidQuery),
+        from_=from_,
+        token=parse_token(wire.session),
+        content=wire.content,
+    )
+
+
+def open_request(request: Request, key: PrivateKey, now: int) -> Opened:
+    """The node's side: the token is `from`'s and holds at `now` (Unix seconds), inside and outside agree."""
+    check_token(request.token, request.from_, now)
+    keys = node_keys(request.token, key, request.enclave)
+    body = decode_json(open_text(keys.query, request.content), _body, InvalidQuery)
+    if body.pop("session", None) != request.token.hex():
+        raise InvalidSession("session: not the same inside and outside")
+    if body.pop("type", request.type) != request.type:
+        raise InvalidQuery("type: not the same inside and outside")
+    return Opened(body, keys)
+
+
+def seal_answer(keys: TransportKeys, body: Any, nonce: bytes) -> dict[str, str]:
+    return {"type": "Response", "content": seal_text(keys.response, _encode(body), nonce)}
+
+
+def open_answer(keys: TransportKeys, data: bytes | str) -> Any:
+    """What the node answered: an object, or, to a Pull, a list."""
+    wire = decode_json(data, _answer, DecryptFailed)
+    return decode_json(open_text(keys.response, wire.content), _any, DecryptFailed)
+
+
+def seal_push(key: PrivateKey, to: bytes, url: str, body: dict[str, Any], nonce: bytes) -> dict[str, str]:
+    """A node's delivery to `to` at `url`."""
+    content = seal_text(push_key(key, to), _encode(body), nonce)
+    return {"type": "Push", "from": key.public.hex(), "to": to.hex(), "url": url, "content": content}
+
+
+def open_push(key: PrivateKey, data: bytes | str) -> Push:
+    """The recipient's side. That it opens shows who sent it: only `from` and `to` can derive the key."""
+    wire = decode_json(data, _push, DecryptFailed)
+    from_, to = unhex(wire.from_, 32, "from", DecryptFailed), unhex(wire.to, 32, "to", DecryptFailed)
+    check_public_key(from_, "from", DecryptFailed)
+    if to != key.public:
+        raise DecryptFailed("to: addressed to another identity")
+    body = decode_json(open_text(push_key(key, from_), wire.content), _body, DecryptFailed)
+    return Push(from_=from_, to=to, url=wire.url, body=body)
