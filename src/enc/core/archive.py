@@ -171,16 +171,25 @@ def _decompress(chunks: Iterable[bytes], max_total: int) -> Iterator[bytes]:
 
 def _lines(pieces: Iterator[bytes], max_line: int) -> Iterator[bytes]:
     """Whole lines; the last one must end like the others, so that a cut file is noticed."""
-    rest = b""
-    for piece in pieces:
-        *whole, rest = (rest + piece).split(b"\n")
-        for line in whole:
-            if len(line) > max_line:
-                raise InvalidArchive(f"a line is over {max_line} bytes")
-            yield line
-        if len(rest) > max_line:
+    parts: list[bytes] = []
+    size = 0
+
+    def take(part: bytes) -> None:
+        nonlocal size
+        parts.append(part)
+        size += len(part)
+        if size > max_line:
             raise InvalidArchive(f"a line is over {max_line} bytes")
-    if rest:
+
+    for piece in pieces:
+        start = 0
+        while (end := piece.find(b"\n", start)) >= 0:
+            take(piece[start:end])
+            yield b"".join(parts)
+            parts.clear()
+            size, start = 0, end + 1
+        take(piece[start:])
+    if size:
         raise InvalidArchive("the archive is cut off within a line")
 
 
@@ -193,6 +202,8 @@ def verify_archive(header: Header, events: Iterable[Event], replay: Replay | Non
     for event in events:
         replay.take(event)
     state = replay.finish()
+    if header.enclave != state.enclave:
+        raise InvalidArchive("header: enclave is not the events'")
     if header.events != replay.events:
         raise InvalidArchive(f"header: says {header.events} events, there are {replay.events}")
     if header.enc_v != state.policy.enc_v:

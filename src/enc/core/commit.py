@@ -1,6 +1,7 @@
 """Commits: build, parse from the wire, check (protocol section 3)."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct, field
@@ -61,11 +62,8 @@ def build_commit(
     if len(enclave) != 32:
         raise MisuseError("an enclave id is 32 bytes")
     tags = tuple(tuple(tag) for tag in tags)
-    try:
-        digest = hashing.content_hash(content)
-        hash_ = hashing.commit_hash(enc_v, enclave, key.public, type_, digest, exp, tags)
-    except (UnicodeEncodeError, OverflowError) as e:
-        raise MisuseError(f"this cannot be hashed: {e}") from None
+    digest = _hashed(lambda: hashing.content_hash(content))
+    hash_ = _hashed(lambda: hashing.commit_hash(enc_v, enclave, key.public, type_, digest, exp, tags))
     commit = Commit(
         hash=hash_,
         enclave=enclave,
@@ -86,8 +84,16 @@ def build_manifest(
     key: PrivateKey, content: str, exp: int, tags: Tags = (), *, alg: Alg = "schnorr", enc_v: int = 2
 ) -> Commit:
     """The commit that founds an enclave. Its `enclave` is the new enclave's id."""
-    enclave = hashing.enclave_id(enc_v, key.public, hashing.content_hash(content), tags)
+    enclave = _hashed(lambda: hashing.enclave_id(enc_v, key.public, hashing.content_hash(content), tags))
     return build_commit(key, enclave, "Manifest", content, exp, tags, alg=alg, enc_v=enc_v)
+
+
+def _hashed(hash_: Callable[[], bytes]) -> bytes:
+    """A hash of what the caller gave; text that is no Unicode, or a number out of range, is the caller's mistake."""
+    try:
+        return hash_()
+    except (UnicodeEncodeError, OverflowError) as e:
+        raise MisuseError(f"this cannot be hashed: {e}") from None
 
 
 def parse_commit(data: bytes | str, limits: Limits = DEFAULT_LIMITS) -> Commit:

@@ -96,9 +96,13 @@ class Transition(Struct, frozen=True, kw_only=True):
     """What one step adds. Stored in one transaction with the event, it is all that a node must keep."""
 
     state: EnclaveState
+    leaves: Mapping[bytes, bytes | None] = {}
+    """What the event changed in the sparse tree."""
     closed: tuple[ClosedBundle, ...] = ()
     log_nodes: LogNodes = {}
     tree_nodes: TreeNodes = {}
+    flushed: bool = False
+    """Whether what was pending before has gone into the tree."""
 
 
 class _View:
@@ -220,7 +224,7 @@ def apply(state: EnclaveState, event: Event, effects: Effects, reader: sparse_me
     step = _Step(state, reader)
     if state.bundle is not None and closes_before(state.bundle, event, state.policy.bundle):
         step.close()
-    leaves: dict[bytes, bytes | None] = {}
+    leaves = step.leaves
     if state.migrated and state.policy.lifecycle_in_state:
         leaves[LIFECYCLE_KEY] = _lifecycle_leaf(state.lifecycle)
     leaves.update(effects.leaves(event.id))
@@ -261,7 +265,9 @@ class _Step:
 
     def __init__(self, state: EnclaveState, reader: sparse_merkle.Reader) -> None:
         self.state, self._reader = state, reader
+        self.leaves: dict[bytes, bytes | None] = {}
         self.closed: list[ClosedBundle] = []
+        self.flushed = False
         self.log_nodes: LogNodes = {}
         self.tree_nodes: TreeNodes = {}
 
@@ -272,6 +278,7 @@ class _Step:
         """Put what is pending into the tree."""
         root, nodes = sparse_merkle.update(self, self.state.root, self.state.pending)
         self.tree_nodes.update(nodes)
+        self.flushed = True
         self.state = replace(self.state, root=root, pending={})
 
     def close(self) -> None:
@@ -288,7 +295,12 @@ class _Step:
 
     def transition(self) -> Transition:
         return Transition(
-            state=self.state, closed=tuple(self.closed), log_nodes=self.log_nodes, tree_nodes=self.tree_nodes
+            state=self.state,
+            leaves=self.leaves,
+            closed=tuple(self.closed),
+            log_nodes=self.log_nodes,
+            tree_nodes=self.tree_nodes,
+            flushed=self.flushed,
         )
 
 

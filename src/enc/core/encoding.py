@@ -72,6 +72,14 @@ def decode_json(data: bytes | str, decoder: msgspec.json.Decoder[T], error: type
         raise error(f"not JSON: {e}") from None
 
 
+def convert_json(value: Any, type_: type[T], error: type[PeerError]) -> T:
+    """decode_json for what was decoded already."""
+    try:
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError as e:
+        raise error(_named(str(e))) from None
+
+
 def _named(message: str) -> str:
     # "Expected `int`, got `str` - at `$.exp`"  ->  "exp: expected `int`, got `str`"
     what, _, where = message.partition(" - at `")

@@ -10,7 +10,7 @@ from enc.core.commit import UNLIMITED, WireCommit, check_commit, check_shape, fi
 from enc.core.encoding import MAX_INT, decode_json, unhex
 from enc.core.errors import InvalidCommit, InvalidHash, InvalidSignature
 from enc.core.signing import PrivateKey, check_schnorr
-from enc.core.types import Commit, Event, Receipt
+from enc.core.types import PREDEFINED, Commit, Event, Receipt
 
 
 class WireEvent(WireCommit, kw_only=True):
@@ -95,8 +95,15 @@ def check_sequenced(event: Event | Receipt) -> None:
 
 def check_event(event: Event, enc_v: int) -> None:
     """Everything that an event proves by itself: the author's commit, the sequencer's order, the id."""
+    if event.type == "Manifest" and event.seq != 0:
+        raise InvalidCommit("seq: a Manifest is event 0")
     check_commit(event, enc_v)
     check_sequenced(event)
+
+
+def is_erasable(event: Event) -> bool:
+    """Only what applications wrote is ever erased: content events, and the Updates of them."""
+    return event.type == "Update" or event.type not in PREDEFINED
 
 
 def erase(event: Event) -> Event:

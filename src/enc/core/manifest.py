@@ -6,9 +6,10 @@ from typing import Any, NoReturn
 
 from enc.core.bundle import BundleConfig
 from enc.core.encoding import compact_json, strict_json, unhex
+from enc.core.entry import CONTEXTS, OUTSIDER, Entry, Member, Trait
 from enc.core.errors import InvalidCommit
 from enc.core.policy import Policy
-from enc.core.rbac_v2 import CONTEXTS, OUTSIDER, Entry, Member, PolicyV2, Trait
+from enc.core.rbac_v2 import PolicyV2
 from enc.core.signing import check_public_key
 from enc.core.types import PREDEFINED
 

@@ -8,14 +8,17 @@
 Every commit is judged in this order: content, authorised, state, rank. An empty policy allows nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct
 
 from enc.core.bundle import BundleConfig
 from enc.core.content import check_operation, check_reason, content_object, revised_id, text_field
+from enc.core.entry import OUTSIDER, Entry, Member, Trait
 from enc.core.errors import (
     ACBundleFailed,
     EncError,
@@ -37,54 +40,9 @@ from enc.core.policy import Draft, EndpointChange, Reach, ReadScope, Subject
 from enc.core.state_key import CLOSED, DELETED, gate_slot, own_slot, shared_slot, status_key, tree_key
 from enc.core.types import PREDEFINED, Commit, Target
 
-OUTSIDER = "OUTSIDER"
-CONTEXTS = frozenset(["Public", "Self", "Sender"])
 AC_OPERATIONS = frozenset(["Move", "Grant", "Revoke", "Transfer", "Gate"])
 MAX_OPERATIONS = 1000
 MAX_ENDPOINT = 2048
-
-
-class Trait(Struct, frozen=True):
-    bit: int
-    rank: int
-
-
-class Member(Struct, frozen=True):
-    """An identity that the manifest itself puts in place."""
-
-    identity: bytes
-    state: str
-    traits: tuple[str, ...]
-
-
-class Entry(Struct, frozen=True, kw_only=True):
-    """One row: on matching events it gives `ops`, and denies `denies`, to `columns`. None selects everything."""
-
-    event: str
-    columns: frozenset[str]
-    ops: frozenset[str]
-    denies: frozenset[str] = frozenset()
-    alias: str | None = None
-    from_state: str | None = None
-    to_state: str | None = None
-    preserve: bool = False
-    key: str | None = None
-    traits: frozenset[str] | None = None
-    scope: frozenset[str] | None = None
-
-    def matches(self, subject: Subject) -> bool:
-        return (
-            self.event in (subject.type, "*")
-            and self.from_state in (None, subject.from_state)
-            and self.to_state in (None, subject.to_state)
-            and self.key in (None, subject.key)
-            and (self.traits is None or subject.trait in self.traits)
-        )
-
-    @property
-    def is_selective(self) -> bool:
-        """It speaks about some events of its type only."""
-        return self.key is not None or self.from_state is not None or self.traits is not None
 
 
 class _Act(Struct, frozen=True):
@@ -140,14 +98,19 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
     # Evaluation
 
     @cached_property
-    def _by_event(self) -> Mapping[str, tuple[Entry, ...]]:
-        named = {entry.event for entry in self.entries} | {"*"}
-        return {type_: tuple(e for e in self.entries if e.event in (type_, "*")) for type_ in named}
+    def _by_event(self) -> Mapping[str, list[Entry]]:
+        found: dict[str, list[Entry]] = {"*": []}
+        for entry in self.entries:
+            found.setdefault(entry.event, []).append(entry)
+        return found
+
+    def _about(self, type_: str) -> Iterator[Entry]:
+        """The entries that name this type, then those for every type."""
+        return chain(self._by_event.get(type_, ()) if type_ != "*" else (), self._by_event["*"])
 
     def _matching(self, subject: Subject, columns: frozenset[str]) -> list[Entry]:
         """The entries that speak about such an event, to someone in these columns."""
-        about = self._by_event.get(subject.type) or self._by_event["*"]
-        return [entry for entry in about if entry.columns & columns and entry.matches(subject)]
+        return [entry for entry in self._about(subject.type) if entry.columns & columns and entry.matches(subject)]
 
     def _authorise(self, act: _Act, draft: Draft) -> list[Entry]:
         """The open entries that give the actor this op. Raises Unauthorized or GateClosed where none does."""
@@ -228,7 +191,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         draft.set_bitmask(target, self.with_state(mask, content["to"], keep_traits=keep))
 
     def _grant_or_revoke(self, type_: str, actor: bytes, target: bytes, content: dict[str, Any], draft: Draft) -> None:
-        trait, endpoint = content["trait"], content.get("endpoint")
+        trait = content["trait"]
         act = _Act(actor, "C", Subject(type_, trait=trait), _self(actor, target))
         giving = self._authorise(act, draft)
         mask = draft.bitmask(target)
@@ -242,7 +205,8 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
             draft.endpoints.append(EndpointChange(target, trait, None))
             return
         draft.set_bitmask(target, mask | bit)
-        if endpoint is not None:
+        if "endpoint" in content:
+            endpoint = content["endpoint"]
             if not isinstance(endpoint, str) or not 0 < len(endpoint) <= MAX_ENDPOINT:
                 raise InvalidEndpointUrl(f"endpoint: expected a URL of at most {MAX_ENDPOINT} characters")
             draft.endpoints.append(EndpointChange(target, trait, endpoint))
@@ -274,9 +238,9 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
             raise InvalidCommit(f"operations: expected a list of 1 to {MAX_OPERATIONS}")
         for i, operation in enumerate(operations):
             type_ = operation.get("type") if isinstance(operation, dict) else None
-            if type_ not in AC_OPERATIONS:
+            if not isinstance(type_, str) or type_ not in AC_OPERATIONS:
                 raise InvalidCommit(f"operations[{i}]: expected one of {', '.join(sorted(AC_OPERATIONS))}")
-            check_operation(str(type_), operation, f"operations[{i}]")
+            check_operation(type_, operation, f"operations[{i}]")
         for i, operation in enumerate(operations):
             try:
                 self._operate(operation["type"], commit.from_, operation, draft)
@@ -351,21 +315,41 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         return frozenset(op for op in "RPN" if _giving(op, entries))
 
     def read_scope(self, bitmask: int, is_closed: Callable[[str], bool]) -> ReadScope:
-        named = {entry.event for entry in self.entries if "R" in entry.ops | entry.denies} - {"*"}
-        reaches = {type_: self._reach(type_, bitmask, is_closed) for type_ in named}
-        return ReadScope(reaches, self._reach("*", bitmask, is_closed))
+        own = self._extents(self.columns_of(bitmask, ("Self", "Sender")), is_closed)
+        others = self._extents(self.columns_of(bitmask), is_closed)
+        reaches = {
+            type_: _reach(own.get(type_, own["*"]), others.get(type_, others["*"]))
+            # An Update or Delete counts as its target's type, so an entry that names them speaks about nothing.
+            for type_ in (own.keys() | others.keys()) - {"*", "Update", "Delete"}
+        }
+        return ReadScope(reaches, _reach(own["*"], others["*"]))
 
-    def _reach(self, type_: str, bitmask: int, is_closed: Callable[[str], bool]) -> Reach:
-        columns = self.columns_of(bitmask, ("Self", "Sender"))
-        about = [e for e in self.entries if e.event in (type_, "*") and "R" in e.ops | e.denies and e.columns & columns]
-        if any(entry.is_selective for entry in about):
-            return "some"
-        subject = Subject(type_)
-        if "R" not in self.rights(subject, bitmask, is_author=True, is_closed=is_closed):
-            # A denial to Sender or Self hides one's own events, and only those.
-            others = self.rights(subject, bitmask, is_author=False, is_closed=is_closed)
-            return "some" if "R" in others else "none"
-        return "all" if "R" in self.rights(subject, bitmask, is_author=False, is_closed=is_closed) else "own"
+    def _extents(self, columns: frozenset[str], is_closed: Callable[[str], bool]) -> dict[str, Reach]:
+        """How much of each type these columns may read, in one pass over the entries; `*` is for types not named."""
+        gives, denies = defaultdict[str, set[Any]](set), defaultdict[str, set[Any]](set)
+        for entry in self.entries:
+            if "R" in entry.ops | entry.denies and entry.columns & columns:
+                if entry.alias is not None and is_closed(entry.alias):
+                    continue
+                for op_set, found in ((entry.ops, gives), (entry.denies, denies)):
+                    if "R" in op_set:
+                        found[entry.event] |= entry.kinds
+        return {
+            type_: _extent(gives[type_] | gives["*"], denies[type_] | denies["*"]) for type_ in {*gives, *denies, "*"}
+        }
+
+
+def _extent(given: set[Any], denied: set[Any]) -> Reach:
+    """Of the kinds of events that entries select; None is all of a type."""
+    if None in denied or not given - denied:
+        return "none"
+    return "all" if None in given and not denied else "some"
+
+
+def _reach(own: Reach, others: Reach) -> Reach:
+    if own == others:
+        return own
+    return "own" if (own, others) == ("all", "none") else "some"
 
 
 def _giving(op: str, entries: list[Entry]) -> list[Entry]:

@@ -19,10 +19,10 @@ from enc.core.commit import MAX_EXP_WINDOW_MS, SKEW_MS, manifest_version
 from enc.core.content import revised_id
 from enc.core.enclave import EnclaveState, Transition, apply, checkpoint_root, found, judge, judge_manifest, state_hash
 from enc.core.errors import Duplicate, EncError, InvalidArchive, ReplayFailed
-from enc.core.event import check_event
+from enc.core.event import check_event, is_erasable
 from enc.core.memory import EnclaveMemory, target_of
 from enc.core.policy import Effects
-from enc.core.types import PREDEFINED, Event
+from enc.core.types import Event
 
 
 class Replay:
@@ -119,7 +119,7 @@ class Replay:
             self._unexplained.pop(gone, None)
         if event.content is not None:
             return
-        if event.type in PREDEFINED and event.type != "Update":
+        if not is_erasable(event):
             raise InvalidArchive(f"content: a {event.type} is never erased")
         target = self.store.target(revised_id(event)) if event.type == "Update" else None
         if not target_of(event).auto_delete and not (target and target.auto_delete):

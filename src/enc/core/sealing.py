@@ -40,6 +40,8 @@ def seal(key: bytes, plaintext: bytes, nonce: bytes) -> bytes:
 
 def open_sealed(key: bytes, sealed: bytes) -> bytes:
     """The plaintext, or DecryptFailed."""
+    if len(key) != 32:
+        raise MisuseError("a key is 32 bytes")
     if len(sealed) < NONCE_SIZE + TAG_SIZE:
         raise DecryptFailed("the sealed content is too short")
     try:

@@ -1,10 +1,11 @@
-"""Sessions: a token that proves an identity, and the keys that seal requests and answers (protocol section 8).
+"""Sessions: a token that names an identity, and the keys that seal requests and answers (protocol section 8).
 
     token = r(32) || session_pub(32) || expires(4, Unix seconds)
 
 `r` and `s` are the halves of the identity's BIP-340 signature over sha256("enc:session:" || be32(expires)). `s`, made
-even, is the session's private key, so the token shows that the signature exists without showing it:
-session_pub = x(lift(r) + e·lift(from)) is BIP-340's own equation. Whoever holds a token without `s` opens nothing.
+even, is the session's private key; session_pub = x(lift(r) + e·lift(from)) is BIP-340's own equation. Anyone can make
+a token that satisfies it for anyone's identity, by choosing r: what only the identity can have is `s`. So a token
+alone proves nothing; a request that opens under the keys derived from it does.
 """
 
 from typing import Any
@@ -65,7 +66,10 @@ def parse_token(text: Any) -> Token:
 
 
 def check_token(token: Token, from_: bytes, now: int) -> None:
-    """The token is `from_`'s and holds at `now` (Unix seconds), give or take a minute."""
+    """The token names `from_` and holds at `now` (Unix seconds), give or take a minute.
+
+    That its sender is `from_` follows only when something sealed under its keys opens.
+    """
     if token.expires <= now - SKEW:
         raise SessionExpired("session: expired")
     if token.expires > now + MAX_DURATION + SKEW:

@@ -155,8 +155,14 @@ def serialize_point(key: Any) -> bytes:
     return bytes(ffi.buffer(out))
 
 
+def _check_scalar(scalar: bytes) -> None:
+    if len(scalar) != 32:
+        raise MisuseError("a scalar is 32 bytes")
+
+
 def add_generator(public: bytes, scalar: bytes) -> bytes | None:
     """lift(public) + scalar·G as a compressed point; None where there is no such point."""
+    _check_scalar(scalar)
     key, out = _xonly(public), ffi.new("secp256k1_pubkey *")
     if key is None or not lib.secp256k1_xonly_pubkey_tweak_add(_ctx, out, key, scalar):
         return None
@@ -168,6 +174,7 @@ def add_multiple(base: bytes, scalar: bytes, public: bytes) -> bytes | None:
 
     For public values only: it does not run in constant time.
     """
+    _check_scalar(scalar)
     start, parsed = _point(b"\x02" + base), _point(b"\x02" + public)
     if start is None or parsed is None:
         return None

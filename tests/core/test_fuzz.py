@@ -1,0 +1,373 @@
+"""Every parser against a hundred thousand damaged inputs: it succeeds, or raises a PeerError, and nothing else.
+
+Inputs are valid ones with bytes changed, lost, added and moved, or with whole JSON tokens and values replaced by what
+parsers trip over. The random numbers are seeded: every run is the same.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+import zstandard
+
+from enc.core.archive import header_of, read_archive, write_archive
+from enc.core.commit import build_commit, build_manifest, parse_commit, wire_commit
+from enc.core.encoding import compact_json, strict_json
+from enc.core.errors import PeerError
+from enc.core.event import erase, finalize, parse_event, wire_event
+from enc.core.manifest import parse_manifest
+from enc.core.proof import (
+    parse_bundle_proof,
+    parse_consistency,
+    parse_inclusion,
+    parse_state_proof,
+    wire_bundle_proof,
+    wire_consistency,
+    wire_inclusion,
+    wire_state_proof,
+)
+from enc.core.receipt import build_receipt, parse_receipt, wire_receipt
+from enc.core.replay import Replay
+from enc.core.session import open_session, parse_token
+from enc.core.tree_head import parse_head, sign_head, wire_head
+
+from .vectors import KEYS, load
+
+COUNT = 100_000
+ALICE, NODE = KEYS["alice"], KEYS["node"]
+EXP = 1_790_000_000_000
+
+TOKENS = [
+    *(b"null true false 0 -0 -1 1 5 1.0 1e3 1.5 1e999 -1e999 1e-999 NaN Infinity -Infinity 01 +1 0x10 .5 5.".split()),
+    *(b"9007199254740991 9007199254740992 -9007199254740992 9223372036854775808 18446744073709551616".split()),
+    b"9" * 30,
+    b"9" * 400,
+    b"9" * 5000,
+    b"-" + b"9" * 5000,
+    *(b'{} [] [[]] [{}] [null] [0] {"a":1} {"a":1,"a":2} {"":{}} { } [ ] , : "'.split()),
+    b'""',
+    b'"a"',
+    b'"\\u0000"',
+    b'"\\ud800"',
+    b'"\\udc00\\ud800"',
+    b'"\\ud83d\\ude00"',
+    b'"\\q"',
+    b'"\xff"',
+    b'"\xed\xa0\x80"',
+    b'"\xc3\xa9"',
+    b"\xef\xbb\xbf",
+    b"\x00",
+    b"\n",
+    b'"auto-delete"',
+    b'"r"',
+    b'"Manifest"',
+    b'"ecdsa"',
+    b'"schnorr"',
+    b'"' + b"ab" * 32 + b'"',
+    b'"' + b"AB" * 32 + b'"',
+    b'"' + b"00" * 64 + b'"',
+    b'"' + b"0" * 63 + b'"',
+    b'"' + b"x" * 5000 + b'"',
+    b"[" * 70 + b"]" * 70,
+    b"[" * 2000 + b"]" * 2000,
+    b"[" * 3000,
+    b'{"a":' * 2000,
+    b"[" + b"[]," * 200 + b"[]]",
+]
+TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9.eE+]+|null|true|false|[\[\]{},:]')
+
+
+class Seed:
+    """A valid input, with the places of its JSON tokens."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.spans = [match.span() for match in TOKEN.finditer(data)] or [(0, len(data))]
+
+
+class Mutator:
+    """Damages seeds. Several kinds of damage may meet in one input."""
+
+    def __init__(self, seed: int, seeds: list[bytes]) -> None:
+        self.real = Random(seed).random
+        self.seeds = [Seed(data) for data in seeds]
+        self.kinds = [self.flip, self.flip, self.cut, self.insert, self.truncate, self.repeat, self.swap]
+
+    def below(self, n: int) -> int:
+        return int(self.real() * n)
+
+    def __iter__(self) -> Iterator[bytes]:
+        below, seeds, kinds = self.below, self.seeds, self.kinds
+        while True:
+            seed = seeds[below(len(seeds))]
+            data = seed.data
+            if self.real() < 0.6:
+                start, end = seed.spans[below(len(seed.spans))]
+                data = data[:start] + self.token(seed) + data[end:]
+            else:
+                data = kinds[below(len(kinds))](data)
+            while self.real() < 0.15:
+                data = kinds[below(len(kinds))](data)
+            yield data
+
+    def token(self, seed: Seed) -> bytes:
+        """One of the traps, another token of the same input, or nothing."""
+        choice = self.below(20)
+        if choice == 0:
+            return b""
+        if choice < 6:
+            start, end = seed.spans[self.below(len(seed.spans))]
+            return seed.data[start:end]
+        return TOKENS[self.below(len(TOKENS))]
+
+    def span(self, data: bytes, most: int = 20) -> tuple[int, int]:
+        start = self.below(len(data) + 1)
+        return start, start + self.below(most)
+
+    def flip(self, data: bytes) -> bytes:
+        if not data:
+            return data
+        at = self.below(len(data))
+        return data[:at] + bytes([data[at] ^ 1 << self.below(8)]) + data[at + 1 :]
+
+    def cut(self, data: bytes) -> bytes:
+        start, end = self.span(data)
+        return data[:start] + data[end:]
+
+    def insert(self, data: bytes) -> bytes:
+        at = self.below(len(data) + 1)
+        return data[:at] + bytes([self.below(256) for _ in range(1 + self.below(4))]) + data[at:]
+
+    def truncate(self, data: bytes) -> bytes:
+        return data[: self.below(len(data) + 1)]
+
+    def repeat(self, data: bytes) -> bytes:
+        start, end = self.span(data, 100)
+        return data[:end] + data[start:]
+
+    def swap(self, data: bytes) -> bytes:
+        one, other = sorted((self.below(len(data) + 1), self.below(len(data) + 1)))
+        return data[other:] + data[one:other] + data[:one]
+
+
+def survives(parse: Callable[[Any], Any], inputs: Iterator[Any], count: int = COUNT) -> None:
+    """`parse` takes or refuses each of `count` inputs; some of them it takes."""
+    taken = refused = 0
+    for _, data in zip(range(count), inputs, strict=False):
+        try:
+            parse(data)
+        except PeerError:
+            refused += 1
+        except Exception as e:
+            pytest.fail(f"{type(e).__name__}: {e}\nfor {data[:2000]!r}")
+        else:
+            taken += 1
+    assert taken + refused == count
+    assert taken > count / 1000
+    assert refused > count / 10
+
+
+def encoded(*wires: Any) -> list[bytes]:
+    return [msgspec.json.encode(wire) for wire in wires]
+
+
+# Valid inputs
+
+LOGS = {name: load(name) for name in ("log", "log_moved")}
+ENCLAVE = bytes.fromhex(LOGS["log"]["enclave"])
+COMMITS = [
+    build_commit(ALICE, ENCLAVE, "m", "hi", EXP, (("r", "ab", "reply"), ("auto-delete", str(EXP + 5)), ("k",))),
+    build_commit(ALICE, ENCLAVE, "Move", '{"target":"x"}', EXP, alg="ecdsa"),
+    build_commit(ALICE, ENCLAVE, "é", '\x00\n"\\\U0001f600', 0),
+    build_manifest(ALICE, '{"enc_v":2}', EXP),
+]
+EVENTS = [finalize(commit, NODE, EXP, seq) for seq, commit in enumerate(COMMITS)]
+EVENTS.append(erase(EVENTS[0]))
+HEAD = sign_head(NODE, ENCLAVE, EXP, 19, bytes(range(32)))
+CT, SMT, BUNDLES = load("ct_log"), load("smt"), load("bundles")
+MANIFESTS = [
+    LOGS["log"]["events"][0]["content"],
+    LOGS["log_moved"]["events"][0]["content"],
+    json.dumps(
+        {"enc_v": 2, "RBAC": {"states": ["A"], "init": [{"identity": ALICE.public.hex(), "state": "A", "traits": []}]}}
+    ),
+]
+
+
+def same(parse: Callable[[Any], Any], wire: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """What was taken is written and read back as the same."""
+
+    def check(data: Any) -> None:
+        found = parse(data)
+        assert parse(msgspec.json.encode(wire(found))) == found
+
+    return check
+
+
+PARSERS: dict[str, tuple[Callable[[Any], Any], list[bytes]]] = {
+    "commit": (same(parse_commit, wire_commit), encoded(*map(wire_commit, COMMITS))),
+    "event": (same(parse_event, wire_event), encoded(*map(wire_event, EVENTS))),
+    "receipt": (
+        same(parse_receipt, wire_receipt),
+        encoded(*(wire_receipt(build_receipt(event)) for event in EVENTS)),
+    ),
+    "head": (same(parse_head, wire_head), encoded(wire_head(HEAD), CT["sth"])),
+    "inclusion": (same(parse_inclusion, wire_inclusion), encoded(*CT["inclusion"][:40:3])),
+    "consistency": (same(parse_consistency, wire_consistency), encoded(*CT["consistency"][:40:3])),
+    "bundle proof": (
+        same(parse_bundle_proof, wire_bundle_proof),
+        encoded(*({"ei": 0, "s": item["siblings"][0], "size": len(item["ids"])} for item in BUNDLES)),
+    ),
+    "state proof": (
+        same(parse_state_proof, wire_state_proof),
+        encoded(*(proof for tree in SMT[:4] for proof in (tree["members"] + tree["absent"])[:3])),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_wire_parsers(name: str) -> None:
+    parse, seeds = PARSERS[name]
+    survives(parse, iter(Mutator(11, seeds)))
+
+
+def test_wire_parsers_given_text() -> None:
+    """The same parsers take str; damaged bytes become lone surrogates there."""
+    for number, (parse, seeds) in enumerate(PARSERS.values()):
+        texts = (data.decode("utf-8", "surrogateescape") for data in Mutator(number, seeds))
+        survives(parse, texts, 2000)
+
+
+def test_strict_json() -> None:
+    def check(text: str) -> None:
+        value = strict_json(text)
+        assert strict_json(compact_json(value)) == value
+
+    contents = [event["content"] or "[]" for log in LOGS.values() for event in log["events"]]
+    seeds = [content.encode() for content in contents] + [b'{"a":[1,-2.5e3,"\\ud83d\\ude00"],"b":{"":null}}']
+    survives(check, (data.decode("utf-8", "surrogateescape") for data in Mutator(12, seeds)))
+
+
+def test_token() -> None:
+    seeds = [open_session(ALICE, expires).token.hex().encode() for expires in (0, EXP // 1000, 2**32 - 1)]
+
+    def texts() -> Iterator[str]:
+        random = Random(13)
+        for data in Mutator(13, seeds):
+            text = data.decode("utf-8", "surrogateescape")
+            # Most damage changes the length: keep that of a token often enough to come past it.
+            yield text if random.random() < 0.5 else text[:136].ljust(136, random.choice("0af "))
+
+    def check(text: str) -> None:
+        assert parse_token(text).hex() == text
+
+    survives(check, texts())
+
+
+def test_token_of_any_type() -> None:
+    for value in (None, 5, 1.5, True, b"", bytes(68), [], {}, object(), [bytes(68)], memoryview(bytes(68))):
+        with pytest.raises(PeerError):
+            parse_token(value)
+
+
+# Manifests: values replaced in the tree, so that the damage comes past the JSON reader
+
+WORDS: list[Any] = [
+    *(None, True, False, 0, 1, -1, 2, 255, 256, 65_536, 65_537, 3_600_000, 3_600_001, 2**53 - 1, 1.0, 1.5, 1e300),
+    *("", "*", "C", "R", "_C", "__C", "_", "CRUD", "none", "Self", "Sender", "Public", "Node", "OUTSIDER", "OWNER"),
+    *("owner", "owner(0)", "owner(1)", "admin(-1)", "x(99999999999999999)", "MEMBER", "member", "A" * 300, "é", "a b"),
+    *("Move", "Grant", "Revoke", "Transfer", "Gate", "Shared", "Own", "Pause", "Migrate", "Manifest", "AC_Bundle"),
+    *("lifecycle", "ab" * 32, "AB" * 32, ALICE.public.hex(), "00" * 32, "ff" * 32, "\x00", "a\n"),
+    *([], {}, [[]], [None], [{}], {"operator": "owner"}, {"operator": []}, ["owner", "owner"], ["C", "C"], [1]),
+]
+NAMES = (
+    "enc_v use_temp RBAC registry meta bundle size timeout states traits readers init moves grants transfers slots "
+    "lifecycle customs event operator ops from to preserve alias gate scope trait key type reads retention identity "
+    "state"
+).split()
+
+
+def damage(random: Random, manifest: Any) -> None:
+    """Change one place somewhere in the tree."""
+    node = manifest
+    while True:
+        places = [
+            i
+            for i, item in enumerate(node.values() if isinstance(node, dict) else node)
+            if item and isinstance(item, dict | list)
+        ]
+        if not places or random.random() < 0.35:
+            break
+        inner = list(node.values()) if isinstance(node, dict) else node
+        node = inner[random.choice(places)]
+    value = random.choice(WORDS)
+    if isinstance(value, dict | list):
+        value = json.loads(json.dumps(value))
+    kind = random.random()
+    if isinstance(node, dict):
+        name = random.choice(list(node)) if node and random.random() < 0.7 else random.choice(NAMES)
+        if kind < 0.2:
+            node.pop(name, None)
+        elif kind < 0.3 and node:
+            node[name] = [node.get(name)]
+        else:
+            node[name] = value
+        return
+    at = random.randrange(len(node) + 1)
+    if kind < 0.2 and at < len(node):
+        del node[at]
+    elif kind < 0.5 and at < len(node):
+        node[at] = value
+    elif kind < 0.7 and at < len(node):
+        node.insert(random.randrange(len(node)), node[at])
+    else:
+        node.insert(at, value)
+
+
+def test_manifest_by_structure() -> None:
+    def texts() -> Iterator[str]:
+        random = Random(14)
+        while True:
+            manifest = json.loads(random.choice(MANIFESTS))
+            for _ in range(1 + (random.random() < 0.3)):
+                damage(random, manifest)
+            yield json.dumps(manifest)
+
+    survives(parse_manifest, texts(), COUNT * 6 // 10)
+
+
+def test_manifest_by_bytes() -> None:
+    seeds = [manifest.encode() for manifest in MANIFESTS]
+    texts = (data.decode("utf-8", "surrogateescape") for data in Mutator(15, seeds))
+    survives(parse_manifest, texts, COUNT * 4 // 10)
+
+
+# Archives
+
+
+def tiny_archive() -> bytes:
+    replay = Replay()
+    events = [parse_event(json.dumps(wire)) for wire in LOGS["log_moved"]["events"][:2]]
+    for event in events:
+        replay.take(event)
+    return b"".join(write_archive(header_of(replay, HEAD), events))
+
+
+def read_whole(archive: bytes) -> None:
+    _, events = read_archive([archive[:100], archive[100:]], max_total=1 << 20, max_line=1 << 18)
+    for _ in events:
+        pass
+
+
+def test_archive_by_compressed_bytes() -> None:
+    survives(read_whole, iter(Mutator(16, [tiny_archive()])), COUNT // 2)
+
+
+def test_archive_by_its_text() -> None:
+    text = zstandard.ZstdDecompressor().decompressobj().decompress(tiny_archive())
+    compress = zstandard.ZstdCompressor(level=1).compress
+    survives(read_whole, (compress(data) for data in Mutator(17, [text])), COUNT // 2)
