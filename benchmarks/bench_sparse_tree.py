@@ -9,7 +9,7 @@ import random
 import time
 import tracemalloc
 
-from floors import raw_sha256, report
+from floors import raw_sha256, report, verdict
 
 from enc.core.hashing import EMPTY_HASH
 from enc.core.sparse_merkle import DEPTH, check_state, prove, update
@@ -60,10 +60,9 @@ def bench_memory() -> None:
     size = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     stored = sum(len(key) + len(record) for key, record in nodes.items())
-    verdict = "ok" if size / len(leaves) < 1024 else "MISSED"
     print(
         f"memory a leaf: {size / len(leaves):.0f} bytes in a dictionary, {stored / len(leaves):.0f} bytes as stored, "
-        f"{len(nodes) / len(leaves):.2f} nodes; under 1024: {verdict}"
+        f"{len(nodes) / len(leaves):.2f} nodes; under 1024: {verdict('memory', size / len(leaves) < 1024)}"
     )
 
 
@@ -90,8 +89,10 @@ def bench_proofs() -> None:
         most = max(most, reads)
     cost = (time.perf_counter() - start) / len(keys)
     check_state(proof, keys[-1], root)
-    verdict = "ok" if most <= 40 else "MISSED"
-    print(f"a proof from 1,000,000 leaves: reads at most {most} nodes, {cost * 1e6:.0f} us; at most 40: {verdict}")
+    print(
+        f"a proof from 1,000,000 leaves: reads at most {most} nodes, {cost * 1e6:.0f} us; "
+        f"at most 40: {verdict('reads', most <= 40)}"
+    )
 
 
 def main() -> None:

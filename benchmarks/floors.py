@@ -21,11 +21,20 @@ def best_by_turns(*works: Work, rounds: int = 60) -> list[float]:
     return best
 
 
+missed: list[str] = []
+"""What did not keep its bound in this run."""
+
+
+def verdict(what: str, kept: bool) -> str:
+    if not kept:
+        missed.append(what)
+    return "ok" if kept else "MISSED"
+
+
 def report(what: str, cost: float, floor: float, floor_name: str, at_most: float) -> None:
-    verdict = "ok" if cost / floor <= at_most else "MISSED"
     print(
         f"{what}: {cost * 1e6:.1f} us = {cost / floor:.2f} x {floor_name} ({floor * 1e6:.1f} us), "
-        f"at most {at_most}: {verdict}"
+        f"at most {at_most}: {verdict(what, cost / floor <= at_most)}"
     )
 
 

@@ -31,6 +31,14 @@ from enc.core.types import Event, TreeHead
 
 from .strategies import MAX_INT, flip
 from .vectors import KEYS, load
+from .world import START, World, person, pub
+
+MOVABLE = {
+    "enc_v": 2,
+    "states": ["OWNER"],
+    "customs": [{"event": "note", "operator": "OWNER", "ops": ["C"]}],
+    "init": [{"identity": pub("alice"), "state": "OWNER", "traits": []}],
+}
 
 NODE, OTHER, ALICE = KEYS["node"], KEYS["node2"], KEYS["alice"]
 
@@ -408,6 +416,19 @@ def test_what_is_no_header_is_refused(line: bytes) -> None:
         parse_header(line)
 
 
+def test_header_numbers_reach_the_largest_integer() -> None:
+    wire = header_line(
+        enc_v=MAX_INT,
+        events=MAX_INT,
+        sequencers=[{**SEQUENCER, "from_seq": MAX_INT}],
+        checkpoint={"seq": MAX_INT, "ct_root": H1},
+    )
+    header = parse_header(wire)
+    assert (header.enc_v, header.events, header.checkpoint_seq) == (MAX_INT,) * 3
+    assert header.sequencers[0][1] == MAX_INT
+    parse_header(header_line(enc_v=0, events=0))
+
+
 def test_unknown_header_fields_are_ignored() -> None:
     assert (
         parse_header(header_line(comment="x", checkpoint={**wire_header(LOG.header)["checkpoint"], "x": 1}))
@@ -560,3 +581,17 @@ def test_contents_that_an_auto_delete_took_are_no_fault() -> None:
     assert any(tag[0] == "auto-delete" for tag in event.tags)
     assert event.content is not None
     verify_archive(MOVED.header, [*MOVED.events[:2], erase(event), *MOVED.events[3:]])
+
+
+def test_after_a_handover_the_head_of_the_last_closed_bundle_is_still_the_old_node_s() -> None:
+    world = World(MOVABLE)
+    world.send("alice", "Migrate", world.migrate("node2"))
+    head = sign_head(person("node"), world.state.enclave, START + 10, world.state.log.size, world.state.log.root())
+    world.send("alice", "note", "by the new node")
+    replay = Replay()
+    for event in world.events:
+        replay.take(event)
+    verify_archive(header_of(replay, head), world.events)
+    foreign = sign_head(person("node3"), world.state.enclave, START + 10, head.ts, head.r)
+    with pytest.raises(InvalidArchive):
+        verify_archive(header_of(replay, foreign), world.events)

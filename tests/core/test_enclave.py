@@ -770,7 +770,7 @@ def failure(events: Iterable[Event], **options: Any) -> ReplayFailed:
 def broken(events: Iterable[Event], **options: Any) -> tuple[str, int]:
     """The code and the seq of what is wrong with a log."""
     error = failure(events, **options)
-    assert error.context == {"seq": error.seq}
+    assert error.context["seq"] == error.seq
     assert error.message.startswith(f"seq {error.seq}: ")
     return error.code, error.seq
 

@@ -277,6 +277,15 @@ def test_a_circle_of_moves_that_nobody_enters_reaches_nothing() -> None:
     assert refusal(compact_json(manifest)).startswith("states[0]: ")
 
 
+@pytest.mark.parametrize(("rank", "fits"), [(2**53 - 1, True), (2**53, False), (10**16, False)])
+def test_a_rank_is_an_integer_that_every_reader_holds(rank: int, fits: bool) -> None:
+    manifest = {**VALID, "traits": [*VALID["traits"], f"last({rank})"]}
+    if fits:
+        parse(manifest)
+    else:
+        assert refusal(compact_json(manifest)).startswith(f"traits[{len(VALID['traits'])}]")
+
+
 def test_248_traits_whose_last_is_the_highest_bit() -> None:
     policy = parse({"enc_v": 2, "traits": [f"t{i}({i})" for i in range(248)], "init": init(alice="OUTSIDER t247")})
     assert len(policy.traits) == 248

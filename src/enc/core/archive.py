@@ -1,4 +1,4 @@
-"""The archive: one enclave's whole log in one file, zstd-compressed JSON lines (protocol section 11).
+"""The archive: one enclave's whole log in one file, zstd-compressed JSON lines (docs/protocol.md, section 18).
 
 First a header, then one event a line by rising seq; erased contents as null and hash. It serves backup, forced
 takeover, audit and bulk loading alike. Both directions stream: neither holds more than a line.
@@ -12,7 +12,7 @@ import zstandard
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from enc.core.encoding import MAX_INT, decode_json, unhex
+from enc.core.encoding import check_numbers, decode_json, unhex
 from enc.core.errors import EncError, InvalidArchive, InvalidProof, PeerError
 from enc.core.event import parse_event, wire_event
 from enc.core.replay import Replay
@@ -93,9 +93,10 @@ def wire_header(header: Header) -> dict[str, Any]:
 
 def parse_header(line: bytes) -> Header:
     wire = decode_json(line, _decoder, InvalidArchive)
-    numbers = [wire.enc_v, wire.events, wire.checkpoint.seq, *(s.from_seq for s in wire.sequencers)]
-    if any(not 0 <= number <= MAX_INT for number in numbers):
-        raise InvalidArchive("header: a number is out of range")
+    check_numbers(InvalidArchive, enc_v=wire.enc_v, events=wire.events)
+    check_numbers(InvalidArchive, **{"checkpoint.seq": wire.checkpoint.seq})
+    for i, sequencer in enumerate(wire.sequencers):
+        check_numbers(InvalidArchive, **{f"sequencers[{i}].from_seq": sequencer.from_seq})
     try:
         sth = None if wire.sth is None else head_from_wire(wire.sth)
     except PeerError as e:
@@ -217,8 +218,15 @@ def verify_archive(header: Header, events: Iterable[Event], replay: Replay | Non
     return replay
 
 
+def _closer(size: int, replay: Replay) -> bytes:
+    """The sequencer of the last event that a log of this size holds: it signed that size's head."""
+    bundles = replay.store.bundles
+    seq = bundles[size - 1].first_seq + bundles[size - 1].count - 1 if 0 < size <= len(bundles) else replay.state.seq
+    return [key for key, first in replay.sequencers if first <= seq][-1]
+
+
 def _check_sth(sth: TreeHead, replay: Replay) -> None:
-    """The head is on this log, with the trailing bundle open or closed, and signed by who sequenced its end."""
+    """The head is on this log, with the trailing bundle open or closed, and signed by a sequencer of its end."""
     state = replay.state
     roots = {state.log.size: state.log.root()}
     if state.bundle is not None:
@@ -226,7 +234,7 @@ def _check_sth(sth: TreeHead, replay: Replay) -> None:
     if roots.get(sth.ts) != sth.r:
         raise InvalidArchive("header: sth is not the head of this log")
     failure: EncError | None = None
-    for sequencer in (replay.sequencers[-1][0], state.sequencer):
+    for sequencer in dict.fromkeys([_closer(sth.ts, replay), replay.sequencers[-1][0], state.sequencer]):
         try:
             if sth.bound_sig is None:
                 check_head(sth, sequencer)

@@ -1,4 +1,4 @@
-"""Bundles: runs of events that share one leaf of the log (protocol section 4).
+"""Bundles: runs of events that share one leaf of the log (docs/protocol.md, section 8).
 
 `events_root` is the root of a perfect tree over the event ids, padded on the right by repeating the last one. The
 open bundle keeps only the edge of that tree, so that taking an event costs one hash however large bundles are.

@@ -1,4 +1,4 @@
-"""Commits: build, parse from the wire, check (protocol section 3)."""
+"""Commits: build, parse from the wire, check (docs/protocol.md, section 5)."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The contents of predefined events: their form, before any rule is asked (protocol section 6).
+"""The contents of predefined events: their form, before any rule is asked (docs/protocol.md, section 14).
 
 What is missing or mistyped raises InvalidCommit naming the field. Extra fields are kept and ignored.
 """

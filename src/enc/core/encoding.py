@@ -33,6 +33,13 @@ def unhex(text: object, size: int, field: str, error: type[PeerError] = InvalidC
     return raw
 
 
+def check_numbers(error: type[PeerError], **numbers: int) -> None:
+    """Each is an integer that every JSON reader holds exactly, not negative; otherwise `error` names it."""
+    for name, number in numbers.items():
+        if not 0 <= number <= MAX_INT:
+            raise error(f"{name}: must be 0 to 2^53 - 1")
+
+
 def b64(raw: bytes) -> str:
     """Standard base64 with padding."""
     return base64.b64encode(raw).decode("ascii")
@@ -88,7 +95,9 @@ def _named(message: str) -> str:
 
 
 def strict_json(text: str) -> Any:
-    """JSON on which no two readers can differ (protocol section 2): what the node decides by must be read one way.
+    """JSON on which no two readers can differ: what the node decides by must be read one way.
+
+    The rules are in docs/protocol.md, section 3.4.
 
     Refused, as InvalidCommit: a repeated key, a lone surrogate, an integer beyond 2^53 − 1, NaN, Infinity or a
     number too large for a double, nesting past MAX_DEPTH.

@@ -1,10 +1,8 @@
 """What a version 2 manifest is made of: traits, first members, and the rows of its table of rights."""
 
-from typing import Any
-
 from msgspec import Struct
 
-from enc.core.policy import Subject
+from enc.core.policy import Kind, Subject
 
 OUTSIDER = "OUTSIDER"
 CONTEXTS = frozenset(["Public", "Self", "Sender"])
@@ -38,19 +36,9 @@ class Entry(Struct, frozen=True, kw_only=True):
     traits: frozenset[str] | None = None
     scope: frozenset[str] | None = None
 
-    def matches(self, subject: Subject) -> bool:
-        return (
-            self.event in (subject.type, "*")
-            and self.from_state in (None, subject.from_state)
-            and self.to_state in (None, subject.to_state)
-            and self.key in (None, subject.key)
-            and (self.traits is None or subject.trait in self.traits)
-        )
-
     @property
-    def kinds(self) -> frozenset[Any]:
-        """What of its type the entry selects; {None} where it is all."""
+    def kinds(self) -> frozenset[Kind]:
+        """Which events of its type the entry speaks about, as Subject.kind tells them apart; {None} for all."""
         if self.traits is not None:
             return self.traits
-        selected = self.key or (self.from_state and (self.from_state, self.to_state))
-        return frozenset([selected or None])
+        return frozenset([Subject(self.event, self.from_state, self.to_state, self.key).kind])

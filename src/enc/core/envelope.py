@@ -1,4 +1,4 @@
-"""Sealed requests, answers and pushes (protocol section 8): plain outside for routing, sealed inside.
+"""Sealed requests, answers and pushes (docs/protocol.md, section 17.4): plain outside for routing, sealed inside.
 
     request  {"type", "enclave", "from", "session", "content"}   content: {"session", "type", …} under `enc:query`
     answer   {"type": "Response", "content"}                      under `enc:response`
@@ -104,12 +104,10 @@ def seal_request(
 def parse_request(data: bytes | str) -> Request:
     """A request's plain outside; what is malformed raises InvalidQuery or InvalidSession naming the field."""
     wire = decode_json(data, _request, InvalidQuery)
-    from_ = unhex(wire.from_, 32, "from", InvalidQuery)
-    check_public_key(from_, "from", InvalidQuery)
     return Request(
         type=wire.type,
         enclave=unhex(wire.enclave, 32, "enclave", InvalidQuery),
-        from_=from_,
+        from_=unhex(wire.from_, 32, "from", InvalidQuery),
         token=parse_token(wire.session),
         content=wire.content,
     )
@@ -144,11 +142,14 @@ def seal_push(key: PrivateKey, to: bytes, url: str, body: dict[str, Any], nonce:
 
 
 def open_push(key: PrivateKey, data: bytes | str) -> Push:
-    """The recipient's side. That it opens shows who sent it: only `from` and `to` can derive the key."""
+    """The recipient's side. Only `from` and `to` can have sealed it; which of them did, and the url, are not bound.
+
+    So compare `from_` with the nodes that are expected to push, and never take a push from oneself.
+    """
     wire = decode_json(data, _push, DecryptFailed)
     from_, to = unhex(wire.from_, 32, "from", DecryptFailed), unhex(wire.to, 32, "to", DecryptFailed)
     check_public_key(from_, "from", DecryptFailed)
-    if to != key.public:
+    if to != key.public or from_ == to:
         raise DecryptFailed("to: addressed to another identity")
     body = decode_json(open_text(push_key(key, from_), wire.content), _body, DecryptFailed)
     return Push(from_=from_, to=to, url=wire.url, body=body)

@@ -67,11 +67,10 @@ class InvalidArchive(PeerError):
 class ReplayFailed(PeerError):
     """The event `seq` of a log breaks a rule: `code` and `message` are those of the rule, kept whole in `cause`."""
 
-    fields = ("seq",)
-
     def __init__(self, seq: int, cause: EncError) -> None:
-        super().__init__(f"seq {seq}: {cause.message}", seq=seq)
-        self.seq, self.cause, self.code = seq, cause, cause.code
+        super().__init__(f"seq {seq}: {cause.message}")
+        self.seq, self.cause = seq, cause
+        self.code, self.status, self.context = cause.code, cause.status, {**cause.context, "seq": seq}
 
 
 # 400: malformed
@@ -153,10 +152,14 @@ class EnclavePaused(PeerError):
 
 
 class OwnerSelfRevokeForbidden(PeerError):
+    """Version 1 only."""
+
     code, status = "OWNER_SELF_REVOKE_FORBIDDEN", 403
 
 
 class OwnerBitProtected(PeerError):
+    """Version 1 only."""
+
     code, status = "OWNER_BIT_PROTECTED", 403
 
 
@@ -203,6 +206,8 @@ class StateMismatch(PeerError):
 
 
 class BitmaskMismatch(PeerError):
+    """Version 1 only."""
+
     code, status, fields = "BITMASK_MISMATCH", 409, ("expected", "actual")
 
 
@@ -292,5 +297,7 @@ def from_wire(error: Mapping[str, Any]) -> EncError:
     code, message = str(error.get("code", "")), str(error.get("message", ""))
     cls = WIRE_ERRORS.get(code)
     if cls is None:
-        return PeerError(f"{code}: {message}")
+        unknown = PeerError(message)
+        unknown.code = code
+        return unknown
     return cls(message, **{name: error[name] for name in cls.fields if name in error})

@@ -1,4 +1,4 @@
-"""Events: finalise a commit, parse, check, erase (protocol section 3)."""
+"""Events: finalise a commit, parse, check, erase (docs/protocol.md, section 6)."""
 
 from typing import Any
 
@@ -6,11 +6,19 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from enc.core import hashing
-from enc.core.commit import UNLIMITED, WireCommit, check_commit, check_shape, fields_from_wire, wire_commit
-from enc.core.encoding import MAX_INT, decode_json, unhex
+from enc.core.commit import (
+    UNLIMITED,
+    WireCommit,
+    auto_delete_at,
+    check_commit,
+    check_shape,
+    fields_from_wire,
+    wire_commit,
+)
+from enc.core.encoding import check_numbers, decode_json, unhex
 from enc.core.errors import InvalidCommit, InvalidHash, InvalidSignature
 from enc.core.signing import PrivateKey, check_schnorr
-from enc.core.types import PREDEFINED, Commit, Event, Receipt
+from enc.core.types import PREDEFINED, Commit, Event, Receipt, Target
 
 
 class WireEvent(WireCommit, kw_only=True):
@@ -63,10 +71,7 @@ def event_from_wire(wire: WireEvent) -> Event:
         fields["content_hash"] = digest
     elif wire.content is None:
         raise InvalidCommit("content_hash: missing beside a null content")
-    if not 0 <= wire.timestamp <= MAX_INT:
-        raise InvalidCommit("timestamp: must be Unix milliseconds, 0 to 2^53 - 1")
-    if not 0 <= wire.seq <= MAX_INT:
-        raise InvalidCommit("seq: must be 0 to 2^53 - 1")
+    check_numbers(InvalidCommit, timestamp=wire.timestamp, seq=wire.seq)
     event = Event(
         **fields,
         id=unhex(wire.id, 32, "id"),
@@ -99,6 +104,11 @@ def check_event(event: Event, enc_v: int) -> None:
         raise InvalidCommit("seq: a Manifest is event 0")
     check_commit(event, enc_v)
     check_sequenced(event)
+
+
+def target_of(event: Event) -> Target:
+    """What later events may ask of this one."""
+    return Target(event.type, event.from_, auto_delete_at(event) is not None)
 
 
 def is_erasable(event: Event) -> bool:

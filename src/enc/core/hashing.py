@@ -1,4 +1,4 @@
-"""H() and the fixed shapes built from it (protocol section 2).
+"""H() and the fixed shapes built from it (docs/protocol.md, section 3).
 
 H(f1, f2, …) = sha256(cbor([f1, f2, …])). The shapes that run for every commit, event and tree node are assembled by
 hand here; tests hold each equal to the general H().

@@ -1,11 +1,11 @@
-"""A Manifest's content becomes a Policy, or is refused with the path of the entry at fault (protocol section 6)."""
+"""A Manifest's content becomes a Policy, or is refused with the path of the fault (docs/protocol.md, section 12)."""
 
 import re
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from enc.core.bundle import BundleConfig
-from enc.core.encoding import compact_json, strict_json, unhex
+from enc.core.encoding import MAX_INT, compact_json, strict_json, unhex
 from enc.core.entry import CONTEXTS, OUTSIDER, Entry, Member, Trait
 from enc.core.errors import InvalidCommit
 from enc.core.policy import Policy
@@ -35,6 +35,12 @@ def parse_manifest(content: str) -> Policy:
 
 def _refuse(path: str, why: str) -> NoReturn:
     raise InvalidCommit(f"{path}: {why}")
+
+
+def _quoted(value: Any) -> str:
+    """A peer's value in a message: shown, but never at length."""
+    text = repr(value)
+    return text if len(text) <= 64 else f"{text[:60]}…"
 
 
 class _ManifestV2:
@@ -104,7 +110,7 @@ class _ManifestV2:
     # Names
 
     def _states(self) -> tuple[str, ...]:
-        found: list[str] = []
+        found: dict[str, None] = {}
         for path, name in self._list("states"):
             if not isinstance(name, str) or not _STATE.fullmatch(name):
                 _refuse(path, "a State is named [A-Z][A-Z0-9_]*")
@@ -112,7 +118,7 @@ class _ManifestV2:
                 _refuse(path, "OUTSIDER is there by itself")
             if name in found:
                 _refuse(path, f"{name} is declared twice")
-            found.append(name)
+            found[name] = None
         if len(found) > MAX_STATES:
             _refuse(f"{self.prefix}states", f"more than {MAX_STATES}")
         return tuple(found)
@@ -124,6 +130,8 @@ class _ManifestV2:
             if match is None:
                 _refuse(path, "a trait is declared as [a-z][a-z0-9_]*(rank), the rank a non-negative integer")
             name, rank = match.groups()
+            if int(rank) > MAX_INT:
+                _refuse(path, "a rank is at most 2^53 - 1")
             if name in found:
                 _refuse(path, f"{name} is declared twice")
             found[name] = Trait(bit=8 + len(found), rank=int(rank))
@@ -133,12 +141,12 @@ class _ManifestV2:
 
     def _state(self, name: Any, path: str) -> str:
         if not isinstance(name, str) or (name not in self.states and name != OUTSIDER):
-            _refuse(path, f"no State named {name!r}")
+            _refuse(path, f"no State named {_quoted(name)}")
         return name
 
     def _trait(self, name: Any, path: str) -> str:
         if not isinstance(name, str) or name not in self.traits:
-            _refuse(path, f"no trait named {name!r}")
+            _refuse(path, f"no trait named {_quoted(name)}")
         return name
 
     def _column(self, name: Any, path: str) -> str:
@@ -148,15 +156,15 @@ class _ManifestV2:
             name in self.states or name == OUTSIDER or name in self.traits or name in CONTEXTS
         ):
             return name
-        _refuse(path, f"no State, trait or Context named {name!r}")
+        _refuse(path, f"no State, trait or Context named {_quoted(name)}")
 
     def _words(self, entry: dict[str, Any], field: str, path: str) -> list[Any]:
-        """A field that takes a string or a list of strings; at least one."""
+        """A field that takes a string or a list of strings; at least one. Repeated ones count once."""
         value = entry.get(field)
         words = value if isinstance(value, list) else [value]
         if not words or not all(isinstance(word, str) for word in words):
             _refuse(f"{path}.{field}", "expected a string or a list of strings")
-        return words
+        return list(dict.fromkeys(words))
 
     def _columns(self, entry: dict[str, Any], path: str, field: str = "operator") -> frozenset[str]:
         return frozenset(self._column(name, f"{path}.{field}") for name in self._words(entry, field, path))
@@ -166,7 +174,7 @@ class _ManifestV2:
         words = self._words(entry, "ops", path)
         for op in words:
             if op.removeprefix("_") not in OPS:
-                _refuse(f"{path}.ops", f"unknown op {op!r}")
+                _refuse(f"{path}.ops", f"unknown op {_quoted(op)}")
         return frozenset(op for op in words if op in OPS), frozenset(op[1:] for op in words if op not in OPS)
 
     def _event(self, entry: dict[str, Any], path: str, allowed: list[str]) -> str:
@@ -258,7 +266,7 @@ class _ManifestV2:
 
     def _transfers(self) -> Iterable[Entry]:
         for path, entry in self._entries("transfers"):
-            alias = self._gate(entry, path)
+            alias, scope = self._gate(entry, path), self._scope(entry, path)
             for name in self._words(entry, "trait", path):
                 trait = self._trait(name, f"{path}.trait")
                 yield Entry(
@@ -267,7 +275,7 @@ class _ManifestV2:
                     ops=frozenset("C"),
                     alias=alias,
                     traits=frozenset([trait]),
-                    scope=self._scope(entry, path),
+                    scope=scope,
                 )
 
     def _slots(self) -> Iterable[Entry]:

@@ -1,8 +1,8 @@
 """Everything that lies behind an enclave's state, kept in dictionaries: for replay, tests and examples."""
 
 from enc.core import sparse_merkle
-from enc.core.commit import auto_delete_at
 from enc.core.enclave import ClosedBundle, Transition
+from enc.core.event import target_of
 from enc.core.merkle_log import LogNodes
 from enc.core.sparse_merkle import TreeNodes
 from enc.core.types import Event, Target
@@ -36,8 +36,3 @@ class EnclaveMemory:
         self.log_nodes.update(transition.log_nodes)
         self.tree_nodes.update(transition.tree_nodes)
         self.bundles.extend(transition.closed)
-
-
-def target_of(event: Event) -> Target:
-    """What later events may ask of this one."""
-    return Target(event.type, event.from_, auto_delete_at(event) is not None)

@@ -87,7 +87,10 @@ def _subtree(reader: Reader, start: int, size: int) -> bytes:
 
 
 def prove_inclusion(reader: Reader, index: int, size: int) -> InclusionProof:
-    """RFC 9162 section 2.1.3.1: leaf `index` is in the log of `size` leaves. O(log size) reads."""
+    """RFC 9162 section 2.1.3.1: leaf `index` is in the log of `size` leaves. O(log size) reads.
+
+    `size` is the caller's to bound: the Reader must hold that many leaves.
+    """
     if not 0 <= index < size:
         raise LeafNotFound(f"leaf_index: {index} is not below the tree size {size}")
     path: list[bytes] = []
@@ -127,7 +130,7 @@ def check_inclusion(proof: InclusionProof, leaf: bytes, root: bytes) -> None:
 def prove_consistency(reader: Reader, first: int, second: int) -> ConsistencyProof:
     """RFC 9162 section 2.1.4.1: the log of `first` leaves is a prefix of that of `second`. O(log second) reads.
 
-    For equal sizes the path is the one root.
+    For equal sizes the path is the one root. `second` is the caller's to bound: the Reader must hold that many leaves.
     """
     if not 0 < first <= second:
         raise InvalidRange(f"from must be 1 to {second}")

@@ -79,7 +79,7 @@ class Draft:
         self.writes[identity_key(identity)] = bitmask.to_bytes(32, "big") if bitmask else None
 
     def is_closed(self, alias: str) -> bool:
-        return gate_closed(self.leaf, alias)
+        return self.leaf(tree_key("kv", gate_slot(alias))) == CLOSED
 
     def effects(self, lifecycle: Lifecycle | None = None, new_sequencer: bytes | None = None) -> Effects:
         return Effects(
@@ -92,8 +92,7 @@ class Draft:
         )
 
 
-def gate_closed(leaf: Callable[[bytes], bytes | None], alias: str) -> bool:
-    return leaf(tree_key("kv", gate_slot(alias))) == CLOSED
+Kind = str | tuple[str, str] | None
 
 
 class Subject(Struct, frozen=True):
@@ -104,6 +103,13 @@ class Subject(Struct, frozen=True):
     to_state: str | None = None
     key: str | None = None
     trait: str | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """What tells events of one type apart: a Move's States, a slot's key, a trait. None: nothing does."""
+        if self.from_state is not None and self.to_state is not None:
+            return (self.from_state, self.to_state)
+        return self.key if self.key is not None else self.trait
 
 
 Reach = Literal["none", "own", "some", "all"]

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from enc.core.bundle import check_membership
-from enc.core.encoding import MAX_INT, decode_json, unhex
+from enc.core.encoding import check_numbers, decode_json, unhex
 from enc.core.errors import InvalidProof
 from enc.core.hashing import log_leaf
 from enc.core.merkle_log import check_inclusion
@@ -20,7 +20,7 @@ from enc.core.state_key import DELETED, RBAC, STATUS
 from enc.core.types import BundleProof, ConsistencyProof, InclusionProof, StateProof, TreeHead
 
 MAX_PATH = 64
-"""No log that fits into MAX_INT leaves has a longer path."""
+"""No log of less than 2^53 leaves has a longer path."""
 
 
 class _WireInclusion(Struct):
@@ -52,12 +52,6 @@ _inclusion, _consistency = Decoder(_WireInclusion), Decoder(_WireConsistency)
 _bundle, _state = Decoder(_WireBundle), Decoder(_WireState)
 
 
-def _numbers(**numbers: int) -> None:
-    for name, number in numbers.items():
-        if not 0 <= number <= MAX_INT:
-            raise InvalidProof(f"{name}: must be 0 to 2^53 - 1")
-
-
 def _hashes(items: list[str], field: str, most: int = MAX_PATH) -> tuple[bytes, ...]:
     if len(items) > most:
         raise InvalidProof(f"{field}: over {most} hashes")
@@ -66,19 +60,19 @@ def _hashes(items: list[str], field: str, most: int = MAX_PATH) -> tuple[bytes, 
 
 def parse_inclusion(data: bytes | str) -> InclusionProof:
     wire = decode_json(data, _inclusion, InvalidProof)
-    _numbers(ts=wire.ts, li=wire.li)
+    check_numbers(InvalidProof, ts=wire.ts, li=wire.li)
     return InclusionProof(wire.ts, wire.li, _hashes(wire.p, "p"))
 
 
 def parse_consistency(data: bytes | str) -> ConsistencyProof:
     wire = decode_json(data, _consistency, InvalidProof)
-    _numbers(ts1=wire.ts1, ts2=wire.ts2)
+    check_numbers(InvalidProof, ts1=wire.ts1, ts2=wire.ts2)
     return ConsistencyProof(wire.ts1, wire.ts2, _hashes(wire.p, "p"))
 
 
 def parse_bundle_proof(data: bytes | str) -> BundleProof:
     wire = decode_json(data, _bundle, InvalidProof)
-    _numbers(ei=wire.ei, size=wire.size)
+    check_numbers(InvalidProof, ei=wire.ei, size=wire.size)
     return BundleProof(wire.ei, _hashes(wire.s, "s"), wire.size)
 
 

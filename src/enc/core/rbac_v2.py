@@ -1,4 +1,4 @@
-"""Access control, version 2: State, trait, Context (protocol section 6).
+"""Access control, version 2: State, trait, Context (docs/protocol.md, sections 11 to 16).
 
     bitmask    bits 0-7 the State (OUTSIDER 0, states[i] = i + 1), bit 8 + i trait i
     columns    what an actor is at this moment: its State, its traits, and the Contexts that hold
@@ -9,9 +9,8 @@ Every commit is judged in this order: content, authorised, state, rank. An empty
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 from msgspec import Struct
@@ -36,7 +35,7 @@ from enc.core.errors import (
     TraitAlreadyHeld,
     Unauthorized,
 )
-from enc.core.policy import Draft, EndpointChange, Reach, ReadScope, Subject
+from enc.core.policy import Draft, EndpointChange, Kind, Reach, ReadScope, Subject
 from enc.core.state_key import CLOSED, DELETED, gate_slot, own_slot, shared_slot, status_key, tree_key
 from enc.core.types import PREDEFINED, Commit, Target
 
@@ -98,25 +97,24 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
     # Evaluation
 
     @cached_property
-    def _by_event(self) -> Mapping[str, list[Entry]]:
-        found: dict[str, list[Entry]] = {"*": []}
+    def _index(self) -> Mapping[tuple[str, str, Kind], list[Entry]]:
+        """Entries by type, op and kind, so that a judgement never walks through the whole manifest."""
+        found = defaultdict[tuple[str, str, Kind], list[Entry]](list)
         for entry in self.entries:
-            found.setdefault(entry.event, []).append(entry)
-        return found
+            for op in entry.ops | entry.denies:
+                for kind in entry.kinds:
+                    found[entry.event, op, kind].append(entry)
+        return dict(found)
 
-    def _about(self, type_: str) -> Iterator[Entry]:
-        """The entries that name this type, then those for every type."""
-        return chain(self._by_event.get(type_, ()) if type_ != "*" else (), self._by_event["*"])
-
-    def _matching(self, subject: Subject, columns: frozenset[str]) -> list[Entry]:
-        """The entries that speak about such an event, to someone in these columns."""
-        return [entry for entry in self._about(subject.type) if entry.columns & columns and entry.matches(subject)]
+    def _matching(self, op: str, subject: Subject, columns: frozenset[str]) -> list[Entry]:
+        """The entries that give or deny the op on such an event to someone in these columns."""
+        places = dict.fromkeys([(subject.type, op, subject.kind), (subject.type, op, None), ("*", op, None)])
+        return [entry for place in places for entry in self._index.get(place, ()) if entry.columns & columns]
 
     def _authorise(self, act: _Act, draft: Draft) -> list[Entry]:
         """The open entries that give the actor this op. Raises Unauthorized or GateClosed where none does."""
-        matching = self._matching(act.subject, self.columns_of(draft.bitmask(act.actor), act.contexts))
-        closed = {entry.alias for entry in matching if entry.alias is not None and draft.is_closed(entry.alias)}
-        giving = _giving(act.op, [entry for entry in matching if entry.alias not in closed])
+        matching = self._matching(act.op, act.subject, self.columns_of(draft.bitmask(act.actor), act.contexts))
+        giving = _giving(act.op, _open(matching, draft.is_closed))
         if giving:
             return giving
         would_give = _giving(act.op, matching)
@@ -265,7 +263,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         """By the manifest's entry, or, where it has none, without: but only ever by an owner."""
         if not self.is_owner(draft.bitmask(commit.from_)):
             raise Unauthorized("only the owner may Migrate")
-        if any(entry.event == "Migrate" for entry in self.entries if "C" in entry.ops | entry.denies):
+        if ("Migrate", "C", None) in self._index:
             self._authorise(_Act(commit.from_, "C", Subject("Migrate")), draft)
 
     def _judge_revision(self, commit: Commit, draft: Draft) -> None:
@@ -298,21 +296,17 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         if commit.type not in ("Move", "Grant", "Revoke", "Transfer", "Shared", "Own"):
             return Subject(commit.type)
         content = content_object(commit)
-        return Subject(
-            commit.type,
-            from_state=content.get("from"),
-            to_state=content.get("to"),
-            key=content.get("key"),
-            trait=content.get("trait"),
-        )
+        if commit.type == "Move":
+            return Subject("Move", from_state=content["from"], to_state=content["to"])
+        if commit.type in ("Shared", "Own"):
+            return Subject(commit.type, key=content["key"])
+        return Subject(commit.type, trait=content["trait"])
 
     def rights(
         self, subject: Subject, bitmask: int, *, is_author: bool, is_closed: Callable[[str], bool]
     ) -> frozenset[str]:
         columns = self.columns_of(bitmask, ("Self", "Sender") if is_author else ())
-        matching = self._matching(subject, columns)
-        entries = [entry for entry in matching if entry.alias is None or not is_closed(entry.alias)]
-        return frozenset(op for op in "RPN" if _giving(op, entries))
+        return frozenset(op for op in "RPN" if _giving(op, _open(self._matching(op, subject, columns), is_closed)))
 
     def read_scope(self, bitmask: int, is_closed: Callable[[str], bool]) -> ReadScope:
         own = self._extents(self.columns_of(bitmask, ("Self", "Sender")), is_closed)
@@ -326,30 +320,41 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
 
     def _extents(self, columns: frozenset[str], is_closed: Callable[[str], bool]) -> dict[str, Reach]:
         """How much of each type these columns may read, in one pass over the entries; `*` is for types not named."""
-        gives, denies = defaultdict[str, set[Any]](set), defaultdict[str, set[Any]](set)
-        for entry in self.entries:
-            if "R" in entry.ops | entry.denies and entry.columns & columns:
-                if entry.alias is not None and is_closed(entry.alias):
-                    continue
-                for op_set, found in ((entry.ops, gives), (entry.denies, denies)):
-                    if "R" in op_set:
-                        found[entry.event] |= entry.kinds
+        gives, denies = defaultdict[str, set[Kind]](set), defaultdict[str, set[Kind]](set)
+        about = [entry for entry in self.entries if "R" in entry.ops | entry.denies and entry.columns & columns]
+        for entry in _open(about, is_closed):
+            for ops, found in ((entry.ops, gives), (entry.denies, denies)):
+                if "R" in ops:
+                    found[entry.event] |= entry.kinds
+        to_all = _extent(gives["*"], denies["*"])
+        if None in denies["*"]:
+            return {"*": to_all}
+        everything, nothing = bool(gives["*"]), set[Kind]()
         return {
-            type_: _extent(gives[type_] | gives["*"], denies[type_] | denies["*"]) for type_ in {*gives, *denies, "*"}
-        }
+            type_: _extent(gives.get(type_, nothing), denies.get(type_, nothing), everything)
+            for type_ in gives.keys() | denies.keys()
+        } | {"*": to_all}
 
 
-def _extent(given: set[Any], denied: set[Any]) -> Reach:
-    """Of the kinds of events that entries select; None is all of a type."""
-    if None in denied or not given - denied:
+def _extent(given: set[Kind], denied: set[Kind], everything: bool = False) -> Reach:
+    """How much of a type may be read, by the kinds that entries give and deny; None is all of it."""
+    everything = everything or None in given
+    if None in denied or not (everything or given - denied):
         return "none"
-    return "all" if None in given and not denied else "some"
+    return "all" if everything and not denied else "some"
 
 
 def _reach(own: Reach, others: Reach) -> Reach:
     if own == others:
         return own
     return "own" if (own, others) == ("all", "none") else "some"
+
+
+def _open(entries: list[Entry], is_closed: Callable[[str], bool]) -> list[Entry]:
+    """The entries whose gate, if they have one, is open. Each gate is asked once."""
+    aliases = {entry.alias for entry in entries if entry.alias is not None}
+    closed = {alias for alias in aliases if is_closed(alias)}
+    return [entry for entry in entries if entry.alias not in closed]
 
 
 def _giving(op: str, entries: list[Entry]) -> list[Entry]:

@@ -1,12 +1,12 @@
-"""Receipts: what a client holds against its node (protocol section 3)."""
+"""Receipts: what a client holds against its node (docs/protocol.md, section 6.3)."""
 
 from typing import Any
 
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from enc.core.encoding import MAX_INT, decode_json, unhex
-from enc.core.errors import InvalidProof
+from enc.core.encoding import check_numbers, decode_json, unhex
+from enc.core.errors import InvalidProof, PeerError
 from enc.core.event import check_sequenced
 from enc.core.signing import Alg
 from enc.core.types import Commit, Event, Receipt
@@ -41,9 +41,7 @@ def build_receipt(event: Event) -> Receipt:
 
 def parse_receipt(data: bytes | str) -> Receipt:
     wire = decode_json(data, _decoder, InvalidProof)
-    for name in ("timestamp", "seq"):
-        if not 0 <= getattr(wire, name) <= MAX_INT:
-            raise InvalidProof(f"{name}: must be 0 to 2^53 - 1")
+    check_numbers(InvalidProof, timestamp=wire.timestamp, seq=wire.seq)
     return Receipt(
         id=unhex(wire.id, 32, "id", InvalidProof),
         hash=unhex(wire.hash, 32, "hash", InvalidProof),
@@ -62,7 +60,10 @@ def check_receipt(receipt: Receipt, commit: Commit, sequencer: bytes) -> None:
         raise InvalidProof("receipt: signed by another sequencer")
     if (receipt.hash, receipt.sig, receipt.alg) != (commit.hash, commit.sig, commit.alg):
         raise InvalidProof("receipt: for another commit")
-    check_sequenced(receipt)
+    try:
+        check_sequenced(receipt)
+    except PeerError as e:
+        raise InvalidProof(f"receipt: {e.message}") from None
 
 
 def wire_receipt(receipt: Receipt) -> dict[str, Any]:

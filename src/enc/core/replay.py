@@ -1,8 +1,8 @@
-"""Replay: read a log from its first event and believe nothing (protocol sections 3 and 11).
+"""Replay: read a log from its first event and believe nothing (docs/protocol.md, sections 7.3 and 18.2).
 
 For each event, in this order:
 
- 1. it is the next one: enclave, seq without gaps, the Manifest first
+ 1. it is the next one: enclave, seq without gaps, the Manifest first; only what applications wrote may be erased
  2. commit hash, author's signature, sequencer's signature, id
  3. time: never before the event before it, at most a minute after `exp`, `exp` at most 61 minutes after it
  4. no commit hash occurs twice
@@ -19,8 +19,8 @@ from enc.core.commit import MAX_EXP_WINDOW_MS, SKEW_MS, manifest_version
 from enc.core.content import revised_id
 from enc.core.enclave import EnclaveState, Transition, apply, checkpoint_root, found, judge, judge_manifest, state_hash
 from enc.core.errors import Duplicate, EncError, InvalidArchive, ReplayFailed
-from enc.core.event import check_event, is_erasable
-from enc.core.memory import EnclaveMemory, target_of
+from enc.core.event import check_event, is_erasable, target_of
+from enc.core.memory import EnclaveMemory
 from enc.core.policy import Effects
 from enc.core.types import Event
 
@@ -94,8 +94,10 @@ class Replay:
         enclave = self._state.enclave if self._state else self.enclave
         if enclave is not None and event.enclave != enclave:
             raise InvalidArchive("enclave: an event of another enclave")
-        if self._state is None and (event.type != "Manifest" or event.content is None):
+        if self._state is None and event.type != "Manifest":
             raise InvalidArchive("a log starts with its Manifest")
+        if event.content is None and not is_erasable(event):
+            raise InvalidArchive(f"content: a {event.type} is never erased")
 
     def _check_time(self, event: Event) -> None:
         if self._state is not None and event.timestamp < self._state.floor:
@@ -119,8 +121,6 @@ class Replay:
             self._unexplained.pop(gone, None)
         if event.content is not None:
             return
-        if not is_erasable(event):
-            raise InvalidArchive(f"content: a {event.type} is never erased")
         target = self.store.target(revised_id(event)) if event.type == "Update" else None
         if not target_of(event).auto_delete and not (target and target.auto_delete):
             self._unexplained[event.id] = event.seq

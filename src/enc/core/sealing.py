@@ -1,4 +1,4 @@
-"""Key derivation and authenticated encryption (protocol sections 2 and 8).
+"""Key derivation and authenticated encryption (docs/protocol.md, sections 4.4 and 17.3).
 
 Keys come from ECDH and HKDF-SHA256 with a label; what is sealed is `nonce(24) || ciphertext || tag(16)`,
 XChaCha20-Poly1305 without associated data. The nonce is an argument: draw 24 random bytes for each message.

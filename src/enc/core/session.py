@@ -1,4 +1,4 @@
-"""Sessions: a token that names an identity, and the keys that seal requests and answers (protocol section 8).
+"""Sessions: a token that names an identity, and the keys that seal requests and answers (docs/protocol.md, section 17).
 
     token = r(32) || session_pub(32) || expires(4, Unix seconds)
 
@@ -85,17 +85,22 @@ def _tweak(session_pub: bytes, seq_pub: bytes, enclave: bytes) -> int:
     return int.from_bytes(sha256(session_pub + seq_pub + enclave), "big") % CURVE_ORDER
 
 
-class TransportKeys(Struct, frozen=True):
-    """What seals requests to one node about one enclave in one session, and its answers."""
+class TransportKeys:
+    """What seals requests to one node about one enclave in one session, and its answers. Shown nowhere."""
 
-    query: bytes
-    response: bytes
+    __slots__ = ("query", "response")
 
-    def __repr__(self) -> str:
-        return "TransportKeys()"
+    def __init__(self, query: bytes, response: bytes) -> None:
+        self.query, self.response = query, response
 
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        return []
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TransportKeys) and (self.query, self.response) == (other.query, other.response)
+
+    def __hash__(self) -> int:
+        return hash((self.query, self.response))
+
+    def __reduce__(self) -> Any:
+        raise MisuseError("TransportKeys are not pickled")
 
 
 def _keys(shared: bytes) -> TransportKeys:

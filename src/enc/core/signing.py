@@ -1,4 +1,4 @@
-"""Identity keys and the two signature schemes over secp256k1 (protocol section 2).
+"""Identity keys and the two signature schemes over secp256k1 (docs/protocol.md, section 4).
 
 The C functions of libsecp256k1 are called directly: signing and checking are what a node does all day. They release
 the interpreter lock, so threads check in parallel. Parsed public keys are cached, because lifting an x-coordinate to

@@ -1,4 +1,4 @@
-"""The sparse Merkle tree of an enclave's present state: 168 levels, almost all of them empty (protocol section 5).
+"""The sparse Merkle tree of an enclave's present state: 168 levels, almost all empty (docs/protocol.md, section 10).
 
     leaf = H(0x20, key, value)    node = H(0x21, left, right)    a node with two empty children is empty: sha256("")
 
@@ -338,6 +338,8 @@ def check_state(proof: StateProof, key: bytes, root: bytes) -> None:
         raise InvalidProof("state: the proof is for another key")
     if len(proof.b) != KEY_SIZE or len(key) != KEY_SIZE:
         raise InvalidProof("state: key and bitmap have 21 bytes")
+    if proof.v is not None and not 0 < len(proof.v) < 256:
+        raise InvalidProof("state: a value has 1 to 255 bytes")
     if EMPTY in proof.s:
         raise InvalidProof("state: an empty sibling is listed")
     if sum(byte.bit_count() for byte in proof.b) != len(proof.s):

@@ -1,4 +1,4 @@
-"""Where things stand in the sparse tree: `namespace || sha256(raw key)[:20]` (protocol section 5)."""
+"""Where things stand in the sparse tree: `namespace || sha256(raw key)[:20]` (docs/protocol.md, section 10)."""
 
 from typing import Literal
 

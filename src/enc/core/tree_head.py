@@ -1,4 +1,4 @@
-"""Signed tree heads (protocol section 4).
+"""Signed tree heads (docs/protocol.md, section 9.4).
 
 A plain head names no enclave, so two enclaves of one node may honestly have heads of one size with different roots.
 `bound_sig` names it; only a bound head is evidence by itself.
@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from enc.core.encoding import MAX_INT, decode_json, unhex
+from enc.core.encoding import check_numbers, decode_json, unhex
 from enc.core.errors import InvalidProof, InvalidSignature
 from enc.core.hashing import sha256
 from enc.core.signing import PrivateKey, check_schnorr
@@ -66,8 +66,7 @@ def parse_head(data: bytes | str) -> TreeHead:
 
 
 def head_from_wire(wire: WireHead) -> TreeHead:
-    if not (0 <= wire.t <= MAX_INT and 0 <= wire.ts <= MAX_INT):
-        raise InvalidProof("sth: t and ts must be 0 to 2^53 - 1")
+    check_numbers(InvalidProof, t=wire.t, ts=wire.ts)
     return TreeHead(
         t=wire.t,
         ts=wire.ts,

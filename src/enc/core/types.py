@@ -17,7 +17,7 @@ PREDEFINED = frozenset(
 
 
 class Limits(Struct, frozen=True):
-    """Sizes that a commit may not exceed (protocol section 3). A node may configure its own."""
+    """Sizes that a commit may not exceed (docs/protocol.md, section 5.2). A node may configure its own."""
 
     content: int = 1 << 20
     type: int = 64
