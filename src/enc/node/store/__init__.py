@@ -1,0 +1,1 @@
+"""What a node keeps: a small protocol (`base`), in memory and in SQLite."""

@@ -1,0 +1,55 @@
+"""An enclave's state as bytes: all of it but the policy, which is the Manifest's, and what is pending, kept by key."""
+
+from msgspec import Struct
+from msgspec.msgpack import Decoder, Encoder
+
+from enc.core.bundle import OpenBundle
+from enc.core.enclave import EnclaveState
+from enc.core.merkle_log import Edge
+from enc.core.policy import Lifecycle, Policy
+
+
+class _Snapshot(Struct, array_like=True):
+    seq: int
+    floor: int
+    sequencer: bytes
+    lifecycle: Lifecycle
+    migrated: bool
+    log: Edge
+    bundle: OpenBundle | None
+    root: bytes
+
+
+_encoder, _decoder = Encoder(), Decoder(_Snapshot)
+
+
+def pack_state(state: EnclaveState) -> bytes:
+    return _encoder.encode(
+        _Snapshot(
+            state.seq,
+            state.floor,
+            state.sequencer,
+            state.lifecycle,
+            state.migrated,
+            state.log,
+            state.bundle,
+            state.root,
+        )
+    )
+
+
+def unpack_state(data: bytes, enclave: bytes, policy: Policy, pending: dict[bytes, bytes | None]) -> EnclaveState:
+    found = _decoder.decode(data)
+    return EnclaveState(
+        enclave=enclave,
+        policy=policy,
+        seq=found.seq,
+        floor=found.floor,
+        sequencer=found.sequencer,
+        lifecycle=found.lifecycle,
+        migrated=found.migrated,
+        log=found.log,
+        bundle=found.bundle,
+        root=found.root,
+        pending=pending,
+    )
