@@ -181,8 +181,5 @@ def test_content_is_not_normalised() -> None:
     assert content_hash("\u00e9") != content_hash("e\u0301")
 
 
-def test_the_empty_hash_and_the_prefixes() -> None:
+def test_the_empty_hash() -> None:
     assert hashing.EMPTY_HASH.hex() == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    assert (hashing.CT_LEAF, hashing.CT_NODE) == (0x00, 0x01)
-    assert (hashing.COMMIT, hashing.EVENT, hashing.ENCLAVE) == (0x10, 0x11, 0x12)
-    assert (hashing.SMT_LEAF, hashing.SMT_NODE) == (0x20, 0x21)

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from enc.core import hashing, sparse_merkle
+from enc.core import sparse_merkle
 from enc.core.bundle import check_membership, events_root, prove_membership
 from enc.core.commit import build_commit, check_commit, parse_commit, wire_commit
 from enc.core.event import check_sequenced, finalize, parse_event, wire_event
@@ -188,9 +188,3 @@ def test_logs_event_by_event(name: str) -> None:
     store.tree_nodes.update(nodes)
     leaves = [{"k": key.hex(), "v": value.hex()} for key, value in sparse_merkle.leaves(store, root)]
     assert leaves == example["final_leaves"]
-
-
-def test_prefixes_are_distinct() -> None:
-    prefixes = [hashing.CT_LEAF, hashing.CT_NODE, hashing.COMMIT, hashing.EVENT, hashing.ENCLAVE]
-    prefixes += [hashing.SMT_LEAF, hashing.SMT_NODE]
-    assert len(set(prefixes)) == len(prefixes)

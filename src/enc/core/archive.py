@@ -198,7 +198,10 @@ def _lines(pieces: Iterator[bytes], max_line: int) -> Iterator[bytes]:
 
 
 def verify_archive(header: Header, events: Iterable[Event], replay: Replay | None = None) -> Replay:
-    """Replay all events and hold the header to them. Raises ReplayFailed for an event, InvalidArchive for the rest."""
+    """Replay all events and hold the header to them. Raises ReplayFailed for an event, InvalidArchive for the rest.
+
+    Where `sth` counts the trailing bundle, whoever goes on from here first seals it, at its deadline (enclave.seal).
+    """
     replay = replay or Replay(header.enclave)
     for event in events:
         replay.take(event)

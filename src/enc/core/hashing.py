@@ -13,8 +13,6 @@ from enc.core.errors import InvalidCommit
 
 Tags = Sequence[Sequence[str]]
 
-CT_LEAF, CT_NODE, COMMIT, EVENT, ENCLAVE, SMT_LEAF, SMT_NODE = 0x00, 0x01, 0x10, 0x11, 0x12, 0x20, 0x21
-
 EMPTY_HASH = _sha256(b"").digest()
 """Root of an empty log, root of an empty sparse tree, and every empty node in it."""
 
