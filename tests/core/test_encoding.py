@@ -223,7 +223,8 @@ def test_strict_json_reads(text: str, value: object) -> None:
 
 def test_strict_json_keeps_integers_apart_from_other_numbers() -> None:
     integer, real, power, negative = strict_json("[1, 1.0, 1e3, -1.5]")
-    assert [type(number) for number in (integer, real, power, negative)] == [int, float, float, float]
+    assert type(integer) is int
+    assert all(isinstance(number, float) for number in (real, power, negative))
     assert (integer, real, power, negative) == (1, 1.0, 1000.0, -1.5)
     assert strict_json("1e-999") == 0.0
     assert strict_json("1.7976931348623157e308") == 1.7976931348623157e308

@@ -317,6 +317,24 @@ def test_meta_is_measured_compact_however_it_is_spelled() -> None:
     assert parse_manifest(spaced).bundle == BundleConfig(4, 5000)
 
 
+@pytest.mark.parametrize("spelling", ["1e5", "1.0", "-0.5E-3", "123456.789e-10"])
+def test_numbers_in_meta_count_as_they_are_spelled(spelling: str) -> None:
+    room = 4096 - len('{"a":[],"b":""}')
+    numbers = ",".join([spelling] * 100)
+    for extra, fits in ((0, True), (1, False)):
+        meta = f'{{"a":[{numbers}],"b":"{"x" * (room - len(numbers) + extra)}"}}'
+        content = compact_json({k: v for k, v in VALID.items() if k != "meta"})[:-1] + f',"meta":{meta}}}'
+        if fits:
+            parse_manifest(content)
+        else:
+            assert refusal(content).startswith("meta")
+
+
+def test_a_null_gate_is_refused() -> None:
+    manifest = {**VALID, "customs": [{"event": "e", "operator": "Public", "ops": ["C"], "gate": None}]}
+    assert refusal(compact_json(manifest)).startswith("customs[0].gate")
+
+
 @pytest.mark.parametrize("size", [1, 65_536])
 @pytest.mark.parametrize("timeout", [1, 3_600_000])
 def test_bundle_limits(size: int, timeout: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from enc.core.bundle import BundleConfig
-from enc.core.encoding import MAX_INT, compact_json, strict_json, unhex
+from enc.core.encoding import MAX_INT, compact_size, strict_json, unhex
 from enc.core.entry import CONTEXTS, OUTSIDER, Entry, Member, Trait
 from enc.core.errors import InvalidCommit
 from enc.core.policy import Policy
@@ -185,9 +185,9 @@ class _ManifestV2:
 
     def _gate(self, entry: dict[str, Any], path: str) -> str | None:
         """The alias of the entry's gate. An alias without a gate names nothing that can close."""
-        gate, alias = entry.get("gate"), entry.get("alias")
-        if gate is None:
+        if "gate" not in entry:
             return None
+        gate, alias = entry["gate"], entry.get("alias")
         if not isinstance(gate, dict):
             _refuse(f"{path}.gate", "expected an object")
         if not isinstance(alias, str) or not _NAME.fullmatch(alias):
@@ -333,7 +333,7 @@ class _ManifestV2:
         meta = self.manifest.get("meta", {})
         if not isinstance(meta, dict):
             _refuse("meta", "expected an object")
-        if len(compact_json(meta).encode()) > MAX_META:
+        if compact_size(meta) > MAX_META:
             _refuse("meta", f"over {MAX_META} bytes")
 
     def _bundle(self) -> BundleConfig:
