@@ -37,7 +37,7 @@ def bench_batches() -> None:
     root, new = update(nodes, EMPTY_HASH, random_leaves(rng, 100_000))
     nodes.update(new)
     cost = floor = float("inf")
-    for _ in range(60):
+    for _ in range(120):
         batch = random_leaves(rng, BATCH)
         forced = forced_hashes(batch)
         start = time.perf_counter()

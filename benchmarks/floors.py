@@ -10,7 +10,7 @@ from coincurve.context import GLOBAL_CONTEXT
 Work = Callable[[], object]
 
 
-def best_by_turns(*works: Work, rounds: int = 60) -> list[float]:
+def best_by_turns(*works: Work, rounds: int = 200) -> list[float]:
     """The shortest time of each work in seconds, over `rounds` rounds in which each has its turn."""
     best = [float("inf")] * len(works)
     for _ in range(rounds):

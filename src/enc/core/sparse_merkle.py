@@ -176,7 +176,7 @@ class _Update:
         """The stored `record`, whose hash at depth `at` is `node`, with changes [low, high), placed at depth `top`."""
         number, end = _path(record), _end(record)
         # Where the changes first part from the run that leads here; they are sorted, so the outermost tell.
-        parting = min(_shared(self.numbers[low], number), _shared(self.numbers[high - 1], number))
+        parting = DEPTH - ((self.numbers[low] ^ number) | (self.numbers[high - 1] ^ number)).bit_length()
         if parting < end:
             middle, below = self._split(number, parting, low, high), parting + 1
             if number >> DEPTH - below & 1:
@@ -205,27 +205,27 @@ class _Update:
         the key's path, and the new leaf belongs above them.
         """
         number, value, start, read = self.numbers[index], self.values[index], node, self.read
-        forks: list[tuple[bytes, int, int, bytes]] = []
+        forks: list[tuple[bytes, int, int]] = []
         while (record := read(node))[0]:
             depth = record[1]
             right = number >> DEPTH - 1 - depth & 1
-            forks.append((record, right, top, node))
+            forks.append((record, right, top))
             node, top = record[-32:] if right else record[-66:-34], depth + 1
-        parting = _shared(number, _path(record))
+        parting = DEPTH - (number ^ int.from_bytes(record[2:23], "big")).bit_length()
         if value == (_value(record) if parting == DEPTH else None):
             return start
         if parting == DEPTH:
             return self._rise(forks, index, self._put_leaf(index, top))
         while forks and forks[-1][0][1] > parting:
-            record, _, top, node = forks.pop()
+            record, _, top = forks.pop()
         near, far = self._put_leaf(index, parting + 1), self._move(record, node, top, parting + 1)
         left, right_ = (far, near) if number >> DEPTH - 1 - parting & 1 else (near, far)
         return self._rise(forks, index, self._join(_fork_head(parting, number), number, top, left, right_))
 
-    def _rise(self, forks: list[tuple[bytes, int, int, bytes]], index: int, tree: bytes | None) -> bytes | None:
+    def _rise(self, forks: list[tuple[bytes, int, int]], index: int, tree: bytes | None) -> bytes | None:
         """From a changed subtree up through the forks above it."""
         key, nodes, begin = self.keys[index], self.nodes, _begin
-        for record, right, top, _ in reversed(forks):
+        for record, right, top in reversed(forks):
             if tree is None:
                 tree = self._lift(record[-66:-34] if right else record[-32:], record[1] + 1, top)
                 continue
