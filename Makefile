@@ -30,6 +30,8 @@ bench: $(STAMP) ## measure speed, each figure beside its floor
 
 demo: $(STAMP) ## show what works today
 	@$(BIN)/python examples/first_enclave.py
+	@echo
+	@$(BIN)/python examples/a_node.py
 
 clean: ## remove everything that was built
 	@rm -rf "$(VENV)" build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from enc import __version__
+from enc.cli import app
 
 ENC = Path(sys.executable).parent / "enc"
 
@@ -27,3 +28,11 @@ def test_unknown_command_is_refused() -> None:
     done = run("nonsense")
     assert done.returncode == 2
     assert "nonsense" in done.stderr
+
+
+def test_help_lists_the_command_groups() -> None:
+    assert "node" in run("--help").stdout
+
+
+def test_a_crash_does_not_print_the_values_of_variables() -> None:
+    assert app.pretty_exceptions_show_locals is False

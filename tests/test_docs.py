@@ -4,10 +4,15 @@ import ast
 import importlib
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from enc.core import errors
+from enc.node.config import SECTIONS
+from enc.node.metrics import Metrics
+from enc.node.openapi import document
+from enc.node.subscriptions import Reason
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -29,6 +34,27 @@ def test_the_readme_s_lines_run(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_readme_names_every_module_of_the_kernel() -> None:
     modules = {path.stem for path in (ROOT / "src/enc/core").glob("*.py")} - {"__init__"}
     assert modules <= set(re.findall(r"`(\w+)`", README))
+
+
+def test_the_readme_names_every_module_of_the_node() -> None:
+    modules = {path.stem for path in (ROOT / "src/enc/node").glob("*.py")} - {"__init__", "openapi_schemas"}
+    assert modules <= set(re.findall(r"`(\w+)`", README))
+
+
+def test_the_node_s_document_names_every_path_and_every_reason() -> None:
+    text = (ROOT / "docs/node-api.md").read_text()
+    for path in document()["paths"]:
+        assert f"{path}`" in text or f"{path}?" in text, path
+    for reason in get_args(Reason):
+        assert f"| `{reason}` |" in text, reason
+
+
+def test_the_operator_s_document_names_every_metric_and_section() -> None:
+    text = (ROOT / "docs/operations.md").read_text()
+    for metric in Metrics().registry.collect():
+        assert metric.name.startswith("process_") or metric.name in text, metric.name
+    for section in SECTIONS:
+        assert section in text, section
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

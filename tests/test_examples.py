@@ -15,7 +15,8 @@ SAYS = {
         "INVALID_PROOF",
         "INVALID_ARCHIVE",
         "INVALID_HASH",
-    ]
+    ],
+    "a_node.py": ["seq 3: 'note 2', under a signed head of 1 bundle", "heard: 'live'", "exit code 0"],
 }
 
 

@@ -11,8 +11,10 @@ from enc.core.encoding import compact_json
 from enc.core.errors import Duplicate, EncError, EnclaveNotFound, Expired, Unauthorized, Unavailable
 from enc.core.receipt import parse_receipt
 from enc.core.types import Receipt
+from enc.node import directory as directory_module
 from enc.node import sequencer as module
-from enc.node.sequencer import Outcome, Sequencer, Ticket
+from enc.node.directory import Directory
+from enc.node.sequencer import Outcome, Quota, Sequencer, Ticket
 from enc.node.store.base import Step
 from enc.node.store.memory import MemoryStore
 from tests.core.world import START, person
@@ -173,12 +175,125 @@ def test_a_store_that_cannot_be_read_is_told_to_all_and_the_sequencer_goes_on() 
     assert [o.seq for o in host.run(commit) if isinstance(o, Receipt)] == [1]
 
 
-def test_idle_enclaves_leave_memory_and_come_back(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_LIVE", 2)
+def test_idle_enclaves_leave_memory_and_come_back(host: Host) -> None:
+    directory = Directory(host.store, capacity=2)
+    host.sequencer = Sequencer(host.store, NODE, lambda: host.now, deliver=host.outcomes.extend, directory=directory)
     enclaves = [host.found(meta={"n": i}) for i in range(5)]
-    assert len(host.sequencer._live) <= 2
+    assert len(directory) == 2
     for enclave in enclaves:
         assert host.send(enclave, "alice", "message", "still here").seq == 1
+
+
+def test_heavy_manifests_leave_memory_sooner(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory_module, "MAX_WEIGHT", 5_000)
+    directory = Directory(host.store)
+    host.sequencer = Sequencer(host.store, NODE, lambda: host.now, deliver=host.outcomes.extend, directory=directory)
+    light = [host.found(meta={"n": i}) for i in range(3)]
+    assert len(directory) == 3
+    heavy = host.found(meta={"text": "x" * 3_900, "half": 0.5})
+    assert len(directory) == 1
+    for enclave in (*light, heavy):
+        assert host.send(enclave, "alice", "message", "still here").seq == 1
+
+
+def test_a_reader_that_loaded_before_a_write_does_not_put_the_old_state_back(host: Host) -> None:
+    enclave = host.found()
+    directory = Directory(host.store)
+    old = directory.get(enclave)
+    host.send(enclave, "alice", "message", "later")
+    new = host.store.load(enclave)
+    assert old is not None
+    assert new is not None
+    directory.put(new)
+    assert directory.put(old) is new
+    assert directory.get(enclave) is new
+
+
+def test_the_store_may_fail_before_anything_is_judged(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    enclave = host.found()
+    commit = host.commit(enclave, "alice", "message", "one")
+
+    def fail(commits: object) -> None:
+        raise Unavailable("no disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(host.store, "committed_among", fail)
+        assert [type(outcome) for outcome in host.run(commit)] == [Unavailable]
+    assert [o.seq for o in host.run(commit) if isinstance(o, Receipt)] == [1]
+
+
+def test_a_held_enclave_takes_nothing_but_a_migrate_until_the_hold_is_over(host: Host) -> None:
+    enclave, other = host.found(), host.found(meta={"n": 1})
+    found = host.sequencer.checkpoint(enclave, 5_000)
+    assert found.seq == 0
+    (held,) = host.run(host.commit(enclave, "alice", "message", "now"))
+    assert isinstance(held, Unavailable)
+    assert 0 < held.context["retry_after_ms"] <= 5_000
+    assert host.send(other, "alice", "message", "elsewhere").seq == 1
+    host.now += 5_000
+    assert host.send(enclave, "alice", "message", "after").seq == 1
+    root = host.sequencer.checkpoint(enclave, 30_000).ct_root
+    content = {"new_sequencer": person("other node").public.hex(), "prev_seq": 1, "ct_root": root.hex()}
+    assert host.send(enclave, "alice", "Migrate", content).seq == 2
+
+
+def test_a_hold_is_never_longer_than_its_maximum(host: Host) -> None:
+    enclave = host.found()
+    host.sequencer.checkpoint(enclave, 10 * module.MAX_HOLD_MS)
+    host.now += module.MAX_HOLD_MS
+    assert host.send(enclave, "alice", "message", "after").seq == 1
+
+
+def test_a_probe_writes_and_fails_where_the_store_or_the_clock_does(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.found()
+    host.now += 1_000
+    host.sequencer.probe()
+    assert host.store.clock() == host.now
+
+    def fail(steps: object, clock: int) -> None:
+        raise Unavailable("no disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(host.store, "write", fail)
+        with pytest.raises(Unavailable):
+            host.sequencer.probe()
+    host.now -= 120_000
+    with pytest.raises(Unavailable):
+        host.sequencer.probe()
+
+
+def test_a_call_runs_on_the_sequencers_thread_and_its_error_comes_back() -> None:
+    sequencer = Sequencer(MemoryStore(), NODE, lambda: START, deliver=lambda outcomes: None)
+    sequencer.start()
+    assert sequencer.call(lambda: threading.current_thread().name).result(10) == "sequencer"
+    with pytest.raises(EnclaveNotFound):
+        sequencer.call(lambda: sequencer.checkpoint(bytes(32), 0)).result(10)
+    sequencer.stop()
+
+
+def test_quotas_hold_inside_a_batch_too(host: Host) -> None:
+    quota = Quota(enclaves=1, events=4, bytes=0)
+    host.sequencer = Sequencer(host.store, NODE, lambda: host.now, deliver=host.outcomes.extend, quota=quota)
+    enclave = host.found()
+    second = build_manifest(person("alice"), compact_json({**MANIFEST, "meta": {"n": 2}}), host.now + 60_000)
+    (refused,) = host.run(second)
+    assert isinstance(refused, Unauthorized)
+    assert "enclaves" in refused.message
+    outcomes = host.run(*(host.commit(enclave, "alice", "message", str(i)) for i in range(5)))
+    assert [isinstance(o, Receipt) for o in outcomes] == [True, True, True, False, False]
+    assert host.send(enclave, "bob", "note", "others have their own").seq == 4
+
+
+def test_a_quota_of_bytes_counts_contents(host: Host) -> None:
+    enclave = host.found()
+    used = host.store.usage(person("alice").public).bytes
+    quota = Quota(bytes=used + 10)
+    host.sequencer = Sequencer(host.store, NODE, lambda: host.now, deliver=host.outcomes.extend, quota=quota)
+    first, second, third = (host.commit(enclave, "alice", "message", text) for text in ("12345", "äöü!", "1"))
+    outcomes = host.run(first, second, third)
+    assert [isinstance(o, Receipt) for o in outcomes] == [True, False, True]
 
 
 def test_the_thread_takes_what_many_submit_and_finishes_before_it_stops() -> None:
@@ -186,12 +301,12 @@ def test_the_thread_takes_what_many_submit_and_finishes_before_it_stops() -> Non
     sequencer = Sequencer(store, NODE, lambda: now, deliver=outcomes.extend)
     manifest = build_manifest(person("alice"), compact_json(MANIFEST), now + 60_000)
     sequencer.start()
-    sequencer.submit(Ticket(manifest))
+    sequencer.submit([Ticket(manifest)])
 
     def submit(name: str) -> None:
         for i in range(50):
             commit: Any = build_commit(person(name), manifest.enclave, "note", f"{name} {i}", now + 60_000)
-            sequencer.submit(Ticket(commit, name))
+            sequencer.submit([Ticket(commit, name)])
 
     threads = [threading.Thread(target=submit, args=(name,)) for name in ("alice", "bob", "carol")]
     for thread in threads:

@@ -3,13 +3,16 @@
 import typer
 
 from enc import __version__
+from enc.cli import node
 
 app = typer.Typer(
     name="enc",
     help="ENC: verifiable, sovereign, access-controlled logs.",
     no_args_is_help=True,
     add_completion=False,
+    pretty_exceptions_show_locals=False,
 )
+app.add_typer(node.app)
 
 
 def _print_version(asked: bool) -> None:

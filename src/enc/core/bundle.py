@@ -112,19 +112,30 @@ def _padded_root(ids: Edge, last_id: bytes) -> bytes:
     return root
 
 
+class BundleTree:
+    """The tree over the ids of one bundle, kept whole: as many hashes as ids once, then none for each proof."""
+
+    def __init__(self, ids: Sequence[bytes]) -> None:
+        self.size = len(ids)
+        level, padding = list(ids), ids[-1]
+        self._levels: list[list[bytes]] = []
+        while len(level) > 1:
+            if len(level) & 1:
+                level.append(padding)
+            self._levels.append(level)
+            level = [log_node(level[i], level[i + 1]) for i in range(0, len(level), 2)]
+            padding = log_node(padding, padding)
+
+    def prove(self, index: int) -> BundleProof:
+        """Event number `index` of the bundle."""
+        if not 0 <= index < self.size:
+            raise MisuseError(f"no event {index} in a bundle of {self.size}")
+        return BundleProof(index, tuple(level[(index >> i) ^ 1] for i, level in enumerate(self._levels)), self.size)
+
+
 def prove_membership(ids: Sequence[bytes], index: int) -> BundleProof:
     """Event number `index` of the bundle with these ids."""
-    if not 0 <= index < len(ids):
-        raise MisuseError(f"no event {index} in a bundle of {len(ids)}")
-    level, padding, at = list(ids), ids[-1], index
-    siblings: list[bytes] = []
-    while len(level) > 1:
-        if len(level) & 1:
-            level.append(padding)
-        siblings.append(level[at ^ 1])
-        level = [log_node(level[i], level[i + 1]) for i in range(0, len(level), 2)]
-        padding, at = log_node(padding, padding), at >> 1
-    return BundleProof(index, tuple(siblings), len(ids))
+    return BundleTree(ids).prove(index)
 
 
 def check_membership(proof: BundleProof, event_id: bytes, events_root: bytes) -> None:

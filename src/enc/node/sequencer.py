@@ -2,26 +2,26 @@
 
 It takes everything that waits, judges one commit after the other against states in memory, and writes all accepted
 ones in one transaction: one fsync serves them all. Only then do their senders hear of them, and only then is anything
-published. If the transaction fails, the states go back to what they were before it, since states are values; every
-sender hears of the failure and nothing has happened. If the process dies, the store has all of the batch or none, and
-nobody was told.
+published. If the transaction fails, the states are those before it, since states are values; every sender hears of
+the failure and nothing has happened. If the process dies, the store has all of the batch or none, and nobody was told.
 """
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
+import structlog
 from msgspec import Struct
 
 from enc.core import enclave as machine
-from enc.core import sparse_merkle
 from enc.core.commit import SKEW_MS
 from enc.core.content import revised_id
-from enc.core.enclave import EnclaveState, Transition
-from enc.core.errors import Duplicate, EncError, EnclaveNotFound, InternalError, Unavailable
-from enc.core.event import finalize, target_of
+from enc.core.enclave import Transition
+from enc.core.errors import Duplicate, EncError, EnclaveNotFound, InternalError, Unauthorized, Unavailable
+from enc.core.event import finalize
 from enc.core.hashing import log_leaf
 from enc.core.merkle_log import Edge
 from enc.core.policy import Effects
@@ -29,14 +29,20 @@ from enc.core.receipt import build_receipt, wire_receipt
 from enc.core.signing import PrivateKey
 from enc.core.tree_head import sign_head
 from enc.core.types import Commit, Event, Receipt, Target, TreeHead
-from enc.node.store.base import EnclaveReader, Step, Store
+from enc.node.directory import Directory
+from enc.node.store.base import Step, Store, Usage
+from enc.node.workspace import NodeCache, Workspace
 
 MAX_BATCH = 1024
 """Commits that one transaction takes at most."""
-MAX_LIVE = 4096
-"""Enclaves whose state is kept in memory; an idle one costs disk only."""
-MAX_NODES = 262_144
-"""Tree nodes kept in memory, over all enclaves."""
+MAX_SEALS = 256
+"""Idle bundles that one transaction closes at most."""
+PATIENCE = 0.2
+"""Seconds after which an idle sequencer looks for bundles to seal."""
+MAX_HOLD_MS = 30_000
+
+T = TypeVar("T")
+_log = structlog.get_logger("enc.sequencer")
 
 
 class Ticket(Struct, frozen=True):
@@ -49,71 +55,41 @@ class Ticket(Struct, frozen=True):
 Outcome = tuple[Ticket, Receipt | EncError]
 
 
-class _Live(EnclaveReader):
-    """One enclave in memory: its state, and what it has made that is not durable yet."""
+class Quota(Struct, frozen=True):
+    """What one identity may use of this node; 0 is no limit."""
 
-    def __init__(self, store: Store, enclave: bytes, cache: "_NodeCache") -> None:
-        super().__init__(store, enclave)
-        self.state: EnclaveState | None = store.load(enclave)
-        self.durable = self.state
-        self.nodes: dict[bytes, bytes] = {}
-        self.events: dict[bytes, Event] = {}
-        self.targets: dict[bytes, Target] = {}
-        self._cache = cache
+    enclaves: int = 0
+    events: int = 0
+    bytes: int = 0
 
-    def read_node(self, node_hash: bytes) -> bytes:
-        return self.nodes.get(node_hash) or self._cache.get(self, node_hash)
-
-    def stored_node(self, node_hash: bytes) -> bytes:
-        return super().read_node(node_hash)
-
-    def leaf(self, root: bytes, key: bytes) -> bytes | None:
-        return sparse_merkle.get(self, root, key)
-
-    def target(self, event_id: bytes) -> Target | None:
-        return self.targets.get(event_id) or super().target(event_id)
-
-    def committed(self, commit_hash: bytes) -> Event | None:
-        return self.events.get(commit_hash) or self._store.committed(self._enclave, commit_hash)
-
-    def take(self, transition: Transition, event: Event | None) -> None:
-        self.state = transition.state
-        self.nodes.update(transition.tree_nodes)
-        if event is not None:
-            self.events[event.hash] = event
-            self.targets[event.id] = target_of(event)
-
-    def settle(self, written: bool) -> None:
-        """After a transaction: what was made is durable, or it never was."""
-        if written:
-            self.durable = self.state
-            self._cache.put(self.nodes)
-        else:
-            self.state = self.durable
-        self.nodes, self.events, self.targets = {}, {}, {}
+    def __bool__(self) -> bool:
+        return any((self.enclaves, self.events, self.bytes))
 
 
-class _NodeCache:
-    """Recently read tree nodes. A node is named by its hash, so enclaves may share them."""
+NO_QUOTA = Quota()
 
-    def __init__(self) -> None:
-        self._nodes: OrderedDict[bytes, bytes] = OrderedDict()
 
-    def get(self, live: _Live, node_hash: bytes) -> bytes:
-        record = self._nodes.get(node_hash)
-        if record is None:
-            record = live.stored_node(node_hash)
-            self.put({node_hash: record})
-        return record
+class Checkpoint(Struct, frozen=True):
+    """Where a log stands, as a Migrate must name it."""
 
-    def put(self, nodes: dict[bytes, bytes]) -> None:
-        self._nodes.update(nodes)
-        while len(self._nodes) > MAX_NODES:
-            self._nodes.popitem(last=False)
+    seq: int
+    ct_root: bytes
+
+
+class _Batch:
+    """One transaction in the making."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        self.committed: dict[bytes, Event] = {}
+        """Events by the hash of their commits: those of this batch, and earlier ones that it repeats."""
+        self.spaces: dict[bytes, Workspace] = {}
+        self.steps: list[Step] = []
+        self.used: dict[bytes, Usage] = {}
 
 
 class Sequencer:
-    """`submit` from any thread; `deliver` and `publish` are called on the sequencer's own thread, after the fsync."""
+    """`submit` and `call` from any thread; `deliver` and `publish` run on the sequencer's own, after the fsync."""
 
     def __init__(
         self,
@@ -123,179 +99,281 @@ class Sequencer:
         *,
         deliver: Callable[[Sequence[Outcome]], None],
         publish: Callable[[Sequence[Step]], None] = lambda steps: None,
+        watch: Callable[[int, float], None] = lambda events, seconds: None,
+        chore: Callable[[int], None] = lambda now: None,
+        directory: Directory | None = None,
         seal_idle: bool = True,
+        max_batch: int = MAX_BATCH,
+        quota: Quota = NO_QUOTA,
     ) -> None:
         self._store, self._key, self._clock = store, key, clock
-        self._deliver, self._publish, self._seal_idle = deliver, publish, seal_idle
+        self._deliver, self._publish, self._watch, self._chore = deliver, publish, watch, chore
+        self._directory = Directory(store) if directory is None else directory
+        self._seal_idle, self._max_batch, self._quota = seal_idle, max_batch, quota
         self._highest = store.clock()
-        self._queue: SimpleQueue[Ticket | None] = SimpleQueue()
-        self._live: OrderedDict[bytes, _Live] = OrderedDict()
-        self._cache = _NodeCache()
+        self._queue: SimpleQueue[Sequence[Ticket] | Callable[[], None] | None] = SimpleQueue()
+        self._cache = NodeCache()
+        self._holds: dict[bytes, int] = {}
+        self._is_behind = False
         self._thread = threading.Thread(target=self._run, name="sequencer", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, ticket: Ticket) -> None:
-        self._queue.put(ticket)
+    def submit(self, tickets: Sequence[Ticket]) -> None:
+        """Put commits in line; their order is kept."""
+        self._queue.put(tickets)
+
+    def call(self, work: Callable[[], T]) -> "Future[T]":
+        """Run something on the sequencer's thread, between two batches: what it sees is durable and stands still."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(work())
+            except BaseException as e:
+                future.set_exception(e)
+
+        self._queue.put(run)
+        return future
 
     def stop(self) -> None:
         """Finish what was submitted, then end the thread."""
         self._queue.put(None)
         self._thread.join()
 
+    def probe(self) -> None:
+        """Write to the disk and nothing else; raises if the store cannot. Call it on the sequencer's thread."""
+        self._check_clock(self._clock())
+        self._store.write([], self._clock())
+
+    def checkpoint(self, enclave: bytes, hold_ms: int) -> Checkpoint:
+        """Where the log stands; for `hold_ms` nothing but a Migrate is taken. Call it on the sequencer's thread."""
+        state = self._directory.get(enclave)
+        if state is None:
+            raise EnclaveNotFound("no such enclave on this node")
+        space = Workspace(self._store, enclave, state, self._cache)
+        found = Checkpoint(state.seq, machine.checkpoint_root(state, space))
+        if hold_ms:
+            now = self._clock()
+            self._holds = {held: until for held, until in self._holds.items() if until > now}
+            self._holds[enclave] = now + min(hold_ms, MAX_HOLD_MS)
+        return found
+
     # The thread
 
     def _run(self) -> None:
         running = True
         while running:
-            tickets, running = self._take()
+            tickets, calls, running = self._take()
             self.run_once(tickets)
+            for call in calls:
+                call()
+            self._chore(self._clock())
 
-    def _take(self, patience: float = 0.2) -> tuple[list[Ticket], bool]:
-        """Everything that waits, at most MAX_BATCH; and whether to go on after it."""
-        try:
-            first = self._queue.get(timeout=patience)
-        except Empty:
-            return [], True
+    def _take(self) -> tuple[list[Ticket], list[Callable[[], None]], bool]:
+        """Everything that waits, up to the batch's limit; what to call after it; and whether to go on."""
         tickets: list[Ticket] = []
-        while first is not None:
-            tickets.append(first)
-            if len(tickets) == MAX_BATCH:
-                break
-            try:
-                first = self._queue.get_nowait()
-            except Empty:
-                return tickets, True
-        return tickets, first is not None
+        calls: list[Callable[[], None]] = []
+        try:
+            item = self._queue.get(timeout=PATIENCE)
+            while True:
+                if item is None:
+                    return tickets, calls, False
+                if callable(item):
+                    calls.append(item)
+                else:
+                    tickets.extend(item)
+                if calls or len(tickets) >= self._max_batch:
+                    break
+                item = self._queue.get_nowait()
+        except Empty:
+            pass
+        return tickets, calls, True
 
     def run_once(self, tickets: Sequence[Ticket]) -> None:
         """One batch: judge, write, tell."""
-        now, touched = self._clock(), dict[bytes, _Live]()
-        steps: list[Step] = []
-        outcomes: list[Outcome] = []
-        for ticket in tickets:
-            try:
-                step = self._sequence(ticket.commit, now, touched)
-            except EncError as e:
-                outcomes.append((ticket, e))
-            except Exception as e:  # a fault of ours must not stop the others
-                outcomes.append((ticket, InternalError(f"internal error: {type(e).__name__}")))
-            else:
-                steps.append(step)
-                outcomes.append((ticket, build_receipt(_event_of(step))))
-        failure = self._write(steps, now, touched)
+        batch = _Batch(self._clock())
+        try:
+            if tickets:
+                batch.committed = self._store.committed_among([ticket.commit for ticket in tickets])
+            outcomes = [(ticket, self._outcome(ticket.commit, batch)) for ticket in tickets]
+            failure = self._write(batch)
+        except EncError as e:
+            outcomes, failure = [(ticket, e) for ticket in tickets], e
         if failure is not None:
             outcomes = [(ticket, failure) for ticket, _ in outcomes]
-        self._deliver(outcomes)
-        if failure is None and steps:
-            self._publish(steps)
+        if outcomes:
+            self._deliver(outcomes)
+        if failure is None and batch.steps:
+            self._publish(batch.steps)
 
-    def _write(self, steps: list[Step], now: int, touched: dict[bytes, _Live]) -> EncError | None:
+    def _outcome(self, commit: Commit, batch: _Batch) -> Receipt | EncError:
+        try:
+            return build_receipt(self._sequence(commit, batch))
+        except EncError as e:
+            return e
+        except Exception as e:  # a fault of ours must not stop the others
+            return internal(e, "sequencer")
+
+    def _write(self, batch: _Batch) -> EncError | None:
         """Seal what is due and make all of it durable; or say why not, with every state as it was."""
-        failure: EncError | None = None
         try:
             if self._seal_idle:
-                steps += self._seal(now, touched)
-            if steps:
-                self._store.write(steps, now)
+                self._seal(batch)
+            if not batch.steps:
+                return None
+            start = time.perf_counter()
+            self._store.write(batch.steps, batch.now)
+            self._watch(len(batch.steps), time.perf_counter() - start)
         except EncError as e:
-            failure = e
+            _log.error("store_failed", reason=e.message, steps=len(batch.steps))
+            return self._fail(batch, e)
         except Exception as e:
-            failure = InternalError(f"internal error: {type(e).__name__}")
-        for live in touched.values():
-            live.settle(failure is None)
-        return failure
+            return self._fail(batch, internal(e, "store"))
+        for enclave, space in batch.spaces.items():
+            if space.state is not None:
+                self._directory.put(space.state)
+                if space.state.migrated:
+                    self._holds.pop(enclave, None)
+            self._cache.put(space.nodes.items())
+        return None
+
+    def _fail(self, batch: _Batch, error: EncError) -> EncError:
+        for enclave in batch.spaces:
+            self._directory.forget(enclave)
+        return error
 
     # One commit
 
-    def _sequence(self, commit: Commit, now: int, touched: dict[bytes, _Live]) -> Step:
-        """The step that makes the commit an event, not durable yet."""
-        self._check_clock(now)
-        live = self._enclave(commit.enclave)
-        self._check_duplicate(live, commit)
-        if live.state is None:
+    def _sequence(self, commit: Commit, batch: _Batch) -> Event:
+        """The event that the commit becomes, as a step of the batch that is not durable yet."""
+        self._check_clock(batch.now)
+        space = self._space(commit.enclave, batch)
+        if (first := batch.committed.get(commit.hash)) is not None:
+            raise duplicate(first, commit)
+        self._check_hold(commit, batch.now)
+        self._check_quota(commit, batch)
+        state = space.state
+        if state is None:
             if commit.type != "Manifest":
                 raise EnclaveNotFound("no such enclave on this node")
-            timestamp = machine.next_timestamp(None, commit, now)
+            timestamp = machine.next_timestamp(None, commit, batch.now)
             policy, effects = machine.judge_manifest(commit)
             event = finalize(commit, self._key, timestamp, 0)
             transition = machine.found(event, policy, effects)
         else:
-            effects = machine.judge(live.state, commit, live, sequencer=self._key.public)
-            timestamp = machine.next_timestamp(live.state, commit, now)
-            event = finalize(commit, self._key, timestamp, live.state.seq + 1)
-            transition = machine.apply(live.state, event, effects, live)
-        step = self._step(transition, live, event, effects)
-        live.take(transition, event)
-        touched[commit.enclave] = live
-        return step
+            effects = machine.judge(state, commit, space, sequencer=self._key.public)
+            timestamp = machine.next_timestamp(state, commit, batch.now)
+            event = finalize(commit, self._key, timestamp, state.seq + 1)
+            transition = machine.apply(state, event, effects, space)
+        target = space.target(revised_id(event)) if event.type in ("Update", "Delete") else None
+        self._keep(batch, space, transition, event, effects, target)
+        _charge(batch.used, commit)
+        batch.committed[commit.hash] = event
+        return event
+
+    def _space(self, enclave: bytes, batch: _Batch) -> Workspace:
+        space = batch.spaces.get(enclave)
+        if space is None:
+            state = self._directory.get(enclave)
+            space = batch.spaces[enclave] = Workspace(self._store, enclave, state, self._cache)
+        return space
+
+    def is_behind(self, now: int) -> bool:
+        """Whether the node's clock stands behind what it was. From any thread."""
+        return now < self._highest - SKEW_MS
 
     def _check_clock(self, now: int) -> None:
-        if now < self._highest - SKEW_MS:
+        is_behind, was_behind = self.is_behind(now), self._is_behind
+        self._is_behind = is_behind
+        if is_behind:
+            if not was_behind:
+                _log.error("clock_behind", by_ms=self._highest - now)
             raise Unavailable("this node's clock stands behind what it was", retry_after_ms=self._highest - now)
         self._highest = max(self._highest, now)
 
-    def _check_duplicate(self, live: _Live, commit: Commit) -> None:
-        """One that was accepted before. With the same signature it carries the receipt that the first one earned."""
-        first = live.committed(commit.hash) if live.state is not None else None
-        if first is not None:
-            context = {"receipt": wire_receipt(build_receipt(first))} if first.sig == commit.sig else {}
-            raise Duplicate("the commit was accepted before", **context)
+    def _check_hold(self, commit: Commit, now: int) -> None:
+        until = self._holds.get(commit.enclave, 0)
+        if until > now and commit.type != "Migrate":
+            raise Unavailable("the enclave is held for a Migrate", retry_after_ms=until - now)
 
-    def _step(self, transition: Transition, live: _Live, event: Event | None, effects: Effects) -> Step:
-        subject = ""
-        if event is not None:
-            target = live.target(revised_id(event)) if event.type in ("Update", "Delete") else None
-            subject = transition.state.policy.subject(event, target).type
-        return Step(
+    def _check_quota(self, commit: Commit, batch: _Batch) -> None:
+        if not self._quota:
+            return
+        if commit.from_ not in batch.used:
+            batch.used[commit.from_] = self._store.usage(commit.from_)
+        used = _sum(batch.used[commit.from_], commit)
+        for name in ("enclaves", "events", "bytes"):
+            most = getattr(self._quota, name)
+            if most and getattr(used, name) > most and (name != "enclaves" or commit.type == "Manifest"):
+                raise Unauthorized(f"this identity's quota of {name} on this node is used up: {most}")
+
+    def _keep(
+        self,
+        batch: _Batch,
+        space: Workspace,
+        transition: Transition,
+        event: Event | None,
+        effects: Effects,
+        target: Target | None = None,
+    ) -> None:
+        step = Step(
             transition=transition,
             event=event,
             effects=effects,
-            subject=subject,
-            heads=self._sign_heads(transition, live),
+            subject=transition.state.policy.subject(event, target).type if event else "",
+            heads=self._sign_heads(transition, space),
         )
+        space.take(transition, event)
+        batch.steps.append(step)
 
-    def _sign_heads(self, transition: Transition, live: _Live) -> tuple[TreeHead, ...]:
+    def _sign_heads(self, transition: Transition, space: Workspace) -> tuple[TreeHead, ...]:
         """A head for each tree size that the step reached, signed once and kept."""
         if not transition.closed:
             return ()
-        state, before = transition.state, live.state.log if live.state else Edge()
+        state, before = transition.state, space.state.log if space.state else Edge()
         heads = []
         for bundle in transition.closed:
             before = before.append(log_leaf(bundle.events_root, bundle.state_hash))[0]
             heads.append(sign_head(self._key, state.enclave, state.floor, before.size, before.root()))
         return tuple(heads)
 
-    # Sealing
-
-    def _seal(self, now: int, touched: dict[bytes, _Live]) -> list[Step]:
+    def _seal(self, batch: _Batch) -> None:
         """Close the bundles whose time is up and that no event closed."""
-        steps = []
-        for enclave in self._store.overdue(now):
-            live = self._enclave(enclave)
-            if live.state is None or live.state.sequencer != self._key.public:
+        for enclave in self._due(batch.now):
+            space = self._space(enclave, batch)
+            if space.state is None or space.state.sequencer != self._key.public:
                 continue
-            transition = machine.seal(live.state, now, live)
+            transition = machine.seal(space.state, batch.now, space)
             if transition is not None:
-                steps.append(self._step(transition, live, None, Effects()))
-                live.take(transition, None)
-                touched[enclave] = live
-        return steps
+                self._keep(batch, space, transition, None, Effects())
 
-    def _enclave(self, enclave: bytes) -> _Live:
-        live = self._live.get(enclave)
-        if live is None:
-            live = self._live[enclave] = _Live(self._store, enclave, self._cache)
-        self._live.move_to_end(enclave)
-        if len(self._live) > MAX_LIVE:
-            oldest = next(iter(self._live))
-            if not self._live[oldest].events:
-                del self._live[oldest]
-        return live
+    def _due(self, now: int) -> Iterable[bytes]:
+        return self._store.overdue(now)[:MAX_SEALS]
 
 
-def _event_of(step: Step) -> Event:
-    if step.event is None:
-        raise InternalError("a step without an event has no receipt")
-    return step.event
+def internal(error: BaseException, where: str) -> InternalError:
+    """What the wire says of a fault of ours; the log says more, and neither says what the peer sent."""
+    _log.error("internal_error", where=where, exc_info=error)
+    return InternalError(f"internal error: {type(error).__name__}")
+
+
+def duplicate(first: Event, commit: Commit) -> Duplicate:
+    """The commit became `first` before. By the same signature, it carries the receipt that the first one earned."""
+    context = {"receipt": wire_receipt(build_receipt(first))} if first.sig == commit.sig else {}
+    return Duplicate("the commit was accepted before", **context)
+
+
+def _sum(used: Usage, commit: Commit) -> Usage:
+    is_manifest = commit.type == "Manifest"
+    size = len(commit.content.encode()) if commit.content else 0
+    return Usage(used.enclaves + is_manifest, used.events + 1, used.bytes + size)
+
+
+def _charge(used: dict[bytes, Usage], commit: Commit) -> None:
+    """Count what this batch adds, so that a quota holds inside it too."""
+    if commit.from_ in used:
+        used[commit.from_] = _sum(used[commit.from_], commit)

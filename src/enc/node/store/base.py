@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
+from msgspec.json import Decoder
 
 from enc.core.enclave import ClosedBundle, EnclaveState, Transition
 from enc.core.filter import Filter
 from enc.core.policy import Effects, ReadScope
-from enc.core.types import Event, Target, TreeHead
+from enc.core.types import Commit, Event, Target, TreeHead
 
 Status = Literal["active", "updated", "deleted"]
 
@@ -37,6 +38,44 @@ class Found(Struct, frozen=True):
     updated_by: bytes | None = None
 
 
+class _Id(Struct):
+    id: str
+
+
+_id = Decoder(_Id).decode
+
+
+class Item(Struct, frozen=True, gc=False):
+    """An event as a search gives it: on its way to the wire, and so already in JSON."""
+
+    seq: int
+    updated_by: bytes | None
+    event: bytes
+    """The wire JSON of the event: what `enc.core.event.wire_event` says, in any order."""
+
+    @property
+    def id(self) -> bytes:
+        return bytes.fromhex(_id(self.event).id)
+
+    @property
+    def status(self) -> Literal["active", "updated"]:
+        return "active" if self.updated_by is None else "updated"
+
+    def json(self) -> bytes:
+        if self.updated_by is None:
+            return b'{"event":%b,"status":"active"}' % self.event
+        return b'{"event":%b,"status":"updated","updated_by":"%b"}' % (self.event, self.updated_by.hex().encode())
+
+
+class Usage(Struct, frozen=True):
+    """What an identity had accepted on this node, ever; an enclave that was purged counts no more."""
+
+    enclaves: int = 0
+    events: int = 0
+    bytes: int = 0
+    """UTF-8 bytes of contents."""
+
+
 class Readable(Struct, frozen=True):
     """Who asks, and what they may read; `each` decides where the scope says `some`."""
 
@@ -53,7 +92,10 @@ class Readable(Struct, frozen=True):
 
 
 class Store(Protocol):
-    """Every method may raise Unavailable. `write` is called by one thread at a time; reads by any."""
+    """Every method may raise Unavailable. Any thread may read, and one at a time changes anything.
+
+    A purged enclave is found by `load`, `enclaves` and `is_purged` alone.
+    """
 
     def write(self, steps: Sequence[Step], clock: int) -> None:
         """Keep all steps, durably, or none; and that the node's clock has shown this time."""
@@ -63,21 +105,33 @@ class Store(Protocol):
         """The highest time that the node's own clock has shown at a write."""
         ...
 
+    def usage(self, identity: bytes) -> Usage: ...
+
+    # Enclaves
+
     def load(self, enclave: bytes) -> EnclaveState | None: ...
+
+    def count(self) -> int:
+        """How many enclaves are here, purged ones not counted. Cheap, whatever their number."""
+        ...
 
     def enclaves(self) -> Iterator[bytes]:
         """The ids of all enclaves, by rising id."""
         ...
 
     def overdue(self, clock: int) -> list[bytes]:
-        """Enclaves whose open bundle's deadline has passed."""
+        """Enclaves whose open bundle's deadline has passed, the longest overdue first."""
         ...
 
     # What lies behind a state
 
-    def read_node(self, enclave: bytes, node_hash: bytes) -> bytes: ...
+    def read_node(self, enclave: bytes, node_hash: bytes) -> bytes:
+        """KeyError where there is none, as for every Reader of the state machine."""
+        ...
 
-    def read_hash(self, enclave: bytes, level: int, index: int) -> bytes: ...
+    def read_hash(self, enclave: bytes, level: int, index: int) -> bytes:
+        """KeyError where there is none."""
+        ...
 
     def target(self, enclave: bytes, event_id: bytes) -> Target | None: ...
 
@@ -85,18 +139,27 @@ class Store(Protocol):
 
     def event(self, enclave: bytes, event_id: bytes) -> Found | None: ...
 
-    def committed(self, enclave: bytes, commit_hash: bytes) -> Event | None:
-        """The event that the commit with this hash became."""
+    def committed(self, enclave: bytes, commit_hash: bytes, exp: int) -> Event | None:
+        """The event that the commit with this hash became. Its hash covers `exp`, by which it is found."""
+        ...
+
+    def committed_among(self, commits: Sequence[Commit]) -> dict[bytes, Event]:
+        """`committed` for many at once, by commit hash: those that are there."""
         ...
 
     def events(self, enclave: bytes, first_seq: int, count: int) -> list[Event]:
         """Events by seq, whatever their status."""
         ...
 
-    def find(self, enclave: bytes, filter_: Filter, readable: Readable) -> Iterator[Found]:
+    def ids(self, enclave: bytes, first_seq: int, count: int) -> list[bytes]:
+        """The ids of the same events: what a bundle's tree is made of."""
+        ...
+
+    def find(self, enclave: bytes, filter_: Filter, readable: Readable) -> Iterator[Item]:
         """The events that match and that the asker may read, deleted ones left out, in the filter's order.
 
-        The caller stops when it has enough.
+        The caller stops when it has enough; what it costs goes with what it takes, not with what it may not read.
+        Nothing that is written after the first item shows up.
         """
         ...
 
@@ -115,18 +178,34 @@ class Store(Protocol):
     # Erasure by time
 
     def expired(self, clock: int, limit: int) -> list[tuple[bytes, bytes]]:
-        """(enclave, event id) of contents whose auto-delete time has passed and that are still there."""
+        """(enclave, event id) of contents whose auto-delete time has passed and that are still there.
+
+        An Update's content goes at the latest when its target's would.
+        """
         ...
 
-    def erase(self, enclave: bytes, event_id: bytes) -> None:
-        """Take an event's content away, and those of its Updates."""
+    def erase(self, due: Sequence[tuple[bytes, bytes]]) -> None:
+        """Take these events' contents away, and those of their Updates, all together. What is gone already stays so."""
         ...
 
-    def purge(self, enclave: bytes) -> None:
-        """Take away everything of a terminated enclave but the fact that it was."""
+    def terminated(self, before: int, limit: int) -> list[bytes]:
+        """Enclaves that were terminated at or before this time and of which something is left, the oldest first."""
         ...
 
-    def close(self) -> None: ...
+    def purge(self, enclave: bytes, limit: int = 10_000) -> bool:
+        """Take away everything of a terminated enclave but the fact that it was, in bounded steps.
+
+        The first call makes all of it unreadable; each takes away about `limit` rows. True when nothing is left.
+        """
+        ...
+
+    def is_purged(self, enclave: bytes) -> bool:
+        """Whether a purge has begun."""
+        ...
+
+    def close(self) -> None:
+        """End it. Whoever still reads gets Unavailable."""
+        ...
 
 
 class EnclaveReader:

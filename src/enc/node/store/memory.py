@@ -3,15 +3,17 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.json import encode
+
 from enc.core.commit import auto_delete_at
 from enc.core.content import revised_id
 from enc.core.enclave import ClosedBundle, EnclaveState
-from enc.core.event import erase, is_erasable
+from enc.core.event import erase, is_erasable, wire_event
 from enc.core.filter import Filter
 from enc.core.memory import EnclaveMemory
 from enc.core.state_key import DELETED
-from enc.core.types import Event, Target, TreeHead
-from enc.node.store.base import Found, Readable, Step
+from enc.core.types import Commit, Event, Target, TreeHead
+from enc.node.store.base import Found, Item, Readable, Step, Usage
 
 
 @dataclass
@@ -21,9 +23,11 @@ class _Enclave:
     events: list[Event] = field(default_factory=list)
     subjects: list[str] = field(default_factory=list)
     by_id: dict[bytes, int] = field(default_factory=dict)
-    by_hash: dict[bytes, int] = field(default_factory=dict)
+    by_hash: dict[tuple[bytes, int], int] = field(default_factory=dict)
     statuses: dict[int, bytes] = field(default_factory=dict)
     heads: list[TreeHead] = field(default_factory=list)
+    terminated_at: int | None = None
+    purged: bool = False
 
     def take(self, step: Step) -> None:
         event = step.event
@@ -32,7 +36,7 @@ class _Enclave:
         self.heads += step.heads
         if event is None:
             return
-        self.by_id[event.id] = self.by_hash[event.hash] = event.seq
+        self.by_id[event.id] = self.by_hash[event.hash, event.exp] = event.seq
         self.events.append(event)
         self.subjects.append(step.subject)
         for old in step.effects.supersedes:
@@ -40,9 +44,12 @@ class _Enclave:
         if event.type == "Delete":
             self.statuses[self.by_id[revised_id(event)]] = DELETED
         for gone in step.effects.erases:
-            self.erase(self.by_id[gone])
+            self.erase(gone)
+        if step.effects.lifecycle == "terminated":
+            self.terminated_at = event.timestamp
 
-    def erase(self, seq: int) -> None:
+    def erase(self, event_id: bytes) -> None:
+        seq = self.by_id[event_id]
         self.events[seq] = erase(self.events[seq])
 
     def found(self, seq: int) -> Found:
@@ -51,101 +58,165 @@ class _Enclave:
             return Found(self.events[seq], "active")
         return Found(self.events[seq], "deleted") if status == DELETED else Found(self.events[seq], "updated", status)
 
+    def goes_at(self, event: Event) -> int | None:
+        """When the content is to be erased: by the event's own tag or, of an Update, by its target's."""
+        if event.content is None or not is_erasable(event):
+            return None
+        whose = [event, self.events[self.by_id[revised_id(event)]]] if event.type == "Update" else [event]
+        return min((when for each in whose if (when := auto_delete_at(each)) is not None), default=None)
+
 
 class MemoryStore:
     """A Store that forgets."""
 
     def __init__(self) -> None:
-        self._enclaves: dict[bytes, _Enclave] = {}
+        self._all: dict[bytes, _Enclave] = {}
+        self._used: dict[bytes, Usage] = {}
         self._clock = 0
 
-    def clock(self) -> int:
-        return self._clock
+    def _get(self, enclave: bytes) -> _Enclave | None:
+        found = self._all.get(enclave)
+        return None if found is None or found.purged else found
 
     def write(self, steps: Sequence[Step], clock: int) -> None:
         self._clock = max(self._clock, clock)
         for step in steps:
             state = step.transition.state
-            self._enclaves.setdefault(state.enclave, _Enclave(state)).take(step)
+            self._all.setdefault(state.enclave, _Enclave(state)).take(step)
+            if step.event is not None:
+                self._charge(step.event)
+
+    def _charge(self, event: Event) -> None:
+        used = self.usage(event.from_)
+        size = len((event.content or "").encode())
+        self._used[event.from_] = Usage(used.enclaves + (event.type == "Manifest"), used.events + 1, used.bytes + size)
+
+    def clock(self) -> int:
+        return self._clock
+
+    def usage(self, identity: bytes) -> Usage:
+        return self._used.get(identity, Usage())
+
+    # Enclaves
 
     def load(self, enclave: bytes) -> EnclaveState | None:
-        found = self._enclaves.get(enclave)
+        found = self._all.get(enclave)
         return found.state if found else None
 
+    def count(self) -> int:
+        return sum(not found.purged for found in self._all.values())
+
     def enclaves(self) -> Iterator[bytes]:
-        yield from sorted(self._enclaves)
+        yield from sorted(self._all)
 
     def overdue(self, clock: int) -> list[bytes]:
-        states = [found.state for found in self._enclaves.values()]
-        return [s.enclave for s in states if s.bundle and s.bundle.deadline(s.policy.bundle) <= clock]
+        states = [found.state for found in self._all.values() if not found.purged]
+        due = [(s.bundle.deadline(s.policy.bundle), s.enclave) for s in states if s.bundle]
+        return [enclave for deadline, enclave in sorted(due) if deadline <= clock]
+
+    # What lies behind a state
+
+    def _memory(self, enclave: bytes) -> EnclaveMemory:
+        found = self._get(enclave)
+        return found.memory if found else EnclaveMemory()
 
     def read_node(self, enclave: bytes, node_hash: bytes) -> bytes:
-        return self._enclaves[enclave].memory.read_node(node_hash)
+        return self._memory(enclave).read_node(node_hash)
 
     def read_hash(self, enclave: bytes, level: int, index: int) -> bytes:
-        return self._enclaves[enclave].memory.read_hash(level, index)
+        return self._memory(enclave).read_hash(level, index)
 
     def target(self, enclave: bytes, event_id: bytes) -> Target | None:
-        return self._enclaves[enclave].memory.target(event_id)
+        return self._memory(enclave).target(event_id)
+
+    # Events
 
     def event(self, enclave: bytes, event_id: bytes) -> Found | None:
-        found = self._enclaves.get(enclave)
+        found = self._get(enclave)
         return found.found(found.by_id[event_id]) if found and event_id in found.by_id else None
 
-    def committed(self, enclave: bytes, commit_hash: bytes) -> Event | None:
-        found = self._enclaves.get(enclave)
-        return found.events[found.by_hash[commit_hash]] if found and commit_hash in found.by_hash else None
+    def committed(self, enclave: bytes, commit_hash: bytes, exp: int) -> Event | None:
+        found = self._get(enclave)
+        seq = found.by_hash.get((commit_hash, exp)) if found else None
+        return found.events[seq] if found and seq is not None else None
+
+    def committed_among(self, commits: Sequence[Commit]) -> dict[bytes, Event]:
+        found = ((commit.hash, self.committed(commit.enclave, commit.hash, commit.exp)) for commit in commits)
+        return {commit_hash: event for commit_hash, event in found if event is not None}
 
     def events(self, enclave: bytes, first_seq: int, count: int) -> list[Event]:
-        found = self._enclaves.get(enclave)
+        found = self._get(enclave)
         return found.events[first_seq : first_seq + count] if found else []
 
-    def find(self, enclave: bytes, filter_: Filter, readable: Readable) -> Iterator[Found]:
-        found = self._enclaves.get(enclave)
-        seqs = range(len(found.events) if found else 0)
+    def ids(self, enclave: bytes, first_seq: int, count: int) -> list[bytes]:
+        return [event.id for event in self.events(enclave, first_seq, count)]
+
+    def find(self, enclave: bytes, filter_: Filter, readable: Readable) -> Iterator[Item]:
+        found = self._get(enclave)
+        if found is None:
+            return
+        seqs = range(len(found.events))
         for seq in reversed(seqs) if filter_.reverse else seqs:
-            assert found is not None  # noqa: S101
-            item = found.found(seq)
-            if (
-                item.status != "deleted"
-                and filter_.matches(item.event)
-                and readable.admits(item.event, found.subjects[seq])
-            ):
-                yield item
+            item, subject = found.found(seq), found.subjects[seq]
+            if item.status != "deleted" and filter_.matches(item.event) and readable.admits(item.event, subject):
+                yield Item(seq, item.updated_by, encode(wire_event(item.event)))
+
+    # Bundles and heads
 
     def bundle(self, enclave: bytes, index: int) -> ClosedBundle | None:
-        bundles = self._enclaves[enclave].memory.bundles
+        bundles = self._memory(enclave).bundles
         return bundles[index] if 0 <= index < len(bundles) else None
 
     def bundle_of(self, enclave: bytes, seq: int) -> ClosedBundle | None:
-        bundles = self._enclaves[enclave].memory.bundles
+        bundles = self._memory(enclave).bundles
         return next((b for b in bundles if b.first_seq <= seq < b.first_seq + b.count), None)
 
     def head(self, enclave: bytes, size: int | None = None) -> TreeHead | None:
-        heads = self._enclaves[enclave].heads
+        found = self._get(enclave)
+        heads = found.heads if found else []
         size = len(heads) if size is None else size
         return heads[size - 1] if 0 < size <= len(heads) else None
 
+    # Erasure by time
+
     def expired(self, clock: int, limit: int) -> list[tuple[bytes, bytes]]:
         due = [
-            (when, enclave, event.id)
-            for enclave, found in self._enclaves.items()
+            (when, enclave, event.seq, event.id)
+            for enclave, found in self._all.items()
             for event in found.events
-            if event.content is not None
-            and is_erasable(event)
-            and (when := auto_delete_at(event)) is not None
-            and when <= clock
+            if (when := found.goes_at(event)) is not None and when <= clock
         ]
-        return [(enclave, event_id) for _, enclave, event_id in sorted(due)[:limit]]
+        return [(enclave, event_id) for _, enclave, _, event_id in sorted(due)[:limit]]
 
-    def erase(self, enclave: bytes, event_id: bytes) -> None:
-        found = self._enclaves[enclave]
-        for event in found.events:
-            if event.id == event_id or (event.type == "Update" and revised_id(event) == event_id):
-                found.erase(event.seq)
+    def erase(self, due: Sequence[tuple[bytes, bytes]]) -> None:
+        for enclave, event_id in due:
+            found = self._get(enclave)
+            if found is None:
+                continue
+            for event in found.events:
+                if event.id == event_id or (event.type == "Update" and revised_id(event) == event_id):
+                    found.erase(event.id)
 
-    def purge(self, enclave: bytes) -> None:
-        self._enclaves[enclave] = _Enclave(self._enclaves[enclave].state)
+    def terminated(self, before: int, limit: int) -> list[bytes]:
+        due = [
+            (found.terminated_at, enclave)
+            for enclave, found in self._all.items()
+            if found.terminated_at is not None and found.terminated_at <= before and not found.purged
+        ]
+        return [enclave for _, enclave in sorted(due)[:limit]]
+
+    def purge(self, enclave: bytes, limit: int = 10_000) -> bool:
+        """All of it at once: to forget costs nothing here."""
+        found = self._get(enclave)
+        if found is not None:
+            self._all[enclave] = _Enclave(found.state, terminated_at=found.terminated_at, purged=True)
+            used = self.usage(founder := found.events[0].from_)
+            self._used[founder] = Usage(used.enclaves - 1, used.events, used.bytes)
+        return True
+
+    def is_purged(self, enclave: bytes) -> bool:
+        found = self._all.get(enclave)
+        return found is not None and found.purged
 
     def close(self) -> None:
         """Nothing to close."""

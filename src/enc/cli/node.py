@@ -1,0 +1,270 @@
+"""`enc node`: run a node, show its settings and its key, check its data, copy it."""
+
+import json
+import os
+import sqlite3
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from enc.core.errors import EncError, MisuseError
+from enc.node.config import SECTIONS, Config, Setting, describe, load_with_sources
+
+if TYPE_CHECKING:
+    from enc.node.fsck import Report
+    from enc.node.store.sqlite import SqliteStore
+
+FINDINGS, MISUSE = 1, 2
+
+app = typer.Typer(
+    name="node",
+    help="Run a node, show its settings and its key, check its data, copy it.\n\n"
+    "Each setting comes from its default, the file of --config, the environment (ENC_NODE_PORT, "
+    "ENC_NODE_LIMITS_CONTENT) or a flag; the later wins.",
+    epilog="Exit codes: 0 all is well; 1 the node failed, or fsck found differences; "
+    "2 a wrong option or setting, or data that could not be read or checked; 130 interrupted.",
+    no_args_is_help=True,
+)
+
+ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML.")]
+Data = Annotated[str | None, typer.Option(metavar="DIR", help="Directory of the node's data. Default: ./enc-data.")]
+Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")]
+# Numbers and choices are read as text here, so that a wrong one is refused as it would be in the file.
+Port = Annotated[str | None, typer.Option(metavar="PORT", help="Port; 0 takes a free one. Default: 7700.")]
+Dev = Annotated[bool | None, typer.Option("--dev/--no-dev", help="Open private endpoints, lift rate limits.")]
+LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. Default: info.")]
+LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="json or console. Default: json.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+@app.command(epilog="Example: enc node run --data /var/lib/enc --host 0.0.0.0 --port 7700")
+def run(
+    config: ConfigFile = None,
+    data: Data = None,
+    host: Host = None,
+    port: Port = None,
+    dev: Dev = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+) -> None:
+    """Run a node until it is told to stop. The first line on stdout says where it is reached; logs go to stderr."""
+    with _failing(FINDINGS):
+        settings, _ = _load(config, data, host, port, dev, log_level, log_format)
+        from enc.node import main
+
+        code = main.run(settings)
+    raise typer.Exit(code)
+
+
+@app.command(epilog="Example: enc node config > node.toml, then enc node run --config node.toml")
+def config(
+    config: ConfigFile = None,
+    data: Data = None,
+    host: Host = None,
+    port: Port = None,
+    dev: Dev = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print every setting in force, with its meaning and where it comes from, as a file that --config takes."""
+    with _failing(FINDINGS):
+        settings = describe(*_load(config, data, host, port, dev, log_level, log_format))
+    # Bytes: TOML and JSON are UTF-8, whatever the terminal is set to.
+    typer.echo((_json(settings) if as_json else _toml(settings)).encode())
+
+
+@app.command(epilog="Example: enc node fsck --data /var/lib/enc")
+def fsck(
+    config: ConfigFile = None,
+    data: Data = None,
+    enclave: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Check only this enclave; may be repeated.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Derive everything that a node's store holds from its logs again, and name each enclave's first difference.
+
+    The node must not be running. Exit code 0: clean; 1: differences; 2: it could not be checked.
+    """
+    with _failing(MISUSE):
+        settings, _ = _load(config, data)
+        report = _check(settings, [_enclave_id(text) for text in enclave or ()])
+    typer.echo((_report_json if as_json else _report_text)(report))
+    raise typer.Exit(FINDINGS if report.differences else 0)
+
+
+@app.command(epilog="Example: enc node backup --data /var/lib/enc --to /backup/enc.db")
+def backup(
+    to: Annotated[Path, typer.Option(metavar="FILE", help="The copy; the file must not be there yet.")],
+    config: ConfigFile = None,
+    data: Data = None,
+) -> None:
+    """Copy the node's database as it stands now, also while the node runs. The key is not in it."""
+    from enc.node.backup import backup as copy
+
+    with _failing(FINDINGS):
+        size = copy(_load(config, data)[0].store_path, to)
+    typer.echo(f"{to}: {size:,} bytes")
+
+
+@app.command(epilog="Example: enc node key --data /var/lib/enc")
+def key(config: ConfigFile = None, data: Data = None) -> None:
+    """Print the node's public key (seq_pub). There must be one: the first `enc node run` makes it."""
+    from enc.node import key_file
+
+    with _failing(MISUSE):
+        found = key_file.load(_load(config, data)[0].key_path)
+    typer.echo(found.public.hex())
+
+
+@contextmanager
+def _failing(code: int) -> Iterator[None]:
+    """An error ends the program with one line on stderr: misuse with its own exit code, the rest with `code`."""
+    try:
+        yield
+    except MisuseError as e:
+        _fail(e.message, MISUSE)
+    except EncError as e:
+        _fail(e.message, code)
+    except (OSError, sqlite3.Error) as e:
+        _fail(str(e), code)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    typer.echo(f"enc node: {_one_line(message)}", err=True)
+    raise typer.Exit(code)
+
+
+def _one_line(text: str) -> str:
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
+def _load(
+    path: Path | None,
+    data: str | None,
+    host: str | None = None,
+    port: str | None = None,
+    dev: bool | None = None,
+    log_level: str | None = None,
+    log_format: str | None = None,
+) -> tuple[Config, Any]:
+    flags = {"data": data, "host": host, "port": port, "dev": dev, "log_level": log_level, "log_format": log_format}
+    return load_with_sources(path, os.environ, flags)
+
+
+# enc node config
+
+
+def _toml(settings: list[Setting]) -> str:
+    lines: list[str] = []
+    for section, found in groupby(settings, lambda setting: setting.key.rpartition(".")[0]):
+        if section:
+            meaning = (SECTIONS[section].__doc__ or "").partition(": ")[2]
+            lines += [f"# {meaning[:1].upper()}{meaning[1:]}", f"[{section}]", ""]
+        for setting in found:
+            lines += [*_comment(setting), f"{setting.key.rpartition('.')[2]} = {_value(setting.value)}", ""]
+    return "\n".join(lines[:-1])
+
+
+def _comment(setting: Setting) -> list[str]:
+    unit = f"in {setting.unit}; " if setting.unit else ""
+    default, source = _value(setting.default), setting.source
+    return [f"# {setting.meaning}", f"# {unit}default {default}; variable {setting.variable}; here from: {source}"]
+
+
+def _value(value: Any) -> str:
+    """As TOML spells it, which is as JSON does: no setting holds a control character."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _json(settings: list[Setting]) -> str:
+    shown = {
+        setting.key: {
+            "value": setting.value,
+            "default": setting.default,
+            "source": setting.source,
+            "variable": setting.variable,
+            "unit": setting.unit,
+            "meaning": setting.meaning,
+        }
+        for setting in settings
+    }
+    return json.dumps(shown, ensure_ascii=False, indent=2)
+
+
+# enc node fsck
+
+
+def _enclave_id(text: str) -> bytes:
+    try:
+        raw = bytes.fromhex(text)
+    except ValueError:
+        raw = b""
+    if len(raw) != 32:
+        raise MisuseError("--enclave: expected 64 hex digits")
+    return raw
+
+
+def _check(settings: Config, chosen: list[bytes]) -> "Report":
+    from enc.node import key_file
+    from enc.node.fsck import check_store
+    from enc.node.store.sqlite import SqliteStore
+
+    _expect_store(settings.store_path)
+    seq_pub = key_file.load(settings.key_path).public
+    with closing(SqliteStore(settings.store_path)) as store:
+        enclaves = list(store.enclaves())
+        for missing in set(chosen) - set(enclaves):
+            raise MisuseError(f"--enclave: there is no enclave {missing.hex()} here")
+        with _progress(store, chosen or enclaves) as advance:
+            return check_store(store, seq_pub, list(dict.fromkeys(chosen)) or None, advance)
+
+
+def _expect_store(path: Path) -> None:
+    """A node's store is at this path: opening another would make an empty one, and nothing is found in that."""
+    if not path.is_file():
+        raise MisuseError(f"{path}: there is no such file")
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        if db.execute("PRAGMA user_version").fetchone() == (0,):
+            raise MisuseError(f"{path}: not a node's store")
+
+
+@contextmanager
+def _progress(store: "SqliteStore", enclaves: Iterable[bytes]) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, where that is a terminal; what it yields is told of every event checked."""
+    if not sys.stderr.isatty():
+        yield lambda more: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("events"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("events", total=_count(store, enclaves))
+        yield lambda more: bar.advance(task, more)
+
+
+def _count(store: "SqliteStore", enclaves: Iterable[bytes]) -> int | None:
+    """Events to be checked, as the stored states say; None where one cannot be read, which the check will tell."""
+    try:
+        states = [store.load(enclave) for enclave in enclaves]
+    except Exception:  # whatever a damaged row makes its reader raise
+        return None
+    return sum(state.seq + 1 for state in states if state is not None)
+
+
+def _report_text(report: "Report") -> str:
+    lines = [_one_line(difference.message) for difference in report.differences]
+    result = f"{len(lines)} difference{'s' * (len(lines) > 1)}" if lines else "clean"
+    return "\n".join([*lines, f"{result}: {report.enclaves} enclaves, {report.events} events"])
+
+
+def _report_json(report: "Report") -> str:
+    differences = [{"enclave": d.enclave.hex(), "seq": d.seq, "what": d.what} for d in report.differences]
+    return json.dumps({"enclaves": report.enclaves, "events": report.events, "differences": differences})

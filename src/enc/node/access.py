@@ -1,0 +1,60 @@
+"""Who asks, and what they may read, as of one durable state."""
+
+from functools import cached_property
+
+from enc.core import sparse_merkle
+from enc.core.enclave import EnclaveState, view
+from enc.core.errors import Unauthorized
+from enc.core.policy import ReadScope
+from enc.core.types import Event, Target
+from enc.node.store.base import EnclaveReader, Readable, Store
+
+
+class StateReader(EnclaveReader):
+    """The stored part of an enclave, with single leaves."""
+
+    def leaf(self, root: bytes, key: bytes) -> bytes | None:
+        return sparse_merkle.get(self, root, key)
+
+
+class Access:
+    """One identity's rights in one enclave."""
+
+    def __init__(self, store: Store, state: EnclaveState, identity: bytes) -> None:
+        self.state, self.identity = state, identity
+        self._store = store
+        self._view = view(state, StateReader(store, state.enclave))
+
+    @cached_property
+    def bitmask(self) -> int:
+        return self._view.bitmask(self.identity)
+
+    @cached_property
+    def scope(self) -> ReadScope:
+        return self.state.policy.read_scope(self.bitmask, self._view.is_closed)
+
+    @property
+    def is_owner(self) -> bool:
+        return self.state.policy.is_owner(self.bitmask)
+
+    def check_reads(self) -> None:
+        """At least one type can be read."""
+        if not self.scope:
+            raise Unauthorized("no type of this enclave can be read by this identity")
+
+    def readable(self) -> Readable:
+        return Readable(identity=self.identity, scope=self.scope, each=self._reads)
+
+    def _reads(self, event: Event, subject: str) -> bool:
+        """Whether this one event can be read, where its type alone does not say."""
+        policy = self.state.policy
+        target: Target | None = None
+        if event.type in ("Update", "Delete"):
+            target = Target(subject, event.from_)
+        rights = policy.rights(
+            policy.subject(event, target),
+            self.bitmask,
+            is_author=event.from_ == self.identity,
+            is_closed=self._view.is_closed,
+        )
+        return "R" in rights

@@ -1,0 +1,212 @@
+"""Admission: what of a commit can be judged without its place in the log, checked before it stands in line.
+
+The order of checks is docs/protocol.md's, cheapest first: form, enclave known, hash, duplicate and expiry, enclave
+exists, signature; then what this node's operator decides: rates, and who may create an enclave.
+
+Commits come in groups, in the order in which they were received, and leave in that order. The signatures of a group are
+checked together, by processes beside this one, while the sequencer orders the group before.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import structlog
+
+from enc.core.commit import check_author, check_expiry, check_hash, manifest_version, parse_commit
+from enc.core.errors import (
+    EncError,
+    EnclaveExists,
+    EnclaveNotFound,
+    Expired,
+    InvalidCommit,
+    InvalidSignature,
+    Unauthorized,
+)
+from enc.core.types import Commit, Limits
+from enc.node.directory import Directory
+from enc.node.rate_limit import RateLimiter
+from enc.node.sequencer import Sequencer, Ticket, duplicate, internal
+from enc.node.store.base import Store
+from enc.node.verifiers import Verifiers
+
+MAX_GROUP = 16
+"""Commits that are checked together: more wait for each other, fewer are not worth a call."""
+
+HOSTED = (2,)
+"""Versions of enclaves that a node takes."""
+
+_log = structlog.get_logger("enc.admission")
+
+Arrival = tuple[bytes, Any]
+"""A commit as it came, and whatever its sender is known by."""
+Refusal = tuple[Any, EncError, bytes | None]
+"""The sender, why not, and the commit's hash if it could be read."""
+
+
+class Gatekeeper:
+    """Judges one commit at a time; safe to use from any thread."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        store: Store,
+        clock: Callable[[], int],
+        rates: RateLimiter,
+        *,
+        limits: Limits,
+        max_manifest: int,
+        may_create: Callable[[bytes], bool],
+        is_behind: Callable[[int], bool] = lambda now: False,
+    ) -> None:
+        self._directory, self._store, self._clock, self._rates = directory, store, clock, rates
+        self._limits, self._max_manifest, self._may_create = limits, max_manifest, may_create
+        self._is_behind = is_behind
+        self._logged = 0
+
+    def parse(self, body: bytes) -> Commit:
+        return parse_commit(body, self._limits)
+
+    def admit(self, commit: Commit) -> None:
+        """The commit may stand in line; or why not."""
+        self.check_before(commit)
+        check_author(commit)
+        self.check_after(commit)
+
+    def check_before(self, commit: Commit) -> None:
+        """What comes before the signature."""
+        state = self._directory.get(commit.enclave)
+        if commit.type == "Manifest":
+            enc_v = self._manifest_version(commit)
+        elif state is None:
+            raise EnclaveNotFound("no such enclave on this node")
+        else:
+            enc_v = state.policy.enc_v
+        check_hash(commit, enc_v)
+        self._check_time(commit)
+        if commit.type == "Manifest" and state is not None:
+            self._check_new(commit)
+            raise EnclaveExists("the enclave is there already")
+
+    def check_after(self, commit: Commit) -> None:
+        """What comes after it: only now is the author known."""
+        self._rates.take(commit.from_)
+        if commit.type == "Manifest" and not self._may_create(commit.from_):
+            raise Unauthorized("this node does not create enclaves for this identity")
+
+    def _manifest_version(self, commit: Commit) -> int:
+        if len((commit.content or "").encode()) > self._max_manifest:
+            raise InvalidCommit(f"content: this node takes Manifests of at most {self._max_manifest} bytes")
+        enc_v = manifest_version(commit)
+        if enc_v not in HOSTED:
+            raise InvalidCommit("enc_v: this node hosts enclaves of version 2")
+        return enc_v
+
+    def _check_time(self, commit: Commit) -> None:
+        """A commit that was accepted in time is a duplicate, not late: its sender may have lost the answer."""
+        now = self._clock()
+        if self._is_behind(now):
+            return  # the sequencer refuses for that; a wrong clock does not judge times
+        try:
+            check_expiry(commit, now)
+        except Expired:
+            self._check_new(commit)
+            self._log_clock(commit, now)
+            raise
+        except InvalidCommit:
+            self._log_clock(commit, now)
+            raise
+
+    def _log_clock(self, commit: Commit, now: int) -> None:
+        """Its sender's clock may be off. At most one line a second, whatever strangers send."""
+        if not self._logged <= now < self._logged + 1000:
+            self._logged = now
+            _log.warning("client_clock", identity=commit.from_.hex(), exp_minus_now_ms=commit.exp - now)
+
+    def _check_new(self, commit: Commit) -> None:
+        first = self._store.committed(commit.enclave, commit.hash, commit.exp)
+        if first is not None:
+            if first.sig != commit.sig:
+                check_author(commit)
+            raise duplicate(first, commit)
+
+
+class Admission:
+    """A line of commits, checked group by group, and passed on to the sequencer."""
+
+    def __init__(
+        self,
+        gatekeeper: Gatekeeper,
+        sequencer: Sequencer,
+        refuse: Callable[[Sequence[Refusal]], None],
+        verifiers: Verifiers,
+    ) -> None:
+        self._gatekeeper, self._sequencer, self._refuse = gatekeeper, sequencer, refuse
+        self._verifiers = verifiers
+        self._queue: SimpleQueue[Sequence[Arrival] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="admission", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, arrivals: Sequence[Arrival]) -> None:
+        self._queue.put(arrivals)
+
+    def stop(self) -> None:
+        """Pass on everything that was submitted, then end."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        running = True
+        while running:
+            group, running = self._take()
+            if group:
+                self.run_once(group)
+
+    def _take(self) -> tuple[list[Arrival], bool]:
+        """Everything that waits: the larger a group, the larger the transaction it becomes. And whether to go on."""
+        group: list[Arrival] = []
+        arrivals = self._queue.get()
+        try:
+            while arrivals is not None and len(group) < MAX_GROUP:
+                group += arrivals
+                arrivals = self._queue.get_nowait()
+        except Empty:
+            return group, True
+        if arrivals is not None:
+            group += arrivals
+        return group, arrivals is not None
+
+    def run_once(self, arrivals: Sequence[Arrival]) -> None:
+        checked = [self._check(body, sender) for body, sender in arrivals]
+        signed = iter(self._verifiers.check([found.commit for found in checked if isinstance(found, Ticket)]))
+        checked = [self._finish(found, next(signed)) if isinstance(found, Ticket) else found for found in checked]
+        tickets = [found for found in checked if isinstance(found, Ticket)]
+        if tickets:
+            self._sequencer.submit(tickets)
+        if len(tickets) < len(checked):
+            self._refuse([found for found in checked if not isinstance(found, Ticket)])
+
+    def _check(self, body: bytes, sender: Any) -> Ticket | Refusal:
+        """Everything before the signature."""
+        commit: Commit | None = None
+        try:
+            commit = self._gatekeeper.parse(body)
+            self._gatekeeper.check_before(commit)
+            return Ticket(commit, sender)
+        except EncError as e:
+            return (sender, e, commit.hash if commit else None)
+        except Exception as e:  # a fault of ours must not stop the others
+            return (sender, internal(e, "admission"), commit.hash if commit else None)
+
+    def _finish(self, ticket: Ticket, is_signed: bool) -> Ticket | Refusal:
+        """The signature's verdict, and everything after it."""
+        try:
+            if not is_signed:
+                raise InvalidSignature("sig: not the author's signature over this commit")
+            self._gatekeeper.check_after(ticket.commit)
+            return ticket
+        except EncError as e:
+            return (ticket.sender, e, ticket.commit.hash)

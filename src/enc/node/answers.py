@@ -1,0 +1,313 @@
+"""Answers to sealed requests: open, check rights, look up, prove, seal.
+
+Each runs on a thread of its own pool, against one durable state, and touches nothing.
+"""
+
+import os
+from binascii import b2a_base64
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from enc.core.enclave import EnclaveState
+from enc.core.encoding import check_numbers, convert_json, unhex
+from enc.core.envelope import Opened, Request, open_request
+from enc.core.errors import (
+    EnclaveNotFound,
+    EnclaveTerminated,
+    InvalidNamespace,
+    InvalidQuery,
+    Unauthorized,
+)
+from enc.core.filter import Filter, parse_filter
+from enc.core.sealing import NONCE_SIZE, seal
+from enc.core.session import TransportKeys
+from enc.core.signing import PrivateKey
+from enc.core.state_key import status_key, tree_key
+from enc.node.access import Access
+from enc.node.directory import Directory
+from enc.node.proofs import Ground, Proofs, Wire
+from enc.node.rate_limit import RateLimiter
+from enc.node.sequencer import MAX_HOLD_MS, Checkpoint
+from enc.node.store.base import Item, Store
+
+MAX_KEYS = 256
+"""Keys that one State_Batch may name."""
+MAX_GRANTED = 4096
+"""Leaves remembered for those who may read nothing but asked for their own state."""
+PURGED = "the enclave was terminated, and its data is gone"
+NAMESPACES = ("rbac", "event_status", "kv")
+
+
+T = TypeVar("T")
+
+
+class _Query(Struct):
+    filter: dict[str, Any]
+    proof: bool = False
+
+
+class _Inclusion(Struct):
+    leaf_index: int
+    tree_size: int | UnsetType = UNSET
+
+
+class _Bundle(Struct):
+    event_id: str | UnsetType = UNSET
+    leaf_index: int | UnsetType = UNSET
+
+
+class _Key(Struct):
+    namespace: str
+    key: str
+
+
+class _State(_Key):
+    tree_size: int | UnsetType = UNSET
+    mode: str = "verified"
+
+
+class _Batch(Struct):
+    keys: list[_Key]
+    tree_size: int | UnsetType = UNSET
+    mode: str = "verified"
+
+
+class _Checkpoint(Struct):
+    hold: int = 0
+
+
+class Asked(Struct, frozen=True):
+    """A request, opened: who asks, what, and under which keys the answer goes back."""
+
+    request: Request
+    opened: Opened
+    access: Access
+    proofs: Proofs
+
+
+class Answers:
+    """`answer` takes a request's plain outside and gives the sealed answer's bytes; safe to use from any thread."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        store: Store,
+        key: PrivateKey,
+        clock: Callable[[], int],
+        rates: RateLimiter,
+        checkpoint: Callable[[bytes, int], Checkpoint],
+        max_page: int,
+    ) -> None:
+        self._directory, self._store, self._key, self._clock = directory, store, key, clock
+        self._rates, self._checkpoint, self._max_page = rates, checkpoint, max_page
+        self._granted: OrderedDict[tuple[bytes, bytes, int], None] = OrderedDict()
+        self._kinds: dict[str, Callable[[Asked], bytes]] = {
+            "Query": self._query,
+            "Inclusion_Proof": self._inclusion,
+            "Bundle_Proof": self._bundle,
+            "State_Proof": self._state,
+            "State_Batch": self._state_batch,
+            "Checkpoint": self._take_checkpoint,
+        }
+
+    def answer(self, request: Request) -> bytes:
+        asked = self.open(request)
+        with self._unless_purged(request.enclave):
+            return sealed_answer(asked.opened.keys, self._kinds[request.type](asked))
+
+    def public(self, enclave: bytes, work: Callable[[Proofs], Wire]) -> bytes:
+        """What anybody may ask about an enclave's log."""
+        with self._unless_purged(enclave):
+            return msgspec.json.encode(work(Proofs(self._store, self._key, self.state(enclave), self._clock())))
+
+    @contextmanager
+    def _unless_purged(self, enclave: bytes) -> Iterator[None]:
+        """An enclave's data may go while it is read: then that is the answer, whatever was missed first."""
+        try:
+            yield
+        except Exception:
+            if self._store.is_purged(enclave):
+                raise EnclaveTerminated(PURGED) from None
+            raise
+
+    def state(self, enclave: bytes) -> EnclaveState:
+        """The durable state of an enclave that can be read."""
+        state = self._directory.get(enclave)
+        if state is None:
+            raise EnclaveNotFound("no such enclave on this node")
+        if state.lifecycle == "terminated" and self._store.is_purged(enclave):
+            raise EnclaveTerminated(PURGED)
+        return state
+
+    def access(self, enclave: bytes, identity: bytes) -> Access:
+        """What someone may read now."""
+        return Access(self._store, self.state(enclave), identity)
+
+    def open(self, request: Request) -> Asked:
+        """Whose request it is, and that they hold the session's key."""
+        if request.type not in self._kinds:
+            raise InvalidQuery(f"type: this node does not answer {request.type}")
+        state = self.state(request.enclave)
+        opened = open_request(request, self._key, self._clock() // 1000)
+        self._rates.take(request.from_)
+        return Asked(
+            request,
+            opened,
+            Access(self._store, state, request.from_),
+            Proofs(self._store, self._key, state, self._clock()),
+        )
+
+    # Events
+
+    def _query(self, asked: Asked) -> bytes:
+        body = read_query(asked.opened)
+        filter_ = parse_filter(body.filter)
+        asked.access.check_reads()
+        items, more = self.page(asked.access, filter_)
+        parts = (
+            [item.json() for item in items]
+            if not body.proof
+            else [msgspec.json.encode(wire) for wire in self._proved(asked.proofs, items)]
+        )
+        rest = self._grounds(asked.proofs) if body.proof else b""
+        return b'{"events":[%b]%b%b}' % (b",".join(parts), rest, b',"more":true' if more else b"")
+
+    def _grounds(self, proofs: Proofs) -> bytes:
+        """What the proofs of a page stand on: one head, and the newest leaf under it."""
+        sth = b',"sth":' + msgspec.json.encode(proofs.sth())
+        if not proofs.size:
+            return sth
+        return sth + b',"state":' + msgspec.json.encode(proofs.bare_inclusion(proofs.size - 1, proofs.size))
+
+    def page(self, access: Access, filter_: Filter) -> tuple[list[Item], bool]:
+        """What one answer holds, and whether the limit or the page's bytes cut it."""
+        found = self._store.find(access.state.enclave, filter_, access.readable())
+        items, size = list[Item](), 0
+        for item in islice(found, filter_.limit):
+            size += len(item.event)
+            if size > self._max_page and items:
+                return items, True
+            items.append(item)
+        return items, next(found, None) is not None
+
+    def _proved(self, proofs: Proofs, items: Sequence[Item]) -> Iterator[Wire]:
+        """Each item with what ties it to the answer's head; nothing does while its bundle is open."""
+        ground = proofs.ground(None, current=False) if proofs.size else None
+        inclusions: dict[int, Wire] = {}
+        for item in items:
+            wire: Wire = {"event": msgspec.Raw(item.event), "status": item.status}
+            if item.updated_by is not None:
+                wire["updated_by"] = item.updated_by.hex()
+            bundle = proofs.bundle_of(item.seq)
+            wire["proof"] = None
+            if bundle is not None and ground is not None:
+                if bundle.index not in inclusions:
+                    inclusions[bundle.index] = proofs.bare_inclusion(bundle.index, proofs.size)
+                wire["proof"] = {
+                    "bundle": proofs.member(bundle, item.seq),
+                    "inclusion": inclusions[bundle.index],
+                    "status": proofs.state(status_key(item.id), ground),
+                }
+            yield wire
+
+    # Proofs
+
+    def _inclusion(self, asked: Asked) -> bytes:
+        body = _read(asked.opened, _Inclusion)
+        size = _number(body.tree_size, "tree_size")
+        check_numbers(InvalidQuery, leaf_index=body.leaf_index)
+        if not asked.access.scope and not self._is_granted(asked, body.leaf_index):
+            asked.access.check_reads()
+        return msgspec.json.encode(asked.proofs.inclusion(body.leaf_index, size))
+
+    def _bundle(self, asked: Asked) -> bytes:
+        body = _read(asked.opened, _Bundle)
+        if (body.event_id is UNSET) == (body.leaf_index is UNSET):
+            raise InvalidQuery("expected one of event_id and leaf_index")
+        asked.access.check_reads()
+        if body.leaf_index is not UNSET:
+            check_numbers(InvalidQuery, leaf_index=body.leaf_index)
+            return msgspec.json.encode(asked.proofs.whole_bundle(body.leaf_index))
+        return msgspec.json.encode(asked.proofs.membership(unhex(body.event_id, 32, "event_id", InvalidQuery)))
+
+    def _state(self, asked: Asked) -> bytes:
+        body = _read(asked.opened, _State)
+        ground = self._ground(asked, [body], body.tree_size, body.mode)
+        proof = asked.proofs.state(_tree_key(body), ground)
+        return msgspec.json.encode({**proof, **asked.proofs.grounds(ground)})
+
+    def _state_batch(self, asked: Asked) -> bytes:
+        body = _read(asked.opened, _Batch)
+        if not 1 <= len(body.keys) <= MAX_KEYS:
+            raise InvalidQuery(f"keys: expected 1 to {MAX_KEYS}")
+        ground = self._ground(asked, body.keys, body.tree_size, body.mode)
+        proofs = [asked.proofs.state(_tree_key(key), ground) for key in body.keys]
+        return msgspec.json.encode({"proofs": proofs, **asked.proofs.grounds(ground)})
+
+    def _ground(self, asked: Asked, keys: Sequence[_Key], size: int | UnsetType, mode: str) -> Ground:
+        """The root to prove under. Who may read nothing may still ask for what this enclave says of themselves."""
+        if mode not in ("verified", "current"):
+            raise InvalidQuery("mode: expected verified or current")
+        own = tree_key("rbac", asked.request.from_)
+        is_own = all(_tree_key(key) == own for key in keys)
+        if not is_own:
+            asked.access.check_reads()
+        ground = asked.proofs.ground(_number(size, "tree_size"), mode == "current")
+        if is_own and ground.leaf_index is not None:
+            self._grant(asked, ground.leaf_index)
+        return ground
+
+    def _grant(self, asked: Asked, leaf_index: int) -> None:
+        """Whoever was shown their own state may have the inclusion proof of that leaf."""
+        self._granted[asked.request.from_, asked.request.enclave, leaf_index] = None
+        if len(self._granted) > MAX_GRANTED:
+            self._granted.popitem(last=False)
+
+    def _is_granted(self, asked: Asked, leaf_index: int) -> bool:
+        key = (asked.request.from_, asked.request.enclave, leaf_index)
+        return key in self._granted or leaf_index == asked.proofs.size - 1
+
+    def _take_checkpoint(self, asked: Asked) -> bytes:
+        body = _read(asked.opened, _Checkpoint)
+        if not 0 <= body.hold * 1000 <= MAX_HOLD_MS:
+            raise InvalidQuery(f"hold: expected 0 to {MAX_HOLD_MS // 1000} seconds")
+        if not asked.access.is_owner:
+            raise Unauthorized("only who may Migrate may ask for a checkpoint")
+        found = self._checkpoint(asked.request.enclave, body.hold * 1000)
+        return msgspec.json.encode({"seq": found.seq, "ct_root": found.ct_root.hex()})
+
+
+def read_query(opened: Opened) -> _Query:
+    return _read(opened, _Query)
+
+
+def _read(opened: Opened, type_: type[T]) -> T:
+    return convert_json(opened.body, type_, InvalidQuery)
+
+
+def _number(value: int | UnsetType, field: str) -> int | None:
+    if value is UNSET:
+        return None
+    check_numbers(InvalidQuery, **{field: value})
+    return value
+
+
+def _tree_key(key: _Key) -> bytes:
+    if key.namespace not in NAMESPACES:
+        raise InvalidNamespace(f"namespace: expected one of {', '.join(NAMESPACES)}")
+    return tree_key(key.namespace, unhex(key.key, 32, "key", InvalidQuery))  # type: ignore[arg-type]
+
+
+def sealed_answer(keys: TransportKeys, plaintext: bytes) -> bytes:
+    return b'{"type":"Response","content":"%b"}' % sealed(keys, plaintext)
+
+
+def sealed(keys: TransportKeys, plaintext: bytes) -> bytes:
+    """Base64 text under the session's answer key."""
+    return b2a_base64(seal(keys.response, plaintext, os.urandom(NONCE_SIZE)), newline=False)

@@ -1,0 +1,290 @@
+"""The HTTP surface: decode, call, encode. No rule of the protocol is here.
+
+`POST /` is on the hot path and goes straight to the desk; everything else is routed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from typing import Any
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.json import Decoder, encode
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from enc.core.encoding import MAX_INT, unhex
+from enc.core.envelope import parse_request
+from enc.core.errors import (
+    BodyTooLarge,
+    EncError,
+    EnclaveNotFound,
+    InvalidQuery,
+    InvalidRange,
+    Unavailable,
+)
+from enc.core.receipt import wire_receipt
+from enc.core.types import Receipt
+from enc.node.answers import Answers
+from enc.node.desk import Desk, Result
+from enc.node.http_protocol import Finish
+from enc.node.rate_limit import RateLimiter, address_key
+from enc.node.sequencer import internal
+
+MAX_ASKING = 512
+"""Sealed requests that may wait for a thread."""
+
+SEALED = {
+    "/inclusion": "Inclusion_Proof",
+    "/bundle": "Bundle_Proof",
+    "/state": "State_Proof",
+    "/state-batch": "State_Batch",
+    "/checkpoint": "Checkpoint",
+}
+"""Paths of sealed requests, with the one type that each takes."""
+
+_JSON = (b"content-type", b"application/json")
+
+
+class _Outside(Struct):
+    exp: Raw | UnsetType = UNSET
+
+
+_outside = Decoder(_Outside)
+
+
+def is_commit(body: bytes) -> bool:
+    """A commit has `exp` at its top. Inside strings quotes are escaped, so most bodies tell without being decoded."""
+    if b'"exp"' not in body:
+        return False
+    if b'"session"' not in body:
+        return True
+    try:
+        return _outside.decode(body).exp is not UNSET
+    except (ValueError, RecursionError):
+        return True
+
+
+class Asking:
+    """Sealed requests, answered on threads of their own; a bounded number waits."""
+
+    def __init__(self, answers: Answers, executor: Executor) -> None:
+        self.answers, self._executor = answers, executor
+        self._waiting = 0
+
+    async def run(self, work: Callable[..., Any], *args: Any) -> Any:
+        if self._waiting >= MAX_ASKING:
+            raise Unavailable("too many requests are waiting", retry_after_ms=1000)
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
+        finally:
+            self._waiting -= 1
+
+
+Page = Callable[[], Awaitable[tuple[int, str, bytes]]]
+"""Makes a status, a media type and a body."""
+
+
+class HttpApi:
+    """An ASGI application for everything but WebSockets."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        asking: Asking,
+        rates: RateLimiter,
+        max_body: int,
+        pages: Mapping[str, Page],
+        answered: Callable[[int], None],
+    ) -> None:
+        self._desk, self._asking, self._rates, self._max_body = desk, asking, rates, max_body
+        self._pages, self._answered = pages, answered
+        self._tasks: set[asyncio.Task[bytes]] = set()
+        self._router = Router(self._routes(), redirect_slashes=False, default=self._nothing)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._rates.take(address_key(scope["client"][0] if scope["client"] else ""))
+            if scope["path"] == "/" and scope["method"] == "POST":
+                await respond(send, 200, await self._post(scope, receive))
+                self._answered(200)
+            elif scope["path"] == "/":
+                raise HTTPException(405, headers={"Allow": "POST"})
+            else:
+                scope["app"] = self  # so that the router raises, and the answer is ours
+                await self._router(scope, receive, self._counted(send))
+        except HTTPException as e:
+            allow = (e.headers or {}).get("Allow", "")
+            error = InvalidQuery(f"not by this method, but by {allow}")
+            await respond_error(self._counted(send), error, e.status_code, (b"allow", allow.encode()))
+        except EncError as e:
+            await respond_error(self._counted(send), e)
+        except Exception as e:
+            await respond_error(self._counted(send), internal(e, scope["path"]))
+
+    def _counted(self, send: Send) -> Send:
+        async def count(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._answered(message["status"])
+            await send(message)
+
+        return count
+
+    # POST /
+
+    def quick(self, body: bytes, host: str, finish: Finish) -> None:
+        """The same as `__call__` for a `POST /` that has arrived whole; `finish` writes the answer."""
+        try:
+            self._rates.take(address_key(host))
+            if is_commit(body):
+                self._desk.submit(body, lambda result, _: self._finish(finish, result))
+            else:
+                task = asyncio.get_running_loop().create_task(self._sealed(body, ("Query", "Pull")))
+                self._tasks.add(task)
+                task.add_done_callback(lambda done: self._finish_task(finish, done))
+        except EncError as e:
+            self._finish(finish, e)
+        except Exception as e:
+            self._finish(finish, internal(e, "/"))
+
+    def _finish_task(self, finish: Finish, task: "asyncio.Task[bytes]") -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is None and not task.cancelled():
+            self._answered(200)
+            finish(200, task.result())
+        else:
+            self._finish(finish, error if isinstance(error, EncError) else internal(error or Exception(), "/"))
+
+    def _finish(self, finish: Finish, result: Result) -> None:
+        if isinstance(result, Receipt):
+            self._answered(200)
+            finish(200, encode(wire_receipt(result)))
+        else:
+            self._answered(result.status)
+            finish(result.status, encode(result.to_wire()), *error_headers(result))
+
+    async def _post(self, scope: Scope, receive: Receive) -> bytes:
+        body = await self._read(scope, receive)
+        if not is_commit(body):
+            return await self._sealed(body, ("Query", "Pull"))
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._desk.submit(body, lambda result, _: None if future.done() else future.set_result(result))
+        result = await future
+        if isinstance(result, Receipt):
+            return encode(wire_receipt(result))
+        raise result
+
+    async def _sealed(self, body: bytes, types: tuple[str, ...]) -> bytes:
+        request = parse_request(body)
+        if request.type not in types:
+            raise InvalidQuery(f"type: expected {' or '.join(types)} here")
+        answer: bytes = await self._asking.run(self._asking.answers.answer, request)
+        return answer
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+        """The whole body, or BodyTooLarge before more than the limit is held."""
+        for name, value in scope["headers"]:
+            if name == b"content-length" and int(value) > self._max_body:
+                raise BodyTooLarge(f"the body is over {self._max_body} bytes")
+        message = await receive()
+        body: bytes = message.get("body", b"")
+        while message.get("more_body", False):
+            if len(body) > self._max_body:
+                raise BodyTooLarge(f"the body is over {self._max_body} bytes")
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise InvalidQuery("the request was cut off")
+            body += message.get("body", b"")
+        if len(body) > self._max_body:
+            raise BodyTooLarge(f"the body is over {self._max_body} bytes")
+        return body
+
+    # The other paths
+
+    def _routes(self) -> list[Route]:
+        routes = [Route(path, self._ask(type_), methods=["POST"]) for path, type_ in SEALED.items()]
+        for prefix in ("", "/enclave"):
+            routes.append(Route(prefix + "/{enclave}/sth", self._get(self._sth), methods=["GET"]))
+            routes.append(Route(prefix + "/{enclave}/consistency", self._get(self._consistency), methods=["GET"]))
+        routes += [Route(path, self._page(make), methods=["GET"]) for path, make in self._pages.items()]
+        return routes
+
+    def _ask(self, type_: str) -> Callable[[HttpRequest], Awaitable[Response]]:
+        async def handle(request: HttpRequest) -> Response:
+            body = await self._read(request.scope, request.receive)
+            return Response(await self._sealed(body, (type_,)), media_type="application/json")
+
+        return handle
+
+    def _get(self, work: Callable[[HttpRequest], bytes]) -> Callable[[HttpRequest], Awaitable[Response]]:
+        async def handle(request: HttpRequest) -> Response:
+            return Response(await self._asking.run(work, request), media_type="application/json")
+
+        return handle
+
+    def _page(self, make: Page) -> Callable[[HttpRequest], Awaitable[Response]]:
+        async def handle(request: HttpRequest) -> Response:
+            status, media_type, body = await make()
+            return Response(body, status, media_type=media_type)
+
+        return handle
+
+    def _sth(self, request: HttpRequest) -> bytes:
+        return self._asking.answers.public(_enclave(request), lambda proofs: proofs.sth())
+
+    def _consistency(self, request: HttpRequest) -> bytes:
+        enclave, first, second = _enclave(request), _size(request, "from"), _size(request, "to")
+        return self._asking.answers.public(enclave, lambda proofs: proofs.consistency(first, second))
+
+    async def _nothing(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await respond_error(send, InvalidQuery("no such path"), 404)
+
+
+def _enclave(request: HttpRequest) -> bytes:
+    return unhex(request.path_params["enclave"], 32, "enclave", EnclaveNotFound)
+
+
+def _size(request: HttpRequest, name: str) -> int | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 16 and int(text) <= MAX_INT):
+        raise InvalidRange(f"{name}: expected a tree size")
+    return int(text)
+
+
+async def respond(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": status, "headers": [_JSON, length, *headers]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def respond_error(send: Send, error: EncError, status: int | None = None, *more: tuple[bytes, bytes]) -> None:
+    await respond(send, status or error.status, encode(error.to_wire()), *more, *error_headers(error))
+
+
+def error_headers(error: EncError) -> list[tuple[bytes, bytes]]:
+    if error.status in (429, 503):
+        return [(b"retry-after", b"%d" % -(-error.context.get("retry_after_ms", 1000) // 1000))]
+    return [(b"connection", b"close")] if error.status == 413 else []
+
+
+def with_cors(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
+    """Browsers of these origins may use the node."""
+    if not origins:
+        return app
+    cors = CORSMiddleware(
+        app, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["*"], expose_headers=["Retry-After"]
+    )
+
+    async def choose(scope: Scope, receive: Receive, send: Send) -> None:
+        is_browser = any(name == b"origin" for name, _ in scope["headers"])
+        await (cors if is_browser else app)(scope, receive, send)
+
+    return choose

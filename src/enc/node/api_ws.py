@@ -1,0 +1,360 @@
+"""The WebSocket surface: one connection, several identities, commits and subscriptions.
+
+A Query subscribes: its stored events, EOSE, then live ones. Commits are answered by Receipt or Error, in any order; an
+Error names the commit's `hash` where it could be read. The connection ends when the last of its subscriptions does, and
+lives on without if it never had one.
+
+Output waits in a line of bounded length. A peer that does not read is not read from. A subscription whose events find
+the line full goes back to reading from the store at the peer's pace, and is cut with `too_slow` if the peer takes
+nothing at all while events go by.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import Decoder, encode
+from msgspec.structs import replace
+from starlette.types import Receive, Scope, Send
+
+from enc.core.encoding import decode_json
+from enc.core.envelope import Request, parse_request
+from enc.core.errors import EncError, InvalidQuery, RateLimited, Unavailable
+from enc.core.filter import MAX_LIMIT, Filter, Range, parse_filter
+from enc.core.receipt import wire_receipt
+from enc.core.types import Receipt
+from enc.node.answers import Asked, read_query, sealed
+from enc.node.api_http import Asking, is_commit
+from enc.node.desk import Desk, Result
+from enc.node.line import Line
+from enc.node.rate_limit import RateLimiter, address_key
+from enc.node.sequencer import internal
+from enc.node.store.base import Item
+from enc.node.subscriptions import Hub, Reason, Subscription, ended
+
+MAX_SUB_ID = 64
+MAX_PASSED = 32
+"""How often events may pass by a subscription that fell behind while its peer takes nothing."""
+NORMAL, OVERLOADED = 1000, 1013
+
+
+class _Message(Struct):
+    type: Any = None
+    sub_id: Any = None
+
+
+_message = Decoder(_Message)
+
+
+class Settings(Struct, frozen=True):
+    """Bounds of a connection."""
+
+    max_subscriptions: int
+    max_buffer: int
+    max_websockets: int
+
+
+class WebSocketApi:
+    """An ASGI application for WebSockets."""
+
+    def __init__(
+        self, desk: Desk, asking: Asking, hub: Hub, rates: RateLimiter, settings: Settings, seq_pub: bytes
+    ) -> None:
+        self.desk, self.asking, self.hub, self.rates = desk, asking, hub, rates
+        self.settings, self.seq_pub = settings, seq_pub
+        self.connections: set[Connection] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        if scope["path"] != "/":
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        await send({"type": "websocket.accept"})
+        connection = Connection(self, receive, send, address_key(scope["client"][0] if scope["client"] else ""))
+        if len(self.connections) >= self.settings.max_websockets:
+            connection.say(Unavailable("too many WebSockets", retry_after_ms=1000).to_wire())
+            connection.end(OVERLOADED)
+        self.connections.add(connection)
+        try:
+            await connection.run()
+        finally:
+            self.connections.discard(connection)
+
+    def shut_down(self) -> None:
+        """Tell every subscriber that the node goes away, and end every connection once its commits are answered."""
+        for connection in list(self.connections):
+            connection.shut_down()
+
+    async def ended(self) -> None:
+        """When every connection has ended; each has bounded time for it."""
+        while self.connections:
+            await asyncio.sleep(0.005)
+
+
+class Connection:
+    """One WebSocket."""
+
+    def __init__(self, api: WebSocketApi, receive: Receive, send: Send, address: str) -> None:
+        self._api, self._receive, self._address = api, receive, address
+        self._line = Line(send, api.settings.max_buffer)
+        self._subscriptions: dict[str, Subscription] = {}
+        self._names = 0
+        self._commits = 0
+        """Commits that are not answered yet."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        """For subscriptions that are catching up, or not there yet."""
+        self._opening = 0
+        """Queries that are no subscription yet."""
+        self._is_closing = False
+        self._page = asyncio.Lock()
+        """Held while a page is in memory: a peer that does not read holds one, however much it asks."""
+        self._passed_by: dict[Subscription, tuple[int, int]] = {}
+        """Of those that fell behind: what had gone when events last passed by, and how often nothing had since."""
+
+    async def run(self) -> None:
+        """Until the peer has gone, or everything is said."""
+        loop = asyncio.get_running_loop()
+        tasks = (loop.create_task(self._read()), loop.create_task(self._line.run()))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for subscription in self._subscriptions.values():
+                self._api.hub.remove(subscription)
+            others = tuple(self._tasks)
+            for task in (*tasks, *others):
+                task.cancel()
+            await asyncio.gather(*tasks, *others, return_exceptions=True)
+
+    async def _read(self) -> None:
+        while True:
+            await self._line.room()
+            message = await self._receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            body = message.get("bytes")
+            self._take(message["text"].encode() if body is None else body)
+
+    def shut_down(self) -> None:
+        if not self._is_closing:
+            self.say({"type": "Notice", "message": "the node is shutting down"})
+        self._is_closing = True
+        for task in self._tasks:
+            task.cancel()
+        for subscription in list(self._subscriptions.values()):
+            self._close(subscription, "shutting_down")
+        self._end_if_idle()
+
+    # Output
+
+    def say(self, message: dict[str, Any]) -> None:
+        self._line.put(encode(message))
+
+    def end(self, code: int) -> None:
+        self._line.end(code)
+
+    def _end_if_idle(self) -> None:
+        """A connection whose last subscription is gone ends, once its commits are answered."""
+        if (self._names or self._is_closing) and not (self._subscriptions or self._opening or self._commits):
+            self.end(NORMAL)
+
+    # Input
+
+    def _take(self, body: bytes) -> None:
+        try:
+            self._api.rates.take(self._address)
+            if is_commit(body):
+                self._api.desk.submit(body, self._settled)
+                self._commits += 1
+                return
+            message = decode_json(body, _message, InvalidQuery)
+            if message.type == "Close":
+                self._unsubscribe(message.sub_id)
+            elif message.type == "Query":
+                self._subscribe(parse_request(body), message.sub_id)
+            else:
+                raise InvalidQuery("type: expected Query or Close, or a commit")
+        except EncError as e:
+            self.say(e.to_wire())
+        except Exception as e:
+            self.say(internal(e, "websocket").to_wire())
+
+    def _settled(self, result: Result, commit_hash: bytes | None) -> None:
+        self._commits -= 1
+        if isinstance(result, Receipt):
+            self.say(wire_receipt(result))
+        else:
+            self.say({**result.to_wire(), **({"hash": commit_hash.hex()} if commit_hash else {})})
+        if not self._commits:
+            self._end_if_idle()
+
+    def _unsubscribe(self, sub_id: Any) -> None:
+        subscription = self._subscriptions.get(sub_id) if isinstance(sub_id, str) else None
+        if subscription is None:
+            raise InvalidQuery("sub_id: no such subscription on this connection")
+        self._drop(subscription)
+
+    # Subscriptions
+
+    def _subscribe(self, request: Request, offered: Any) -> None:
+        if self._is_closing:
+            raise Unavailable("the node is shutting down", retry_after_ms=1000)
+        if len(self._subscriptions) + self._opening >= self._api.settings.max_subscriptions:
+            raise RateLimited("too many subscriptions on this connection", retry_after_ms=1000)
+        self._api.hub.take_place()
+        self._opening += 1
+        self._run(self._start(request, offered))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _start(self, request: Request, offered: Any) -> None:
+        subscription: Subscription | None = None
+        try:
+            asked, filter_ = await self._api.asking.run(self._open, request)
+            subscription = self._add(asked, filter_, offered)
+        except EncError as e:
+            self.say({**e.to_wire(), **({"sub_id": offered} if isinstance(offered, str) else {})})
+        except Exception as e:
+            self.say(internal(e, "subscription").to_wire())
+        finally:
+            self._opening -= 1
+            if subscription is None:
+                self._api.hub.give_back()
+                self._end_if_idle()
+        if subscription is not None:
+            await self._follow(subscription, self._catch_up)
+
+    async def _follow(
+        self, subscription: Subscription, work: Callable[[Subscription], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Bring a subscription to where it can be live; one for which that fails is an error, and gone."""
+        try:
+            await work(subscription)
+        except Exception as e:
+            error = e if isinstance(e, EncError) else internal(e, "subscription")
+            if self._is_open(subscription):
+                self.say({**error.to_wire(), "sub_id": subscription.sub_id})
+                self._drop(subscription)
+
+    def _open(self, request: Request) -> tuple[Asked, Filter]:
+        asked = self._api.asking.answers.open(request)
+        filter_ = parse_filter(read_query(asked.opened).filter)
+        asked.access.check_reads()
+        return asked, filter_
+
+    def _add(self, asked: Asked, filter_: Filter, offered: Any) -> Subscription:
+        sub_id = offered if isinstance(offered, str) and 0 < len(offered) <= MAX_SUB_ID else ""
+        while not sub_id or sub_id in self._subscriptions:
+            self._names += 1
+            sub_id = f"sub-{self._names}"
+        self._names += 1
+        expires = asked.request.token.expires
+        subscription = Subscription(
+            sub_id,
+            asked.access,
+            filter_,
+            asked.opened.keys,
+            expires,
+            self._send_event,
+            self._fall_back,
+            self._passed,
+            self._close,
+        )
+        self._subscriptions[sub_id] = subscription
+        self._api.hub.add(subscription)
+        return subscription
+
+    async def _catch_up(self, subscription: Subscription) -> None:
+        """Stored events, EOSE, whatever came meanwhile; then live."""
+        filter_ = within(subscription.filter, 0, subscription.access.state.seq)
+        async with self._page:
+            items, more = await self._api.asking.run(self._api.asking.answers.page, subscription.access, filter_)
+            subscription.after = subscription.access.state.seq
+            await self._send_stored(subscription, items)
+        if self._is_open(subscription):
+            self.say({"type": "EOSE", "sub_id": subscription.sub_id, **({"more": True} if more else {})})
+            await self._chase(subscription)
+
+    async def _chase(self, subscription: Subscription) -> None:
+        """What is stored and was not considered; until nothing is."""
+        while self._is_open(subscription) and not self._go_live(subscription):
+            state = subscription.access.state
+            filter_ = within(subscription.filter, subscription.after + 1, state.seq)
+            filter_ = replace(filter_, limit=MAX_LIMIT, reverse=False)
+            async with self._page:
+                items, more = await self._api.asking.run(self._api.asking.answers.page, subscription.access, filter_)
+                await self._send_stored(subscription, items)
+            subscription.after = items[-1].seq if more else state.seq
+        reason = ended(subscription.access, self._api.seq_pub)
+        if reason is None and not subscription.was_paused and subscription.access.state.lifecycle == "paused":
+            reason = "enclave_paused"
+        if reason is not None:
+            self._close(subscription, reason)
+
+    def _go_live(self, subscription: Subscription) -> bool:
+        """Whether nothing is stored that was not considered; then the next event comes from the hub."""
+        access = self._api.asking.answers.access(subscription.enclave, subscription.access.identity)
+        subscription.renew(access)
+        if not access.scope:
+            self._close(subscription, "access_revoked")
+            return True
+        subscription.live = subscription.after >= access.state.seq
+        subscription.fell_behind = subscription.fell_behind and not subscription.live
+        return subscription.live
+
+    def _is_open(self, subscription: Subscription) -> bool:
+        return self._subscriptions.get(subscription.sub_id) is subscription
+
+    async def _send_stored(self, subscription: Subscription, items: list[Item]) -> None:
+        for item in items:
+            if self._is_open(subscription):
+                await self._line.room()
+                self._line.put(event_message(subscription, item.json()))
+
+    def _send_event(self, subscription: Subscription, item: bytes) -> bool:
+        """Whether there was room."""
+        if self._line.is_full:
+            return False
+        self._line.put(event_message(subscription, item))
+        return True
+
+    def _fall_back(self, subscription: Subscription) -> None:
+        self._passed_by[subscription] = (self._line.sent, 0)
+        self._run(self._follow(subscription, self._chase))
+
+    def _passed(self, subscription: Subscription) -> None:
+        """Events pass by one that fell behind: a peer that takes nothing meanwhile is cut, one that reads is not."""
+        sent, passed = self._passed_by.get(subscription, (-1, 0))
+        passed = passed + 1 if sent == self._line.sent else 0
+        self._passed_by[subscription] = (self._line.sent, passed)
+        if passed >= MAX_PASSED:
+            self._close(subscription, "too_slow")
+
+    def _close(self, subscription: Subscription, reason: Reason) -> None:
+        if self._is_open(subscription):
+            self.say({"type": "Closed", "sub_id": subscription.sub_id, "reason": reason})
+            self._drop(subscription)
+
+    def _drop(self, subscription: Subscription) -> None:
+        del self._subscriptions[subscription.sub_id]
+        self._passed_by.pop(subscription, None)
+        self._api.hub.remove(subscription)
+        self._end_if_idle()
+
+
+def event_message(subscription: Subscription, item: bytes) -> bytes:
+    sub_id = encode(subscription.sub_id)
+    return b'{"type":"Event","sub_id":' + sub_id + b',"event":"' + sealed(subscription.keys, item) + b'"}'
+
+
+def within(filter_: Filter, low: int, high: int) -> Filter:
+    """The filter, for these seqs only."""
+    seqs = filter_.seqs
+    if isinstance(seqs, frozenset):
+        return replace(filter_, seqs=frozenset(seq for seq in seqs if low <= seq <= high))
+    if seqs is None:
+        return replace(filter_, seqs=Range(low, high))
+    return replace(filter_, seqs=Range(max(low, seqs.low), min(high, seqs.high)))

@@ -1,0 +1,419 @@
+"""What an operator may set: every value with its default, its bounds and its meaning beside it.
+
+A value comes from the defaults, a TOML file, the environment or the command line; the later wins. Each is checked on
+its own, so that a refusal names where the value was set, what it is called and what was expected instead.
+
+A Config is plain data: nothing here touches a disk or a socket, but for `load_config`, which reads the file. No value
+is a secret: keys are named by the files that hold them.
+"""
+
+import ipaddress
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from msgspec import Meta, Struct, ValidationError, convert, structs
+
+from enc.core import types
+from enc.core.encoding import MAX_INT
+from enc.core.errors import MisuseError
+
+PREFIX = "ENC_NODE_"
+"""Of every variable: ENC_NODE_PORT is `port`, ENC_NODE_LIMITS_CONTENT is `content` of the section `limits`."""
+
+MAX_FILE = 16 << 20
+"""Bytes that a configuration file may have."""
+
+Source = Literal["default", "file", "environment", "flag"]
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["json", "console"]
+Creation = Literal["open", "allowlist", "closed"]
+
+_KIB, _MIB, _MANY = 1 << 10, 1 << 20, 1 << 20
+_LINE = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]*").fullmatch
+_SOME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+").fullmatch
+_HEX64 = re.compile(r"[0-9a-f]{64}").fullmatch
+_URL = re.compile(r"(https?://[^/\s?#@]+(/[^\s?#]*)?)?").fullmatch
+_ORIGIN = re.compile(r"\*|https?://[^/\s?#@]+").fullmatch
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _meta(meaning: str, expected: str, unit: str = "", **more: Any) -> Meta:
+    check = more.pop("check", None)
+    return Meta(description=meaning, extra={"expected": expected, "unit": unit, "check": check}, **more)
+
+
+def _number(meaning: str, low: int, high: int, unit: str = "") -> Meta:
+    return _meta(meaning, f"a whole number from {low} to {high}", unit, ge=low, le=high)
+
+
+def _size(meaning: str, high: int, low: int = 1) -> Meta:
+    return _number(meaning, low, high, "bytes")
+
+
+def _real(meaning: str, low: float, high: float, unit: str) -> Meta:
+    return _meta(meaning, f"a number from {low:g} to {high:g}", unit, ge=low, le=high)
+
+
+def _switch(meaning: str) -> Meta:
+    return _meta(meaning, "true or false")
+
+
+def _choice(meaning: str, names: Any) -> Meta:
+    return _meta(meaning, "one of " + ", ".join(get_args(names)))
+
+
+def _text(meaning: str, expected: str = "text on one line", check: Callable[[str], object] = _LINE) -> Meta:
+    return _meta(meaning, expected, check=check, max_length=4096)
+
+
+def _list(meaning: str, expected: str, check: Callable[[str], object]) -> Meta:
+    return _meta(meaning, f"a list of {expected}", check=check, max_length=65_536)
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """[limits]: no peer makes the node hold more. Those of a commit may be lowered, never raised."""
+
+    content: Annotated[int, _size("Largest content of a commit.", _MIB)] = _MIB
+    manifest: Annotated[int, _size("Largest content of a Manifest.", 256 * _KIB)] = 256 * _KIB
+    body: Annotated[int, _size("Largest request body and WebSocket message.", 2 * _MIB, _KIB)] = 2 * _MIB
+    type: Annotated[int, _size("Longest event type; the protocol's own fit in 16.", 64, 16)] = 64
+    tags: Annotated[int, _number("Most tags of a commit.", 2, 64)] = 64
+    tag_strings: Annotated[int, _number("Most strings of a tag.", 3, 16)] = 16
+    tag_string: Annotated[int, _size("Longest string of a tag; an event's id needs 64.", 4096, 64)] = 4096
+    page_bytes: Annotated[int, _size("Largest page of a Query's answer.", 8 * _MIB, 64 * _KIB)] = 8 * _MIB
+    connections: Annotated[int, _number("Most open connections of all kinds.", 1, _MANY)] = 4096
+    websockets: Annotated[int, _number("Most open WebSockets.", 0, _MANY)] = 4096
+    subscriptions_per_connection: Annotated[int, _number("Most subscriptions of one WebSocket.", 1, _MANY)] = 64
+    subscriptions: Annotated[int, _number("Most subscriptions of all WebSockets.", 1, _MANY)] = 16_384
+    waiting_commits: Annotated[
+        int, _number("Commits that may wait to become durable; above it: UNAVAILABLE with Retry-After.", 1, _MANY)
+    ] = 8192
+    subscriber_buffer_bytes: Annotated[
+        int, _size("What may wait for one subscriber; a slower one is cut.", 1024 * _MIB, _KIB)
+    ] = _MIB
+    request_timeout_s: Annotated[float, _real("Time to send a whole request.", 0.1, 3600, "seconds")] = 30.0
+    idle_timeout_s: Annotated[
+        int, _number("How long a connection may stay open between two requests.", 1, 3600, "seconds")
+    ] = 75
+    ws_ping_s: Annotated[
+        float, _real("Time between pings on a WebSocket, and to answer one.", 0.1, 3600, "seconds")
+    ] = 20.0
+
+    def of_commits(self) -> types.Limits:
+        """The part that the kernel checks a commit by."""
+        return types.Limits(
+            content=self.content,
+            type=self.type,
+            tags=self.tags,
+            tag_strings=self.tag_strings,
+            tag_string=self.tag_string,
+        )
+
+
+class Admission(Struct, frozen=True, kw_only=True):
+    """[admission]: who may found enclaves here, and how much one identity may store. A quota of 0 is none."""
+
+    create: Annotated[Creation, _choice("Who may found enclaves: anyone, those in `allow`, or nobody.", Creation)] = (
+        "open"
+    )
+    allow: Annotated[
+        tuple[str, ...],
+        _list(
+            "Identities that may found enclaves under `allowlist`.", "identities of 64 lower-case hex digits", _HEX64
+        ),
+    ] = ()
+    max_enclaves: Annotated[int, _number("Most enclaves that one identity may found; 0: no quota.", 0, MAX_INT)] = 0
+    max_events: Annotated[int, _number("Most events of one identity; 0: no quota.", 0, MAX_INT)] = 0
+    max_bytes: Annotated[int, _number("Most bytes of content of one identity; 0: no quota.", 0, MAX_INT, "bytes")] = 0
+
+
+class Rates(Struct, frozen=True, kw_only=True):
+    """[rates]: how fast one identity, and one address, may ask."""
+
+    identity_per_s: Annotated[
+        float, _real("Requests that one identity may make for long; 0: no limit.", 0, 1e9, "per second")
+    ] = 100.0
+    identity_burst: Annotated[int, _number("Requests that one identity may make at once.", 1, 10**9)] = 400
+    address_per_s: Annotated[
+        float, _real("Requests that one address may make for long; 0: no limit.", 0, 1e9, "per second")
+    ] = 500.0
+    address_burst: Annotated[int, _number("Requests that one address may make at once.", 1, 10**9)] = 2000
+
+
+class Tls(Struct, frozen=True, kw_only=True):
+    """[tls]: both files, or neither for plain HTTP."""
+
+    certificate: Annotated[str, _text("File with the certificate chain, PEM; empty: no TLS.")] = ""
+    key: Annotated[str, _text("File with the certificate's private key, PEM.")] = ""
+
+
+class Proxy(Struct, frozen=True, kw_only=True):
+    """[proxy]: whose word on a client's address counts."""
+
+    trusted: Annotated[
+        tuple[str, ...],
+        _list(
+            "Proxies whose X-Forwarded-For is believed.",
+            "IP addresses or networks (10.0.0.0/8; no bits set beyond the mask)",
+            _is_network,
+        ),
+    ] = ()
+
+
+class Cors(Struct, frozen=True, kw_only=True):
+    """[cors]: which web pages may call the node."""
+
+    origins: Annotated[
+        tuple[str, ...],
+        _list("Origins whose pages may call the node; * for all.", "origins (https://app.example), or *", _ORIGIN),
+    ] = ("*",)
+
+
+class Sequencing(Struct, frozen=True, kw_only=True):
+    """[sequencing]: how commits are ordered."""
+
+    seal_idle: Annotated[
+        bool, _switch("Close a bundle once its time has passed; false: only when the next event comes.")
+    ] = True
+    max_batch: Annotated[int, _number("Most commits that one transaction takes.", 1, 65_536)] = 1024
+    verify_processes: Annotated[
+        int, _number("Processes that check signatures; 0: the node itself does. One keeps up with a node.", 0, 256)
+    ] = 1
+    one_core: Annotated[
+        bool, _switch("Keep the node's own threads on one core, where they hand the interpreter over sooner.")
+    ] = True
+
+
+class Retention(Struct, frozen=True, kw_only=True):
+    """[retention]: when data goes."""
+
+    purge_after_s: Annotated[int, _number("How long a terminated enclave's data is kept.", 0, 10**10, "seconds")] = (
+        2_592_000
+    )
+    sweep_interval_s: Annotated[
+        float, _real("Time between two looks for what is due to be erased or closed.", 0.01, 3600, "seconds")
+    ] = 1.0
+
+
+class Endpoints(Struct, frozen=True, kw_only=True):
+    """[endpoints]: what the node may call."""
+
+    allow_private: Annotated[
+        bool, _switch("Let push endpoints be http and have private addresses; for development.")
+    ] = False
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """One node's settings."""
+
+    data: Annotated[str, _text("Directory of the node's data.", "a path", _SOME)] = "./enc-data"
+    host: Annotated[str, _text("Address to listen on.", "an address or a host's name", _SOME)] = "127.0.0.1"
+    port: Annotated[int, _number("Port to listen on; 0: a free one.", 0, 65_535)] = 7700
+    dev: Annotated[bool, _switch("For development: opens private endpoints, lifts rate limits.")] = False
+    public_url: Annotated[
+        str,
+        _text("What the node is reached by from outside; shown in /info.", "an http or https URL, or nothing", _URL),
+    ] = ""
+    key_file: Annotated[str, _text("File with the node's private key; empty: node.key in the data directory.")] = ""
+    log_level: Annotated[Level, _choice("What is logged: this level and above.", Level)] = "info"
+    log_format: Annotated[Format, _choice("How it is logged: JSON lines, or lines for people.", Format)] = "json"
+    limits: Limits = Limits()
+    admission: Admission = Admission()
+    rates: Rates = Rates()
+    tls: Tls = Tls()
+    proxy: Proxy = Proxy()
+    cors: Cors = Cors()
+    sequencing: Sequencing = Sequencing()
+    retention: Retention = Retention()
+    endpoints: Endpoints = Endpoints()
+
+    @property
+    def data_path(self) -> Path:
+        return Path(self.data)
+
+    @property
+    def store_path(self) -> Path:
+        return self.data_path / "enc.db"
+
+    @property
+    def key_path(self) -> Path:
+        return Path(self.key_file) if self.key_file else self.data_path / "node.key"
+
+    @property
+    def private_endpoints(self) -> bool:
+        """Whether http and private addresses may be called."""
+        return self.dev or self.endpoints.allow_private
+
+    @property
+    def rates_in_force(self) -> Rates:
+        """`rates`, lifted by `dev`."""
+        return structs.replace(self.rates, identity_per_s=0.0, address_per_s=0.0) if self.dev else self.rates
+
+
+class Setting(Struct, frozen=True):
+    """One value, as people are shown it."""
+
+    key: str
+    """`port`, `limits.content`."""
+    value: Any
+    default: Any
+    source: Source
+    unit: str
+    meaning: str
+
+    @property
+    def variable(self) -> str:
+        return _variable(self.key)
+
+
+def _variable(key: str) -> str:
+    return PREFIX + key.replace(".", "_").upper()
+
+
+def _is_section(field: structs.FieldInfo) -> bool:
+    return isinstance(field.type, type) and issubclass(field.type, Struct)
+
+
+def _fields() -> Iterator[tuple[str, structs.FieldInfo]]:
+    for field in structs.fields(Config):
+        if _is_section(field):
+            yield from ((f"{field.name}.{inner.name}", inner) for inner in structs.fields(field.type))
+        else:
+            yield field.name, field
+
+
+FIELDS: Mapping[str, structs.FieldInfo] = dict(_fields())
+SECTIONS: Mapping[str, type[Struct]] = {
+    field.name: field.type for field in structs.fields(Config) if _is_section(field)
+}
+_BY_VARIABLE: Mapping[str, str] = {_variable(key): key for key in FIELDS}
+
+
+def _meta_of(key: str) -> Meta:
+    meta: Meta = get_args(FIELDS[key].type)[1]
+    return meta
+
+
+class _Given(Struct, frozen=True):
+    """A value as somebody set it, not checked yet."""
+
+    key: str
+    value: Any
+    source: Source
+    name: str
+    """Of the file, the variable or the flag."""
+
+    def refused(self, why: str) -> MisuseError:
+        key = self.key if self.key.isprintable() else ascii(self.key)
+        return MisuseError(f"{self.name}: {key}: {why}")
+
+    def checked(self) -> Any:
+        """The value in its type, or MisuseError."""
+        if self.key not in FIELDS:
+            raise self.refused("there is no such setting")
+        extra = _meta_of(self.key).extra or {}
+        try:
+            value = convert(self.value, FIELDS[self.key].type, strict=self.source == "file")
+        except ValidationError:
+            raise self.refused(f"expected {extra['expected']}") from None
+        check, items = extra["check"], (value,) if isinstance(value, str) else value
+        if check and not all(check(item) for item in items):
+            raise self.refused(f"expected {extra['expected']}")
+        return value
+
+
+def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Config:
+    """The configuration that these give together; what is wrong raises MisuseError.
+
+    `flags` maps names like `port` or `limits.content` to values; None stands for a flag that was not given.
+    """
+    return load_with_sources(path, environ, flags)[0]
+
+
+def load_with_sources(
+    path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
+) -> tuple[Config, Mapping[str, Source]]:
+    """load_config, and where each value that is not a default comes from."""
+    given: dict[str, _Given] = {}
+    values: dict[str, Any] = {}
+    for found in (*_in_file(path), *_in_environment(environ), *_in_flags(flags)):
+        values[found.key], given[found.key] = found.checked(), found
+    _check_tls(given, values)
+    return _build(values), {key: found.source for key, found in given.items()}
+
+
+def _in_file(path: Path | None) -> Iterator[_Given]:
+    for name, value in ({} if path is None else _read_toml(path)).items():
+        found = _Given(name, value, "file", str(path))
+        if name not in SECTIONS:
+            # A quoted key may hold a dot, and is not the section's setting for that.
+            yield found if "." not in name else structs.replace(found, key=repr(name))
+        elif isinstance(value, dict):
+            yield from (_Given(f"{name}.{inner}", item, "file", str(path)) for inner, item in value.items())
+        else:
+            raise found.refused("expected a table")
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_FILE + 1)
+    except (OSError, ValueError) as e:
+        raise MisuseError(f"{path}: cannot be read: {getattr(e, 'strerror', None) or e}") from None
+    if len(raw) > MAX_FILE:
+        raise MisuseError(f"{path}: over {MAX_FILE} bytes")
+    try:
+        return tomllib.loads(raw.decode())
+    except (ValueError, RecursionError) as e:
+        raise MisuseError(f"{path}: not TOML: {e}") from None
+
+
+def _in_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
+    for name in sorted(name for name in environ if name.startswith(PREFIX)):
+        key = _BY_VARIABLE.get(name)
+        if key is None:
+            raise MisuseError(f"{name}: there is no setting with this variable")
+        value: Any = environ[name]
+        if isinstance(FIELDS[key].default, tuple):
+            value = [item.strip() for item in value.split(",")] if value.strip() else []
+        yield _Given(key, value, "environment", name)
+
+
+def _in_flags(flags: Mapping[str, Any]) -> Iterator[_Given]:
+    for key, value in flags.items():
+        if value is not None:
+            yield _Given(key, value, "flag", "--" + key.replace("_", "-"))
+
+
+def _check_tls(given: Mapping[str, _Given], values: Mapping[str, Any]) -> None:
+    for one, other in (("tls.certificate", "tls.key"), ("tls.key", "tls.certificate")):
+        if values.get(one) and not values.get(other):
+            raise given[one].refused(f"expected {other} beside it")
+
+
+def _build(values: Mapping[str, Any]) -> Config:
+    top = {key: value for key, value in values.items() if "." not in key}
+    for name, section in SECTIONS.items():
+        top[name] = section(**{key.partition(".")[2]: v for key, v in values.items() if key.startswith(f"{name}.")})
+    return Config(**top)
+
+
+def describe(config: Config, sources: Mapping[str, Source] | None = None) -> list[Setting]:
+    """Every setting in its order, with its meaning."""
+    found = []
+    for key, field in FIELDS.items():
+        section, _, name = key.rpartition(".")
+        value = getattr(getattr(config, section) if section else config, name)
+        meta, source = _meta_of(key), (sources or {}).get(key, "default")
+        found.append(Setting(key, value, field.default, source, (meta.extra or {})["unit"], meta.description or ""))
+    return found

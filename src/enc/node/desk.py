@@ -1,0 +1,68 @@
+"""The event loop's side of writing: commits go in here as they arrive, and their outcomes come back here.
+
+What arrives in one turn of the loop goes to admission as one group, and what one batch settles comes back as one
+call: threads are woken once for many commits, not once for each.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from enc.core.errors import EncError, Unavailable
+from enc.core.types import Receipt
+from enc.node.admission import Admission, Arrival, Refusal
+from enc.node.sequencer import Outcome, internal
+
+Result = Receipt | EncError
+Reply = Callable[[Result, bytes | None], None]
+"""Takes the outcome of a commit, and its hash if it could be read. Called on the event loop's thread."""
+
+
+class Desk:
+    """`submit` on the loop's thread; `refuse` and `deliver` from any other."""
+
+    admission: Admission
+    settled: Callable[[Sequence[Result]], None] = staticmethod(lambda results: None)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, max_waiting: int) -> None:
+        self._loop, self._max_waiting = loop, max_waiting
+        self._arrivals: list[Arrival] = []
+        self.waiting = 0
+        self.is_closed = False
+        """The node stops: what is in line is answered, nothing more is taken."""
+
+    def submit(self, body: bytes, reply: Reply) -> None:
+        """Put a commit in line. `reply` is called once, whatever becomes of it."""
+        if self.is_closed:
+            raise Unavailable("the node is shutting down", retry_after_ms=1000)
+        if self.waiting >= self._max_waiting:
+            raise Unavailable("too many commits are waiting", retry_after_ms=1000)
+        self.waiting += 1
+        if not self._arrivals:
+            self._loop.call_soon(self._pass_on)
+        self._arrivals.append((body, reply))
+
+    def _pass_on(self) -> None:
+        arrivals, self._arrivals = self._arrivals, []
+        self.admission.submit(arrivals)
+
+    def refuse(self, refusals: Sequence[Refusal]) -> None:
+        self._loop.call_soon_threadsafe(self._settle, refusals)
+
+    def deliver(self, outcomes: Sequence[Outcome]) -> None:
+        settled = [(ticket.sender, result, ticket.commit.hash) for ticket, result in outcomes]
+        self._loop.call_soon_threadsafe(self._settle, settled)
+
+    def _settle(self, settled: Sequence[tuple[Any, Result, bytes | None]]) -> None:
+        self.waiting -= len(settled)
+        for reply, result, commit_hash in settled:
+            try:
+                reply(result, commit_hash)
+            except Exception as e:  # one peer's trouble is not the next one's
+                internal(e, "reply")
+        self.settled([result for _, result, _ in settled])
+
+    async def drained(self) -> None:
+        """When nothing waits any more."""
+        while self.waiting:
+            await asyncio.sleep(0.005)

@@ -1,0 +1,66 @@
+"""The enclaves that are in use: their durable states, in memory.
+
+The sequencer puts a state here once it is on disk; whoever answers a question finds it here, or loads it. An enclave
+that nobody uses leaves memory and costs disk only.
+"""
+
+import threading
+from collections import OrderedDict
+
+from enc.core.enclave import EnclaveState
+from enc.core.encoding import compact_size
+from enc.node.store.base import Store
+
+CAPACITY = 2048
+"""States kept at most."""
+MAX_WEIGHT = 4 << 20
+"""Bytes of Manifests that their policies come from, kept at most: a policy may take sixty times as much memory."""
+
+
+class Directory:
+    """Safe to use from any thread."""
+
+    def __init__(self, store: Store, capacity: int = CAPACITY) -> None:
+        self._store, self._capacity = store, capacity
+        self._states: OrderedDict[bytes, EnclaveState] = OrderedDict()
+        self._weights: dict[bytes, int] = {}
+        self._weight = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def get(self, enclave: bytes) -> EnclaveState | None:
+        """The state after the latest durable step, or None: no such enclave here."""
+        with self._lock:
+            state = self._states.get(enclave)
+            if state is not None:
+                self._states.move_to_end(enclave)
+                return state
+        loaded = self._store.load(enclave)
+        return None if loaded is None else self.put(loaded)
+
+    def forget(self, enclave: bytes) -> None:
+        """The store alone tells the truth: a write that was reported as failed may have reached the disk."""
+        with self._lock:
+            if self._states.pop(enclave, None) is not None:
+                self._weight -= self._weights.pop(enclave)
+
+    def put(self, state: EnclaveState) -> EnclaveState:
+        """Keep a durable state, unless a later one is known: a reader may have loaded before the last write."""
+        with self._lock:
+            known = self._states.get(state.enclave)
+            if known is None:
+                self._weights[state.enclave] = weight = compact_size(state.policy.manifest)
+                self._weight += weight
+            if known is None or _age(known) <= _age(state):
+                self._states[state.enclave] = known = state
+            self._states.move_to_end(state.enclave)
+            while len(self._states) > self._capacity or (self._weight > MAX_WEIGHT and len(self._states) > 1):
+                self._weight -= self._weights.pop(self._states.popitem(last=False)[0])
+            return known
+
+
+def _age(state: EnclaveState) -> tuple[int, int]:
+    """Later states have more events, or as many and one more closed bundle."""
+    return state.seq, state.log.size

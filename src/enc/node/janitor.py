@@ -1,0 +1,47 @@
+"""What falls due by the clock: contents with an `auto-delete` time, and the data of terminated enclaves.
+
+Runs on the sequencer's thread, the only one that writes. What is due is a question to the store, not a timer in memory,
+so a restart forgets nothing.
+"""
+
+import structlog
+
+from enc.core.errors import EncError
+from enc.node.store.base import Store
+
+MAX_ERASED, MAX_PURGED = 500, 10_000
+"""Contents, and rows of a terminated enclave, that one turn takes away: commits wait no longer than that takes."""
+
+_log = structlog.get_logger("enc.janitor")
+
+
+class Janitor:
+    """`sweep` is called between batches; it looks around once an interval, or at once while there is more to do."""
+
+    def __init__(self, store: Store, purge_after_ms: int, interval_ms: int) -> None:
+        self._store, self._purge_after_ms, self._interval_ms = store, purge_after_ms, interval_ms
+        self._next = 0
+
+    def sweep(self, now: int) -> None:
+        if self._next - self._interval_ms <= now < self._next:
+            return
+        try:
+            has_more = self._erase(now) | self._purge(now)
+        except EncError as e:
+            _log.error("sweep_failed", reason=e.message)
+            has_more = False
+        self._next = now if has_more else now + self._interval_ms
+
+    def _erase(self, now: int) -> bool:
+        due = self._store.expired(now, MAX_ERASED)
+        if due:
+            self._store.erase(due)
+            _log.info("auto_deleted", events=len(due))
+        return len(due) == MAX_ERASED
+
+    def _purge(self, now: int) -> bool:
+        for enclave in self._store.terminated(now - self._purge_after_ms, 1):
+            if self._store.purge(enclave, MAX_PURGED):
+                _log.info("purged", enclave=enclave.hex())
+            return True
+        return False

@@ -1,0 +1,109 @@
+"""The file that holds a node's private key: 64 lower-case hex digits, for its owner's eyes only.
+
+Whoever reads this file can sign as the node. So it is refused as soon as anybody but its owner could have opened it,
+and what it holds appears in no message.
+"""
+
+import os
+import re
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from enc.core.errors import MisuseError
+from enc.core.signing import PrivateKey
+
+_FORM = re.compile(rb"[0-9a-f]{64}\n?")
+
+
+def load_or_create(path: Path) -> PrivateKey:
+    """The key in this file; where there is none, a new one, which the disk has before this returns.
+
+    The file gets its name only when it is whole, and never in the place of another: after a crash it is there or it is
+    not, and of two processes that start at once both return the key of the one that was first. The directory must be
+    there.
+    """
+    if not os.path.lexists(path):
+        try:
+            _create(path)
+        except (OSError, ValueError) as e:
+            _refuse(path, f"cannot be made: {getattr(e, 'strerror', None) or e}")
+    return load(path)
+
+
+def load(path: Path) -> PrivateKey:
+    """The key in this file, which must be there; MisuseError says what is wrong with it."""
+    try:
+        fd = _open(path)
+    except (OSError, ValueError) as e:
+        _refuse(path, f"cannot be read: {getattr(e, 'strerror', None) or e}")
+    try:
+        return _parse(path, _read(path, fd))
+    finally:
+        os.close(fd)
+
+
+def _open(path: Path) -> int:
+    """Open the file, and follow a link only to a file of our own.
+
+    What is judged is what was opened, so nobody can swap it in between. O_NONBLOCK: a pipe must not hold us up.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+    with suppress(OSError):
+        return os.open(path, flags | os.O_NOFOLLOW)
+    fd = os.open(path, flags)
+    if os.fstat(fd).st_uid != os.geteuid():
+        os.close(fd)
+        _refuse(path, "is a link to a file of another user")
+    return fd
+
+
+def _read(path: Path, fd: int) -> bytes:
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        _refuse(path, "is not a file")
+    if status.st_mode & 0o077:
+        _refuse(path, "is open to others than its owner; if nobody has read it, chmod 600 it")
+    return os.read(fd, 66)
+
+
+def _parse(path: Path, raw: bytes) -> PrivateKey:
+    key = None
+    if _FORM.fullmatch(raw):
+        with suppress(MisuseError):  # not chained: nothing that has seen the secret hangs on the error
+            key = PrivateKey(bytes.fromhex(raw[:64].decode()))
+    if key is None:
+        _refuse(path, "does not hold a private key, which is 64 lower-case hex digits")
+    return key
+
+
+def _create(path: Path) -> None:
+    """Write a new key beside its place, then link it there unless somebody else was first."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, 0o600)  # whatever the umask took away
+            file.write(PrivateKey(secrets.token_bytes(32)).secret.hex().encode() + b"\n")
+            file.flush()
+            os.fsync(fd)
+        with suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        os.unlink(draft)
+    # Also by the one who came second: the first may not have got this far.
+    _sync_directory(path.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _refuse(path: Path, why: str) -> NoReturn:
+    raise MisuseError(f"key file {path}: {why}")

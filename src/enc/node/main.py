@@ -1,0 +1,274 @@
+"""One node, wired together: the only place where the parts meet.
+
+socket -> api_http, api_ws -> desk -> admission -> sequencer -> store
+                |                                     |
+                +-> answers <- directory <------------+-> hub -> subscribers
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import ExitStack
+
+import structlog
+import uvloop
+from msgspec.json import encode
+from starlette.types import Receive, Scope, Send
+
+from enc import __version__
+from enc.core.errors import EncError, MisuseError, Unavailable
+from enc.core.signing import PrivateKey
+from enc.node import key_file
+from enc.node.admission import HOSTED, Admission, Gatekeeper
+from enc.node.answers import Answers
+from enc.node.api_http import Asking, HttpApi, with_cors
+from enc.node.api_ws import Settings, WebSocketApi
+from enc.node.config import Config
+from enc.node.desk import Desk
+from enc.node.directory import Directory
+from enc.node.janitor import Janitor
+from enc.node.logs import setup_logs
+from enc.node.metrics import Metrics
+from enc.node.openapi import document
+from enc.node.rate_limit import RateLimiter
+from enc.node.sequencer import Checkpoint, Quota, Sequencer
+from enc.node.server import Server
+from enc.node.store.base import Step, Store
+from enc.node.store.sqlite import SqliteStore
+from enc.node.subscriptions import Hub
+from enc.node.verifiers import Verifiers
+
+PROBE_S = 5
+"""How long the sequencer may take to write when asked for its health."""
+READERS = 2
+"""Threads that answer sealed requests."""
+
+_log = structlog.get_logger("enc.node")
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Node:
+    """A store, a key, and everything that stands between them and a socket. Made on the event loop's thread."""
+
+    def __init__(self, config: Config, store: Store, key: PrivateKey, verifiers: Verifiers | None = None) -> None:
+        self.config, self.store, self.key = config, store, key
+        self.loop = asyncio.get_running_loop()
+        self.metrics = Metrics()
+        self._allowed = frozenset(config.admission.allow)
+        self.directory = Directory(store)
+        self.desk = Desk(self.loop, config.limits.waiting_commits)
+        self.hub = Hub(store, config.limits.subscriptions)
+        self.janitor = Janitor(
+            store, config.retention.purge_after_s * 1000, int(config.retention.sweep_interval_s * 1000)
+        )
+        quota = Quota(config.admission.max_enclaves, config.admission.max_events, config.admission.max_bytes)
+        self.sequencer = Sequencer(
+            store,
+            key,
+            _now,
+            deliver=self.desk.deliver,
+            publish=self._publish,
+            watch=self.metrics.wrote,
+            chore=self.janitor.sweep,
+            directory=self.directory,
+            seal_idle=config.sequencing.seal_idle,
+            max_batch=config.sequencing.max_batch,
+            quota=quota,
+        )
+        rates = config.rates_in_force
+        identities = RateLimiter(rates.identity_per_s, rates.identity_burst, time.monotonic)
+        addresses = RateLimiter(rates.address_per_s, rates.address_burst, time.monotonic)
+        gatekeeper = Gatekeeper(
+            self.directory,
+            store,
+            _now,
+            identities,
+            limits=config.limits.of_commits(),
+            max_manifest=config.limits.manifest,
+            may_create=self._may_create,
+            is_behind=self.sequencer.is_behind,
+        )
+        self.admission = Admission(gatekeeper, self.sequencer, self.desk.refuse, verifiers or Verifiers(0))
+        self.desk.admission, self.desk.settled = self.admission, self.metrics.settled
+        answers = Answers(
+            self.directory, store, key, _now, identities, self._checkpoint, max_page=config.limits.page_bytes
+        )
+        self.executor = ThreadPoolExecutor(READERS, thread_name_prefix="answers")
+        asking = Asking(answers, self.executor)
+        pages = {
+            "/info": self._info,
+            "/health": self._health,
+            "/metrics": self._metrics,
+            "/openapi.json": self._openapi,
+        }
+        self.http = HttpApi(self.desk, asking, addresses, config.limits.body, pages, self.metrics.answered)
+        settings = Settings(
+            max_subscriptions=config.limits.subscriptions_per_connection,
+            max_buffer=config.limits.subscriber_buffer_bytes,
+            max_websockets=config.limits.websockets,
+        )
+        self.ws = WebSocketApi(self.desk, asking, self.hub, addresses, settings, key.public)
+        self.app = with_cors(self._app, config.cors.origins)
+        self._add_gauges()
+        self._probe: asyncio.Task[str | None] | None = None
+        self._probe_until = 0.0
+
+    def _add_gauges(self) -> None:
+        for name, meaning, read in (
+            ("enc_waiting_commits", "Commits accepted and not durable yet", lambda: self.desk.waiting),
+            ("enc_subscriptions", "Live subscriptions", lambda: self.hub.count),
+            ("enc_websockets", "Open WebSockets", lambda: len(self.ws.connections)),
+            ("enc_enclaves", "Enclaves on this node", self.store.count),
+            ("enc_enclaves_in_memory", "Enclaves whose state is in memory", lambda: len(self.directory)),
+        ):
+            self.metrics.gauge(name, meaning, read)
+
+    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self.ws if scope["type"] == "websocket" else self.http)(scope, receive, send)
+
+    # What the parts ask of each other
+
+    def _may_create(self, identity: bytes) -> bool:
+        create = self.config.admission.create
+        return create == "open" or (create == "allowlist" and identity.hex() in self._allowed)
+
+    def _publish(self, steps: Sequence[Step]) -> None:
+        if self.hub.count:
+            self.loop.call_soon_threadsafe(self.hub.publish, steps)
+
+    def _checkpoint(self, enclave: bytes, hold_ms: int) -> Checkpoint:
+        try:
+            return self.sequencer.call(lambda: self.sequencer.checkpoint(enclave, hold_ms)).result(PROBE_S)
+        except FutureTimeout:
+            raise Unavailable("the sequencer does not answer", retry_after_ms=1000) from None
+
+    # Pages
+
+    async def _info(self) -> tuple[int, str, bytes]:
+        limits = self.config.limits
+        info = {
+            "seq_pub": self.key.public.hex(),
+            "software": {"name": "enc", "version": __version__},
+            "enc_v": HOSTED,
+            "url": self.config.public_url or None,
+            "create": self.config.admission.create,
+            "limits": {
+                "content": limits.content,
+                "manifest": limits.manifest,
+                "body": limits.body,
+                "type": limits.type,
+                "tags": limits.tags,
+                "tag_strings": limits.tag_strings,
+                "tag_string": limits.tag_string,
+                "page_bytes": limits.page_bytes,
+                "subscriptions_per_connection": limits.subscriptions_per_connection,
+            },
+        }
+        return 200, "application/json", encode(info)
+
+    async def _health(self) -> tuple[int, str, bytes]:
+        """Whether a write reaches the disk by way of the sequencer. Asked often, it is tried once a second."""
+        if self._probe is None or (self._probe.done() and self.loop.time() >= self._probe_until):
+            self._probe = self.loop.create_task(self._try_write())
+            self._probe_until = self.loop.time() + 1
+        reason = await asyncio.shield(self._probe)
+        if reason is None:
+            return 200, "application/json", encode({"status": "ok"})
+        return 503, "application/json", encode({"status": "failing", "reason": reason})
+
+    async def _try_write(self) -> str | None:
+        """Why it does not, if it does not."""
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(self.sequencer.call(self.sequencer.probe)), PROBE_S)
+        except EncError as e:
+            return e.message
+        except TimeoutError:
+            return "the sequencer does not answer"
+        return None
+
+    async def _metrics(self) -> tuple[int, str, bytes]:
+        return 200, "text/plain; version=0.0.4; charset=utf-8", self.metrics.text()
+
+    async def _openapi(self) -> tuple[int, str, bytes]:
+        return 200, "application/json", encode(document())
+
+    # Life
+
+    def start(self) -> None:
+        self.janitor.sweep(_now())
+        self.sequencer.start()
+        self.admission.start()
+        self._expiry = self.loop.create_task(self._expire())
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            self.hub.expire(_now() // 1000)
+
+    async def drain(self) -> None:
+        """Answer what was accepted, and tell subscribers that it is over."""
+        self.desk.is_closed = True
+        self.ws.shut_down()
+        await self.desk.drained()
+        await self.ws.ended()
+
+    def stop(self) -> None:
+        """End the threads; the disk has everything."""
+        self._expiry.cancel()
+        self.admission.stop()
+        self.sequencer.stop()
+        self.executor.shutdown()
+
+
+async def _serve(config: Config, store: Store, key: PrivateKey, verifiers: Verifiers) -> None:
+    node = Node(config, store, key, verifiers)
+
+    def ready(url: str) -> None:
+        line = {"ready": True, "url": url, "seq_pub": key.public.hex()}
+        sys.stdout.write(encode(line).decode() + "\n")
+        sys.stdout.flush()
+        _log.info("ready", url=url, seq_pub=key.public.hex())
+
+    server = Server(node.app, config, node.drain, ready, node.http.quick)
+    node.start()
+    try:
+        await server.run_until_stopped()
+    finally:
+        node.stop()
+
+
+def _spread(config: Config) -> Verifiers:
+    """Start the processes that check signatures, and keep this one's threads, which share an interpreter, together."""
+    cores = sorted(os.sched_getaffinity(0))
+    if not config.sequencing.one_core or len(cores) == 1:
+        return Verifiers(config.sequencing.verify_processes)
+    own = cores[os.getpid() % len(cores)]
+    verifiers = Verifiers(config.sequencing.verify_processes, set(cores) - {own})
+    os.sched_setaffinity(0, {own})
+    return verifiers
+
+
+def run(config: Config) -> int:
+    """Run a node until it is told to stop; its exit code."""
+    setup_logs(config.log_level, config.log_format)
+    try:
+        config.data_path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as e:
+        raise MisuseError(f"data: {config.data}: {e.strerror}") from None
+    key = key_file.load_or_create(config.key_path)
+    with ExitStack() as stack:
+        store = SqliteStore(config.store_path)
+        stack.callback(store.close)
+        verifiers = _spread(config)
+        stack.callback(verifiers.close)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(config, store, key, verifiers))
+    _log.info("stopped")
+    return 0

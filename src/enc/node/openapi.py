@@ -1,0 +1,282 @@
+"""The HTTP surface, described for programs: an OpenAPI 3.1 document.
+
+Statuses, codes and fields of errors come from the classes of enc.core.errors, sealed paths and types from the routes,
+bounds from the code that enforces them. Written here by hand: which operation answers which errors, and what they mean.
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any
+
+from msgspec import Struct
+
+from enc import __version__
+from enc.core import errors
+from enc.core.errors import EncError
+from enc.node.api_http import SEALED
+from enc.node.api_ws import NORMAL, OVERLOADED
+from enc.node.openapi_schemas import MESSAGES, SCHEMAS, Schema, ref, request
+
+Errors = tuple[type[EncError], ...]
+
+MEANINGS: Mapping[type[EncError], str] = {
+    errors.InvalidCommit: "Malformed commit, tags, content or manifest, over a limit, or `exp` too far ahead.",
+    errors.InvalidHash: "`hash` is not that of the fields.",
+    errors.InvalidSignature: "The signature does not check.",
+    errors.InvalidQuery: "Malformed request, or one that this path does not take.",
+    errors.InvalidSession: "The token does not check, or is not the same inside and outside.",
+    errors.InvalidFilter: "Malformed filter, or over one of its maxima.",
+    errors.InvalidRange: "Not 0 < from <= to <= the log's size.",
+    errors.InvalidNamespace: "Unknown namespace.",
+    errors.InvalidTarget: "Update or Delete of a predefined type.",
+    errors.InvalidTransferTarget: "Transfer to oneself.",
+    errors.InvalidEndpointUrl: "The endpoint of a Grant is not one that may be called.",
+    errors.DecryptFailed: "The sealed content is too short, misspelled or forged.",
+    errors.Expired: "`exp` has passed.",
+    errors.SessionExpired: "The token is past its time.",
+    errors.Unauthorized: "No entry of the manifest allows it, or this node's operator does not.",
+    errors.GateClosed: "Only an entry with a closed gate, `alias`, would allow it.",
+    errors.RankInsufficient: "The actor's rank is not strictly smaller than the target's.",
+    errors.EnclavePaused: "Only Resume, Terminate and Migrate are accepted.",
+    errors.EnclaveNotFound: "No such enclave here.",
+    errors.EventNotFound: "No such event, also as the target of an Update or Delete.",
+    errors.LeafNotFound: "The leaf's index is not below the tree's size.",
+    errors.TreeSizeNotFound: "The log has not had that many closed bundles; without tree_size: it has none.",
+    errors.Duplicate: "Accepted before. Beside the same `sig` it carries the `receipt` that the first one earned.",
+    errors.EnclaveExists: "A Manifest for an enclave that is there.",
+    errors.StateMismatch: "Move: the target is in State `actual`, not `expected`.",
+    errors.InvalidStateForGrant: "Grant or Revoke: the target's State is in no authorising scope.",
+    errors.InvalidStateForTransfer: "Transfer: the target's State is in no scope.",
+    errors.TraitAlreadyHeld: "Transfer: the target has the trait.",
+    errors.InvalidLifecycleState: "Resume while active.",
+    errors.ACBundleFailed: "Operation `failed_index` failed with the code `reason`; none was done.",
+    errors.CheckpointMismatch: "Migrate: the log stands at `seq` with the root `ct_root`.",
+    errors.EventPending: "Sequenced, but its bundle is open: no proof yet. See `retry_after_ms`.",
+    errors.EnclaveTerminated: "The enclave was terminated.",
+    errors.EnclaveMigrated: "The enclave is at the node with key `new_sequencer`.",
+    errors.EventDeleted: "The target is deleted.",
+    errors.BodyTooLarge: "The body is over the limit that /info shows.",
+    errors.RateLimited: "Too many requests of this address or identity.",
+    errors.InternalError: "A fault of the node's.",
+    errors.Unavailable: "Busy, held for a Migrate, or not able to write.",
+}
+"""Every error that the node answers with."""
+
+ALWAYS: Errors = (errors.InvalidQuery, errors.RateLimited, errors.InternalError, errors.Unavailable)
+"""What any request may be answered with: it may be no HTTP, one too many, or meet a fault."""
+
+LOG: Errors = (errors.EnclaveNotFound, errors.EnclaveTerminated)
+"""A terminated enclave can be read until its data is gone."""
+
+READ: Errors = (
+    *LOG,
+    errors.BodyTooLarge,
+    errors.InvalidSession,
+    errors.DecryptFailed,
+    errors.SessionExpired,
+    errors.Unauthorized,
+)
+
+WRITE: Errors = (
+    errors.BodyTooLarge,
+    errors.InvalidCommit,
+    errors.InvalidHash,
+    errors.InvalidSignature,
+    errors.InvalidTarget,
+    errors.InvalidTransferTarget,
+    errors.InvalidEndpointUrl,
+    errors.Expired,
+    errors.Unauthorized,
+    errors.GateClosed,
+    errors.RankInsufficient,
+    errors.EnclavePaused,
+    errors.EnclaveNotFound,
+    errors.EventNotFound,
+    errors.Duplicate,
+    errors.EnclaveExists,
+    errors.StateMismatch,
+    errors.InvalidStateForGrant,
+    errors.InvalidStateForTransfer,
+    errors.TraitAlreadyHeld,
+    errors.InvalidLifecycleState,
+    errors.ACBundleFailed,
+    errors.CheckpointMismatch,
+    errors.EnclaveTerminated,
+    errors.EnclaveMigrated,
+    errors.EventDeleted,
+)
+
+SEALED_TYPES: Mapping[str, tuple[str, Errors]] = {
+    "Query": ("Events, by a filter. Those that the asker may not read are left out.", (errors.InvalidFilter,)),
+    "Pull": ("Pushes that were missed. This version pushes nothing: it answers INVALID_QUERY.", ()),
+    "Inclusion_Proof": ("A bundle is in the log.", (errors.LeafNotFound, errors.TreeSizeNotFound)),
+    "Bundle_Proof": (
+        "An event is in its bundle; or, by leaf_index, which events a bundle holds.",
+        (errors.LeafNotFound, errors.EventNotFound, errors.EventPending),
+    ),
+    "State_Proof": (
+        "What the enclave's state holds at a key. Of their own `rbac` key, anyone may ask.",
+        (errors.InvalidNamespace, errors.TreeSizeNotFound),
+    ),
+    "State_Batch": (
+        "What the enclave's state holds at several keys, under one root.",
+        (errors.InvalidNamespace, errors.TreeSizeNotFound),
+    ),
+    "Checkpoint": ("Where the log stands, for those who may Migrate; holds it still on request.", ()),
+}
+"""Types of sealed requests, with what they ask for and their own errors."""
+
+ABOUT = """A node hosts enclaves: append-only, access-controlled logs. Times are Unix milliseconds.
+
+**Sealed requests.** `content` is sealed under keys that the session token and the node's key, `seq_pub` of /info, give;
+so is that of the answer. The plaintexts of a request of type X are the schemas `X.body` and `X.answer`.
+
+**Errors** are objects of the schema Error. A path that is not listed is answered with 404, another method with 405,
+both with INVALID_QUERY. HEAD is answered wherever GET is.
+"""
+
+WEBSOCKET = f"""One connection takes commits and subscriptions, of any number of identities. Messages are text.
+
+The peer sends a Commit, a sealed Query or a Close. A Commit is answered by a Receipt or an Error, in any order. A Query
+subscribes: an Event for each stored event, EOSE, then an Event for each new one that matches and may be read. It may
+offer a `sub_id` beside its other plain fields, which holds if it is free; otherwise the node picks one. When the last
+subscription has ended the node closes the connection ({NORMAL}). One WebSocket too many is closed ({OVERLOADED}).
+"""
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """One method of one path."""
+
+    id: str
+    summary: str
+    answer: Schema
+    errors: Errors = ()
+    takes: tuple[str, ...] = ()
+    """Names of the schemas of its body."""
+    parameters: tuple[Schema, ...] = ()
+    media_type: str = "application/json"
+    failing: Schema | None = None
+    """What a 503 may hold in place of an Error."""
+
+
+def _parameter(name: str, where: str, meaning: str, schema: str, *, required: bool = True) -> Schema:
+    return {"name": name, "in": where, "required": required, "description": meaning, "schema": ref(schema)}
+
+
+def _post() -> Operation:
+    return Operation(
+        id="post",
+        summary="Submit a commit (whatever has `exp`), or a sealed Query or Pull.",
+        takes=("Commit", "Query", "Pull"),
+        answer={"anyOf": [ref("Receipt"), ref("Response")]},
+        errors=(*WRITE, *READ, *SEALED_TYPES["Query"][1]),
+    )
+
+
+def _sealed(path: str, type_: str) -> Operation:
+    summary, own = SEALED_TYPES[type_]
+    return Operation(id=path.strip("/"), summary=summary, takes=(type_,), answer=ref("Response"), errors=(*READ, *own))
+
+
+def _log(prefix: str, name: str) -> dict[str, Operation]:
+    enclave = _parameter("enclave", "path", "The enclave's id.", "Hash")
+    sizes = (
+        _parameter("from", "query", "The earlier size, in closed bundles.", "Integer"),
+        _parameter("to", "query", "The later size; without it, the present one.", "Integer", required=False),
+    )
+    return {
+        f"{prefix}/{{enclave}}/sth": Operation(
+            id=f"{name}sth",
+            summary="The log's signed head.",
+            parameters=(enclave,),
+            answer=ref("TreeHead"),
+            errors=LOG,
+        ),
+        f"{prefix}/{{enclave}}/consistency": Operation(
+            id=f"{name}consistency",
+            summary="The log only grew between two sizes.",
+            parameters=(enclave, *sizes),
+            answer=ref("Consistency"),
+            errors=(*LOG, errors.InvalidRange),
+        ),
+    }
+
+
+GETS: Mapping[str, Operation] = {
+    **_log("", ""),
+    **_log("/enclave", "enclave-"),
+    "/info": Operation(id="info", summary="What this node is, and what it takes.", answer=ref("Info")),
+    "/health": Operation(
+        id="health", summary="Whether a write reaches the disk.", answer=ref("Health"), failing=ref("Health")
+    ),
+    "/metrics": Operation(
+        id="metrics", summary="Figures for Prometheus.", answer={"type": "string"}, media_type="text/plain"
+    ),
+    "/openapi.json": Operation(id="openapi", summary="This document.", answer={"type": "object"}),
+}
+POSTS: Mapping[str, Operation] = {"/": _post(), **{path: _sealed(path, type_) for path, type_ in SEALED.items()}}
+
+
+def document() -> dict[str, Any]:
+    """The document that /openapi.json serves."""
+    paths = {path: {"get": _operation(operation)} for path, operation in GETS.items()}
+    paths |= {path: {"post": _operation(operation)} for path, operation in POSTS.items()}
+    requests = {type_: request(type_, meaning) for type_, (meaning, _) in SEALED_TYPES.items()}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "ENC node", "version": __version__, "description": ABOUT},
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "x-websocket": {"path": "/", "description": WEBSOCKET, "messages": [ref(name) for name in MESSAGES]},
+        "components": {"schemas": SCHEMAS | requests},
+    }
+
+
+def _operation(operation: Operation) -> Schema:
+    described: Schema = {"operationId": operation.id, "summary": operation.summary}
+    if operation.parameters:
+        described["parameters"] = operation.parameters
+    if operation.takes:
+        described["requestBody"] = {"required": True, "content": _content(_any(map(ref, operation.takes)))}
+        described["x-sealed"] = {type_: _plaintexts(type_) for type_ in operation.takes if f"{type_}.body" in SCHEMAS}
+    answer = {"description": "Done.", "content": {operation.media_type: {"schema": operation.answer}}}
+    return {**described, "responses": {"200": answer, **_refusals(operation)}}
+
+
+def _plaintexts(type_: str) -> Schema:
+    return {"body": ref(f"{type_}.body"), "answer": ref(f"{type_}.answer")}
+
+
+def _refusals(operation: Operation) -> Schema:
+    """A response for each status that an operation's errors have."""
+    found = sorted({*ALWAYS, *operation.errors}, key=lambda error: (error.status, error.code))
+    responses: Schema = {}
+    for status, classes in groupby(found, lambda error: error.status):
+        failing = operation.failing if status == errors.Unavailable.status else None
+        responses[str(status)] = _refusal(list(classes), failing)
+    return responses
+
+
+def _refusal(classes: list[type[EncError]], failing: Schema | None) -> Schema:
+    """A response by one of these errors, which share a status."""
+    codes = {"properties": {"code": {"enum": [error.code for error in classes]}}}
+    schema = {"allOf": [ref("Error"), codes]}
+    response: Schema = {
+        "description": "\n".join(f"- `{error.code}`: {MEANINGS[error]}" for error in classes),
+        "content": _content(_any([schema, failing] if failing else [schema])),
+    }
+    if classes[0].status in (errors.RateLimited.status, errors.Unavailable.status):
+        seconds = {"type": "integer", "minimum": 1}
+        response["headers"] = {
+            "Retry-After": {"required": failing is None, "description": "Seconds.", "schema": seconds}
+        }
+    return response
+
+
+def _any(schemas: Iterable[Schema]) -> Schema:
+    found = list(schemas)
+    return {"anyOf": found} if len(found) > 1 else found[0]
+
+
+def _content(schema: Schema) -> Schema:
+    return {"application/json": {"schema": schema}}

@@ -1,0 +1,235 @@
+"""The rows of many steps, gathered so that each table is written once and each count is changed once."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.msgpack import Encoder
+
+from enc.core.content import revised_id
+from enc.core.enclave import EnclaveState
+from enc.core.errors import MisuseError
+from enc.core.event import is_erasable
+from enc.core.policy import Effects
+from enc.core.types import Event, Tags
+from enc.node.store.base import Step
+from enc.node.store.ids import Ids
+from enc.node.store.insert import insert
+from enc.node.store.numbers import Numbers
+from enc.node.store.rows import PLAIN, Row, key_of, pack_event, pack_plain, tags_of
+from enc.node.store.snapshot import pack_state
+from enc.node.store.tags import auto_delete, tag_rows
+
+MAX_KINDS = 65_536
+"""Kinds whose numbers a writer remembers."""
+
+ERASE = "UPDATE events SET content = NULL, auto_delete = NULL"
+
+_encode = Encoder().encode
+
+
+class Known:
+    """What one batch leaves for the next: numbers that would otherwise be looked up. Only what is committed."""
+
+    def __init__(self, numbers: Numbers, ids: Ids) -> None:
+        self.numbers, self.ids = numbers, ids
+        self.kinds: dict[tuple[int, str, str], int] = {}
+
+
+class Batch:
+    """Add steps, then write. What `write` returns is to be called once the transaction is committed."""
+
+    def __init__(self, db: sqlite3.Connection, known: Known) -> None:
+        self._db, self._known = db, known
+        self._numbers: dict[bytes, int] = {}
+        self._kinds: dict[tuple[int, str, str], int] = {}
+        self._founded = 0
+        self._plain: list[Row] = []
+        self._events: list[Row] = []
+        self._keys: dict[tuple[int, bytes], tuple[int, Tags]] = {}
+        self._tags: list[tuple[int, int, int]] = []
+        self._updated: list[tuple[bytes, int]] = []
+        self._erased: list[tuple[int]] = []
+        self._deleted: list[int] = []
+        self._tree: list[tuple[int, bytes, bytes]] = []
+        self._log: list[tuple[int, int, int, bytes]] = []
+        self._bundles: list[tuple[Any, ...]] = []
+        self._states: dict[int, EnclaveState] = {}
+        self._leaves: dict[int, dict[bytes, bytes | None]] = {}
+        self._flushed: set[int] = set()
+        self._terminated: list[tuple[int, int]] = []
+        self._live: Counter[int] = Counter()
+        self._used: dict[bytes, list[int]] = {}
+
+    def add(self, step: Step) -> None:
+        transition = step.transition
+        state = transition.state
+        e = self._numbers.get(state.enclave)
+        if e is None:
+            e = self._number(state.enclave, step)
+        if step.event is not None:
+            self._add_event(e, step.event, step)
+        if transition.leaves:
+            self._leaves.setdefault(e, {}).update(transition.leaves)
+        if transition.flushed:
+            self._flushed.add(e)
+            self._tree += [(e, node, record) for node, record in transition.tree_nodes.items()]
+        if transition.closed:
+            self._log += [(e, level, i, node) for (level, i), node in transition.log_nodes.items()]
+            self._bundles += [
+                (e, b.index, b.first_seq, b.count, b.events_root, b.state_hash, _encode(head))
+                for b, head in zip(transition.closed, step.heads, strict=True)
+            ]
+        self._states[e] = state
+
+    def _add_event(self, e: int, event: Event, step: Step) -> None:
+        k = key_of(e, event.seq)
+        c = self._kind(e, event.type, step.subject)
+        if event.tags or event.alg != "schnorr" or event.content is None:
+            self._events.append(self._pack(e, k, c, event))
+        else:
+            self._plain.append(pack_plain(k, c, event))
+        self._keys[e, event.id] = k, event.tags
+        self._live[c] += 1
+        self._charge(event)
+        self._add_effects(e, event, step.effects)
+
+    def _pack(self, e: int, k: int, c: int, event: Event) -> Row:
+        """The row of an event that may have tags; and what its tags mean for others."""
+        self._tags += tag_rows(k, event.tags)
+        target, when = None, None
+        target_tags: Tags = ()
+        if event.type in ("Update", "Delete"):
+            target, target_tags = self._find(e, revised_id(event))
+            if event.type == "Delete":
+                self._deleted.append(target)
+        if event.content is not None and is_erasable(event):
+            when = auto_delete(event.tags, target_tags)
+        return pack_event(k, c, event, when, target if event.type == "Update" else None)
+
+    def _add_effects(self, e: int, event: Event, effects: Effects) -> None:
+        if effects.supersedes:
+            self._updated += [(event.id, self._find(e, old)[0]) for old in effects.supersedes]
+        if effects.erases:
+            self._erased += [(self._find(e, gone)[0],) for gone in effects.erases]
+        if effects.lifecycle == "terminated":
+            self._terminated.append((event.timestamp, e))
+
+    def _charge(self, event: Event) -> None:
+        used = self._used.get(event.from_)
+        if used is None:
+            used = self._used[event.from_] = [0, 0, 0]
+        content = event.content or ""
+        used[0] += event.type == "Manifest"
+        used[1] += 1
+        used[2] += len(content) if content.isascii() else len(content.encode())
+
+    # Numbers
+
+    def _number(self, enclave: bytes, step: Step) -> int:
+        """The enclave's number; a new enclave gets the next one."""
+        e = self._known.numbers.get(enclave)
+        if e is None:
+            row = self._db.execute("SELECT e FROM enclaves WHERE enclave = ?", (enclave,)).fetchone()
+            e = row[0] if row else self._found(enclave, step)
+        self._numbers[enclave] = e
+        return e
+
+    def _found(self, enclave: bytes, step: Step) -> int:
+        if step.event is None or step.event.content is None:
+            raise MisuseError("an enclave starts with its Manifest")
+        self._founded += 1
+        query = "INSERT INTO enclaves (enclave, manifest) VALUES (?, ?)"
+        return self._db.execute(query, (enclave, step.event.content)).lastrowid or 0
+
+    def _kind(self, e: int, type_: str, subject: str) -> int:
+        key = (e, type_, subject)
+        c = self._known.kinds.get(key) or self._kinds.get(key)
+        if c is None:
+            row = self._db.execute("SELECT c FROM kinds WHERE e = ? AND type = ? AND subject = ?", key).fetchone()
+            c = row[0] if row else self._db.execute("INSERT INTO kinds VALUES (NULL, ?, ?, ?, 0)", key).lastrowid or 0
+            self._kinds[key] = c
+        return c
+
+    def _find(self, e: int, event_id: bytes) -> tuple[int, Tags]:
+        """The key and the tags of an event that is known to be there."""
+        found = self._keys.get((e, event_id))
+        if found is not None:
+            return found
+        k = self._known.ids.find(self._db, e, event_id)
+        row = self._db.execute("SELECT k, head FROM events WHERE k = ?", (k,)).fetchone()
+        if row is None:
+            raise MisuseError("an event refers to one that is not there")
+        return row[0], tags_of(row[1])
+
+    # Writing
+
+    def write(self) -> Callable[[], None]:
+        db, settle = self._db, list[Callable[[], None]]()
+        insert(db, f"INSERT INTO events ({PLAIN})", self._plain)
+        insert(db, "INSERT INTO events", self._events)
+        insert(db, "INSERT INTO tags", self._tags)
+        insert(db, "INSERT OR IGNORE INTO tree_nodes", self._tree)
+        insert(db, "INSERT INTO log_nodes", self._log)
+        insert(db, "INSERT INTO bundles", self._bundles)
+        for statement, rows in (
+            ("UPDATE events SET updated_by = ? WHERE k = ?", self._updated),
+            (f"{ERASE} WHERE k = ?", self._erased),
+            ("UPDATE enclaves SET terminated_at = ? WHERE e = ?", self._terminated),
+        ):
+            if rows:
+                db.executemany(statement, rows)
+        self._write_counts()
+        for k in self._deleted:
+            self._delete(k)
+        self._write_states()
+        if self._keys:
+            settle.append(self._known.ids.add(db, [(id_, k) for (_, id_), (k, _) in self._keys.items()]))
+        return lambda: self._settle(settle)
+
+    def _settle(self, others: list[Callable[[], None]]) -> None:
+        kinds = self._known.kinds
+        if len(kinds) + len(self._kinds) > MAX_KINDS:
+            kinds.clear()
+        kinds.update(self._kinds)
+        for other in others:
+            other()
+
+    def _write_counts(self) -> None:
+        self._db.executemany("UPDATE kinds SET live = live + ? WHERE c = ?", [(n, c) for c, n in self._live.items()])
+        insert(
+            self._db,
+            "INSERT INTO usage",
+            [(bytearray(identity), *used) for identity, used in self._used.items()],
+            "ON CONFLICT DO UPDATE SET enclaves = enclaves + excluded.enclaves, "
+            "events = events + excluded.events, bytes = bytes + excluded.bytes",
+        )
+        if self._founded:
+            self._db.execute("UPDATE node SET enclaves = enclaves + ?", (self._founded,))
+
+    def _delete(self, k: int) -> None:
+        """Take a deleted event out of everything that searches go by."""
+        c, head = self._db.execute("SELECT c, head FROM events WHERE k = ?", (k,)).fetchone()
+        self._db.execute("UPDATE kinds SET live = live - 1 WHERE c = ?", (c,))
+        self._db.execute("UPDATE events SET c = -c, updated_by = NULL WHERE k = ?", (k,))
+        self._db.executemany("DELETE FROM tags WHERE e = ? AND t8 = ? AND seq = ?", tag_rows(k, tags_of(head)))
+
+    def _write_states(self) -> None:
+        pending = list[tuple[int, bytes, bytes | None]]()
+        states = list[tuple[int, bytes, int | None]]()
+        for e, state in self._states.items():
+            leaves = self._leaves.get(e, {})
+            if e in self._flushed:
+                self._db.execute("DELETE FROM pending WHERE e = ?", (e,))
+                leaves = dict(state.pending)
+            pending += [(e, key, value) for key, value in leaves.items()]
+            deadline = state.bundle.deadline(state.policy.bundle) if state.bundle else None
+            states.append((e, pack_state(state), deadline))
+        insert(self._db, "INSERT OR REPLACE INTO pending", pending)
+        insert(
+            self._db,
+            "INSERT INTO states",
+            states,
+            "ON CONFLICT DO UPDATE SET state = excluded.state, deadline = excluded.deadline",
+        )

@@ -1,0 +1,156 @@
+"""Connections to the database file: one that writes, a few that read, and a lock that keeps other processes out.
+
+What SQLite raises becomes Unavailable here, by the name of its code alone: its messages may quote paths and SQL.
+"""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock, Semaphore
+
+from enc.core.errors import Unavailable
+
+WRITER_CACHE_KIB, READER_CACHE_KIB = 48 * 1024, 4 * 1024
+MAX_READERS = 12
+"""Reads at one time; together with the writer's, caches stay under 100 MB."""
+CHECKPOINT_PAGES = 4000
+"""Pages in the write-ahead log after which a commit also copies them home: 16 MB."""
+MAX_WAL_BYTES = 64 << 20
+"""What is left of the write-ahead log's file once it has been copied home."""
+BUSY_S = 30
+
+Settle = Callable[[], None]
+
+
+def unavailable(what: str, error: sqlite3.Error) -> Unavailable:
+    name = getattr(error, "sqlite_errorname", type(error).__name__)
+    return Unavailable(f"the store cannot be {what}: {name}")
+
+
+class ProcessLock:
+    """A lock on a file beside the database, held while this object is open and gone with the process."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as e:
+            raise Unavailable(f"the store's lock file cannot be opened: {e.strerror}") from None
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._file)
+            raise Unavailable("the store is in use by another process") from None
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+
+
+def _connect(path: Path, cache_kib: int) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_S, cached_statements=256)
+    db.execute(f"PRAGMA cache_size = -{cache_kib}")
+    return db
+
+
+def connect_writer(path: Path) -> sqlite3.Connection:
+    db = _connect(path, WRITER_CACHE_KIB)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA secure_delete = ON")  # an erased content is overwritten, not only let go
+    db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    db.execute(f"PRAGMA journal_size_limit = {MAX_WAL_BYTES}")
+    return db
+
+
+class Writer:
+    """The one connection that writes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, Lock()
+        self.db = connect_writer(path)
+
+    def transact(self, work: Callable[[sqlite3.Connection], Settle | None]) -> None:
+        """All of the work, durably, or none of it. What the work returns is called once it is committed.
+
+        After a failure the next call starts anew.
+        """
+        with self._lock:
+            try:
+                self.db.execute("BEGIN IMMEDIATE")
+                settle = work(self.db)
+                self.db.execute("COMMIT")
+            except BaseException as e:
+                self._roll_back()
+                if isinstance(e, sqlite3.Error):
+                    raise unavailable("written", e) from e
+                raise
+            if settle is not None:
+                settle()
+
+    def _roll_back(self) -> None:
+        """Back to before the transaction. A connection that cannot even do that is replaced."""
+        try:
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+        except sqlite3.Error:
+            with suppress(sqlite3.Error):
+                self.db.close()
+                self.db = connect_writer(self._path)
+
+    def close(self) -> None:
+        """Copy the write-ahead log home, so that the database is one file again."""
+        with self._lock:
+            with suppress(sqlite3.Error):  # what cannot be copied stays in the log, which the next start reads
+                self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self.db.close()
+
+
+class Readers:
+    """Connections that only read, lent to whoever asks. Each sees what was committed when it is lent."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._idle: list[sqlite3.Connection] = []
+        self._slots = Semaphore(MAX_READERS)
+        self._closed = False
+
+    @contextmanager
+    def lend(self) -> Iterator[sqlite3.Connection]:
+        with self._slots:
+            if self._closed:
+                raise Unavailable("the store is closed")
+            try:
+                db = self._idle.pop()
+            except IndexError:
+                db = self._open()
+            try:
+                yield db
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+            except BaseException as e:
+                db.close()
+                if isinstance(e, sqlite3.Error):
+                    raise unavailable("read", e) from e
+                raise
+            self._idle.append(db)
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            db = _connect(self._path, READER_CACHE_KIB)
+            db.execute("PRAGMA query_only = ON")
+        except sqlite3.Error as e:
+            raise unavailable("read", e) from e
+        return db
+
+    def close(self) -> None:
+        """Once whoever reads has finished."""
+        self._closed = True
+        for _ in range(MAX_READERS):
+            self._slots.acquire()
+        while self._idle:
+            self._idle.pop().close()
+        self._slots.release(MAX_READERS)

@@ -1,0 +1,104 @@
+"""Where events stand, by their ids.
+
+Ids are hashes: put into an index one by one as events come, each would change a page of its own, and that page would
+cost more than everything else of the event together. So the latest are kept in memory, and in a table in the order in
+which they came, from which a restart reads them again. Once there are GENERATION of them they are sorted, and the
+writes that follow take them into the index, neighbours together, noting how far they have come.
+"""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+
+from enc.node.store.insert import insert
+from enc.node.store.rows import SEQ_BITS, first8, id_of
+
+GENERATION = 65_536
+"""Ids that are sorted together: enough that neighbours share a page of the index, few enough to be kept in memory."""
+PACE = 2
+"""Ids that move for each that comes, so that a generation has moved before the next one is full."""
+STRIDE = 64
+"""Ids that move at once, at least."""
+
+Places = Sequence[tuple[bytes, int]]
+"""(id, key) of events."""
+
+
+class Ids:
+    """The index of ids. One thread changes it; any may ask.
+
+    `add` and `remove` write, and return what is to be called once that is committed, and not otherwise.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        (self._last,) = db.execute("SELECT coalesce(max(n), 0) FROM recent_ids").fetchone()
+        self._until, moved = db.execute("SELECT ids_until, ids_moved FROM node").fetchone()
+        # Those whose events were removed since are left out.
+        recent = db.execute("SELECT n, id, k FROM recent_ids CROSS JOIN events USING (k) ORDER BY n").fetchall()
+        self._latest: dict[bytes, int] = {id_: k for n, id_, k in recent if n > self._until}
+        self._moving: dict[bytes, int] = {id_: k for n, id_, k in recent if n <= self._until and id_ > moved}
+        self._queue = sorted(self._moving, reverse=True)
+        """Those that move and have not moved yet, the lowest last."""
+        self._due = 0
+        self._take([])
+
+    def add(self, db: sqlite3.Connection, places: Places) -> Callable[[], None]:
+        # A bytearray is bound as it is; see pack_plain.
+        rows = [(n, bytearray(id_), k) for n, (id_, k) in enumerate(places, self._last + 1)]
+        insert(db, "INSERT INTO recent_ids", rows)
+        due = self._due + PACE * len(places)
+        moved = min(due, len(self._queue)) if due >= STRIDE else 0
+        if moved:
+            self._move(db, moved)
+
+        def settle() -> None:
+            self._last += len(places)
+            if moved:
+                del self._queue[-moved:]
+            self._due = due if self._queue and not moved else 0
+            self._take(places)
+
+        return settle
+
+    def _move(self, db: sqlite3.Connection, count: int) -> None:
+        moving, chosen = self._moving, self._queue[-count:]
+        chosen.reverse()
+        insert(db, "INSERT INTO ids", [(first8(id_), moving[id_]) for id_ in chosen if id_ in moving])
+        if count == len(self._queue):
+            db.execute("DELETE FROM recent_ids WHERE n <= ?", (self._until,))
+            db.execute("UPDATE node SET ids_until = 0, ids_moved = x''")
+        else:
+            db.execute("UPDATE node SET ids_until = ?, ids_moved = ?", (self._until, chosen[-1]))
+
+    def _take(self, places: Places) -> None:
+        self._latest.update(places)
+        if self._queue:
+            return
+        # All that moved is in the index. Who asks looks at `_latest`, at `_moving` and then there, and so misses none.
+        self._moving = {}
+        if len(self._latest) >= GENERATION:
+            self._queue = sorted(self._latest, reverse=True)
+            self._until = self._last
+            self._moving = self._latest
+            self._latest = {}
+
+    def remove(self, db: sqlite3.Connection, places: Places) -> Callable[[], None]:
+        db.executemany("DELETE FROM ids WHERE id8 = ? AND k = ?", [(first8(id_), k) for id_, k in places])
+
+        def settle() -> None:
+            for id_, _ in places:
+                self._latest.pop(id_, None)
+                self._moving.pop(id_, None)
+
+        return settle
+
+    def find(self, db: sqlite3.Connection, e: int, event_id: bytes) -> int | None:
+        """The key of the event with this id in enclave number `e`. To be asked before `db` reads anything else."""
+        low, high = e << SEQ_BITS, (e + 1) << SEQ_BITS
+        k = self._latest.get(event_id) or self._moving.get(event_id)
+        if k is not None:
+            return k if low <= k < high else None
+        query = "SELECT k, head FROM ids CROSS JOIN events USING (k) WHERE id8 = ? AND k >= ? AND k < ?"
+        for k, head in db.execute(query, (first8(event_id), low, high)):
+            if id_of(head) == event_id:
+                return int(k)
+        return None

@@ -1,0 +1,147 @@
+"""An event as a row of the database, and a row as an event or as its wire JSON.
+
+All of an event but its content lies in one blob, `head`, as the wire spells it: pages of events are what a node serves
+most, and a page is then put together, not encoded. Ids and hashes stand at fixed places in it.
+"""
+
+from collections.abc import Iterable
+from struct import Struct as Layout
+from typing import Any, cast
+
+from msgspec.json import encode
+
+from enc.core.event import parse_event
+from enc.core.types import Event, Tags
+from enc.node.store.base import Item, Status
+
+SEQ_BITS = 40
+MAX_SEQ = (1 << SEQ_BITS) - 1
+
+COLUMNS = "k, c, updated_by, content_hash, head, content"
+"""What an event is read by; `c` is the number of its kind."""
+
+Row = tuple[Any, ...]
+
+_HEAD = (
+    b'{"id":"%b","hash":"%b","from":"%b","sequencer":"%b","sig":"%b","seq_sig":"%b","enclave":"%b",'
+    b'"type":%b,"seq":%d,"timestamp":%d,"exp":%d,"tags":%b%b,"content":'
+)
+_ID, _HASH, _FROM = slice(7, 71), slice(81, 145), slice(155, 219)
+ID_SQL = "substr(head, 8, 64)"
+"""An event's id in hex."""
+
+_prefix = Layout(">q").unpack_from
+
+
+def first8(hash_: bytes) -> int:
+    """The first eight bytes of a hash as an integer that SQLite takes."""
+    return cast(int, _prefix(hash_)[0])
+
+
+def key_of(e: int, seq: int) -> int:
+    """The key of an event of enclave number `e`."""
+    return e << SEQ_BITS | seq
+
+
+def unhexed(digits: bytes) -> bytes:
+    return bytes.fromhex(digits.decode())
+
+
+def id_of(head: bytes) -> bytes:
+    return unhexed(head[_ID])
+
+
+def hash_of(head: bytes) -> bytes:
+    return unhexed(head[_HASH])
+
+
+def author_of(head: bytes) -> bytes:
+    return unhexed(head[_FROM])
+
+
+def pack_event(k: int, c: int, event: Event, auto_delete: int | None, target: int | None) -> Row:
+    """The row of a new event."""
+    return (
+        k,
+        c,
+        _prefix(event.from_)[0],
+        _prefix(event.hash)[0],
+        event.exp,
+        event.timestamp,
+        auto_delete,
+        target,
+        None,
+        event.content_hash,
+        _head(event),
+        event.content,
+    )
+
+
+PLAIN = "k, c, from8, hash8, exp, timestamp, content_hash, head, content"
+"""The columns of a new event that nothing else refers to: most of them."""
+
+
+def pack_plain(k: int, c: int, event: Event) -> Row:
+    return (
+        k,
+        c,
+        _prefix(event.from_)[0],
+        _prefix(event.hash)[0],
+        event.exp,
+        event.timestamp,
+        event.content_hash,
+        _head(event),
+        event.content,
+    )
+
+
+def _head(event: Event) -> bytes:
+    digits = (
+        b"".join((event.id, event.hash, event.from_, event.sequencer, event.sig, event.seq_sig, event.enclave))
+        .hex()
+        .encode()
+    )
+    return _HEAD % (
+        digits[:64],
+        digits[64:128],
+        digits[128:192],
+        digits[192:256],
+        digits[256:384],
+        digits[384:512],
+        digits[512:],
+        encode(event.type),
+        event.seq,
+        event.timestamp,
+        event.exp,
+        encode(event.tags) if event.tags else b"[]",
+        b"" if event.alg == "schnorr" else b',"alg":%b' % encode(event.alg),
+    )
+
+
+def json_of(content_hash: bytes, head: bytes, content: str | None) -> bytes:
+    """The event's wire JSON."""
+    if content is not None:
+        return b"%b%b}" % (head, encode(content))
+    return b'%bnull,"content_hash":"%b"}' % (head, content_hash.hex().encode())
+
+
+def unpack_event(row: Row) -> Event:
+    return parse_event(json_of(*row[3:6]))
+
+
+def tags_of(head: bytes) -> Tags:
+    return parse_event(json_of(bytes(32), head, None)).tags
+
+
+def status_of(row: Row) -> Status:
+    if row[1] < 0:
+        return "deleted"
+    return "active" if row[2] is None else "updated"
+
+
+def items(rows: Iterable[Row]) -> list[Item]:
+    """Rows as a search gives them."""
+    return [
+        Item(k & MAX_SEQ, updated_by, json_of(content_hash, head, content))
+        for k, _, updated_by, content_hash, head, content in rows
+    ]

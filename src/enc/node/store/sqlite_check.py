@@ -1,0 +1,214 @@
+"""What only the rows of a store in SQLite tell: that each column is what the log gives, and that no row is too many.
+
+What the store answers is checked by enc.node.fsck. It replays the log, hands each page of it to `Rows`, and asks
+`check_whole` about what belongs to no single enclave. Each difference is told, with the seq it has or None.
+
+A column is compared with what the store itself would write for the event (enc.node.store.rows and tags). So what is
+missing is found by looking, what is too much by counting. Indexes are left to PRAGMA integrity_check.
+"""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+
+from msgspec import Struct
+
+from enc.core.enclave import EnclaveState
+from enc.core.event import is_erasable
+from enc.core.state_key import DELETED
+from enc.core.types import Event
+from enc.node.store.purge import DONE
+from enc.node.store.rows import MAX_SEQ, Row, first8, id_of, key_of, pack_event, tags_of
+from enc.node.store.sqlite import SqliteStore
+from enc.node.store.tags import auto_delete, tag_rows
+
+Finding = tuple[int | None, str]
+
+WRONG = "not what the log gives"
+MAX_DAMAGE = 10
+"""Lines of integrity_check that are told."""
+_TABLES = ("kinds", "tags", "pending", "tree_nodes", "log_nodes", "bundles")
+"""Those whose rows name their enclave, and of which a purge leaves nothing."""
+
+
+class Line(Struct, frozen=True):
+    """One event of a page, and what is known of it beside itself."""
+
+    event: Event
+    subject: str
+    """The type that R, P and N are judged by, as the log gives it."""
+    status: bytes | None
+    """As stored: None active, 00 deleted, else the id of the latest Update."""
+    target: Event | None
+    """Of an Update or Delete."""
+
+
+@contextmanager
+def rows_of(store: SqliteStore, enclave: bytes) -> Iterator["Rows"]:
+    """The rows of an enclave that is there."""
+    with store._readers.lend() as db, closing(sqlite3.connect("", isolation_level=None)) as scratch:
+        yield Rows(db, scratch, enclave)
+
+
+class Rows:
+    """The rows of one enclave. Pages come in order; `finish` after the last."""
+
+    def __init__(self, db: sqlite3.Connection, scratch: sqlite3.Connection, enclave: bytes) -> None:
+        self._db, self._scratch = db, scratch
+        query = (
+            "SELECT e, manifest, terminated_at, purged, deadline FROM enclaves JOIN states USING (e) WHERE enclave = ?"
+        )
+        found = db.execute(query, (enclave,)).fetchone()
+        self._e, self._manifest, self._terminated_at, self._purged, self._deadline = found
+        kinds = db.execute("SELECT type, subject, c, live FROM kinds WHERE e = ?", (self._e,))
+        self._kinds = {(type_, subject): (c, live) for type_, subject, c, live in kinds}
+        self._live: Counter[tuple[str, str]] = Counter()
+        self._ended: int | None = None
+        self._tags = 0
+        # The tree nodes' hashes lie in a file of SQLite's own: an event may have made many.
+        scratch.execute("CREATE TABLE made (hash BLOB PRIMARY KEY) WITHOUT ROWID")
+
+    # A page
+
+    def take_nodes(self, hashes: Iterable[bytes]) -> None:
+        """Tree nodes that the replay has made."""
+        self._scratch.executemany("INSERT OR IGNORE INTO made VALUES (?)", ((each,) for each in hashes))
+
+    def check_page(self, lines: Sequence[Line]) -> Iterator[Finding]:
+        ends = tuple(key_of(self._e, line.event.seq) for line in (lines[0], lines[-1]))
+        rows = self._db.execute("SELECT * FROM events WHERE k BETWEEN ? AND ? ORDER BY k", ends)
+        columns = [column[0] for column in rows.description]
+        for row, line in zip(rows, lines, strict=True):
+            seq = line.event.seq
+            if (line.event.type, line.subject) not in self._kinds:
+                yield seq, "kinds: its own is missing"
+                return
+            for column, stored, derived in zip(columns, row, self._row(line), strict=True):
+                if stored != derived:
+                    yield seq, f"events.{column}: {WRONG}"
+            yield from self._check_tags(line)
+            if seq == 0 and self._manifest != line.event.content:
+                yield seq, f"enclaves.manifest: {WRONG}"
+            if line.event.type == "Terminate":
+                self._ended = line.event.timestamp
+
+    def _row(self, line: Line) -> Row:
+        """What table `events` must hold."""
+        event, target, kind = line.event, line.target, (line.event.type, line.subject)
+        c, is_deleted = self._kinds[kind][0], line.status == DELETED
+        self._live[kind] += not is_deleted
+        when = None
+        if event.content is not None and is_erasable(event):
+            when = auto_delete(event.tags, target.tags if target else ())
+        above = key_of(self._e, target.seq) if target and event.type == "Update" else None
+        k, *fields = pack_event(key_of(self._e, event.seq), -c if is_deleted else c, event, when, above)
+        fields[7] = None if is_deleted else line.status
+        return (k, *fields)
+
+    def _check_tags(self, line: Line) -> Iterator[Finding]:
+        """A deleted event has none, so that no search meets it."""
+        rows = set() if line.status == DELETED else tag_rows(key_of(self._e, line.event.seq), line.event.tags)
+        self._tags += len(rows)
+        for row in rows:
+            if self._db.execute("SELECT 1 FROM tags WHERE e = ? AND t8 = ? AND seq = ?", row).fetchone() is None:
+                yield line.event.seq, "tags: a row is missing"
+
+    # The end
+
+    def finish(self, state: EnclaveState) -> Iterator[Finding]:
+        """Counts, and what is kept beside the state."""
+        if self._terminated_at != self._ended:
+            yield state.seq, f"enclaves.terminated_at: {WRONG}"
+        if self._deadline != (state.bundle.deadline(state.policy.bundle) if state.bundle else None):
+            yield state.seq, f"states.deadline: {WRONG}"
+        for kind, (_, live) in self._kinds.items():
+            if kind not in self._live or live != self._live[kind]:
+                yield None, f"kinds: {'/'.join(kind)}: {WRONG}"
+        size = state.log.size
+        counts = {
+            "tags": self._tags,
+            "tree_nodes": self._scratch.execute("SELECT count(*) FROM made").fetchone()[0],
+            "log_nodes": 2 * size - size.bit_count(),
+            "bundles": size,
+        }
+        yield from self._beyond(state.seq)
+        for table, count in counts.items():
+            if self._count(table) != count:
+                yield self._stray_tag() if table == "tags" else None, f"{table}: there are too many rows"
+
+    def _beyond(self, last_seq: int) -> Iterator[Finding]:
+        """Pages end at the first gap; what stands after it belongs to no log."""
+        ends = key_of(self._e, last_seq + 1), key_of(self._e, MAX_SEQ)
+        for (k,) in self._db.execute("SELECT k FROM events WHERE k BETWEEN ? AND ? LIMIT 1", ends):
+            yield k & MAX_SEQ, "events: a row beyond the end of the log"
+
+    def _stray_tag(self) -> int | None:
+        """The seq of an event with a row in `tags` that is not its own."""
+        query = "SELECT t8, seq, c, head FROM tags AS t LEFT JOIN events ON k = ? + seq WHERE t.e = ?"
+        for t8, seq, c, head in self._db.execute(query, (key_of(self._e, 0), self._e)):
+            own = tag_rows(key_of(self._e, seq), tags_of(head)) if c is not None and c > 0 else set()
+            if (self._e, t8, seq) not in own:
+                return int(seq)
+        return None
+
+    def check_tombstone(self) -> Iterator[Finding]:
+        """Of a purge that has begun, rows may be left; of one that has ended, none."""
+        if self._terminated_at is None:
+            yield None, "purged, but enclaves.terminated_at is missing"
+        if self._deadline is not None:
+            yield None, "purged, but states.deadline is left"
+        if self._purged == DONE:
+            for table in _TABLES:
+                if self._count(table):
+                    yield None, f"purged, but rows of {table} are left"
+            for _ in self._beyond(-1):
+                yield None, "purged, but rows of events are left"
+
+    def _count(self, table: str) -> int:
+        return int(self._db.execute(f"SELECT count(*) FROM {table} WHERE e = ?", (self._e,)).fetchone()[0])  # noqa: S608
+
+
+# The whole store
+
+
+def check_integrity(store: SqliteStore) -> Iterator[str]:
+    """What SQLite itself finds wrong with the file: pages, and indexes that do not agree with their tables."""
+    with store._readers.lend() as db:
+        try:
+            found = [line for (line,) in db.execute(f"PRAGMA integrity_check({MAX_DAMAGE})")]
+        except sqlite3.DatabaseError as e:
+            found = [str(e)]
+    if found != ["ok"]:
+        yield from (f"integrity_check: {line}" for line in found)
+
+
+def check_whole(store: SqliteStore) -> Iterator[str]:
+    """Rows that belong to no enclave, and places of events by id that are not theirs."""
+    with store._readers.lend() as db:
+        for table in (*_TABLES, "states"):
+            if db.execute(f"SELECT 1 FROM {table} WHERE e NOT IN (SELECT e FROM enclaves) LIMIT 1").fetchone():  # noqa: S608
+                yield f"{table}: a row of no enclave"
+        if db.execute("SELECT 1 FROM events WHERE k >> 40 NOT IN (SELECT e FROM enclaves) LIMIT 1").fetchone():
+            yield "events: a row of no enclave"
+        if any(head is None or first8(id_of(head)) != id8 for id8, head in db.execute(_PLACES)):
+            yield "ids: a row of no event"
+        for event_id, head, purged in db.execute(_RECENT_PLACES):
+            if not purged if head is None else id_of(head) != event_id:
+                yield "recent_ids: a row of no event"
+                return
+
+
+_PLACES = "SELECT id8, head FROM ids LEFT JOIN events USING (k)"
+# A purge leaves those that came last to be forgotten later.
+_RECENT_PLACES = (
+    "SELECT id, head, purged FROM recent_ids LEFT JOIN events USING (k) "
+    "LEFT JOIN enclaves ON enclaves.e = recent_ids.k >> 40"
+)
+
+
+def identities(store: SqliteStore) -> Iterator[bytes]:
+    """Everybody of whom it is kept what they used."""
+    with store._readers.lend() as db:
+        for (identity,) in db.execute("SELECT identity FROM usage"):
+            yield identity

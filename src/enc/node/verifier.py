@@ -1,0 +1,45 @@
+"""A process that checks signatures and does nothing else: `python -m enc.node.verifier`, between two pipes.
+
+It reads a count and that many records, and answers a byte for each: 1 if the signature checks. It ends with its input,
+and so with the node, whatever ends that; a signal to the whole group does not end it before.
+"""
+
+import os
+import signal
+from struct import Struct
+
+from enc.core.errors import InvalidSignature
+from enc.core.signing import check_ecdsa, check_schnorr
+
+COUNT = Struct(">I")
+RECORD = Struct(">? 32s 32s 64s")
+"""Whether it is ECDSA; public key, digest, signature."""
+
+
+def is_signed(is_ecdsa: bool, public: bytes, digest: bytes, sig: bytes) -> bool:
+    try:
+        (check_ecdsa if is_ecdsa else check_schnorr)(public, digest, sig)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def read_exactly(descriptor: int, size: int) -> bytes:
+    """`size` bytes, or fewer at the end of the input."""
+    data = b""
+    while len(data) < size and (more := os.read(descriptor, size - len(data))):
+        data += more
+    return data
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    while len(head := read_exactly(0, COUNT.size)) == COUNT.size:
+        (count,) = COUNT.unpack(head)
+        records = read_exactly(0, count * RECORD.size)
+        os.write(1, bytes(is_signed(*record) for record in RECORD.iter_unpack(records)))
+
+
+if __name__ == "__main__":
+    main()

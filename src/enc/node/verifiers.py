@@ -1,0 +1,114 @@
+"""Signatures are checked by processes beside the node's own: no thread of it waits for the interpreter meanwhile."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+import structlog
+
+from enc.core.types import Commit
+from enc.node.verifier import COUNT, RECORD, is_signed, read_exactly
+
+MIN_PART = 4
+"""Commits that are worth a process; fewer are checked here, sooner than a process would answer."""
+MAX_PART = 256
+"""Commits that one request holds: it and its answer fit into a pipe."""
+
+_log = structlog.get_logger("enc.verifiers")
+
+
+class _Failed(Exception):
+    """The process is gone."""
+
+
+class _Process:
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "enc.node.verifier"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)  # noqa: S603
+        if self._process.stdin is None or self._process.stdout is None:
+            raise _Failed
+        self._in, self._out = self._process.stdin, self._process.stdout
+        self.pid = self._process.pid
+
+    def ask(self, records: Sequence[bytes]) -> None:
+        try:
+            self._in.write(COUNT.pack(len(records)) + b"".join(records))
+        except OSError:
+            raise _Failed from None
+
+    def answer(self, count: int) -> list[bool]:
+        found = read_exactly(self._out.fileno(), count)
+        if len(found) < count:
+            raise _Failed
+        return [byte == 1 for byte in found]
+
+    def close(self) -> None:
+        for pipe in (self._in, self._out):
+            with suppress(OSError):
+                pipe.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+class Verifiers:
+    """`check` is called by one thread. A process that fails is replaced, and its commits are checked here."""
+
+    def __init__(self, count: int, cores: Iterable[int] = ()) -> None:
+        """`cores`: where the processes run; without any, anywhere."""
+        self._cores = set(cores)
+        self._processes = [self._start() for _ in range(count)]
+
+    def _start(self) -> _Process:
+        process = _Process()
+        if self._cores:
+            with suppress(OSError):
+                os.sched_setaffinity(process.pid, self._cores)
+        return process
+
+    def check(self, commits: Sequence[Commit]) -> list[bool]:
+        """Which of the commits their authors have signed."""
+        records = [RECORD.pack(c.alg == "ecdsa", c.from_, c.hash, c.sig) for c in commits]
+        size = min(max(-(-len(records) // max(len(self._processes), 1)), MIN_PART), MAX_PART)
+        found: list[bool] = []
+        while len(found) < len(records):
+            found += self._check_some([records[i : i + size] for i in range(len(found), len(records), size)])
+        return found
+
+    def _check_some(self, parts: list[list[bytes]]) -> list[bool]:
+        """The first parts, one for each process, at the same time."""
+        if not self._processes or len(parts[0]) < MIN_PART:
+            return _check_here(parts[0])
+        asked = list(zip(range(len(self._processes)), parts, strict=False))
+        failed = {i for i, part in asked if not self._ask(i, part)}
+        return [verdict for i, part in asked for verdict in self._answer(i, part, i in failed)]
+
+    def _ask(self, i: int, part: list[bytes]) -> bool:
+        try:
+            self._processes[i].ask(part)
+        except _Failed:
+            return False
+        return True
+
+    def _answer(self, i: int, part: list[bytes], has_failed: bool) -> list[bool]:
+        try:
+            if not has_failed:
+                return self._processes[i].answer(len(part))
+        except _Failed:
+            pass
+        _log.error("verifier_failed", pid=self._processes[i].pid)
+        self._processes[i].close()
+        self._processes[i] = self._start()
+        return _check_here(part)
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.close()
+
+
+def _check_here(records: list[bytes]) -> list[bool]:
+    return [is_signed(*RECORD.unpack(record)) for record in records]

@@ -1,0 +1,68 @@
+"""What a batch has made of one enclave and not yet written: the state so far, and what later commits may ask of it."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from enc.core import sparse_merkle
+from enc.core.enclave import EnclaveState, Transition
+from enc.core.event import target_of
+from enc.core.types import Event, Target
+from enc.node.store.base import EnclaveReader, Store
+
+MAX_NODES = 262_144
+"""Tree nodes kept in memory, over all enclaves: some 70 MB at most."""
+
+MAX_LEAVES = 65_536
+
+
+class NodeCache:
+    """Recently used tree nodes. A node is named by its hash, so enclaves may share them."""
+
+    def __init__(self, capacity: int = MAX_NODES) -> None:
+        self._nodes: OrderedDict[bytes, bytes] = OrderedDict()
+        self._capacity = capacity
+        self.leaves: dict[tuple[bytes, bytes], bytes | None] = {}
+        """What stands at a key under a root: an author's rights are asked for with every commit."""
+
+    def get(self, node_hash: bytes) -> bytes | None:
+        return self._nodes.get(node_hash)
+
+    def put(self, nodes: Iterable[tuple[bytes, bytes]]) -> None:
+        if len(self.leaves) > MAX_LEAVES:
+            self.leaves.clear()
+        self._nodes.update(nodes)
+        while len(self._nodes) > self._capacity:
+            self._nodes.popitem(last=False)
+
+
+class Workspace(EnclaveReader):
+    """One enclave during one batch: reads see what the batch made, over what is stored."""
+
+    def __init__(self, store: Store, enclave: bytes, state: EnclaveState | None, cache: NodeCache) -> None:
+        super().__init__(store, enclave)
+        self.state = state
+        self.nodes: dict[bytes, bytes] = {}
+        self._targets: dict[bytes, Target] = {}
+        self._cache = cache
+
+    def read_node(self, node_hash: bytes) -> bytes:
+        record = self.nodes.get(node_hash) or self._cache.get(node_hash)
+        if record is None:
+            record = super().read_node(node_hash)
+            self._cache.put([(node_hash, record)])
+        return record
+
+    def leaf(self, root: bytes, key: bytes) -> bytes | None:
+        leaves = self._cache.leaves
+        if (root, key) not in leaves:
+            leaves[root, key] = sparse_merkle.get(self, root, key)
+        return leaves[root, key]
+
+    def target(self, event_id: bytes) -> Target | None:
+        return self._targets.get(event_id) or super().target(event_id)
+
+    def take(self, transition: Transition, event: Event | None) -> None:
+        self.state = transition.state
+        self.nodes.update(transition.tree_nodes)
+        if event is not None:
+            self._targets[event.id] = target_of(event)

@@ -1,0 +1,399 @@
+"""Nodes to be killed: each a process of its own, forked from one that has loaded everything, so that it starts at once.
+
+`python -m tests.node.crash_node` is the one that forks, a node for every Order on its standard input. An Order may name
+a point on the way from a request to its answer at which the node kills itself, or files that make its COMMITs fail or
+set its clock while it runs. `Launcher` is the other end of it.
+"""
+
+import asyncio
+import os
+import select
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec import Struct
+from msgspec.json import decode, encode
+
+from enc.core import enclave as machine
+from enc.core.errors import EncError
+from enc.node import janitor, main
+from enc.node.admission import Admission
+from enc.node.api_http import HttpApi
+from enc.node.api_ws import Connection
+from enc.node.config import load_config
+from enc.node.desk import Desk
+from enc.node.line import Line
+from enc.node.sequencer import Sequencer
+from enc.node.store import connection, ids
+from enc.node.store.connection import Writer
+from enc.node.store.sqlite import SqliteStore
+from enc.node.subscriptions import Hub
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60
+"""How long a node may take to start or to end before it counts as stuck."""
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """A node to be run."""
+
+    data: str
+    point: str = ""
+    nth: int = 1
+    """Which pass of the point kills it."""
+    clock: str = ""
+    """A file with the milliseconds by which its clock is ahead."""
+    failing: str = ""
+    """A file; while it is there, the statements that it names fail (`Failing`)."""
+    slow: bool = False
+    """Whether what goes out on WebSockets takes many turns of the event loop."""
+    settings: Mapping[str, Any] = {}
+
+
+# Points
+
+
+class Fuse:
+    """Ends the process as a power cut would, the n-th time that it is passed."""
+
+    def __init__(self, nth: int) -> None:
+        self._left, self._lock = nth, threading.Lock()
+
+    def __call__(self) -> None:
+        with self._lock:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+Place = Callable[[Fuse], None]
+"""Puts a fuse where it belongs."""
+
+
+def before(owner: Any, name: str, when: Callable[..., object] = lambda *args: True) -> Place:
+    def place(fuse: Fuse) -> None:
+        inner = getattr(owner, name)
+
+        def passed(*args: Any, **more: Any) -> Any:
+            if when(*args):
+                fuse()
+            return inner(*args, **more)
+
+        setattr(owner, name, passed)
+
+    return place
+
+
+def after(owner: Any, name: str, when: Callable[..., object] = lambda result, *args: True) -> Place:
+    def place(fuse: Fuse) -> None:
+        inner = getattr(owner, name)
+
+        def passed(*args: Any, **more: Any) -> Any:
+            result = inner(*args, **more)
+            if when(result, *args):
+                fuse()
+            return result
+
+        setattr(owner, name, passed)
+
+    return place
+
+
+def after_awaiting(owner: Any, name: str) -> Place:
+    def place(fuse: Fuse) -> None:
+        inner = getattr(owner, name)
+
+        async def passed(*args: Any) -> None:
+            await inner(*args)
+            fuse()
+
+        setattr(owner, name, passed)
+
+    return place
+
+
+def statement(start: str = "") -> Place:
+    """Right before the writer runs a statement that starts so."""
+
+    def place(fuse: Fuse) -> None:
+        inner = connection.connect_writer
+
+        def connect(path: Path) -> sqlite3.Connection:
+            db = inner(path)
+            db.set_trace_callback(lambda sql: fuse() if sql.lstrip().startswith(start) else None)
+            return db
+
+        connection.connect_writer = connect
+
+    return place
+
+
+def _seals(result: object, store: object, steps: Any, now: int) -> bool:
+    return any(step.event is None for step in steps)
+
+
+ON_THE_WAY: Mapping[str, Place] = {
+    "a commit has arrived": before(Desk, "submit"),
+    "it goes to admission": before(Admission, "submit"),
+    "it is to be checked": before(Admission, "run_once"),
+    "it is checked": before(Sequencer, "submit"),
+    "it stands in line": after(Sequencer, "submit"),
+    "a batch is taken": before(Sequencer, "run_once", lambda sequencer, tickets: tickets),
+    "one of a batch is judged": after(Sequencer, "_sequence"),
+    "all of a batch are judged": before(Sequencer, "_write", lambda sequencer, batch: batch.steps),
+    "before BEGIN": statement("BEGIN"),
+    "within the transaction": statement(),
+    "after events, before what hangs on them": statement("UPDATE kinds"),
+    "before COMMIT": statement("COMMIT"),
+    "after COMMIT": after(Writer, "transact"),
+    "written": after(SqliteStore, "write"),
+    "before the outcomes are delivered": before(Desk, "deliver"),
+    "after they are delivered": after(Desk, "deliver"),
+    "before replies": before(Desk, "_settle"),
+    "after replies": after(Desk, "_settle"),
+    "before an HTTP answer": before(HttpApi, "_finish"),
+    "after an HTTP answer": after(HttpApi, "_finish"),
+    "before a WebSocket answer": before(Connection, "_settled"),
+    "after a WebSocket answer": after(Connection, "_settled"),
+    "before a message waits": before(Line, "put"),
+    "before publishing": before(main.Node, "_publish"),
+    "after publishing": after(Hub, "publish"),
+    "a bundle is sealed, not written": after(machine, "seal", lambda result, *args: result is not None),
+    "a sealed bundle is written": after(SqliteStore, "write", _seals),
+}
+ERASING: Mapping[str, Place] = {
+    "before a sweep": before(SqliteStore, "erase"),
+    "within a sweep": statement("UPDATE events SET content"),
+    "after a sweep": after(SqliteStore, "erase"),
+}
+PURGING: Mapping[str, Place] = {
+    "before a step of a purge": before(SqliteStore, "purge"),
+    "the enclave is marked": statement("UPDATE states"),
+    "within a step of a purge": statement("DELETE FROM"),
+    "after a step of a purge": after(SqliteStore, "purge"),
+}
+STOPPING: Mapping[str, Place] = {
+    "before draining": before(main.Node, "drain"),
+    "drained": after_awaiting(main.Node, "drain"),
+    "before threads end": before(main.Node, "stop"),
+    "after threads ended": after(main.Node, "stop"),
+    "before the store is closed": before(SqliteStore, "close"),
+    "before the log is copied home": statement("PRAGMA wal_checkpoint"),
+    "after the store is closed": after(SqliteStore, "close"),
+}
+STARTING: Mapping[str, Place] = {
+    "before the key has its name": before(os, "link"),
+    "after the key has its name": after(os, "link"),
+    "within the schema": statement(),
+    "before the schema's COMMIT": statement("COMMIT"),
+    "the store is open": after(SqliteStore, "__init__"),
+    "before the threads start": before(main.Node, "start"),
+    "after the threads start": after(main.Node, "start"),
+}
+POINTS: Mapping[str, Place] = {**ON_THE_WAY, **ERASING, **PURGING, **STOPPING, **STARTING}
+
+
+# Other faults
+
+
+class Failing:
+    """The writer's connection. While `flag` is there, the statements that it names fail; after `late`, once done."""
+
+    def __init__(self, db: sqlite3.Connection, flag: Path) -> None:
+        self._db, self._flag = db, flag
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._db, name)
+
+    def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+        words = self._flag.read_text().split() if self._flag.exists() else ()
+        if sql.split()[0] not in words:
+            return self._db.execute(sql, *args)
+        if "late" in words:
+            self._db.execute(sql, *args)
+        raise sqlite3.OperationalError("disk I/O error")
+
+
+def let_fail(flag: Path) -> None:
+    inner = connection.connect_writer
+    connection.connect_writer = lambda path: Failing(inner(path), flag)
+
+
+def slow_lines() -> None:
+    inner = Line.__init__
+
+    def init(line: Line, send: Any, max_bytes: int) -> None:
+        async def slowly(message: Any) -> None:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            await send(message)
+
+        inner(line, slowly, max_bytes)
+
+    Line.__init__ = init
+
+
+def set_clock(file: Path, ahead_ms: int) -> None:
+    """For a node that has this file as its clock; at once, since it may be reading."""
+    draft = file.with_suffix(".new")
+    draft.write_text(str(ahead_ms))
+    draft.replace(file)
+
+
+def small_steps() -> None:
+    """Do often what else is rare: copy the log home, move ids into their index, try a write for /health."""
+    main.Node._probe_until = property(lambda node: 0.0, lambda node, until: None)
+    connection.CHECKPOINT_PAGES = 40
+    ids.GENERATION, ids.STRIDE = 64, 8
+    janitor.MAX_ERASED, janitor.MAX_PURGED = 2, 12
+
+
+# The processes
+
+
+def _follow() -> None:
+    """End with whoever ordered this node, however that ended."""
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _say(**what: Any) -> None:
+    os.write(1, encode(what) + b"\n")
+
+
+def _run(order: Order) -> int:
+    threading.Thread(target=_follow, daemon=True).start()
+    stderr = os.open(f"{order.data}.stderr", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(stderr, 2)
+    _say(pid=os.getpid())
+    small_steps()
+    if order.clock:
+        main._now = lambda: time.time_ns() // 1_000_000 + int(Path(order.clock).read_text())
+    if order.failing:
+        let_fail(Path(order.failing))
+    if order.slow:
+        slow_lines()
+    if order.point:
+        POINTS[order.point](Fuse(order.nth))
+    try:
+        return main.run(load_config(None, {}, {"data": order.data, "port": 0, "dev": True, **order.settings}))
+    except EncError as e:
+        os.write(2, f"{e.message}\n".encode())
+        return 1
+
+
+def serve() -> None:
+    """Fork a node for each line of standard input, and say when it has ended."""
+    child = 0
+    while line := sys.stdin.buffer.readline():
+        if child:
+            os.waitpid(child, 0)
+        child = os.fork()
+        if not child:
+            os._exit(_run(decode(line, type=Order)))
+        ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # its number stays its own until the next order
+        assert ended is not None
+        _say(ended=ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status)
+
+
+class Launched:
+    """A node that was ordered."""
+
+    url = ""
+    """Empty if it ended before it was ready."""
+    seq_pub = b""
+
+    def __init__(self, launcher: "Launcher", order: Order) -> None:
+        self._launcher, self.data = launcher, Path(order.data)
+        self._status: int | None = None
+        launcher.write(encode(order))
+        self.pid = launcher.read()["pid"]
+        line = launcher.read()
+        if "ended" in line:
+            self._status = line["ended"]
+        else:
+            self.url, self.seq_pub = line["url"], bytes.fromhex(line["seq_pub"])
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended; that of a signal is negative."""
+        if self._status is None:
+            self._status = self._launcher.read()["ended"]
+        return self._status
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Nothing happens if it has ended."""
+        if self._status is None:
+            self.signal(signal.SIGKILL)
+            self.wait()
+
+    def stop(self) -> None:
+        self.signal(signal.SIGTERM)
+        assert self.wait() == 0, self.log()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def log(self) -> str:
+        return Path(f"{self.data}.stderr").read_text(errors="replace")
+
+
+class Launcher:
+    """Runs one node after the other."""
+
+    def __init__(self, **env: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.node.crash_node"],
+            cwd=ROOT,
+            env={**os.environ, **env},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+        self._latest: Launched | None = None
+
+    def start(self, data: Path, **order: Any) -> Launched:
+        """A node; the one before is killed if it still runs."""
+        if self._latest is not None:
+            self._latest.kill()
+        self._latest = Launched(self, Order(data=str(data), **order))
+        return self._latest
+
+    def write(self, line: bytes) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + b"\n")
+
+    def read(self) -> Any:
+        out = self._process.stdout
+        assert out is not None
+        ready, _, _ = select.select([out], [], [], PATIENCE_S)
+        assert ready, "a node neither got ready nor ended"
+        return decode(out.readline())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """A node that still runs ends with its standard input."""
+        self._process.communicate()
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,318 @@
+"""A whole node in this process: real sockets, a thread of its own, and a clock that only the test turns.
+
+with Served() as node:
+    enclave = node.found(MANIFEST)
+    enclave.send("alice", "message", "hello")
+    enclave.ask("alice", "Query", filter={})
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace, TracebackType
+from typing import Any, Self, TypeVar
+from unittest.mock import patch
+
+import httpx
+import uvloop
+from msgspec.json import decode, encode
+
+from enc.core.commit import build_commit, build_manifest, wire_commit
+from enc.core.encoding import compact_json
+from enc.core.envelope import open_answer, seal_request
+from enc.core.errors import WIRE_ERRORS, EncError, from_wire
+from enc.core.receipt import check_receipt, parse_receipt
+from enc.core.sealing import NONCE_SIZE
+from enc.core.session import Session, client_keys, open_session
+from enc.core.types import Commit, Receipt
+from enc.node import main
+from enc.node.api_http import SEALED
+from enc.node.config import Config
+from enc.node.server import Server
+from enc.node.store.base import Store
+from enc.node.store.memory import MemoryStore
+from enc.node.store.sqlite import SqliteStore
+from tests.core.world import LIFETIME, START, person, pub
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+PATIENCE_S = 30
+"""How long anything may take before it counts as stuck."""
+TURNS = 100_000
+"""How often the event loop may turn before what should happen counts as lost."""
+NODE = person("node")
+DEV = Config(port=0, dev=True)
+PATHS = {type_: path for path, type_ in SEALED.items()}
+"""Where sealed requests go that do not go to `/`."""
+
+
+class Clock:
+    """Time as the node sees it."""
+
+    def __init__(self) -> None:
+        self.now = START
+        """Unix milliseconds."""
+        self.monotonic = 1000.0
+
+    def tick(self, ms: int) -> None:
+        self.now += ms
+        self.monotonic += ms / 1000
+
+
+class _Server(Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are for the main thread, which is the test's."""
+        yield
+
+
+class Served:
+    """`found`, `post`, `get` and `settle`; `node`, `store` and `server` for whoever must reach inside."""
+
+    node: main.Node
+    server: _Server
+    url: str
+
+    def __init__(
+        self, config: Config = DEV, store: Store | None = None, clock: Clock | None = None, *, quick: bool = True
+    ) -> None:
+        """Without `quick`, every `POST /` takes the long way, as those of browsers and proxies do."""
+        self.store, self.clock = MemoryStore() if store is None else store, clock or Clock()
+        self._quick = quick
+        self._config, self._ready, self._failure = config, threading.Event(), list[BaseException]()
+        self._numbers = count(1)
+        self._thread = threading.Thread(target=self._run, name="served", daemon=True)
+        self._thread.start()
+        assert self._ready.wait(PATIENCE_S), "the node did not start"
+        if self._failure:
+            raise self._failure[0]
+        self.http = httpx.Client(base_url=self.url, timeout=PATIENCE_S, trust_env=False)
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._serve())
+        except BaseException as e:
+            self._failure.append(e)
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        time = SimpleNamespace(monotonic=lambda: self.clock.monotonic)
+        with patch.object(main, "_now", lambda: self.clock.now), patch.object(main, "time", time):
+            self.node = main.Node(self._config, self.store, NODE)
+            quick = self.node.http.quick if self._quick else None
+            self.server = _Server(self.node.app, self._config, self.node.drain, self._is_ready, quick)
+            self.node.start()
+        try:
+            await self.server.run_until_stopped()
+        finally:
+            self.node.stop()
+
+    def _is_ready(self, url: str) -> None:
+        self.url = url
+        self._ready.set()
+
+    def stop(self) -> None:
+        """As SIGTERM does it."""
+        self.begin_stop()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive(), "the node did not stop"
+        self.http.close()
+        if self._failure:
+            raise self._failure[0]
+
+    def begin_stop(self) -> None:
+        self.server.should_exit = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def settle(self) -> None:
+        """Everything that is due by the clock has been done: bundles sealed, contents erased, data purged."""
+        for _ in range(2):
+            self.node.sequencer.call(lambda: None).result(PATIENCE_S)
+
+    @contextmanager
+    def held_up(self) -> Iterator[None]:
+        """The sequencer does nothing meanwhile."""
+        held, go_on = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            held.set()
+            go_on.wait(PATIENCE_S)
+
+        done = self.node.sequencer.call(wait)
+        assert held.wait(PATIENCE_S)
+        try:
+            yield
+        finally:
+            go_on.set()
+            done.result(PATIENCE_S)
+
+    def on_loop(self, work: Callable[[], T]) -> T:
+        """Run something on the event loop's thread."""
+        done: Future[T] = Future()
+        self.node.loop.call_soon_threadsafe(lambda: done.set_result(work()))
+        return done.result(PATIENCE_S)
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Let the event loop turn until this holds on its thread."""
+        for _ in range(TURNS):
+            if self.on_loop(holds):
+                return
+        raise AssertionError("it never came")
+
+    # Asking
+
+    def post(self, body: Any, path: str = "/", **more: Any) -> httpx.Response:
+        """A body of bytes goes as it is, any other as JSON."""
+        return self.http.post(path, content=body if isinstance(body, bytes) else encode(body), **more)
+
+    def get(self, path: str, **more: Any) -> httpx.Response:
+        return self.http.get(path, **more)
+
+    def submit(self, commit: Commit, **more: Any) -> Receipt:
+        """Send a commit; its receipt is checked."""
+        receipt = parse_receipt(encode(good(self.post(wire_commit(commit), **more))))
+        check_receipt(receipt, commit, NODE.public)
+        return receipt
+
+    def found(self, manifest: Json, by: str = "alice", **changes: Any) -> "Enclave":
+        """A new enclave: its Manifest has a number of its own."""
+        meta = {"n": next(self._numbers)}
+        commit = self.manifest({**manifest, "meta": meta, **changes}, by)
+        self.submit(commit)
+        return Enclave(self, commit)
+
+    def manifest(self, manifest: Json, by: str = "alice") -> Commit:
+        return build_manifest(person(by), compact_json(manifest), self.clock.now + LIFETIME)
+
+    def session(self, name: str, lasts: int = 3600) -> Session:
+        return open_session(person(name), self.clock.now // 1000 + lasts)
+
+
+class Enclave:
+    """One enclave of a served node, as its people use it."""
+
+    def __init__(self, node: Served, manifest: Commit) -> None:
+        self.node, self.manifest, self.id = node, manifest, manifest.enclave
+
+    def commit(self, name: str, type_: str, content: Any = "", *tags: tuple[str, ...], **more: Any) -> Commit:
+        """A content that is no text is written as JSON. Each commit comes a millisecond after the last."""
+        self.node.clock.tick(1)
+        text = content if isinstance(content, str) else compact_json(content)
+        exp = more.pop("exp", self.node.clock.now + LIFETIME)
+        return build_commit(person(name), self.id, type_, text, exp, tags, **more)
+
+    def send(self, *what: Any, **more: Any) -> Receipt:
+        return self.node.submit(self.commit(*what, **more))
+
+    def refused(self, *what: Any, **more: Any) -> EncError:
+        return bad(self.node.post(wire_commit(self.commit(*what, **more))))
+
+    def request(self, name: str, type_: Any, session: Session | None = None, **body: Any) -> Json:
+        session = session or self.node.session(name)
+        return seal_request(session, NODE.public, self.id, type_, body, os.urandom(NONCE_SIZE))
+
+    def ask_raw(self, name: str, type_: str, **body: Any) -> httpx.Response:
+        return self.node.post(self.request(name, type_, **body), PATHS.get(type_, "/"))
+
+    def ask(self, name: str, type_: str, **body: Any) -> Any:
+        """The opened answer."""
+        session = self.node.session(name)
+        response = self.ask_raw(name, type_, session=session, **body)
+        return open_answer(client_keys(session, NODE.public, self.id), encode(good(response)))
+
+    def denied(self, name: str, type_: str, **body: Any) -> EncError:
+        return bad(self.ask_raw(name, type_, **body))
+
+    def query(self, name: str, **filter_: Any) -> list[Json]:
+        """The items of one page."""
+        return list(self.ask(name, "Query", filter=filter_)["events"])
+
+    def seqs(self, name: str, **filter_: Any) -> list[int]:
+        return [item["event"]["seq"] for item in self.query(name, **filter_)]
+
+
+def about(receipt: Receipt) -> tuple[str, str]:
+    """The tag of an Update or Delete."""
+    return ("r", receipt.id.hex())
+
+
+def good(response: httpx.Response) -> Json:
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == "application/json"
+    found: Json = decode(response.content)
+    return found
+
+
+def bad(response: httpx.Response) -> EncError:
+    """The error that a response stands for; its form is checked, its status is the response's."""
+    assert response.status_code >= 400, response.text
+    assert response.headers["content-type"] == "application/json", response.text
+    wire = decode(response.content)
+    assert wire["type"] == "Error"
+    assert wire["message"]
+    assert set(wire) - {"type", "code", "message"} <= set(WIRE_ERRORS[wire["code"]].fields)
+    retry_after = response.headers.get("retry-after")
+    assert (retry_after is not None) == (response.status_code in (429, 503))
+    if retry_after is not None:
+        assert int(retry_after) == max(1, -(-wire.get("retry_after_ms", 1000) // 1000))
+    error = from_wire(wire)
+    error.status = response.status_code
+    return error
+
+
+def sqlite(tmp_path: Path) -> SqliteStore:
+    return SqliteStore(tmp_path / "enc.db")
+
+
+SMALL: Json = {
+    "enc_v": 2,
+    "states": ["PENDING", "MEMBER"],
+    "traits": ["owner(0)", "admin(1)", "helper(2)"],
+    "readers": [{"type": "MEMBER", "reads": "*"}],
+    "moves": [
+        {"event": "Move", "from": "OUTSIDER", "to": "PENDING", "operator": "Self", "ops": ["C"]}
+        | {"alias": "applications", "gate": {"operator": ["owner"]}},
+        {"event": "Move", "from": "PENDING", "to": "MEMBER", "operator": "admin", "ops": ["C"], "preserve": True},
+        {"event": "Move", "from": "MEMBER", "to": "OUTSIDER", "operator": "admin", "ops": ["C"]},
+    ],
+    "grants": [
+        {"event": "Grant", "operator": "admin", "scope": ["MEMBER"], "trait": ["helper", "admin"]},
+        {"event": "Revoke", "operator": "admin", "scope": ["MEMBER"], "trait": ["helper", "admin"]},
+    ],
+    "transfers": [{"trait": "owner", "scope": ["MEMBER"]}],
+    "slots": [
+        {"event": "Shared", "operator": "MEMBER", "ops": ["C", "U", "D"], "key": "topic"},
+        {"event": "Own", "operator": "MEMBER", "ops": ["C", "U", "D"], "key": "profile"},
+    ],
+    "lifecycle": [
+        {"event": event, "operator": "owner", "ops": ["C"]} for event in ("Pause", "Resume", "Terminate", "Migrate")
+    ],
+    "customs": [
+        {"event": "message", "operator": "MEMBER", "ops": ["C"]},
+        {"event": "message", "operator": "Sender", "ops": ["U", "D"]},
+        {"event": "message", "operator": "admin", "ops": ["D"]},
+    ],
+    "init": [
+        {"identity": pub("alice"), "state": "MEMBER", "traits": ["owner", "admin"]},
+        {"identity": pub("bob"), "state": "MEMBER", "traits": []},
+        {"identity": pub("carol"), "state": "MEMBER", "traits": ["admin"]},
+        {"identity": pub("dave"), "state": "PENDING", "traits": []},
+    ],
+    "bundle": {"size": 4, "timeout": 5000},
+}
+"""alice owns, bob writes, carol is an admin, dave applied, and mallory is nobody."""
