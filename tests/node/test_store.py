@@ -310,7 +310,7 @@ def test_an_item_is_the_event_as_the_wire_spells_it(store: Store) -> None:
         if event.seq == updated.seq:
             wire |= {"status": "updated", "updated_by": update.id.hex()}
         assert msgspec.json.decode(item.event) == wire["event"]
-        assert msgspec.json.decode(item.json()) == wire
+        assert msgspec.json.decode(item.json) == wire
         assert (item.seq, item.id, item.status) == (event.seq, event.id, wire["status"])
         assert item.updated_by == (update.id if event.seq == updated.seq else None)
     assert store.events(log.enclave, 0, 100) == log.events
@@ -629,8 +629,8 @@ def test_every_way_finds_what_a_look_at_each_event_finds(
         assert [item.seq for item in items] == [item.seq for item in expected], (filter_, reader)
         if not filter_.ids and not isinstance(filter_.seqs, frozenset) and "some" not in reaches(reader):
             assert len(given) == len(items), (filter_, reader)  # nothing was read that was not wanted
-        assert [msgspec.json.decode(item.json()) for item in items] == [
-            msgspec.json.decode(item.json()) for item in expected
+        assert [msgspec.json.decode(item.json) for item in items] == [
+            msgspec.json.decode(item.json) for item in expected
         ]
         found += len(items)
     assert found > 1000

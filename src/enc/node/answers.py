@@ -170,13 +170,16 @@ class Answers:
         filter_ = parse_filter(body.filter)
         asked.access.check_reads()
         items, more = self.page(asked.access, filter_)
-        parts = (
-            [item.json() for item in items]
-            if not body.proof
-            else [msgspec.json.encode(wire) for wire in self._proved(asked.proofs, items)]
-        )
-        rest = self._grounds(asked.proofs) if body.proof else b""
-        return b'{"events":[%b]%b%b}' % (b",".join(parts), rest, b',"more":true' if more else b"")
+        parts, rest = [item.json for item in items], b',"more":true}' if more else b"}"
+        if body.proof:
+            parts = [msgspec.json.encode(wire) for wire in self._proved(asked.proofs, items)]
+            rest = self._grounds(asked.proofs) + rest
+        # A page may be megabytes: they are put together once.
+        if not parts:
+            return b'{"events":[]' + rest
+        parts[0] = b'{"events":[' + parts[0]
+        parts[-1] += b"]" + rest
+        return b",".join(parts)
 
     def _grounds(self, proofs: Proofs) -> bytes:
         """What the proofs of a page stand on: one head, and the newest leaf under it."""
@@ -190,7 +193,7 @@ class Answers:
         found = self._store.find(access.state.enclave, filter_, access.readable())
         items, size = list[Item](), 0
         for item in islice(found, filter_.limit):
-            size += len(item.event)
+            size += len(item.json)
             if size > self._max_page and items:
                 return items, True
             items.append(item)

@@ -44,7 +44,11 @@ class _Message(Struct):
     sub_id: Any = None
 
 
-_message = Decoder(_Message)
+class _Hash(Struct):
+    hash: str = ""
+
+
+_message, _hash = Decoder(_Message), Decoder(_Hash)
 
 
 class Settings(Struct, frozen=True):
@@ -132,6 +136,8 @@ class Connection:
             message = await self._receive()
             if message["type"] == "websocket.disconnect":
                 return
+            if self._line.has_ended:
+                continue  # nobody would hear what became of it
             body = message.get("bytes")
             self._take(message["text"].encode() if body is None else body)
 
@@ -175,7 +181,7 @@ class Connection:
             else:
                 raise InvalidQuery("type: expected Query or Close, or a commit")
         except EncError as e:
-            self.say(e.to_wire())
+            self.say({**e.to_wire(), **_named(body)})
         except Exception as e:
             self.say(internal(e, "websocket").to_wire())
 
@@ -312,7 +318,7 @@ class Connection:
         for item in items:
             if self._is_open(subscription):
                 await self._line.room()
-                self._line.put(event_message(subscription, item.json()))
+                self._line.put(event_message(subscription, item.json))
 
     def _send_event(self, subscription: Subscription, item: bytes) -> bool:
         """Whether there was room."""
@@ -343,6 +349,15 @@ class Connection:
         self._passed_by.pop(subscription, None)
         self._api.hub.remove(subscription)
         self._end_if_idle()
+
+
+def _named(body: bytes) -> dict[str, str]:
+    """Which commit an Error is about, where it was refused before it was read."""
+    try:
+        name = _hash.decode(body).hash if is_commit(body) else ""
+    except (ValueError, RecursionError):
+        return {}
+    return {"hash": name} if len(name) == 64 else {}
 
 
 def event_message(subscription: Subscription, item: bytes) -> bytes:

@@ -381,7 +381,8 @@ class _Check:
         items = self._check_found(_By(), here, [line.event.seq for line in live])
         for item, line in zip(items, live, strict=True):
             wire = msgspec.json.decode(msgspec.json.encode(wire_event(line.event)))
-            if (item.updated_by, msgspec.json.decode(item.event)) != (line.status, wire):
+            found = msgspec.json.decode(item.json)
+            if (item.updated_by, found) != (line.status, _item(wire, line.status)):
                 raise self._difference(item.seq, f"a search by seq: {WRONG}")
 
     def _search(self) -> None:
@@ -530,3 +531,10 @@ def _stored(read: Callable[..., bytes], *args: Any) -> bytes | None:
         return read(*args)
     except KeyError:
         return None
+
+
+def _item(event: Any, updated_by: bytes | None) -> dict[str, Any]:
+    """What a search must give."""
+    if updated_by is None:
+        return {"event": event, "status": "active"}
+    return {"event": event, "status": "updated", "updated_by": updated_by.hex()}

@@ -24,6 +24,11 @@ class Line:
         """Messages that have gone."""
 
     @property
+    def has_ended(self) -> bool:
+        """Nothing that is put in line from now on is sent."""
+        return self._end is not None
+
+    @property
     def is_full(self) -> bool:
         return self._size >= self._max_bytes
 

@@ -50,8 +50,13 @@ class Item(Struct, frozen=True, gc=False):
 
     seq: int
     updated_by: bytes | None
-    event: bytes
-    """The wire JSON of the event: what `enc.core.event.wire_event` says, in any order."""
+    json: bytes
+    """`{"event": …, "status": …, "updated_by": …}`, as a Query's answer has it."""
+
+    @property
+    def event(self) -> bytes:
+        """The wire JSON of the event: what `enc.core.event.wire_event` says, in any order."""
+        return self.json[len(BEFORE) : -len(after(self.updated_by))]
 
     @property
     def id(self) -> bytes:
@@ -61,10 +66,16 @@ class Item(Struct, frozen=True, gc=False):
     def status(self) -> Literal["active", "updated"]:
         return "active" if self.updated_by is None else "updated"
 
-    def json(self) -> bytes:
-        if self.updated_by is None:
-            return b'{"event":%b,"status":"active"}' % self.event
-        return b'{"event":%b,"status":"updated","updated_by":"%b"}' % (self.event, self.updated_by.hex().encode())
+
+BEFORE = b'{"event":'
+_ACTIVE = b',"status":"active"}'
+
+
+def after(updated_by: bytes | None) -> bytes:
+    """What follows the event in an item."""
+    if updated_by is None:
+        return _ACTIVE
+    return b',"status":"updated","updated_by":"%b"}' % updated_by.hex().encode()
 
 
 class Usage(Struct, frozen=True):

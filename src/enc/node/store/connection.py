@@ -27,7 +27,7 @@ Settle = Callable[[], None]
 
 def unavailable(what: str, error: sqlite3.Error) -> Unavailable:
     name = getattr(error, "sqlite_errorname", type(error).__name__)
-    return Unavailable(f"the store cannot be {what}: {name}")
+    return Unavailable(f"the store cannot be {what}: {name}", retry_after_ms=1000)
 
 
 class ProcessLock:

@@ -13,7 +13,7 @@ from enc.core.filter import Filter
 from enc.core.memory import EnclaveMemory
 from enc.core.state_key import DELETED
 from enc.core.types import Commit, Event, Target, TreeHead
-from enc.node.store.base import Found, Item, Readable, Step, Usage
+from enc.node.store.base import BEFORE, Found, Item, Readable, Step, Usage, after
 
 
 @dataclass
@@ -159,7 +159,7 @@ class MemoryStore:
         for seq in reversed(seqs) if filter_.reverse else seqs:
             item, subject = found.found(seq), found.subjects[seq]
             if item.status != "deleted" and filter_.matches(item.event) and readable.admits(item.event, subject):
-                yield Item(seq, item.updated_by, encode(wire_event(item.event)))
+                yield Item(seq, item.updated_by, BEFORE + encode(wire_event(item.event)) + after(item.updated_by))
 
     # Bundles and heads
 

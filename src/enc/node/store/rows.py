@@ -12,7 +12,7 @@ from msgspec.json import encode
 
 from enc.core.event import parse_event
 from enc.core.types import Event, Tags
-from enc.node.store.base import Item, Status
+from enc.node.store.base import BEFORE, Item, Status, after
 
 SEQ_BITS = 40
 MAX_SEQ = (1 << SEQ_BITS) - 1
@@ -142,6 +142,12 @@ def status_of(row: Row) -> Status:
 def items(rows: Iterable[Row]) -> list[Item]:
     """Rows as a search gives them."""
     return [
-        Item(k & MAX_SEQ, updated_by, json_of(content_hash, head, content))
+        Item(
+            k & MAX_SEQ,
+            updated_by,
+            b'{"event":%b%b},"status":"active"}' % (head, encode(content))
+            if content is not None and updated_by is None
+            else b"".join((BEFORE, json_of(content_hash, head, content), after(updated_by))),
+        )
         for k, _, updated_by, content_hash, head, content in rows
     ]
