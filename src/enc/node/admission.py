@@ -31,7 +31,7 @@ from enc.node.sequencer import Sequencer, Ticket, duplicate, internal
 from enc.node.store.base import Store
 from enc.node.verifiers import Verifiers
 
-MAX_GROUP = 16
+MAX_GROUP = 32
 """Commits that are checked together: more wait for each other, fewer are not worth a call."""
 
 HOSTED = (2,)
