@@ -255,6 +255,12 @@ def test_backup_copies_the_store_and_takes_no_file_s_place(data: Path, tmp_path:
     assert "there is no database" in failure(enc("backup", "--data", tmp_path / "nowhere", "--to", tmp_path / "x"))
 
 
+def test_run_makes_no_key_beside_a_database(data: Path) -> None:
+    (data / "node.key").unlink()
+    assert "is missing, and" in failure(enc("run", "--data", data, "--port", "0"))
+    assert not (data / "node.key").exists()
+
+
 def test_key_makes_none(tmp_path: Path) -> None:
     message = failure(enc("key", "--data", tmp_path))
     assert message == f"key file {tmp_path / 'node.key'}: cannot be read: No such file or directory"

@@ -247,6 +247,17 @@ def test_a_head_without_end_is_refused_before_it_fills_the_memory(node: Served, 
         assert 400 <= status < 500
 
 
+@pytest.mark.parametrize("sent", [b"POST /|Content-Length: 2", b"GET /|Content-Length: 2", b"POST /state|X: y"])
+def test_an_upgrade_with_a_body_is_refused_and_holds_no_connection(node: Served, sent: bytes) -> None:
+    line, _, header = sent.partition(b"|")
+    with dialed(node) as peer:
+        peer.sendall(
+            line + b" HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" + header + b"\r\n\r\n{}"
+        )
+        status, _, body = heard(peer)
+        assert (status, body["code"]) == (400, "INVALID_QUERY")
+
+
 @pytest.mark.parametrize("cut", [1, 0])
 def test_a_body_that_is_cut_off_leaves_nothing(cut: int) -> None:
     """Also where what came would have been enough."""

@@ -273,6 +273,31 @@ def test_a_call_runs_on_the_sequencers_thread_and_its_error_comes_back() -> None
     sequencer.stop()
 
 
+def test_an_enclave_that_cannot_be_sealed_stops_no_other(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken, sound = host.found(), host.found(meta={"n": 1})
+    seal = module.machine.seal
+
+    def fail(state: Any, now: int, space: Any) -> Any:
+        if state.enclave == broken:
+            raise KeyError("a node of its tree is missing")
+        return seal(state, now, space)
+
+    monkeypatch.setattr(module.machine, "seal", fail)
+    host.now += 2_000
+    assert host.send(sound, "alice", "message", "goes on").seq == 1
+    assert host.store.head(sound) is not None
+    assert host.store.head(broken) is None
+
+
+def test_a_clock_that_stands_behind_seals_nothing(host: Host) -> None:
+    enclave = host.found()
+    host.now += 200_000
+    host.sequencer.probe()
+    host.now -= 100_000
+    host.run()
+    assert host.store.head(enclave) is None
+
+
 def test_quotas_hold_inside_a_batch_too(host: Host) -> None:
     quota = Quota(enclaves=1, events=4, bytes=0)
     host.sequencer = Sequencer(host.store, NODE, lambda: host.now, deliver=host.outcomes.extend, quota=quota)

@@ -1269,3 +1269,14 @@ def test_a_purge_takes_few_bytes_at_a_time(sqlite: SqliteStore, monkeypatch: pyt
         calls += 1
     assert calls == 5
     assert count_rows(sqlite) == 0
+
+
+def test_a_writer_that_was_given_up_is_opened_again(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "enc.db")
+    host = Host(store)
+    enclave = host.found()
+    store._writer.db.close()
+    store._writer._roll_back()
+    store._writer._is_closed, store._is_doubtful = True, True
+    assert host.send(enclave, "alice", "message", "again").seq == 1
+    store.close()

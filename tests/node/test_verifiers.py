@@ -78,3 +78,21 @@ def test_processes_run_on_the_cores_that_they_are_given() -> None:
     verifiers = Verifiers(1, {core})
     assert os.sched_getaffinity(verifiers._processes[0].pid) == {core}
     verifiers.close()
+
+
+def test_a_process_that_cannot_be_started_again_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    verifiers = Verifiers(2)
+    some, signed = commits(40)
+    verifiers._processes[0]._process.kill()
+    verifiers._processes[0]._process.wait()
+
+    def fail() -> None:
+        raise OSError(11, "no more processes")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(verifiers, "_start", fail)
+        for _ in range(3):
+            assert verifiers.check(some) == signed
+    assert verifiers.check(some) == signed
+    assert all(process._process.poll() is None for process in verifiers._processes)
+    verifiers.close()

@@ -32,7 +32,7 @@ from enc.node.store.base import Store
 from enc.node.verifiers import Verifiers
 
 MAX_GROUP = 32
-"""Commits that are checked together: more wait for each other, fewer are not worth a call."""
+"""From this many on, commits are checked without waiting for more."""
 
 HOSTED = (2,)
 """Versions of enclaves that a node takes."""
@@ -162,8 +162,11 @@ class Admission:
         running = True
         while running:
             group, running = self._take()
-            if group:
+            try:
                 self.run_once(group)
+            except Exception as e:  # a fault of ours must not end the thread
+                error = internal(e, "admission")
+                self._refuse([(sender, error, None) for _, sender in group])
 
     def _take(self) -> tuple[list[Arrival], bool]:
         """Everything that waits: the larger a group, the larger the transaction it becomes. And whether to go on."""
@@ -180,6 +183,8 @@ class Admission:
         return group, arrivals is not None
 
     def run_once(self, arrivals: Sequence[Arrival]) -> None:
+        if not arrivals:
+            return
         checked = [self._check(body, sender) for body, sender in arrivals]
         signed = iter(self._verifiers.check([found.commit for found in checked if isinstance(found, Ticket)]))
         checked = [self._finish(found, next(signed)) if isinstance(found, Ticket) else found for found in checked]

@@ -27,7 +27,7 @@ from enc.core.types import Receipt
 from enc.node.answers import Asked, read_query, sealed
 from enc.node.api_http import Asking, is_commit
 from enc.node.desk import Desk, Result
-from enc.node.line import Line
+from enc.node.line import FLUSH_S, Line
 from enc.node.rate_limit import RateLimiter, address_key
 from enc.node.sequencer import internal
 from enc.node.store.base import Item
@@ -91,8 +91,9 @@ class WebSocketApi:
             connection.shut_down()
 
     async def ended(self) -> None:
-        """When every connection has ended; each has bounded time for it."""
-        while self.connections:
+        """When every connection has ended; they have bounded time for it."""
+        deadline = asyncio.get_running_loop().time() + FLUSH_S + 1
+        while self.connections and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.005)
 
 
@@ -209,14 +210,25 @@ class Connection:
             raise RateLimited("too many subscriptions on this connection", retry_after_ms=1000)
         self._api.hub.take_place()
         self._opening += 1
-        self._run(self._start(request, offered))
+        opening = Opening()
+        self._run(self._start(request, offered, opening)).add_done_callback(lambda _: self._opened(opening))
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def _start(self, request: Request, offered: Any) -> None:
+    def _opened(self, opening: "Opening") -> None:
+        """The Query is a subscription now, or never will be: also one that was cancelled before its first step."""
+        if not opening.is_over:
+            opening.is_over = True
+            self._opening -= 1
+            if not opening.is_subscription:
+                self._api.hub.give_back()
+                self._end_if_idle()
+
+    async def _start(self, request: Request, offered: Any, opening: "Opening") -> None:
         subscription: Subscription | None = None
         try:
             asked, filter_ = await self._api.asking.run(self._open, request)
@@ -225,11 +237,8 @@ class Connection:
             self.say({**e.to_wire(), **({"sub_id": offered} if isinstance(offered, str) else {})})
         except Exception as e:
             self.say(internal(e, "subscription").to_wire())
-        finally:
-            self._opening -= 1
-            if subscription is None:
-                self._api.hub.give_back()
-                self._end_if_idle()
+        opening.is_subscription = subscription is not None
+        self._opened(opening)
         if subscription is not None:
             await self._follow(subscription, self._catch_up)
 
@@ -358,6 +367,12 @@ def _named(body: bytes) -> dict[str, str]:
     except (ValueError, RecursionError):
         return {}
     return {"hash": name} if len(name) == 64 else {}
+
+
+class Opening:
+    """A Query on its way to be a subscription."""
+
+    is_over = is_subscription = False
 
 
 def event_message(subscription: Subscription, item: bytes) -> bytes:

@@ -13,6 +13,9 @@ from enc.core.types import Receipt
 from enc.node.admission import Admission, Arrival, Refusal
 from enc.node.sequencer import Outcome, internal
 
+MAX_BYTES = 256 << 20
+"""Of commits that wait."""
+
 Result = Receipt | EncError
 Reply = Callable[[Result, bytes | None], None]
 """Takes the outcome of a commit, and its hash if it could be read. Called on the event loop's thread."""
@@ -27,7 +30,7 @@ class Desk:
     def __init__(self, loop: asyncio.AbstractEventLoop, max_waiting: int) -> None:
         self._loop, self._max_waiting = loop, max_waiting
         self._arrivals: list[Arrival] = []
-        self.waiting = 0
+        self.waiting = self.bytes = 0
         self.is_closed = False
         """The node stops: what is in line is answered, nothing more is taken."""
 
@@ -35,12 +38,13 @@ class Desk:
         """Put a commit in line. `reply` is called once, whatever becomes of it."""
         if self.is_closed:
             raise Unavailable("the node is shutting down", retry_after_ms=1000)
-        if self.waiting >= self._max_waiting:
+        if self.waiting >= self._max_waiting or self.bytes >= MAX_BYTES:
             raise Unavailable("too many commits are waiting", retry_after_ms=1000)
         self.waiting += 1
+        self.bytes += len(body)
         if not self._arrivals:
             self._loop.call_soon(self._pass_on)
-        self._arrivals.append((body, reply))
+        self._arrivals.append((body, (reply, len(body))))
 
     def _pass_on(self) -> None:
         arrivals, self._arrivals = self._arrivals, []
@@ -55,7 +59,8 @@ class Desk:
 
     def _settle(self, settled: Sequence[tuple[Any, Result, bytes | None]]) -> None:
         self.waiting -= len(settled)
-        for reply, result, commit_hash in settled:
+        for (reply, size), result, commit_hash in settled:
+            self.bytes -= size
             try:
                 reply(result, commit_hash)
             except Exception as e:  # one peer's trouble is not the next one's

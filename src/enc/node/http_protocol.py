@@ -88,16 +88,27 @@ class HttpProtocol(HttpToolsProtocol):
         if self.waiting_since is not None and wrapping > max(MAX_HEAD, MAX_WRAPPING * self._body):
             self.send_400_response("the request's head is too long")
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        for cycle, _ in self.pipeline:
+            cycle.disconnected = True
+        super().connection_lost(exc)
+
     def on_message_begin(self) -> None:
         self.waiting_since = self.loop.time()
         self._received = self._body = 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        if self.url == b"/" and self.quick is not None and self._is_plain():
+        if self.parser.should_upgrade() and self._has_body():
+            self.send_400_response("an upgrade is a GET without a body")
+        elif self.url == b"/" and self.quick is not None and self._is_plain():
             self._parts = []
         else:
             super().on_headers_complete()
+
+    def _has_body(self) -> bool:
+        names = {name for name, _ in self.headers}
+        return self.parser.get_method() != b"GET" or bool(names & {b"content-length", b"transfer-encoding"})
 
     def _is_plain(self) -> bool:
         is_free = self.cycle is None or self.cycle.response_complete
@@ -136,7 +147,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         self.waiting_since = None
-        super().handle_websocket_upgrade()
+        if not self.transport.is_closing():
+            super().handle_websocket_upgrade()
 
     def send_400_response(self, msg: str) -> None:
         self.transport.write(raw_error(InvalidQuery(msg)))

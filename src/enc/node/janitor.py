@@ -30,6 +30,9 @@ class Janitor:
         except EncError as e:
             _log.error("sweep_failed", reason=e.message)
             has_more = False
+        except Exception as e:  # a damaged row must not end the sequencer's thread
+            _log.error("sweep_failed", reason=type(e).__name__, exc_info=e)
+            has_more = False
         self._next = now if has_more else now + self._interval_ms
 
     def _erase(self, now: int) -> bool:

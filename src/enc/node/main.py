@@ -144,9 +144,11 @@ class Node:
             self.loop.call_soon_threadsafe(self.hub.publish, steps)
 
     def _checkpoint(self, enclave: bytes, hold_ms: int) -> Checkpoint:
+        future = self.sequencer.call(lambda: self.sequencer.checkpoint(enclave, hold_ms))
         try:
-            return self.sequencer.call(lambda: self.sequencer.checkpoint(enclave, hold_ms)).result(PROBE_S)
+            return future.result(PROBE_S)
         except FutureTimeout:
+            future.cancel()  # nobody would know of the hold
             raise Unavailable("the sequencer does not answer", retry_after_ms=1000) from None
 
     # Pages
@@ -224,7 +226,7 @@ class Node:
         self._expiry.cancel()
         self.admission.stop()
         self.sequencer.stop()
-        self.executor.shutdown()
+        self.executor.shutdown(cancel_futures=True)
 
 
 async def _serve(config: Config, store: Store, key: PrivateKey, verifiers: Verifiers) -> None:
@@ -262,6 +264,9 @@ def run(config: Config) -> int:
         config.data_path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as e:
         raise MisuseError(f"data: {config.data}: {e.strerror}") from None
+    if config.store_path.exists() and not os.path.lexists(config.key_path):
+        raise MisuseError(f"key file {config.key_path}: is missing, and {config.store_path} is another key's")
+    os.umask(0o077)  # what is stored is the node's alone, whatever the directory allows
     key = key_file.load_or_create(config.key_path)
     with ExitStack() as stack:
         store = SqliteStore(config.store_path)

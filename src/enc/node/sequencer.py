@@ -8,7 +8,7 @@ the failure and nothing has happened. If the process dies, the store has all of 
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -115,6 +115,8 @@ class Sequencer:
         self._cache = NodeCache()
         self._holds: dict[bytes, int] = {}
         self._is_behind = False
+        self._unsealed: set[bytes] = set()
+        """Enclaves that could not be sealed since the start."""
         self._thread = threading.Thread(target=self._run, name="sequencer", daemon=True)
 
     def start(self) -> None:
@@ -197,12 +199,16 @@ class Sequencer:
         """One batch: judge, write, tell."""
         batch = _Batch(self._clock())
         try:
+            self._check_clock(batch.now)
             if tickets:
                 batch.committed = self._store.committed_among([ticket.commit for ticket in tickets])
             outcomes = [(ticket, self._outcome(ticket.commit, batch)) for ticket in tickets]
             failure = self._write(batch)
         except EncError as e:
             outcomes, failure = [(ticket, e) for ticket in tickets], e
+        except Exception as e:
+            failure = internal(e, "sequencer")
+            outcomes = [(ticket, failure) for ticket in tickets]
         if failure is not None:
             outcomes = [(ticket, failure) for ticket, _ in outcomes]
         if outcomes:
@@ -250,7 +256,6 @@ class Sequencer:
 
     def _sequence(self, commit: Commit, batch: _Batch) -> Event:
         """The event that the commit becomes, as a step of the batch that is not durable yet."""
-        self._check_clock(batch.now)
         space = self._space(commit.enclave, batch)
         if (first := batch.committed.get(commit.hash)) is not None:
             raise duplicate(first, commit)
@@ -343,16 +348,24 @@ class Sequencer:
 
     def _seal(self, batch: _Batch) -> None:
         """Close the bundles whose time is up and that no event closed."""
-        for enclave in self._due(batch.now):
-            space = self._space(enclave, batch)
-            if space.state is None or space.state.sequencer != self._key.public:
-                continue
-            transition = machine.seal(space.state, batch.now, space)
-            if transition is not None:
-                self._keep(batch, space, transition, None, Effects())
+        due = [enclave for enclave in self._store.overdue(batch.now) if enclave not in self._unsealed]
+        for enclave in due[:MAX_SEALS]:
+            try:
+                self._seal_one(enclave, batch)
+            except Unavailable:
+                raise
+            except Exception as e:  # one damaged enclave must not stop the others; fsck tells more
+                internal(e, "seal")
+                self._unsealed.add(enclave)
+                batch.spaces.pop(enclave, None)
 
-    def _due(self, now: int) -> Iterable[bytes]:
-        return self._store.overdue(now)[:MAX_SEALS]
+    def _seal_one(self, enclave: bytes, batch: _Batch) -> None:
+        space = self._space(enclave, batch)
+        if space.state is None or space.state.sequencer != self._key.public:
+            return
+        transition = machine.seal(space.state, batch.now, space)
+        if transition is not None:
+            self._keep(batch, space, transition, None, Effects())
 
 
 def internal(error: BaseException, where: str) -> InternalError:

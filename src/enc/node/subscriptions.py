@@ -20,6 +20,7 @@ from enc.core.session import SKEW, TransportKeys
 from enc.core.state_key import KV, identity_key
 from enc.core.types import Event
 from enc.node.access import Access
+from enc.node.sequencer import internal
 from enc.node.store.base import Step, Store
 
 Reason = Literal[
@@ -137,7 +138,12 @@ class Hub:
             listeners = [s for s in self._by_enclave.get(event.enclave, ()) if s.live and s.after < event.seq]
             item = b'{"event":' + encode(wire_event(event)) + b',"status":"active"}' if listeners else b""
             for subscription in listeners:
-                self._tell(subscription, step, event, item)
+                before = subscription.after
+                try:
+                    self._tell(subscription, step, event, item)
+                except Exception as e:  # it reads on from the store; the others hear of it all the same
+                    internal(e, "publish")
+                    subscription.fall_behind(before)
 
     def _tell(self, subscription: Subscription, step: Step, event: Event, item: bytes) -> None:
         if event.seq > subscription.after + 1:  # a write that was reported as failed had reached the disk

@@ -35,11 +35,14 @@ class _Process:
     def ask(self, records: Sequence[bytes]) -> None:
         try:
             self._in.write(COUNT.pack(len(records)) + b"".join(records))
-        except OSError:
+        except (OSError, ValueError):
             raise _Failed from None
 
     def answer(self, count: int) -> list[bool]:
-        found = read_exactly(self._out.fileno(), count)
+        try:
+            found = read_exactly(self._out.fileno(), count)
+        except (OSError, ValueError):
+            raise _Failed from None
         if len(found) < count:
             raise _Failed
         return [byte == 1 for byte in found]
@@ -102,7 +105,10 @@ class Verifiers:
             pass
         _log.error("verifier_failed", pid=self._processes[i].pid)
         self._processes[i].close()
-        self._processes[i] = self._start()
+        try:
+            self._processes[i] = self._start()
+        except OSError as e:  # it stays closed, and is tried again with the next group
+            _log.error("verifier_not_started", reason=e.strerror)
         return _check_here(part)
 
     def close(self) -> None:

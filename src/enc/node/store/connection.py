@@ -72,6 +72,7 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, Lock()
         self.db = connect_writer(path)
+        self._is_closed = False
 
     def transact(self, work: Callable[[sqlite3.Connection], Settle | None]) -> None:
         """All of the work, durably, or none of it. What the work returns is called once it is committed.
@@ -99,7 +100,13 @@ class Writer:
         except sqlite3.Error:
             with suppress(sqlite3.Error):
                 self.db.close()
-                self.db = connect_writer(self._path)
+            self._is_closed = True
+
+    def ready(self) -> None:
+        """Open the connection again if it was given up."""
+        if self._is_closed:
+            self.db = connect_writer(self._path)
+            self._is_closed = False
 
     def close(self) -> None:
         """Copy the write-ahead log home, so that the database is one file again."""

@@ -87,6 +87,7 @@ class SqliteStore:
     def _transact(self, work: Callable[[sqlite3.Connection], Settle | None]) -> None:
         """All of the work, or none. After a failure, what is remembered is read again: it may have reached the disk."""
         try:
+            self._writer.ready()
             if self._is_doubtful:
                 self._known = Known(Numbers(), Ids(self._writer.db))
             self._is_doubtful = True
