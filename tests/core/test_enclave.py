@@ -668,6 +668,15 @@ def test_a_timestamp_is_the_clock_or_the_floor() -> None:
     assert next_timestamp(world.state, commit, START + 301) == START + 5000
 
 
+def test_no_event_is_given_a_timestamp_that_replay_would_refuse_for_its_exp() -> None:
+    """A clock that went back between admission and sequencing must not make a log that nobody can take over."""
+    commit = town().commit("bob", "note")
+    earliest = commit.exp - 3_660_000
+    assert next_timestamp(None, commit, earliest) == earliest
+    with pytest.raises(InvalidCommit, match="more than an hour ahead"):
+        next_timestamp(None, commit, earliest - 1)
+
+
 def test_a_timestamp_more_than_60_s_after_exp_is_expired() -> None:
     world = town()
     commit = world.commit("bob", "note", at=0)

@@ -1,6 +1,7 @@
 """The HTTP surface by real requests: every code with its status and fields, and the order of checks on a commit."""
 
 import os
+import re
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -966,3 +967,17 @@ def test_receipts_of_both_algorithms(node: Served, enclave: Enclave) -> None:
         assert wire.get("alg", "schnorr") == alg
         (event,) = node.store.events(enclave.id, wire["seq"], 1)
         assert wire == wire_receipt(build_receipt(event))
+
+
+def test_a_peer_that_asks_and_goes_is_no_fault_of_ours(node: Served, enclave: Enclave) -> None:
+    """Requests of one connection wait for each other; those that nobody waits for any more are dropped in silence."""
+    body, state = encode(enclave.request("bob", "Query", filter={})), node.server.server_state
+    host, _, port = node.url.rpartition("/")[2].partition(":")
+    before = re.findall(r'status="500"} (\S+)', node.get("/metrics").text)
+    known = set(state.connections)
+    peer = socket.create_connection((host, int(port)), timeout=10)
+    peer.sendall((b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)) * 4)
+    node.until(lambda: state.connections > known)
+    peer.close()
+    node.until(lambda: state.connections <= known and not state.tasks)
+    assert re.findall(r'status="500"} (\S+)', node.get("/metrics").text) == before

@@ -160,10 +160,10 @@ def test_a_store_that_cannot_be_read_is_told_to_all_and_the_sequencer_goes_on() 
     class Failing(MemoryStore):
         broken = False
 
-        def overdue(self, clock: int) -> list[bytes]:
+        def overdue(self, clock: int, limit: int) -> list[bytes]:
             if self.broken:
                 raise Unavailable("no disk")
-            return super().overdue(clock)
+            return super().overdue(clock, limit)
 
     store = Failing()
     host = Host(store)

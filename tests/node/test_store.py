@@ -180,7 +180,7 @@ def test_nothing_is_there_at_first(store: Store) -> None:
     nobody = bytes(32)
     assert list(store.enclaves()) == []
     assert (store.count(), store.clock(), store.usage(nobody)) == (0, 0, Usage(0, 0, 0))
-    assert (store.overdue(1 << 50), store.expired(1 << 50, 10), store.terminated(1 << 50, 10)) == ([], [], [])
+    assert (store.overdue(1 << 50, 10), store.expired(1 << 50, 10), store.terminated(1 << 50, 10)) == ([], [], [])
     assert store.load(nobody) is None
     assert store.is_purged(nobody) is False
     assert_nothing_is_read(store, nobody, nobody)
@@ -485,7 +485,7 @@ def test_purge_leaves_a_tombstone(host: Host) -> None:
     for i in range(9):
         host.send(enclave, "alice", "message", f"number {i}", ("k", str(i)), ("auto-delete", str(host.now + 70_000)))
     ended = host.send(enclave, "alice", "Terminate")
-    assert host.store.overdue(1 << 50) == [other, enclave]
+    assert host.store.overdue(1 << 50, 10) == [other, enclave]
     assert not host.store.is_purged(enclave)
     assert host.store.terminated(ended.timestamp - 1, 10) == []
     assert host.store.terminated(ended.timestamp, 10) == [enclave]
@@ -499,7 +499,7 @@ def test_purge_leaves_a_tombstone(host: Host) -> None:
         calls += 1
     assert calls == 1 or calls > 10
     assert host.store.terminated(1 << 50, 10) == []
-    assert host.store.overdue(1 << 50) == [other]
+    assert host.store.overdue(1 << 50, 10) == [other]
     assert_nothing_is_read(host.store, enclave, ids[-1])
     state = host.store.load(enclave)
     assert state is not None
@@ -523,11 +523,12 @@ def test_terminated_gives_the_oldest_first(host: Host) -> None:
 
 def test_overdue(host: Host) -> None:
     enclave = host.found()
-    assert host.store.overdue(START + 999) == []
-    assert host.store.overdue(START + 1000) == [enclave]
+    assert host.store.overdue(START + 999, 10) == []
+    assert host.store.overdue(START + 1000, 10) == [enclave]
     host.now += 10
     later = host.found(meta={"n": 2})
-    assert host.store.overdue(START + 1010) == [enclave, later]
+    assert host.store.overdue(START + 1010, 10) == [enclave, later]
+    assert host.store.overdue(START + 1010, 1) == [enclave]
 
 
 def test_the_clock_is_the_highest_that_was_seen(store: Store) -> None:
@@ -1056,7 +1057,7 @@ READS: list[Callable[[SqliteStore, bytes], Any]] = [
     lambda store, enclave: store.usage(enclave),
     lambda store, enclave: store.load(enclave),
     lambda store, enclave: list(store.enclaves()),
-    lambda store, enclave: store.overdue(0),
+    lambda store, enclave: store.overdue(0, 10),
     lambda store, enclave: store.read_node(enclave, enclave),
     lambda store, enclave: store.read_hash(enclave, 0, 0),
     lambda store, enclave: store.target(enclave, enclave),
@@ -1269,6 +1270,39 @@ def test_a_purge_takes_few_bytes_at_a_time(sqlite: SqliteStore, monkeypatch: pyt
         calls += 1
     assert calls == 5
     assert count_rows(sqlite) == 0
+
+
+class LateFailure:
+    """A connection whose COMMIT is made and then reported as failed."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def execute(self, sql: str, *args: Any) -> Any:
+        found = self._db.execute(sql, *args)
+        if sql == "COMMIT":
+            raise sqlite3.OperationalError("disk I/O error")
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._db, name)
+
+
+def test_what_a_failed_write_left_on_the_disk_is_found_at_once(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "enc.db")
+    host = Host(store)
+    enclave = host.found()
+    db, commit = store._writer.db, host.commit(enclave, "alice", "message", "made all the same")
+    store._writer.db = LateFailure(db)  # type: ignore[assignment]
+    (outcome,) = host.run(commit)
+    store._writer.db = db
+    assert isinstance(outcome, Unavailable)
+    (event,) = store.events(enclave, 1, 10)
+    found = store.event(enclave, event.id)
+    assert found is not None
+    assert found.event == event
+    assert host.send(enclave, "alice", "message", "next").seq == 2
+    store.close()
 
 
 def test_a_writer_that_was_given_up_is_opened_again(tmp_path: Path) -> None:

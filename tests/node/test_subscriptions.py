@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 from enc.core.commit import build_commit, build_manifest, wire_commit
 from enc.core.enclave import checkpoint_root
 from enc.core.encoding import compact_json
-from enc.core.envelope import open_answer, seal_request
+from enc.core.envelope import open_answer, parse_request, seal_request
 from enc.core.errors import Unavailable
 from enc.core.event import check_event, parse_event
 from enc.core.filter import Range, parse_filter
@@ -1564,3 +1564,54 @@ async def test_a_query_that_is_being_answered_does_not_keep_the_connection_open(
     assert stage.hub.count == 0
     found = await socket.rest()
     assert types(found)[:1] == ["Notice"] if turns < 2 else closed(found[-1]) == ("s", "shutting_down")
+
+
+async def test_a_query_that_is_cancelled_before_its_first_step_gives_its_place_back() -> None:
+    stage = Stage()
+    enclave = stage.found()
+    socket, bob = Socket(stage), stage.reader("bob", enclave)
+    await quiet()
+    (connection,) = stage.api.connections
+    connection._subscribe(parse_request(encode(bob.query("s"))), "s")
+    assert stage.hub.count == 1
+    connection.shut_down()
+    assert await socket.ended() == 1000
+    assert stage.hub.count == 0
+
+
+async def test_one_subscriber_s_trouble_is_not_the_next_one_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose rights cannot be looked up reads on from the store; the others, and the rest of the batch, go on."""
+    stage = Stage()
+    enclave = stage.found()
+    first, second, bob = Socket(stage), Socket(stage), stage.reader("bob", enclave)
+    for socket in (first, second):
+        socket.say(bob.query("s"))
+        await socket.until("EOSE")
+    tell, failed = Hub._tell, list[Any]()
+
+    def fail(hub: Hub, subscription: Any, *args: Any) -> None:
+        if not failed:
+            failed.append(subscription)
+            subscription.after += 1
+            raise KeyError("a node of the tree is missing")
+        tell(hub, subscription, *args)
+
+    monkeypatch.setattr(Hub, "_tell", fail)
+    events = stage.talk(enclave, 3)
+    await quiet()
+    for socket in (first, second):
+        assert [bob.seq(message) for message in await socket.rest()] == [event.seq for event in events]
+
+
+async def test_commits_that_wait_are_bounded_by_their_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("enc.node.desk.MAX_BYTES", 100)
+    stage, settled = Stage(), list[Any]()
+    stage.admitting = False
+    desk = stage.desk
+    desk.submit(b"x" * 99, lambda result, _: settled.append(result))
+    desk.submit(b"x", lambda result, _: settled.append(result))
+    with pytest.raises(Unavailable):
+        desk.submit(b"x", lambda result, _: None)
+    await quiet()
+    desk._settle([(sender, Unavailable("later"), None) for _, sender in stage._arrivals])
+    assert (len(settled), desk.waiting, desk.bytes) == (2, 0, 0)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from enc.core import sparse_merkle
 from enc.core.bundle import OpenBundle, closes_after, closes_before, open_bundle
-from enc.core.commit import SKEW_MS
+from enc.core.commit import MAX_EXP_WINDOW_MS, SKEW_MS
 from enc.core.content import Migrate, parse_migrate
 from enc.core.errors import (
     CheckpointMismatch,
@@ -202,6 +202,8 @@ def next_timestamp(state: EnclaveState | None, commit: Commit, clock: int) -> in
     timestamp = max(clock, floor)
     if timestamp > commit.exp + SKEW_MS:
         raise Expired("exp has passed")
+    if commit.exp > timestamp + MAX_EXP_WINDOW_MS + SKEW_MS:
+        raise InvalidCommit("exp: more than an hour ahead")
     return timestamp
 
 

@@ -2,19 +2,11 @@
 
 from functools import cached_property
 
-from enc.core import sparse_merkle
 from enc.core.enclave import EnclaveState, view
 from enc.core.errors import Unauthorized
 from enc.core.policy import ReadScope
 from enc.core.types import Event, Target
 from enc.node.store.base import EnclaveReader, Readable, Store
-
-
-class StateReader(EnclaveReader):
-    """The stored part of an enclave, with single leaves."""
-
-    def leaf(self, root: bytes, key: bytes) -> bytes | None:
-        return sparse_merkle.get(self, root, key)
 
 
 class Access:
@@ -23,7 +15,7 @@ class Access:
     def __init__(self, store: Store, state: EnclaveState, identity: bytes) -> None:
         self.state, self.identity = state, identity
         self._store = store
-        self._view = view(state, StateReader(store, state.enclave))
+        self._view = view(state, EnclaveReader(store, state.enclave))
 
     @cached_property
     def bitmask(self) -> int:

@@ -68,12 +68,6 @@ class Gatekeeper:
     def parse(self, body: bytes) -> Commit:
         return parse_commit(body, self._limits)
 
-    def admit(self, commit: Commit) -> None:
-        """The commit may stand in line; or why not."""
-        self.check_before(commit)
-        check_author(commit)
-        self.check_after(commit)
-
     def check_before(self, commit: Commit) -> None:
         """What comes before the signature."""
         state = self._directory.get(commit.enclave)

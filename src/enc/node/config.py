@@ -99,7 +99,12 @@ class Limits(Struct, frozen=True, kw_only=True):
         int, _number("Commits that may wait to become durable; above it: UNAVAILABLE with Retry-After.", 1, _MANY)
     ] = 8192
     subscriber_buffer_bytes: Annotated[
-        int, _size("What may wait for one subscriber; a slower one is cut.", 1024 * _MIB, _KIB)
+        int,
+        _size(
+            "What may wait for one WebSocket; a peer that takes nothing is cut.",
+            1024 * _MIB,
+            _KIB,
+        ),
     ] = _MIB
     request_timeout_s: Annotated[float, _real("Time to send a whole request.", 0.1, 3600, "seconds")] = 30.0
     idle_timeout_s: Annotated[

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from msgspec.json import encode
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from enc.core.errors import EncError, InvalidQuery, Unavailable
@@ -69,6 +70,7 @@ class HttpProtocol(HttpToolsProtocol):
     waiting_since: float | None = None
     """For the rest of a request."""
     _parts: list[bytes] | None = None
+    _running: RequestResponseCycle | None = None
     _received = _body = 0
     """Bytes of this request, and of its body."""
 
@@ -88,9 +90,16 @@ class HttpProtocol(HttpToolsProtocol):
         if self.waiting_since is not None and wrapping > max(MAX_HEAD, MAX_WRAPPING * self._body):
             self.send_400_response("the request's head is too long")
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
     def connection_lost(self, exc: Exception | None) -> None:
-        for cycle, _ in self.pipeline:
-            cycle.disconnected = True
+        """Of several requests on one connection uvicorn tells the last one only that nobody waits for its answer."""
+        for cycle in (self._running, *(cycle for cycle, _ in self.pipeline)):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:

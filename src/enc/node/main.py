@@ -97,8 +97,16 @@ class Node:
         )
         self.admission = Admission(gatekeeper, self.sequencer, self.desk.refuse, verifiers or Verifiers(0))
         self.desk.admission, self.desk.settled = self.admission, self.metrics.settled
+        self._open(identities, addresses)
+        self._add_gauges()
+        self._probe: asyncio.Task[str | None] | None = None
+        self._probe_until = 0.0
+
+    def _open(self, identities: RateLimiter, addresses: RateLimiter) -> None:
+        """What answers on the wire."""
+        limits = self.config.limits
         answers = Answers(
-            self.directory, store, key, _now, identities, self._checkpoint, max_page=config.limits.page_bytes
+            self.directory, self.store, self.key, _now, identities, self._checkpoint, max_page=limits.page_bytes
         )
         self.executor = ThreadPoolExecutor(READERS, thread_name_prefix="answers")
         asking = Asking(answers, self.executor)
@@ -108,17 +116,14 @@ class Node:
             "/metrics": self._metrics,
             "/openapi.json": self._openapi,
         }
-        self.http = HttpApi(self.desk, asking, addresses, config.limits.body, pages, self.metrics.answered)
+        self.http = HttpApi(self.desk, asking, addresses, limits.body, pages, self.metrics.answered)
         settings = Settings(
-            max_subscriptions=config.limits.subscriptions_per_connection,
-            max_buffer=config.limits.subscriber_buffer_bytes,
-            max_websockets=config.limits.websockets,
+            max_subscriptions=limits.subscriptions_per_connection,
+            max_buffer=limits.subscriber_buffer_bytes,
+            max_websockets=limits.websockets,
         )
-        self.ws = WebSocketApi(self.desk, asking, self.hub, addresses, settings, key.public)
-        self.app = with_cors(self._app, config.cors.origins)
-        self._add_gauges()
-        self._probe: asyncio.Task[str | None] | None = None
-        self._probe_until = 0.0
+        self.ws = WebSocketApi(self.desk, asking, self.hub, addresses, settings, self.key.public)
+        self.app = with_cors(self._app, self.config.cors.origins)
 
     def _add_gauges(self) -> None:
         for name, meaning, read in (

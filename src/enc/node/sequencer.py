@@ -348,8 +348,9 @@ class Sequencer:
 
     def _seal(self, batch: _Batch) -> None:
         """Close the bundles whose time is up and that no event closed."""
-        due = [enclave for enclave in self._store.overdue(batch.now) if enclave not in self._unsealed]
-        for enclave in due[:MAX_SEALS]:
+        for enclave in self._store.overdue(batch.now, MAX_SEALS + len(self._unsealed)):
+            if enclave in self._unsealed:
+                continue
             try:
                 self._seal_one(enclave, batch)
             except Unavailable:

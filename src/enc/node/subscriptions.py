@@ -21,7 +21,7 @@ from enc.core.state_key import KV, identity_key
 from enc.core.types import Event
 from enc.node.access import Access
 from enc.node.sequencer import internal
-from enc.node.store.base import Step, Store
+from enc.node.store.base import BEFORE, Step, Store, after
 
 Reason = Literal[
     "access_revoked",
@@ -136,7 +136,7 @@ class Hub:
             if event is None:
                 continue
             listeners = [s for s in self._by_enclave.get(event.enclave, ()) if s.live and s.after < event.seq]
-            item = b'{"event":' + encode(wire_event(event)) + b',"status":"active"}' if listeners else b""
+            item = BEFORE + encode(wire_event(event)) + after(None) if listeners else b""
             for subscription in listeners:
                 before = subscription.after
                 try:

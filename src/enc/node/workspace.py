@@ -3,7 +3,6 @@
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from enc.core import sparse_merkle
 from enc.core.enclave import EnclaveState, Transition
 from enc.core.event import target_of
 from enc.core.types import Event, Target
@@ -16,7 +15,7 @@ MAX_LEAVES = 65_536
 
 
 class NodeCache:
-    """Recently used tree nodes. A node is named by its hash, so enclaves may share them."""
+    """Tree nodes that were made or read lately, first in, first out. Named by their hashes, enclaves may share them."""
 
     def __init__(self, capacity: int = MAX_NODES) -> None:
         self._nodes: OrderedDict[bytes, bytes] = OrderedDict()
@@ -55,7 +54,7 @@ class Workspace(EnclaveReader):
     def leaf(self, root: bytes, key: bytes) -> bytes | None:
         leaves = self._cache.leaves
         if (root, key) not in leaves:
-            leaves[root, key] = sparse_merkle.get(self, root, key)
+            leaves[root, key] = super().leaf(root, key)
         return leaves[root, key]
 
     def target(self, event_id: bytes) -> Target | None:

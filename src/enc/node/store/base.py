@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 from msgspec.json import Decoder
 
+from enc.core import sparse_merkle
 from enc.core.enclave import ClosedBundle, EnclaveState, Transition
 from enc.core.filter import Filter
 from enc.core.policy import Effects, ReadScope
@@ -130,7 +131,7 @@ class Store(Protocol):
         """The ids of all enclaves, by rising id."""
         ...
 
-    def overdue(self, clock: int) -> list[bytes]:
+    def overdue(self, clock: int, limit: int) -> list[bytes]:
         """Enclaves whose open bundle's deadline has passed, the longest overdue first."""
         ...
 
@@ -230,6 +231,9 @@ class EnclaveReader:
 
     def read_hash(self, level: int, index: int) -> bytes:
         return self._store.read_hash(self._enclave, level, index)
+
+    def leaf(self, root: bytes, key: bytes) -> bytes | None:
+        return sparse_merkle.get(self, root, key)
 
     def target(self, event_id: bytes) -> Target | None:
         return self._store.target(self._enclave, event_id)

@@ -109,10 +109,10 @@ class MemoryStore:
     def enclaves(self) -> Iterator[bytes]:
         yield from sorted(self._all)
 
-    def overdue(self, clock: int) -> list[bytes]:
+    def overdue(self, clock: int, limit: int) -> list[bytes]:
         states = [found.state for found in self._all.values() if not found.purged]
         due = [(s.bundle.deadline(s.policy.bundle), s.enclave) for s in states if s.bundle]
-        return [enclave for deadline, enclave in sorted(due) if deadline <= clock]
+        return [enclave for deadline, enclave in sorted(due) if deadline <= clock][:limit]
 
     # What lies behind a state
 

@@ -139,13 +139,17 @@ def status_of(row: Row) -> Status:
     return "active" if row[2] is None else "updated"
 
 
+_PLAIN_ITEM = BEFORE + b"%b%b}" + after(None)
+"""An item that is neither erased nor updated: most of them."""
+
+
 def items(rows: Iterable[Row]) -> list[Item]:
     """Rows as a search gives them."""
     return [
         Item(
             k & MAX_SEQ,
             updated_by,
-            b'{"event":%b%b},"status":"active"}' % (head, encode(content))
+            _PLAIN_ITEM % (head, encode(content))
             if content is not None and updated_by is None
             else b"".join((BEFORE, json_of(content_hash, head, content), after(updated_by))),
         )

@@ -7,7 +7,7 @@ from. A `.lock` beside them keeps a second process out.
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,14 +87,21 @@ class SqliteStore:
     def _transact(self, work: Callable[[sqlite3.Connection], Settle | None]) -> None:
         """All of the work, or none. After a failure, what is remembered is read again: it may have reached the disk."""
         try:
-            self._writer.ready()
             if self._is_doubtful:
-                self._known = Known(Numbers(), Ids(self._writer.db))
-            self._is_doubtful = True
+                self._remember()
             self._writer.transact(work)
-            self._is_doubtful = False
         except sqlite3.Error as e:
             raise unavailable("written", e) from e
+        except BaseException:
+            self._is_doubtful = True
+            with suppress(sqlite3.Error):  # or before the next write
+                self._remember()
+            raise
+
+    def _remember(self) -> None:
+        self._writer.ready()
+        self._known = Known(Numbers(), Ids(self._writer.db))
+        self._is_doubtful = False
 
     def write(self, steps: Sequence[Step], clock: int) -> None:
         def work(db: sqlite3.Connection) -> Settle:
@@ -134,9 +141,9 @@ class SqliteStore:
             for (last,) in page:
                 yield last
 
-    def overdue(self, clock: int) -> list[bytes]:
-        query = "SELECT enclave FROM states CROSS JOIN enclaves USING (e) WHERE deadline <= ? ORDER BY deadline"
-        return [enclave for (enclave,) in self._rows(query, clock)]
+    def overdue(self, clock: int, limit: int) -> list[bytes]:
+        query = "SELECT enclave FROM states CROSS JOIN enclaves USING (e) WHERE deadline <= ? ORDER BY deadline LIMIT ?"
+        return [enclave for (enclave,) in self._rows(query, clock, limit)]
 
     # What lies behind a state
 
