@@ -180,7 +180,7 @@ class Stage:
         self.now, self.moment = START, 0.0
         self.store, self.hands = MemoryStore(), Hands()
         self.directory, self.hub = Directory(self.store), Hub(self.store, subscriptions)
-        self.desk = Desk(asyncio.get_running_loop(), 1000)
+        self.desk = Desk(asyncio.get_running_loop(), 1000, gather_s=0)
         self.outcomes: list[Outcome] = []
         self.sequencer = Sequencer(
             self.store, NODE, self.clock, deliver=self._deliver, publish=self._publish, directory=self.directory

@@ -25,7 +25,7 @@ from enc.core.errors import (
     Unauthorized,
 )
 from enc.core.filter import Filter, parse_filter
-from enc.core.sealing import NONCE_SIZE, seal
+from enc.core.sealing import NONCE_SIZE, encrypt
 from enc.core.session import TransportKeys
 from enc.core.signing import PrivateKey
 from enc.core.state_key import status_key, tree_key
@@ -34,13 +34,14 @@ from enc.node.directory import Directory
 from enc.node.proofs import Ground, Proofs, Wire
 from enc.node.rate_limit import RateLimiter
 from enc.node.sequencer import MAX_HOLD_MS, Checkpoint
-from enc.node.store.base import Item, Store
+from enc.node.store.base import BEFORE, Item, Store, after
 
 MAX_KEYS = 256
 """Keys that one State_Batch may name."""
 MAX_GRANTED = 4096
 """Leaves remembered for those who may read nothing but asked for their own state."""
 PURGED = "the enclave was terminated, and its data is gone"
+_NEXT = b"," + BEFORE
 NAMESPACES = ("rbac", "event_status", "kv")
 
 
@@ -170,16 +171,11 @@ class Answers:
         filter_ = parse_filter(body.filter)
         asked.access.check_reads()
         items, more = self.page(asked.access, filter_)
-        parts, rest = [item.json for item in items], b',"more":true}' if more else b"}"
+        parts, rest = _parts(items), b',"more":true}' if more else b"}"
         if body.proof:
-            parts = [msgspec.json.encode(wire) for wire in self._proved(asked.proofs, items)]
+            parts = [b",".join(msgspec.json.encode(wire) for wire in self._proved(asked.proofs, items))]
             rest = self._grounds(asked.proofs) + rest
-        # A page may be megabytes: they are put together once.
-        if not parts:
-            return b'{"events":[]' + rest
-        parts[0] = b'{"events":[' + parts[0]
-        parts[-1] += b"]" + rest
-        return b",".join(parts)
+        return b"".join((b'{"events":[', *parts, b"]", rest))
 
     def _grounds(self, proofs: Proofs) -> bytes:
         """What the proofs of a page stand on: one head, and the newest leaf under it."""
@@ -193,7 +189,7 @@ class Answers:
         found = self._store.find(access.state.enclave, filter_, access.readable())
         items, size = list[Item](), 0
         for item in islice(found, filter_.limit):
-            size += len(item.json)
+            size += len(item.head) + len(item.rest)
             if size > self._max_page and items:
                 return items, True
             items.append(item)
@@ -294,6 +290,16 @@ def _read(opened: Opened, type_: type[T]) -> T:
     return convert_json(opened.body, type_, InvalidQuery)
 
 
+def _parts(items: Sequence[Item]) -> list[bytes]:
+    """The items' JSON with commas between. A page may be megabytes, so they are joined once, by the caller."""
+    parts = list[bytes]()
+    before = BEFORE
+    for item in items:
+        parts += (before, item.head, item.rest, after(item.updated_by))
+        before = _NEXT
+    return parts
+
+
 def _number(value: int | UnsetType, field: str) -> int | None:
     if value is UNSET:
         return None
@@ -308,9 +314,12 @@ def _tree_key(key: _Key) -> bytes:
 
 
 def sealed_answer(keys: TransportKeys, plaintext: bytes) -> bytes:
-    return b'{"type":"Response","content":"%b"}' % sealed(keys, plaintext)
+    return sealed(b'{"type":"Response","content":"', keys, plaintext, b'"}')
 
 
-def sealed(keys: TransportKeys, plaintext: bytes) -> bytes:
-    """Base64 text under the session's answer key."""
-    return b2a_base64(seal(keys.response, plaintext, os.urandom(NONCE_SIZE)), newline=False)
+def sealed(before: bytes, keys: TransportKeys, plaintext: bytes, after: bytes) -> bytes:
+    """Base64 text under the session's answer key, between two others. Megabytes are joined once: a nonce is a whole
+    number of base64's groups, so its text and the ciphertext's are the text of both."""
+    nonce = os.urandom(NONCE_SIZE)
+    ciphertext = encrypt(keys.response, plaintext, nonce)
+    return b"".join((before, b2a_base64(nonce, newline=False), b2a_base64(ciphertext, newline=False), after))

@@ -376,8 +376,8 @@ class Opening:
 
 
 def event_message(subscription: Subscription, item: bytes) -> bytes:
-    sub_id = encode(subscription.sub_id)
-    return b'{"type":"Event","sub_id":' + sub_id + b',"event":"' + sealed(subscription.keys, item) + b'"}'
+    before = b'{"type":"Event","sub_id":%b,"event":"' % encode(subscription.sub_id)
+    return sealed(before, subscription.keys, item, b'"}')
 
 
 def within(filter_: Filter, low: int, high: int) -> Filter:

@@ -6,6 +6,7 @@ socket -> api_http, api_ws -> desk -> admission -> sequencer -> store
 """
 
 import asyncio
+import gc
 import os
 import sys
 import time
@@ -46,6 +47,8 @@ PROBE_S = 5
 """How long the sequencer may take to write when asked for its health."""
 READERS = 2
 """Threads that answer sealed requests."""
+GC_THRESHOLD = (10_000, 20, 20)
+"""A batch makes thousands of objects that live for milliseconds: the collector looks less often than by default."""
 
 _log = structlog.get_logger("enc.node")
 
@@ -244,6 +247,8 @@ async def _serve(config: Config, store: Store, key: PrivateKey, verifiers: Verif
         _log.info("ready", url=url, seq_pub=key.public.hex())
 
     server = Server(node.app, config, node.drain, ready, node.http.quick)
+    gc.freeze()  # what is here now stays: the collector need not walk it
+    gc.set_threshold(*GC_THRESHOLD)
     node.start()
     try:
         await server.run_until_stopped()

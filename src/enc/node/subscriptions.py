@@ -11,17 +11,14 @@ looked up again.
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from msgspec.json import encode
-
 from enc.core.errors import Unavailable
-from enc.core.event import wire_event
 from enc.core.filter import Filter
 from enc.core.session import SKEW, TransportKeys
 from enc.core.state_key import KV, identity_key
 from enc.core.types import Event
 from enc.node.access import Access
 from enc.node.sequencer import internal
-from enc.node.store.base import BEFORE, Step, Store, after
+from enc.node.store.base import Step, Store, item_of
 
 Reason = Literal[
     "access_revoked",
@@ -136,7 +133,7 @@ class Hub:
             if event is None:
                 continue
             listeners = [s for s in self._by_enclave.get(event.enclave, ()) if s.live and s.after < event.seq]
-            item = BEFORE + encode(wire_event(event)) + after(None) if listeners else b""
+            item = item_of(event).json if listeners else b""
             for subscription in listeners:
                 before = subscription.after
                 try:

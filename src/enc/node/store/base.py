@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
-from msgspec.json import Decoder
+from msgspec.json import Decoder, encode
 
 from enc.core import sparse_merkle
 from enc.core.enclave import ClosedBundle, EnclaveState, Transition
+from enc.core.event import wire_event
 from enc.core.filter import Filter
 from enc.core.policy import Effects, ReadScope
 from enc.core.types import Commit, Event, Target, TreeHead
@@ -47,17 +48,24 @@ _id = Decoder(_Id).decode
 
 
 class Item(Struct, frozen=True, gc=False):
-    """An event as a search gives it: on its way to the wire, and so already in JSON."""
+    """An event as a search gives it: on its way to the wire, and so already in JSON, in two parts as it is stored."""
 
     seq: int
     updated_by: bytes | None
-    json: bytes
-    """`{"event": …, "status": …, "updated_by": …}`, as a Query's answer has it."""
+    head: bytes
+    """The event's JSON up to the content."""
+    rest: bytes
+    """The content, and what follows it up to the last brace."""
 
     @property
     def event(self) -> bytes:
         """The wire JSON of the event: what `enc.core.event.wire_event` says, in any order."""
-        return self.json[len(BEFORE) : -len(after(self.updated_by))]
+        return b"%b%b}" % (self.head, self.rest)
+
+    @property
+    def json(self) -> bytes:
+        """`{"event": …, "status": …, "updated_by": …}`, as a Query's answer has it."""
+        return b"".join((BEFORE, self.head, self.rest, after(self.updated_by)))
 
     @property
     def id(self) -> bytes:
@@ -69,14 +77,19 @@ class Item(Struct, frozen=True, gc=False):
 
 
 BEFORE = b'{"event":'
-_ACTIVE = b',"status":"active"}'
+_ACTIVE = b'},"status":"active"}'
 
 
 def after(updated_by: bytes | None) -> bytes:
-    """What follows the event in an item."""
+    """What follows an item's parts: the event's last brace, and where the event stands."""
     if updated_by is None:
         return _ACTIVE
-    return b',"status":"updated","updated_by":"%b"}' % updated_by.hex().encode()
+    return b'},"status":"updated","updated_by":"%b"}' % updated_by.hex().encode()
+
+
+def item_of(event: Event, updated_by: bytes | None = None) -> Item:
+    """An event that is at hand, as a search would give it."""
+    return Item(event.seq, updated_by, b"", encode(wire_event(event))[:-1])
 
 
 class Usage(Struct, frozen=True):

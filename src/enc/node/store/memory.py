@@ -3,17 +3,15 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from msgspec.json import encode
-
 from enc.core.commit import auto_delete_at
 from enc.core.content import revised_id
 from enc.core.enclave import ClosedBundle, EnclaveState
-from enc.core.event import erase, is_erasable, wire_event
+from enc.core.event import erase, is_erasable
 from enc.core.filter import Filter
 from enc.core.memory import EnclaveMemory
 from enc.core.state_key import DELETED
 from enc.core.types import Commit, Event, Target, TreeHead
-from enc.node.store.base import BEFORE, Found, Item, Readable, Step, Usage, after
+from enc.node.store.base import Found, Item, Readable, Step, Usage, item_of
 
 
 @dataclass
@@ -159,7 +157,7 @@ class MemoryStore:
         for seq in reversed(seqs) if filter_.reverse else seqs:
             item, subject = found.found(seq), found.subjects[seq]
             if item.status != "deleted" and filter_.matches(item.event) and readable.admits(item.event, subject):
-                yield Item(seq, item.updated_by, BEFORE + encode(wire_event(item.event)) + after(item.updated_by))
+                yield item_of(item.event, item.updated_by)
 
     # Bundles and heads
 

@@ -12,13 +12,13 @@ from msgspec.json import encode
 
 from enc.core.event import parse_event
 from enc.core.types import Event, Tags
-from enc.node.store.base import BEFORE, Item, Status, after
+from enc.node.store.base import Item, Status
 
 SEQ_BITS = 40
 MAX_SEQ = (1 << SEQ_BITS) - 1
 
-COLUMNS = "k, c, updated_by, content_hash, head, content"
-"""What an event is read by; `c` is the number of its kind."""
+COLUMNS = "k, c, updated_by, iif(content IS NULL, content_hash, NULL), head, content"
+"""What an event is read by; `c` is the number of its kind. The hash of a content that is there need not be read."""
 
 Row = tuple[Any, ...]
 
@@ -120,9 +120,7 @@ def _head(event: Event) -> bytes:
 
 def json_of(content_hash: bytes, head: bytes, content: str | None) -> bytes:
     """The event's wire JSON."""
-    if content is not None:
-        return b"%b%b}" % (head, encode(content))
-    return b'%bnull,"content_hash":"%b"}' % (head, content_hash.hex().encode())
+    return b"%b%b}" % (head, encode(content) if content is not None else _erased(content_hash))
 
 
 def unpack_event(row: Row) -> Event:
@@ -139,19 +137,14 @@ def status_of(row: Row) -> Status:
     return "active" if row[2] is None else "updated"
 
 
-_PLAIN_ITEM = BEFORE + b"%b%b}" + after(None)
-"""An item that is neither erased nor updated: most of them."""
-
-
 def items(rows: Iterable[Row]) -> list[Item]:
     """Rows as a search gives them."""
     return [
-        Item(
-            k & MAX_SEQ,
-            updated_by,
-            _PLAIN_ITEM % (head, encode(content))
-            if content is not None and updated_by is None
-            else b"".join((BEFORE, json_of(content_hash, head, content), after(updated_by))),
-        )
+        Item(k & MAX_SEQ, updated_by, head, encode(content) if content is not None else _erased(content_hash))
         for k, _, updated_by, content_hash, head, content in rows
     ]
+
+
+def _erased(content_hash: bytes) -> bytes:
+    """What stands where the content was."""
+    return b'null,"content_hash":"%b"' % content_hash.hex().encode()
