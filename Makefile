@@ -32,6 +32,10 @@ demo: $(STAMP) ## show what works today
 	@$(BIN)/python examples/first_enclave.py
 	@echo
 	@$(BIN)/python examples/a_node.py
+	@echo
+	@$(BIN)/python examples/todo_list.py
+	@echo
+	@$(BIN)/python examples/audit_log.py
 
 clean: ## remove everything that was built
 	@rm -rf "$(VENV)" build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -1,6 +1,6 @@
-"""A node in its own process: found an enclave, write, read with proofs, listen, and check everything it says.
+"""Speaking to a node by hand, without the client library: commits in the open, requests sealed, every answer checked.
 
-Until there is a client library this is also how to speak to a node by hand: commits in the open, requests sealed.
+Found an enclave, write, read with proofs, listen. `enc.client` does all of it in a call each: see todo_list.py.
 """
 
 import json

@@ -1,18 +1,25 @@
 """What the documents say is true of the program."""
 
 import ast
-import importlib
 import re
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import get_args
+from pkgutil import resolve_name
+from typing import Any, get_args
 
 import pytest
+from msgspec import structs
 
+from enc.client import Client, Enclave, Identity, templates
+from enc.client import errors as client_errors
 from enc.core import errors
 from enc.node.config import SECTIONS
 from enc.node.metrics import Metrics
-from enc.node.openapi import document
+from enc.node.openapi import MEANINGS, document
+from enc.node.openapi_schemas import MESSAGES
 from enc.node.subscriptions import Reason
+from tests.node.running import RunningNode
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -20,15 +27,65 @@ PROTOCOL = (ROOT / "docs/protocol.md").read_text()
 SPEC_MAP = (ROOT / "docs/spec-map.md").read_text()
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-ROWS = [
-    [cell.strip() for cell in line.strip("|").split("|")] for line in SPEC_MAP.splitlines() if re.match(r"\| \d", line)
-]
+
+def tables(text: str) -> dict[str, list[list[str]]]:
+    """The rows of each heading's table, cell by cell, without the two lines at its top."""
+    _, *parts = re.split(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    lines = ([line for line in part.splitlines() if line.startswith("|")][2:] for part in parts[1::2])
+    rows = ([[cell.strip() for cell in line.strip("|").split("|")] for line in found] for found in lines)
+    return dict(zip(parts[::2], rows, strict=True))
 
 
-def test_the_readme_s_lines_run(capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    exec(compile(code, "README.md", "exec"), {})  # noqa: S102
-    assert re.fullmatch(r"[0-9a-f]{64} [0-9a-f]{64}\n", capsys.readouterr().out)
+MAP = tables(SPEC_MAP)
+PACKAGES = ("core", "node")
+"""Where the map's names are looked for: of `enc`, and of `tests`."""
+PARTS = {
+    "Paths": {f"{method.upper()} {path}" for path, methods in document()["paths"].items() for method in methods},
+    "Messages": {"Commit", "Query", "Receipt", *(name.removeprefix("WebSocket.") for name in MESSAGES)},
+    "Reasons": set(get_args(Reason)),
+    "Codes": {error.code for error in MEANINGS},
+    "Bounds": {
+        f"{section}.{field.name}"
+        for section in ("limits", "admission", "rates")
+        for field in structs.fields(SECTIONS[section])
+    },
+}
+"""What the node has, by the heading of the map that must have a row for each."""
+
+
+WITH_LINES = ("README.md", "docs/client.md", "docs/concepts.md")
+"""Documents whose Python is run, from the first block to the last, as one program."""
+URL = "http://127.0.0.1:7700"
+"""Where the documents say that a node is."""
+BLOCK = re.compile(r"```python\n(?P<code>.*?)```(?:\n\n```text\n(?P<says>.*?)```)?", re.DOTALL)
+"""Lines of Python, and what they print."""
+
+
+def printed(says: str) -> str:
+    """What must be printed, as a pattern. Where a document has "…" stands an id, a key or a time, unknown to it."""
+    return re.escape(says).replace("…", "[0-9a-f]+")
+
+
+@pytest.mark.parametrize("name", WITH_LINES)
+def test_the_lines_of_a_document_run_and_print_what_it_says(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    text, names = (ROOT / name).read_text(), dict[str, Any]()
+    with RunningNode(tmp_path / "node") as node:
+        for block in BLOCK.finditer(text):
+            lines_above = "\n" * text.count("\n", 0, block.start("code"))
+            code = lines_above + block["code"].replace(URL, node.url)
+            exec(compile(code, name, "exec"), names)  # noqa: S102
+            out = capsys.readouterr().out
+            assert re.fullmatch(printed(block["says"] or ""), out), out
+    assert names, "there are no lines"
+
+
+def test_the_readme_starts_the_node_that_its_lines_speak_to() -> None:
+    assert f"enc node run --data ./enc-data --port {URL.rpartition(':')[2]}\n" in README
+    assert URL in README
 
 
 def test_the_readme_names_every_module_of_the_kernel() -> None:
@@ -39,6 +96,19 @@ def test_the_readme_names_every_module_of_the_kernel() -> None:
 def test_the_readme_names_every_module_of_the_node() -> None:
     modules = {path.stem for path in (ROOT / "src/enc/node").glob("*.py")} - {"__init__", "openapi_schemas"}
     assert modules <= set(re.findall(r"`(\w+)`", README))
+
+
+def test_the_readme_names_every_module_of_the_client() -> None:
+    modules = {path.stem for path in (ROOT / "src/enc/client").glob("*.py")} - {"__init__"}
+    assert modules <= set(re.findall(r"`(\w+)`", README))
+
+
+def test_the_client_s_document_names_every_call_every_error_and_every_template() -> None:
+    text = (ROOT / "docs/client.md").read_text()
+    calls = {name for face in (Client, Enclave, Identity) for name in dir(face) if not name.startswith("_")}
+    raised = {error.__name__ for error in vars(client_errors).values() if isinstance(error, type)}
+    for name in calls | raised | set(templates.names()):
+        assert re.search(rf"[.`]{name}[`(]|\.{name}\b", text), name
 
 
 def test_the_node_s_document_names_every_path_and_every_reason() -> None:
@@ -88,22 +158,31 @@ def test_the_map_covers_every_section_of_the_protocol() -> None:
     sections = set(re.findall(r"^## (\d+)\. ", PROTOCOL, re.MULTILINE))
     sections |= set(re.findall(r"^### (\d+\.\d+) ", PROTOCOL, re.MULTILINE))
     with_parts = {section.split(".")[0] for section in sections if "." in section}
-    assert {row[0].split()[0] for row in ROWS} == sections - with_parts
+    assert {row[0].split()[0] for row in MAP["Where each rule lives"]} == sections - with_parts
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+@pytest.mark.parametrize("heading", PARTS)
+def test_the_map_covers_every_part_of_the_node_and_no_other(heading: str) -> None:
+    assert {row[0].split("`")[1] for row in MAP[heading]} == PARTS[heading]
+
+
+@cache
+def defined(file: str) -> set[str]:
+    """Names of the functions and classes of a file of tests."""
+    path = next(path for package in PACKAGES if (path := ROOT / "tests" / package / f"{file}.py").exists())
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)}
+
+
+@pytest.mark.parametrize("row", [row for rows in MAP.values() for row in rows], ids=lambda row: row[0])
 def test_everything_that_the_map_names_exists(row: list[str]) -> None:
-    _, code, tests = row
-    names = re.findall(r"`([\w.]+)`", code)
+    names, cases = (re.findall(r"`([^`]+)`", cell) for cell in row[1:])
     for name in names:
-        module, *attributes = name.split(".")
-        found = importlib.import_module(f"enc.core.{module}")
-        for attribute in attributes:
-            found = getattr(found, attribute)
-    cases = re.findall(r"`(\w+)(?:::(\w+))?`", tests)
-    for file, case in cases:
-        path = ROOT / "tests/core" / f"{file}.py"
-        tree = ast.parse(path.read_text())
-        defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-        assert not case or case in defined, f"{file}::{case}"
+        module = name.split(".")[0]
+        package = next(package for package in PACKAGES if find_spec(f"enc.{package}.{module}"))
+        resolve_name(f"enc.{package}.{name}")
+    for case in cases:
+        file, _, test = case.partition("::")
+        assert test in defined(file), case
     assert bool(names) == bool(cases), "a rule that is implemented is tested"
+    assert names or row in MAP["Where each rule lives"], "only the protocol's sections may be words alone"

@@ -1,3 +1,19 @@
 """ENC: verifiable, sovereign, access-controlled logs."""
 
-__version__ = "0.1.0"
+from typing import TYPE_CHECKING, Any
+
+from enc.version import __version__
+
+__all__ = ["AsyncClient", "Client", "Identity", "__version__"]
+
+if TYPE_CHECKING:
+    from enc.client import AsyncClient, Client, Identity
+
+
+def __getattr__(name: str) -> Any:
+    """The client's names, fetched when they are asked for: the kernel and the node do without."""
+    if name in ("AsyncClient", "Client", "Identity"):
+        from enc import client
+
+        return getattr(client, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from enc.node.fsck import Difference, Report
 from enc.node.store.sqlite import SqliteStore
 from tests.node.test_store import NODE, Host
 
-COMMANDS = ["run", "config", "fsck", "key"]
+COMMANDS = ["run", "config", "fsck", "backup", "key"]
+EXIT_CODES = "Exit codes: 0 done; 1 the check found damage, or the work failed; 2 wrong use or configuration."
 
 
 @pytest.fixture(autouse=True)
@@ -52,14 +54,16 @@ def test_without_a_command_it_shows_help_with_the_exit_codes() -> None:
     result = enc()
     shown = " ".join((result.stdout + result.stderr).split())
     assert all(command in shown for command in COMMANDS)
-    assert "Exit codes: 0 all is well; 1 the node failed, or fsck found differences; 2 a wrong option" in shown
+    assert EXIT_CODES in shown
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_an_example(command: str) -> None:
+def test_every_command_has_help_with_an_example_and_the_exit_codes(command: str) -> None:
     result = enc(command, "--help")
     assert result.exit_code == 0
-    assert f"Example: enc node {command}" in " ".join(result.stdout.split())
+    shown = " ".join(result.stdout.split())
+    assert f"Example: enc node {command}" in shown
+    assert EXIT_CODES in shown
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -124,7 +128,8 @@ def test_a_wrong_setting_is_one_line(command: str, flags: list[str], message: st
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_looks_at_the_environment(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENC_NODE_PROT", "1")
-    assert failure(enc(command)) == "ENC_NODE_PROT: there is no setting with this variable"
+    needed = ["--to", "copy.db"] if command == "backup" else []
+    assert failure(enc(command, *needed)) == "ENC_NODE_PROT: there is no setting with this variable"
 
 
 @pytest.mark.parametrize(
@@ -133,6 +138,7 @@ def test_every_command_looks_at_the_environment(command: str, monkeypatch: pytes
         (MisuseError("key file x: is open to others"), 2, "key file x: is open to others"),
         (Unavailable("the store is held by another process"), 1, "the store is held by another process"),
         (OSError(98, "Address already in use"), 1, "[Errno 98] Address already in use"),
+        (sqlite3.OperationalError("disk I/O error"), 1, "disk I/O error"),
     ],
 )
 def test_a_node_that_cannot_run(monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, message: str) -> None:
@@ -143,6 +149,28 @@ def test_a_node_that_cannot_run(monkeypatch: pytest.MonkeyPatch, error: Exceptio
 
     monkeypatch.setattr(main, "run", fail)
     assert failure(enc("run"), code) == message
+
+
+def run_on(data: Path) -> subprocess.CompletedProcess[str]:
+    """A node in a process of its own, which does not come to run."""
+    command = [sys.executable, "-c", "from enc.cli import main; main()", "node", "run", "--data", data, "--port", "0"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_run_on_a_store_in_use_names_it(data: Path) -> None:
+    with closing(SqliteStore(data / "enc.db")):
+        done = run_on(data)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"enc node: the store is in use by another process, which holds {data / 'enc.db.lock'}\n"
+
+
+def test_run_with_a_lock_that_cannot_be_opened_names_it(data: Path) -> None:
+    (data / "enc.db.lock").unlink()
+    (data / "enc.db.lock").mkdir()
+    done = run_on(data)
+    assert (done.returncode, done.stdout) == (1, "")
+    message = f"the store's lock file cannot be opened: {data / 'enc.db.lock'}: Is a directory"
+    assert done.stderr == f"enc node: {message}\n"
 
 
 # enc node config
@@ -252,7 +280,13 @@ def test_backup_copies_the_store_and_takes_no_file_s_place(data: Path, tmp_path:
     (tmp_path / "copy.db").rename(tmp_path / "copy" / "enc.db")
     assert ids(tmp_path / "copy") == ids(data)
     assert "is there already" in failure(enc("backup", "--data", data, "--to", tmp_path / "copy" / "enc.db"))
-    assert "there is no database" in failure(enc("backup", "--data", tmp_path / "nowhere", "--to", tmp_path / "x"))
+    assert "there is no such file" in failure(enc("backup", "--data", tmp_path / "nowhere", "--to", tmp_path / "x"))
+
+
+def test_backup_of_a_damaged_store_names_the_store(data: Path, tmp_path: Path) -> None:
+    (data / "enc.db").write_bytes(b"x" * 10_000)
+    message = failure(enc("backup", "--data", data, "--to", tmp_path / "copy.db"), 1)
+    assert message == f"{data / 'enc.db'}: cannot be read: file is not a database"
 
 
 def test_run_makes_no_key_beside_a_database(data: Path) -> None:
@@ -353,12 +387,15 @@ def test_fsck_without_a_key(data: Path) -> None:
     assert not (data / "node.key").exists()
 
 
-@pytest.mark.parametrize("raw", [b"", b"not a database" * 1000])
-def test_fsck_of_a_file_that_is_no_store(data: Path, raw: bytes) -> None:
+@pytest.mark.parametrize(
+    ("raw", "code", "why"),
+    [(b"", 2, "not a node's store"), (b"not a database" * 1000, 1, "cannot be read: file is not a database")],
+)
+def test_fsck_of_a_file_that_is_no_store(data: Path, raw: bytes, code: int, why: str) -> None:
     for file in data.glob("enc.db*"):
         file.unlink()
     (data / "enc.db").write_bytes(raw)
-    assert failure(enc("fsck", "--data", data))
+    assert failure(enc("fsck", "--data", data), code) == f"{data / 'enc.db'}: {why}"
     assert (data / "enc.db").read_bytes() == raw
 
 
@@ -372,23 +409,21 @@ def test_fsck_of_another_program_s_database(data: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [Unavailable("held by a node"), OSError(5, "x"), sqlite3.OperationalError("x")])
-def test_fsck_that_could_not_be_done_is_not_a_difference(
+def test_fsck_that_could_not_be_done_prints_no_report(
     data: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def fail(*args: Any) -> Report:
         raise error
 
     monkeypatch.setattr(fsck, "check_store", fail)
-    failure(enc("fsck", "--data", data), 2)
-    failure(enc("fsck", "--data", data, "--json"), 2)
+    failure(enc("fsck", "--data", data), 1)
+    failure(enc("fsck", "--data", data, "--json"), 1)
 
 
-def test_fsck_while_a_node_runs(data: Path) -> None:
-    store = SqliteStore(data / "enc.db")
-    try:
-        failure(enc("fsck", "--data", data), 2)
-    finally:
-        store.close()
+def test_fsck_while_a_node_runs_names_the_store(data: Path) -> None:
+    with closing(SqliteStore(data / "enc.db")):
+        message = failure(enc("fsck", "--data", data), 1)
+    assert message == f"the store is in use by another process, which holds {data / 'enc.db.lock'}"
     assert enc("fsck", "--data", data).exit_code == 0
 
 

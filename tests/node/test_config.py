@@ -62,11 +62,13 @@ def test_the_defaults_are_those_promised() -> None:
         "limits.tag_string": 4096,
         "limits.page_bytes": 8 << 20,
         "limits.connections": 4096,
+        "limits.connections_per_address": 512,
         "limits.websockets": 4096,
         "limits.subscriptions_per_connection": 64,
         "limits.subscriptions": 16384,
         "limits.waiting_commits": 8192,
         "limits.subscriber_buffer_bytes": 1 << 20,
+        "limits.unsent_bytes": 256 << 20,
         "limits.request_timeout_s": 30,
         "limits.idle_timeout_s": 75,
         "limits.ws_ping_s": 20,
@@ -358,13 +360,14 @@ def test_paths() -> None:
     assert load_config(None, {}, {"data": "/d", "key_file": "/k"}).key_path == Path("/k")
 
 
-def test_dev_opens_private_endpoints_and_lifts_rate_limits() -> None:
+def test_dev_opens_private_endpoints_and_lifts_the_limits_of_one_address() -> None:
     plain, dev = Config(), load_config(None, {}, {"dev": True})
     assert not plain.private_endpoints
     assert dev.private_endpoints
     assert load_config(None, {}, {"endpoints.allow_private": True}).private_endpoints
     assert plain.rates_in_force == plain.rates
     assert dev.rates_in_force == Rates(identity_per_s=0, address_per_s=0)
+    assert (plain.connections_of_address, dev.connections_of_address) == (512, 0)
 
 
 # What people are shown

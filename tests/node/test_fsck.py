@@ -23,7 +23,6 @@ from enc.core.merkle_log import Edge
 from enc.core.replay import Replay
 from enc.core.tree_head import sign_head
 from enc.core.types import Event, Receipt, TreeHead
-from enc.node import fsck
 from enc.node.fsck import Difference, Report, check_enclave, check_store
 from enc.node.store import ids
 from enc.node.store.base import EnclaveReader, Item, Readable, Step, Store
@@ -660,16 +659,16 @@ def test_only_the_enclaves_that_are_named_are_checked(damaged: Damaged) -> None:
 
 def test_pages_blocks_and_caches_of_any_size(damaged: Damaged, monkeypatch: pytest.MonkeyPatch) -> None:
     for page, block, searches, cached in ((1, 1, 1, 1), (3, 7, 1000, 2), (7, 1000, 5, 3)):
-        monkeypatch.setattr(fsck, "PAGE", page)
-        monkeypatch.setattr(fsck, "BLOCK", block)
-        monkeypatch.setattr(fsck, "BLOCK_SEARCHES", searches)
-        monkeypatch.setattr(fsck, "CACHED", cached)
+        monkeypatch.setattr("enc.node.fsck.events.PAGE", page)
+        monkeypatch.setattr("enc.node.fsck.searches.BLOCK", block)
+        monkeypatch.setattr("enc.node.fsck.searches.BLOCK_SEARCHES", searches)
+        monkeypatch.setattr("enc.node.fsck.trees.CACHED", cached)
         assert damaged.check().differences == []
 
 
 def test_what_a_search_does_not_find_is_told_of_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fsck, "PAGE", 3)
-    monkeypatch.setattr(fsck, "BLOCK", 3)
+    monkeypatch.setattr("enc.node.fsck.events.PAGE", 3)
+    monkeypatch.setattr("enc.node.fsck.searches.BLOCK", 3)
     store = MemoryStore()
     life, honest = live(Host(store)), store.find
     for seq in (0, 3, 9, 19):

@@ -16,6 +16,7 @@ from msgspec.json import decode, encode
 from enc.core.commit import build_commit, build_manifest, wire_commit
 from enc.core.encoding import compact_json
 from enc.core.errors import WIRE_ERRORS, Unavailable
+from enc.core.event import parse_event
 from enc.core.hashing import enclave_id
 from enc.core.receipt import build_receipt, parse_receipt, wire_receipt
 from enc.core.replay import Replay
@@ -497,6 +498,7 @@ BODIES: dict[str, Json] = {
     "State_Proof": {"namespace": "kv", "key": "00" * 32},
     "State_Batch": {"keys": [{"namespace": "kv", "key": "00" * 32}]},
     "Checkpoint": {},
+    "Export": {},
 }
 """A body of each type that is answered."""
 
@@ -537,11 +539,9 @@ def test_a_good_request_is_answered(closed: Enclave, type_: str) -> None:
     assert closed.ask("alice", type_, **BODIES[type_])
 
 
-@every_type
+@pytest.mark.parametrize("type_", [type_ for type_ in BODIES if type_ != "Inclusion_Proof"])
 def test_who_may_read_nothing_is_unauthorized(closed: Enclave, type_: str) -> None:
-    body = {**BODIES[type_]}
-    body |= {"leaf_index": 9} if type_ == "Inclusion_Proof" else {}  # of the last leaf, anyone may ask
-    assert closed.denied("mallory", type_, **body).code == "UNAUTHORIZED"
+    assert closed.denied("mallory", type_, **BODIES[type_]).code == "UNAUTHORIZED"
 
 
 @every_type
@@ -587,7 +587,7 @@ def test_inside_and_outside_agree(node: Served, closed: Enclave, type_: str) -> 
 
     good(asked())
     good(asked(type=type_))
-    assert bad(asked(type="Export")).code == "INVALID_QUERY"
+    assert bad(asked(type="Pull")).code == "INVALID_QUERY"
     assert bad(asked(type=None)).code == "INVALID_QUERY"
     assert bad(asked(session=other.token.hex())).code == "INVALID_SESSION"
     assert bad(asked(session=None)).code == "INVALID_SESSION"
@@ -628,8 +628,6 @@ def test_what_this_node_does_not_answer_is_said_clearly(node: Served, closed: En
     pull = bad(closed.ask_raw("alice", "Pull", url="https://a.example", push_seq=1))
     assert (pull.status, pull.code) == (400, "INVALID_QUERY")
     assert "Pull" in pull.message
-    export = bad(closed.ask_raw("alice", "Export", from_seq=0, limit=1))
-    assert (export.status, export.code) == (400, "INVALID_QUERY")
 
 
 # Lifecycle
@@ -700,6 +698,52 @@ def test_a_migrated_enclave_names_its_new_sequencer_and_can_be_read(node: Served
         assert (error.code, error.context) == ("ENCLAVE_MIGRATED", {"new_sequencer": pub("node2")})
     assert enclave.seqs("bob") == [0, 1]
     assert good(node.get(f"/{enclave.id.hex()}/sth"))["ts"] == 1
+
+
+# Exports
+
+
+def exported(enclave: Enclave, **body: Any) -> Json:
+    found: Json = enclave.ask("alice", "Export", **body)
+    return found
+
+
+def test_an_export_is_the_whole_log_and_replays(node: Served, enclave: Enclave) -> None:
+    gone = enclave.send("bob", "message", "gone").id
+    enclave.send("bob", "message", "kept")
+    enclave.send("bob", "Delete", '{"reason":"author"}', ("r", gone.hex()))
+    answer = exported(enclave)
+    replay = Replay(enclave.id)
+    for event in answer["events"]:
+        replay.take(parse_event(encode(event)))
+    replay.finish()
+    assert answer["seq"] == replay.state.seq == 3
+    assert [event["content"] for event in answer["events"][1:3]] == [None, "kept"]
+    assert answer["sth"] == good(node.get(f"/{enclave.id.hex()}/sth"))
+
+
+def test_an_export_goes_page_by_page(enclave: Enclave) -> None:
+    for text in "abcd":
+        enclave.send("bob", "message", text)
+    whole = exported(enclave)["events"]
+    assert [event["seq"] for event in whole] == [0, 1, 2, 3, 4]
+    assert exported(enclave, from_seq=1, limit=2)["events"] == whole[1:3]
+    assert exported(enclave, from_seq=3)["events"] == whole[3:]
+    past = exported(enclave, from_seq=5)
+    assert (past["events"], past["seq"]) == ([], 4)
+
+
+@pytest.mark.parametrize(
+    "body", [{"limit": 0}, {"limit": 1001}, {"from_seq": -1}, {"from_seq": 1 << 53}, {"limit": "1"}]
+)
+def test_an_export_of_what_cannot_be(enclave: Enclave, body: Json) -> None:
+    assert enclave.denied("alice", "Export", **body).code == "INVALID_QUERY"
+    assert exported(enclave, from_seq=(1 << 53) - 1, limit=1000)["events"] == []
+
+
+def test_only_who_may_migrate_gets_an_export(enclave: Enclave) -> None:
+    for name in ("bob", "carol", "mallory"):
+        assert enclave.denied(name, "Export").code == "UNAUTHORIZED"
 
 
 # Checkpoints
@@ -958,6 +1002,12 @@ from=%D9%A1 from=1&to=x from=1&to= from=9007199254740992 from=99999999999999999
 def test_consistency_between_sizes_that_the_log_never_had(node: Served, closed: Enclave, query: str) -> None:
     error = bad(node.get(f"/{closed.id.hex()}/consistency?{query}"))
     assert (error.status, error.code) == (400, "INVALID_RANGE")
+
+
+@pytest.mark.parametrize("query", ["from=1&from=1", "from=1&from=2", "from=1&to=1&to=1", "from=1&to=x&to=1"])
+def test_a_size_that_is_told_twice_is_refused(node: Served, closed: Enclave, query: str) -> None:
+    error = bad(node.get(f"/{closed.id.hex()}/consistency?{query}"))
+    assert (error.status, error.code) == (400, "INVALID_QUERY")
 
 
 def test_receipts_of_both_algorithms(node: Served, enclave: Enclave) -> None:

@@ -1,7 +1,9 @@
 """The node's key file: made once, whole or not at all, and refused when others could have read it."""
 
+import fcntl
 import multiprocessing
 import os
+import signal
 import stat
 import traceback
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from enc.core.errors import MisuseError
+from enc.core.errors import MisuseError, Unavailable
 from enc.core.signing import CURVE_ORDER, PrivateKey
 from enc.node import key_file
 from enc.node.key_file import load, load_or_create
@@ -196,9 +198,81 @@ def test_a_failure_leaves_nothing_behind(path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, call, fail)
-    with pytest.raises(MisuseError, match="cannot be made: No space left"):
+    with pytest.raises(Unavailable, match=f"key file {path}: cannot be made: No space left"):
         load_or_create(path)
     assert list(path.parent.iterdir()) == []
+
+
+def _die(path: Path, call: str) -> None:
+    """Make a key, and be killed in the middle: before or after this call of the system."""
+    name, _, when = call.partition(" ")
+    real = getattr(os, name)
+
+    def kill(*args: Any) -> None:
+        if when == "after":
+            real(*args)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(os, name, kill)
+    load_or_create(path)
+
+
+@pytest.mark.parametrize("call", ["fchmod before", "fsync before", "link before", "link after", "unlink before"])
+def test_a_crash_leaves_a_whole_key_or_none_and_the_next_start_clears_its_draft(path: Path, call: str) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=_die, args=(path, call))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    (draft,) = (found for found in path.parent.iterdir() if found != path)
+    assert stat.S_IMODE(draft.stat().st_mode) == 0o600
+    whole = load(path).public if path.exists() else None
+    assert (whole is not None) == (call in ("link after", "unlink before"))
+    key = load_or_create(path)
+    assert whole in (None, key.public)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_only_drafts_of_this_key_are_cleared(path: Path) -> None:
+    others = [".node.key.swp", ".other.key.0123456789abcdef", "node.key.0123456789abcdef", ".node.key.0123456789ABCDEF"]
+    for name in others:
+        put(path.with_name(name), SECRET)
+    path.with_name(".node.key.00000000deadbeef").mkdir()
+    load_or_create(path), load_or_create(path)
+    assert {found.name for found in path.parent.iterdir()} == {*others, ".node.key.00000000deadbeef", path.name}
+
+
+def test_a_draft_that_cannot_be_cleared_does_not_keep_a_key_from_being_used(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> None:
+        raise OSError(30, "Read-only file system")
+
+    put(path, SECRET), put(path.with_name(".node.key.0123456789abcdef"), SECRET)
+    monkeypatch.setattr(os, "unlink", fail)
+    assert load_or_create(path).public == load(path).public
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["made", "found"])
+def test_one_process_at_a_time_has_drafts_so_none_is_cleared_that_is_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    unlink, cleared = os.unlink, list[str]()
+
+    def try_lock(draft: Any) -> None:
+        fd = os.open(path.parent, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(fd)
+        unlink(draft)
+        cleared.append(Path(draft).name)
+
+    put(path.with_name(".node.key.0123456789abcdef"), SECRET)
+    if is_there:
+        put(path, SECRET)
+    monkeypatch.setattr(os, "unlink", try_lock)
+    load_or_create(path)
+    assert cleared[0] == ".node.key.0123456789abcdef"
+    assert len(cleared) == (1 if is_there else 2), "and the draft of the new key"
 
 
 def _start(path: Path, gate: Any, found: Any) -> None:

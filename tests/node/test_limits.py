@@ -1,28 +1,36 @@
 """Every documented limit of the HTTP surface, at it and just past it; and what is no request at all."""
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from msgspec import DecodeError
 from msgspec.json import decode, encode
 from msgspec.structs import replace
+from structlog.testing import capture_logs
+from websockets.frames import Frame, Opcode
 
 from enc.core.commit import build_commit, build_manifest, wire_commit
 from enc.core.encoding import MAX_INT, compact_json
 from enc.core.types import Commit
 from enc.node import api_http
+from enc.node.closing import close_slow, close_stuck
 from enc.node.config import Config, Limits
-from enc.node.http_protocol import close_slow, close_stuck
+from enc.node.http_protocol import MAX_HEAD, PIECE
 from enc.node.sequencer import Sequencer, Ticket
 from enc.node.store.memory import MemoryStore
 from tests.core.world import LIFETIME, person, pub
 
 from .served import DEV, NODE, PATIENCE_S, SMALL, Clock, Enclave, Json, Served, bad, good, sqlite
-from .test_http_api import BODIES, code, dialed, sealed
+from .test_admission import Certificate
+from .test_http_api import BODIES, code, dialed, posted, sealed
 from .test_http_api import heard as read_response
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -247,6 +255,35 @@ def test_a_head_without_end_is_refused_before_it_fills_the_memory(node: Served, 
         assert 400 <= status < 500
 
 
+@pytest.mark.parametrize("path", ["/", "/info"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_head_past_the_limit_is_refused_also_if_it_comes_at_once(node: Served, method: str, path: str) -> None:
+    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nX-Long: ".encode()
+    _, _, body = spoken(node, head + b"x" * (MAX_HEAD - 200) + b"\r\n\r\n{}")
+    assert "head" not in body.get("message", "")
+    with suppress(OSError, IndexError):  # closed while it was sent
+        status, _, body = spoken(node, head + b"x" * (MAX_HEAD + 1) + b"\r\n\r\n{}")
+        assert (status, body["code"]) == (400, "INVALID_QUERY")
+        assert "head" in body["message"]
+
+
+def test_a_head_past_the_limit_that_comes_in_two_parts(node: Served) -> None:
+    state = node.server.server_state
+    with dialed(node) as peer, suppress(OSError, IndexError):  # closed while it was sent
+        peer.sendall(b"GET /info HTTP/1.1\r\nX-Long: " + b"x" * 40_000)
+        node.until(lambda: any(c._began + c._received > 40_000 for c in state.connections))
+        peer.sendall(b"x" * 30_000 + b"\r\nHost: x\r\n\r\n")
+        assert heard(peer)[0] == 400
+
+
+def test_a_request_behind_many_others_has_the_same_limit(node: Served) -> None:
+    """Its own head counts, not what came with it."""
+    get = b"GET /info HTTP/1.1\r\nHost: x\r\nX-Long: %b\r\n\r\n"
+    with dialed(node) as peer, peer.makefile("rb") as file:
+        peer.sendall(get % (b"x" * 30_000) * 6)
+        assert [read_response(file)[0] for _ in range(6)] == [200] * 6
+
+
 @pytest.mark.parametrize("sent", [b"POST /|Content-Length: 2", b"GET /|Content-Length: 2", b"POST /state|X: y"])
 def test_an_upgrade_with_a_body_is_refused_and_holds_no_connection(node: Served, sent: bytes) -> None:
     line, _, header = sent.partition(b"|")
@@ -256,6 +293,24 @@ def test_an_upgrade_with_a_body_is_refused_and_holds_no_connection(node: Served,
         )
         status, _, body = heard(peer)
         assert (status, body["code"]) == (400, "INVALID_QUERY")
+
+
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+
+
+def test_an_upgrade_before_what_was_asked_is_answered_is_refused(node: Served, enclave: Enclave) -> None:
+    """What then waited for the answer would never know that the peer has gone."""
+    state = node.server.server_state
+    with node.held_up(), dialed(node) as peer:
+        known = len(state.connections)
+        peer.sendall(posted(wire_commit(enclave.commit("bob", "message", "x"))) + UPGRADE)
+        status, _, body = heard(peer)
+        assert (status, body["code"]) == (400, "INVALID_QUERY")
+        assert peer.recv(1) == b""
+        node.until(lambda: len(state.connections) < known + 1)
 
 
 @pytest.mark.parametrize("cut", [1, 0])
@@ -300,16 +355,202 @@ def test_who_is_slow_to_send_a_request_is_cut() -> None:
         good(node.get("/info"))
 
 
-def test_who_does_not_take_an_answer_is_cut() -> None:
-    with filled(DEV, ["a" * 900_000] * 9) as enclave:
-        node = enclave.node
+def asked(enclave: Enclave, *headers: str) -> bytes:
+    """A Query for everything, on the wire."""
+    return posted(enclave.request("bob", "Query", filter={}), *headers)
+
+
+@pytest.fixture(scope="module")
+def pages() -> Iterator[Enclave]:
+    """With a page of eight megabytes, and an account of three such answers."""
+    with filled(replace(DEV, limits=Limits(unsent_bytes=36 * MIB)), ["a" * 900_000] * 9) as enclave:
+        yield enclave
+
+
+def untouched(enclave: Enclave) -> None:
+    """Nothing waits for anybody."""
+    enclave.node.until(lambda: enclave.node.server.peers.unsent == 0)
+
+
+WAYS = pytest.mark.parametrize("way", [(), ("Origin: x",)], ids=["the short way", "the long way"])
+
+
+@WAYS
+def test_who_does_not_take_an_answer_is_cut(pages: Enclave, way: tuple[str, ...]) -> None:
+    """Not who takes some of it now and then."""
+    node, state, loop = pages.node, pages.node.server.server_state, pages.node.node.loop
+    with dialed(node) as peer:
+        peer.sendall(asked(pages, *way))
+        node.until(lambda: node.server.peers.unsent > MIB)
+
+        def cut(seconds: float) -> int:
+            return node.on_loop(lambda: close_stuck(state, loop.time() + seconds, 30))
+
+        assert (cut(0), cut(29)) == (0, 0)
+        (one,) = [c for c in state.connections if c.peer.unsent]
+        turn = one.peer.turn
+        while one.peer.turn == turn:
+            peer.recv(KIB)
+        assert (cut(31), cut(60), cut(62)) == (0, 0, 1)
+    untouched(pages)
+
+
+@WAYS
+@pytest.mark.parametrize("last", [(), ("Connection: close",)], ids=["stays", "closes"])
+def test_a_long_answer_comes_whole(pages: Enclave, way: tuple[str, ...], last: tuple[str, ...]) -> None:
+    with dialed(pages.node) as peer, peer.makefile("rb") as file:
+        for headers in ((), last):
+            peer.sendall(asked(pages, *way, *headers))
+            status, _, body = read_response(file)
+            assert (status, len(body["content"]) > 8 * MIB) == (200, True)
+        if last:
+            assert file.read(1) == b""
+        else:
+            peer.sendall(posted({}))
+            assert read_response(file)[0] == 400
+    untouched(pages)
+
+
+@WAYS
+def test_of_many_questions_on_one_connection_one_answer_waits(pages: Enclave, way: tuple[str, ...]) -> None:
+    peers = pages.node.server.peers
+    with dialed(pages.node) as peer, peer.makefile("rb") as file:
+        peer.sendall(asked(pages, *way) * 3)
+        pages.node.until(lambda: peers.unsent > MIB)
+        assert len(pages.query("bob", limit=1)) == 1  # it was asked later, and answered after them
+        assert peers.unsent < 12 * MIB
+        (one,) = [c for c in pages.node.server.server_state.connections if c.peer.unsent]
+        assert one.transport.get_write_buffer_size() <= 2 * PIECE
+        for _ in range(3):
+            assert read_response(file)[0] == 200
+    untouched(pages)
+
+
+def from_(node: Served, address: str) -> socket.socket:
+    url = httpx.URL(node.url)
+    return socket.create_connection((url.host, url.port or 0), PATIENCE_S, (address, 0))
+
+
+def is_answered(peer: socket.socket) -> bool:
+    """Or was dropped before the answer's end."""
+    try:
+        return heard(peer)[0] == 200
+    except (OSError, DecodeError):
+        return False
+
+
+@WAYS
+def test_past_the_bound_on_what_waits_who_reads_nothing_is_dropped(pages: Enclave, way: tuple[str, ...]) -> None:
+    """Peers of one address ask for pages and do not read; another, who is slower than they come, gets his."""
+    node, peers = pages.node, pages.node.server.peers
+    before, held = peers.dropped, list[socket.socket]()
+    try:
+        with from_(node, "127.0.0.2") as slow, slow.makefile("rb") as file:
+            slow.sendall(asked(pages, *way))
+            node.until(lambda: peers.unsent > MIB)
+            for _ in range(8):
+                held.append(from_(node, "127.0.0.1"))
+                held[-1].sendall(asked(pages, *way))
+            node.until(lambda: peers.dropped >= before + 6)
+            assert 24 * MIB < peers.unsent <= 36 * MIB
+            assert read_response(file)[0] == 200
+            assert peers.dropped == before + 6
+        assert sum(is_answered(peer) for peer in held) == 2
+    finally:
+        for peer in held:
+            peer.close()
+    untouched(pages)
+
+
+def test_the_log_tells_once_how_many_were_dropped(node: Served) -> None:
+    def tell() -> list[Any]:
+        node.server.peers.dropped += 6
+        with capture_logs() as logs:
+            node.server._tell_of_dropped()
+            node.server._tell_of_dropped()
+        return logs
+
+    ((entry),) = node.on_loop(tell)
+    assert (entry["event"], entry["log_level"], entry["count"]) == ("peers_dropped", "warning", 6)
+
+
+class Secured:
+    """A node behind TLS, and peers of it."""
+
+    def __init__(self, tmp_path: Path, limits: Limits) -> None:
+        certificate = Certificate(tmp_path)
+        self.config = replace(certificate.config, limits=limits)
+        self._context = ssl.create_default_context()
+        certificate.authority.configure_trust(self._context)
+
+    def dial(self, node: Served) -> ssl.SSLSocket:
+        return self._context.wrap_socket(from_(node, "127.0.0.1"), server_hostname="127.0.0.1")
+
+
+@WAYS
+@pytest.mark.parametrize("is_secured", [False, True], ids=["plain", "TLS"])
+def test_an_answer_that_alone_is_too_much_ends_its_connection_in_silence(
+    tmp_path: Path, way: tuple[str, ...], is_secured: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = Limits(unsent_bytes=MIB)
+    tls = Secured(tmp_path, limits)
+    with filled(tls.config if is_secured else replace(DEV, limits=limits), ["a" * 900_000] * 9) as pages:
+        with tls.dial(pages.node) if is_secured else from_(pages.node, "127.0.0.1") as peer:
+            peer.sendall(asked(pages, *way))
+            assert not is_answered(peer)
+        untouched(pages)
+        assert pages.node.server.peers.dropped == 1
+    assert caplog.messages == []
+
+
+def test_a_line_that_alone_is_too_much_ends_its_connection_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls = Secured(tmp_path, Limits(unsent_bytes=200 * KIB))
+    with filled(tls.config, ["a" * 9000] * 100) as pages, tls.dial(pages.node) as peer:
+        pages.node.on_loop(pages.node.node._expiry.cancel)  # sessions end by the real clock, which is not the test's
+        peer.sendall(UPGRADE)
+        assert peer.recv(KIB).startswith(b"HTTP/1.1 101 ")
+        query = Frame(Opcode.TEXT, encode(pages.request("bob", "Query", filter={})))
+        peer.sendall(query.serialize(mask=True))
+        with suppress(OSError):
+            while peer.recv(MIB):
+                pass
+        untouched(pages)
+        pages.node.until(lambda: not pages.node.node.ws.connections)
+        assert (pages.node.server.peers.dropped, pages.node.node.hub.count) == (1, 0)
+    assert caplog.messages == []
+
+
+def test_what_waits_behind_tls_is_counted_and_bounded(tmp_path: Path) -> None:
+    tls = Secured(tmp_path, Limits(unsent_bytes=36 * MIB))
+    with filled(tls.config, ["a" * 900_000] * 9) as pages, ExitStack() as stack:
+        node, peers = pages.node, pages.node.server.peers
         state, loop = node.server.server_state, node.node.loop
-        body = encode(enclave.request("bob", "Query", filter={}))
-        with dialed(node) as peer:
-            peer.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
-            node.until(lambda: any(c.transport.get_write_buffer_size() > MIB for c in state.connections))
-            for seconds, cut in ((0, 0), (29, 0), (31, 1)):
-                assert node.on_loop(lambda: close_stuck(state, loop.time() + seconds, 30)) == cut  # noqa: B023
+        for _ in range(5):
+            peer = stack.enter_context(tls.dial(node))
+            peer.sendall(asked(pages))
+        node.until(lambda: peers.dropped == 2)
+        assert peers.unsent > 24 * MIB
+        waiting = [c for c in state.connections if c.transport.get_extra_info("peername") == peer.getsockname()]
+
+        def cut(seconds: float) -> int:
+            return node.on_loop(lambda: close_stuck(state, loop.time() + seconds, 30))
+
+        node.until(lambda: all(c.transport.get_write_buffer_size() for c in state.connections))
+        assert (cut(0), cut(29)) == (0, 0)
+        turn = waiting[0].peer.turn
+        while waiting[0].peer.turn == turn or not waiting[0].transport.get_write_buffer_size():
+            assert peer.recv(KIB)
+        assert (cut(31), cut(60), cut(62)) == (2, 0, 1)  # who takes some of it is not stuck
+        node.until(lambda: peers.unsent == peers.count == 0)
+
+
+def test_a_connection_too_many_is_gone_at_once_also_behind_tls(tmp_path: Path) -> None:
+    tls = Secured(tmp_path, Limits(connections=1))
+    with Served(tls.config) as node, tls.dial(node), tls.dial(node) as second:
+        assert heard(second)[0] == 503
+        node.until(lambda: len(node.server.server_state.connections) == 1)
 
 
 # JSON
@@ -514,7 +755,7 @@ def test_a_field_inside_that_is_no_such_thing(
         assert (error.status, error.code) == (400, "INVALID_QUERY"), value
 
 
-@pytest.mark.parametrize("type_", [type_ for type_ in BODIES if type_ != "Checkpoint"])
+@pytest.mark.parametrize("type_", [type_ for type_, body in BODIES.items() if body])
 def test_a_body_without_what_it_asks(enclave: Enclave, type_: str) -> None:
     assert enclave.denied("alice", type_).code == "INVALID_QUERY"
     for field in BODIES[type_]:
@@ -653,6 +894,35 @@ def test_connections() -> None:
         with dialed(node) as other:
             other.sendall(b"GET /info HTTP/1.1\r\nHost: x\r\n\r\n")
             assert heard(other)[0] == 200
+
+
+def test_connections_of_one_address() -> None:
+    config = Config(port=0, limits=Limits(connections_per_address=3))
+    with Served(config) as node:
+        state = node.server.server_state
+        good(node.get("/info"))  # keeps its connection
+        with dialed(node) as second, dialed(node):
+            second.sendall(UPGRADE)
+            assert second.recv(64).startswith(b"HTTP/1.1 101 ")  # it still counts
+            node.until(lambda: len(state.connections) == 3)
+            with dialed(node) as fourth:
+                status, headers, body = heard(fourth)
+                assert (status, headers["retry-after"]) == (503, "1")
+                assert (body["code"], body["message"]) == ("UNAVAILABLE", "too many connections from this address")
+                assert fourth.recv(1) == b""
+            with from_(node, "127.0.0.2") as other:
+                other.sendall(b"GET /info HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert heard(other)[0] == 200
+            good(node.get("/info"))
+        node.until(lambda: node.server.peers.count == 1)
+        with dialed(node) as other:
+            other.sendall(b"GET /info HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert heard(other)[0] == 200
+
+
+def test_development_has_no_limit_for_one_address() -> None:
+    with Served(limited(connections_per_address=1)) as node, dialed(node), dialed(node):
+        good(node.get("/info"))
 
 
 def test_what_a_connection_too_many_sends_is_not_heard() -> None:

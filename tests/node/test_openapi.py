@@ -505,6 +505,8 @@ ANSWERED: list[Callable[[Scene], Ask]] = [
     lambda s: ("State_Batch", {"keys": [{"namespace": "event_status", "key": s.edited.hex()}], "mode": "current"}, {}),
     lambda s: ("Checkpoint", {}, {}),
     lambda s: ("Checkpoint", {"hold": 1}, {"enclave": "held"}),
+    lambda s: ("Export", {}, {}),
+    lambda s: ("Export", {"from_seq": 2, "limit": 1}, {}),
 ]
 
 

@@ -563,6 +563,46 @@ def test_queries_whose_answers_are_not_read_do_not_hold_a_page_each(node: Runnin
         assert rss(node) - before < 160 * MIB
 
 
+def test_many_peers_that_read_nothing_do_not_fill_the_memory(tmp_path: Path) -> None:
+    """60 of them ask for 8 MB each, by HTTP and by WebSocket; who reads is answered."""
+    env = {"ENC_NODE_LIMITS_UNSENT_BYTES": str(64 * MIB)}
+    with RunningNode(tmp_path / "node", env=env) as node, ExitStack() as stack:
+        room = Room(node)
+        for commit in room.say(8, size=1_000_000):
+            room.post(commit)
+        bob, alice = room.reader("bob"), room.reader("alice")
+        assert len(alice.log(node.url)) == 9
+        before = rss(node)
+        for i in range(60):
+            raw = stack.enter_context(Raw(node, receive_buffer=4096))
+            if i % 2:
+                raw.upgrade()
+                raw.frame(bob.query())
+            else:
+                raw.post(encode(bob.query()))
+        for _ in range(3):  # others are answered after what came before them
+            assert len(alice.log(node.url)) == 9
+        assert rss(node) - before < 256 * MIB
+
+
+def test_a_long_message_comes_in_fragments_that_make_it_up(node: RunningNode) -> None:
+    room = Room(node)
+    seq = room.send("alice", "message", "x" * 500_000).seq
+    bob = room.reader("bob")
+    with Raw(node) as raw:
+        raw.upgrade()
+        raw.frame(bob.query("s", type="message"))
+        opcode, text = raw.read_frame()
+        assert (opcode, len(text)) == (Opcode.TEXT, 64 << 10)
+        while not text.endswith(b'"}'):
+            opcode, more = raw.read_frame()
+            assert opcode in (Opcode.CONT, Opcode.PING)
+            assert len(more) <= 64 << 10
+            text += more if opcode == Opcode.CONT else b""
+        assert bob.seq(decode(text)) == seq
+        assert raw.next()["type"] == "EOSE"
+
+
 def test_a_peer_that_sends_commits_and_reads_no_answers_is_not_read_from(node: RunningNode) -> None:
     room = Room(node)
     commit = room.commit("alice", "message")

@@ -5,9 +5,11 @@ peer reads. So every interleaving that a busy node may meet can be had here on p
 """
 
 import asyncio
+import gc
 import os
 import random
-from collections import deque
+import weakref
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
@@ -23,19 +25,20 @@ from enc.core.encoding import compact_json
 from enc.core.envelope import open_answer, parse_request, seal_request
 from enc.core.errors import Unavailable
 from enc.core.event import check_event, parse_event
-from enc.core.filter import Range, parse_filter
+from enc.core.filter import MAX_LIMIT, Range, parse_filter
 from enc.core.receipt import check_receipt, parse_receipt
 from enc.core.sealing import open_text
 from enc.core.session import MAX_DURATION, SKEW, client_keys, open_session
 from enc.core.types import Commit, Event, Limits, Receipt
-from enc.node import line
+from enc.node import api_ws, line
 from enc.node.admission import Admission, Gatekeeper
 from enc.node.answers import Answers
 from enc.node.api_http import Asking
-from enc.node.api_ws import Settings, WebSocketApi, within
+from enc.node.api_ws import MAX_PASSED, Settings, WebSocketApi, within
 from enc.node.desk import Desk
 from enc.node.directory import Directory
 from enc.node.line import Line
+from enc.node.peers import Peer, Peers
 from enc.node.rate_limit import RateLimiter
 from enc.node.sequencer import Outcome, Sequencer, Ticket
 from enc.node.store.base import EnclaveReader, Step
@@ -175,10 +178,17 @@ class Stage:
     """What enc.node.main wires, with hands for threads."""
 
     def __init__(
-        self, *, subscriptions: int = 100, per_connection: int = 10, buffer: int = 1 << 20, websockets: int = 100
+        self,
+        *,
+        subscriptions: int = 100,
+        per_connection: int = 10,
+        buffer: int = 1 << 20,
+        websockets: int = 100,
+        unsent: int = 1 << 28,
     ) -> None:
         self.now, self.moment = START, 0.0
         self.store, self.hands = MemoryStore(), Hands()
+        self.peers = Peers(1000, 0, unsent)
         self.directory, self.hub = Directory(self.store), Hub(self.store, subscriptions)
         self.desk = Desk(asyncio.get_running_loop(), 1000, gather_s=0)
         self.outcomes: list[Outcome] = []
@@ -274,17 +284,29 @@ class Stage:
 class Socket:
     """A peer of the node, as ASGI shows it: takes what it is sent while it reads."""
 
-    def __init__(self, stage: Stage, path: str = "/", address: str = "10.0.0.1") -> None:
+    was_dropped = False
+
+    def __init__(
+        self, stage: Stage, address: str = "10.0.0.1", heard: Callable[[Json], object] = lambda message: None
+    ) -> None:
+        self._heard = heard
         self._incoming: asyncio.Queue[Json] = asyncio.Queue()
         self._outgoing: asyncio.Queue[Json] = asyncio.Queue()
         self._reads, self._code = asyncio.Event(), asyncio.get_running_loop().create_future()
         self._reads.set()
         self._incoming.put_nowait({"type": "websocket.connect"})
-        scope = {"type": "websocket", "path": path, "client": (address, 1)}
+        self.peer = Peer(stage.peers, address, self._drop)
+        stage.peers.add(self.peer)
+        scope = {"type": "websocket", "client": (address, 1), "state": {"peer": self.peer}}
         self.task = asyncio.get_running_loop().create_task(stage.api(scope, self._incoming.get, self._send))
+
+    def _drop(self) -> None:
+        self.was_dropped = True
+        self._incoming.put_nowait({"type": "websocket.disconnect", "code": 1006})
 
     async def _send(self, message: Any) -> None:
         await self._reads.wait()
+        self._heard(message)
         if message["type"] == "websocket.send":
             self._outgoing.put_nowait(decode(message["text"]))
         elif message["type"] == "websocket.close":
@@ -933,14 +955,52 @@ async def test_an_offered_name_is_taken_if_it_is_free_and_else_the_node_gives_on
     enclave = stage.found()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     names = []
-    for offer in ("a", "a", None, "", "x" * 64, "x" * 65, 7, ["a"], "sub-99", "b"):
+    for offer in ("a", "a", None, "x" * 64, "sub-99", "\N{WAVING HAND SIGN}" * 64, "b"):
         socket.say(bob.query(offer, id="00" * 32))
         names.append((await socket.next())["sub_id"])
     assert names[0] == "a"
-    assert names[4] == "x" * 64
-    assert names[8:] == ["sub-99", "b"]
+    assert names[3:] == ["x" * 64, "sub-99", "\N{WAVING HAND SIGN}" * 64, "b"]
     assert len(set(names)) == len(names)
     assert all(0 < len(name) <= 64 for name in names)
+
+
+@pytest.mark.parametrize("offer", ["", "x" * 65, 7, True, ["a"], {}])
+async def test_an_offered_name_that_is_none_is_refused(offer: Any) -> None:
+    stage = Stage()
+    socket, bob = Socket(stage), stage.reader("bob", stage.found())
+    socket.say(bob.query(offer))
+    error = await socket.next()
+    assert (error["code"], error["message"].startswith("sub_id:")) == ("INVALID_QUERY", True)
+    assert "sub_id" not in error
+    assert stage.hub.count == 0
+    socket.say(bob.query("a"))
+    assert types(await socket.rest()) == ["Event", "EOSE"]
+
+
+async def test_an_event_of_a_name_in_any_script_is_plain_ascii_of_the_same_name() -> None:
+    stage = Stage()
+    enclave = stage.found()
+    sent, bob = list[Any](), stage.reader("bob", enclave)
+    socket = Socket(stage, heard=sent.append)
+    for name in ("plain", '\N{WAVING HAND SIGN}"\\'):
+        sent.clear()
+        socket.say(bob.query(name))
+        (event, eose) = await socket.until("EOSE")
+        assert (event["sub_id"], eose["sub_id"]) == (name, name)
+        assert [message["text"].isascii() for message in sent if "Event" in message.get("text", "")] == [True]
+
+
+async def test_an_error_about_a_query_that_offered_a_name_says_so() -> None:
+    """Whether it was refused at once, when it was opened, or for want of a place."""
+    stage = Stage(per_connection=1)
+    enclave = stage.found(**WITHOUT_NOTES)
+    socket, bob = Socket(stage), stage.reader("bob", enclave)
+    socket.say({**bob.query("at once"), "content": 7}, stage.reader("mallory", enclave).query("opened"))
+    errors = await socket.rest()
+    assert [(e["code"], e["sub_id"]) for e in errors] == [("INVALID_QUERY", "at once"), ("UNAUTHORIZED", "opened")]
+    socket.say(bob.query("a"), bob.query("no place"))
+    (error,) = [message for message in await socket.rest() if message["type"] == "Error"]
+    assert (error["code"], error["sub_id"]) == ("RATE_LIMITED", "no place")
 
 
 async def test_the_same_name_on_two_connections_is_two_subscriptions() -> None:
@@ -1346,12 +1406,6 @@ async def test_one_websocket_too_many_is_told_so_and_closed() -> None:
     assert fourth.is_open
 
 
-@pytest.mark.parametrize("path", ["", "/ws", "/inclusion", "//"])
-async def test_another_path_is_refused(path: str) -> None:
-    socket = Socket(Stage(), path)
-    assert await socket.ended() == 1000
-
-
 async def test_every_message_of_an_address_counts_against_its_rate() -> None:
     stage = Stage()
     enclave = stage.found()
@@ -1491,7 +1545,7 @@ async def test_a_connection_that_ends_does_not_wait_for_ever_for_a_peer_that_doe
     async def send(message: Any) -> None:
         await reads.wait()
 
-    waits = Line(send, 1000)
+    waits = Line(send, 1000, lambda size: None)
     task = asyncio.get_running_loop().create_task(waits.run())
     if stops == "before the end":
         waits.put(b"{}")
@@ -1501,6 +1555,260 @@ async def test_a_connection_that_ends_does_not_wait_for_ever_for_a_peer_that_doe
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert done
+
+
+async def test_what_waits_in_lines_and_in_slices_is_counted_and_let_go_of() -> None:
+    stage = Stage(buffer=20_000)
+    enclave = stage.found()
+    stage.talk(enclave, 100, "x" * 1000)
+    socket, bob = Socket(stage), stage.reader("bob", enclave)
+    await quiet()
+    socket.stop_reading()
+    socket.say(bob.query("s", limit=1000))
+    await quiet()
+    (connection,) = stage.api.connections
+    assert connection._line._size >= 20_000
+    assert stage.peers.unsent == socket.peer.unsent > connection._line._size + 100_000
+    socket.read_on()
+    assert types(await socket.rest()) == ["Event"] * 101 + ["EOSE"]
+    assert stage.peers.unsent == 0
+
+
+@pytest.mark.parametrize("ends", ["hangs up", "is closed"])
+async def test_nothing_waits_for_a_connection_that_is_over(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is anything put in line for it, though its commits are still answered."""
+    monkeypatch.setattr(line, "FLUSH_S", 0.01)
+    stage = Stage(buffer=5_000)
+    enclave = stage.found()
+    stage.talk(enclave, 60, "x" * 500)
+    socket, bob = Socket(stage), stage.reader("bob", enclave)
+    await quiet()
+    stage.admitting = False
+    socket.stop_reading()
+    socket.say(stage.commit(enclave, "alice", "message", "in flight"), bob.query("s"))
+    await quiet()
+    assert socket.peer.unsent > 5_000
+    if ends == "hangs up":
+        await socket.hang_up()
+    else:
+        (connection,) = stage.api.connections
+        connection.end(1000)
+        async with asyncio.timeout(PATIENCE):
+            await socket.task
+    assert socket.peer.unsent == 0
+    stage.admit()
+    await quiet()
+    assert (socket.peer.unsent, stage.desk.waiting) == (0, 0)
+
+
+async def test_a_line_that_is_over_is_kept_by_nobody() -> None:
+    """Nor by what ended it, which knows what was being sent: that would wait for the collector, or for a timer."""
+
+    class Gone(Exception):
+        pass
+
+    ended_by = list["weakref.ref[Gone]"]()
+
+    def gone() -> Gone:
+        error = Gone()
+        ended_by.append(weakref.ref(error))
+        return error
+
+    async def send(message: Any) -> None:
+        raise gone()
+
+    waits = Line(send, 1000, lambda size: None)
+    task = asyncio.get_running_loop().create_task(waits.run())
+    await asyncio.sleep(0)
+    waits.put(b"{}")
+    waits.end(1000)
+    gc.disable()
+    try:
+        await asyncio.gather(task, return_exceptions=True)
+        del task
+        await quiet()
+        assert [error() for error in ended_by] == [None]
+    finally:
+        gc.enable()
+
+
+async def test_a_peer_that_does_not_read_has_a_slice_of_what_is_stored_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(api_ws, "MAX_SLICE", 20_000)
+    stage = Stage(buffer=10_000)
+    enclave = stage.found()
+    stage.talk(enclave, 200, "x" * 1000)
+    socket, bob = Socket(stage), stage.reader("bob", enclave)
+    await quiet()
+    socket.stop_reading()
+    socket.say(*(bob.query(f"{i}", limit=1000) for i in range(5)))
+    await quiet()
+    assert 20_000 < stage.peers.unsent < 20_000 + 10_000 + 5_000
+    socket.read_on()
+    found = [message for message in await socket.rest() if message["type"] == "Event"]
+    assert Counter(message["sub_id"] for message in found) == {f"{i}": 201 for i in range(5)}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("short", [-100, 0, 1, 12])
+@pytest.mark.parametrize(
+    ("filter_", "matching"),
+    [
+        ({}, range(61)),
+        ({"seq": {"start_at": 5, "end_at": 41}}, range(5, 42)),
+        ({"seq": [*range(3, 60, 3), 999]}, range(3, 60, 3)),
+        ({"type": "message"}, range(1, 61)),
+    ],
+)
+async def test_slices_make_up_what_the_filter_asks_for(
+    reverse: bool, short: int, filter_: Json, matching: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slices of a few events, and one event that is longer than a slice; a limit that cuts as many as `short` says."""
+    monkeypatch.setattr(api_ws, "MAX_SLICE", 5_000)
+    stage, limit = Stage(), len(matching) - short
+    enclave = stage.found()
+    for content in [""] * 30 + ["x" * 10_000] + [""] * 29:
+        stage.talk(enclave, 1, content)
+    socket, bob = Socket(stage), stage.reader("bob", enclave)
+    socket.say(bob.query("s", reverse=reverse, limit=limit, **filter_))
+    *stored, eose = await socket.until("EOSE")
+    assert [bob.seq(message) for message in stored] == list(matching[:: -1 if reverse else 1])[:limit]
+    assert eose.get("more", False) is (limit < len(matching))
+    stage.talk(enclave, 1)
+    assert [bob.seq(message) for message in await socket.rest()] == ([] if "seq" in filter_ else [61])
+
+
+async def test_nothing_stored_comes_after_the_end_of_a_session() -> None:
+    stage = Stage(buffer=1)
+    enclave = stage.found()
+    stage.talk(enclave, 10)
+    socket, alice, bob = Socket(stage), stage.reader("alice", enclave), stage.reader("bob", enclave, duration=100)
+    socket.say(alice.query("lasts", id="00" * 32))
+    await socket.until("EOSE")
+    socket.stop_reading()
+    socket.say(bob.query("s"))
+    await quiet()
+    stage.hub.expire(stage.now // 1000 + 100 + SKEW)
+    socket.read_on()
+    *stored, end = await socket.rest()
+    assert closed(end) == ("s", "session_expired")
+    assert types(stored) == ["Event"]
+    assert socket.is_open
+
+
+async def test_few_more_events_are_read_than_go_into_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by one that fell behind: each looks for twice as many as the last one held."""
+    monkeypatch.setattr(api_ws, "MAX_SLICE", 20_000)
+    stage = Stage(buffer=20_000)
+    enclave = stage.found()
+    stage.talk(enclave, 10, "x" * 15_000)
+    limits, find = list[int](), stage.store.find
+    monkeypatch.setattr(stage.store, "find", lambda e, f, r: (limits.append(f.limit), find(e, f, r))[1])
+    socket, bob = Socket(stage), stage.reader("bob", enclave)
+    socket.say(bob.query("s", limit=50))
+    await socket.until("EOSE")
+    assert limits == [50, 4, *[2] * 8]
+    limits.clear()
+    stage.talk(enclave, 10, "x" * 15_000)
+    assert [bob.seq(m) for m in await socket.rest()] == list(range(11, 21))
+    assert (limits[0], set(limits[1:])) == (MAX_LIMIT, {2})
+
+
+async def test_who_is_sent_away_while_catching_up_gets_no_more_than_the_slice_that_was_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(api_ws, "MAX_SLICE", 5_000)
+    stage = Stage(buffer=1)
+    enclave = stage.found(**WITHOUT_NOTES)
+    stage.talk(enclave, 100)
+    socket, bob = Socket(stage), stage.reader("bob", enclave)
+    await quiet()
+    socket.stop_reading()
+    socket.say(bob.query("s", limit=1000))
+    await quiet()
+    stage.send(enclave, "alice", "Move", move("bob", "MEMBER", "OUTSIDER"))
+    socket.read_on()
+    *stored, end = await socket.rest()
+    assert closed(end) == ("s", "access_revoked")
+    assert 0 < len(stored) < 20
+
+
+async def test_a_large_event_reaches_many_subscribers_without_being_held_for_all_of_them_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those for whom it would be too much read it from the store, in their turn; nobody is dropped or cut."""
+    monkeypatch.setattr(api_ws, "MAX_READING", 4)
+    stage = Stage(unsent=4_000_000)
+    enclave = stage.found()
+    sockets, bob = [Socket(stage, f"10.0.0.{i}") for i in range(60)], stage.reader("bob", enclave)
+    for socket in sockets:
+        socket.say(bob.query("s"))
+        await socket.until("EOSE")
+    most = 0
+
+    def watch(message: Json) -> None:
+        nonlocal most
+        most = max(most, stage.peers.unsent)
+
+    for socket in sockets:
+        socket._heard = watch
+    for _ in range(3):
+        event = stage.send(enclave, "alice", "message", "x" * 100_000)
+        for socket in sockets:
+            assert bob.seq(await socket.next()) == event.seq
+    assert 2_000_000 < most < 4_000_000
+    assert stage.peers.dropped == stage.peers.unsent == 0
+    assert stage.hub.count == 60
+
+
+async def test_who_has_taken_everything_is_not_cut_however_long_the_store_takes() -> None:
+    stage = Stage(buffer=20_000, unsent=1_000_000)
+    enclave = stage.found()
+    socket, other, bob = Socket(stage), Socket(stage, "10.0.0.2"), stage.reader("bob", enclave)
+    socket.say(bob.query("s"))
+    await socket.until("EOSE")
+    stage.hands.held = True
+    with other.peer.holding(600_000):
+        for _ in range(MAX_PASSED * 2):
+            stage.talk(enclave, 1)
+            await quiet()
+        stage.hands.let_go()
+        assert [bob.seq(m) for m in await socket.rest()] == list(range(1, MAX_PASSED * 2 + 1))
+
+
+async def test_only_so_many_slices_are_read_at_once() -> None:
+    stage = Stage()
+    enclave = stage.found()
+    sockets, bob = [Socket(stage) for _ in range(api_ws.MAX_READING + 4)], stage.reader("bob", enclave)
+    for socket in sockets:
+        socket.say(bob.query("s"))
+    await quiet()
+    for socket in sockets:
+        await socket.until("EOSE")
+    stage.hands.held = True
+    with sockets[0].peer.holding(1 << 27 | 1):
+        stage.talk(enclave, 1)
+        await quiet()
+        assert len(stage.hands.work) == api_ws.MAX_READING
+        stage.hands.let_go()
+        for socket in sockets:
+            assert bob.seq(await socket.next()) == 1
+
+
+async def test_a_peer_that_is_dropped_is_forgotten_by_everybody() -> None:
+    stage = Stage(buffer=20_000, unsent=30_000)
+    enclave = stage.found()
+    stage.talk(enclave, 60, "x" * 500)
+    socket, bob = Socket(stage), stage.reader("bob", enclave)
+    await quiet()
+    socket.stop_reading()
+    socket.say(bob.query("s", limit=1000))
+    await quiet()
+    assert socket.was_dropped
+    async with asyncio.timeout(PATIENCE):
+        await socket.task
+    assert (stage.peers.unsent, stage.hub.count, stage.api.connections) == (0, 0, set())
 
 
 # Shutting down

@@ -1,11 +1,13 @@
 """The WebSocket surface of a running node, as a client meets it on a socket."""
 
 import asyncio
+import http.client
 import itertools
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from socket import create_connection
 from typing import Any
 
 import httpx
@@ -31,6 +33,8 @@ PATIENCE = 60
 """Seconds after which something that must come counts as lost."""
 NOTHING: Json = {"id": "00" * 32}
 """A filter that no event matches."""
+
+KEY = "AAAAAAAAAAAAAAAAAAAAAA=="
 
 _numbers = itertools.count()
 
@@ -397,7 +401,43 @@ async def test_another_path_is_refused(node: RunningNode, path: str) -> None:
     with pytest.raises(InvalidStatus) as refused:
         async with peer(node, path):
             pass
-    assert refused.value.response.status_code == 403
+    assert error_of(refused.value.response) == (404, "INVALID_QUERY")
+
+
+def error_of(response: Any) -> tuple[int, str]:
+    """The status and code of an HTTP response that is an error as everywhere."""
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["connection"] == "close"
+    wire = decode(response.body)
+    assert set(wire) == {"type", "code", "message"}
+    return response.status_code, wire["code"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-WebSocket-Version": "13"},
+        {"Sec-WebSocket-Key": KEY},
+        {"Sec-WebSocket-Key": KEY, "Sec-WebSocket-Version": "12"},
+        {"Sec-WebSocket-Key": "short", "Sec-WebSocket-Version": "13"},
+        {"Sec-WebSocket-Key": "\xff", "Sec-WebSocket-Version": "13"},
+        {"Sec-WebSocket-Key": KEY, "Sec-WebSocket-Version": "13", "X-Long": "x" * 10_000},
+        {"Sec-WebSocket-Key": KEY, "Sec-WebSocket-Version": "13", **{f"X-{i}": "x" for i in range(200)}},
+    ],
+    ids=["no key", "no version", "another version", "no such key", "a key in no alphabet", "a long header", "many"],
+)
+async def test_what_is_no_handshake_is_refused_and_holds_no_connection(node: RunningNode, headers: Json) -> None:
+    url = httpx.URL(node.url)
+    with create_connection((url.host, url.port or 0), PATIENCE) as raw:
+        given = {"Host": "x", "Upgrade": "websocket", "Connection": "Upgrade", **headers}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+        raw.sendall(f"GET / HTTP/1.1\r\n{lines}\r\n".encode("latin-1"))
+        response = http.client.HTTPResponse(raw)
+        response.begin()
+        assert response.headers["content-type"] == "application/json"
+        error = decode(response.read())
+        assert (response.status, error["type"], error["code"]) == (400, "Error", "INVALID_QUERY")
+        assert raw.recv(1) == b""
 
 
 async def test_the_path_may_have_a_query_string(node: RunningNode) -> None:

@@ -1,17 +1,22 @@
 """The command line. May import everything; nobody imports it."""
 
+import sys
+
 import typer
 
-from enc import __version__
-from enc.cli import node
+from enc.cli import access, archive, config, enclave, exits, key, node, proofs, reading, slots, writing
+from enc.cli.command import Group
+from enc.version import __version__
 
 app = typer.Typer(
     name="enc",
     help="ENC: verifiable, sovereign, access-controlled logs.",
+    cls=Group,
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_show_locals=False,
+    pretty_exceptions_enable=False,
 )
+for part in (key, config, enclave, writing, access, slots, reading, proofs, archive):
+    app.add_typer(part.app)
 app.add_typer(node.app)
 
 
@@ -29,4 +34,7 @@ def enc(
 
 
 def main() -> None:
-    app()
+    try:
+        app()
+    except Exception as e:
+        sys.exit(exits.unexpected(e))

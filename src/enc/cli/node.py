@@ -2,34 +2,40 @@
 
 import json
 import os
-import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enc.core.errors import EncError, MisuseError
+from enc.cli import exits
+from enc.cli.exits import one_line
+from enc.core.errors import MisuseError
 from enc.node.config import SECTIONS, Config, Setting, describe, load_with_sources
 
 if TYPE_CHECKING:
     from enc.node.fsck import Report
     from enc.node.store.sqlite import SqliteStore
 
-FINDINGS, MISUSE = 1, 2
-
 app = typer.Typer(
     name="node",
     help="Run a node, show its settings and its key, check its data, copy it.\n\n"
     "Each setting comes from its default, the file of --config, the environment (ENC_NODE_PORT, "
     "ENC_NODE_LIMITS_CONTENT) or a flag; the later wins.",
-    epilog="Exit codes: 0 all is well; 1 the node failed, or fsck found differences; "
-    "2 a wrong option or setting, or data that could not be read or checked; 130 interrupted.",
+    epilog=exits.HELP,
     no_args_is_help=True,
 )
+
+NAME = "enc node"
+
+
+def _ends(example: str) -> str:
+    """What stands at the end of a command's help."""
+    return f"{example}\n\n{exits.HELP}"
+
 
 ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML.")]
 Data = Annotated[str | None, typer.Option(metavar="DIR", help="Directory of the node's data. Default: ./enc-data.")]
@@ -42,7 +48,7 @@ LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="json or c
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
-@app.command(epilog="Example: enc node run --data /var/lib/enc --host 0.0.0.0 --port 7700")
+@app.command(epilog=_ends("Example: enc node run --data /var/lib/enc --host 0.0.0.0 --port 7700"))
 def run(
     config: ConfigFile = None,
     data: Data = None,
@@ -52,8 +58,11 @@ def run(
     log_level: LogLevel = None,
     log_format: LogFormat = None,
 ) -> None:
-    """Run a node until it is told to stop. The first line on stdout says where it is reached; logs go to stderr."""
-    with _failing(FINDINGS):
+    """Run a node until it is told to stop. The first line on stdout says where it is reached; logs go to stderr.
+
+    SIGTERM or Ctrl-C stops it in order, with exit code 0; a second one ends it at once.
+    """
+    with exits.failing(NAME):
         settings, _ = _load(config, data, host, port, dev, log_level, log_format)
         from enc.node import main
 
@@ -61,7 +70,7 @@ def run(
     raise typer.Exit(code)
 
 
-@app.command(epilog="Example: enc node config > node.toml, then enc node run --config node.toml")
+@app.command(epilog=_ends("Example: enc node config > node.toml, then enc node run --config node.toml"))
 def config(
     config: ConfigFile = None,
     data: Data = None,
@@ -73,13 +82,13 @@ def config(
     as_json: AsJson = False,
 ) -> None:
     """Print every setting in force, with its meaning and where it comes from, as a file that --config takes."""
-    with _failing(FINDINGS):
+    with exits.failing(NAME):
         settings = describe(*_load(config, data, host, port, dev, log_level, log_format))
     # Bytes: TOML and JSON are UTF-8, whatever the terminal is set to.
     typer.echo((_json(settings) if as_json else _toml(settings)).encode())
 
 
-@app.command(epilog="Example: enc node fsck --data /var/lib/enc")
+@app.command(epilog=_ends("Example: enc node fsck --data /var/lib/enc"))
 def fsck(
     config: ConfigFile = None,
     data: Data = None,
@@ -90,59 +99,40 @@ def fsck(
 ) -> None:
     """Derive everything that a node's store holds from its logs again, and name each enclave's first difference.
 
-    The node must not be running. Exit code 0: clean; 1: differences; 2: it could not be checked.
+    The node must not be running. Exit code 1: there are differences, which it prints, or it could not be checked.
     """
-    with _failing(MISUSE):
+    with exits.failing(NAME):
         settings, _ = _load(config, data)
         report = _check(settings, [_enclave_id(text) for text in enclave or ()])
     typer.echo((_report_json if as_json else _report_text)(report))
-    raise typer.Exit(FINDINGS if report.differences else 0)
+    raise typer.Exit(exits.FAILED if report.differences else exits.DONE)
 
 
-@app.command(epilog="Example: enc node backup --data /var/lib/enc --to /backup/enc.db")
+@app.command(epilog=_ends("Example: enc node backup --data /var/lib/enc --to /backup/enc.db"))
 def backup(
     to: Annotated[Path, typer.Option(metavar="FILE", help="The copy; the file must not be there yet.")],
     config: ConfigFile = None,
     data: Data = None,
 ) -> None:
-    """Copy the node's database as it stands now, also while the node runs. The key is not in it."""
+    """Copy the node's database as it stands now, also while the node runs. The key is not in it.
+
+    The copy is one file, for its owner's eyes only; a failure leaves nothing.
+    """
     from enc.node.backup import backup as copy
 
-    with _failing(FINDINGS):
+    with exits.failing(NAME):
         size = copy(_load(config, data)[0].store_path, to)
     typer.echo(f"{to}: {size:,} bytes")
 
 
-@app.command(epilog="Example: enc node key --data /var/lib/enc")
+@app.command(epilog=_ends("Example: enc node key --data /var/lib/enc"))
 def key(config: ConfigFile = None, data: Data = None) -> None:
     """Print the node's public key (seq_pub). There must be one: the first `enc node run` makes it."""
     from enc.node import key_file
 
-    with _failing(MISUSE):
+    with exits.failing(NAME):
         found = key_file.load(_load(config, data)[0].key_path)
     typer.echo(found.public.hex())
-
-
-@contextmanager
-def _failing(code: int) -> Iterator[None]:
-    """An error ends the program with one line on stderr: misuse with its own exit code, the rest with `code`."""
-    try:
-        yield
-    except MisuseError as e:
-        _fail(e.message, MISUSE)
-    except EncError as e:
-        _fail(e.message, code)
-    except (OSError, sqlite3.Error) as e:
-        _fail(str(e), code)
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    typer.echo(f"enc node: {_one_line(message)}", err=True)
-    raise typer.Exit(code)
-
-
-def _one_line(text: str) -> str:
-    return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
 def _load(
@@ -214,9 +204,10 @@ def _enclave_id(text: str) -> bytes:
 def _check(settings: Config, chosen: list[bytes]) -> "Report":
     from enc.node import key_file
     from enc.node.fsck import check_store
+    from enc.node.store.connection import open_existing
     from enc.node.store.sqlite import SqliteStore
 
-    _expect_store(settings.store_path)
+    open_existing(settings.store_path).close()  # opening another path would make an empty store, and find it clean
     seq_pub = key_file.load(settings.key_path).public
     with closing(SqliteStore(settings.store_path)) as store:
         enclaves = list(store.enclaves())
@@ -224,15 +215,6 @@ def _check(settings: Config, chosen: list[bytes]) -> "Report":
             raise MisuseError(f"--enclave: there is no enclave {missing.hex()} here")
         with _progress(store, chosen or enclaves) as advance:
             return check_store(store, seq_pub, list(dict.fromkeys(chosen)) or None, advance)
-
-
-def _expect_store(path: Path) -> None:
-    """A node's store is at this path: opening another would make an empty one, and nothing is found in that."""
-    if not path.is_file():
-        raise MisuseError(f"{path}: there is no such file")
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-        if db.execute("PRAGMA user_version").fetchone() == (0,):
-            raise MisuseError(f"{path}: not a node's store")
 
 
 @contextmanager
@@ -260,7 +242,7 @@ def _count(store: "SqliteStore", enclaves: Iterable[bytes]) -> int | None:
 
 
 def _report_text(report: "Report") -> str:
-    lines = [_one_line(difference.message) for difference in report.differences]
+    lines = [one_line(difference.message) for difference in report.differences]
     result = f"{len(lines)} difference{'s' * (len(lines) > 1)}" if lines else "clean"
     return "\n".join([*lines, f"{result}: {report.enclaves} enclaves, {report.events} events"])
 

@@ -205,6 +205,12 @@ def verify_archive(header: Header, events: Iterable[Event], replay: Replay | Non
     replay = replay or Replay(header.enclave)
     for event in events:
         replay.take(event)
+    check_header(header, replay)
+    return replay
+
+
+def check_header(header: Header, replay: Replay) -> None:
+    """The header says what the replay of all events found."""
     state = replay.finish()
     if header.enclave != state.enclave:
         raise InvalidArchive("header: enclave is not the events'")
@@ -218,7 +224,6 @@ def verify_archive(header: Header, events: Iterable[Event], replay: Replay | Non
         raise InvalidArchive("header: not the log's checkpoint")
     if header.sth is not None:
         _check_sth(header.sth, replay)
-    return replay
 
 
 def _closer(size: int, replay: Replay) -> bytes:

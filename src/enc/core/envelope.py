@@ -131,8 +131,12 @@ def seal_answer(keys: TransportKeys, body: Any, nonce: bytes) -> dict[str, str]:
 
 def open_answer(keys: TransportKeys, data: bytes | str) -> Any:
     """What the node answered: an object, or, to a Pull, a list."""
-    wire = decode_json(data, _answer, DecryptFailed)
-    return decode_json(open_text(keys.response, wire.content), _any, DecryptFailed)
+    return decode_json(answer_text(keys, data), _any, DecryptFailed)
+
+
+def answer_text(keys: TransportKeys, data: bytes | str) -> bytes:
+    """What the node answered, as JSON that is not decoded yet."""
+    return open_text(keys.response, decode_json(data, _answer, DecryptFailed).content)
 
 
 def seal_push(key: PrivateKey, to: bytes, url: str, body: dict[str, Any], nonce: bytes) -> dict[str, str]:

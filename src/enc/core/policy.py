@@ -167,6 +167,14 @@ class Policy(Protocol):
 
     def is_owner(self, bitmask: int) -> bool: ...
 
+    def state_of(self, bitmask: int) -> str:
+        """The name of the State, for people and apps."""
+        ...
+
+    def traits_of(self, bitmask: int) -> list[str]:
+        """The names of the traits held."""
+        ...
+
 
 def recipients(
     policy: Policy,

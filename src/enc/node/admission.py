@@ -1,7 +1,7 @@
 """Admission: what of a commit can be judged without its place in the log, checked before it stands in line.
 
 The order of checks is docs/protocol.md's, cheapest first: form, enclave known, hash, duplicate and expiry, enclave
-exists, signature; then what this node's operator decides: rates, and who may create an enclave.
+exists, signature; then what this node's operator decides: rates, who may create an enclave, and what may be called.
 
 Commits come in groups, in the order in which they were received, and leave in that order. The signatures of a group are
 checked together, by processes beside this one, while the sequencer orders the group before.
@@ -26,6 +26,7 @@ from enc.core.errors import (
 )
 from enc.core.types import Commit, Limits
 from enc.node.directory import Directory
+from enc.node.endpoints import check_endpoints
 from enc.node.rate_limit import RateLimiter
 from enc.node.sequencer import Sequencer, Ticket, duplicate, internal
 from enc.node.store.base import Store
@@ -59,10 +60,11 @@ class Gatekeeper:
         max_manifest: int,
         may_create: Callable[[bytes], bool],
         is_behind: Callable[[int], bool] = lambda now: False,
+        private_endpoints: bool = False,
     ) -> None:
         self._directory, self._store, self._clock, self._rates = directory, store, clock, rates
         self._limits, self._max_manifest, self._may_create = limits, max_manifest, may_create
-        self._is_behind = is_behind
+        self._is_behind, self._private_endpoints = is_behind, private_endpoints
         self._logged = 0
 
     def parse(self, body: bytes) -> Commit:
@@ -88,6 +90,7 @@ class Gatekeeper:
         self._rates.take(commit.from_)
         if commit.type == "Manifest" and not self._may_create(commit.from_):
             raise Unauthorized("this node does not create enclaves for this identity")
+        check_endpoints(commit, allow_private=self._private_endpoints)
 
     def _manifest_version(self, commit: Commit) -> int:
         if len((commit.content or "").encode()) > self._max_manifest:

@@ -5,7 +5,6 @@ Each runs on a thread of its own pool, against one durable state, and touches no
 
 import os
 from binascii import b2a_base64
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -24,11 +23,13 @@ from enc.core.errors import (
     InvalidQuery,
     Unauthorized,
 )
-from enc.core.filter import Filter, parse_filter
+from enc.core.event import wire_event
+from enc.core.filter import MAX_LIMIT, Filter, parse_filter
 from enc.core.sealing import NONCE_SIZE, encrypt
 from enc.core.session import TransportKeys
 from enc.core.signing import PrivateKey
 from enc.core.state_key import status_key, tree_key
+from enc.core.types import Event
 from enc.node.access import Access
 from enc.node.directory import Directory
 from enc.node.proofs import Ground, Proofs, Wire
@@ -38,8 +39,8 @@ from enc.node.store.base import BEFORE, Item, Store, after
 
 MAX_KEYS = 256
 """Keys that one State_Batch may name."""
-MAX_GRANTED = 4096
-"""Leaves remembered for those who may read nothing but asked for their own state."""
+EXPORT_STEP = 64
+"""Events that an export reads at once."""
 PURGED = "the enclave was terminated, and its data is gone"
 _NEXT = b"," + BEFORE
 NAMESPACES = ("rbac", "event_status", "kv")
@@ -83,6 +84,11 @@ class _Checkpoint(Struct):
     hold: int = 0
 
 
+class _Export(Struct):
+    from_seq: int = 0
+    limit: int = MAX_LIMIT
+
+
 class Asked(Struct, frozen=True):
     """A request, opened: who asks, what, and under which keys the answer goes back."""
 
@@ -107,7 +113,6 @@ class Answers:
     ) -> None:
         self._directory, self._store, self._key, self._clock = directory, store, key, clock
         self._rates, self._checkpoint, self._max_page = rates, checkpoint, max_page
-        self._granted: OrderedDict[tuple[bytes, bytes, int], None] = OrderedDict()
         self._kinds: dict[str, Callable[[Asked], bytes]] = {
             "Query": self._query,
             "Inclusion_Proof": self._inclusion,
@@ -115,6 +120,7 @@ class Answers:
             "State_Proof": self._state,
             "State_Batch": self._state_batch,
             "Checkpoint": self._take_checkpoint,
+            "Export": self._export,
         }
 
     def answer(self, request: Request) -> bytes:
@@ -170,7 +176,7 @@ class Answers:
         body = read_query(asked.opened)
         filter_ = parse_filter(body.filter)
         asked.access.check_reads()
-        items, more = self.page(asked.access, filter_)
+        items, more = self.page(asked.access, filter_, self._max_page)
         parts, rest = _parts(items), b',"more":true}' if more else b"}"
         if body.proof:
             parts = [b",".join(msgspec.json.encode(wire) for wire in self._proved(asked.proofs, items))]
@@ -184,13 +190,13 @@ class Answers:
             return sth
         return sth + b',"state":' + msgspec.json.encode(proofs.bare_inclusion(proofs.size - 1, proofs.size))
 
-    def page(self, access: Access, filter_: Filter) -> tuple[list[Item], bool]:
-        """What one answer holds, and whether the limit or the page's bytes cut it."""
+    def page(self, access: Access, filter_: Filter, max_bytes: int) -> tuple[list[Item], bool]:
+        """What one answer holds, and whether the limit or the page's bytes cut it. At least one item, if there is."""
         found = self._store.find(access.state.enclave, filter_, access.readable())
         items, size = list[Item](), 0
         for item in islice(found, filter_.limit):
             size += len(item.head) + len(item.rest)
-            if size > self._max_page and items:
+            if size > max_bytes and items:
                 return items, True
             items.append(item)
         return items, next(found, None) is not None
@@ -218,11 +224,10 @@ class Answers:
     # Proofs
 
     def _inclusion(self, asked: Asked) -> bytes:
+        """For anyone: the state proof of one's own key, which anyone may have at any leaf, brings this one with it."""
         body = _read(asked.opened, _Inclusion)
         size = _number(body.tree_size, "tree_size")
         check_numbers(InvalidQuery, leaf_index=body.leaf_index)
-        if not asked.access.scope and not self._is_granted(asked, body.leaf_index):
-            asked.access.check_reads()
         return msgspec.json.encode(asked.proofs.inclusion(body.leaf_index, size))
 
     def _bundle(self, asked: Asked) -> bytes:
@@ -254,23 +259,9 @@ class Answers:
         if mode not in ("verified", "current"):
             raise InvalidQuery("mode: expected verified or current")
         own = tree_key("rbac", asked.request.from_)
-        is_own = all(_tree_key(key) == own for key in keys)
-        if not is_own:
+        if any(_tree_key(key) != own for key in keys):
             asked.access.check_reads()
-        ground = asked.proofs.ground(_number(size, "tree_size"), mode == "current")
-        if is_own and ground.leaf_index is not None:
-            self._grant(asked, ground.leaf_index)
-        return ground
-
-    def _grant(self, asked: Asked, leaf_index: int) -> None:
-        """Whoever was shown their own state may have the inclusion proof of that leaf."""
-        self._granted[asked.request.from_, asked.request.enclave, leaf_index] = None
-        if len(self._granted) > MAX_GRANTED:
-            self._granted.popitem(last=False)
-
-    def _is_granted(self, asked: Asked, leaf_index: int) -> bool:
-        key = (asked.request.from_, asked.request.enclave, leaf_index)
-        return key in self._granted or leaf_index == asked.proofs.size - 1
+        return asked.proofs.ground(_number(size, "tree_size"), mode == "current")
 
     def _take_checkpoint(self, asked: Asked) -> bytes:
         body = _read(asked.opened, _Checkpoint)
@@ -280,6 +271,33 @@ class Answers:
             raise Unauthorized("only who may Migrate may ask for a checkpoint")
         found = self._checkpoint(asked.request.enclave, body.hold * 1000)
         return msgspec.json.encode({"seq": found.seq, "ct_root": found.ct_root.hex()})
+
+    def _export(self, asked: Asked) -> bytes:
+        """All events as they are stored, deleted ones too: what an archive is made from."""
+        body = _read(asked.opened, _Export)
+        check_numbers(InvalidQuery, from_seq=body.from_seq)
+        if not 1 <= body.limit <= MAX_LIMIT:
+            raise InvalidQuery(f"limit: expected 1 to {MAX_LIMIT}")
+        if not asked.access.is_owner:
+            raise Unauthorized("only who may Migrate may export the log")
+        state, events, size = asked.access.state, list[bytes](), 0
+        for event in islice(self._log(state, body.from_seq), body.limit):
+            line = msgspec.json.encode(wire_event(event))
+            size += len(line)
+            if size > self._max_page and events:
+                break
+            events.append(line)
+        rest = b'],"seq":%d,"sth":%b}' % (state.seq, msgspec.json.encode(asked.proofs.sth()))
+        return b'{"events":[' + b",".join(events) + rest
+
+    def _log(self, state: EnclaveState, seq: int) -> Iterator[Event]:
+        """The log from `seq` up to the state, a few events at a time."""
+        while seq <= state.seq:
+            events = self._store.events(state.enclave, seq, min(EXPORT_STEP, state.seq + 1 - seq))
+            if not events:
+                return
+            yield from events
+            seq = events[-1].seq + 1
 
 
 def read_query(opened: Opened) -> _Query:

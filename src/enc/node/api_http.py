@@ -44,6 +44,7 @@ SEALED = {
     "/state": "State_Proof",
     "/state-batch": "State_Batch",
     "/checkpoint": "Checkpoint",
+    "/export": "Export",
 }
 """Paths of sealed requests, with the one type that each takes."""
 
@@ -251,9 +252,12 @@ def _enclave(request: HttpRequest) -> bytes:
 
 
 def _size(request: HttpRequest, name: str) -> int | None:
-    text = request.query_params.get(name)
-    if text is None:
+    texts = request.query_params.getlist(name)
+    if not texts:
         return None
+    if len(texts) > 1:
+        raise InvalidQuery(f"{name}: expected once")
+    text = texts[0]
     if not (text.isascii() and text.isdigit() and len(text) <= 16 and int(text) <= MAX_INT):
         raise InvalidRange(f"{name}: expected a tree size")
     return int(text)

@@ -5,11 +5,12 @@ Error names the commit's `hash` where it could be read. The connection ends when
 lives on without if it never had one.
 
 Output waits in a line of bounded length. A peer that does not read is not read from. A subscription whose events find
-the line full goes back to reading from the store at the peer's pace, and is cut with `too_slow` if the peer takes
-nothing at all while events go by.
+the line full, or too much in the lines of all, goes back to reading from the store at the peer's pace, and is cut with
+`too_slow` if the peer takes nothing at all while events go by.
 """
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -18,7 +19,7 @@ from msgspec.json import Decoder, encode
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
-from enc.core.encoding import decode_json
+from enc.core.encoding import MAX_INT, decode_json
 from enc.core.envelope import Request, parse_request
 from enc.core.errors import EncError, InvalidQuery, RateLimited, Unavailable
 from enc.core.filter import MAX_LIMIT, Filter, Range, parse_filter
@@ -28,12 +29,16 @@ from enc.node.answers import Asked, read_query, sealed
 from enc.node.api_http import Asking, is_commit
 from enc.node.desk import Desk, Result
 from enc.node.line import FLUSH_S, Line
+from enc.node.peers import Peer
 from enc.node.rate_limit import RateLimiter, address_key
 from enc.node.sequencer import internal
-from enc.node.store.base import Item
 from enc.node.subscriptions import Hub, Reason, Subscription, ended
 
 MAX_SUB_ID = 64
+MAX_SLICE = 1 << 20
+"""Bytes of stored events that are in memory for one connection, unless a single event is longer."""
+MAX_READING = 16
+"""Such slices that all connections read at the same time."""
 MAX_PASSED = 32
 """How often events may pass by a subscription that fell behind while its peer takes nothing."""
 NORMAL, OVERLOADED = 1000, 1013
@@ -68,14 +73,14 @@ class WebSocketApi:
         self.desk, self.asking, self.hub, self.rates = desk, asking, hub, rates
         self.settings, self.seq_pub = settings, seq_pub
         self.connections: set[Connection] = set()
+        self.reading = asyncio.Semaphore(MAX_READING)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The protocol has checked the path."""
         await receive()
-        if scope["path"] != "/":
-            await send({"type": "websocket.close", "code": 1000})
-            return
         await send({"type": "websocket.accept"})
-        connection = Connection(self, receive, send, address_key(scope["client"][0] if scope["client"] else ""))
+        address = address_key(scope["client"][0] if scope["client"] else "")
+        connection = Connection(self, receive, send, address, scope["state"]["peer"])
         if len(self.connections) >= self.settings.max_websockets:
             connection.say(Unavailable("too many WebSockets", retry_after_ms=1000).to_wire())
             connection.end(OVERLOADED)
@@ -100,9 +105,9 @@ class WebSocketApi:
 class Connection:
     """One WebSocket."""
 
-    def __init__(self, api: WebSocketApi, receive: Receive, send: Send, address: str) -> None:
-        self._api, self._receive, self._address = api, receive, address
-        self._line = Line(send, api.settings.max_buffer)
+    def __init__(self, api: WebSocketApi, receive: Receive, send: Send, address: str, peer: Peer) -> None:
+        self._api, self._receive, self._address, self._peer = api, receive, address, peer
+        self._line = Line(send, api.settings.max_buffer, peer.hold)
         self._subscriptions: dict[str, Subscription] = {}
         self._names = 0
         self._commits = 0
@@ -113,7 +118,7 @@ class Connection:
         """Queries that are no subscription yet."""
         self._is_closing = False
         self._page = asyncio.Lock()
-        """Held while a page is in memory: a peer that does not read holds one, however much it asks."""
+        """Held while a slice of stored events is in memory: a peer that does not read has one, however much it asks."""
         self._passed_by: dict[Subscription, tuple[int, int]] = {}
         """Of those that fell behind: what had gone when events last passed by, and how often nothing had since."""
 
@@ -204,6 +209,8 @@ class Connection:
     # Subscriptions
 
     def _subscribe(self, request: Request, offered: Any) -> None:
+        if not (offered is None or _is_name(offered)):
+            raise InvalidQuery(f"sub_id: expected a text of 1 to {MAX_SUB_ID} characters")
         if self._is_closing:
             raise Unavailable("the node is shutting down", retry_after_ms=1000)
         if len(self._subscriptions) + self._opening >= self._api.settings.max_subscriptions:
@@ -228,13 +235,13 @@ class Connection:
                 self._api.hub.give_back()
                 self._end_if_idle()
 
-    async def _start(self, request: Request, offered: Any, opening: "Opening") -> None:
+    async def _start(self, request: Request, offered: str | None, opening: "Opening") -> None:
         subscription: Subscription | None = None
         try:
             asked, filter_ = await self._api.asking.run(self._open, request)
             subscription = self._add(asked, filter_, offered)
         except EncError as e:
-            self.say({**e.to_wire(), **({"sub_id": offered} if isinstance(offered, str) else {})})
+            self.say({**e.to_wire(), **({} if offered is None else {"sub_id": offered})})
         except Exception as e:
             self.say(internal(e, "subscription").to_wire())
         opening.is_subscription = subscription is not None
@@ -260,8 +267,8 @@ class Connection:
         asked.access.check_reads()
         return asked, filter_
 
-    def _add(self, asked: Asked, filter_: Filter, offered: Any) -> Subscription:
-        sub_id = offered if isinstance(offered, str) and 0 < len(offered) <= MAX_SUB_ID else ""
+    def _add(self, asked: Asked, filter_: Filter, offered: str | None) -> Subscription:
+        sub_id = offered or ""
         while not sub_id or sub_id in self._subscriptions:
             self._names += 1
             sub_id = f"sub-{self._names}"
@@ -284,25 +291,31 @@ class Connection:
 
     async def _catch_up(self, subscription: Subscription) -> None:
         """Stored events, EOSE, whatever came meanwhile; then live."""
-        filter_ = within(subscription.filter, 0, subscription.access.state.seq)
-        async with self._page:
-            items, more = await self._api.asking.run(self._api.asking.answers.page, subscription.access, filter_)
-            subscription.after = subscription.access.state.seq
-            await self._send_stored(subscription, items)
+        newest = subscription.access.state.seq
+        more = await self._send_stored(subscription, within(subscription.filter, 0, newest))
+        subscription.after = newest
         if self._is_open(subscription):
             self.say({"type": "EOSE", "sub_id": subscription.sub_id, **({"more": True} if more else {})})
             await self._chase(subscription)
 
+    async def _send_stored(self, subscription: Subscription, filter_: Filter) -> bool:
+        """What the filter finds, slice by slice, each under the rights of its moment; whether the limit cut it."""
+        left = rows = filter_.limit
+        while True:
+            sent = await self._send_slice(subscription, replace(filter_, limit=rows))
+            left -= sent.count
+            if not (sent.more and left and self._renew(subscription)):
+                return sent.more
+            filter_, rows = beyond(filter_, sent.last), sent.rows_after(left)
+
     async def _chase(self, subscription: Subscription) -> None:
         """What is stored and was not considered; until nothing is."""
+        rows = MAX_LIMIT
         while self._is_open(subscription) and not self._go_live(subscription):
             state = subscription.access.state
             filter_ = within(subscription.filter, subscription.after + 1, state.seq)
-            filter_ = replace(filter_, limit=MAX_LIMIT, reverse=False)
-            async with self._page:
-                items, more = await self._api.asking.run(self._api.asking.answers.page, subscription.access, filter_)
-                await self._send_stored(subscription, items)
-            subscription.after = items[-1].seq if more else state.seq
+            sent = await self._send_slice(subscription, replace(filter_, limit=rows, reverse=False))
+            subscription.after, rows = sent.last if sent.more else state.seq, sent.rows_after(MAX_LIMIT)
         reason = ended(subscription.access, self._api.seq_pub)
         if reason is None and not subscription.was_paused and subscription.access.state.lifecycle == "paused":
             reason = "enclave_paused"
@@ -311,27 +324,40 @@ class Connection:
 
     def _go_live(self, subscription: Subscription) -> bool:
         """Whether nothing is stored that was not considered; then the next event comes from the hub."""
-        access = self._api.asking.answers.access(subscription.enclave, subscription.access.identity)
-        subscription.renew(access)
-        if not access.scope:
-            self._close(subscription, "access_revoked")
+        if not self._renew(subscription):
             return True
-        subscription.live = subscription.after >= access.state.seq
+        subscription.live = subscription.after >= subscription.access.state.seq
         subscription.fell_behind = subscription.fell_behind and not subscription.live
         return subscription.live
+
+    def _renew(self, subscription: Subscription) -> bool:
+        """Look its rights up again; whether it is still open then."""
+        if self._is_open(subscription):
+            subscription.renew(self._api.asking.answers.access(subscription.enclave, subscription.access.identity))
+            if not subscription.access.scope:
+                self._close(subscription, "access_revoked")
+        return self._is_open(subscription)
 
     def _is_open(self, subscription: Subscription) -> bool:
         return self._subscriptions.get(subscription.sub_id) is subscription
 
-    async def _send_stored(self, subscription: Subscription, items: list[Item]) -> None:
-        for item in items:
-            if self._is_open(subscription):
-                await self._line.room()
-                self._line.put(event_message(subscription, item.json))
+    async def _send_slice(self, subscription: Subscription, filter_: Filter) -> "Slice":
+        """The first of what the filter finds."""
+        asking = self._api.asking
+        async with self._page:
+            await self._line.room()
+            async with self._api.reading:
+                items, more = await asking.run(asking.answers.page, subscription.access, filter_, MAX_SLICE)
+            with self._peer.holding(sum(len(item.head) + len(item.rest) for item in items)):
+                for item in items:
+                    await self._line.room()
+                    if self._is_open(subscription):
+                        self._line.put(event_message(subscription, item.json))
+        return Slice(len(items), items[-1].seq if items else -1, more)
 
     def _send_event(self, subscription: Subscription, item: bytes) -> bool:
         """Whether there was room."""
-        if self._line.is_full:
+        if self._line.is_full or self._peer.is_crowded:
             return False
         self._line.put(event_message(subscription, item))
         return True
@@ -343,7 +369,7 @@ class Connection:
     def _passed(self, subscription: Subscription) -> None:
         """Events pass by one that fell behind: a peer that takes nothing meanwhile is cut, one that reads is not."""
         sent, passed = self._passed_by.get(subscription, (-1, 0))
-        passed = passed + 1 if sent == self._line.sent else 0
+        passed = passed + 1 if sent == self._line.sent and not self._line.is_empty else 0
         self._passed_by[subscription] = (self._line.sent, passed)
         if passed >= MAX_PASSED:
             self._close(subscription, "too_slow")
@@ -360,13 +386,33 @@ class Connection:
         self._end_if_idle()
 
 
+def _is_name(offered: Any) -> bool:
+    return isinstance(offered, str) and 0 < len(offered) <= MAX_SUB_ID
+
+
 def _named(body: bytes) -> dict[str, str]:
-    """Which commit an Error is about, where it was refused before it was read."""
+    """Which commit or Query an Error is about, where it was refused before it was read."""
     try:
-        name = _hash.decode(body).hash if is_commit(body) else ""
+        if is_commit(body):
+            name = _hash.decode(body).hash
+            return {"hash": name} if len(name) == 64 else {}
+        message = _message.decode(body)
     except (ValueError, RecursionError):
         return {}
-    return {"hash": name} if len(name) == 64 else {}
+    return {"sub_id": message.sub_id} if message.type == "Query" and _is_name(message.sub_id) else {}
+
+
+class Slice(Struct, frozen=True):
+    """Of stored events that were sent: how many, the last one's seq, and whether there are more. Not they themselves:
+    nobody is to keep them while the peer takes them."""
+
+    count: int
+    last: int
+    more: bool
+
+    def rows_after(self, most: int) -> int:
+        """How many the next one is to look for: few more than this one held, since all that are found are read."""
+        return min(most, 2 * self.count or most)
 
 
 class Opening:
@@ -376,8 +422,15 @@ class Opening:
 
 
 def event_message(subscription: Subscription, item: bytes) -> bytes:
-    before = b'{"type":"Event","sub_id":%b,"event":"' % encode(subscription.sub_id)
-    return sealed(before, subscription.keys, item, b'"}')
+    """In ASCII: a long text with other characters would take several times its length."""
+    name = encode(subscription.sub_id)
+    name = name if name.isascii() else json.dumps(subscription.sub_id).encode()
+    return sealed(b'{"type":"Event","sub_id":%b,"event":"' % name, subscription.keys, item, b'"}')
+
+
+def beyond(filter_: Filter, seq: int) -> Filter:
+    """The filter, for what it finds after this seq only."""
+    return within(filter_, 0, seq - 1) if filter_.reverse else within(filter_, seq + 1, MAX_INT)
 
 
 def within(filter_: Filter, low: int, high: int) -> Filter:

@@ -2,45 +2,51 @@
 
 import os
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from enc.core.errors import MisuseError
+from enc.core.errors import MisuseError, Unavailable
+from enc.node.store.connection import open_existing
+
+_OF_THE_STORE = ("NOTADB", "CORRUPT", "IOERR_READ", "IOERR_SHORT_READ", "BUSY")
+"""SQLite's errors that only the store can have given: the copy is new, and nobody else has it."""
 
 
 def backup(store: Path, to: Path) -> int:
-    """Copy the database at `store` into the new file `to`; how many bytes it has.
+    """Copy the database at `store` into the new file `to`, for its owner's eyes only; how many bytes it has.
 
     One read transaction covers all of it, so the copy is whole; writers go on meanwhile, and what they write is not in
-    it. The file gets its name once the disk has it.
+    it. It is written in a directory of its own beside `to`, and gets its name once the disk has it: a failure leaves
+    nothing.
     """
-    if not store.is_file():
-        raise MisuseError(f"{store}: there is no database")
-    if to.exists():
+    if os.path.lexists(to):
         raise MisuseError(f"{to}: is there already")
-    draft = to.with_name(f".{to.name}.{os.getpid()}")
-    try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        os.close(descriptor)
-        _copy(store, draft)
-        os.link(draft, to)
-        _sync(to.parent)
-    except (OSError, sqlite3.Error) as e:
-        raise MisuseError(f"{to}: cannot be written: {getattr(e, 'strerror', None) or e}") from None
-    finally:
-        with suppress(OSError):
-            draft.unlink()
+    if not to.parent.is_dir():
+        raise MisuseError(f"{to.parent}: there is no such directory")
+    with closing(open_existing(store)) as source:
+        try:
+            with TemporaryDirectory(prefix=".enc-backup-", dir=to.parent) as own:
+                os.link(_copy(source, Path(own, "draft")), to)
+            _sync(to.parent)
+        except FileExistsError:
+            raise MisuseError(f"{to}: is there already") from None
+        except OSError as e:
+            raise Unavailable(f"{to}: cannot be written: {e.strerror or e}") from None
+        except sqlite3.Error as e:
+            is_store = getattr(e, "sqlite_errorname", "").removeprefix("SQLITE_").startswith(_OF_THE_STORE)
+            where = f"{store}: cannot be read" if is_store else f"{to}: cannot be written"
+            raise Unavailable(f"{where}: {e}") from None
     return to.stat().st_size
 
 
-def _copy(store: Path, draft: Path) -> None:
-    with (
-        closing(sqlite3.connect(f"{store.absolute().as_uri()}?mode=ro", uri=True, timeout=30)) as source,
-        closing(sqlite3.connect(draft)) as copy,
-    ):
+def _copy(source: sqlite3.Connection, draft: Path) -> Path:
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    with closing(sqlite3.connect(draft)) as copy:
         source.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, with no -wal beside it
     _sync(draft)
+    return draft
 
 
 def _sync(path: Path) -> None:

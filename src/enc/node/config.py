@@ -92,6 +92,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     tag_string: Annotated[int, _size("Longest string of a tag; an event's id needs 64.", 4096, 64)] = 4096
     page_bytes: Annotated[int, _size("Largest page of a Query's answer.", 8 * _MIB, 64 * _KIB)] = 8 * _MIB
     connections: Annotated[int, _number("Most open connections of all kinds.", 1, _MANY)] = 4096
+    connections_per_address: Annotated[
+        int, _number("Most open connections of one address; 0: no limit, as behind a proxy.", 0, _MANY)
+    ] = 512
     websockets: Annotated[int, _number("Most open WebSockets.", 0, _MANY)] = 4096
     subscriptions_per_connection: Annotated[int, _number("Most subscriptions of one WebSocket.", 1, _MANY)] = 64
     subscriptions: Annotated[int, _number("Most subscriptions of all WebSockets.", 1, _MANY)] = 16_384
@@ -106,6 +109,14 @@ class Limits(Struct, frozen=True, kw_only=True):
             _KIB,
         ),
     ] = _MIB
+    unsent_bytes: Annotated[
+        int,
+        _size(
+            "What may wait to be sent to all peers together; past it, those that take nothing are dropped.",
+            1 << 40,
+            64 * _MIB,
+        ),
+    ] = 256 * _MIB
     request_timeout_s: Annotated[float, _real("Time to send a whole request.", 0.1, 3600, "seconds")] = 30.0
     idle_timeout_s: Annotated[
         int, _number("How long a connection may stay open between two requests.", 1, 3600, "seconds")
@@ -224,7 +235,9 @@ class Config(Struct, frozen=True, kw_only=True):
     data: Annotated[str, _text("Directory of the node's data.", "a path", _SOME)] = "./enc-data"
     host: Annotated[str, _text("Address to listen on.", "an address or a host's name", _SOME)] = "127.0.0.1"
     port: Annotated[int, _number("Port to listen on; 0: a free one.", 0, 65_535)] = 7700
-    dev: Annotated[bool, _switch("For development: opens private endpoints, lifts rate limits.")] = False
+    dev: Annotated[
+        bool, _switch("For development: opens private endpoints, lifts rate limits and those of one address.")
+    ] = False
     public_url: Annotated[
         str,
         _text("What the node is reached by from outside; shown in /info.", "an http or https URL, or nothing", _URL),
@@ -263,6 +276,11 @@ class Config(Struct, frozen=True, kw_only=True):
     def rates_in_force(self) -> Rates:
         """`rates`, lifted by `dev`."""
         return structs.replace(self.rates, identity_per_s=0.0, address_per_s=0.0) if self.dev else self.rates
+
+    @property
+    def connections_of_address(self) -> int:
+        """`limits.connections_per_address`, lifted by `dev`; 0: no limit."""
+        return 0 if self.dev else self.limits.connections_per_address
 
 
 class Setting(Struct, frozen=True):

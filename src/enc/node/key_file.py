@@ -4,15 +4,17 @@ Whoever reads this file can sign as the node. So it is refused as soon as anybod
 and what it holds appears in no message.
 """
 
+import fcntl
 import os
 import re
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
-from enc.core.errors import MisuseError
+from enc.core.errors import MisuseError, Unavailable
 from enc.core.signing import PrivateKey
 
 _FORM = re.compile(rb"[0-9a-f]{64}\n?")
@@ -22,14 +24,21 @@ def load_or_create(path: Path) -> PrivateKey:
     """The key in this file; where there is none, a new one, which the disk has before this returns.
 
     The file gets its name only when it is whole, and never in the place of another: after a crash it is there or it is
-    not, and of two processes that start at once both return the key of the one that was first. The directory must be
-    there.
+    not, and of two processes that start at once both return the key of the one that was first. The draft that a crash
+    left beside it is cleared away, for it may hold the same secret. The directory must be there.
     """
-    if not os.path.lexists(path):
+    if os.path.lexists(path):
+        with suppress(OSError), _alone_in(path.parent):  # who may not change the directory may still use its key
+            _clear_drafts(path)
+    else:
         try:
-            _create(path)
-        except (OSError, ValueError) as e:
+            with _alone_in(path.parent):
+                _clear_drafts(path)
+                _create(path)
+        except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError) as e:
             _refuse(path, f"cannot be made: {getattr(e, 'strerror', None) or e}")
+        except OSError as e:  # a full or failing disk: nobody chose a wrong path
+            raise Unavailable(f"key file {path}: cannot be made: {e.strerror or e}") from None
     return load(path)
 
 
@@ -77,6 +86,26 @@ def _parse(path: Path, raw: bytes) -> PrivateKey:
     if key is None:
         _refuse(path, "does not hold a private key, which is 64 lower-case hex digits")
     return key
+
+
+@contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """No other process makes a key here meanwhile, so a draft that is found is nobody's."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _clear_drafts(path: Path) -> None:
+    """Remove what a crash left: a key that is not whole, or a second name of the one that is."""
+    draft = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{16}")
+    with os.scandir(path.parent) as entries:
+        for entry in list(entries):
+            if draft.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                os.unlink(entry)
 
 
 def _create(path: Path) -> None:

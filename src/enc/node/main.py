@@ -20,7 +20,6 @@ import uvloop
 from msgspec.json import encode
 from starlette.types import Receive, Scope, Send
 
-from enc import __version__
 from enc.core.errors import EncError, MisuseError, Unavailable
 from enc.core.signing import PrivateKey
 from enc.node import key_file
@@ -37,11 +36,12 @@ from enc.node.metrics import Metrics
 from enc.node.openapi import document
 from enc.node.rate_limit import RateLimiter
 from enc.node.sequencer import Checkpoint, Quota, Sequencer
-from enc.node.server import Server
+from enc.node.signals import SignalledServer, end_at_once
 from enc.node.store.base import Step, Store
 from enc.node.store.sqlite import SqliteStore
 from enc.node.subscriptions import Hub
 from enc.node.verifiers import Verifiers
+from enc.version import __version__
 
 PROBE_S = 5
 """How long the sequencer may take to write when asked for its health."""
@@ -97,6 +97,7 @@ class Node:
             max_manifest=config.limits.manifest,
             may_create=self._may_create,
             is_behind=self.sequencer.is_behind,
+            private_endpoints=config.private_endpoints,
         )
         self.admission = Admission(gatekeeper, self.sequencer, self.desk.refuse, verifiers or Verifiers(0))
         self.desk.admission, self.desk.settled = self.admission, self.metrics.settled
@@ -246,13 +247,14 @@ async def _serve(config: Config, store: Store, key: PrivateKey, verifiers: Verif
         sys.stdout.flush()
         _log.info("ready", url=url, seq_pub=key.public.hex())
 
-    server = Server(node.app, config, node.drain, ready, node.http.quick)
+    server = SignalledServer(node.app, config, node.drain, ready, node.http.quick)
     gc.freeze()  # what is here now stays: the collector need not walk it
     gc.set_threshold(*GC_THRESHOLD)
     node.start()
     try:
         await server.run_until_stopped()
     finally:
+        end_at_once()  # the event loop has put its own handlers away
         node.stop()
 
 

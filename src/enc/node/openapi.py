@@ -10,12 +10,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from enc import __version__
 from enc.core import errors
 from enc.core.errors import EncError
 from enc.node.api_http import SEALED
 from enc.node.api_ws import NORMAL, OVERLOADED
 from enc.node.openapi_schemas import MESSAGES, SCHEMAS, Schema, ref, request
+from enc.version import __version__
 
 Errors = tuple[type[EncError], ...]
 
@@ -123,6 +123,7 @@ SEALED_TYPES: Mapping[str, tuple[str, Errors]] = {
         (errors.InvalidNamespace, errors.TreeSizeNotFound),
     ),
     "Checkpoint": ("Where the log stands, for those who may Migrate; holds it still on request.", ()),
+    "Export": ("The whole log, page by page, for those who may Migrate.", ()),
 }
 """Types of sealed requests, with what they ask for and their own errors."""
 

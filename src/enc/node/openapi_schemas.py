@@ -281,6 +281,14 @@ _SEALED: Schema = {
         "For how long to hold the enclave for a Migrate.", {"hold?": _integer("Seconds.", 0, MAX_HOLD_MS // 1000)}
     ),
     "Checkpoint.answer": shape("What a Migrate must name.", {"seq": INTEGER, "ct_root": HASH}),
+    "Export.body": _body(
+        "From which event on, and how many at most.",
+        {"from_seq?": INTEGER, "limit?": _integer("Events.", 1, filters.MAX_LIMIT)},
+    ),
+    "Export.answer": shape(
+        "Events by rising seq, deleted ones without their contents. `seq`: the log's last; there is more before it.",
+        {"events": _list(ref("Event"), filters.MAX_LIMIT), "seq": INTEGER, **STH},
+    ),
 }
 
 MESSAGES: Schema = {

@@ -14,8 +14,10 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from enc.core.errors import MisuseError
+from enc.node.closing import close_idle, close_slow, close_stuck
 from enc.node.config import Config
-from enc.node.http_protocol import Finish, HttpProtocol, close_idle, close_slow, close_stuck
+from enc.node.http_protocol import Finish, HttpProtocol
+from enc.node.peers import Peers
 from enc.node.ws_protocol import WebSocketProtocol
 
 _log = structlog.get_logger("enc.server")
@@ -32,7 +34,11 @@ class Server(uvicorn.Server):
         ready: Callable[[str], None],
         quick: Callable[[bytes, str, Finish], None] | None = None,
     ) -> None:
-        super().__init__(_uvicorn_config(app, config, quick))
+        limits = config.limits
+        self.peers = Peers(limits.connections, config.connections_of_address, limits.unsent_bytes)
+        self._told = 0
+        """Of the peers that were dropped, those that the log knows of."""
+        super().__init__(_uvicorn_config(app, config, quick, self.peers))
         self._drain, self._ready, self._patience = drain, ready, config.limits.request_timeout_s
         self._socket = _listen(config.host, config.port)
         self._certificates = Certificates(config)
@@ -53,8 +59,14 @@ class Server(uvicorn.Server):
             now = asyncio.get_running_loop().time()
             close_slow(self.server_state, now, self._patience)
             close_stuck(self.server_state, now, self._patience)
+            self._tell_of_dropped()
             self._certificates.reload_if_changed()
         return await super().on_tick(counter)
+
+    def _tell_of_dropped(self) -> None:
+        if self.peers.dropped > self._told:
+            _log.warning("peers_dropped", count=self.peers.dropped - self._told, unsent_bytes=self.peers.unsent)
+            self._told = self.peers.dropped
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
@@ -112,10 +124,12 @@ class Certificates:
             _log.error("certificate_not_reloaded", reason=str(e))
 
 
-def _uvicorn_config(app: ASGIApp, config: Config, quick: Callable[[bytes, str, Finish], None] | None) -> uvicorn.Config:
+def _uvicorn_config(
+    app: ASGIApp, config: Config, quick: Callable[[bytes, str, Finish], None] | None, peers: Peers
+) -> uvicorn.Config:
     limits = config.limits
     bounds = {
-        "max_connections": limits.connections,
+        "peers": peers,
         "max_body": limits.body,
         "quick": None if quick is None or config.proxy.trusted else staticmethod(quick),
     }

@@ -1,17 +1,19 @@
 """Connections to the database file: one that writes, a few that read, and a lock that keeps other processes out.
 
-What SQLite raises becomes Unavailable here, by the name of its code alone: its messages may quote paths and SQL.
+What SQLite raises becomes Unavailable here, by the name of its code alone: its messages may quote paths and SQL. Paths
+stand only in what is told before a node serves: an operator hears it, and no peer.
 """
 
 import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Lock, Semaphore
 
-from enc.core.errors import Unavailable
+from enc.core.errors import MisuseError, Unavailable
+from enc.node.store.upgrade import APPLICATION
 
 WRITER_CACHE_KIB, READER_CACHE_KIB = 48 * 1024, 4 * 1024
 MAX_READERS = 12
@@ -37,12 +39,12 @@ class ProcessLock:
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as e:
-            raise Unavailable(f"the store's lock file cannot be opened: {e.strerror}") from None
+            raise Unavailable(f"the store's lock file cannot be opened: {path}: {e.strerror}") from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._file)
-            raise Unavailable("the store is in use by another process") from None
+            raise Unavailable(f"the store is in use by another process, which holds {path}") from None
 
     def close(self) -> None:
         if self._file >= 0:
@@ -53,6 +55,27 @@ class ProcessLock:
 def _connect(path: Path, cache_kib: int) -> sqlite3.Connection:
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_S, cached_statements=256)
     db.execute(f"PRAGMA cache_size = -{cache_kib}")
+    return db
+
+
+def open_existing(path: Path) -> sqlite3.Connection:
+    """A connection that only reads a store which is there, whether a node runs or not. What is no store is refused.
+
+    A connection that could not write would leave a `-wal` and a `-shm` beside the store of a node that stands still.
+    """
+    if not path.is_file():
+        raise MisuseError(f"{path}: there is no such file")
+    with ExitStack() as undo:
+        try:
+            db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_S)
+            undo.callback(db.close)
+            db.execute("PRAGMA query_only = ON")
+            (application,) = db.execute("PRAGMA application_id").fetchone()
+        except sqlite3.Error as e:
+            raise Unavailable(f"{path}: cannot be read: {e}") from None
+        if application != APPLICATION:
+            raise MisuseError(f"{path}: not a node's store")
+        undo.pop_all()
     return db
 
 

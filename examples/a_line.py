@@ -1,0 +1,52 @@
+"""A line to a node that can be cut and mended: a relay that stands for whatever fails between a phone and a node."""
+
+import asyncio
+from typing import Self
+from urllib.parse import urlsplit
+
+
+class Line:
+    """`async with Line(url) as line`: in the block `line.url` leads to the node, but between `cut` and `mend`."""
+
+    def __init__(self, url: str) -> None:
+        self._node, self._port = urlsplit(url), 0
+        self._ends, self._carried = list[asyncio.StreamWriter](), set[asyncio.Future[object]]()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    async def mend(self) -> None:
+        self._server = await asyncio.start_server(self._carry, "127.0.0.1", self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def cut(self) -> None:
+        """What is under way does not arrive, and no new connection is taken."""
+        self._server.close()
+        for end in self._ends:
+            end.transport.abort()
+        await asyncio.gather(*self._carried)
+
+    async def _carry(self, near: asyncio.StreamReader, near_end: asyncio.StreamWriter) -> None:
+        far, far_end = await asyncio.open_connection(self._node.hostname, self._node.port)
+        self._ends += [near_end, far_end]
+        both = asyncio.gather(_pump(near, far_end), _pump(far, near_end))
+        self._carried.add(both)
+        await both
+
+    async def __aenter__(self) -> Self:
+        await self.mend()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.cut()
+
+
+async def _pump(source: asyncio.StreamReader, end: asyncio.StreamWriter) -> None:
+    try:
+        while data := await source.read(1 << 16):
+            end.write(data)
+    except ConnectionError:
+        pass
+    finally:
+        end.close()

@@ -1,0 +1,56 @@
+"""A tamper-evident audit log for a script: each step leaves a proof in a file, which an auditor checks offline.
+
+The template `log` lets writers add entries, which nobody can change or delete, the log's owner included.
+"""
+
+import tempfile
+from pathlib import Path
+
+from a_local_node import local_node
+
+from enc import Client
+from enc.client.proof_file import Proof, check_proof, load_proof
+from enc.client.templates import template
+from enc.core.errors import InvalidProof, Unauthorized
+
+STEPS = ["stopped the shop", "copied 1200 orders", "started the shop"]
+
+
+def work(url: str, folder: Path) -> bytes:
+    """The script: log each step, keep its proof; the key of the node, for the auditor to know it by."""
+    with Client(url, pins=folder / "pins") as client:
+        manifest = template("log", client.identity.public) | {"bundle": {"size": 1}}  # each entry is proved at once
+        log = client.create(manifest)
+        for step in STEPS:
+            entry = log.commit("entry", {"script": "nightly", "step": step})
+            proof = Proof(log.id, client.seq_pub(), log.proof(entry.id))
+            (folder / f"{entry.seq}.proof.json").write_bytes(proof.json())
+            print(f"  entry {entry.seq}: {step}")
+        try:
+            log.delete(entry.id)
+            raise SystemExit("an entry was deleted")
+        except Unauthorized as error:
+            print(f"Even its owner cannot delete one: {error}")
+        print(f"Read from the start, proved to be all there is: {len(list(log.complete()))} events with the Manifest")
+        return client.seq_pub()
+
+
+def audit(title: str, file: bytes, known: bytes) -> None:
+    """The auditor: has the file and the node's key, and asks nobody."""
+    try:
+        proof = load_proof(file)
+        proved = check_proof(proof).proved if proof.sequencer == known else ("nothing: it is another node's",)
+        print(f"{title}\n  " + "\n  ".join(proved))
+    except InvalidProof as error:
+        print(f"{title}\n  FORGED: {error}")
+
+
+with tempfile.TemporaryDirectory() as name:
+    with local_node() as url:
+        print("A script works, and says what it does:")
+        seq_pub = work(url, Path(name))
+    print("\nThe node is gone; an auditor looks at the second entry:")
+    file = (Path(name) / "2.proof.json").read_bytes()
+    audit("As it was saved", file, seq_pub)
+    audit("With other words in it", file.replace(b"1200 orders", b"1199 orders"), seq_pub)
+    audit("Moved to the place of another", file.replace(b'"seq": 2', b'"seq": 3'), seq_pub)

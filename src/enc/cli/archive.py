@@ -1,0 +1,102 @@
+"""`enc archive`: a whole enclave in one file, and whether such a file holds."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enc.cli.command import ENCLAVE, LOCAL, command
+from enc.cli.exits import FAILED
+from enc.cli.output import fields
+from enc.cli.terminal import Terminal
+from enc.core.errors import MisuseError, PeerError, ReplayFailed
+
+if TYPE_CHECKING:
+    from enc.core.archive import Header
+
+CHUNK = 1 << 20
+
+app = typer.Typer(name="archive", help="A whole enclave in one file.", no_args_is_help=True)
+
+
+@command(app, "enc archive pull backup.enc", flags=ENCLAVE)
+def pull(
+    at: Terminal,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the archive is written. It must not be there.")],
+) -> None:
+    """Back up the whole enclave, for its owner: every event is replayed as it comes.
+
+    A pull that was broken off is taken up again where it stopped: run the same command again.
+    """
+    with at.enclave() as enclave, _Bar(at.is_terminal) as bar:
+        header = enclave.archive(file, bar.show)
+    wire = {"file": str(file), "enclave": enclave.hex, "events": header.events, "head": header.sth and header.sth.ts}
+    at.say(wire, fields(**wire))
+
+
+@command(app, "enc archive verify backup.enc", "enc archive verify backup.enc --json", flags=LOCAL)
+def verify(at: Terminal, file: Annotated[Path, typer.Argument(metavar="FILE", help="An archive.")]) -> None:
+    """Replay an archive in full, without any node: every hash, signature, right and root in it is derived again.
+
+    Exit code 0: all of it holds. 1: it does not, and the first thing that does not is named.
+    """
+    try:
+        found = _verified(file)
+    except PeerError as e:
+        seq = e.seq if isinstance(e, ReplayFailed) else None
+        found = {"ok": False, "code": e.code, "seq": seq, "message": e.message}
+    at.say(found, fields(**found))
+    if not found["ok"]:
+        raise typer.Exit(FAILED)
+
+
+def _verified(file: Path) -> dict[str, Any]:
+    from enc.client.backup import summarise
+    from enc.core.archive import read_archive
+
+    header, events = read_archive(_chunks(file))
+    found = summarise(header, events)
+    return {
+        "ok": True,
+        "events": header.events,
+        "bundles": found.bundles,
+        "state_hash": found.state_hash.hex(),
+        "ct_root": found.ct_root.hex(),
+        "checkpoint_root": header.checkpoint_root.hex(),
+        **_about(header),
+    }
+
+
+def _about(header: "Header") -> dict[str, Any]:
+    return {"enclave": header.enclave.hex(), "sequencer": header.sequencers[-1][0].hex()}
+
+
+def _chunks(file: Path) -> Iterator[bytes]:
+    try:
+        with file.open("rb") as source:
+            while chunk := source.read(CHUNK):
+                yield chunk
+    except OSError as e:
+        raise MisuseError(f"{file}: {e.strerror}") from None
+
+
+class _Bar:
+    """How much of the log is here, on a terminal."""
+
+    def __init__(self, is_shown: bool) -> None:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        self._bar = Progress(console=Console(stderr=True), disable=not is_shown)
+        self._task = self._bar.add_task("events", total=None)
+
+    def __enter__(self) -> "_Bar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def show(self, here: int, total: int) -> None:
+        self._bar.update(self._task, completed=here, total=total)

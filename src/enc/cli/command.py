@@ -1,0 +1,97 @@
+"""How a command is made: with the flags that many share, an example in its help, and an end for every error."""
+
+import sys
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+from enc.cli import failures
+from enc.cli.exits import FAILED
+from enc.cli.terminal import TIMEOUT_S, Terminal
+
+_PANEL = "Where and who"
+
+
+def _option(flag: str, metavar: str | None, help_: str, **more: Any) -> Any:
+    return typer.Option(flag, metavar=metavar, help=help_, rich_help_panel=_PANEL, show_default=False, **more)
+
+
+_FLAGS: dict[str, Any] = {
+    "node": Annotated[str | None, _option("--node", "URL", "The node. Else: ENC_NODE, or the profile's.")],
+    "identity": Annotated[
+        str | None, _option("--identity", "FILE", "Your key file. Else: ENC_IDENTITY, or the profile's.")
+    ],
+    "enclave": Annotated[str | None, _option("--enclave", "ID", "The enclave. Else: ENC_ENCLAVE, or the profile's.")],
+    "profile": Annotated[
+        str | None, _option("--profile", "NAME", "The profile. Else: ENC_PROFILE, or the one named default.")
+    ],
+    "timeout": Annotated[
+        float | None,
+        _option("--timeout", "SECONDS", f"How long to try to reach the node. Default: {TIMEOUT_S:g}.", min=0.001),
+    ],
+    "evidence": Annotated[
+        Path | None, _option("--evidence", "DIR", "Where evidence against the node is saved. Default: here.")
+    ],
+    "as_json": Annotated[bool, typer.Option("--json", help="Print JSON, for programs.", show_default=False)],
+}
+
+LOCAL = ("as_json",)
+PROFILE = ("profile", "as_json")
+NODE = ("as_json", "node", "identity", "profile", "timeout", "evidence")
+ENCLAVE = ("enclave", *NODE)
+"""Which of the shared flags a command has."""
+
+Work = TypeVar("Work", bound=Callable[..., None])
+
+
+def command(
+    app: typer.Typer,
+    *examples: str,
+    flags: tuple[str, ...] = ENCLAVE,
+    name: str | None = None,
+    panel: str | None = None,
+) -> Callable[[Work], Work]:
+    """Add a command to `app`. What does the work takes a Terminal before its own arguments and flags."""
+
+    def register(work: Work) -> Work:
+        _, *own = signature(work, eval_str=True).parameters.values()
+
+        def run(**given: Any) -> None:
+            shared = {flag: given.pop(flag) for flag in flags}
+            with failures.told(bool(shared["as_json"]), shared.get("evidence") or Path()):
+                work(Terminal(shared), **given)
+
+        run.__doc__ = work.__doc__
+        run.__signature__ = Signature([*own, *map(_parameter, flags)])  # type: ignore[attr-defined]
+        ends = "\n\n".join([*(f"Example: {example}" for example in examples), failures.HELP])
+        app.command(name or work.__name__, epilog=ends, rich_help_panel=panel)(run)
+        return work
+
+    return register
+
+
+def _parameter(flag: str) -> Parameter:
+    default = False if flag == "as_json" else None
+    return Parameter(flag, Parameter.KEYWORD_ONLY, default=default, annotation=_FLAGS[flag])
+
+
+class Group(TyperGroup):
+    """Where JSON is asked for, a wrong use of a command is told in JSON too."""
+
+    def main(self, args: Any = None, prog_name: Any = None, *more: Any, **extra: Any) -> Any:
+        args = list(sys.argv[1:] if args is None else args)
+        if "--json" not in args:
+            return super().main(args, prog_name, *more, **extra)
+        try:
+            sys.exit(super().main(args, prog_name, *more, **{**extra, "standalone_mode": False}))
+        except TyperException as e:
+            failures.tell(True, "MISUSE", e.format_message(), {})
+            sys.exit(e.exit_code)
+        except typer.Abort:
+            failures.tell(True, "ABORTED", "nothing was done", {})
+            sys.exit(FAILED)

@@ -1,0 +1,54 @@
+"""`enc config`: the node, the identity and the enclave that commands use when they are not told."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from enc.cli.command import ENCLAVE, PROFILE, command
+from enc.cli.output import fields
+from enc.cli.profiles import NAMES
+from enc.cli.terminal import Terminal
+
+app = typer.Typer(
+    name="config",
+    help="Show and set the node, the identity and the enclave that commands use when they are not told.\n\n"
+    "Each comes from the profile in the configuration file, from the environment (ENC_NODE, ENC_IDENTITY, "
+    "ENC_ENCLAVE) or from a flag; the later wins.",
+    no_args_is_help=True,
+)
+
+SHOWN = tuple(flag for flag in ENCLAVE if flag not in ("timeout", "evidence"))
+
+
+@command(app, "enc config show", "enc config show --profile work --json", flags=SHOWN)
+def show(at: Terminal) -> None:
+    """Print what is in force, and where each value comes from."""
+    settings = at.settings
+    values = {name: {"value": setting.value, "source": setting.source} for name, setting in settings.values.items()}
+    texts = {name: f"{setting.value or '-'} ({setting.source})" for name, setting in settings.values.items()}
+    where = {"profile": settings.profile, "file": str(settings.file)}
+    at.say({**where, **values}, fields(**where, **texts))
+
+
+@command(app, "enc config set node http://127.0.0.1:7700", name="set", flags=PROFILE)
+def set_(
+    at: Terminal,
+    name: Annotated[Literal["node", "identity", "enclave"], typer.Argument(help="Which setting.")],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="A URL, a key file's path, or an enclave's id.")],
+) -> None:
+    """Store a value in the profile."""
+    stored = _checked(name, value)
+    at.settings.store(name, stored)
+    wire = {"profile": at.settings.profile, "file": str(at.settings.file), name: stored}
+    at.say(wire, fields(**wire))
+
+
+def _checked(name: str, value: str) -> str:
+    """The value as it is stored; MisuseError if it cannot be one."""
+    from enc.client.transport import base_url
+    from enc.client.writes import as_hex
+
+    if name == NAMES[0]:
+        return base_url(value)
+    return as_hex(value, "enclave") if name == "enclave" else str(Path(value).expanduser().absolute())

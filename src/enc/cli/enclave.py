@@ -1,0 +1,147 @@
+"""`enc enclave`: found enclaves, and see what they are and who is in them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enc.cli.command import LOCAL, NODE, command
+from enc.cli.output import Row, fields, when
+from enc.cli.search import as_tag
+from enc.cli.terminal import Terminal, read
+from enc.core.encoding import compact_json
+from enc.core.errors import MisuseError
+
+if TYPE_CHECKING:
+    from enc.client import Identity, Overview
+    from enc.core.types import TreeHead
+
+app = typer.Typer(
+    name="enclave", help="Found enclaves, and see what they are and who is in them.", no_args_is_help=True
+)
+
+
+@command(app, "enc enclave create team --use", "enc enclave create ./manifest.json --name archive", flags=NODE)
+def create(
+    at: Terminal,
+    manifest: Annotated[
+        str,
+        typer.Argument(metavar="MANIFEST", help="A manifest's file, or a template: feed, log, notes or team."),
+    ],
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Goes into the manifest's meta; tells two of a kind apart.")
+    ] = None,
+    tag: Annotated[list[str] | None, typer.Option(metavar="NAME[=VALUE]", help="A tag; may be repeated.")] = None,
+    use: Annotated[bool, typer.Option("--use", help="The profile uses the new enclave from now on.")] = False,
+) -> None:
+    """Found an enclave. Its id is a hash of who founds it and of its manifest and tags, so each can be founded once."""
+    with at.client() as client:
+        enclave = client.create(_manifest(manifest, name, client.identity), tags=map(as_tag, tag or ()))
+        if use:
+            at.settings.store("enclave", enclave.hex)
+        at.say({"enclave": enclave.hex, "sequencer": client.seq_pub().hex(), "node": client.url}, enclave.hex)
+
+
+def _manifest(manifest: str, name: str | None, owner: "Identity") -> dict[str, Any] | Path:
+    from enc.client.templates import names, template
+
+    if manifest not in names() and not Path(manifest).exists():
+        raise MisuseError(f"{manifest}: neither a file nor a template; templates are {', '.join(names())}")
+    if manifest not in names() and name is None:
+        return Path(manifest)
+    found = template(manifest, owner.public) if manifest in names() else _object(Path(manifest))
+    return found if name is None else {**found, "meta": {**found.get("meta", {}), "name": name}}
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(read(path))
+    except ValueError as e:
+        raise MisuseError(f"{path}: not JSON: {e}") from None
+    if not isinstance(found, dict) or not isinstance(found.get("meta", {}), dict):
+        raise MisuseError(f"{path}: expected an object, and an object as its meta")
+    return found
+
+
+@command(app, "enc enclave info", "enc enclave info --json | jq .manifest")
+def info(at: Terminal) -> None:
+    """What the enclave is: its constitution, its sequencer, its state and its newest head."""
+    with at.enclave() as enclave:
+        overview = enclave.overview()
+    at.say(_wire_overview(overview), _text_overview(overview))
+
+
+def _wire_overview(overview: "Overview") -> dict[str, Any]:
+    from enc.core.tree_head import wire_head
+
+    return {
+        "enclave": overview.enclave.hex(),
+        "sequencer": overview.sequencer.hex(),
+        "created": overview.created,
+        "lifecycle": overview.lifecycle,
+        "head": wire_head(overview.head),
+        "manifest": dict(overview.manifest),
+    }
+
+
+def _text_overview(overview: "Overview") -> str:
+    """The whole manifest is for programs."""
+    manifest = overview.manifest
+    sections, meta = manifest.get("RBAC", manifest), manifest.get("meta", {})
+    return fields(
+        enclave=overview.enclave.hex(),
+        **{name: meta[name] for name in ("name", "description") if name in meta},
+        sequencer=overview.sequencer.hex(),
+        created=when(overview.created),
+        lifecycle=overview.lifecycle,
+        head=text_head(overview.head),
+        states=compact_json(sections.get("states", [])),
+        traits=compact_json(sections.get("traits", [])),
+    )
+
+
+def text_head(head: "TreeHead") -> str:
+    return f"{head.ts} bundles, root {head.r.hex()}, {when(head.t)}"
+
+
+@command(app, "enc enclave members")
+def members(at: Terminal) -> None:
+    """Who is what: everybody who is or holds anything after the last closed bundle, each proved."""
+    with at.enclave() as enclave:
+        found = enclave.members()
+    at.rows(
+        ("identity", "state", "traits"),
+        (
+            (
+                {
+                    "identity": member.identity.hex(),
+                    "state": member.state,
+                    "traits": list(member.traits),
+                    "bundle": member.fact.anchor.index,
+                },
+                (member.identity.hex(), member.state, ", ".join(member.traits)),
+            )
+            for member in found
+        ),
+    )
+
+
+@command(app, "enc enclave list", name="list", flags=LOCAL)
+def list_(at: Terminal) -> None:
+    """The enclaves that you have dealt with, and the last signed head that was seen of each. No node is asked."""
+    at.rows(("enclave", "bundles"), _pinned())
+
+
+def _pinned() -> Iterator[Row]:
+    from enc.client.pins import FilePins, default_directory
+    from enc.core.tree_head import wire_head
+
+    pins = FilePins(default_directory())
+    for path in sorted(default_directory().glob(f"{'[0-9a-f]' * 64}.json")):
+        pin = pins.load(bytes.fromhex(path.stem))
+        if pin is not None:
+            head = pin.head and wire_head(pin.head)
+            wire = {"enclave": path.stem, "sequencer": pin.sequencer.hex(), "head": head}
+            yield wire, (path.stem, str(pin.head.ts) if pin.head else "-")

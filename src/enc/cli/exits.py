@@ -1,0 +1,54 @@
+"""How a command ends: its exit code and, where it fails, one line on stderr."""
+
+import os
+import re
+import sqlite3
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from enc.core.errors import EncError, MisuseError
+
+DONE = 0
+FAILED = 1
+"""A check found damage, or the work could not be done."""
+MISUSE = 2
+"""Wrong use, or a wrong setting: the same command would fail again."""
+HELP = (
+    "Exit codes: 0 done; 1 the check found damage, or the work failed; 2 wrong use or configuration. "
+    "Ended by a signal: 128 and its number, so 130 by Ctrl-C."
+)
+
+_SECRET = re.compile("[0-9A-Fa-f]{64,}")
+"""What a key, a signature or a session looks like in a text."""
+
+
+@contextmanager
+def failing(program: str) -> Iterator[None]:
+    """An error that was foreseen ends the program with one line on stderr; any other is left to `unexpected`."""
+    try:
+        yield
+    except (EncError, OSError, sqlite3.Error) as e:
+        message = e.message if isinstance(e, EncError) else str(e)
+        typer.echo(f"{program}: {one_line(message)}", err=True)
+        raise typer.Exit(MISUSE if isinstance(e, MisuseError) else FAILED) from None
+
+
+def unexpected(error: Exception) -> int:
+    """Tell of an error that nobody foresaw, without the values of variables; with ENC_DEBUG=1, where it came from."""
+    if os.environ.get("ENC_DEBUG") == "1":
+        sys.stderr.write(_clean("".join(traceback.format_exception(error))))
+    name, message = type(error).__name__, str(error)
+    typer.echo(f"error: {one_line(_clean(f'{name}: {message}' if message else name))}", err=True)
+    return FAILED
+
+
+def _clean(text: str) -> str:
+    return _SECRET.sub("[redacted]", text)
+
+
+def one_line(text: str) -> str:
+    return text if text.isprintable() else text.encode("unicode_escape").decode()

@@ -1,0 +1,117 @@
+"""What a command prints: JSON for programs; tables on a terminal and plain lines elsewhere for people."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+import typer
+
+Wire = Mapping[str, Any]
+Row = tuple[Wire, Sequence[str]]
+"""One thing, for programs and as cells for people."""
+
+TABLE = 1000
+"""Rows of one table: so that a long answer is seen before it is over."""
+
+
+class Output:
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+
+    @cached_property
+    def is_terminal(self) -> bool:
+        """People look at it as it is printed."""
+        return not self.as_json and bool(_console().is_terminal)
+
+    def say(self, wire: Wire, text: str) -> None:
+        """One object for programs, a text for people."""
+        _print(_json(wire) if self.as_json else text)
+
+    def note(self, text: str) -> None:
+        """A remark for people, beside the answer."""
+        if not self.as_json:
+            typer.echo(visible(text).encode(errors="backslashreplace"), err=True)
+
+    def rows(self, columns: Sequence[str], rows: Iterable[Row], *, cut: bool = False) -> None:
+        """Many things: a line of JSON each, a table, or a line of cells each with tabs between them.
+
+        With `cut` a row of the table is one line, and its last cell ends where the line does.
+        """
+        if not self.is_terminal:
+            self.stream(rows)
+            return
+        for part in _parts(rows):
+            _table(columns, part, cut)
+
+    def stream(self, rows: Iterable[Row]) -> None:
+        """Many things, each as it comes."""
+        gap = "  " if self.is_terminal else "\t"
+        for wire, cells in rows:
+            _print(_json(wire) if self.as_json else gap.join(map(visible, cells)))
+
+
+def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    rest = iter(rows)
+    while part := list(islice(rest, TABLE)):
+        yield part
+
+
+def _table(columns: Sequence[str], rows: list[Row], cut: bool) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False, expand=cut)
+    for column in columns[:-1]:
+        table.add_column(column, no_wrap=True)
+    table.add_column(columns[-1], no_wrap=cut, ratio=1 if cut else None)
+    for _, cells in rows:
+        table.add_row(*(Text(visible(cell)) for cell in cells))
+    _console().print(table)
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(file=sys.stdout)
+
+
+def _print(text: str) -> None:
+    # Bytes: what is printed is UTF-8, whatever the terminal is set to.
+    typer.echo(text.encode(errors="backslashreplace"))
+
+
+def _json(wire: Wire) -> str:
+    return json.dumps(wire, ensure_ascii=False, separators=(",", ":"))
+
+
+def visible(text: str) -> str:
+    """The text on one line, without what would command a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def fields(**values: object) -> str:
+    """Names and values, one a line."""
+    width = max(map(len, values))
+    return "\n".join(f"{name:<{width}}  {visible(_plain(value))}" for name, value in values.items())
+
+
+def _plain(value: object) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+def when(ms: int) -> str:
+    """Unix milliseconds as local time."""
+    try:
+        return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(sep=" ", timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"
+
+
+def short(id_: bytes) -> str:
+    return f"{id_.hex()[:8]}…"

@@ -1,0 +1,114 @@
+"""The configuration file: named profiles, each with a node, an identity and an enclave, so that commands are short.
+
+[default]
+node = "http://127.0.0.1:7700"
+identity = "~/.local/share/enc/keys/default.key"
+enclave = "5c1f…"
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from enc.core.errors import MisuseError
+
+NAMES = ("node", "identity", "enclave")
+"""What a profile may hold."""
+DEFAULT = "default"
+
+Profile = dict[str, str]
+
+_PROFILE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def config_path(environ: Mapping[str, str]) -> Path:
+    """ENC_CONFIG, or enc/config.toml in XDG_CONFIG_HOME, or in ~/.config."""
+    if environ.get("ENC_CONFIG"):
+        return Path(environ["ENC_CONFIG"])
+    base = Path(environ.get("XDG_CONFIG_HOME", ""))
+    if not base.is_absolute():  # as XDG has it, a relative one counts as none
+        base = home() / ".config"
+    return base / "enc" / "config.toml"
+
+
+def home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise MisuseError("there is no home directory; set HOME") from None
+
+
+def check_name(profile: str) -> str:
+    if not _PROFILE.fullmatch(profile):
+        raise MisuseError(f"profile {profile!r}: a name is letters, digits, _ and -")
+    return profile
+
+
+def read(path: Path) -> dict[str, Profile]:
+    """The profiles of a file; none where there is no file."""
+    profiles = _parse(path, _text(path))
+    for name, profile in profiles.items():
+        _check(path, name, profile)
+    return profiles
+
+
+def _check(path: Path, name: str, profile: Any) -> None:
+    if not isinstance(profile, dict):
+        raise MisuseError(f"{path}: {name} stands outside of a profile such as [{DEFAULT}]")
+    for key, value in profile.items():
+        if key not in NAMES:
+            raise MisuseError(f"{path}: [{name}] has no setting {key}; there are {', '.join(NAMES)}")
+        if not isinstance(value, str) or not value:
+            raise MisuseError(f"{path}: [{name}] {key}: expected a text")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as e:
+        raise MisuseError(f"{path}: cannot be read: {getattr(e, 'strerror', None) or e}") from None
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as e:
+        raise MisuseError(f"{path}: not TOML: {e}") from None
+
+
+def store(path: Path, profile: str, name: str, value: str) -> None:
+    """Set one value of one profile. Everything else in the file stays as it is, comments too."""
+    from enc.client import private_file
+
+    profiles, text = read(path), _text(path)
+    profiles.setdefault(check_name(profile), {})[name] = value
+    changed = _changed(text, profile, name, value)
+    if not value.isprintable() or _parse(path, changed) != profiles:
+        raise MisuseError(f"{path}: {name} of [{profile}] cannot be changed from here: change it in an editor")
+    private_file.make_directory(path.resolve().parent)
+    private_file.write(path.resolve(), changed.encode(), overwrite=True)
+
+
+def _changed(text: str, profile: str, name: str, value: str) -> str:
+    """The file with one line more, or one line changed."""
+    lines, line = text.splitlines(), f"{name} = {json.dumps(value, ensure_ascii=False)}"
+    start = _find(lines, rf"\s*\[\s*{profile}\s*\]\s*(#.*)?", 0, len(lines))
+    if start is None:
+        lines += [*([""] if lines else []), f"[{profile}]", line]
+        return "\n".join(lines) + "\n"
+    end = _find(lines, r"\s*\[.*", start + 1, len(lines)) or len(lines)
+    old = _find(lines, rf"\s*{name}\s*=.*", start, end)
+    if old is None:
+        old = next(i + 1 for i in range(end - 1, start - 1, -1) if lines[i].strip())
+        lines.insert(old, "")
+    lines[old] = line
+    return "\n".join(lines) + "\n"
+
+
+def _find(lines: list[str], pattern: str, start: int, end: int) -> int | None:
+    return next((i for i in range(start, end) if re.fullmatch(pattern, lines[i])), None)

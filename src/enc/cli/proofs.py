@@ -1,0 +1,156 @@
+"""`enc prove`, `enc verify` and `enc head`: what a node cannot deny, in a file that needs no node."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from enc.cli.command import LOCAL, command
+from enc.cli.enclave import text_head
+from enc.cli.exits import FAILED
+from enc.cli.output import fields, visible
+from enc.cli.terminal import Terminal, event_id, read
+from enc.core.errors import InvalidProof, MisuseError
+
+if TYPE_CHECKING:
+    from enc.client import Enclave, EventFact, StateFact
+
+app = typer.Typer()
+PANEL = "Proofs"
+
+
+@command(app, "enc head", "enc head --json > head.json", panel=PANEL)
+def head(at: Terminal) -> None:
+    """The newest signed head: it extends every one that you have seen before. Compare it with what others see."""
+    from enc.core.tree_head import wire_head
+
+    with at.enclave(anybody=True) as enclave:
+        found = enclave.head()
+    at.say({**wire_head(found), "enclave": enclave.hex}, text_head(found))
+
+
+@command(app, "enc prove 7 -o proof.json", "enc prove --slot topic -o topic.json", panel=PANEL)
+def prove(
+    at: Terminal,
+    event: Annotated[str | None, typer.Argument(metavar="EVENT", help="An event: its id, or its seq.")] = None,
+    member: Annotated[str | None, typer.Option(metavar="ID", help="What this identity is.")] = None,
+    slot: Annotated[str | None, typer.Option(metavar="KEY", help="What this slot holds.")] = None,
+    own: Annotated[bool, typer.Option("--own", help="A slot of your own, not one that all share.")] = False,
+    file: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the proof is written. Default: stdout.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the event's bundle closes.")] = True,
+) -> None:
+    """Write a proof that stands by itself: of an event, or of the state after the last closed bundle.
+
+    Whoever has the file can check it with `enc verify`, offline and at any time.
+    """
+    from enc.client.proof_file import Proof
+
+    if [event, member, slot].count(None) != 2:
+        raise MisuseError("name one thing to prove: an event, --member ID or --slot KEY")
+    with at.client() as client:
+        enclave = client.enclave(at.settings.get("enclave"))
+        me = client.identity.public if own else None
+        fact = _event(enclave, event, wait) if event is not None else _state(enclave, member, slot, me)
+        proof = Proof(enclave.id, client.seq_pub(), fact).json()
+    if file is None:
+        typer.echo(proof, nl=False)
+        return
+    file.write_bytes(proof)
+    wire = {"file": str(file), "enclave": enclave.hex, "bundle": fact.anchor.index}
+    at.say(wire, fields(**wire))
+
+
+def _event(enclave: "Enclave", event: str, wait: bool) -> "EventFact":
+    return enclave.proof(event_id(enclave, event), wait=wait)
+
+
+def _state(enclave: "Enclave", member: str | None, slot: str | None, owner: bytes | None) -> "StateFact":
+    from enc.core.state_key import own_slot, shared_slot
+
+    if member is not None:
+        return enclave.state("rbac", member)
+    key = slot or ""
+    return enclave.state("kv", shared_slot(key) if owner is None else own_slot(owner, key))
+
+
+class _Header(msgspec.Struct):
+    format: str
+
+
+@command(app, "enc verify proof.json", "enc verify enc-evidence-fork-1.json --json", flags=LOCAL, panel=PANEL)
+def verify(
+    at: Terminal,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A proof, or evidence against a node; - for stdin.")],
+    sequencer: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Whose word counts; any other sequencer's proves nothing.")
+    ] = None,
+) -> None:
+    """Check a proof, or evidence, without any node, and say exactly what it proves and what it does not.
+
+    Exit code 0: a proof holds, or evidence convicts the sequencer. 1: it does not.
+    """
+    try:
+        found = _checked(read(file), sequencer)
+    except InvalidProof as e:
+        found = {"ok": False, "code": e.code, "message": e.message}
+    at.say(found, _text(found))
+    if not found["ok"]:
+        raise typer.Exit(FAILED)
+
+
+def _checked(data: bytes, sequencer: str | None) -> dict[str, Any]:
+    try:
+        format_ = msgspec.json.decode(data, type=_Header).format
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        format_ = ""
+    if format_ not in _CHECKS:
+        raise InvalidProof(f"neither a proof nor evidence: its format is none of {', '.join(_CHECKS)}")
+    found = {"format": format_, **_CHECKS[format_](data)}
+    if sequencer is not None and found["sequencer"] != sequencer.lower():
+        raise InvalidProof(f"it is the word of {found['sequencer']}, and not of {sequencer}")
+    return found
+
+
+def _proof(data: bytes) -> dict[str, Any]:
+    from enc.client.proof_file import check_proof, load_proof
+
+    proof = load_proof(data)
+    says = check_proof(proof)
+    return {"ok": True, **_wire(proof.enclave, proof.sequencer, says.proved, says.not_proved)}
+
+
+def _evidence(data: bytes) -> dict[str, Any]:
+    from enc.client import check_evidence, load_evidence
+
+    evidence = load_evidence(data)
+    says = check_evidence(evidence)
+    wire = _wire(evidence.enclave, evidence.sequencer, says.proved, says.not_proved)
+    return {"ok": says.convicts, "kind": evidence.kind, "message": evidence.message, **wire}
+
+
+_CHECKS = {"enc-proof": _proof, "enc-evidence": _evidence}
+
+
+def _wire(enclave: bytes, sequencer: bytes, proved: tuple[str, ...], not_proved: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "enclave": enclave.hex(),
+        "sequencer": sequencer.hex(),
+        "proved": list(proved),
+        "not_proved": list(not_proved),
+    }
+
+
+def _text(found: dict[str, Any]) -> str:
+    if "proved" not in found:
+        return visible(f"Nothing is proved: {found['message']}")
+    verdict = {
+        ("enc-proof", True): "The proof holds.",
+        ("enc-evidence", True): "The evidence convicts the sequencer.",
+        ("enc-evidence", False): "The evidence convicts nobody.",
+    }[found["format"], found["ok"]]
+    lists = [("Proved:", found["proved"]), ("Not proved:", found["not_proved"])]
+    lines = [line for head, items in lists if items for line in (head, *(f"  {visible(item)}" for item in items))]
+    return "\n".join([verdict, *lines])

@@ -1,0 +1,71 @@
+"""Which node, which identity, which enclave: from the profile's file, the environment or a flag; the later wins."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from enc.cli import profiles
+from enc.cli.profiles import DEFAULT, NAMES
+from enc.core.errors import MisuseError
+
+Source = Literal["flag", "environment", "file", "unset"]
+
+_HINTS = {
+    "node": "--node URL, ENC_NODE or `enc config set node URL`",
+    "identity": "--identity FILE, ENC_IDENTITY, `enc config set identity FILE`, or make one with `enc key new`",
+    "enclave": "--enclave ID, ENC_ENCLAVE, `enc config set enclave ID`, or found one with `enc enclave create --use`",
+}
+
+
+class Setting(Struct, frozen=True):
+    value: str | None
+    source: Source
+
+
+class Settings(Struct, frozen=True):
+    profile: str
+    file: Path
+    stored: profiles.Profile | None
+    """What the file says; None if the profile is not in it."""
+    values: Mapping[str, Setting]
+
+    def get(self, name: str) -> str:
+        """A value that the command cannot do without."""
+        value = self.values[name].value
+        if value is None:
+            if self.stored is None and self.profile != DEFAULT:
+                raise MisuseError(f"there is no profile {self.profile} in {self.file}")
+            raise MisuseError(f"no {name} is set in profile {self.profile}: give {_HINTS[name]}")
+        return value
+
+    def store(self, name: str, value: str) -> None:
+        profiles.store(self.file, self.profile, name, value)
+
+
+def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+    profile = profiles.check_name(flags.get("profile") or environ.get("ENC_PROFILE") or DEFAULT)
+    file = profiles.config_path(environ)
+    stored = profiles.read(file).get(profile)
+    sources: list[tuple[Source, Mapping[str, Any]]] = [
+        ("flag", flags),
+        ("environment", {name: environ.get(f"ENC_{name.upper()}") for name in NAMES}),
+        ("file", _placed(stored or {}, file)),
+    ]
+    return Settings(profile, file, stored, {name: _first(name, sources) for name in NAMES})
+
+
+def _first(name: str, sources: list[tuple[Source, Mapping[str, Any]]]) -> Setting:
+    found = (Setting(values[name], source) for source, values in sources if values.get(name))
+    return next(found, Setting(None, "unset"))
+
+
+def _placed(profile: profiles.Profile, file: Path) -> profiles.Profile:
+    """A key file's path in the configuration is seen from there."""
+    if "identity" not in profile:
+        return profile
+    path = profile["identity"]
+    if path == "~" or path.startswith("~/"):
+        return {**profile, "identity": str(profiles.home() / path[2:])}
+    return {**profile, "identity": str(file.parent / path)}

@@ -1,0 +1,65 @@
+"""`enc get` and `enc set`: slots, the enclave's named values."""
+
+from typing import Annotated, Any
+
+import typer
+
+from enc.cli.command import command
+from enc.cli.output import visible
+from enc.cli.terminal import Terminal
+from enc.core.encoding import compact_json, strict_json
+from enc.core.errors import InvalidCommit, MisuseError
+
+app = typer.Typer()
+PANEL = "Slots"
+
+Key = Annotated[str, typer.Argument(metavar="KEY", help="The slot's key.")]
+Own = Annotated[bool, typer.Option("--own", help="A slot of your own, not one that all share.")]
+
+
+@command(app, "enc get topic", "enc get nick --own", panel=PANEL)
+def get(
+    at: Terminal,
+    key: Key,
+    own: Own = False,
+    owner: Annotated[str | None, typer.Option(metavar="ID", help="Whose own slot; yours, if nobody is named.")] = None,
+) -> None:
+    """Print what a slot holds: a text as it is, anything else as JSON, nothing where it is unset."""
+    with at.enclave() as enclave:
+        slot = enclave.read_own(key, owner) if own or owner else enclave.read_shared(key)
+    seq = None if slot.event is None else slot.event.seq
+    if at.as_json or slot.value is not None:
+        at.say({"key": key, "value": slot.value, "seq": seq, "proved": slot.proved}, _text(at, slot.value))
+    else:
+        at.note(f"{key} is unset")
+    if not slot.proved:
+        at.note("not yet proved: no closed bundle says so")
+
+
+def _text(at: Terminal, value: Any) -> str:
+    text = value if isinstance(value, str) else compact_json(value)
+    return "\n".join(map(visible, text.split("\n"))) if at.is_terminal else text
+
+
+@command(app, 'enc set topic "the plan"', "enc set nick al --own", "enc set topic --unset", name="set", panel=PANEL)
+def set_(
+    at: Terminal,
+    key: Key,
+    value: Annotated[str | None, typer.Argument(metavar="VALUE", help="JSON, or else text.")] = None,
+    own: Own = False,
+    text: Annotated[bool, typer.Option("--text", help="The value is text, even if it reads as JSON.")] = False,
+    unset: Annotated[bool, typer.Option("--unset", help="Leave nothing in the slot.")] = False,
+) -> None:
+    """Set a slot. A value that is JSON is set as JSON, any other as text."""
+    if (value is None) != unset:
+        raise MisuseError("give a value, or --unset")
+    found = None if value is None else value if text else _value(value)
+    with at.enclave() as enclave:
+        at.receipt(enclave, enclave.own(key, found) if own else enclave.shared(key, found))
+
+
+def _value(text: str) -> Any:
+    try:
+        return strict_json(text)
+    except InvalidCommit:
+        return text

@@ -1,0 +1,96 @@
+"""What a command has of the world: its settings, the node, and a place to print."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from enc.cli import passphrase, settings
+from enc.cli.output import Output, fields, when
+from enc.core.errors import EventNotFound, MisuseError
+
+if TYPE_CHECKING:
+    from enc.client import Client, Enclave, Identity
+    from enc.core.types import Receipt
+
+TIMEOUT_S = 10.0
+
+
+class Terminal(Output):
+    """`flags`: those that many commands share, as they were given. The client is loaded only where it is used."""
+
+    def __init__(self, flags: Mapping[str, Any]) -> None:
+        super().__init__(bool(flags.get("as_json")))
+        self._flags = flags
+
+    @cached_property
+    def settings(self) -> settings.Settings:
+        return settings.load(self._flags, os.environ)
+
+    def identity(self) -> "Identity":
+        """The key file's, opened with its passphrase if it has one."""
+        from enc.client import Identity, PassphraseNeeded
+
+        path = self.settings.get("identity")
+        try:
+            return Identity.load(path)
+        except PassphraseNeeded:
+            return Identity.load(path, passphrase.of(path))
+
+    @contextmanager
+    def client(self, *, anybody: bool = False) -> Iterator["Client"]:
+        """The node, as the identity sees it; or as anybody does."""
+        from enc.client import Client
+
+        url, timeout = self.settings.get("node"), self._flags.get("timeout") or TIMEOUT_S
+        identity = None if anybody else self.identity()
+        with Client(url, identity, timeout=timeout, patience=timeout) as client:
+            yield client
+
+    @contextmanager
+    def enclave(self, *, anybody: bool = False) -> Iterator["Enclave"]:
+        enclave = self.settings.get("enclave")
+        with self.client(anybody=anybody) as client:
+            yield client.enclave(enclave)
+
+    def receipt(self, enclave: "Enclave", receipt: "Receipt") -> None:
+        """Say that something was written."""
+        from enc.core.receipt import wire_receipt
+
+        text = fields(seq=receipt.seq, id=receipt.id.hex(), time=when(receipt.timestamp))
+        self.say({**wire_receipt(receipt), "enclave": enclave.hex}, text)
+
+
+def event_id(enclave: "Enclave", event: str) -> str:
+    """The id of an event that is named by its id, or by its place in the log."""
+    if len(event) > 16 or not event.isdecimal():
+        return event
+    item = next(enclave.query(seq=int(event)), None)
+    if item is None:
+        raise EventNotFound(f"there is no event {event}, or it is deleted, or not yours to read")
+    return item.id.hex()
+
+
+def content(text: str | None, file: Path | None) -> str:
+    """What is to be written: an argument, `-` for stdin, or a file; as it is, to its last newline."""
+    if (text is None) == (file is None):
+        raise MisuseError("give the content as an argument, - to read stdin, or --file FILE")
+    if text is not None and text != "-":
+        return text
+    try:
+        return read(file).decode()
+    except UnicodeDecodeError as e:
+        raise MisuseError(f"{file or 'stdin'}: not UTF-8: {e.reason}") from None
+
+
+def read(file: Path | None) -> bytes:
+    """A file's bytes, or stdin's."""
+    if file is None or str(file) == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return file.read_bytes()
+    except OSError as e:
+        raise MisuseError(f"{file}: cannot be read: {e.strerror}") from None

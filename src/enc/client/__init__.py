@@ -1,0 +1,44 @@
+"""The client: what an app developer imports. Trusts no node; everything is checked by `enc.core`."""
+
+from enc.client.async_client import AsyncClient, AsyncEnclave
+from enc.client.client import Client, Enclave
+from enc.client.errors import Distrust, Equivocation, ForeignSequencer, Forgery, Fork, Rollback, TimedOut, Unreachable
+from enc.client.evidence import Evidence, check_evidence, load_evidence
+from enc.client.facts import EventFact, StateFact
+from enc.client.identity import Identity, PassphraseNeeded, WrongPassphrase
+from enc.client.items import Item
+from enc.client.proof_file import Proof, Statement, check_proof, load_proof
+from enc.client.reads import Member, Overview, Slot
+from enc.client.writes import operation
+
+__all__ = [
+    "AsyncClient",
+    "AsyncEnclave",
+    "Client",
+    "Distrust",
+    "Enclave",
+    "Equivocation",
+    "EventFact",
+    "Evidence",
+    "ForeignSequencer",
+    "Forgery",
+    "Fork",
+    "Identity",
+    "Item",
+    "Member",
+    "Overview",
+    "PassphraseNeeded",
+    "Proof",
+    "Rollback",
+    "Slot",
+    "StateFact",
+    "Statement",
+    "TimedOut",
+    "Unreachable",
+    "WrongPassphrase",
+    "check_evidence",
+    "check_proof",
+    "load_evidence",
+    "load_proof",
+    "operation",
+]

@@ -1,0 +1,152 @@
+"""What a node's answers look like once they are opened: decoded in one pass, believed in none."""
+
+from collections.abc import Sequence
+from typing import Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from enc.client.facts import Anchor, StateFact
+from enc.core.encoding import decode_json, unhex
+from enc.core.errors import InvalidProof
+from enc.core.event import WireEvent
+from enc.core.proof import Leaf, parse_bundle_proof, parse_consistency, parse_inclusion, parse_state_proof
+from enc.core.state_key import Namespace
+from enc.core.tree_head import WireHead, head_from_wire
+from enc.core.types import BundleProof, ConsistencyProof, StateProof, TreeHead
+
+T = TypeVar("T")
+
+
+class WireAnchor(Struct, kw_only=True):
+    """An inclusion proof with the leaf that it is for and the head that it stands under."""
+
+    ts: int
+    li: int
+    p: list[str]
+    events_root: str
+    state_hash: str
+    sth: WireHead | None = None
+
+
+class WirePlace(Struct, kw_only=True):
+    """An event's place in its bundle."""
+
+    ei: int
+    s: list[str]
+    size: int
+
+
+class WireMembership(WirePlace, kw_only=True):
+    leaf_index: int
+    events_root: str
+
+
+class WireStateProof(Struct, kw_only=True):
+    k: str
+    v: str | None
+    b: str
+    s: list[str]
+
+
+class WireProof(Struct):
+    """Of one event of a page."""
+
+    bundle: WirePlace
+    inclusion: WireAnchor
+    status: WireStateProof
+
+
+class WireItem(Struct):
+    event: WireEvent
+    status: Literal["active", "updated"]
+    updated_by: str | None = None
+    proof: WireProof | None = None
+
+
+class WirePage(Struct):
+    events: list[WireItem]
+    more: bool = False
+    sth: WireHead | None = None
+    state: WireAnchor | None = None
+
+
+class WireBundle(Struct, kw_only=True):
+    leaf_index: int
+    ids: list[str]
+
+
+class WireState(Struct, kw_only=True):
+    """One proof, or the many of a batch, with what they stand on."""
+
+    k: str = ""
+    v: str | None = None
+    b: str = ""
+    s: list[str] = []
+    proofs: list[WireStateProof] = []
+    leaf_index: int
+    inclusion: WireAnchor
+    sth: WireHead
+
+
+class WireConsistency(Struct):
+    ts1: int
+    ts2: int
+    p: list[str]
+
+
+class WireInfo(Struct):
+    seq_pub: str
+
+
+page_decoder, membership_decoder, bundle_decoder = Decoder(WirePage), Decoder(WireMembership), Decoder(WireBundle)
+anchor_decoder, state_decoder, info_decoder = Decoder(WireAnchor), Decoder(WireState), Decoder(WireInfo)
+consistency_decoder = Decoder(WireConsistency)
+
+
+def read(text: bytes, decoder: Decoder[T]) -> T:
+    return decode_json(text, decoder, InvalidProof)
+
+
+def digest(text: str, field: str) -> bytes:
+    return unhex(text, 32, field, InvalidProof)
+
+
+def head_of(wire: WireHead | None) -> TreeHead:
+    if wire is None:
+        raise InvalidProof("sth: missing")
+    return head_from_wire(wire)
+
+
+def anchor_of(wire: WireAnchor | None, head: TreeHead) -> Anchor:
+    """An inclusion proof, opened, under the head that came with the answer."""
+    if wire is None:
+        raise InvalidProof("inclusion: missing")
+    leaf = Leaf(digest(wire.events_root, "events_root"), digest(wire.state_hash, "state_hash"))
+    return Anchor(leaf, parse_inclusion(msgspec.json.encode({"ts": wire.ts, "li": wire.li, "p": wire.p})), head)
+
+
+def consistency_of(wire: WireConsistency) -> ConsistencyProof:
+    return parse_consistency(msgspec.json.encode(wire))
+
+
+def place_of(wire: WirePlace) -> BundleProof:
+    return parse_bundle_proof(msgspec.json.encode({"ei": wire.ei, "s": wire.s, "size": wire.size}))
+
+
+def state_proof_of(wire: WireState | WireStateProof) -> StateProof:
+    return parse_state_proof(msgspec.json.encode({"k": wire.k, "v": wire.v, "b": wire.b, "s": wire.s}))
+
+
+def state_facts_of(
+    wire: WireState, head: TreeHead, keys: Sequence[tuple[Namespace, bytes]], tree_size: int | None
+) -> list[StateFact]:
+    """A proof for each key, after the bundle that was asked for: the last one, or that of a tree size."""
+    anchor = anchor_of(wire.inclusion, head)
+    if not anchor.index == wire.leaf_index == (tree_size or head.ts) - 1:
+        raise InvalidProof("not after the bundle that was asked for")
+    proofs = [state_proof_of(proof) for proof in wire.proofs] or [state_proof_of(wire)]
+    if len(proofs) != len(keys):
+        raise InvalidProof("another number of proofs than asked")
+    return [StateFact(namespace, key, proof, anchor) for (namespace, key), proof in zip(keys, proofs, strict=True)]

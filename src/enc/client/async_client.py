@@ -1,0 +1,212 @@
+"""The awaiting face: the same names as `enc.client.client`, to be awaited."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from enc.client import reads
+from enc.client.backup import Progress, pull
+from enc.client.facts import EventFact, EventStatus, StateFact
+from enc.client.feed import Feed
+from enc.client.flow import Flow, run_async
+from enc.client.identity import Identity
+from enc.client.items import Item
+from enc.client.link import Bundle, Link
+from enc.client.pins import Pins
+from enc.client.reads import Member, Overview, Slot
+from enc.client.search import Search, as_filter
+from enc.client.setup import Manifest, Setup, manifest_content
+from enc.client.subscription import AsyncSubscription
+from enc.client.transport import AsyncTransport
+from enc.client.writes import Id, TagList, Writes, as_bytes, as_tags
+from enc.core.archive import Header
+from enc.core.signing import Alg
+from enc.core.state_key import Namespace
+from enc.core.types import Commit, Event, Receipt, TreeHead
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """One node, as one identity sees it.
+
+    `seq_pub`: the node's key, where it is known; else the node is asked once, and believed from then on.
+    `pins`: where what is known of each enclave is kept; a directory, or None for this client's life only.
+    `timeout`: seconds for one request. `patience`: seconds for which a request is tried again.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        identity: Identity | None = None,
+        *,
+        seq_pub: Id | None = None,
+        pins: Pins | Path | str | Literal["default"] | None = "default",
+        timeout: float = 10.0,
+        patience: float = 30.0,
+        alg: Alg = "schnorr",
+    ) -> None:
+        self._setup = Setup(identity, seq_pub, pins, patience, alg)
+        self._transport = AsyncTransport(url, timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    @property
+    def url(self) -> str:
+        return self._transport.url
+
+    @property
+    def identity(self) -> Identity:
+        return self._setup.identity
+
+    async def seq_pub(self) -> bytes:
+        """The node's key."""
+        return await self._run(self._setup.node.seq_pub())
+
+    async def create(self, manifest: Manifest, *, tags: TagList = ()) -> "AsyncEnclave":
+        """Found an enclave: from a manifest, from the path of a file that holds one, or by a template's name."""
+        link = self._setup.link(bytes(32))
+        await self._run(link.found(manifest_content(manifest, self.identity), as_tags(tags)))
+        return AsyncEnclave(self, link)
+
+    def enclave(self, enclave: Id) -> "AsyncEnclave":
+        """An enclave that is there. Nothing is asked yet."""
+        return AsyncEnclave(self, self._setup.link(as_bytes(enclave, "enclave")))
+
+    async def _run(self, flow: Flow[T]) -> T:
+        return await run_async(flow, self._transport.send, asyncio.sleep)
+
+
+class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
+    """One enclave. Every answer is checked before it is returned; what cannot be true raises Distrust."""
+
+    def __init__(self, client: AsyncClient, link: Link) -> None:
+        self._client, self._link = client, link
+
+    def __repr__(self) -> str:
+        return f"AsyncEnclave({self.hex} at {self._client.url})"
+
+    @property
+    def id(self) -> bytes:
+        return self._link.enclave
+
+    @property
+    def hex(self) -> str:
+        return self._link.enclave.hex()
+
+    async def _run(self, flow: Flow[T]) -> T:
+        return await self._client._run(flow)
+
+    async def send(self, commit: Commit) -> Receipt:
+        return await self._run(self._link.send(commit))
+
+    # Reading
+
+    def query(
+        self, *, proof: bool = False, limit: int | None = None, reverse: bool = False, **search: Any
+    ) -> AsyncIterator[Item]:
+        """Events that match, page by page as they are taken; see `Search` for what can be asked.
+
+        Each is checked. With `proof`, each of a closed bundle is also proved to be in the log (`item.fact`). That
+        nothing which matches was left out is not proved: see `complete`.
+        """
+        return self._items(Search(search, limit, reverse), proof)
+
+    async def _items(self, pages: Search, proof: bool) -> AsyncIterator[Item]:
+        while pages.wire is not None:
+            for item in pages.take(await self._run(self._link.page(pages.wire, proof=proof))):
+                yield item
+
+    async def event(self, event: Id) -> Item | None:
+        """One event by its id; None if it is not there, deleted, or not yours to read."""
+        return await anext(self.query(id=as_bytes(event, "event").hex()), None)
+
+    async def content(self, item: Item) -> str | None:
+        """What an event says now: its own content, or that of its latest Update."""
+        return await self._run(reads.content(self._link, item))
+
+    def subscribe(self, *, after: int | None = -1, **search: Any) -> AsyncSubscription:
+        """Stored events after seq `after`, then live ones, each once and in order, for as long as it is iterated.
+
+        `after=None` begins with what comes from now on. Lost connections are made again; sessions are renewed.
+        Ends by raising: EnclaveTerminated, EnclaveMigrated, Unauthorized, Distrust, or Unreachable once `patience` is
+        over.
+        """
+        wire = as_filter(search)
+
+        async def feed() -> Feed:
+            return Feed(self._link, await self._run(self._link.witness()), wire, after)
+
+        return AsyncSubscription(self._client.url, feed, self._link.node.courier.backoff())
+
+    # Proofs
+
+    async def head(self) -> TreeHead:
+        """The newest signed head: of this enclave, and an extension of every one seen before."""
+        return await self._run(self._link.head())
+
+    async def proof(self, event: Id, *, wait: bool = True) -> EventFact:
+        """An event with all that proves it is in the log, and its status; waits until its bundle is closed."""
+        return await self._run(self._link.event_fact(as_bytes(event, "event"), wait=wait))
+
+    async def status(self, event: Id, *, wait: bool = True) -> EventStatus:
+        """`active`, `updated` or `deleted`, proved; waits until the event's bundle is closed."""
+        return await self._run(reads.status(self._link, as_bytes(event, "event"), wait=wait))
+
+    async def state(self, namespace: Namespace, key: Id, *, tree_size: int | None = None) -> StateFact:
+        """What stands at a raw key after the last closed bundle, or after bundle `tree_size` - 1, proved."""
+        return await self._run(self._link.state_fact(namespace, as_bytes(key, "key"), tree_size))
+
+    async def bundle(self, index: int) -> Bundle:
+        """The ids of all events of a closed bundle."""
+        return await self._run(self._link.bundle(index))
+
+    async def complete(self) -> AsyncIterator[Item]:
+        """Every event of every closed bundle, proved to be every one; for who may read everything."""
+        next_seq, index, size = 0, 0, (await self.head()).ts
+        while index < size:
+            bundle, items = await self._run(reads.whole_bundle(self._link, index, next_seq))
+            for item in items:
+                yield item
+            next_seq, index = next_seq + len(bundle.ids), index + 1
+
+    async def archive(self, path: Path | str, progress: Progress = lambda here, total: None) -> Header:
+        """Pull the whole log into one file, replayed as it comes; goes on where a broken pull stopped. For owners."""
+        return await self._run(pull(self._link, Path(path), progress))
+
+    # What apps ask
+
+    async def overview(self) -> Overview:
+        return await self._run(reads.overview(self._link))
+
+    async def manifest(self) -> Event:
+        """Event 0."""
+        return await self._run(reads.manifest_event(self._link))
+
+    async def member(self, identity: Id) -> Member:
+        """Somebody's State and traits, proved."""
+        return await self._run(reads.member(self._link, as_bytes(identity, "identity")))
+
+    async def members(self) -> list[Member]:
+        """Everybody who is or holds anything, each proved."""
+        return await self._run(reads.members(self._link))
+
+    async def read_shared(self, key: str) -> Slot:
+        """What a slot that all share holds."""
+        return await self._run(reads.slot(self._link, "Shared", key, self._client.identity.public))
+
+    async def read_own(self, key: str, owner: Id | None = None) -> Slot:
+        """What a slot of somebody's own holds; yours, if nobody is named."""
+        who = self._client.identity.public if owner is None else as_bytes(owner, "owner")
+        return await self._run(reads.slot(self._link, "Own", key, who))

@@ -1,0 +1,133 @@
+"""A whole enclave into one archive file: pulled page by page, replayed as it comes, taken up again where it stopped.
+
+What has come lies beside the archive as `<name>.part`, one event a line. Who pulls again after a break replays that
+first, so that nothing in the archive was ever taken on trust. The archive gets its name only when it is whole.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from enc.client.answers import head_of, read
+from enc.client.flow import Flow, work
+from enc.client.link import Link
+from enc.core.archive import Header, check_header, header_of, verify_archive, write_archive
+from enc.core.errors import EncError, InvalidArchive, MisuseError
+from enc.core.event import WireEvent, event_from_wire, parse_event, wire_event
+from enc.core.replay import Replay
+from enc.core.tree_head import WireHead
+from enc.core.types import Event, TreeHead
+
+PAGE = 1000
+
+Progress = Callable[[int, int], None]
+"""Called with how many events are here, and how many there are."""
+
+
+class _Page(Struct, kw_only=True):
+    events: list[WireEvent]
+    seq: int
+    """Of the last event of the log."""
+    sth: WireHead
+
+
+_page = Decoder(_Page)
+
+
+def pull(link: Link, path: Path, progress: Progress = lambda here, total: None) -> Flow[Header]:
+    """Write the archive of a link's enclave to `path`; its header. For the owner alone."""
+    if path.exists():
+        raise MisuseError(f"{path} is there already: give another name, or remove it")
+    part = path.with_name(path.name + ".part")
+    replay = Replay(link.enclave)
+    with _open(part) as file:
+        yield from work(lambda: _resume(file, part, replay))
+        witness = yield from link.witness()
+        while True:
+            since = witness.size
+            text = yield from link.ask("/export", "Export", {"from_seq": replay.events, "limit": PAGE})
+            page, head = yield from work(lambda text=text: _take(link, text, replay, file))  # type: ignore[misc]
+            progress(replay.events, page.seq + 1)
+            if replay.events > page.seq:
+                break
+        yield from link.accept(head, text, since)
+    header = header_of(replay, head)
+    with link.known_witness().judging("export", text):
+        check_header(header, replay)
+    yield from work(lambda: _finish(header, part, path))
+    return header
+
+
+def _open(part: Path) -> BinaryIO:
+    try:
+        descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as e:
+        raise MisuseError(f"{part}: {e.strerror}") from None
+    return os.fdopen(descriptor, "r+b")
+
+
+def _resume(file: BinaryIO, part: Path, replay: Replay) -> None:
+    """Replay what is here; the end of a line that was cut off goes."""
+    whole = 0
+    for line in file:
+        if not line.endswith(b"\n"):
+            break
+        try:
+            replay.take(parse_event(line))
+        except EncError as e:
+            raise InvalidArchive(f"{part}: not what was pulled before ({e.message}): remove it and pull anew") from None
+        whole += len(line)
+    file.seek(whole)
+    file.truncate()
+
+
+def _take(link: Link, text: bytes, replay: Replay, file: BinaryIO) -> tuple[_Page, TreeHead]:
+    """Replay a page and keep it. Whatever does not replay is the node's doing."""
+    witness = link.known_witness()
+    with witness.judging("export", text):
+        page = read(text, _page)
+        if not page.events and replay.events <= page.seq:
+            raise InvalidArchive("no events, and more of them")
+        for wire in page.events:
+            event = event_from_wire(wire)
+            replay.take(event)
+            file.write(msgspec.json.encode(wire_event(event)) + b"\n")
+        return page, head_of(page.sth)
+
+
+def _finish(header: Header, part: Path, path: Path) -> None:
+    """Compress what is here, and name it only when the disk has it."""
+    draft = path.with_name(path.name + ".draft")
+    with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        for piece in write_archive(header, _events(part)):
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(path)
+    part.unlink()
+
+
+def _events(part: Path) -> Iterator[Event]:
+    with part.open("rb") as file:
+        for line in file:
+            yield parse_event(line)
+
+
+class Summary(Struct, frozen=True):
+    """What an archive holds, once all of it is replayed."""
+
+    header: Header
+    bundles: int
+    state_hash: bytes
+    ct_root: bytes
+
+
+def summarise(header: Header, events: Iterator[Event]) -> Summary:
+    """Replay an archive in full. Raises ReplayFailed or InvalidArchive."""
+    replay = verify_archive(header, events)
+    return Summary(header, replay.state.log.size, replay.state_hash(), replay.state.log.root())

@@ -1,0 +1,207 @@
+"""The blocking face: `Client` speaks with one node, `Enclave` is one log on it."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from enc.client import reads
+from enc.client.backup import Progress, pull
+from enc.client.facts import EventFact, EventStatus, StateFact
+from enc.client.feed import Feed
+from enc.client.flow import Flow, run
+from enc.client.identity import Identity
+from enc.client.items import Item
+from enc.client.link import Bundle, Link
+from enc.client.pins import Pins
+from enc.client.reads import Member, Overview, Slot
+from enc.client.search import Search, as_filter
+from enc.client.setup import Manifest, Setup, manifest_content
+from enc.client.subscription import Subscription
+from enc.client.transport import Transport
+from enc.client.writes import Id, TagList, Writes, as_bytes, as_tags
+from enc.core.archive import Header
+from enc.core.signing import Alg
+from enc.core.state_key import Namespace
+from enc.core.types import Commit, Event, Receipt, TreeHead
+
+T = TypeVar("T")
+
+
+class Client:
+    """One node, as one identity sees it.
+
+    `seq_pub`: the node's key, where it is known; else the node is asked once, and believed from then on.
+    `pins`: where what is known of each enclave is kept; a directory, or None for this client's life only.
+    `timeout`: seconds for one request. `patience`: seconds for which a request is tried again.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        identity: Identity | None = None,
+        *,
+        seq_pub: Id | None = None,
+        pins: Pins | Path | str | Literal["default"] | None = "default",
+        timeout: float = 10.0,
+        patience: float = 30.0,
+        alg: Alg = "schnorr",
+    ) -> None:
+        self._setup = Setup(identity, seq_pub, pins, patience, alg)
+        self._transport = Transport(url, timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    @property
+    def url(self) -> str:
+        return self._transport.url
+
+    @property
+    def identity(self) -> Identity:
+        return self._setup.identity
+
+    def seq_pub(self) -> bytes:
+        """The node's key."""
+        return self._run(self._setup.node.seq_pub())
+
+    def create(self, manifest: Manifest, *, tags: TagList = ()) -> "Enclave":
+        """Found an enclave: from a manifest, from the path of a file that holds one, or by a template's name."""
+        link = self._setup.link(bytes(32))
+        self._run(link.found(manifest_content(manifest, self.identity), as_tags(tags)))
+        return Enclave(self, link)
+
+    def enclave(self, enclave: Id) -> "Enclave":
+        """An enclave that is there. Nothing is asked yet."""
+        return Enclave(self, self._setup.link(as_bytes(enclave, "enclave")))
+
+    def _run(self, flow: Flow[T]) -> T:
+        return run(flow, self._transport.send, time.sleep)
+
+
+class Enclave(Writes[Receipt]):
+    """One enclave. Every answer is checked before it is returned; what cannot be true raises Distrust."""
+
+    def __init__(self, client: Client, link: Link) -> None:
+        self._client, self._link = client, link
+
+    def __repr__(self) -> str:
+        return f"Enclave({self.hex} at {self._client.url})"
+
+    @property
+    def id(self) -> bytes:
+        return self._link.enclave
+
+    @property
+    def hex(self) -> str:
+        return self._link.enclave.hex()
+
+    def _run(self, flow: Flow[T]) -> T:
+        return self._client._run(flow)
+
+    def send(self, commit: Commit) -> Receipt:
+        return self._run(self._link.send(commit))
+
+    # Reading
+
+    def query(
+        self, *, proof: bool = False, limit: int | None = None, reverse: bool = False, **search: Any
+    ) -> Iterator[Item]:
+        """Events that match, page by page as they are taken; see `Search` for what can be asked.
+
+        Each is checked. With `proof`, each of a closed bundle is also proved to be in the log (`item.fact`). That
+        nothing which matches was left out is not proved: see `complete`.
+        """
+        return self._items(Search(search, limit, reverse), proof)
+
+    def _items(self, pages: Search, proof: bool) -> Iterator[Item]:
+        while pages.wire is not None:
+            yield from pages.take(self._run(self._link.page(pages.wire, proof=proof)))
+
+    def event(self, event: Id) -> Item | None:
+        """One event by its id; None if it is not there, deleted, or not yours to read."""
+        return next(self.query(id=as_bytes(event, "event").hex()), None)
+
+    def content(self, item: Item) -> str | None:
+        """What an event says now: its own content, or that of its latest Update."""
+        return self._run(reads.content(self._link, item))
+
+    def subscribe(self, *, after: int | None = -1, **search: Any) -> Subscription:
+        """Stored events after seq `after`, then live ones, each once and in order, for as long as it is iterated.
+
+        `after=None` begins with what comes from now on. Lost connections are made again; sessions are renewed.
+        Ends by raising: EnclaveTerminated, EnclaveMigrated, Unauthorized, Distrust, or Unreachable once `patience` is
+        over.
+        """
+        witness = self._run(self._link.witness())
+        feed = Feed(self._link, witness, as_filter(search), after)
+        return Subscription(self._client.url, feed, self._link.node.courier.backoff())
+
+    # Proofs
+
+    def head(self) -> TreeHead:
+        """The newest signed head: of this enclave, and an extension of every one seen before."""
+        return self._run(self._link.head())
+
+    def proof(self, event: Id, *, wait: bool = True) -> EventFact:
+        """An event with all that proves it is in the log, and its status; waits until its bundle is closed."""
+        return self._run(self._link.event_fact(as_bytes(event, "event"), wait=wait))
+
+    def status(self, event: Id, *, wait: bool = True) -> EventStatus:
+        """`active`, `updated` or `deleted`, proved; waits until the event's bundle is closed."""
+        return self._run(reads.status(self._link, as_bytes(event, "event"), wait=wait))
+
+    def state(self, namespace: Namespace, key: Id, *, tree_size: int | None = None) -> StateFact:
+        """What stands at a raw key after the last closed bundle, or after bundle `tree_size` - 1, proved."""
+        return self._run(self._link.state_fact(namespace, as_bytes(key, "key"), tree_size))
+
+    def bundle(self, index: int) -> Bundle:
+        """The ids of all events of a closed bundle."""
+        return self._run(self._link.bundle(index))
+
+    def complete(self) -> Iterator[Item]:
+        """Every event of every closed bundle, proved to be every one; for who may read everything."""
+        next_seq, index, size = 0, 0, self.head().ts
+        while index < size:
+            bundle, items = self._run(reads.whole_bundle(self._link, index, next_seq))
+            yield from items
+            next_seq, index = next_seq + len(bundle.ids), index + 1
+
+    def archive(self, path: Path | str, progress: Progress = lambda here, total: None) -> Header:
+        """Pull the whole log into one file, replayed as it comes; goes on where a broken pull stopped. For owners."""
+        return self._run(pull(self._link, Path(path), progress))
+
+    # What apps ask
+
+    def overview(self) -> Overview:
+        return self._run(reads.overview(self._link))
+
+    def manifest(self) -> Event:
+        """Event 0."""
+        return self._run(reads.manifest_event(self._link))
+
+    def member(self, identity: Id) -> Member:
+        """Somebody's State and traits, proved."""
+        return self._run(reads.member(self._link, as_bytes(identity, "identity")))
+
+    def members(self) -> list[Member]:
+        """Everybody who is or holds anything, each proved."""
+        return self._run(reads.members(self._link))
+
+    def read_shared(self, key: str) -> Slot:
+        """What a slot that all share holds."""
+        return self._run(reads.slot(self._link, "Shared", key, self._client.identity.public))
+
+    def read_own(self, key: str, owner: Id | None = None) -> Slot:
+        """What a slot of somebody's own holds; yours, if nobody is named."""
+        who = self._client.identity.public if owner is None else as_bytes(owner, "owner")
+        return self._run(reads.slot(self._link, "Own", key, who))

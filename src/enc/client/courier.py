@@ -1,0 +1,74 @@
+"""Sends a call until it is answered: what is worth another try, how long to wait for it, and when to give up.
+
+Everything a client sends may be sent twice: reads change nothing, and a commit that was taken before is a DUPLICATE.
+"""
+
+from collections.abc import Callable
+
+from msgspec.json import Decoder
+
+from enc.client.errors import TimedOut, Unreachable
+from enc.client.flow import Answer, Call, Flow, Pause, ask
+from enc.core.encoding import decode_json
+from enc.core.errors import EncError, InvalidProof, RateLimited, Unavailable, from_wire
+
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
+
+_object = Decoder(dict[str, object])
+
+
+class Backoff:
+    """How long to wait before the next try; each wait is twice the one before, until patience is over."""
+
+    def __init__(self, patience: float, clock: Callable[[], float]) -> None:
+        self._patience, self._clock = patience, clock
+        self.reset()
+
+    def reset(self) -> None:
+        """It went well: patience begins anew."""
+        self._pause, self._give_up = FIRST_PAUSE_S, self._clock() + self._patience
+
+    def wait(self, error: EncError) -> float:
+        """Seconds to wait; raises the error once patience is over."""
+        wait = max(self._pause, _retry_after(error))
+        if self._clock() + wait >= self._give_up:
+            raise error
+        self._pause = min(self._pause * 2, MAX_PAUSE_S)
+        return wait
+
+
+class Courier:
+    """`patience`: seconds after which an unanswered call has failed; 0 tries once."""
+
+    def __init__(self, patience: float, clock: Callable[[], float]) -> None:
+        self._patience, self._clock = patience, clock
+
+    def request(self, call: Call) -> Flow[bytes]:
+        """The body of a good answer. A refusal is raised as the error that it names."""
+        backoff = self.backoff()
+        while True:
+            try:
+                return _good(call, (yield from ask(call)))
+            except (Unreachable, TimedOut, Unavailable, RateLimited) as e:
+                wait = backoff.wait(e)
+            yield Pause(wait)
+
+    def backoff(self) -> Backoff:
+        return Backoff(self._patience, self._clock)
+
+
+def _good(call: Call, answer: Answer) -> bytes:
+    if answer.status == 200:
+        return answer.body
+    try:
+        wire = decode_json(answer.body, _object, InvalidProof)
+    except InvalidProof:
+        wire = {}
+    if wire.get("type") != "Error":
+        raise Unreachable(f"{call.path} answers {answer.status}, and not as a node does")
+    raise from_wire(wire)
+
+
+def _retry_after(error: EncError) -> float:
+    after = error.context.get("retry_after_ms", 0)
+    return min(after, MAX_PAUSE_S * 1000) / 1000 if isinstance(after, int | float) else 0.0

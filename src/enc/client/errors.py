@@ -1,0 +1,58 @@
+"""What a client raises beyond the wire's own errors, which come as `enc.core.errors` has them.
+
+WorldError
+├── Unreachable        no answer from the node: nothing is known of what became of the request
+└── TimedOut           the same, because it took too long
+InvalidProof
+└── Distrust           the node said what cannot be true; `evidence` is what it said
+    ├── Fork               two signed heads that are not of one log
+    ├── Rollback           a signed head older than one seen before
+    ├── Equivocation       two signed events in one place of the log
+    ├── ForeignSequencer   signed by another key than the enclave's sequencer
+    └── Forgery            a receipt, an event or a proof that does not check
+"""
+
+from typing import TYPE_CHECKING
+
+from enc.core.errors import InvalidProof, WorldError
+
+if TYPE_CHECKING:
+    from enc.client.evidence import Evidence
+
+
+class Unreachable(WorldError):
+    code, status = "UNREACHABLE", 503
+
+
+class TimedOut(WorldError):
+    code, status = "TIMED_OUT", 504
+
+
+class Distrust(InvalidProof):
+    """Go no further with this node before a person has looked at the evidence."""
+
+    code = "DISTRUST"
+
+    def __init__(self, message: str, evidence: "Evidence") -> None:
+        super().__init__(message)
+        self.evidence = evidence
+
+
+class Fork(Distrust):
+    code = "FORK"
+
+
+class Rollback(Distrust):
+    code = "ROLLBACK"
+
+
+class Equivocation(Distrust):
+    code = "EQUIVOCATION"
+
+
+class ForeignSequencer(Distrust):
+    code = "FOREIGN_SEQUENCER"
+
+
+class Forgery(Distrust):
+    code = "FORGERY"

@@ -1,0 +1,240 @@
+"""Evidence: what a node said that cannot be true, in one file that a third person can check without any node.
+
+Only a signature convicts. So a file says one of two things: "the holder of this key signed both of these, and no
+honest sequencer signs both", or "this is what came over the wire; that it came from the node is one client's word".
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from enc.client.answers import WireConsistency, consistency_of
+from enc.core.encoding import convert_json, decode_json, unhex
+from enc.core.errors import EncError, InvalidProof, PeerError
+from enc.core.event import WireEvent, check_event, event_from_wire, wire_event
+from enc.core.merkle_log import check_consistency
+from enc.core.proof import wire_consistency
+from enc.core.tree_head import WireHead, check_bound_head, head_from_wire, wire_head
+from enc.core.types import ConsistencyProof, Event, TreeHead
+
+MAX_EVIDENCE = 64 << 20
+MAX_ANSWER = 10 << 20
+"""Bytes of an answer that are kept: in JSON each may take six."""
+
+Kind = Literal["fork", "rollback", "equivocation", "inconsistent", "foreign", "answer"]
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """`parts` are the node's own words, as the wire spells them."""
+
+    kind: Kind
+    enclave: bytes
+    sequencer: bytes
+    message: str
+    parts: Mapping[str, Any]
+
+    def json(self) -> bytes:
+        wire = {
+            "format": "enc-evidence",
+            "version": 1,
+            "kind": self.kind,
+            "enclave": self.enclave.hex(),
+            "sequencer": self.sequencer.hex(),
+            "message": self.message,
+            "parts": self.parts,
+        }
+        try:
+            return msgspec.json.format(msgspec.json.encode(wire)) + b"\n"
+        except RecursionError:
+            raise InvalidProof("evidence: nested too deep") from None
+
+    def save(self, path: str | Path) -> None:
+        Path(path).write_bytes(self.json())
+
+
+class Verdict(Struct, frozen=True):
+    """What a file shows, to somebody who trusts nothing but arithmetic."""
+
+    convicts: bool
+    """The holder of the sequencer's key, and nobody else, has broken the rules."""
+    proved: tuple[str, ...]
+    not_proved: tuple[str, ...]
+
+
+class _Wire(Struct, kw_only=True):
+    format: Literal["enc-evidence"]
+    version: Literal[1]
+    kind: Kind
+    enclave: str
+    sequencer: str
+    message: str
+    parts: dict[str, Any]
+
+
+_decoder = msgspec.json.Decoder(_Wire)
+
+
+def load_evidence(data: bytes) -> Evidence:
+    if len(data) > MAX_EVIDENCE:
+        raise InvalidProof(f"evidence: over {MAX_EVIDENCE} bytes")
+    wire = decode_json(data, _decoder, InvalidProof)
+    return Evidence(
+        kind=wire.kind,
+        enclave=unhex(wire.enclave, 32, "enclave", InvalidProof),
+        sequencer=unhex(wire.sequencer, 32, "sequencer", InvalidProof),
+        message=wire.message,
+        parts=wire.parts,
+    )
+
+
+# Making
+
+
+def two_heads(kind: Kind, enclave: bytes, sequencer: bytes, message: str, first: TreeHead, then: TreeHead) -> Evidence:
+    """Heads in the order in which they were seen."""
+    parts = {"heads": [wire_head(first), wire_head(then)]}
+    return Evidence(kind=kind, enclave=enclave, sequencer=sequencer, message=message, parts=parts)
+
+
+def unconnected(
+    enclave: bytes, sequencer: bytes, message: str, first: TreeHead, then: TreeHead, proof: ConsistencyProof | None
+) -> Evidence:
+    """Without a proof: the node would not show one."""
+    shown = None if proof is None else wire_consistency(proof)
+    parts = {"heads": [wire_head(first), wire_head(then)], "proof": shown}
+    return Evidence(kind="inconsistent", enclave=enclave, sequencer=sequencer, message=message, parts=parts)
+
+
+def two_events(first: Event, then: Event, message: str) -> Evidence:
+    parts = {"events": [wire_event(first), wire_event(then)]}
+    return Evidence(kind="equivocation", enclave=first.enclave, sequencer=first.sequencer, message=message, parts=parts)
+
+
+def said(kind: Kind, enclave: bytes, sequencer: bytes, message: str, answer: bytes) -> Evidence:
+    """Anything that came over the wire; of what is very long, the beginning."""
+    parts = {"answer": answer[:MAX_ANSWER].decode(errors="replace")}
+    return Evidence(kind=kind, enclave=enclave, sequencer=sequencer, message=message, parts=parts)
+
+
+# Checking
+
+
+class _Heads(Struct):
+    heads: tuple[WireHead, WireHead]
+    proof: WireConsistency | None = None
+
+
+class _Events(Struct):
+    events: tuple[WireEvent, WireEvent]
+
+
+class _Words(Struct):
+    answer: str
+
+
+def check_evidence(evidence: Evidence) -> Verdict:
+    """What the evidence shows. Raises InvalidProof where its parts do not even have the signatures they need."""
+    try:
+        return _CHECKS[evidence.kind](evidence)
+    except InvalidProof:
+        raise
+    except PeerError as e:
+        raise InvalidProof(f"evidence: {e.message}") from None
+
+
+def _heads(evidence: Evidence) -> tuple[TreeHead, TreeHead, _Heads]:
+    wire = convert_json(dict(evidence.parts), _Heads, InvalidProof)
+    first, then = (head_from_wire(head) for head in wire.heads)
+    for head in (first, then):
+        check_bound_head(head, evidence.sequencer, evidence.enclave)
+    return first, then, wire
+
+
+def _signed(first: TreeHead, then: TreeHead, key: bytes) -> str:
+    return f"{key.hex()} signed a head of {first.ts} bundles and one of {then.ts} for this enclave"
+
+
+_HONEST = "that the key's holder is the node you spoke with: compare the key"
+
+
+def _check_fork(evidence: Evidence) -> Verdict:
+    first, then, _ = _heads(evidence)
+    if first.ts != then.ts or first.r == then.r:
+        raise InvalidProof("evidence: the heads do not contradict each other")
+    proved = (
+        f"{evidence.sequencer.hex()} signed two heads of {first.ts} bundles with different roots for this enclave",
+        "no log has both: it shows different people different logs, or has rewritten one",
+    )
+    return Verdict(True, proved, (_HONEST, "which of the two is the one that others saw"))
+
+
+def _check_rollback(evidence: Evidence) -> Verdict:
+    first, then, _ = _heads(evidence)
+    if then.ts >= first.ts:
+        raise InvalidProof("evidence: the second head is not older")
+    both = _signed(first, then, evidence.sequencer)
+    if then.t > first.t:
+        return Verdict(True, (both, "the smaller one is dated later: the log was cut"), (_HONEST,))
+    return Verdict(False, (both,), ("that the older head was served after the newer one: that is the client's word",))
+
+
+def _check_inconsistent(evidence: Evidence) -> Verdict:
+    first, then, wire = _heads(evidence)
+    if not 0 < first.ts < then.ts:
+        raise InvalidProof("evidence: the heads are not of a smaller log and a larger one")
+    try:
+        if wire.proof is None:
+            raise InvalidProof("none came")
+        proof = consistency_of(wire.proof)
+        if (proof.ts1, proof.ts2) != (first.ts, then.ts):
+            raise InvalidProof("another range")
+        check_consistency(proof, first.r, then.r)
+    except InvalidProof:
+        pass
+    else:
+        raise InvalidProof("evidence: the heads are consistent")
+    proved = (_signed(first, then, evidence.sequencer), "no proof came with them that connects them")
+    missing = "that no proof connects them: let the node show one; if it cannot, it has forked the log"
+    return Verdict(False, proved, (missing, _HONEST))
+
+
+def _check_equivocation(evidence: Evidence) -> Verdict:
+    wire = convert_json(dict(evidence.parts), _Events, InvalidProof)
+    first, then = (event_from_wire(event) for event in wire.events)
+    for event in (first, then):
+        _check_signed(event)
+        if (event.enclave, event.sequencer) != (evidence.enclave, evidence.sequencer):
+            raise InvalidProof("evidence: an event of another enclave or sequencer")
+    if first.seq != then.seq or first.id == then.id:
+        raise InvalidProof("evidence: the events do not stand in one place")
+    proved = (
+        f"{evidence.sequencer.hex()} signed two different events as number {first.seq} of this enclave",
+        "a log has one event in each place: it shows different people different logs, or has rewritten one",
+    )
+    return Verdict(True, proved, (_HONEST,))
+
+
+def _check_signed(event: Event) -> None:
+    """By either version's rules: the version of an enclave says how a commit is hashed."""
+    try:
+        check_event(event, 2)
+    except EncError:
+        check_event(event, 1)
+
+
+def _check_words(evidence: Evidence) -> Verdict:
+    convert_json(dict(evidence.parts), _Words, InvalidProof)
+    return Verdict(False, (), ("anything: it shows what a client says it was sent, and nothing in it is signed",))
+
+
+_CHECKS: Mapping[Kind, Callable[[Evidence], Verdict]] = {
+    "fork": _check_fork,
+    "rollback": _check_rollback,
+    "inconsistent": _check_inconsistent,
+    "equivocation": _check_equivocation,
+    "foreign": _check_words,
+    "answer": _check_words,
+}

@@ -1,0 +1,207 @@
+"""A feed: one subscription over as many connections, sessions and Queries as it takes, each event once and in order.
+
+It waits for nothing and sends nothing: whoever drives it says what came, and is told what to send. After a lost
+connection, before a session ends, and where the node cut what was stored, it asks again from the last seq it handed
+out. A new Query is asked before the old one is closed, so that nothing falls between them.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from enc.client.answers import WireItem, read
+from enc.client.items import Item, check_order, take_items
+from enc.client.link import Link
+from enc.client.search import beyond
+from enc.client.speech import RENEW_S
+from enc.client.witness import Witness
+from enc.core.encoding import decode_json
+from enc.core.envelope import seal_request
+from enc.core.errors import (
+    EncError,
+    EnclaveMigrated,
+    EnclaveTerminated,
+    InvalidProof,
+    SessionExpired,
+    Unauthorized,
+    Unavailable,
+    WorldError,
+    from_wire,
+)
+from enc.core.filter import MAX_LIMIT, Filter, parse_filter
+from enc.core.sealing import open_text
+from enc.core.session import TransportKeys, client_keys
+from enc.core.types import Event
+
+_message, _item = Decoder(dict[str, Any]), Decoder(WireItem)
+
+_ENDS: Mapping[str, tuple[type[EncError], str]] = {
+    "enclave_terminated": (EnclaveTerminated, "the enclave is terminated: nothing comes any more"),
+    "enclave_migrated": (EnclaveMigrated, "another node is the sequencer from here on"),
+    "access_revoked": (Unauthorized, "nothing of this enclave may be read any more"),
+}
+"""The reasons after which nothing comes any more."""
+
+
+class Turn(Struct, frozen=True):
+    """What follows from a message: events to hand out, and messages to send."""
+
+    items: tuple[Item, ...] = ()
+    send: tuple[str, ...] = ()
+    is_good: bool = False
+    """The node does what it was asked for."""
+
+
+class _Query(Struct):
+    """One Query of the feed on the present connection."""
+
+    keys: TransportKeys
+    filter: Filter
+    replaces: str | None = None
+    """Which Query to close once this one has sent what was stored."""
+    last: Event | None = None
+    """Of those that it brought."""
+    is_stored: bool = False
+    """All that was stored has come, or as much as one Query gives."""
+    is_cut: bool = False
+    """More was stored: what it brings from here on is not what is next."""
+
+
+class Feed:
+    """`after`: the seq after which to begin; None begins with what comes from now on."""
+
+    def __init__(self, link: Link, witness: Witness, wire_filter: Mapping[str, Any], after: int | None) -> None:
+        self._link, self._witness = link, witness
+        self._wire = dict(wire_filter)
+        self._last = after
+        self._newest: Event | None = None
+        self._queries: dict[str, _Query] = {}
+        self._closed: set[str] = set()
+        self._names = 0
+        self._renew_at = 0
+        self._is_renewed = False
+        """The session was new, and nothing has come in it yet."""
+
+    @property
+    def due_in(self) -> float:
+        """Seconds until `tick` must be called, however little happens."""
+        return max(self._renew_at - self._link.now() / 1000, 0.0)
+
+    def connected(self) -> tuple[str, ...]:
+        """A new connection: what to send on it. Nothing is known of what an old one still had."""
+        self._queries.clear()
+        self._closed.clear()
+        return (self._ask(),)
+
+    def tick(self) -> tuple[str, ...]:
+        """The session ends soon: ask again in a new one."""
+        return (self._ask(),) if self.due_in == 0 else ()
+
+    def take(self, text: str | bytes) -> Turn:
+        """What one message from the node leads to. Raises what ends the feed for good."""
+        raw = text.encode() if isinstance(text, str) else text
+        with self._witness.judging("message", raw):
+            message = decode_json(raw, _message, InvalidProof)
+            type_, sub_id = message.get("type"), str(message.get("sub_id", ""))
+            if type_ in ("Event", "EOSE", "Closed") and sub_id not in self._queries and sub_id not in self._closed:
+                raise InvalidProof("for a subscription that was never asked for")
+        query = self._queries.get(sub_id)
+        if type_ == "Error":
+            return self._refused(from_wire(message), sub_id)
+        if query is None:
+            return Turn()
+        if type_ == "Event":
+            return self._event(message, query, raw)
+        if type_ == "EOSE":
+            return self._stored(sub_id, query, message.get("more") is True, raw)
+        return self._over(sub_id, query, str(message.get("reason"))) if type_ == "Closed" else Turn()
+
+    # Queries
+
+    def _ask(self, replaces: str | None = None) -> str:
+        """A Query for everything after the last event; in a session that holds for a while."""
+        session = self._link.session()
+        self._renew_at = session.token.expires - RENEW_S + 1
+        self._names += 1
+        sub_id = f"feed-{self._names}"
+        older = replaces or next(iter(self._queries), None)
+        keys = client_keys(session, self._witness.sequencer, self._link.enclave)
+        wire = self._wire | self._place()
+        self._queries[sub_id] = _Query(keys, parse_filter(wire), older)
+        body = {"filter": wire}
+        sealed = seal_request(session, self._witness.sequencer, self._link.enclave, "Query", body, os.urandom(24))
+        return msgspec.json.encode({**sealed, "sub_id": sub_id}).decode()
+
+    def _place(self) -> dict[str, Any]:
+        """Where to begin: after the last event; or at the newest, which is only looked at."""
+        if self._last is None:
+            return {"limit": 1, "reverse": True}
+        seq = self._wire.get("seq", {})
+        return {"seq": beyond(seq, self._last) if self._last >= 0 else seq, "limit": MAX_LIMIT}
+
+    def _close(self, sub_id: str) -> tuple[str, ...]:
+        if self._queries.pop(sub_id, None) is None:
+            return ()
+        self._closed.add(sub_id)
+        return (msgspec.json.encode({"type": "Close", "sub_id": sub_id}).decode(),)
+
+    # Messages
+
+    def _event(self, message: dict[str, Any], query: _Query, raw: bytes) -> Turn:
+        """One Query's events rise, each stands there once; of two Queries' the second is known already."""
+        with self._witness.judging("event", raw):
+            text = open_text(query.keys.response, message.get("event"))
+            wire = read(text, _item)
+        (item,) = take_items(self._witness, [wire], query.filter, text)
+        with self._witness.judging("event", text):
+            check_order([*([query.last] if query.last else []), item.event])
+        query.last, self._is_renewed = item.event, False
+        if self._last is None:
+            self._newest = item.event
+        elif not query.is_cut and item.seq > self._last:
+            with self._witness.judging("event", text):
+                check_order([*([self._newest] if self._newest else []), item.event])
+            self._last, self._newest = item.seq, item.event
+            return Turn((item,), is_good=True)
+        return Turn(is_good=True)
+
+    def _stored(self, sub_id: str, query: _Query, more: bool, raw: bytes) -> Turn:
+        """All that was stored is here, or as much as one Query gives: then the next one asks for the rest."""
+        with self._witness.judging("EOSE", raw):
+            if query.is_stored or (more and query.last is None):
+                raise InvalidProof("a second one, or nothing came and more is there")
+        query.is_stored, self._is_renewed = True, False
+        if self._last is None:
+            self._last = self._newest.seq if self._newest else -1
+            more = False
+        query.is_cut = more
+        asked = (self._ask(replaces=sub_id),) if more else ()
+        return Turn(send=(*asked, *self._close(query.replaces or "")), is_good=True)
+
+    def _over(self, sub_id: str, query: _Query, reason: str) -> Turn:
+        del self._queries[sub_id]
+        self._closed.add(sub_id)
+        if reason in _ENDS:
+            raise _ENDS[reason][0](_ENDS[reason][1])
+        if self._queries:
+            return Turn()
+        if reason == "shutting_down" or not query.is_stored:
+            raise Unavailable(f"the node has closed the subscription: {reason}")
+        if reason == "session_expired":
+            self._link.renew()
+        return Turn(send=(self._ask(),))
+
+    def _refused(self, error: EncError, sub_id: str) -> Turn:
+        """The node would not have a Query. RateLimited and a WorldError pass: whoever drives the feed connects anew."""
+        query = self._queries.pop(sub_id, None)
+        if query is None and not isinstance(error, WorldError):
+            return Turn()  # about a Close that crossed the end of its Query
+        if isinstance(error, SessionExpired) and not self._is_renewed:
+            self._link.renew()
+            self._is_renewed = True
+            return Turn(send=(self._ask(),))
+        raise error

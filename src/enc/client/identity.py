@@ -1,0 +1,77 @@
+"""Who a client is: a key pair, made here and kept in a file of its own."""
+
+import re
+import secrets
+from pathlib import Path
+
+from enc.client import private_file
+from enc.client.key_file import MAX_SIZE, PassphraseNeeded, WrongPassphrase, format_key, parse_key
+from enc.core.errors import MisuseError
+from enc.core.signing import Alg, PrivateKey
+
+__all__ = ["Identity", "PassphraseNeeded", "WrongPassphrase"]
+
+_HEX = re.compile(r"[0-9a-fA-F]{64}")
+
+
+class Identity:
+    """A private key and the public key that names it. Two with one public key are equal; only that one is shown."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: PrivateKey) -> None:
+        self._key = key
+
+    @classmethod
+    def new(cls) -> "Identity":
+        return cls(PrivateKey(secrets.token_bytes(32)))
+
+    @classmethod
+    def from_secret(cls, secret: bytes | str) -> "Identity":
+        """The identity of a private key from elsewhere: 32 bytes, or 64 hex digits."""
+        if isinstance(secret, str):
+            if not _HEX.fullmatch(secret):
+                raise MisuseError("a private key is 64 hex digits, or 32 bytes")
+            secret = bytes.fromhex(secret)
+        return cls(PrivateKey(secret))
+
+    @classmethod
+    def load(cls, path: Path | str, passphrase: str | None = None) -> "Identity":
+        """The identity in a key file: PassphraseNeeded, WrongPassphrase or a plain MisuseError where it has none.
+
+        Refused is a file that anybody but its owner could have read or changed.
+        """
+        path = Path(path)
+        raw = private_file.read(path, MAX_SIZE)
+        if raw is None:
+            private_file.refuse(path, "there is no such file; give the path of a key file, or save a new key there")
+        return cls(parse_key(path, raw, passphrase))
+
+    def save(self, path: Path | str, passphrase: str | None = None, overwrite: bool = False) -> None:
+        """Write a key file that its owner alone can read, sealed if there is a passphrase; on disk on return."""
+        private_file.write(Path(path), format_key(self._key, passphrase), overwrite=overwrite)
+
+    @property
+    def key(self) -> PrivateKey:
+        return self._key
+
+    @property
+    def public(self) -> bytes:
+        return self._key.public
+
+    @property
+    def hex(self) -> str:
+        """The public key as the wire has it."""
+        return self.public.hex()
+
+    def sign(self, alg: Alg, digest: bytes) -> bytes:
+        return self._key.sign(alg, digest)
+
+    def __repr__(self) -> str:
+        return f"Identity({self.hex})"
+
+    def __eq__(self, other: object) -> bool:
+        return self.public == other.public if isinstance(other, Identity) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.public)

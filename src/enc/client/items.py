@@ -1,0 +1,153 @@
+"""Items: events as a node shows them, in a page or live, and what must hold before anyone sees one."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+from msgspec import Struct
+
+from enc.client.answers import WireItem, WireProof, anchor_of, digest, place_of, state_proof_of
+from enc.client.facts import Anchor, EventFact, StateFact, check_anchor
+from enc.client.witness import Witness
+from enc.core.bundle import check_membership
+from enc.core.commit import auto_delete_at
+from enc.core.encoding import MAX_INT
+from enc.core.errors import InvalidProof
+from enc.core.event import event_from_wire, is_erasable
+from enc.core.filter import Filter
+from enc.core.proof import check_state_proof
+from enc.core.state_key import DELETED, status_key
+from enc.core.types import BundleProof, Event, TreeHead
+
+
+class Item(Struct, frozen=True):
+    """An event of this enclave that has been checked, and where it stands."""
+
+    event: Event
+    status: Literal["active", "updated"]
+    updated_by: bytes | None = None
+    fact: EventFact | None = None
+    """With a proof, if one was asked for and its bundle is closed."""
+
+    @property
+    def id(self) -> bytes:
+        return self.event.id
+
+    @property
+    def seq(self) -> int:
+        return self.event.seq
+
+    @property
+    def type(self) -> str:
+        return self.event.type
+
+    @property
+    def author(self) -> bytes:
+        return self.event.from_
+
+    @property
+    def content(self) -> str | None:
+        """None: erased."""
+        return self.event.content
+
+
+def take_items(witness: Witness, wires: Sequence[WireItem], filter_: Filter, answer: bytes) -> list[Item]:
+    """Items of a page or of a subscription: each event checks, it matches, and its status fits it."""
+    with witness.judging("event", answer):
+        items = [_item(wire, filter_) for wire in wires]
+    witness.take_events([item.event for item in items], answer)
+    return items
+
+
+def _item(wire: WireItem, filter_: Filter) -> Item:
+    event = event_from_wire(wire.event)
+    updated_by = None if wire.updated_by is None else digest(wire.updated_by, "updated_by")
+    if (updated_by is None) != (wire.status == "active"):
+        raise InvalidProof("updated_by: only an updated event has it, and each has")
+    if not filter_.matches(event):
+        raise InvalidProof(f"{event.seq}: not what the filter asks for")
+    if event.content is None and not _may_be_erased(event, updated_by):
+        raise InvalidProof(f"{event.seq}: its content is withheld")
+    return Item(event, wire.status, updated_by)
+
+
+def _may_be_erased(event: Event, updated_by: bytes | None) -> bool:
+    """An Update is erased by a later one, which its item does not show."""
+    return is_erasable(event) and (
+        updated_by is not None or event.type == "Update" or auto_delete_at(event) is not None
+    )
+
+
+def check_order(events: Sequence[Event], reverse: bool = False) -> None:
+    """Each stands after the one before it, in the log and in time."""
+    ordered = list(reversed(events)) if reverse else events
+    for before, after in pairwise(ordered):
+        if before.seq >= after.seq:
+            raise InvalidProof(f"event {after.seq}: out of order")
+        if before.timestamp > after.timestamp:
+            raise InvalidProof(f"event {after.seq}: dated before event {before.seq}")
+
+
+def prove_items(
+    items: Sequence[Item], wires: Sequence[WireItem], newest: Anchor | None, head: TreeHead, witness: Witness
+) -> list[Item]:
+    """The items with their proofs. Only what the open bundle holds has none: it stands last, and has come since."""
+    if newest is not None:
+        if newest.index != head.ts - 1:
+            raise InvalidProof("state: not the newest leaf")
+        check_anchor(newest, witness.enclave, witness.sequencer)
+    log, found = _Leaves(head, witness), list[Item]()
+    for item, wire in zip(items, wires, strict=True):
+        if wire.proof is None:
+            log.check_pending(item.event)
+            found.append(item)
+        else:
+            fact = EventFact(item.event, *log.place(item.event, wire.proof), _status(item, wire.proof, newest))
+            found.append(Item(item.event, item.status, item.updated_by, fact))
+    return found
+
+
+class _Leaves:
+    """The leaves that a page's events are in: each is checked once, however many events it holds."""
+
+    def __init__(self, head: TreeHead, witness: Witness) -> None:
+        self._head, self._witness = head, witness
+        self._anchors: dict[int, Anchor] = {}
+        self._first_seqs: dict[int, int] = {}
+        self._closed, self._open = -1, MAX_INT
+        """The last event that is proved, and the first that is not."""
+
+    def place(self, event: Event, wire: WireProof) -> tuple[BundleProof, Anchor]:
+        anchor, place = anchor_of(wire.inclusion, self._head), place_of(wire.bundle)
+        if self._anchors.setdefault(anchor.index, anchor) is anchor:
+            check_anchor(anchor, self._witness.enclave, self._witness.sequencer)
+        elif self._anchors[anchor.index] != anchor:
+            raise InvalidProof("inclusion: two of one leaf")
+        check_membership(place, event.id, anchor.leaf.events_root)
+        first_seq = event.seq - place.ei
+        if self._first_seqs.setdefault(anchor.index, first_seq) != first_seq:
+            raise InvalidProof(f"event {event.seq}: not where its seq is in the bundle")
+        self._closed = max(self._closed, event.seq)
+        self._check_split()
+        return place, anchor
+
+    def check_pending(self, event: Event) -> None:
+        self._open = min(self._open, event.seq)
+        self._check_split()
+        if self._head.ts and event.timestamp < self._head.t:
+            raise InvalidProof(f"event {event.seq}: its proof is withheld")
+
+    def _check_split(self) -> None:
+        if self._open < self._closed:
+            raise InvalidProof(f"event {self._open}: its proof is withheld")
+
+
+def _status(item: Item, wire: WireProof, newest: Anchor | None) -> StateFact:
+    """The proved status. The item's own may be newer, by what the open bundle holds, but never older."""
+    if newest is None:
+        raise InvalidProof("state: missing")
+    proof = state_proof_of(wire.status)
+    check_state_proof(status_key(item.id), proof, newest.leaf, newest.inclusion, newest.head)
+    if proof.v == DELETED or (proof.v is not None and item.updated_by is None):
+        raise InvalidProof(f"event {item.seq}: shown with a status that it has no more")
+    return StateFact("event_status", item.id, proof, newest)

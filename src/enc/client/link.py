@@ -1,0 +1,216 @@
+"""A link: one enclave, seen by one identity, through one node. Everything a client can ask, as flows.
+
+Nothing that a node answers leaves a link unchecked. What is checked of each answer is said at the method.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from enc.client.answers import (
+    WirePage,
+    anchor_decoder,
+    anchor_of,
+    bundle_decoder,
+    digest,
+    head_of,
+    membership_decoder,
+    page_decoder,
+    place_of,
+    read,
+    state_decoder,
+    state_facts_of,
+)
+from enc.client.facts import Anchor, EventFact, StateFact, check_anchor, check_state_facts
+from enc.client.flow import Flow, Pause, work
+from enc.client.items import Item, check_order, prove_items, take_items
+from enc.client.speech import Speech
+from enc.core.bundle import check_membership, events_root
+from enc.core.envelope import RequestType
+from enc.core.errors import (
+    EventNotFound,
+    EventPending,
+    InvalidProof,
+    TreeSizeNotFound,
+)
+from enc.core.filter import parse_filter
+from enc.core.state_key import Namespace
+from enc.core.types import BundleProof
+
+
+class Page(Struct, frozen=True):
+    items: list[Item]
+    more: bool
+
+
+class Bundle(Struct, frozen=True):
+    """The ids of all events of one closed bundle: with them a reader sees whether anything was withheld."""
+
+    index: int
+    ids: tuple[bytes, ...]
+    anchor: Anchor
+
+
+class Placed(Struct, frozen=True):
+    """An event's place in the log, and its status."""
+
+    membership: BundleProof
+    anchor: Anchor
+    status: StateFact
+
+
+class Link(Speech):
+    """One enclave through one node."""
+
+    # Events
+
+    def page(self, wire_filter: Mapping[str, Any], *, proof: bool = False) -> Flow[Page]:
+        """One page of events. Each is checked, matches the filter, and stands in the asked order.
+
+        With `proof` each event of a closed bundle is also proved to be in the log under one accepted head. Whether
+        matching events were left out cannot be seen from here.
+        """
+        filter_ = parse_filter(dict(wire_filter))
+        witness = yield from self.witness()
+        since = witness.size if proof else 0
+        text = yield from self.ask("/", "Query", {"filter": dict(wire_filter), **({"proof": True} if proof else {})})
+        with witness.judging("page", text):
+            wire = read(text, page_decoder)
+            if len(wire.events) > filter_.limit:
+                raise InvalidProof("more events than were asked for")
+            if not wire.events and wire.more:
+                raise InvalidProof("no events, and more of them")
+        items = yield from work(lambda: take_items(witness, wire.events, filter_, text))
+        with witness.judging("page", text):
+            check_order([item.event for item in items], filter_.reverse)
+        if proof:
+            items = yield from self._proved(items, wire, text, since)
+        return Page(items, wire.more)
+
+    def _proved(self, items: Sequence[Item], wire: WirePage, text: bytes, since: int) -> Flow[list[Item]]:
+        """The items of a page with their proofs, under the page's one head."""
+        witness = yield from self.witness()
+        with witness.judging("page", text):
+            head = head_of(wire.sth)
+        yield from self._judge(head, text, since)
+        with witness.judging("page", text):
+            newest = anchor_of(wire.state, head) if head.ts else None
+            found = prove_items(items, wire.events, newest, head, witness)
+        witness.believe(head)
+        return found
+
+    def event_fact(self, event_id: bytes, *, wait: bool = False) -> Flow[EventFact]:
+        """An event with the proof that it is in the log, and its status. With `wait`, once its bundle is closed."""
+        page = yield from self.page({"id": event_id.hex()})
+        fact = yield from self.status_fact(event_id, wait=wait)
+        if not page.items:
+            raise EventNotFound("the event is in the log, but it is deleted or not yours to read")
+        return EventFact(page.items[0].event, fact.membership, fact.anchor, fact.status)
+
+    def status_fact(self, event_id: bytes, *, wait: bool = False) -> Flow[Placed]:
+        """Where an event stands in the log, and what has become of it: also of one that may not be read."""
+        text = yield from self._membership(event_id, wait)
+        witness = yield from self.witness()
+        with witness.judging("bundle", text):
+            wire = read(text, membership_decoder)
+            membership, root = place_of(wire), digest(wire.events_root, "events_root")
+            check_membership(membership, event_id, root)
+        anchor = yield from self.anchor(wire.leaf_index)
+        with witness.judging("bundle", text):
+            if anchor.leaf.events_root != root:
+                raise InvalidProof("events_root: not the leaf's")
+        status = yield from self.state_fact("event_status", event_id)
+        with witness.judging("status", text):
+            if status.anchor.index < anchor.index:
+                raise InvalidProof("from before the event")
+        return Placed(membership, anchor, status)
+
+    def _membership(self, event_id: bytes, wait: bool) -> Flow[bytes]:
+        backoff = self.node.courier.backoff()
+        while True:
+            try:
+                return (yield from self.ask("/bundle", "Bundle_Proof", {"event_id": event_id.hex()}))
+            except EventPending as e:
+                if not wait:
+                    raise
+                pause = backoff.wait(e)
+            yield Pause(pause)
+
+    def anchor(self, index: int) -> Flow[Anchor]:
+        """Leaf number `index` of the log, under an accepted head."""
+        witness = yield from self.witness()
+        since = witness.size
+        text = yield from self.ask("/inclusion", "Inclusion_Proof", {"leaf_index": index})
+        with witness.judging("inclusion", text):
+            wire = read(text, anchor_decoder)
+            anchor = anchor_of(wire, head_of(wire.sth))
+        yield from self._judge(anchor.head, text, since)
+        with witness.judging("inclusion", text):
+            if anchor.index != index:
+                raise InvalidProof("for another leaf than asked")
+            check_anchor(anchor, self.enclave, witness.sequencer)
+        witness.believe(anchor.head)
+        return anchor
+
+    def bundle(self, index: int) -> Flow[Bundle]:
+        """The ids of all events of a closed bundle, proved to be all."""
+        text = yield from self.ask("/bundle", "Bundle_Proof", {"leaf_index": index})
+        witness = yield from self.witness()
+        with witness.judging("bundle", text):
+            wire = read(text, bundle_decoder)
+            ids = tuple(digest(id_, f"ids[{i}]") for i, id_ in enumerate(wire.ids))
+            if not ids or wire.leaf_index != index:
+                raise InvalidProof("for another leaf than asked")
+            if len(set(ids)) < len(ids):
+                raise InvalidProof("ids: one stands there twice, as padding does")
+        anchor = yield from self.anchor(index)
+        with witness.judging("bundle", text):
+            if events_root(ids) != anchor.leaf.events_root:
+                raise InvalidProof("ids: not those of the leaf")
+        return Bundle(index, ids, anchor)
+
+    # State
+
+    def state_fact(self, namespace: Namespace, key: bytes, tree_size: int | None = None) -> Flow[StateFact]:
+        """What stands at a key, proved under an accepted head: after the last closed bundle, or after `tree_size`."""
+        body: dict[str, Any] = {"namespace": namespace, "key": key.hex()}
+        facts = yield from self._state("/state", "State_Proof", body, [(namespace, key)], tree_size)
+        return facts[0]
+
+    def state_facts(
+        self, keys: Sequence[tuple[Namespace, bytes]], tree_size: int | None = None
+    ) -> Flow[list[StateFact]]:
+        """`state_fact` for up to 256 keys, all after the same bundle."""
+        body = {"keys": [{"namespace": namespace, "key": key.hex()} for namespace, key in keys]}
+        return (yield from self._state("/state-batch", "State_Batch", body, keys, tree_size))
+
+    def _state(
+        self,
+        path: str,
+        type_: RequestType,
+        body: dict[str, Any],
+        keys: Sequence[tuple[Namespace, bytes]],
+        tree_size: int | None,
+    ) -> Flow[list[StateFact]]:
+        witness = yield from self.witness()
+        since = witness.size
+        try:
+            text = yield from self.ask(path, type_, _sized(body, tree_size))
+        except TreeSizeNotFound as e:
+            if (tree_size or 1) <= since:
+                raise witness.forgery(f"state: {e.message}; but {since} bundles were closed", e.message.encode()) from e
+            raise
+        with witness.judging("state", text):
+            wire = read(text, state_decoder)
+            head = head_of(wire.sth)
+        yield from self._judge(head, text, since)
+        with witness.judging("state", text):
+            facts = state_facts_of(wire, head, keys, tree_size)
+            check_state_facts(facts, self.enclave, witness.sequencer)
+        witness.believe(head)
+        return facts
+
+
+def _sized(body: dict[str, Any], tree_size: int | None) -> dict[str, Any]:
+    return body if tree_size is None else {**body, "tree_size": tree_size}

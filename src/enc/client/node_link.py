@@ -1,0 +1,41 @@
+"""One node, as far as it concerns every enclave on it: its key."""
+
+from enc.client.answers import (
+    info_decoder,
+    read,
+)
+from enc.client.courier import Courier
+from enc.client.errors import ForeignSequencer, Forgery
+from enc.client.evidence import said
+from enc.client.flow import Call, Flow
+from enc.core.encoding import unhex
+from enc.core.errors import (
+    InvalidProof,
+)
+
+
+class NodeLink:
+    """One node."""
+
+    def __init__(self, courier: Courier, seq_pub: bytes | None) -> None:
+        self.courier, self._expected, self._found = courier, seq_pub, None
+
+    _found: bytes | None
+
+    def seq_pub(self) -> Flow[bytes]:
+        """The node's key: what the caller said, and else what the node itself says."""
+        if self._found is None:
+            body = yield from self.courier.request(Call("/info"))
+            found = self._read(body)
+            if self._expected not in (None, found):
+                message = f"the node's key is {found.hex()}, and {(self._expected or b'').hex()} was expected"
+                raise ForeignSequencer(message, said("foreign", bytes(32), self._expected or b"", message, body))
+            self._found = found
+        return self._found
+
+    def _read(self, body: bytes) -> bytes:
+        try:
+            return unhex(read(body, info_decoder).seq_pub, 32, "seq_pub", InvalidProof)
+        except InvalidProof as e:
+            message = f"info: {e.message}"
+            raise Forgery(message, said("answer", bytes(32), self._expected or bytes(32), message, body)) from e

@@ -1,0 +1,175 @@
+"""What a client remembers of each enclave: whose word counts, and the last signed head that it believed.
+
+A pin is what makes a node's second answer harder to forge than its first. So it only ever grows: of two heads of one
+sequencer the larger stays, whoever comes last, and no head gives way to none.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from enc.client import private_file
+from enc.client.private_file import refuse
+from enc.core.encoding import compact_json, decode_json, unhex
+from enc.core.errors import InvalidProof, MisuseError, PeerError
+from enc.core.tree_head import WireHead, head_from_wire, wire_head
+from enc.core.types import TreeHead
+
+FORMAT, VERSION = "enc-pin", 1
+MAX_SIZE = 4096
+LOCK = ".lock"
+
+
+class Pin(Struct, frozen=True):
+    """The enclave's sequencer, and its last head that was checked; None before the first."""
+
+    sequencer: bytes
+    head: TreeHead | None
+
+    def __post_init__(self) -> None:
+        if len(self.sequencer) != 32:
+            raise MisuseError("a sequencer's key is 32 bytes")
+
+
+class Pins(Protocol):
+    """Where pins are kept. `store` keeps what `grown` says."""
+
+    def load(self, enclave: bytes) -> Pin | None: ...
+
+    def store(self, enclave: bytes, pin: Pin) -> None: ...
+
+
+def grown(old: Pin | None, new: Pin) -> Pin:
+    """What stands after `new` was stored over `old`.
+
+    Another sequencer may come with a smaller head: an enclave that was moved by force may have lost its last events,
+    and that its user goes on was decided before. A new sequencer without a head inherits the old one's: what it shows
+    must extend that.
+    """
+    if old is None or old.head is None:
+        return new
+    if new.head is None:
+        return Pin(new.sequencer, old.head)
+    return old if new.sequencer == old.sequencer and new.head.ts <= old.head.ts else new
+
+
+class MemoryPins:
+    """Pins for as long as the program runs; threads may share them."""
+
+    def __init__(self) -> None:
+        self._pins: dict[bytes, Pin] = {}
+        self._lock = Lock()
+
+    def load(self, enclave: bytes) -> Pin | None:
+        return self._pins.get(_checked(enclave))
+
+    def store(self, enclave: bytes, pin: Pin) -> None:
+        with self._lock:
+            self._pins[enclave] = grown(self.load(enclave), pin)
+
+    def remove(self, enclave: bytes) -> None:
+        """Forget the enclave: the node is trusted anew."""
+        self._pins.pop(_checked(enclave), None)
+
+
+class FilePins:
+    """Pins in a directory, one file for each enclave; threads and processes may share it."""
+
+    def __init__(self, directory: Path | str) -> None:
+        self._directory = Path(directory)
+
+    def load(self, enclave: bytes) -> Pin | None:
+        path = self._path(enclave)
+        raw = private_file.read(path, MAX_SIZE)
+        if raw is None:
+            return None
+        try:
+            return _parse(enclave, raw)
+        except PeerError as e:
+            refuse(path, f"is no pin of this enclave: {e.message}; to remove it means to trust the node anew")
+
+    def store(self, enclave: bytes, pin: Pin) -> None:
+        """The disk has the pin when this returns."""
+        path = self._path(enclave)
+        with self._locked():
+            old = self.load(enclave)
+            new = grown(old, pin)
+            if new != old:
+                private_file.write(path, _format(enclave, new), overwrite=True)
+
+    def remove(self, enclave: bytes) -> None:
+        """Forget the enclave: the node is trusted anew."""
+        path = self._path(enclave)
+        with self._locked():
+            try:
+                path.unlink(missing_ok=True)
+                private_file.sync_directory(self._directory)
+            except OSError as e:
+                refuse(path, f"cannot be removed: {private_file.reason(e)}")
+
+    def _path(self, enclave: bytes) -> Path:
+        return self._directory / f"{_checked(enclave).hex()}.json"
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One at a time, of all threads and processes: what is read inside is still so when it is written."""
+        with ExitStack() as stack:
+            try:
+                private_file.make_directory(self._directory)
+                fd = os.open(self._directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                stack.callback(os.close, fd)
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            except (OSError, ValueError) as e:
+                refuse(self._directory, f"cannot keep pins: {private_file.reason(e)}; give a directory of your own")
+            yield
+
+
+def default_directory() -> Path:
+    """$XDG_DATA_HOME/enc/pins, or ~/.local/share/enc/pins; a relative XDG_DATA_HOME counts as none, as XDG has it."""
+    data = Path(os.environ.get("XDG_DATA_HOME", ""))
+    if not data.is_absolute():
+        try:
+            data = Path.home() / ".local" / "share"
+        except RuntimeError:
+            raise MisuseError("there is no home directory to keep pins in; set XDG_DATA_HOME") from None
+    return data / "enc" / "pins"
+
+
+class _PinFile(Struct):
+    format: str
+    version: int
+    enclave: str
+    sequencer: str
+    head: WireHead | None
+
+
+_decoder = Decoder(_PinFile)
+
+
+def _format(enclave: bytes, pin: Pin) -> bytes:
+    head = None if pin.head is None else wire_head(pin.head)
+    content = {"format": FORMAT, "version": VERSION, "enclave": enclave.hex(), "sequencer": pin.sequencer.hex()}
+    return compact_json({**content, "head": head}).encode() + b"\n"
+
+
+def _parse(enclave: bytes, raw: bytes) -> Pin:
+    file = decode_json(raw, _decoder, InvalidProof)
+    if (file.format, file.version) != (FORMAT, VERSION):
+        raise InvalidProof(f"format: expected {FORMAT}, version {VERSION}")
+    if file.enclave != enclave.hex():
+        raise InvalidProof("enclave: it is another's")
+    sequencer = unhex(file.sequencer, 32, "sequencer", InvalidProof)
+    return Pin(sequencer, None if file.head is None else head_from_wire(file.head))
+
+
+def _checked(enclave: bytes) -> bytes:
+    if len(enclave) != 32:
+        raise MisuseError("an enclave's id is 32 bytes")
+    return enclave

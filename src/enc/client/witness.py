@@ -1,0 +1,183 @@
+"""The witness: what a client knows of one enclave's log, and so what it refuses to believe.
+
+It remembers, on disk, who the sequencer is and the last signed head, and, while it lives, the latest events it saw.
+Rules, each with the error that breaking it raises:
+
+ 1. everything is signed by the enclave's sequencer                             ForeignSequencer
+ 2. a receipt is for the commit that was sent                                   Forgery
+ 3. an event checks (hash, both signatures, id), and is of this enclave         Forgery
+ 4. event 0 and no other is the Manifest; a time is one that its `exp` allows   Forgery
+ 5. one place of the log holds one event                                        Equivocation
+ 6. a commit stands in one place                                                Forgery
+ 7. a head is never smaller than the one that was known when it was asked for   Rollback
+ 8. heads of one size have one root; a larger one extends the smaller           Fork
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from enc.client.errors import Distrust, Equivocation, ForeignSequencer, Forgery, Fork, Rollback
+from enc.client.evidence import Kind, said, two_events, two_heads, unconnected
+from enc.client.pins import Pin, Pins
+from enc.client.signatures import check_events
+from enc.core.commit import MAX_EXP_WINDOW_MS, SKEW_MS
+from enc.core.errors import InvalidProof, PeerError
+from enc.core.event import erase
+from enc.core.merkle_log import check_consistency
+from enc.core.receipt import check_receipt
+from enc.core.tree_head import check_bound_head
+from enc.core.types import Commit, ConsistencyProof, Event, Receipt, TreeHead
+
+MAX_SEEN = 4096
+"""Events whose places are remembered."""
+
+
+class Witness:
+    def __init__(self, enclave: bytes, sequencer: bytes, pins: Pins, enc_v: int = 2) -> None:
+        self.enclave, self.sequencer, self.enc_v = enclave, sequencer, enc_v
+        self._pins, self._is_pinned = pins, False
+        self._seen: OrderedDict[int, Event] = OrderedDict()
+        self._places: dict[bytes, int] = {}
+        """Of commits, by hash: those of the events that are remembered."""
+
+    @property
+    def size(self) -> int:
+        """Bundles of the log that is known."""
+        head = self.head
+        return head.ts if head else 0
+
+    @property
+    def head(self) -> TreeHead | None:
+        """The last signed head that was believed, by this client or by another with the same pins."""
+        pin = self._pins.load(self.enclave)
+        return pin.head if pin else None
+
+    @contextmanager
+    def judging(self, what: str, answer: bytes) -> Iterator[None]:
+        """Whatever does not check inside is the node's doing, and `answer` is what it said."""
+        try:
+            yield
+        except Distrust:
+            raise
+        except PeerError as e:
+            raise self.forgery(f"{what}: {e.message}", answer) from e
+
+    def forgery(self, message: str, answer: bytes) -> Forgery:
+        return Forgery(message, said("answer", self.enclave, self.sequencer, message, answer))
+
+    def _foreign(self, what: str, key: bytes, answer: bytes) -> ForeignSequencer:
+        message = f"{what}: signed by {key.hex()}, and the enclave's sequencer is {self.sequencer.hex()}"
+        return ForeignSequencer(message, said("foreign", self.enclave, self.sequencer, message, answer))
+
+    # Events
+
+    def take_receipt(self, receipt: Receipt, commit: Commit, answer: bytes) -> None:
+        if receipt.sequencer != self.sequencer:
+            raise self._foreign("receipt", receipt.sequencer, answer)
+        with self.judging("receipt", answer):
+            check_receipt(receipt, commit, self.sequencer)
+        self._see([_event(commit, receipt)], answer)
+
+    def take_events(self, events: Sequence[Event], answer: bytes) -> None:
+        for event in events:
+            if event.enclave != self.enclave:
+                raise self.forgery(f"event {event.seq}: of another enclave", answer)
+            if event.sequencer != self.sequencer:
+                raise self._foreign(f"event {event.seq}", event.sequencer, answer)
+        with self.judging("event", answer):
+            check_events(events, self.enc_v)
+        self._see(events, answer)
+
+    def _see(self, events: Sequence[Event], answer: bytes) -> None:
+        """What is signed for this enclave: from the first on, its signer is the sequencer for good."""
+        with self.judging("event", answer):
+            for event in events:
+                _check_time(event)
+                self._place(event)
+        if events and not self._is_pinned:
+            self._pins.store(self.enclave, Pin(self.sequencer, None))
+            self._is_pinned = True
+
+    def _place(self, event: Event) -> None:
+        first = self._seen.get(event.seq)
+        if first is None:
+            if self._places.setdefault(event.hash, event.seq) != event.seq:
+                raise InvalidProof(f"{event.seq}: its commit is event {self._places[event.hash]} already")
+            self._seen[event.seq] = erase(event)
+            if len(self._seen) > MAX_SEEN:
+                del self._places[self._seen.popitem(last=False)[1].hash]
+        elif first.id != event.id:
+            message = f"two different events are signed as number {event.seq}"
+            raise Equivocation(message, two_events(first, erase(event), message))
+
+    # Heads
+
+    def check_head(self, head: TreeHead, answer: bytes, since: int) -> TreeHead | None:
+        """Judge a head by itself and against the pinned one; which other head must be connected with it, if any.
+
+        `since`: the size that was known when it was asked for. An answer may have been on its way while another one,
+        to this client or to another with the same pins, brought a larger head.
+        """
+        try:
+            check_bound_head(head, self.sequencer, self.enclave)
+        except InvalidProof as e:
+            message = f"head: {e.message}"
+            raise ForeignSequencer(message, said("foreign", self.enclave, self.sequencer, message, answer)) from e
+        pinned = self.head
+        if pinned is None:
+            return None
+        if head.ts < min(since, pinned.ts):
+            raise self._against(Rollback, "rollback", "the node shows an older log than before", pinned, head)
+        if head.ts == pinned.ts and head.r != pinned.r:
+            raise self._against(Fork, "fork", "the node signed two logs of one size", pinned, head)
+        return pinned if head.ts != pinned.ts and head.ts and pinned.ts else None
+
+    def _against(self, error: type[Distrust], kind: Kind, message: str, pinned: TreeHead, head: TreeHead) -> Distrust:
+        message = f"{message}: {pinned.ts} bundles before, {head.ts} now"
+        return error(message, two_heads(kind, self.enclave, self.sequencer, message, pinned, head))
+
+    def connect(self, first: TreeHead, then: TreeHead, proof: ConsistencyProof) -> None:
+        """The larger head extends the smaller."""
+        try:
+            if (proof.ts1, proof.ts2) != (first.ts, then.ts):
+                raise InvalidProof("consistency: for other sizes than asked")
+            check_consistency(proof, first.r, then.r)
+        except InvalidProof as e:
+            raise self.unconnected(first, then, e.message, proof) from e
+
+    def unconnected(self, first: TreeHead, then: TreeHead, why: str, proof: ConsistencyProof | None = None) -> Fork:
+        message = f"the log of {then.ts} bundles is not shown to extend the one of {first.ts}: {why}"
+        return Fork(message, unconnected(self.enclave, self.sequencer, message, first, then, proof))
+
+    def believe(self, head: TreeHead) -> None:
+        """A head that was checked, and connected, takes the pinned one's place if it is larger."""
+        self._pins.store(self.enclave, Pin(self.sequencer, head))
+
+
+def _check_time(event: Event) -> None:
+    if (event.seq == 0) != (event.type == "Manifest"):
+        raise InvalidProof(f"{event.seq}: event 0 is the Manifest, and no other is")
+    if not -SKEW_MS <= event.exp - event.timestamp <= MAX_EXP_WINDOW_MS + SKEW_MS:
+        raise InvalidProof(f"{event.seq}: its time is none that exp allows")
+
+
+def _event(commit: Commit, receipt: Receipt) -> Event:
+    """What the node says became of the commit."""
+    return Event(
+        hash=commit.hash,
+        enclave=commit.enclave,
+        from_=commit.from_,
+        type=commit.type,
+        content=commit.content,
+        content_hash=commit.content_hash,
+        exp=commit.exp,
+        tags=commit.tags,
+        alg=commit.alg,
+        sig=commit.sig,
+        id=receipt.id,
+        timestamp=receipt.timestamp,
+        sequencer=receipt.sequencer,
+        seq=receipt.seq,
+        seq_sig=receipt.seq_sig,
+    )

@@ -1,0 +1,163 @@
+"""Who may be called: the form of an endpoint's URL, and the address that its host turns out to have.
+
+A node that calls whatever URL somebody registers is a door into the network it stands in. So the form is judged when
+the URL is registered, and the address each time before a connection is made: names may resolve to another address
+every time they are asked.
+"""
+
+import re
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from urllib.parse import SplitResult, urlsplit
+
+from enc.core.content import content_object
+from enc.core.errors import InvalidCommit, InvalidEndpointUrl
+from enc.core.types import Commit
+
+MAX_URL = 2048
+HTTPS, LOWEST_OTHER = 443, 1024
+
+_PRINTABLE = re.compile(r"[\x21-\x7e]+")
+_NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*")
+_NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
+"""A last label of this form makes a host an IPv4 address to a browser, in one of many spellings."""
+
+_NOT_PUBLIC_6 = [
+    ip_network(text)
+    for text in (
+        "::/96",  # unspecified, loopback, and IPv4 addresses in an old spelling
+        "::ffff:0:0:0/96",  # IPv4-translated
+        "64:ff9b::/96",  # translated to IPv4 by the network
+        "64:ff9b:1::/48",
+        "100::/64",  # discarded
+        "2001::/23",  # Teredo, benchmarks, ORCHID: protocols of their own
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4: an IPv4 address inside
+        "3fff::/20",
+        "5f00::/16",
+        "fc00::/7",
+        "fe80::/10",
+        "fec0::/10",
+        "ff00::/8",
+    )
+]
+_NOT_PUBLIC_4 = [
+    ip_network(text)
+    for text in (
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.31.196.0/24",
+        "192.52.193.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "192.175.48.0/24",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+    )
+]
+
+
+class Endpoint:
+    """A URL that has the form of an endpoint: `host` is a name or an address, without brackets."""
+
+    __slots__ = ("host", "is_tls", "port", "url")
+
+    def __init__(self, url: str, host: str, port: int, is_tls: bool) -> None:
+        self.url, self.host, self.port, self.is_tls = url, host, port, is_tls
+
+
+def check_endpoints(commit: Commit, *, allow_private: bool) -> None:
+    """The endpoints that a commit would register have the form of one. Any other fault in it is judged elsewhere."""
+    if commit.type in ("Grant", "AC_Bundle") and "endpoint" in (commit.content or ""):
+        for url in _registered(commit):
+            parse_endpoint(url, allow_private=allow_private)
+
+
+def _registered(commit: Commit) -> list[str]:
+    try:
+        content = content_object(commit)
+    except InvalidCommit:
+        return []
+    operations = content.get("operations") if commit.type == "AC_Bundle" else [content]
+    grants = [each for each in operations if isinstance(each, dict)] if isinstance(operations, list) else []
+    return [each["endpoint"] for each in grants if isinstance(each.get("endpoint"), str)]
+
+
+def parse_endpoint(url: str, *, allow_private: bool = False) -> Endpoint:
+    """The endpoint that a URL names, or InvalidEndpointUrl. With `allow_private` also http, any port, any address."""
+    if not 0 < len(url) <= MAX_URL:
+        raise InvalidEndpointUrl(f"endpoint: a URL is 1 to {MAX_URL} characters")
+    if not _PRINTABLE.fullmatch(url) or "\\" in url:
+        raise InvalidEndpointUrl(
+            "endpoint: a URL is printable ASCII without backslashes; write a name in its xn-- form"
+        )
+    parts, port = _split(url)
+    if parts.scheme != "https" and not (allow_private and parts.scheme == "http"):
+        raise InvalidEndpointUrl("endpoint: the scheme must be https")
+    if "@" in parts.netloc:
+        raise InvalidEndpointUrl("endpoint: a URL with a user name or a password is not called")
+    if "#" in url:
+        raise InvalidEndpointUrl("endpoint: a fragment is never sent")
+    default = HTTPS if parts.scheme == "https" else 80
+    port = default if port is None else port
+    if not allow_private and port != HTTPS and port < LOWEST_OTHER:
+        raise InvalidEndpointUrl(f"endpoint: the port must be {HTTPS}, or {LOWEST_OTHER} or above")
+    host = _host(parts)
+    if not allow_private and (address := _literal(host)) is not None:
+        check_address(address)
+    return Endpoint(url, host, port, parts.scheme == "https")
+
+
+def _split(url: str) -> tuple[SplitResult, int | None]:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as e:
+        raise InvalidEndpointUrl(f"endpoint: not a URL: {e}") from None
+    if port == 0:
+        raise InvalidEndpointUrl("endpoint: there is no port 0")
+    return parts, port
+
+
+def _host(parts: SplitResult) -> str:
+    """The host, in the one spelling that everybody reads alike."""
+    host = parts.hostname or ""
+    if parts.netloc.rpartition("@")[2].startswith("["):
+        if _literal(host) is None or "%" in host:
+            raise InvalidEndpointUrl("endpoint: not an IPv6 address")
+        return host
+    if len(host) > 253 or not _NAME.fullmatch(host):
+        raise InvalidEndpointUrl("endpoint: the host is neither a name nor an address")
+    if _NUMERIC.fullmatch(host.rpartition(".")[2]) and _literal(host) is None:
+        raise InvalidEndpointUrl("endpoint: an IPv4 address is four decimal numbers")
+    return host
+
+
+def _literal(host: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def check_address(address: IPv4Address | IPv6Address) -> None:
+    """The address is one of the public network, or InvalidEndpointUrl. It names no address: names may be probed."""
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    if not _is_public(mapped or address):
+        raise InvalidEndpointUrl("endpoint: its host has no public address")
+
+
+def _is_public(address: IPv4Address | IPv6Address) -> bool:
+    """By our own list: what a library calls global changes with its version."""
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in _NOT_PUBLIC_4)
+    is_isatap = address.packed[8:12] in (b"\x00\x00\x5e\xfe", b"\x02\x00\x5e\xfe")
+    return not (address.scope_id or is_isatap or any(address in network for network in _NOT_PUBLIC_6))

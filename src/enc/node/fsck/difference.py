@@ -1,0 +1,12 @@
+"""What a check finds."""
+
+from enc.core.errors import EncError
+
+
+class Difference(EncError):
+    """Something stored is not what the log gives. `enclave` is empty where it belongs to no enclave."""
+
+    def __init__(self, enclave: bytes, seq: int | None, what: str) -> None:
+        where = f"enclave {enclave.hex()}" if enclave else "store"
+        super().__init__(f"{where}: {what}" if seq is None else f"{where}: seq {seq}: {what}")
+        self.enclave, self.seq, self.what = enclave, seq, what

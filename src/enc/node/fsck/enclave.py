@@ -1,0 +1,91 @@
+"""The check of one enclave: its log from the first event to the last, or its tombstone."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+
+from enc.core.enclave import EnclaveState
+from enc.core.filter import Filter
+from enc.core.replay import Replay
+from enc.node.fsck.difference import Difference
+from enc.node.fsck.ending import Ending
+from enc.node.fsck.events import Events
+from enc.node.fsck.searches import EVERYTHING, Searches
+from enc.node.fsck.trees import Trees
+from enc.node.fsck.usage import Tally
+from enc.node.store.base import Store
+from enc.node.store.sqlite import SqliteStore
+from enc.node.store.sqlite_check import Finding, Rows, rows_of
+
+Progress = Callable[[int], None]
+"""Told how many more events were checked."""
+
+
+class EnclaveCheck:
+    """Made for one enclave, run once. What it finds first it raises."""
+
+    def __init__(self, store: Store, enclave: bytes, seq_pub: bytes, progress: Progress, tally: Tally) -> None:
+        self._store, self._enclave = store, enclave
+        self._progress, self._tally = progress, tally
+        self._trees = Trees(store, enclave, seq_pub)
+        replay = Replay(enclave, self._trees)
+        self._events = Events(store, enclave, replay, tally)
+        self._searches = Searches(store, enclave)
+        self._ending = Ending(store, enclave, seq_pub, replay, self._trees)
+
+    @property
+    def at(self) -> int | None:
+        """The seq that is looked at."""
+        return self._events.at
+
+    def run(self) -> None:
+        state = self._store.load(self._enclave)
+        if state is None:
+            raise self._difference("no such enclave is stored")
+        rows: AbstractContextManager[Rows | None] = nullcontext()
+        if isinstance(self._store, SqliteStore):
+            rows = rows_of(self._store, self._enclave)
+        with rows as self._trees.rows:
+            if self._store.is_purged(self._enclave):
+                self._check_tombstone(state, self._trees.rows)
+            else:
+                self._check_log(self._trees.rows)
+                self._check_end(state, self._trees.rows)
+
+    def _difference(self, what: str) -> Difference:
+        return Difference(self._enclave, None, what)
+
+    def _expect_none(self, findings: Iterator[Finding]) -> None:
+        for seq, what in findings:
+            raise Difference(self._enclave, seq, what)
+
+    def _check_log(self, rows: Rows | None) -> None:
+        while page := self._events.read():
+            lines = [self._events.check(event) for event in page]
+            if rows is not None:
+                self._expect_none(rows.check_page(lines))
+            self._events.check_ids(page)
+            self._searches.check_items(lines)
+            self._searches.add(lines)
+            self._progress(len(lines))
+        self._searches.finish()
+
+    def _check_end(self, stored: EnclaveState, rows: Rows | None) -> None:
+        state = self._ending.check_state(stored)
+        self._events.check_statuses()
+        self._ending.check_nothing_beyond(state)
+        self._ending.check_node(state)
+        if rows is not None:
+            self._expect_none(rows.finish(state))
+
+    def _check_tombstone(self, state: EnclaveState, rows: Rows | None) -> None:
+        """A purged enclave is known to have been terminated, and nothing else."""
+        store, enclave = self._store, self._enclave
+        self._tally.purged += 1
+        if state.lifecycle != "terminated":
+            raise self._difference("purged, but not terminated")
+        if store.events(enclave, 0, 1) or any(store.find(enclave, Filter(), EVERYTHING)):
+            raise self._difference("purged, but events are found")
+        if store.bundle(enclave, 0) or store.head(enclave):
+            raise self._difference("purged, but bundles are found")
+        if rows is not None:
+            self._expect_none(rows.check_tombstone())

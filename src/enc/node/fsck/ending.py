@@ -1,0 +1,59 @@
+"""The end of an enclave's log: the state that the node would go on from, and nothing beyond it."""
+
+from enc.core.enclave import EnclaveState, seal
+from enc.core.replay import Replay
+from enc.node.fsck.difference import Difference
+from enc.node.fsck.trees import Trees
+from enc.node.store.base import Store
+from enc.node.store.sqlite_check import WRONG
+
+
+class Ending:
+    """What is asked once the whole log was replayed."""
+
+    def __init__(self, store: Store, enclave: bytes, seq_pub: bytes, replay: Replay, trees: Trees) -> None:
+        self._store, self._enclave, self._seq_pub = store, enclave, seq_pub
+        self._replay, self._trees = replay, trees
+
+    def _difference(self, seq: int | None, what: str) -> Difference:
+        return Difference(self._enclave, seq, what)
+
+    def check_state(self, stored: EnclaveState) -> EnclaveState:
+        """The stored state is the one that the log gives, which is returned."""
+        if self._replay.events <= stored.seq:
+            raise self._difference(self._replay.events, "the event is missing")
+        state = self._replay.finish()
+        # Whether the clock closed the last bundle no event tells, but the floor that was kept does (section 8.4).
+        step = seal(state, stored.floor, self._trees)
+        if step is not None:
+            self._trees.put(None, step)
+            state = step.state
+        for name in EnclaveState.__struct_fields__:
+            if getattr(stored, name) != getattr(state, name):
+                raise self._difference(state.seq, f"state: {name}: {WRONG}")
+        return state
+
+    def check_nothing_beyond(self, state: EnclaveState) -> None:
+        """Bundles and heads end where the log does, and no event of the open bundle counts as closed."""
+        size, store, enclave = state.log.size, self._store, self._enclave
+        if store.bundle(enclave, size) is not None:
+            raise self._difference(state.seq, f"bundle {size}: must not be there")
+        if store.head(enclave, size + 1) is not None:
+            raise self._difference(state.seq, f"head of size {size + 1}: must not be there")
+        if store.head(enclave) != (store.head(enclave, size) if size else None):
+            raise self._difference(state.seq, f"latest head: not that of size {size}")
+        for seq in (state.bundle.first_seq, state.seq) if state.bundle else ():
+            if store.bundle_of(enclave, seq) is not None:
+                raise self._difference(seq, "the bundle that holds it: still open, but stored as closed")
+
+    def check_node(self, state: EnclaveState) -> None:
+        """The log is, was or will be this node's, and this node's clock has shown the times that it gave."""
+        takes_over = [first for key, first in self._replay.sequencers if key == self._seq_pub]
+        if state.sequencer == self._seq_pub:
+            takes_over.append(state.seq + 1)
+        if not takes_over:
+            raise self._difference(None, "this node's key has no part in the log")
+        if max(takes_over) < self._trees.adopted:
+            raise self._difference(self._trees.adopted, "head: signed by this node, which did not take the log over")
+        if self._replay.sequencers == [(self._seq_pub, 0)] and state.floor > self._store.clock():
+            raise self._difference(state.seq, "the node's clock: behind the times that it gave")

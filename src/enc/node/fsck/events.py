@@ -1,0 +1,98 @@
+"""Each event of an enclave: taken into the replay, and found in the store by every way that leads to it."""
+
+from enc.core.content import revised_id
+from enc.core.event import target_of
+from enc.core.hashing import content_hash
+from enc.core.policy import Effects
+from enc.core.replay import Replay
+from enc.core.state_key import DELETED
+from enc.core.types import Event
+from enc.node.fsck.difference import Difference
+from enc.node.fsck.usage import Tally
+from enc.node.store.base import Store
+from enc.node.store.sqlite_check import WRONG, Line
+
+PAGE = 250
+"""Events that are read at once, with their contents."""
+
+
+class Events:
+    """The events of one enclave, in order."""
+
+    def __init__(self, store: Store, enclave: bytes, replay: Replay, tally: Tally) -> None:
+        self._store, self._enclave, self._replay, self._tally = store, enclave, replay, tally
+        self._stored: dict[bytes, bytes] = {}
+        self._derived: dict[bytes, bytes] = {}
+        """Statuses of events that are not active, by id: as they are stored, and as the log gives them."""
+        self.at: int | None = None
+        """The seq that is looked at."""
+
+    def read(self) -> list[Event]:
+        """The next page; empty at the end."""
+        self.at = self._replay.events
+        try:
+            return self._store.events(self._enclave, self.at, PAGE)
+        except Exception:  # so that the event that cannot be read is named, and not the page
+            return self._store.events(self._enclave, self.at, 1)
+
+    def check(self, event: Event) -> Line:
+        """Check the next event, and tell what the log and the store know of it."""
+        self._check_form(event)
+        transition, effects = self._replay.take(event)
+        status = self._check_lookups(event)
+        self._check_erased(event, effects)
+        self._note_statuses(event, effects, status)
+        self._tally.count(event)
+        found = self._store.event(self._enclave, revised_id(event)) if event.type in ("Update", "Delete") else None
+        target = found.event if found else None
+        subject = transition.state.policy.subject(event, target_of(target) if target else None).type
+        return Line(event, subject, status, target)
+
+    def _check_form(self, event: Event) -> None:
+        seq = self.at = self._replay.events
+        if event.seq != seq:
+            what = "the event is missing" if event.seq > seq else "another event stands there"
+            raise Difference(self._enclave, seq, what)
+        if event.content is not None and content_hash(event.content) != event.content_hash:
+            raise Difference(self._enclave, seq, "content: not the one that was signed")
+
+    def _check_lookups(self, event: Event) -> bytes | None:
+        """The event is found by its id, by its commit's hash and as a target. Gives its stored status."""
+        found = self._store.event(self._enclave, event.id)
+        if found is None or found.event != event:
+            raise Difference(self._enclave, event.seq, "not found by its id")
+        if self._store.committed(self._enclave, event.hash, event.exp) != event:
+            raise Difference(self._enclave, event.seq, "not found by its commit's hash")
+        if self._store.target(self._enclave, event.id) != target_of(event):
+            raise Difference(self._enclave, event.seq, "not found as a target")
+        return DELETED if found.status == "deleted" else found.updated_by
+
+    def _check_erased(self, event: Event, effects: Effects) -> None:
+        for gone in effects.erases:
+            found = self._store.event(self._enclave, gone)
+            if found is not None and found.event.content is not None:
+                what = f"content: still there though event {event.seq} took it away"
+                raise Difference(self._enclave, found.event.seq, what)
+
+    def _note_statuses(self, event: Event, effects: Effects, status: bytes | None) -> None:
+        if status is not None:
+            self._stored[event.id] = status
+        for old in effects.supersedes:
+            self._derived[old] = event.id
+        if event.type == "Delete":
+            self._derived[revised_id(event)] = DELETED
+
+    def check_ids(self, page: list[Event]) -> None:
+        if self._store.ids(self._enclave, page[0].seq, len(page)) != [event.id for event in page]:
+            raise Difference(self._enclave, page[0].seq, f"ids from there on: {WRONG}")
+
+    def check_statuses(self) -> None:
+        """Once all events were seen: a later one may have given an earlier one its status."""
+        wrong = [
+            found.event.seq
+            for event_id in self._stored.keys() | self._derived.keys()
+            if self._stored.get(event_id) != self._derived.get(event_id)
+            and (found := self._store.event(self._enclave, event_id)) is not None
+        ]
+        if wrong:
+            raise Difference(self._enclave, min(wrong), f"status: {WRONG}")

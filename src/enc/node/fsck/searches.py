@@ -1,0 +1,115 @@
+"""What a Query finds: each event that is not deleted by each of its values, and no other event."""
+
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from enc.core.event import wire_event
+from enc.core.filter import MAX_LIMIT, Filter, Range
+from enc.core.policy import ReadScope
+from enc.core.state_key import DELETED
+from enc.node.fsck.difference import Difference
+from enc.node.store.base import Item, Readable, Store
+from enc.node.store.sqlite_check import WRONG, Line
+
+BLOCK = 4000
+"""Events that are searched for at once: more than a store would rather walk along than look up by an index."""
+BLOCK_SEARCHES = 16_000
+"""Searches that are gathered at most."""
+EVERYTHING = Readable(b"", ReadScope({}, "all"), lambda event, subject: True)
+
+
+class By(Struct, frozen=True):
+    """A search by one value of one field."""
+
+    type: str | None = None
+    author: bytes | None = None
+    tag: tuple[str, str | None] | None = None
+    subject: str | None = None
+    """The type that read rights are judged by."""
+
+    @property
+    def by(self) -> str:
+        names = {"type": self.type, "author": self.author, "tag": self.tag, "read rights": self.subject}
+        return next((name for name, value in names.items() if value is not None), "seq")
+
+    def filter(self, here: Range) -> Filter:
+        return Filter(
+            seqs=here,
+            types=None if self.type is None else frozenset([self.type]),
+            authors=None if self.author is None else frozenset([self.author]),
+            tags=()
+            if self.tag is None
+            else ((self.tag[0], None if self.tag[1] is None else frozenset([self.tag[1]])),),
+            limit=MAX_LIMIT,
+        )
+
+    def readable(self) -> Readable:
+        if self.subject is None:
+            return EVERYTHING
+        return Readable(b"", ReadScope({self.subject: "all"}, "none"), lambda event, subject: False)
+
+
+class Searches:
+    """What each search must find among the events of a block; of an event that is deleted, nothing."""
+
+    def __init__(self, store: Store, enclave: bytes) -> None:
+        self._store, self._enclave = store, enclave
+        self._begin()
+
+    def _begin(self) -> None:
+        self._seqs: defaultdict[By, list[int]] = defaultdict(list)
+        self._here = Range(0, -1)
+
+    def check_items(self, lines: list[Line]) -> None:
+        """A search shows each event of the page that is not deleted, as it is and with its status."""
+        live = [line for line in lines if line.status != DELETED]
+        here = Range(lines[0].event.seq, lines[-1].event.seq)
+        items = self._check_found(By(), here, [line.event.seq for line in live])
+        for item, line in zip(items, live, strict=True):
+            wire = msgspec.json.decode(msgspec.json.encode(wire_event(line.event)))
+            found = msgspec.json.decode(item.json)
+            if (item.updated_by, found) != (line.status, _item(wire, line.status)):
+                raise Difference(self._enclave, item.seq, f"a search by seq: {WRONG}")
+
+    def add(self, lines: list[Line]) -> None:
+        """Put a page into the block; a block that is full is searched."""
+        first, last = lines[0].event.seq, lines[-1].event.seq
+        self._here = Range(self._here.low if self._seqs else first, last)
+        for line in lines:
+            event, seqs = line.event, [] if line.status == DELETED else [line.event.seq]
+            for by in (By(type=event.type), By(author=event.from_), By(subject=line.subject)):
+                self._seqs[by] += seqs
+            for pair in {(tag[0], value) for tag in event.tags for value in (None, *tag[1:2])}:
+                self._seqs[By(tag=pair)] += seqs
+        if self._here.high - self._here.low >= BLOCK or len(self._seqs) >= BLOCK_SEARCHES:
+            self.finish()
+
+    def finish(self) -> None:
+        """Each search that an event of the block answers to finds it, and no other of the block."""
+        for search, expected in self._seqs.items():
+            self._check_found(search, self._here, expected)
+        self._begin()
+
+    def _check_found(self, search: By, here: Range, expected: list[int]) -> list[Item]:
+        try:
+            items = list(self._store.find(self._enclave, search.filter(here), search.readable()))
+        except Exception as e:
+            what = f"a search by {search.by} fails: {type(e).__name__}: {e}"
+            raise Difference(self._enclave, None, what) from e
+        found = [item.seq for item in items]
+        if found != expected:
+            seq = min(set(found) ^ set(expected), default=None)
+            what = "finds it though it must not" if seq in found else "does not find it"
+            what = f"a search by {search.by} {'mixes up the order' if seq is None else what}"
+            raise Difference(self._enclave, seq, what)
+        return items
+
+
+def _item(event: Any, updated_by: bytes | None) -> dict[str, Any]:
+    """What a search must give."""
+    if updated_by is None:
+        return {"event": event, "status": "active"}
+    return {"event": event, "status": "updated", "updated_by": updated_by.hex()}

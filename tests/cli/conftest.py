@@ -1,0 +1,68 @@
+"""One node for all tests of the commands, and people who use it."""
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from itertools import count
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from typer import testing
+from typer.main import get_command
+
+from enc.cli import profiles
+from enc.client import Client, Identity
+from tests.cli.people import Person, team
+from tests.node.running import RunningNode
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _once() -> Iterator[None]:
+    """The tree of commands is built once for all that run in this process."""
+    with patch.object(testing, "_get_command", cache(get_command)):
+        yield
+
+
+@pytest.fixture(scope="session")
+def running_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    with RunningNode(tmp_path_factory.mktemp("cli") / "node") as node:
+        yield node
+
+
+@pytest.fixture(scope="session")
+def founder(running_node: RunningNode) -> Iterator[Client]:
+    """Who founds the enclaves that tests use."""
+    with Client(running_node.url, Identity.new(), pins=None) as client:
+        yield client
+
+
+@pytest.fixture
+def anybody(tmp_path: Path) -> Person:
+    """Somebody who has nothing yet."""
+    return Person(tmp_path / "home")
+
+
+@pytest.fixture
+def alice(anybody: Person, founder: Client) -> Person:
+    """Somebody with a key, a node, and a new enclave of her own."""
+    return settled(anybody, founder)
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory, founder: Client) -> Person:
+    """The same for tests that change nothing."""
+    return settled(Person(tmp_path_factory.mktemp("reader") / "home"), founder)
+
+
+def settled(person: Person, founder: Client) -> Person:
+    manifest = team(founder.identity.hex, meta={"n": next(_numbers)})
+    (person.home / "team.json").write_text(manifest)
+    enclave = founder.create(json.loads(manifest))
+    person.key().parent.mkdir(parents=True)
+    founder.identity.save(person.key())
+    for name, value in (("node", founder.url), ("identity", str(person.key())), ("enclave", enclave.hex)):
+        profiles.store(person.config, "default", name, value)
+    return person

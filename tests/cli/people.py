@@ -1,0 +1,133 @@
+"""People at a terminal: each has a home of their own, and `enc` to speak with one node."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from enc.cli import app
+from enc.client.templates import template
+
+ENC = Path(sys.executable).parent / "enc"
+PATIENCE_S = 60
+"""How long a command may take before it counts as stuck."""
+
+
+class Person:
+    """`run` is the installed command in a process of its own; `ask` is the same in this one, which is faster."""
+
+    def __init__(self, home: Path, **environment: str) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self.home = home
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(("ENC_", "XDG_"))}
+        self.environment = {**plain, "HOME": str(home), "COLUMNS": "200", "NO_COLOR": "1", **environment}
+
+    @property
+    def config(self) -> Path:
+        return self.home / ".config/enc/config.toml"
+
+    @property
+    def pins(self) -> Path:
+        return self.home / ".local/share/enc/pins"
+
+    def key(self, name: str = "default") -> Path:
+        return self.home / f".local/share/enc/keys/{name}.key"
+
+    def start(self, *args: str | Path, **environment: str) -> subprocess.Popen[str]:
+        """The installed command, without a terminal, in the person's home."""
+        return subprocess.Popen(
+            [ENC, *map(str, args)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            cwd=self.home,
+            env={**self.environment, **environment},
+            start_new_session=True,
+        )
+
+    def run(self, *args: str | Path, code: int = 0, stdin: str = "", **environment: str) -> str:
+        """What the command prints. It must end with this exit code; what it says on stderr is in `stderr`."""
+        with self.start(*args, **environment) as process:
+            try:
+                printed, self.stderr = process.communicate(stdin, PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        assert process.returncode == code, (args, process.returncode, printed, self.stderr)
+        assert "Traceback" not in self.stderr
+        return printed
+
+    def json(self, *args: str | Path, **more: Any) -> Any:
+        """What the command says to programs; of many lines, the list."""
+        found = [json.loads(line) for line in self.run(*args, "--json", **more).splitlines()]
+        return found[0] if len(found) == 1 else found
+
+    def ask(self, *args: str | Path, code: int | None = 0, stdin: str | None = None, **environment: str) -> Result:
+        unset = dict.fromkeys(name for name in os.environ if name.startswith(("ENC_", "XDG_")))
+        env = {**unset, **self.environment, **environment}
+        with chdir(self.home):
+            result = CliRunner().invoke(app, list(map(str, args)), input=stdin, env=env, catch_exceptions=False)
+        assert code is None or result.exit_code == code, (args, result.exit_code, result.output)
+        return result
+
+    def tell(self, *args: str | Path, **more: Any) -> Any:
+        """`ask` for what is said to programs; always a list."""
+        return [json.loads(line) for line in self.ask(*args, "--json", **more).stdout.splitlines()]
+
+    def refused(self, *args: str | Path, **more: Any) -> Any:
+        """The error that a program is told."""
+        result = self.ask(*args, "--json", **more)
+        assert (result.stdout, result.stderr.count("\n")) == ("", 1)
+        return json.loads(result.stderr)["error"]
+
+    @contextmanager
+    def watching(self, *args: str | Path) -> Iterator["Watch"]:
+        """`enc watch --json` for as long as the block lasts."""
+        with self.start("watch", "--json", *args) as process:
+            watch = Watch(process)
+            try:
+                yield watch
+            finally:
+                process.kill()
+                watch.reader.join(PATIENCE_S)
+
+
+class Watch:
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self._lines: Queue[str] = Queue()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+
+    def next(self, patience: float = PATIENCE_S) -> Any:
+        """The next event; fails if none comes."""
+        return json.loads(self._lines.get(timeout=patience))
+
+    def peek(self, patience: float) -> Any:
+        """The next event, or None if none comes in a while."""
+        try:
+            return self.next(patience)
+        except Empty:
+            return None
+
+
+AT_ONCE, LATE = {"size": 1}, {"timeout": 3_600_000}
+"""Bundles that close with each event, so that everything is proved at once; or not before the test is over."""
+
+
+def team(owner: str, **changes: Any) -> str:
+    return json.dumps({**template("team", bytes.fromhex(owner)), "bundle": AT_ONCE, **changes})

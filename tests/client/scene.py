@@ -1,0 +1,123 @@
+"""An enclave with a past, and a node that can be told to lie about it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from enc.core.commit import build_commit
+from enc.core.errors import EncError
+from enc.core.event import wire_event
+from enc.core.receipt import build_receipt, wire_receipt
+from enc.core.state_key import shared_slot
+from enc.core.types import Commit, Event, Receipt, Tags
+from tests.core.world import LIFETIME, person
+from tests.simulator import Alter, Json, Simulator
+
+from .stage import Stage, caught
+
+TOPIC = shared_slot("topic")
+
+
+class Scene:
+    """An enclave with two closed bundles, of four events and of three, and an open one.
+
+    0 Manifest, 1 "one", 2 "two", 3 topic is "plans" | 4 "three", 5 "two" says "more", 6 topic is "games" | 7 "four"
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.enclave = stage, stage.found()
+        e = self.enclave
+        self.sent: dict[str, Receipt] = {text: e.commit("message", text) for text in ("one", "two")}
+        self.sent["plans"] = e.shared("topic", "plans")
+        self.sent["three"] = e.commit("message", "three")
+        self.sent["more"] = e.update(self.sent["two"].id, "more")
+        self.sent["games"] = e.shared("topic", "games")
+        stage.close_bundle()
+        self.sent["four"] = e.commit("message", "four")
+        assert e.head().ts == 2
+
+    @property
+    def node(self) -> Simulator:
+        return self.stage.node
+
+    def id(self, text: str) -> bytes:
+        return self.sent[text].id
+
+    def event(self, text: str) -> Event:
+        """The event as the node has it."""
+        found = self.node.store.event(self.enclave.id, self.id(text))
+        assert found is not None
+        return found.event
+
+    def other(self) -> Any:
+        """The enclave as bob sees it, who has seen nothing of it yet; the pin is the same."""
+        return self.stage.client("bob").enclave(self.enclave.id)
+
+    def commit(self, text: str, type_: str = "message", tags: Tags = (), **more: Any) -> Commit:
+        """What bob would send now."""
+        exp = more.pop("exp", self.stage.clock.now + LIFETIME)
+        return build_commit(person("bob"), more.pop("enclave", self.enclave.id), type_, text, exp, tags)
+
+    def grow(self, node: Simulator, *texts: str) -> None:
+        """Give a node a future: one event for each text, and the bundle closed."""
+        for text in texts:
+            assert isinstance(node.take(self.commit(text)), Receipt)
+        self.stage.clock.tick(6000)
+        node.settle()
+
+    def fork(self) -> Simulator:
+        """Another node with the same key, that has the same size when it has shown somebody else something else."""
+        twin = self.node.copy()
+        for node, text in ((self.node, "to you"), (twin, "to others")):
+            assert isinstance(node.take(self.commit(text)), Receipt)
+        self.stage.clock.tick(6000)
+        self.node.settle()
+        twin.settle()
+        return twin
+
+    def caught(self, error: type, work: Callable[[], Any]) -> Any:
+        return caught(self.stage, self.enclave, error, work)
+
+    def lie(self, kind: str, alter: Alter) -> None:
+        self.node.lie(kind, alter)
+
+    def show(self, seq: int, event: Event) -> None:
+        """Put another event into the place of one, in every page."""
+
+        def lie(answer: Json) -> None:
+            for item in answer["events"]:
+                if item["event"]["seq"] == seq:
+                    item["event"] = wire_event(event)
+
+        self.lie("Query", lie)
+
+    def alter(self, seq: int, **fields: Any) -> None:
+        """Put other fields into one event, in every page."""
+
+        def lie(answer: Json) -> None:
+            for item in answer["events"]:
+                if item["event"]["seq"] == seq:
+                    item["event"].update(fields)
+
+        self.lie("Query", lie)
+
+
+def flip(text: str) -> str:
+    """Another hex text of the same length."""
+    return text[:-1] + ("0" if text[-1] != "0" else "1")
+
+
+def instead(error: EncError) -> Alter:
+    """Refuse, whatever the answer would be."""
+
+    def refuse(_: Any) -> Any:
+        raise error
+
+    return refuse
+
+
+def receipt_of(event: Event) -> Json:
+    return wire_receipt(build_receipt(event))
+
+
+def without(answer: Json, *seqs: int) -> Json:
+    return {**answer, "events": [item for item in answer["events"] if item["event"]["seq"] not in seqs]}

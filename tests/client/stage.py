@@ -1,0 +1,204 @@
+"""A stage for a client and its node: the real faces of the library, a simulated node, and a clock that sleeping turns.
+
+Whatever sleeps here sleeps by moving the clock, so that waiting takes no time and can be looked at afterwards.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal, Self
+
+import httpx
+import pytest
+from msgspec.json import encode
+from websockets.exceptions import ConnectionClosedError
+
+from enc.client import AsyncClient, AsyncEnclave, Client, Distrust, Enclave, Identity, check_evidence, load_evidence
+from enc.client.link import Link
+from enc.client.transport import AsyncTransport, Transport
+from tests.core.world import person
+from tests.node.served import SMALL, Clock
+from tests.simulator import Simulator, Socket
+
+URL = "http://node.test"
+TURNS = 10_000
+"""Messages that one connection may take before it counts as endless."""
+Face = Literal["sync", "async"]
+FACES: tuple[Face, ...] = ("sync", "async")
+
+
+class Stage:
+    """`node` is who answers now: put another one there, and clients speak with that."""
+
+    def __init__(self, face: Face, directory: Path, patch: pytest.MonkeyPatch) -> None:
+        self.face, self.clock = face, Clock()
+        self.kind = Enclave if face == "sync" else AsyncEnclave
+        self.node = Simulator(self.clock)
+        self.pins, self.naps = directory / "pins", list[float]()
+        self._runner = asyncio.Runner()
+        self._clients: list[Any] = []
+        self._patch(patch)
+
+    def _patch(self, patch: pytest.MonkeyPatch) -> None:
+        time = SimpleNamespace(
+            sleep=self.sleep, monotonic=lambda: self.clock.monotonic, time_ns=lambda: self.clock.now * 1_000_000
+        )
+        awaiting = SimpleNamespace(sleep=self._sleep_async, wait_for=asyncio.wait_for)
+        handler = httpx.MockTransport(lambda request: self.node(request))
+        http = partial(httpx.Client, transport=handler, trust_env=False)
+        http_async = partial(httpx.AsyncClient, transport=handler, trust_env=False)
+        for name in ("client", "setup", "subscription"):
+            patch.setattr(f"enc.client.{name}.time", time)
+        for name in ("async_client", "subscription"):
+            patch.setattr(f"enc.client.{name}.asyncio", awaiting)
+        patch.setattr("enc.client.client.Transport", lambda url, timeout: Transport(url, timeout, http()))
+        patch.setattr(
+            "enc.client.async_client.AsyncTransport", lambda url, timeout: AsyncTransport(url, timeout, http_async())
+        )
+        patch.setattr("enc.client.subscription.connect", lambda *_, **__: Connection(Socket(self.node)))
+        patch.setattr("enc.client.subscription.connect_async", self._connect_async)
+
+    async def _connect_async(self, *_: Any, **__: Any) -> "AsyncConnection":
+        return AsyncConnection(Socket(self.node))
+
+    def sleep(self, seconds: float) -> None:
+        self.naps.append(seconds)
+        self.clock.tick(round(seconds * 1000))
+        self.node.settle()
+
+    async def _sleep_async(self, seconds: float) -> None:
+        self.sleep(seconds)
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        self._runner.close()
+
+    # People
+
+    def client(self, name: str = "alice", **more: Any) -> Any:
+        """A client of this face. One that awaits is driven until it answers, so that a test speaks with both alike."""
+        kind = Client if self.face == "sync" else AsyncClient
+        more = {"pins": self.pins, "patience": 0.0, **more}
+        client = kind(URL, Identity(person(name)), **more)
+        self._clients.append(client if self.face == "sync" else Blocking(client, self._runner))
+        return self._clients[-1]
+
+    def found(self, **changes: Any) -> Any:
+        """An enclave of alice's; bob writes, carol is an admin."""
+        return self.client().create({**SMALL, **changes})
+
+    def link(self, enclave: Any) -> Link:
+        """What a face of an enclave stands on."""
+        link: Link = (enclave if self.face == "sync" else enclave._inner)._link
+        return link
+
+    def close_bundle(self) -> None:
+        """Let the open bundle's time pass."""
+        self.clock.tick(6000)
+        self.node.settle()
+
+    def pin(self, enclave: Any) -> bytes:
+        """What the disk says of the enclave."""
+        return (self.pins / f"{enclave.hex}.json").read_bytes()
+
+
+class Blocking:
+    """An awaiting face, driven until it answers."""
+
+    def __init__(self, inner: Any, runner: asyncio.Runner) -> None:
+        self._inner, self._runner = inner, runner
+
+    def __getattr__(self, name: str) -> Any:
+        return self._plain(getattr(self._inner, name))
+
+    def _plain(self, found: Any) -> Any:
+        if inspect.ismethod(found):
+            return lambda *what, **more: self._plain(found(*what, **more))
+        if inspect.iscoroutine(found):
+            return self._plain(self._runner.run(found))
+        if hasattr(found, "__anext__"):
+            return Drained(found, self._runner)
+        return Blocking(found, self._runner) if type(found).__module__ == "enc.client.async_client" else found
+
+
+class Drained(Blocking):
+    """An iterator that awaits, taken one by one."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._runner.run(self._inner.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+
+class Connection:
+    """A WebSocket, as the blocking face uses one. When the node has no more to say, it is lost."""
+
+    def __init__(self, socket: Socket) -> None:
+        self._socket, self._turns = socket, 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def send(self, text: str) -> None:
+        self._socket.take(text)
+
+    def recv(self, timeout: float | None = None) -> str:
+        self._turns += 1
+        assert self._turns < TURNS, "it asks without end"
+        if not self._socket.waiting:
+            raise ConnectionClosedError(None, None)
+        return encode(self._socket.waiting.popleft()).decode()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class AsyncConnection:
+    """The same, to be awaited."""
+
+    def __init__(self, socket: Socket) -> None:
+        self._inner = Connection(socket)
+
+    async def send(self, text: str) -> None:
+        self._inner.send(text)
+
+    async def recv(self) -> str:
+        return self._inner.recv()
+
+    async def close(self) -> None:
+        self._inner.close()
+
+
+def caught(stage: Stage, enclave: Any, error: type[Distrust], work: Callable[[], Any]) -> Distrust:
+    """The lie is found out: by the right error, with evidence that can be kept, and with the pin as it was.
+
+    What an iterator gave before it came to the lie is true.
+    """
+    before, given = stage.pin(enclave), list[Any]()
+    with pytest.raises(Distrust) as found:
+        drain(work(), given)
+    assert stage.pin(enclave) == before
+    assert type(found.value) is error, repr(found.value)
+    for item in given:
+        assert stage.node.store.ids(enclave.id, item.seq, 1) == [item.id]
+    assert found.value.message == found.value.evidence.message
+    again = load_evidence(found.value.evidence.json())
+    assert check_evidence(again) == check_evidence(found.value.evidence)
+    return found.value
+
+
+def drain(answer: Any, into: list[Any] | None = None) -> Any:
+    """All of an iterator; whatever else as it is."""
+    if not hasattr(answer, "__next__"):
+        return answer
+    given = list[Any]() if into is None else into
+    given.extend(answer)
+    return given

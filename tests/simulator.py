@@ -1,0 +1,216 @@
+"""A node in memory that lies on request: the whole of a real one's answers, without sockets, threads or a real clock.
+
+    node = Simulator(Clock())
+    httpx.Client(transport=httpx.MockTransport(node))
+
+It is honest until told otherwise. `lie(kind, alter)` alters every answer of one kind, after it was made and before it
+is sealed; `wire` alters what goes over the wire, and `arrives` may raise for a request that never reaches it. `copy` is
+a second node with the same key and the same past, which may be given another future.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import httpx
+from msgspec.json import decode, encode
+from msgspec.structs import replace
+
+from enc.core.commit import check_commit, parse_commit
+from enc.core.encoding import unhex
+from enc.core.envelope import answer_text, open_request, parse_request, seal_answer
+from enc.core.errors import EncError, EnclaveNotFound
+from enc.core.event import finalize
+from enc.core.filter import Filter, parse_filter
+from enc.core.receipt import wire_receipt
+from enc.core.sealing import NONCE_SIZE, seal_text
+from enc.core.session import TransportKeys, node_keys
+from enc.core.signing import PrivateKey
+from enc.core.tree_head import sign_head
+from enc.core.types import Commit, Event, Receipt, TreeHead
+from enc.node.answers import Answers
+from enc.node.directory import Directory
+from enc.node.proofs import Proofs
+from enc.node.rate_limit import RateLimiter
+from enc.node.sequencer import Outcome, Sequencer, Ticket
+from enc.node.store.base import Step, item_of
+from enc.node.store.memory import MemoryStore
+from tests.node.served import NODE, Clock
+
+Json = dict[str, Any]
+Alter = Callable[[Any], Any]
+"""Given what an honest node would say (or the error that it would raise), what to say instead; None: it was altered
+in place."""
+
+MAX_PAGE = 8 << 20
+
+
+class Simulator:
+    """`asked` is the inside of the last sealed request, `commit` the last commit, `calls` every request's path."""
+
+    commit: Commit
+
+    def __init__(self, clock: Clock, key: PrivateKey = NODE, store: MemoryStore | None = None) -> None:
+        self.clock, self.key, self.store = clock, key, store or MemoryStore()
+        self.calls, self.asked, self.sockets = list[str](), Json(), list[Socket]()
+        self.arrives: Callable[[httpx.Request], None] = lambda request: None
+        self.wire: Callable[[httpx.Request, httpx.Response], httpx.Response] = lambda request, response: response
+        self._lies: dict[str, Alter] = {}
+        self._outcomes: list[Outcome] = []
+        self._directory = Directory(self.store)
+        self.sequencer = Sequencer(
+            self.store, key, self._now, deliver=self._outcomes.extend, publish=self._publish, directory=self._directory
+        )
+        free = RateLimiter(0, 1, lambda: 0.0)
+        self.answers = Answers(self._directory, self.store, key, self._now, free, self.sequencer.checkpoint, MAX_PAGE)
+
+    def _now(self) -> int:
+        return self.clock.now
+
+    # Lying
+
+    def lie(self, kind: str, alter: Alter) -> None:
+        """Alter answers of this kind: `info`, `sth`, `consistency`, `Receipt`, a sealed request's type; of a
+        subscription the `filter` that is searched by, an `Event`, or the `messages` that a Query brings."""
+        self._lies[kind] = alter
+
+    def be_honest(self) -> None:
+        self._lies.clear()
+
+    def said(self, kind: str, answer: Any) -> Any:
+        alter = self._lies.get(kind)
+        altered = answer if alter is None else alter(answer)
+        return answer if altered is None else altered
+
+    def copy(self) -> "Simulator":
+        return Simulator(self.clock, self.key, deepcopy(self.store))
+
+    def head(self, enclave: bytes, ts: int, root: bytes, t: int | None = None) -> TreeHead:
+        """Any head, with true signatures."""
+        return sign_head(self.key, enclave, self.clock.now if t is None else t, ts, root)
+
+    def event(self, commit: Commit, seq: int, timestamp: int | None = None) -> Event:
+        """Any event, with true signatures."""
+        return finalize(commit, self.key, self.clock.now if timestamp is None else timestamp, seq)
+
+    def proofs(self, enclave: bytes) -> Proofs:
+        """Whatever can be proved of an enclave, asked for or not."""
+        return Proofs(self.store, self.key, self.answers.state(enclave), self.clock.now)
+
+    def doctor(self, enclave: bytes, leaves: Mapping[bytes, bytes | None]) -> None:
+        """Put into the state what no event put there."""
+        state = self.answers.state(enclave)
+        self.store._all[enclave].state = replace(state, pending={**state.pending, **leaves})
+        self._directory.forget(enclave)
+
+    # HTTP
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.arrives(request)
+        self.calls.append(request.url.path)
+        try:
+            response = httpx.Response(200, content=self._answer(request))
+        except EncError as e:
+            response = httpx.Response(e.status, content=encode(e.to_wire()))
+        return self.wire(request, response)
+
+    def _answer(self, request: httpx.Request) -> bytes:
+        body, parts = request.read(), request.url.path.strip("/").split("/")
+        if request.method == "POST":
+            return self._take(parse_commit(body)) if b'"exp"' in body else self._open(body)
+        if parts == ["info"]:
+            return encode(self.said("info", {"seq_pub": self.key.public.hex()}))
+        return self._public(unhex(parts[0], 32, "enclave", EnclaveNotFound), parts[1], request.url.params)
+
+    def _public(self, enclave: bytes, kind: str, asked: httpx.QueryParams) -> bytes:
+        if kind == "sth":
+            answer = self.answers.public(enclave, lambda proofs: proofs.sth())
+        else:
+            first, second = int(asked["from"]), int(asked["to"])
+            answer = self.answers.public(enclave, lambda proofs: proofs.consistency(first, second))
+        return encode(self.said(kind, decode(answer)))
+
+    def _take(self, commit: Commit) -> bytes:
+        check_commit(commit, 2)
+        self.commit, result = commit, self.take(commit)
+        if isinstance(result, EncError):
+            raise result
+        return encode(self.said("Receipt", wire_receipt(result)))
+
+    def take(self, commit: Commit) -> Receipt | EncError:
+        """What becomes of a commit, by the rules of a node."""
+        self._outcomes.clear()
+        self.sequencer.run_once([Ticket(commit)])
+        return self._outcomes[0][1]
+
+    def settle(self) -> None:
+        """Close the bundles whose time is up."""
+        self.sequencer.run_once([])
+
+    def _open(self, body: bytes) -> bytes:
+        request = parse_request(body)
+        self.asked = open_request(request, self.key, self.clock.now // 1000).body
+        keys = node_keys(request.token, self.key, request.enclave)
+        try:
+            answer = decode(answer_text(keys, self.answers.answer(request)))
+        except EncError as e:
+            if request.type not in self._lies:
+                raise
+            answer = e
+        return encode(seal_answer(keys, self.said(request.type, answer), os.urandom(NONCE_SIZE)))
+
+    # Subscriptions
+
+    def _publish(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            for socket in self.sockets:
+                if step.event is not None:
+                    socket.tell(step.event)
+
+
+class Socket:
+    """A subscriber's connection. `heard` is what came from the client, `waiting` what it has not taken yet."""
+
+    def __init__(self, node: Simulator) -> None:
+        self.node, self.heard, self.waiting = node, list[Json](), deque[Json]()
+        self._live: dict[str, tuple[TransportKeys, Filter]] = {}
+        node.sockets.append(self)
+
+    def take(self, text: str) -> None:
+        """A message from the client."""
+        message = decode(text)
+        self.heard.append(message)
+        if message["type"] == "Close":
+            del self._live[message["sub_id"]]
+            return
+        try:
+            found = self._query(text.encode(), message["sub_id"])
+        except EncError as e:
+            found = [{**e.to_wire(), "sub_id": message["sub_id"]}]
+        self.waiting += self.node.said("messages", found)
+
+    def _query(self, body: bytes, sub_id: str) -> list[Json]:
+        request = parse_request(body)
+        opened = open_request(request, self.node.key, self.node.clock.now // 1000)
+        self.node.asked, filter_ = opened.body, parse_filter(self.node.said("filter", opened.body["filter"]))
+        access = self.node.answers.access(request.enclave, request.from_)
+        access.check_reads()
+        items, more = self.node.answers.page(access, filter_, MAX_PAGE)
+        self._live[sub_id] = (opened.keys, filter_)
+        stored = [self._event(sub_id, opened.keys, item.json) for item in items]
+        return [*stored, {"type": "EOSE", "sub_id": sub_id, **({"more": True} if more else {})}]
+
+    def tell(self, event: Event) -> None:
+        for sub_id, (keys, filter_) in self._live.items():
+            if filter_.matches(event):
+                self.waiting.append(self._event(sub_id, keys, item_of(event).json))
+
+    def _event(self, sub_id: str, keys: TransportKeys, item: bytes) -> Json:
+        said = encode(self.node.said("Event", decode(item)))
+        return {"type": "Event", "sub_id": sub_id, "event": seal_text(keys.response, said, os.urandom(NONCE_SIZE))}
+
+    def close(self) -> None:
+        if self in self.node.sockets:
+            self.node.sockets.remove(self)
