@@ -19,7 +19,7 @@ COUNT, AT, ENCLAVE = 1000, 1_790_000_000_000, b"\x07" * 32
 def main() -> None:
     authors, node = [PrivateKey(bytes([i + 1] * 32)) for i in range(10)], PrivateKey(b"\x77" * 32)
     events = [
-        finalize(build_commit(authors[i % 10], ENCLAVE, "message", f"{i:04}" + "x" * 296, AT + i), node, AT + i, i)
+        finalize(build_commit(authors[i % 10], ENCLAVE, "message", f"{i:04}" + "x" * 296, AT + i), node, AT + i, i + 1)
         for i in range(COUNT)
     ]
     page = msgspec.json.encode({"events": [{"event": wire_event(event), "status": "active"} for event in events]})

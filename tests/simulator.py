@@ -84,6 +84,16 @@ class Simulator:
         altered = answer if alter is None else alter(answer)
         return answer if altered is None else altered
 
+    def _say(self, kind: str, work: Callable[[], bytes]) -> Any:
+        """The truth, or the error that it is, or a lie instead."""
+        try:
+            answer = decode(work())
+        except EncError as e:
+            if kind not in self._lies:
+                raise
+            answer = e
+        return self.said(kind, answer)
+
     def copy(self) -> "Simulator":
         return Simulator(self.clock, self.key, deepcopy(self.store))
 
@@ -125,12 +135,10 @@ class Simulator:
         return self._public(unhex(parts[0], 32, "enclave", EnclaveNotFound), parts[1], request.url.params)
 
     def _public(self, enclave: bytes, kind: str, asked: httpx.QueryParams) -> bytes:
-        if kind == "sth":
-            answer = self.answers.public(enclave, lambda proofs: proofs.sth())
-        else:
-            first, second = int(asked["from"]), int(asked["to"])
-            answer = self.answers.public(enclave, lambda proofs: proofs.consistency(first, second))
-        return encode(self.said(kind, decode(answer)))
+        def work(proofs: Proofs) -> Json:
+            return proofs.sth() if kind == "sth" else proofs.consistency(int(asked["from"]), int(asked["to"]))
+
+        return encode(self._say(kind, lambda: self.answers.public(enclave, work)))
 
     def _take(self, commit: Commit) -> bytes:
         check_commit(commit, 2)
@@ -153,13 +161,8 @@ class Simulator:
         request = parse_request(body)
         self.asked = open_request(request, self.key, self.clock.now // 1000).body
         keys = node_keys(request.token, self.key, request.enclave)
-        try:
-            answer = decode(answer_text(keys, self.answers.answer(request)))
-        except EncError as e:
-            if request.type not in self._lies:
-                raise
-            answer = e
-        return encode(seal_answer(keys, self.said(request.type, answer), os.urandom(NONCE_SIZE)))
+        answer = self._say(request.type, lambda: answer_text(keys, self.answers.answer(request)))
+        return encode(seal_answer(keys, answer, os.urandom(NONCE_SIZE)))
 
     # Subscriptions
 

@@ -24,8 +24,8 @@ from tests.node.served import SMALL, Clock
 from tests.simulator import Simulator, Socket
 
 URL = "http://node.test"
-TURNS = 10_000
-"""Messages that one connection may take before it counts as endless."""
+TURNS, CONNECTIONS = 10_000, 200
+"""Messages that one connection may take, and connections that a stage may see, before they count as endless."""
 Face = Literal["sync", "async"]
 FACES: tuple[Face, ...] = ("sync", "async")
 
@@ -38,6 +38,8 @@ class Stage:
         self.kind = Enclave if face == "sync" else AsyncEnclave
         self.node = Simulator(self.clock)
         self.pins, self.naps = directory / "pins", list[float]()
+        self.connected: list[tuple[str, dict[str, Any]]] = []
+        """Where WebSockets were asked for, and how."""
         self._runner = asyncio.Runner()
         self._clients: list[Any] = []
         self._patch(patch)
@@ -58,11 +60,16 @@ class Stage:
         patch.setattr(
             "enc.client.async_client.AsyncTransport", lambda url, timeout: AsyncTransport(url, timeout, http_async())
         )
-        patch.setattr("enc.client.subscription.connect", lambda *_, **__: Connection(Socket(self.node)))
+        patch.setattr("enc.client.subscription.connect", self._connect)
         patch.setattr("enc.client.subscription.connect_async", self._connect_async)
 
-    async def _connect_async(self, *_: Any, **__: Any) -> "AsyncConnection":
-        return AsyncConnection(Socket(self.node))
+    def _connect(self, url: str, **options: Any) -> "Connection":
+        self.connected.append((url, options))
+        assert len(self.connected) < CONNECTIONS, "it connects without end"
+        return Connection(Socket(self.node))
+
+    async def _connect_async(self, url: str, **options: Any) -> "AsyncConnection":
+        return AsyncConnection(self._connect(url, **options))
 
     def sleep(self, seconds: float) -> None:
         self.naps.append(seconds)
@@ -164,8 +171,8 @@ class Connection:
 class AsyncConnection:
     """The same, to be awaited."""
 
-    def __init__(self, socket: Socket) -> None:
-        self._inner = Connection(socket)
+    def __init__(self, inner: Connection) -> None:
+        self._inner = inner
 
     async def send(self, text: str) -> None:
         self._inner.send(text)

@@ -10,7 +10,7 @@ from msgspec.json import encode
 from enc.client import TimedOut, Unreachable
 from enc.client import courier as module
 from enc.client import transport as transport_module
-from enc.client.courier import Courier
+from enc.client.courier import Backoff, Courier
 from enc.client.flow import Answer, Call, run
 from enc.client.transport import Transport
 from enc.core.errors import (
@@ -308,3 +308,25 @@ def test_a_session_that_the_node_holds_for_over_is_renewed_once(stage: Stage, sc
     asked = len(scene.node.calls)
     assert len(list(e.query())) == 8
     assert len(scene.node.calls) == asked + 2, "once refused, once in a new one"
+
+
+def test_patience_begins_with_the_first_failure_and_not_before() -> None:
+    now = [0.0]
+    backoff, error = Backoff(10, lambda: now[0]), Unreachable("gone")
+    now[0] = 1000.0  # nothing has happened for long: that is no failure
+    assert backoff.wait(error) > 0
+    now[0] = 1009.0
+    backoff.wait(error)
+    now[0] = 1010.0
+    with pytest.raises(Unreachable):
+        backoff.wait(error)
+    backoff.reset()
+    now[0] = 5000.0
+    assert backoff.wait(error) > 0
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd", "br"])
+def test_an_answer_in_an_encoding_that_was_not_asked_for_is_not_read(encoding: str) -> None:
+    answer = httpx.Response(200, headers={"content-encoding": encoding}, stream=httpx.ByteStream(b"x"))
+    with pytest.raises(Unreachable, match="an encoding that was not asked for"):
+        transport(answer).send(Call("/info"))

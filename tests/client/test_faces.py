@@ -6,13 +6,14 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
 import enc
 from enc.client import AsyncClient, AsyncEnclave, Client, Enclave, Identity, TimedOut, Unreachable
-from enc.client.subscription import AsyncSubscription, Subscription
+from enc.client.subscription import MAX_MESSAGE, AsyncSubscription, Subscription
 from enc.client.writes import Writes
 from enc.core.encoding import compact_json
 from enc.core.errors import MisuseError
@@ -228,6 +229,14 @@ def test_the_timeout_is_what_was_asked_for(kind: Any) -> None:
         asyncio.run(closed)
 
 
+def test_a_subscription_waits_for_a_connection_no_longer_than_for_an_answer(scene: Scene) -> None:
+    next(scene.stage.client("bob", timeout=3.5).enclave(scene.enclave.id).subscribe())
+    ((url, options),) = scene.stage.connected
+    assert url == "ws://node.test/"
+    assert (options["open_timeout"], options["close_timeout"]) == (3.5, 3.5)
+    assert options["max_size"] == MAX_MESSAGE
+
+
 @pytest.mark.parametrize("stage", ["sync"], indirect=True)
 def test_a_blocking_client_serves_many_threads(scene: Scene) -> None:
     """Each sees what is there, and what they pin is the same."""
@@ -242,3 +251,24 @@ def test_a_blocking_client_serves_many_threads(scene: Scene) -> None:
     for thread in threads:
         thread.join(30)
     assert found == [10] * 8
+
+
+def test_a_client_is_of_the_process_that_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Client("http://127.0.0.1:1", pins=None, patience=0) as client:
+        monkeypatch.setattr("os.getpid", lambda: -1)
+        with pytest.raises(MisuseError, match="after a fork"):
+            client.seq_pub()
+
+
+@pytest.mark.parametrize("url", ["http://u:p@127.0.0.1/", "http://127.0.0.1/?x=1", "http://127.0.0.1/#f"])
+def test_a_url_with_more_than_a_place_in_it(url: str) -> None:
+    with pytest.raises(MisuseError) as caught:
+        Client(url, pins=None)
+    assert "u:p" not in caught.value.message
+
+
+def test_nothing_is_asked_where_nothing_could_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    client = Client("http://127.0.0.1:1", pins=tmp_path / "file" / "pins", patience=0)
+    with client, pytest.raises(MisuseError, match="cannot keep pins"):
+        client.enclave(bytes(32)).head()

@@ -11,8 +11,10 @@ from msgspec.json import encode
 from enc.client import AsyncClient, Client, Forgery, Identity, Unreachable
 from enc.client import feed as module
 from enc.client.feed import Feed
+from enc.client.pins import MemoryPins
 from enc.client.search import as_filter
 from enc.client.speech import RENEW_S, SESSION_S
+from enc.client.witness import Witness
 from enc.core.errors import (
     EncError,
     EnclaveMigrated,
@@ -25,13 +27,14 @@ from enc.core.errors import (
     Unauthorized,
     Unavailable,
 )
+from enc.core.event import wire_event
 from tests.core.world import person
 from tests.node.served import SMALL, Served
 from tests.simulator import Json, Socket
 
 from .relay import Relay
 from .scene import Scene
-from .stage import FACES, Face, Stage
+from .stage import FACES, TURNS, Face, Stage
 
 
 class Driver:
@@ -63,9 +66,11 @@ class Driver:
 
     def pump(self) -> list[int]:
         """Take everything that has come; what was handed out so far."""
-        while self.socket.waiting:
+        for _ in range(TURNS):
+            if not self.socket.waiting:
+                return self.seqs
             self.step()
-        return self.seqs
+        raise AssertionError("it asks without end")
 
     @property
     def asked(self) -> list[str]:
@@ -164,6 +169,28 @@ def test_a_connection_lost_between_two_pages(scene: Scene, monkeypatch: pytest.M
     driver.write("meanwhile")
     driver.connect()
     assert driver.pump() == list(range(9))
+
+
+def test_time_does_not_fall_from_one_connection_to_the_next(scene: Scene) -> None:
+    driver = Driver(scene)
+    driver.connect()
+    driver.pump()
+    driver.lose()
+    driver.write("later")
+    early = scene.node.event(scene.commit("early"), 8, scene.sent["three"].timestamp)
+    scene.lie("Event", lambda item: {**item, "event": wire_event(early)})
+    scene.stage.link(scene.enclave)._witness = None
+    driver = replaced(driver)
+    driver.connect()
+    with pytest.raises(Forgery, match="dated before"):
+        driver.pump()
+
+
+def replaced(driver: Driver) -> Driver:
+    """The same feed, with a witness that has not seen the receipts."""
+    feed = driver.feed
+    feed._witness = Witness(feed._witness.enclave, feed._witness.sequencer, MemoryPins())
+    return driver
 
 
 # Sessions
@@ -518,6 +545,14 @@ def test_patience_does_not_begin_anew_with_a_refusal(staged: Scene) -> None:
     with pytest.raises(RateLimited):
         next(feed)
     assert staged.stage.naps == [2.0, 2.0, 2.0]
+
+
+def test_patience_does_not_begin_anew_with_idle_words(staged: Scene) -> None:
+    staged.lie("messages", lambda messages: [{"type": "Notice", "message": "soon"}])
+    feed = staged.stage.client("bob", patience=7.0).enclave(staged.enclave.id).subscribe()
+    with pytest.raises(Unreachable):
+        next(feed)
+    assert sum(staged.stage.naps) < 7
 
 
 def test_a_node_that_shuts_down_is_connected_to_again(staged: Scene) -> None:

@@ -481,3 +481,8 @@ def test_the_bounds_themselves_are_allowed(tmp_path: Path, path: Path, cost: tup
 
 def test_a_sealed_secret_of_another_key(tmp_path: Path, path: Path) -> None:
     assert "not that of its secret" in refusal(put(path, sealed(tmp_path, public=OTHER.hex)), WORDS)
+
+
+def test_another_algorithm_is_none() -> None:
+    with pytest.raises(MisuseError, match="alg: expected one of schnorr, ecdsa"):
+        Identity.new().sign("rsa", bytes(32))  # type: ignore[arg-type]

@@ -99,6 +99,15 @@ def test_true_consistency_proof_of_other_sizes(scene: Scene) -> None:
     scene.caught(Fork, scene.enclave.head)
 
 
+def test_head_that_claims_more_bundles_than_its_log_has(scene: Scene) -> None:
+    """The root and the proof are those of a log of three."""
+    scene.grow(scene.node, "more")
+    head, shown = scene.node.proofs(scene.enclave.id).head(), scene.node.proofs(scene.enclave.id).consistency(2, 3)
+    scene.lie("sth", lambda _: wire_head(scene.node.head(scene.enclave.id, 7, head.r)))
+    scene.lie("consistency", lambda _: shown)
+    scene.caught(Fork, scene.enclave.head)
+
+
 @pytest.mark.parametrize("refusal", [InvalidRange, TreeSizeNotFound, EnclaveNotFound])
 def test_consistency_that_is_refused(scene: Scene, refusal: type[EncError]) -> None:
     scene.grow(scene.node, "more")
@@ -260,6 +269,11 @@ def test_dropped_event_that_a_filtered_read_cannot_miss(scene: Scene) -> None:
     assert [item.seq for item in scene.enclave.query(type="message")] == [1, 2, 7]
     assert "left out" in (scene.stage.kind.query.__doc__ or "")
     assert "**That nothing was withheld**" in (Path(__file__).parents[2] / "docs/client.md").read_text()
+
+
+def test_event_that_is_not_the_one_of_the_bundle(scene: Scene) -> None:
+    scene.show(4, scene.node.event(scene.commit("another three"), 4, scene.event("three").timestamp))
+    scene.caught(Forgery, scene.other().complete)
 
 
 def test_dropped_event_and_its_id(scene: Scene) -> None:
@@ -436,9 +450,11 @@ def test_update_of_another_event(scene: Scene) -> None:
     scene.caught(Forgery, lambda: e.content(item))
 
 
-def test_update_that_is_none(scene: Scene) -> None:
+def test_reply_presented_as_an_update(scene: Scene) -> None:
+    """It names the event by the same tag."""
     e = scene.enclave
-    scene.lie("Query", lambda answer: answer["events"][0].update(updated_by=scene.id("three").hex()))
+    reply = e.commit("message", "I say", tags=[["r", scene.id("two").hex()]])
+    scene.lie("Query", lambda answer: answer["events"][0].update(updated_by=reply.id.hex()))
     item = e.event(scene.id("two"))
     scene.node.be_honest()
     scene.caught(Forgery, lambda: e.content(item))
@@ -488,6 +504,12 @@ def test_inclusion_proof_for_another_leaf(scene: Scene) -> None:
     scene.caught(Forgery, lambda: scene.enclave.proof(scene.id("one")))
 
 
+def test_inclusion_proof_for_another_leaf_by_itself(scene: Scene) -> None:
+    other = scene.node.proofs(scene.enclave.id).inclusion(1)
+    scene.lie("Inclusion_Proof", lambda _: other)
+    scene.caught(Forgery, lambda: scene.enclave._run(scene.stage.link(scene.enclave).anchor(0)))
+
+
 def proved(scene: Scene, alter: Callable[[Json], Any], seq: int = 1) -> None:
     """Alter the proof of one event, in every page."""
 
@@ -502,6 +524,29 @@ def proved(scene: Scene, alter: Callable[[Json], Any], seq: int = 1) -> None:
 def test_inclusion_proof_for_another_leaf_in_a_page(scene: Scene) -> None:
     other = scene.node.proofs(scene.enclave.id).bare_inclusion(1, 2)
     proved(scene, lambda item: item["proof"].update(inclusion=other))
+    scene.caught(Forgery, lambda: scene.enclave.query(proof=True))
+
+
+def test_invented_leaf_in_a_page(scene: Scene) -> None:
+    """An event that both have signed, alone in a bundle that is not in the log."""
+    event = scene.node.event(scene.commit("in no bundle"), 4, scene.event("three").timestamp)
+
+    def lie(answer: Json) -> None:
+        item = answer["events"][4]
+        proof = item["proof"]
+        item["event"] = wire_event(event)
+        proof["bundle"] = {"ei": 0, "s": [], "size": 1}
+        proof["inclusion"]["events_root"] = event.id.hex()
+        proofs = scene.node.proofs(scene.enclave.id)
+        proof["status"] = proofs.state(status_key(event.id), proofs.ground(None, False))
+        answer["events"] = [item]
+
+    scene.lie("Query", lie)
+    scene.caught(Forgery, lambda: scene.other().query(proof=True))
+
+
+def test_membership_that_is_altered_in_a_page(scene: Scene) -> None:
+    proved(scene, lambda item: item["proof"]["bundle"]["s"].__setitem__(0, "00" * 32))
     scene.caught(Forgery, lambda: scene.enclave.query(proof=True))
 
 
@@ -574,13 +619,18 @@ def test_bundle_without_events(scene: Scene) -> None:
 def test_withheld_proof(scene: Scene) -> None:
     """As if the bundle were still open, when its head is dated later."""
     proved(scene, lambda item: item.update(proof=None))
-    scene.caught(Forgery, lambda: scene.enclave.query(proof=True))
+    scene.caught(Forgery, lambda: scene.enclave.query(proof=True, seq=1))
 
 
-def test_withheld_proof_of_one_of_a_bundle(scene: Scene) -> None:
-    """The newest closed event is not dated before the head; but the one after it is proved."""
-    proved(scene, lambda item: item.update(proof=None), seq=5)
-    scene.caught(Forgery, lambda: scene.enclave.query(proof=True))
+def test_withheld_proof_of_an_event_before_one_that_is_proved(scene: Scene) -> None:
+    """All of the last bundle came at the time of the head; but the events that are proved come first."""
+    for text in ("five", "six", "seven"):
+        scene.enclave.commit("message", text)
+    assert scene.enclave.head().t == scene.event("four").timestamp
+    assert len(list(scene.enclave.query(proof=True))) == 11
+    proved(scene, lambda item: item.update(proof=None), seq=8)
+    for reverse in (False, True):
+        scene.caught(Forgery, lambda reverse=reverse: scene.enclave.query(proof=True, reverse=reverse))
 
 
 def test_withheld_head_of_a_page(scene: Scene) -> None:
@@ -768,6 +818,7 @@ def test_state_of_a_form_that_no_event_makes(scene: Scene) -> None:
         ("AC_Bundle", '{"operations": 5}'),
         ("AC_Bundle", '{"operations": [5]}'),
         ("AC_Bundle", '{"operations": [{"type": "Move", "target": "zz"}]}'),
+        ("AC_Bundle", '{"operations": [{"trait": "admin"}]}'),
         ("Grant", "[]"),
     ],
 )

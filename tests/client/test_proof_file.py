@@ -12,12 +12,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from enc.client import proof_file as module
-from enc.client.facts import EventFact, StateFact
+from enc.client.facts import Anchor, EventFact, StateFact
 from enc.client.proof_file import Proof, check_proof, load_proof
+from enc.core.bundle import events_root, prove_membership
+from enc.core.commit import build_commit
 from enc.core.errors import InvalidProof
 from enc.core.event import finalize
+from enc.core.hashing import log_leaf, sha256
+from enc.core.merkle_log import Edge
+from enc.core.proof import Leaf
 from enc.core.state_key import shared_slot
-from tests.core.world import person
+from enc.core.tree_head import sign_head
+from enc.core.types import InclusionProof
+from tests.core.world import START, person
 from tests.node.served import NODE
 
 from .scene import TOPIC, Scene
@@ -238,6 +245,20 @@ def test_an_event_of_another_enclave(proofs: dict[str, Proof], scene: Scene) -> 
     other = scene.stage.found(meta={"n": 2})
     refused(Proof(other.id, NODE.public, fact).json())
     refused(Proof(scene.enclave.id, person("node2").public, fact).json())
+
+
+def test_an_event_of_another_enclave_in_this_one_s_log() -> None:
+    """A node may put anything into its bundles."""
+    enclave, other = sha256(b"one"), sha256(b"other")
+    event = finalize(build_commit(person("bob"), other, "message", "x", START + 60_000), NODE, START, 1)
+    leaf = Leaf(events_root([event.id]), sha256(b"state"))
+    root = Edge().append(log_leaf(leaf.events_root, leaf.state_hash))[0].root()
+    anchor = Anchor(leaf, InclusionProof(1, 0, ()), sign_head(NODE, enclave, START, 1, root))
+    fact = EventFact(event, prove_membership([event.id], 0), anchor)
+    with pytest.raises(InvalidProof, match="another enclave"):
+        check_proof(Proof(enclave, NODE.public, fact))
+    with pytest.raises(InvalidProof):
+        check_proof(Proof(other, NODE.public, fact))
 
 
 def test_a_file_holds_one_fact(proofs: dict[str, Proof]) -> None:

@@ -95,8 +95,8 @@ def test_many_members_take_many_pages_and_batches(scene: Scene, monkeypatch: pyt
             guest.public, "OUTSIDER", "PENDING"
         )
     scene.stage.close_bundle()
-    monkeypatch.setattr("enc.client.reads.MAX_LIMIT", 2)
-    monkeypatch.setattr("enc.client.reads.BATCH", 3)
+    monkeypatch.setattr("enc.client.members.MAX_LIMIT", 2)
+    monkeypatch.setattr("enc.client.members.BATCH", 3)
     assert len(scene.enclave.members()) == 4 + 7
 
 
@@ -293,8 +293,8 @@ def test_a_delete_explains_only_what_the_proved_state_cannot_know_yet(scene: Sce
 
 
 def test_everything_in_many_pages_and_batches(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("enc.client.reads.MAX_LIMIT", 2)
-    monkeypatch.setattr("enc.client.reads.BATCH", 1)
+    monkeypatch.setattr("enc.client.whole.MAX_LIMIT", 2)
+    monkeypatch.setattr("enc.client.whole.BATCH", 1)
     scene.enclave.delete(scene.id("one"))
     scene.enclave.delete(scene.id("three"))
     scene.stage.close_bundle()

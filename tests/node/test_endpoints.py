@@ -93,6 +93,8 @@ HOSTILE = [
     "https://[fe80::1%25eth0]/",
     "https://[fe80::1%eth0]/",
     "https://[2606:2800:220:1::1%1]/",
+    "https://[2606:2800:220:1::1]example.com/",
+    "https://[2606:2800:220:1::1]x:443/",
     "https://2130706433/",
     "https://0x7f000001/",
     "https://0x7f.1/",
@@ -274,6 +276,13 @@ def test_a_node_registers_no_endpoint_that_it_would_not_call(url: str) -> None:
         assert refused.code in ("INVALID_ENDPOINT_URL", "AC_BUNDLE_FAILED")
         assert enclave.send("alice", "Grant", give("alice", "helper", endpoint="https://example.com/")).seq == 1
         assert enclave.send("alice", "AC_Bundle", bundle("https://example.com/")).seq == 2
+
+
+def test_a_name_that_is_spelt_with_escapes_is_the_same_name() -> None:
+    with Served(STRICT) as node:
+        enclave = node.found(MANIFEST)
+        content = f'{{"target":"{pub("alice")}","trait":"helper","\\u0065ndpoint":"{PRIVATE}"}}'
+        assert enclave.refused("alice", "Grant", content).code == "INVALID_ENDPOINT_URL"
 
 
 def test_unless_its_operator_opens_them() -> None:

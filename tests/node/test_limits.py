@@ -500,7 +500,7 @@ def test_an_answer_that_alone_is_too_much_ends_its_connection_in_silence(
             assert not is_answered(peer)
         untouched(pages)
         assert pages.node.server.peers.dropped == 1
-    assert caplog.messages == []
+    assert [line for line in caplog.messages if "peers_dropped" not in line] == []  # that it was, the log may say
 
 
 def test_a_line_that_alone_is_too_much_ends_its_connection_in_silence(
@@ -519,7 +519,7 @@ def test_a_line_that_alone_is_too_much_ends_its_connection_in_silence(
         untouched(pages)
         pages.node.until(lambda: not pages.node.node.ws.connections)
         assert (pages.node.server.peers.dropped, pages.node.node.hub.count) == (1, 0)
-    assert caplog.messages == []
+    assert [line for line in caplog.messages if "peers_dropped" not in line] == []  # that it was, the log may say
 
 
 def test_what_waits_behind_tls_is_counted_and_bounded(tmp_path: Path) -> None:

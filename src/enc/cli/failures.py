@@ -58,7 +58,7 @@ def told(as_json: bool, evidence_in: Path) -> Iterator[None]:
 def tell(as_json: bool, code: str, message: str, more: Mapping[str, Any]) -> None:
     """One line for people, and another that says where the evidence is; one object for programs."""
     if as_json:
-        _say(json.dumps({"error": {"code": code, "message": message, **more}}, ensure_ascii=False))
+        _say(json.dumps({"error": {"code": code, "message": message, **more}}))
         return
     _say(f"enc: {one_line(message if code == 'MISUSE' else f'{code}: {message}')}")
     if "evidence" in more:

@@ -74,6 +74,8 @@ def _secret(source: Path | None) -> str:
         return passphrase.ask("Private key, 64 hex digits: ", "give the file with the private key, or - for stdin")
     if str(source) == "-":
         return sys.stdin.read(KEY_SIZE).strip()
+    if re.fullmatch("[0-9A-Fa-f]{64}", str(source)):
+        raise MisuseError("give a file, and not the key itself: others can see arguments, so take a new key")
     from enc.client import private_file
 
     raw = private_file.read(source, KEY_SIZE)

@@ -85,7 +85,7 @@ def _print(text: str) -> None:
 
 
 def _json(wire: Wire) -> str:
-    return json.dumps(wire, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(wire, separators=(",", ":"))
 
 
 def visible(text: str) -> str:

@@ -16,7 +16,10 @@ def of(path: Path | str) -> str:
 
 
 def given() -> str | None:
-    return os.environ.get(VARIABLE) or None
+    found = os.environ.get(VARIABLE)
+    if found == "":
+        raise MisuseError(f"{VARIABLE} is set and empty: a passphrase is not; unset it to do without one")
+    return found
 
 
 def new() -> str:

@@ -11,6 +11,7 @@ from enc.cli.enclave import text_head
 from enc.cli.exits import FAILED
 from enc.cli.output import fields, visible
 from enc.cli.terminal import Terminal, event_id, read
+from enc.core.encoding import decode_json
 from enc.core.errors import InvalidProof, MisuseError
 
 if TYPE_CHECKING:
@@ -80,6 +81,9 @@ class _Header(msgspec.Struct):
     format: str
 
 
+_header = msgspec.json.Decoder(_Header)
+
+
 @command(app, "enc verify proof.json", "enc verify enc-evidence-fork-1.json --json", flags=LOCAL, panel=PANEL)
 def verify(
     at: Terminal,
@@ -103,8 +107,8 @@ def verify(
 
 def _checked(data: bytes, sequencer: str | None) -> dict[str, Any]:
     try:
-        format_ = msgspec.json.decode(data, type=_Header).format
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        format_ = decode_json(data, _header, InvalidProof).format
+    except InvalidProof:
         format_ = ""
     if format_ not in _CHECKS:
         raise InvalidProof(f"neither a proof nor evidence: its format is none of {', '.join(_CHECKS)}")

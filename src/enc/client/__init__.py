@@ -7,8 +7,10 @@ from enc.client.evidence import Evidence, check_evidence, load_evidence
 from enc.client.facts import EventFact, StateFact
 from enc.client.identity import Identity, PassphraseNeeded, WrongPassphrase
 from enc.client.items import Item
+from enc.client.members import Member
 from enc.client.proof_file import Proof, Statement, check_proof, load_proof
-from enc.client.reads import Member, Overview, Slot
+from enc.client.reads import Overview
+from enc.client.slots import Slot
 from enc.client.writes import operation
 
 __all__ = [

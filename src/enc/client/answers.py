@@ -85,7 +85,6 @@ class WireState(Struct, kw_only=True):
     b: str = ""
     s: list[str] = []
     proofs: list[WireStateProof] = []
-    leaf_index: int
     inclusion: WireAnchor
     sth: WireHead
 
@@ -144,7 +143,7 @@ def state_facts_of(
 ) -> list[StateFact]:
     """A proof for each key, after the bundle that was asked for: the last one, or that of a tree size."""
     anchor = anchor_of(wire.inclusion, head)
-    if not anchor.index == wire.leaf_index == (tree_size or head.ts) - 1:
+    if anchor.index != (tree_size or head.ts) - 1:
         raise InvalidProof("not after the bundle that was asked for")
     proofs = [state_proof_of(proof) for proof in wire.proofs] or [state_proof_of(wire)]
     if len(proofs) != len(keys):

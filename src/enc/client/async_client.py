@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from enc.client import reads
+from enc.client import members, reads, slots
 from enc.client.backup import Progress, pull
 from enc.client.facts import EventFact, EventStatus, StateFact
 from enc.client.feed import Feed
@@ -14,12 +14,15 @@ from enc.client.flow import Flow, run_async
 from enc.client.identity import Identity
 from enc.client.items import Item
 from enc.client.link import Bundle, Link
+from enc.client.members import Member
 from enc.client.pins import Pins
-from enc.client.reads import Member, Overview, Slot
+from enc.client.reads import Overview
 from enc.client.search import Search, as_filter
 from enc.client.setup import Manifest, Setup, manifest_content
+from enc.client.slots import Slot
 from enc.client.subscription import AsyncSubscription
 from enc.client.transport import AsyncTransport
+from enc.client.whole import whole_bundle
 from enc.client.writes import Id, TagList, Writes, as_bytes, as_tags
 from enc.core.archive import Header
 from enc.core.signing import Alg
@@ -85,6 +88,7 @@ class AsyncClient:
         return AsyncEnclave(self, self._setup.link(as_bytes(enclave, "enclave")))
 
     async def _run(self, flow: Flow[T]) -> T:
+        self._setup.check_process()
         return await run_async(flow, self._transport.send, asyncio.sleep)
 
 
@@ -148,7 +152,8 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         async def feed() -> Feed:
             return Feed(self._link, await self._run(self._link.witness()), wire, after)
 
-        return AsyncSubscription(self._client.url, feed, self._link.node.courier.backoff())
+        transport = self._client._transport
+        return AsyncSubscription(transport.url, transport.timeout, feed, self._link.node.courier.backoff())
 
     # Proofs
 
@@ -176,7 +181,7 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         """Every event of every closed bundle, proved to be every one; for who may read everything."""
         next_seq, index, size = 0, 0, (await self.head()).ts
         while index < size:
-            bundle, items = await self._run(reads.whole_bundle(self._link, index, next_seq))
+            bundle, items = await self._run(whole_bundle(self._link, index, next_seq))
             for item in items:
                 yield item
             next_seq, index = next_seq + len(bundle.ids), index + 1
@@ -196,17 +201,17 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
 
     async def member(self, identity: Id) -> Member:
         """Somebody's State and traits, proved."""
-        return await self._run(reads.member(self._link, as_bytes(identity, "identity")))
+        return await self._run(members.member(self._link, as_bytes(identity, "identity")))
 
     async def members(self) -> list[Member]:
         """Everybody who is or holds anything, each proved."""
-        return await self._run(reads.members(self._link))
+        return await self._run(members.members(self._link))
 
     async def read_shared(self, key: str) -> Slot:
         """What a slot that all share holds."""
-        return await self._run(reads.slot(self._link, "Shared", key, self._client.identity.public))
+        return await self._run(slots.slot(self._link, "Shared", key, self._client.identity.public))
 
     async def read_own(self, key: str, owner: Id | None = None) -> Slot:
         """What a slot of somebody's own holds; yours, if nobody is named."""
         who = self._client.identity.public if owner is None else as_bytes(owner, "owner")
-        return await self._run(reads.slot(self._link, "Own", key, who))
+        return await self._run(slots.slot(self._link, "Own", key, who))

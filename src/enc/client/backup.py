@@ -58,6 +58,8 @@ def pull(link: Link, path: Path, progress: Progress = lambda here, total: None) 
         yield from link.accept(head, text, since)
     header = header_of(replay, head)
     with link.known_witness().judging("export", text):
+        if replay.state.sequencer != link.known_witness().sequencer:
+            raise InvalidArchive("the log is another sequencer's")
         check_header(header, replay)
     yield from work(lambda: _finish(header, part, path))
     return header

@@ -25,13 +25,16 @@ class Backoff:
         self.reset()
 
     def reset(self) -> None:
-        """It went well: patience begins anew."""
-        self._pause, self._give_up = FIRST_PAUSE_S, self._clock() + self._patience
+        """It went well: patience begins anew, with the next failure."""
+        self._pause: float = FIRST_PAUSE_S
+        self._give_up: float | None = None
 
     def wait(self, error: EncError) -> float:
         """Seconds to wait; raises the error once patience is over."""
-        wait = max(self._pause, _retry_after(error))
-        if self._clock() + wait >= self._give_up:
+        wait, now = max(self._pause, _retry_after(error)), self._clock()
+        if self._give_up is None:
+            self._give_up = now + self._patience
+        if now + wait >= self._give_up:
             raise error
         self._pause = min(self._pause * 2, MAX_PAUSE_S)
         return wait

@@ -187,7 +187,7 @@ class Feed:
         self._closed.add(sub_id)
         if reason in _ENDS:
             raise _ENDS[reason][0](_ENDS[reason][1])
-        if self._queries:
+        if any(not other.is_cut for other in self._queries.values()):
             return Turn()
         if reason == "shutting_down" or not query.is_stored:
             raise Unavailable(f"the node has closed the subscription: {reason}")

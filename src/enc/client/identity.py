@@ -3,6 +3,7 @@
 import re
 import secrets
 from pathlib import Path
+from typing import get_args
 
 from enc.client import private_file
 from enc.client.key_file import MAX_SIZE, PassphraseNeeded, WrongPassphrase, format_key, parse_key
@@ -65,6 +66,8 @@ class Identity:
         return self.public.hex()
 
     def sign(self, alg: Alg, digest: bytes) -> bytes:
+        if alg not in get_args(Alg):
+            raise MisuseError(f"alg: expected one of {', '.join(get_args(Alg))}")
         return self._key.sign(alg, digest)
 
     def __repr__(self) -> str:

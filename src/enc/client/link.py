@@ -32,6 +32,7 @@ from enc.core.errors import (
     EventNotFound,
     EventPending,
     InvalidProof,
+    MisuseError,
     TreeSizeNotFound,
 )
 from enc.core.filter import parse_filter
@@ -193,12 +194,14 @@ class Link(Speech):
         keys: Sequence[tuple[Namespace, bytes]],
         tree_size: int | None,
     ) -> Flow[list[StateFact]]:
+        if tree_size is not None and tree_size < 1:
+            raise MisuseError("tree_size: expected a number of bundles, from 1")
         witness = yield from self.witness()
         since = witness.size
         try:
             text = yield from self.ask(path, type_, _sized(body, tree_size))
         except TreeSizeNotFound as e:
-            if (tree_size or 1) <= since:
+            if (1 if tree_size is None else tree_size) <= since:
                 raise witness.forgery(f"state: {e.message}; but {since} bundles were closed", e.message.encode()) from e
             raise
         with witness.judging("state", text):

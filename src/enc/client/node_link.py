@@ -1,26 +1,21 @@
 """One node, as far as it concerns every enclave on it: its key."""
 
-from enc.client.answers import (
-    info_decoder,
-    read,
-)
+from enc.client.answers import info_decoder, read
 from enc.client.courier import Courier
 from enc.client.errors import ForeignSequencer, Forgery
 from enc.client.evidence import said
 from enc.client.flow import Call, Flow
 from enc.core.encoding import unhex
-from enc.core.errors import (
-    InvalidProof,
-)
+from enc.core.errors import InvalidProof
+from enc.core.signing import check_public_key
 
 
 class NodeLink:
     """One node."""
 
     def __init__(self, courier: Courier, seq_pub: bytes | None) -> None:
-        self.courier, self._expected, self._found = courier, seq_pub, None
-
-    _found: bytes | None
+        self.courier, self._expected = courier, seq_pub
+        self._found: bytes | None = None
 
     def seq_pub(self) -> Flow[bytes]:
         """The node's key: what the caller said, and else what the node itself says."""
@@ -35,7 +30,9 @@ class NodeLink:
 
     def _read(self, body: bytes) -> bytes:
         try:
-            return unhex(read(body, info_decoder).seq_pub, 32, "seq_pub", InvalidProof)
+            found = unhex(read(body, info_decoder).seq_pub, 32, "seq_pub", InvalidProof)
+            check_public_key(found, "seq_pub", InvalidProof)
+            return found
         except InvalidProof as e:
             message = f"info: {e.message}"
             raise Forgery(message, said("answer", bytes(32), self._expected or bytes(32), message, body)) from e

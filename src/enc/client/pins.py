@@ -39,7 +39,9 @@ class Pin(Struct, frozen=True):
 
 
 class Pins(Protocol):
-    """Where pins are kept. `store` keeps what `grown` says."""
+    """Where pins are kept. `store` keeps what `grown` says; `check` raises where nothing could be kept."""
+
+    def check(self) -> None: ...
 
     def load(self, enclave: bytes) -> Pin | None: ...
 
@@ -47,21 +49,22 @@ class Pins(Protocol):
 
 
 def grown(old: Pin | None, new: Pin) -> Pin:
-    """What stands after `new` was stored over `old`.
+    """What stands after `new` was stored over `old`: the larger head of the first sequencer.
 
-    Another sequencer may come with a smaller head: an enclave that was moved by force may have lost its last events,
-    and that its user goes on was decided before. A new sequencer without a head inherits the old one's: what it shows
-    must extend that.
+    Another sequencer never takes its place: who wants to trust one removes the pin.
     """
-    if old is None or old.head is None:
+    if old is None:
         return new
-    if new.head is None:
-        return Pin(new.sequencer, old.head)
-    return old if new.sequencer == old.sequencer and new.head.ts <= old.head.ts else new
+    if new.sequencer != old.sequencer or new.head is None:
+        return old
+    return new if old.head is None or new.head.ts > old.head.ts else old
 
 
 class MemoryPins:
     """Pins for as long as the program runs; threads may share them."""
+
+    def check(self) -> None:
+        """There is always room."""
 
     def __init__(self) -> None:
         self._pins: dict[bytes, Pin] = {}
@@ -84,6 +87,11 @@ class FilePins:
 
     def __init__(self, directory: Path | str) -> None:
         self._directory = Path(directory)
+
+    def check(self) -> None:
+        """The directory can be written: better to know before a node is asked for something that must be kept."""
+        with self._locked():
+            pass
 
     def load(self, enclave: bytes) -> Pin | None:
         path = self._path(enclave)
@@ -127,7 +135,10 @@ class FilePins:
                 stack.callback(os.close, fd)
                 fcntl.flock(fd, fcntl.LOCK_EX)
             except (OSError, ValueError) as e:
-                refuse(self._directory, f"cannot keep pins: {private_file.reason(e)}; give a directory of your own")
+                refuse(
+                    self._directory,
+                    f"cannot keep pins: {private_file.reason(e)}; give a directory of your own, or set XDG_DATA_HOME",
+                )
             yield
 
 

@@ -1,5 +1,6 @@
 """What both faces of a client are made from."""
 
+import os
 import secrets
 import time
 from collections.abc import Mapping
@@ -39,9 +40,15 @@ class Setup:
             raise MisuseError("identity: expected an Identity: Identity.load(path) or Identity.new()")
         self.identity = identity or Identity.new()
         self.patience = patience
+        self._process = os.getpid()
         self._pins, self._alg = _pins(pins), alg
         known = None if seq_pub is None else as_bytes(seq_pub, "seq_pub")
         self.node = NodeLink(Courier(patience, time.monotonic), known)
+
+    def check_process(self) -> None:
+        """A connection that two processes share gives each the other's answers."""
+        if self._process != os.getpid():
+            raise MisuseError("this client was made by another process: make a new one after a fork")
 
     def link(self, enclave: bytes) -> Link:
         return Link(self.node, self.identity, enclave, self._pins, now_ms, self._alg)

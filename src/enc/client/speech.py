@@ -5,6 +5,7 @@ Nothing here is taken on trust: receipts are checked, and a head counts once it 
 
 import os
 from collections.abc import Callable
+from secrets import randbelow
 from typing import Any
 from urllib.parse import urlencode
 
@@ -40,6 +41,8 @@ from enc.core.types import Commit, Receipt, Tags, TreeHead
 
 EXPIRY_MS = 600_000
 """How long a commit may still be taken: as long as its sender may try again."""
+SPREAD_MS = 60_000
+"""By how much that time differs, at random, from commit to commit."""
 SESSION_S = 3600
 RENEW_S = 300
 """A session with less left is replaced by a new one."""
@@ -66,12 +69,13 @@ class Speech:
     def witness(self) -> Flow[Witness]:
         """Who the sequencer is: the pinned one for good; else the node, once it has signed anything for the enclave."""
         if self._witness is None:
+            self._pins.check()
             seq_pub = yield from self.node.seq_pub()
             pin = self._pins.load(self.enclave)
             if pin is not None and pin.sequencer != seq_pub:
                 message = f"the node's key is {seq_pub.hex()}, and the enclave's sequencer is {pin.sequencer.hex()}"
                 raise ForeignSequencer(message, said("foreign", self.enclave, pin.sequencer, message, b""))
-            self._witness = Witness(self.enclave, seq_pub, self._pins)
+            self._witness = self._witness or Witness(self.enclave, seq_pub, self._pins)
         return self._witness
 
     def known_witness(self) -> Witness:
@@ -110,8 +114,8 @@ class Speech:
         return receipt
 
     def _expiry(self) -> int:
-        """No two commits of a link expire at one time: the same words said twice are two commits."""
-        self._exp = max(self._exp + 1, self.now() + EXPIRY_MS)
+        """The same words said twice are two commits, by this link or by others of one identity at the same moment."""
+        self._exp = max(self._exp + 1, self.now() + EXPIRY_MS + randbelow(SPREAD_MS))
         return self._exp
 
     # Asking

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Self
+from typing import Any, Self
 
 from websockets.asyncio.client import ClientConnection as AsyncConnection
 from websockets.asyncio.client import connect as connect_async
@@ -25,8 +25,9 @@ _PASSING = (*LOST, RateLimited, WorldError)
 
 
 class _Subscription:
-    def __init__(self, url: str, backoff: Backoff) -> None:
+    def __init__(self, url: str, timeout: float, backoff: Backoff) -> None:
         self._url, self._backoff = url, backoff
+        self._options: dict[str, Any] = {"max_size": MAX_MESSAGE, "open_timeout": timeout, "close_timeout": timeout}
         self._items: deque[Item] = deque()
         self._is_closed = False
 
@@ -47,8 +48,8 @@ class Subscription(_Subscription):
 
     _socket: ClientConnection | None = None
 
-    def __init__(self, url: str, feed: Feed, backoff: Backoff) -> None:
-        super().__init__(url, backoff)
+    def __init__(self, url: str, timeout: float, feed: Feed, backoff: Backoff) -> None:
+        super().__init__(url, timeout, backoff)
         self._feed = feed
 
     def __iter__(self) -> Self:
@@ -70,11 +71,12 @@ class Subscription(_Subscription):
             self._turn()
         except _PASSING as e:
             self._lose()
-            time.sleep(self._wait(e))
+            if not self._is_closed:
+                time.sleep(self._wait(e))
 
     def _turn(self) -> None:
         if self._socket is None:
-            self._socket = connect(web_socket_url(self._url), max_size=MAX_MESSAGE).__enter__()
+            self._socket = connect(web_socket_url(self._url), **self._options).__enter__()
             self._send(self._feed.connected())
         try:
             text = self._socket.recv(timeout=self._feed.due_in)
@@ -110,8 +112,8 @@ class AsyncSubscription(_Subscription):
     _feed: Feed | None = None
     _socket: AsyncConnection | None = None
 
-    def __init__(self, url: str, open_feed: Callable[[], Awaitable[Feed]], backoff: Backoff) -> None:
-        super().__init__(url, backoff)
+    def __init__(self, url: str, timeout: float, open_feed: Callable[[], Awaitable[Feed]], backoff: Backoff) -> None:
+        super().__init__(url, timeout, backoff)
         self._open_feed = open_feed
 
     def __aiter__(self) -> Self:
@@ -138,7 +140,7 @@ class AsyncSubscription(_Subscription):
 
     async def _turn(self, feed: Feed) -> None:
         if self._socket is None:
-            self._socket = await connect_async(web_socket_url(self._url), max_size=MAX_MESSAGE)
+            self._socket = await connect_async(web_socket_url(self._url), **self._options)
             await self._send(feed.connected())
         try:
             text = await asyncio.wait_for(self._socket.recv(), feed.due_in)

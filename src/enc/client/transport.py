@@ -1,11 +1,12 @@
 """Calls over HTTP: by blocking and by awaiting, with the same bounds and the same errors."""
 
+import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 
 import httpx
-from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.exceptions import WebSocketException
 
 from enc.client.errors import TimedOut, Unreachable
 from enc.client.flow import Answer, Call
@@ -17,7 +18,7 @@ MAX_ANSWER = 64 << 20
 WHOLE = 6
 """Timeouts that a whole answer may take; each wait for a part of it may take one."""
 
-_JSON = {"content-type": "application/json"}
+_JSON = {"content-type": "application/json", "accept-encoding": "identity"}
 
 
 def base_url(url: str) -> str:
@@ -28,6 +29,8 @@ def base_url(url: str) -> str:
         raise MisuseError(f"not a URL: {url!r}: {e}") from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise MisuseError(f"not a node's URL: {url!r}: expected http:// or https:// and a host")
+    if parsed.userinfo or parsed.query or parsed.fragment:
+        raise MisuseError("a node's URL has no user name, no query and no fragment")
     return str(parsed).rstrip("/")
 
 
@@ -35,7 +38,7 @@ def web_socket_url(url: str) -> str:
     return "ws" + url.removeprefix("http") + "/"
 
 
-LOST = (ConnectionClosed, InvalidHandshake, OSError, TimeoutError)
+LOST = (WebSocketException, OSError, TimeoutError, ValueError)
 """What a WebSocket raises when it cannot be had or is gone."""
 
 
@@ -47,10 +50,12 @@ def unreachable(url: str, error: Exception) -> Unreachable:
 def _translated(url: str) -> Iterator[None]:
     try:
         yield
-    except httpx.TimeoutException:
+    except (httpx.TimeoutException, TimeoutError):
         raise TimedOut(f"no answer from {url} in time") from None
     except httpx.RequestError as e:
         raise unreachable(url, e) from None
+    except RuntimeError as e:
+        raise MisuseError(f"this client is closed: {e}") from None
 
 
 def _secured(url: str) -> bool:
@@ -64,6 +69,11 @@ class _Body:
     def __init__(self, url: str, timeout: float) -> None:
         self._url, self._parts, self._size = url, list[bytes](), 0
         self._until = time.monotonic() + WHOLE * timeout
+
+    def check(self, response: httpx.Response) -> None:
+        """Nothing compressed was asked for: a few bytes of it may stand for more than memory holds."""
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise Unreachable(f"{self._url} answers in an encoding that was not asked for")
 
     def take(self, part: bytes) -> None:
         self._size += len(part)
@@ -82,15 +92,16 @@ class Transport:
 
     def __init__(self, url: str, timeout: float, client: httpx.Client | None = None) -> None:
         self.url = base_url(url)
-        self._timeout = timeout
+        self.timeout = timeout
         self._client = client or httpx.Client(timeout=timeout, follow_redirects=False, verify=_secured(self.url))
 
     def send(self, call: Call) -> Answer:
-        method, body = "GET" if call.body is None else "POST", _Body(self.url, self._timeout)
+        method, body = "GET" if call.body is None else "POST", _Body(self.url, self.timeout)
         with (
             _translated(self.url),
             self._client.stream(method, self.url + call.path, content=call.body, headers=_JSON) as response,
         ):
+            body.check(response)
             for part in response.iter_bytes():
                 body.take(part)
             return Answer(response.status_code, body.whole())
@@ -104,16 +115,23 @@ class AsyncTransport:
 
     def __init__(self, url: str, timeout: float, client: httpx.AsyncClient | None = None) -> None:
         self.url = base_url(url)
-        self._timeout = timeout
+        self.timeout = timeout
         self._client = client or httpx.AsyncClient(timeout=timeout, follow_redirects=False, verify=_secured(self.url))
 
     async def send(self, call: Call) -> Answer:
-        method, body = "GET" if call.body is None else "POST", _Body(self.url, self._timeout)
+        method, body = "GET" if call.body is None else "POST", _Body(self.url, self.timeout)
         with _translated(self.url):
-            async with self._client.stream(method, self.url + call.path, content=call.body, headers=_JSON) as response:
+            async with (
+                asyncio.timeout(WHOLE * self.timeout),
+                self._client.stream(method, self.url + call.path, content=call.body, headers=_JSON) as response,
+            ):
+                body.check(response)
                 async for part in response.aiter_bytes():
                     body.take(part)
                 return Answer(response.status_code, body.whole())
+
+    def _stream(self, method: str, call: Call) -> AbstractAsyncContextManager[httpx.Response]:
+        return self._client.stream(method, self.url + call.path, content=call.body, headers=_JSON)
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -16,6 +16,7 @@ Rules, each with the error that breaking it raises:
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 
 from enc.client.errors import Distrust, Equivocation, ForeignSequencer, Forgery, Fork, Rollback
 from enc.client.evidence import Kind, said, two_events, two_heads, unconnected
@@ -36,7 +37,7 @@ MAX_SEEN = 4096
 class Witness:
     def __init__(self, enclave: bytes, sequencer: bytes, pins: Pins, enc_v: int = 2) -> None:
         self.enclave, self.sequencer, self.enc_v = enclave, sequencer, enc_v
-        self._pins, self._is_pinned = pins, False
+        self._pins, self._is_pinned, self._lock = pins, False, Lock()
         self._seen: OrderedDict[int, Event] = OrderedDict()
         self._places: dict[bytes, int] = {}
         """Of commits, by hash: those of the events that are remembered."""
@@ -50,8 +51,15 @@ class Witness:
     @property
     def head(self) -> TreeHead | None:
         """The last signed head that was believed, by this client or by another with the same pins."""
-        pin = self._pins.load(self.enclave)
+        pin = self._check_pin()
         return pin.head if pin else None
+
+    def _check_pin(self) -> Pin | None:
+        """The pin; another client with the same pins may have met another node first."""
+        pin = self._pins.load(self.enclave)
+        if pin is not None and pin.sequencer != self.sequencer:
+            raise self._foreign("the node's answers", self.sequencer, b"", pin.sequencer)
+        return pin
 
     @contextmanager
     def judging(self, what: str, answer: bytes) -> Iterator[None]:
@@ -66,8 +74,8 @@ class Witness:
     def forgery(self, message: str, answer: bytes) -> Forgery:
         return Forgery(message, said("answer", self.enclave, self.sequencer, message, answer))
 
-    def _foreign(self, what: str, key: bytes, answer: bytes) -> ForeignSequencer:
-        message = f"{what}: signed by {key.hex()}, and the enclave's sequencer is {self.sequencer.hex()}"
+    def _foreign(self, what: str, key: bytes, answer: bytes, known: bytes = b"") -> ForeignSequencer:
+        message = f"{what}: signed by {key.hex()}, and the enclave's sequencer is {(known or self.sequencer).hex()}"
         return ForeignSequencer(message, said("foreign", self.enclave, self.sequencer, message, answer))
 
     # Events
@@ -91,12 +99,13 @@ class Witness:
 
     def _see(self, events: Sequence[Event], answer: bytes) -> None:
         """What is signed for this enclave: from the first on, its signer is the sequencer for good."""
-        with self.judging("event", answer):
+        with self.judging("event", answer), self._lock:
             for event in events:
                 _check_time(event)
                 self._place(event)
         if events and not self._is_pinned:
             self._pins.store(self.enclave, Pin(self.sequencer, None))
+            self._check_pin()
             self._is_pinned = True
 
     def _place(self, event: Event) -> None:
@@ -106,7 +115,7 @@ class Witness:
                 raise InvalidProof(f"{event.seq}: its commit is event {self._places[event.hash]} already")
             self._seen[event.seq] = erase(event)
             if len(self._seen) > MAX_SEEN:
-                del self._places[self._seen.popitem(last=False)[1].hash]
+                self._places.pop(self._seen.popitem(last=False)[1].hash, None)
         elif first.id != event.id:
             message = f"two different events are signed as number {event.seq}"
             raise Equivocation(message, two_events(first, erase(event), message))
@@ -153,9 +162,11 @@ class Witness:
     def believe(self, head: TreeHead) -> None:
         """A head that was checked, and connected, takes the pinned one's place if it is larger."""
         self._pins.store(self.enclave, Pin(self.sequencer, head))
+        self._check_pin()
 
 
 def _check_time(event: Event) -> None:
+    """Rule 4: what a node would have refused, it cannot have taken."""
     if (event.seq == 0) != (event.type == "Manifest"):
         raise InvalidProof(f"{event.seq}: event 0 is the Manifest, and no other is")
     if not -SKEW_MS <= event.exp - event.timestamp <= MAX_EXP_WINDOW_MS + SKEW_MS:

@@ -18,6 +18,7 @@ HTTPS, LOWEST_OTHER = 443, 1024
 
 _PRINTABLE = re.compile(r"[\x21-\x7e]+")
 _NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*")
+_BRACKETED = re.compile(r"\[[0-9a-fA-F:.]+\](:[0-9]+)?")
 _NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
 """A last label of this form makes a host an IPv4 address to a browser, in one of many spellings."""
 
@@ -76,7 +77,7 @@ class Endpoint:
 
 def check_endpoints(commit: Commit, *, allow_private: bool) -> None:
     """The endpoints that a commit would register have the form of one. Any other fault in it is judged elsewhere."""
-    if commit.type in ("Grant", "AC_Bundle") and "endpoint" in (commit.content or ""):
+    if commit.type in ("Grant", "AC_Bundle"):
         for url in _registered(commit):
             parse_endpoint(url, allow_private=allow_private)
 
@@ -130,8 +131,8 @@ def _split(url: str) -> tuple[SplitResult, int | None]:
 def _host(parts: SplitResult) -> str:
     """The host, in the one spelling that everybody reads alike."""
     host = parts.hostname or ""
-    if parts.netloc.rpartition("@")[2].startswith("["):
-        if _literal(host) is None or "%" in host:
+    if parts.netloc.startswith("["):
+        if _literal(host) is None or not _BRACKETED.fullmatch(parts.netloc):
             raise InvalidEndpointUrl("endpoint: not an IPv6 address")
         return host
     if len(host) > 253 or not _NAME.fullmatch(host):

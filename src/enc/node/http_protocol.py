@@ -29,6 +29,10 @@ _OTHERWISE = frozenset((b"origin", b"upgrade", b"transfer-encoding"))
 """Headers with which a request takes the long way."""
 
 
+def _nothing() -> None:
+    """What is left to do for a peer that is gone."""
+
+
 class _Refused(Exception):
     """Stops the parser; the peer has been told why."""
 
@@ -161,6 +165,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.peer.leave()
+        self.peer.drop = _nothing  # it knows this protocol, which knows it: neither would be freed for a long time
         self._disconnect()
         super().connection_lost(exc)
 

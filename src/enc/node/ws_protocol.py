@@ -32,6 +32,14 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.peer.leave()
         super().connection_lost(exc)
+        self._free()
+
+    def _free(self) -> None:
+        """Let go of what an unfinished message holds: the parser knows itself, and would not be freed for long."""
+        self.peer.drop = self.frames.clear
+        self.frames.clear()
+        self.conn.parser.close()
+        self.conn.reader.buffer.clear()
 
     # The handshake: it comes whole, as the first thing that is received
 

@@ -1,0 +1,95 @@
+"""Who is what in an enclave, proved."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeVar
+
+from msgspec import Struct
+
+from enc.client.facts import StateFact
+from enc.client.flow import Flow, Pause
+from enc.client.link import Link
+from enc.client.reads import policy, sound
+from enc.core.content import check_operation, content_object
+from enc.core.errors import InvalidProof, TreeSizeNotFound
+from enc.core.filter import MAX_LIMIT
+from enc.core.manifest import parse_manifest
+from enc.core.policy import Policy
+from enc.core.state_key import Namespace
+from enc.core.types import Event
+
+T = TypeVar("T")
+
+BATCH = 256
+"""Keys of one State_Batch."""
+_ACCESS = ["Manifest", "Move", "Grant", "Revoke", "Transfer", "AC_Bundle"]
+
+
+class Member(Struct, frozen=True):
+    """What somebody is, proved."""
+
+    identity: bytes
+    state: str
+    traits: tuple[str, ...]
+    fact: StateFact
+
+
+def member(link: Link, identity: bytes) -> Flow[Member]:
+    rules = yield from policy(link)
+    fact = yield from _once_closed(link, lambda: link.state_fact("rbac", identity))
+    return _member(rules, fact)
+
+
+def _once_closed(link: Link, ask: Callable[[], Flow[T]]) -> Flow[T]:
+    """Until an enclave's first bundle closes, nothing of its state is proved: wait for it, with patience."""
+    backoff = link.node.courier.backoff()
+    while True:
+        try:
+            return (yield from ask())
+        except TreeSizeNotFound as e:
+            pause = backoff.wait(e)
+        yield Pause(pause)
+
+
+def _member(rules: Policy, fact: StateFact) -> Member:
+    bitmask = int.from_bytes(fact.value or b"", "big")
+    return Member(fact.key, rules.state_of(bitmask), tuple(rules.traits_of(bitmask)), fact)
+
+
+def members(link: Link) -> Flow[list[Member]]:
+    """Everybody who is or holds anything, each proved; among those that events which may be read are about."""
+    rules = yield from policy(link)
+    named: dict[bytes, None] = {}
+    after = -1
+    while True:
+        page = yield from link.page({"type": _ACCESS, "seq": {"start_at": after + 1}, "limit": MAX_LIMIT})
+        for item in page.items:
+            with sound(link, item.event):
+                named.update(dict.fromkeys(_named(item.event)))
+        if not page.more or not page.items:
+            break
+        after = page.items[-1].seq
+    identities, found = list(named), list[Member]()
+    for i in range(0, len(identities), BATCH):
+        keys: list[tuple[Namespace, bytes]] = [("rbac", identity) for identity in identities[i : i + BATCH]]
+        facts = yield from _once_closed(link, partial(link.state_facts, keys))
+        found += [_member(rules, fact) for fact in facts if fact.value is not None]
+    return found
+
+
+def _named(event: Event) -> Iterator[bytes]:
+    """Whose bitmask the event may have changed."""
+    content = content_object(event)
+    if event.type == "Manifest":
+        parse_manifest(event.content or "")
+        yield from (bytes.fromhex(entry["identity"]) for entry in content.get("RBAC", content)["init"])
+        return
+    yield event.from_
+    operations = content.get("operations") if event.type == "AC_Bundle" else [{**content, "type": event.type}]
+    if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
+        raise InvalidProof("operations: expected a list of them")
+    for each in operations:
+        type_ = each.get("type")
+        check_operation(type_, each, "operation")
+        if type_ != "Gate":
+            yield bytes.fromhex(each["target"])

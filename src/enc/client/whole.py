@@ -1,0 +1,51 @@
+"""All of an enclave: every event of every closed bundle, and the proof that these are all."""
+
+from collections.abc import Sequence
+
+from enc.client.flow import Flow
+from enc.client.items import Item
+from enc.client.link import Bundle, Link
+from enc.core.filter import MAX_LIMIT
+from enc.core.state_key import DELETED
+
+BATCH = 256
+"""Keys of one State_Batch."""
+
+
+def whole_bundle(link: Link, index: int, first_seq: int) -> Flow[tuple[Bundle, list[Item]]]:
+    """All events of one closed bundle, proved to be all: what is not shown is shown to be deleted."""
+    bundle = yield from link.bundle(index)
+    items = yield from _range(link, first_seq, first_seq + len(bundle.ids))
+    shown = {item.seq: item for item in items}
+    missing = []
+    for seq, id_ in enumerate(bundle.ids, first_seq):
+        item = shown.get(seq)
+        if item is None:
+            missing.append(id_)
+        elif item.id != id_:
+            raise link.known_witness().forgery(f"event {seq} is not the one of the log", item.id.hex().encode())
+    for i in range(0, len(missing), BATCH):
+        yield from _check_deleted(link, missing[i : i + BATCH])
+    return bundle, items
+
+
+def _range(link: Link, first: int, end: int) -> Flow[list[Item]]:
+    items: list[Item] = []
+    while True:
+        start = items[-1].seq + 1 if items else first
+        page = yield from link.page({"seq": {"start_at": start, "end_before": end}, "limit": MAX_LIMIT})
+        items += page.items
+        if not page.more:
+            return items
+
+
+def _check_deleted(link: Link, ids: Sequence[bytes]) -> Flow[None]:
+    """By the state after the last closed bundle; or by a Delete that has come since."""
+    facts = yield from link.state_facts([("event_status", id_) for id_ in ids])
+    for fact in facts:
+        if fact.value == DELETED:
+            continue
+        page = yield from link.page({"type": "Delete", "tags": {"r": fact.key.hex()}})
+        if all(item.event.timestamp < fact.anchor.head.t for item in page.items):
+            message = f"event {fact.key.hex()} is in the log and is withheld, unless it is not yours to read"
+            raise link.known_witness().forgery(message, fact.key.hex().encode())
