@@ -1,6 +1,7 @@
 """What the documents say is true of the program."""
 
 import ast
+import json
 import re
 from functools import cache
 from importlib.util import find_spec
@@ -14,6 +15,8 @@ from msgspec import structs
 from enc.client import Client, Enclave, Identity, templates
 from enc.client import errors as client_errors
 from enc.core import errors
+from enc.core.schema import OPS, RESERVED
+from enc.core.types import PREDEFINED_V1
 from enc.node.config import SECTIONS
 from enc.node.metrics import Metrics
 from enc.node.openapi import MEANINGS, document
@@ -172,6 +175,38 @@ def defined(file: str) -> set[str]:
     path = next(path for package in PACKAGES if (path := ROOT / "tests" / package / f"{file}.py").exists())
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)}
+
+
+def test_the_map_covers_every_row_of_version_1() -> None:
+    """Types, ops, reserved roles, the rules of the Manifest, the codes: what the document lists."""
+    said = [row[0] for row in MAP["Version 1"]]
+    words = [*PREDEFINED_V1, *RESERVED, *OPS, "0x00", "0x01", "event", "role", "ops", "target_roles"]
+    words += ["OWNER_SELF_REVOKE_FORBIDDEN", "OWNER_BIT_PROTECTED", "BITMASK_MISMATCH", "AC_BUNDLE_FAILED"]
+    words += ["INVALID_ENDPOINT_URL", "COMMIT_EXPIRED", "DUPLICATE_COMMIT", "UNAUTHORIZED", "ENCLAVE_PAUSED"]
+    for word in words:
+        assert any(f"`{word}`" in text for text in said), word
+    for i in range(1, 9):
+        assert any(text.startswith(f"Manifest: rule {i}: ") for text in said), i
+    assert len(said) == len(set(said))
+    assert all(row[1] and row[2] for row in MAP["Version 1"])
+
+
+def test_the_worked_log_of_version_1_is_the_vector_s() -> None:
+    example = json.loads((ROOT / "vectors/log_v1.json").read_text())
+    _, part = PROTOCOL.split("### 21.15 ")
+    lines = [line.strip("|").split("|") for line in re.findall(r"^\| \d.*$", part, re.MULTILINE)]
+    told = [[cell.strip() for cell in (line[0], line[2], line[5], line[6], line[7])] for line in lines]
+    start = example["events"][0]["timestamp"]
+    assert told == [
+        [
+            str(after["seq"]),
+            str(event["timestamp"] - start),
+            after["state_hash"][:8],
+            str(after["closed_bundles"]),
+            after["checkpoint_root"][:8],
+        ]
+        for event, after in zip(example["events"], example["after_each_event"], strict=True)
+    ]
 
 
 @pytest.mark.parametrize("row", [row for rows in MAP.values() for row in rows], ids=lambda row: row[0])

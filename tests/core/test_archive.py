@@ -86,7 +86,7 @@ def refused(chunks: bytes | Iterable[bytes], match: str | None = None, **bounds:
         read(chunks, **bounds)
 
 
-LOG, MOVED = Log("log"), Log("log_moved")
+LOG, MOVED, VERSION_1 = Log("log"), Log("log_moved"), Log("log_v1")
 HANDED = Log("log_moved", 6)
 """The second log up to its first Migrate: the old node finalised it, the new one is expected next."""
 
@@ -94,7 +94,7 @@ HANDED = Log("log_moved", 6)
 # Round trips
 
 
-@pytest.mark.parametrize("log", [LOG, MOVED], ids=["log", "log_moved"])
+@pytest.mark.parametrize("log", [LOG, MOVED, VERSION_1], ids=["log", "log_moved", "log_v1"])
 def test_a_log_survives_its_archive(log: Log) -> None:
     header, events = read(log.bytes)
     assert header == log.header
@@ -104,7 +104,7 @@ def test_a_log_survives_its_archive(log: Log) -> None:
     assert packed(header, events) == log.bytes
 
 
-@pytest.mark.parametrize("log", [LOG, MOVED], ids=["log", "log_moved"])
+@pytest.mark.parametrize("log", [LOG, MOVED, VERSION_1], ids=["log", "log_moved", "log_v1"])
 def test_an_archive_is_json_lines_a_header_then_the_events(log: Log) -> None:
     assert log.text.endswith(b"\n")
     first, *lines = log.text.splitlines()

@@ -177,7 +177,7 @@ def encoded(*wires: Any) -> list[bytes]:
 
 # Valid inputs
 
-LOGS = {name: load(name) for name in ("log", "log_moved")}
+LOGS = {name: load(name) for name in ("log", "log_moved", "log_v1")}
 ENCLAVE = bytes.fromhex(LOGS["log"]["enclave"])
 COMMITS = [
     build_commit(ALICE, ENCLAVE, "m", "hi", EXP, (("r", "ab", "reply"), ("auto-delete", str(EXP + 5)), ("k",))),
@@ -192,6 +192,7 @@ CT, SMT, BUNDLES = load("ct_log"), load("smt"), load("bundles")
 MANIFESTS = [
     LOGS["log"]["events"][0]["content"],
     LOGS["log_moved"]["events"][0]["content"],
+    LOGS["log_v1"]["events"][0]["content"],
     json.dumps(
         {"enc_v": 2, "RBAC": {"states": ["A"], "init": [{"identity": ALICE.public.hex(), "state": "A", "traits": []}]}}
     ),
@@ -281,13 +282,14 @@ WORDS: list[Any] = [
     *("", "*", "C", "R", "_C", "__C", "_", "CRUD", "none", "Self", "Sender", "Public", "Node", "OUTSIDER", "OWNER"),
     *("owner", "owner(0)", "owner(1)", "admin(-1)", "x(99999999999999999)", "MEMBER", "member", "A" * 300, "é", "a b"),
     *("Move", "Grant", "Revoke", "Transfer", "Gate", "Shared", "Own", "Pause", "Migrate", "Manifest", "AC_Bundle"),
+    *("Owner", "Any", "Member", "Grant_Push", "Revoke_Self", "Force_Move", "0x0", "0x300000002", "https://x.example"),
     *("lifecycle", "ab" * 32, "AB" * 32, ALICE.public.hex(), "00" * 32, "ff" * 32, "\x00", "a\n"),
     *([], {}, [[]], [None], [{}], {"operator": "owner"}, {"operator": []}, ["owner", "owner"], ["C", "C"], [1]),
 ]
 NAMES = (
     "enc_v use_temp RBAC registry meta bundle size timeout states traits readers init moves grants transfers slots "
     "lifecycle customs event operator ops from to preserve alias gate scope trait key type reads retention identity "
-    "state"
+    "state schema initial_state role target_roles endpoint Owner Member"
 ).split()
 
 

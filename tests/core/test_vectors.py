@@ -1,6 +1,8 @@
 """Every worked example of vectors/ that the kernel covers."""
 
 import json
+import re
+from runpy import run_path
 
 import msgspec
 import pytest
@@ -8,6 +10,9 @@ import pytest
 from enc.core import sparse_merkle
 from enc.core.bundle import check_membership, events_root, prove_membership
 from enc.core.commit import build_commit, check_commit, parse_commit, wire_commit
+from enc.core.content_v1 import OPERATIONS
+from enc.core.enclave import judge, view
+from enc.core.errors import EncError
 from enc.core.event import check_sequenced, finalize, parse_event, wire_event
 from enc.core.hashing import EMPTY_HASH, content_hash, enclave_id, log_leaf
 from enc.core.memory import EnclaveMemory
@@ -26,9 +31,9 @@ from enc.core.session import check_token, client_keys, node_keys, open_session, 
 from enc.core.signing import PrivateKey, check_ecdsa
 from enc.core.state_key import LIFECYCLE_KEY, gate_slot, own_slot, shared_slot, tree_key
 from enc.core.tree_head import check_head, parse_head, sign_head
-from enc.core.types import Commit
+from enc.core.types import PREDEFINED_V1, Commit
 
-from .vectors import KEYS, load
+from .vectors import FOLDER, KEYS, load
 
 NAME_OF = {key.public.hex(): name for name, key in KEYS.items()}
 
@@ -164,7 +169,7 @@ def test_push_key() -> None:
     assert push_key(KEYS["bob"], KEYS["node"].public).hex() == example["push_key"]
 
 
-@pytest.mark.parametrize("name", ["log", "log_moved"])
+@pytest.mark.parametrize("name", ["log", "log_moved", "log_v1"])
 def test_logs_event_by_event(name: str) -> None:
     example, replay = load(name), Replay()
     for wire, after in zip(example["events"], example["after_each_event"], strict=True):
@@ -188,3 +193,53 @@ def test_logs_event_by_event(name: str) -> None:
     store.tree_nodes.update(nodes)
     leaves = [{"k": key.hex(), "v": value.hex()} for key, value in sparse_merkle.leaves(store, root)]
     assert leaves == example["final_leaves"]
+
+
+# A log of version 1
+
+
+def test_the_roles_after_each_event_of_version_1() -> None:
+    example, replay = load("log_v1"), Replay()
+    for wire, bitmasks in zip(example["events"], example["bitmasks_after_each_event"], strict=True):
+        replay.take(parse_event(json.dumps(wire)))
+        draft = view(replay.state, replay.store)
+        found = {name: draft.bitmask(bytes.fromhex(example["keys"][name])) for name in bitmasks}
+        assert {name: hex(mask) for name, mask in found.items()} == bitmasks
+
+
+def test_commits_that_version_1_refuses() -> None:
+    example, replay = load("log_v1"), Replay()
+    for wire in example["events"]:
+        replay.take(parse_event(json.dumps(wire)))
+        for refused in (item for item in example["refused"] if item["after_seq"] == wire["seq"]):
+            commit = parse_commit(json.dumps(refused["commit"]))
+            check_commit(commit, 1)
+            with pytest.raises(EncError) as caught:
+                judge(replay.state, commit, replay.store, sequencer=bytes.fromhex(refused["by"]))
+            assert (caught.value.code, caught.value.context) == (refused["code"], refused["context"])
+
+
+def test_the_log_of_version_1_has_every_type_and_every_code() -> None:
+    example = load("log_v1")
+    assert len(example["events"]) >= 20
+    assert {event["type"] for event in example["events"]} >= PREDEFINED_V1
+    operations = [json.loads(e["content"])["operations"] for e in example["events"] if e["type"] == "AC_Bundle"]
+    assert {operation["type"] for bundle in operations for operation in bundle} == OPERATIONS
+    assert {item["code"] for item in example["refused"]} >= {
+        "OWNER_SELF_REVOKE_FORBIDDEN",
+        "OWNER_BIT_PROTECTED",
+        "BITMASK_MISMATCH",
+        "AC_BUNDLE_FAILED",
+        "INVALID_ENDPOINT_URL",
+        "UNAUTHORIZED",
+        "ENCLAVE_PAUSED",
+        "INVALID_COMMIT",
+    }
+
+
+def test_the_generator_makes_the_same_bytes() -> None:
+    assert run_path(str(FOLDER / "make_log_v1.py"))["text"]() == (FOLDER / "log_v1.json").read_text()
+
+
+def test_the_generator_shares_nothing_with_the_kernel() -> None:
+    assert "enc" not in re.findall(r"^(?:from|import) (\w+)", (FOLDER / "make_log_v1.py").read_text(), re.MULTILINE)

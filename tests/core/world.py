@@ -44,7 +44,7 @@ class World:
     """One enclave. `at` is in milliseconds after its Manifest; an event comes one after the last unless told."""
 
     def __init__(self, manifest: Mapping[str, Any], by: str = "alice", node: str = "node") -> None:
-        commit = build_manifest(person(by), compact_json(manifest), START + LIFETIME)
+        commit = build_manifest(person(by), compact_json(manifest), START + LIFETIME, enc_v=manifest["enc_v"])
         self.policy, self.effects = judge_manifest(commit)
         self.memory, self.events = EnclaveMemory(), list[Event]()
         event = finalize(commit, person(node), START, 0)
@@ -65,7 +65,7 @@ class World:
         """What `name` would send; a content that is no text is written as JSON."""
         text = content if isinstance(content, str) else compact_json(content)
         exp = START + (self.next if at is None else at) + LIFETIME
-        return build_commit(person(name), self.state.enclave, type_, text, exp, tags)
+        return build_commit(person(name), self.state.enclave, type_, text, exp, tags, enc_v=self.policy.enc_v)
 
     def judge(self, commit: Commit, node: str | None = None, takeover: bool = False) -> Effects:
         sequencer = person(node).public if node else self.state.sequencer
@@ -138,11 +138,17 @@ class World:
         """Which of R, P and N `name` has on an event now; `target` is that of an Update or Delete."""
         subject = self.policy.subject(event, self.memory.target(target.id) if target else None)
         is_closed, is_author = view(self.state, self.memory).is_closed, event.from_ == person(name).public
-        found = self.policy.rights(subject, self.bitmask(name), is_author=is_author, is_closed=is_closed)
+        found = self.policy.rights(
+            subject, self.bitmask(name), is_author=is_author, is_closed=is_closed, is_node=self.is_node(name)
+        )
         return "".join(op for op in "RPN" if op in found)
 
     def scope(self, name: str) -> ReadScope:
-        return self.policy.read_scope(self.bitmask(name), view(self.state, self.memory).is_closed)
+        is_closed = view(self.state, self.memory).is_closed
+        return self.policy.read_scope(self.bitmask(name), is_closed, is_node=self.is_node(name))
+
+    def is_node(self, name: str) -> bool:
+        return person(name).public == self.state.sequencer
 
 
 # Contents and entries, shorter than JSON

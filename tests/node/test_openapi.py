@@ -35,6 +35,7 @@ from enc.core.filter import parse_filter
 from enc.core.sealing import NONCE_SIZE, seal_text
 from enc.core.session import client_keys, open_session
 from enc.core.types import Commit, Limits, Tags
+from enc.node.admission import HOSTED
 from enc.node.api_http import SEALED
 from enc.node.config import Config
 from enc.node.main import Node
@@ -106,9 +107,12 @@ def test_it_lists_the_routes_of_the_node_and_no_others(tmp_path: Path) -> None:
 
 
 def named_in_source() -> set[str]:
-    """Error classes that the kernel or the node names anywhere but where they are defined."""
+    """Error classes that the kernel or the node names anywhere but where they are defined.
+
+    The rules of version 1 are left out as long as the node hosts no enclave of it.
+    """
     files = [path for part in ("core", "node") for path in (ROOT / "src/enc" / part).rglob("*.py")]
-    skipped = ("errors.py", "openapi.py")
+    skipped = ("errors.py", "openapi.py", *(["rbac_v1.py"] if 1 not in HOSTED else []))
     trees = (ast.parse(path.read_text()) for path in files if path.name not in skipped)
     return {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
 

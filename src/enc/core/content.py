@@ -8,9 +8,11 @@ from typing import Any, NoReturn
 from msgspec import Struct
 
 from enc.core.encoding import MAX_INT, strict_json, unhex
-from enc.core.errors import InvalidCommit
+from enc.core.errors import InvalidCommit, InvalidEndpointUrl, PeerError
 from enc.core.signing import check_public_key
 from enc.core.types import Commit
+
+MAX_ENDPOINT = 2048
 
 
 def _wrong(path: str, why: str) -> NoReturn:
@@ -63,6 +65,12 @@ def revised_id(commit: Commit) -> bytes:
     if len(found) != 1 or not 2 <= len(found[0]) <= 3 or found[0][2:] not in ((), ("target",)):
         _wrong("tags", f'a {commit.type} carries exactly one ["r", id] or ["r", id, "target"]')
     return unhex(found[0][1], 32, "tags: r")
+
+
+def check_endpoint(endpoint: object, path: str, error: type[PeerError] = InvalidEndpointUrl) -> None:
+    """The form of an endpoint. Which addresses a node will call is the node's own business, never the log's."""
+    if not isinstance(endpoint, str) or not 0 < len(endpoint) <= MAX_ENDPOINT:
+        raise error(f"{path}: expected a URL of at most {MAX_ENDPOINT} characters")
 
 
 class Migrate(Struct, frozen=True):

@@ -130,7 +130,7 @@ class _NoState:
 
 def view(state: EnclaveState, reader: Reader) -> Draft:
     """The present state, to be asked for bitmasks, gates and leaves."""
-    return Draft(_View(state, reader))
+    return Draft(_View(state, reader), state.sequencer)
 
 
 # Judging

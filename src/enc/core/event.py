@@ -111,9 +111,12 @@ def target_of(event: Event) -> Target:
     return Target(event.type, event.from_, auto_delete_at(event) is not None)
 
 
-def is_erasable(event: Event) -> bool:
-    """Only what applications wrote is ever erased: content events, and the Updates of them."""
-    return event.type == "Update" or event.type not in PREDEFINED
+def is_erasable(event: Event, predefined: frozenset[str] = PREDEFINED) -> bool:
+    """Only what applications wrote is ever erased: content events, and the Updates of them.
+
+    `predefined` is the policy's; without it, version 2's.
+    """
+    return event.type == "Update" or event.type not in predefined
 
 
 def erase(event: Event) -> Event:

@@ -1,13 +1,17 @@
-"""A Manifest's content becomes a Policy, or is refused with the path of the fault (docs/protocol.md, section 12)."""
+"""A Manifest's content becomes a Policy, or is refused with the path of the fault (docs/protocol.md, section 12).
+
+`enc_v` picks the reader: version 2's is here, version 1's in manifest_v1.
+"""
 
 import re
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any
 
-from enc.core.bundle import BundleConfig
-from enc.core.encoding import MAX_INT, compact_size, strict_json, unhex
+from enc.core.encoding import MAX_INT, strict_json, unhex
 from enc.core.entry import CONTEXTS, OUTSIDER, Entry, Member, Trait
 from enc.core.errors import InvalidCommit
+from enc.core.manifest_frame import check_meta, check_template, quoted, read_bundle, refuse
+from enc.core.manifest_v1 import read_manifest_v1
 from enc.core.policy import Policy
 from enc.core.rbac_v2 import PolicyV2
 from enc.core.signing import check_public_key
@@ -15,7 +19,7 @@ from enc.core.types import PREDEFINED
 
 SECTIONS = "states traits readers init moves grants transfers slots lifecycle customs".split()
 OPS = frozenset("CRUDPN")
-MAX_STATES, MAX_TRAITS, MAX_META = 255, 248, 4096
+MAX_STATES, MAX_TRAITS = 255, 248
 
 _STATE = re.compile(r"[A-Z][A-Z0-9_]*")
 _TRAIT = re.compile(r"([a-z][a-z0-9_]*)\((0|[1-9][0-9]{0,15})\)")
@@ -28,19 +32,9 @@ def parse_manifest(content: str) -> Policy:
     if not isinstance(manifest, dict):
         raise InvalidCommit("content: expected a JSON object")
     enc_v = manifest.get("enc_v")
-    if type(enc_v) is not int or enc_v != 2:
-        raise InvalidCommit("enc_v: only version 2 is supported")
-    return _ManifestV2(manifest).policy()
-
-
-def _refuse(path: str, why: str) -> NoReturn:
-    raise InvalidCommit(f"{path}: {why}")
-
-
-def _quoted(value: Any) -> str:
-    """A peer's value in a message: shown, but never at length."""
-    text = repr(value)
-    return text if len(text) <= 64 else f"{text[:60]}…"
+    if type(enc_v) is not int or enc_v not in (1, 2):
+        raise InvalidCommit("enc_v: only versions 1 and 2 are supported")
+    return read_manifest_v1(manifest) if enc_v == 1 else _ManifestV2(manifest).policy()
 
 
 class _ManifestV2:
@@ -67,7 +61,7 @@ class _ManifestV2:
             *self._customs(),
         ]
         self._check_reachable(init, moves)
-        self._check_meta()
+        check_meta(self.manifest)
         return PolicyV2(
             manifest=self.manifest,
             states=self.states,
@@ -75,7 +69,7 @@ class _ManifestV2:
             entries=tuple(entries),
             gates=self.gates,
             init=init,
-            bundle=self._bundle(),
+            bundle=read_bundle(self.manifest),
             registry=self.manifest.get("registry") is True,
         )
 
@@ -86,25 +80,23 @@ class _ManifestV2:
         if "RBAC" in self.manifest:
             sections, prefix = self.manifest["RBAC"], "RBAC."
             if not isinstance(sections, dict):
-                _refuse("RBAC", "expected an object")
+                refuse("RBAC", "expected an object")
             if flat:
-                _refuse(flat[0], "stands beside RBAC: use one form")
-        for where in (self.manifest, sections):
-            if where.get("use_temp", "none") != "none":
-                _refuse("use_temp", "no template but none is known")
+                refuse(flat[0], "stands beside RBAC: use one form")
+        check_template(self.manifest, sections)
         return sections, prefix
 
     def _list(self, section: str) -> list[tuple[str, Any]]:
         """The items of a section, each with its path."""
         items = self.sections.get(section, [])
         if not isinstance(items, list):
-            _refuse(f"{self.prefix}{section}", "expected a list")
+            refuse(f"{self.prefix}{section}", "expected a list")
         return [(f"{self.prefix}{section}[{i}]", item) for i, item in enumerate(items)]
 
     def _entries(self, section: str) -> list[tuple[str, dict[str, Any]]]:
         for path, item in (items := self._list(section)):
             if not isinstance(item, dict):
-                _refuse(path, "expected an object")
+                refuse(path, "expected an object")
         return items
 
     # Names
@@ -113,14 +105,14 @@ class _ManifestV2:
         found: dict[str, None] = {}
         for path, name in self._list("states"):
             if not isinstance(name, str) or not _STATE.fullmatch(name):
-                _refuse(path, "a State is named [A-Z][A-Z0-9_]*")
+                refuse(path, "a State is named [A-Z][A-Z0-9_]*")
             if name == OUTSIDER:
-                _refuse(path, "OUTSIDER is there by itself")
+                refuse(path, "OUTSIDER is there by itself")
             if name in found:
-                _refuse(path, f"{name} is declared twice")
+                refuse(path, f"{name} is declared twice")
             found[name] = None
         if len(found) > MAX_STATES:
-            _refuse(f"{self.prefix}states", f"more than {MAX_STATES}")
+            refuse(f"{self.prefix}states", f"more than {MAX_STATES}")
         return tuple(found)
 
     def _traits(self) -> dict[str, Trait]:
@@ -128,42 +120,42 @@ class _ManifestV2:
         for path, text in self._list("traits"):
             match = _TRAIT.fullmatch(text) if isinstance(text, str) else None
             if match is None:
-                _refuse(path, "a trait is declared as [a-z][a-z0-9_]*(rank), the rank a non-negative integer")
+                refuse(path, "a trait is declared as [a-z][a-z0-9_]*(rank), the rank a non-negative integer")
             name, rank = match.groups()
             if int(rank) > MAX_INT:
-                _refuse(path, "a rank is at most 2^53 - 1")
+                refuse(path, "a rank is at most 2^53 - 1")
             if name in found:
-                _refuse(path, f"{name} is declared twice")
+                refuse(path, f"{name} is declared twice")
             found[name] = Trait(bit=8 + len(found), rank=int(rank))
         if len(found) > MAX_TRAITS:
-            _refuse(f"{self.prefix}traits", f"more than {MAX_TRAITS}")
+            refuse(f"{self.prefix}traits", f"more than {MAX_TRAITS}")
         return found
 
     def _state(self, name: Any, path: str) -> str:
         if not isinstance(name, str) or (name not in self.states and name != OUTSIDER):
-            _refuse(path, f"no State named {_quoted(name)}")
+            refuse(path, f"no State named {quoted(name)}")
         return name
 
     def _trait(self, name: Any, path: str) -> str:
         if not isinstance(name, str) or name not in self.traits:
-            _refuse(path, f"no trait named {_quoted(name)}")
+            refuse(path, f"no trait named {quoted(name)}")
         return name
 
     def _column(self, name: Any, path: str) -> str:
         if name == "Node":
-            _refuse(path, "Node is reserved")
-        if isinstance(name, str) and (
+            refuse(path, "Node is reserved")
+        if not isinstance(name, str) or not (
             name in self.states or name == OUTSIDER or name in self.traits or name in CONTEXTS
         ):
-            return name
-        _refuse(path, f"no State, trait or Context named {_quoted(name)}")
+            refuse(path, f"no State, trait or Context named {quoted(name)}")
+        return name
 
     def _words(self, entry: dict[str, Any], field: str, path: str) -> list[Any]:
         """A field that takes a string or a list of strings; at least one. Repeated ones count once."""
         value = entry.get(field)
         words = value if isinstance(value, list) else [value]
         if not words or not all(isinstance(word, str) for word in words):
-            _refuse(f"{path}.{field}", "expected a string or a list of strings")
+            refuse(f"{path}.{field}", "expected a string or a list of strings")
         return list(dict.fromkeys(words))
 
     def _columns(self, entry: dict[str, Any], path: str, field: str = "operator") -> frozenset[str]:
@@ -174,13 +166,13 @@ class _ManifestV2:
         words = self._words(entry, "ops", path)
         for op in words:
             if op.removeprefix("_") not in OPS:
-                _refuse(f"{path}.ops", f"unknown op {_quoted(op)}")
+                refuse(f"{path}.ops", f"unknown op {quoted(op)}")
         return frozenset(op for op in words if op in OPS), frozenset(op[1:] for op in words if op not in OPS)
 
     def _event(self, entry: dict[str, Any], path: str, allowed: list[str]) -> str:
         event = entry.get("event")
         if event not in allowed:
-            _refuse(f"{path}.event", f"expected {' or '.join(allowed)}")
+            refuse(f"{path}.event", f"expected {' or '.join(allowed)}")
         return str(event)
 
     def _gate(self, entry: dict[str, Any], path: str) -> str | None:
@@ -189,17 +181,17 @@ class _ManifestV2:
             return None
         gate, alias = entry["gate"], entry.get("alias")
         if not isinstance(gate, dict):
-            _refuse(f"{path}.gate", "expected an object")
+            refuse(f"{path}.gate", "expected an object")
         if not isinstance(alias, str) or not _NAME.fullmatch(alias):
-            _refuse(f"{path}.alias", "a gate needs an alias, named [A-Za-z][A-Za-z0-9_.-]*")
+            refuse(f"{path}.alias", "a gate needs an alias, named [A-Za-z][A-Za-z0-9_.-]*")
         if alias in self.gates:
-            _refuse(f"{path}.alias", f"the gate {alias} is declared twice")
+            refuse(f"{path}.alias", f"the gate {alias} is declared twice")
         self.gates[alias] = self._columns(gate, f"{path}.gate")
         return alias
 
     def _name(self, value: Any, path: str) -> str:
         if not isinstance(value, str) or not _NAME.fullmatch(value):
-            _refuse(path, "expected a name, [A-Za-z][A-Za-z0-9_.-]*")
+            refuse(path, "expected a name, [A-Za-z][A-Za-z0-9_.-]*")
         return value
 
     # Sections
@@ -210,17 +202,17 @@ class _ManifestV2:
             identity = unhex(entry.get("identity"), 32, f"{path}.identity")
             check_public_key(identity, f"{path}.identity")
             if identity in found:
-                _refuse(f"{path}.identity", "stands twice in init")
+                refuse(f"{path}.identity", "stands twice in init")
             traits = entry.get("traits")
             if not isinstance(traits, list):
-                _refuse(f"{path}.traits", "expected a list")
+                refuse(f"{path}.traits", "expected a list")
             found[identity] = Member(
                 identity,
                 self._state(entry.get("state"), f"{path}.state"),
                 tuple(self._trait(name, f"{path}.traits") for name in traits),
             )
         if not found:
-            _refuse(f"{self.prefix}init", "must name at least one identity")
+            refuse(f"{self.prefix}init", "must name at least one identity")
         return tuple(found.values())
 
     def _readers(self) -> Iterable[Entry]:
@@ -235,7 +227,7 @@ class _ManifestV2:
         for path, entry in self._entries("moves"):
             preserve = entry.get("preserve", False)
             if not isinstance(preserve, bool):
-                _refuse(f"{path}.preserve", "expected true or false")
+                refuse(f"{path}.preserve", "expected true or false")
             ops, denies = self._ops(entry, path)
             yield Entry(
                 event=self._event(entry, path, ["Move"]),
@@ -282,7 +274,7 @@ class _ManifestV2:
         for path, entry in self._entries("slots"):
             key = self._name(entry.get("key"), f"{path}.key")
             if key == "lifecycle":
-                _refuse(f"{path}.key", "lifecycle is the enclave's own")
+                refuse(f"{path}.key", "lifecycle is the enclave's own")
             ops, denies = self._ops(entry, path)
             yield Entry(
                 event=self._event(entry, path, ["Shared", "Own"]),
@@ -299,7 +291,7 @@ class _ManifestV2:
             event = self._event(entry, path, ["Pause", "Resume", "Terminate", "Migrate"])
             columns = self._columns(entry, path)
             if event == "Migrate" and columns != {owner}:
-                _refuse(f"{path}.operator", "only the owner may Migrate")
+                refuse(f"{path}.operator", "only the owner may Migrate")
             ops, denies = self._ops(entry, path)
             yield Entry(event=event, columns=columns, ops=ops, denies=denies, alias=self._gate(entry, path))
 
@@ -310,7 +302,7 @@ class _ManifestV2:
                 self._name(event, f"{path}.event")
             ops, denies = self._ops(entry, path)
             if (event == "*" or event in PREDEFINED) and not (ops | denies) <= set("RPN"):
-                _refuse(f"{path}.ops", f"{event} takes only R, P, N and their denials here")
+                refuse(f"{path}.ops", f"{event} takes only R, P, N and their denials here")
             yield Entry(
                 event=str(event),
                 columns=self._columns(entry, path),
@@ -327,22 +319,4 @@ class _ManifestV2:
             reached |= new
         for i, state in enumerate(self.states):
             if state not in reached:
-                _refuse(f"{self.prefix}states[{i}]", f"{state} is reached by neither init nor a chain of moves")
-
-    def _check_meta(self) -> None:
-        meta = self.manifest.get("meta", {})
-        if not isinstance(meta, dict):
-            _refuse("meta", "expected an object")
-        if compact_size(meta) > MAX_META:
-            _refuse("meta", f"over {MAX_META} bytes")
-
-    def _bundle(self) -> BundleConfig:
-        bundle, default = self.manifest.get("bundle", {}), BundleConfig()
-        if not isinstance(bundle, dict):
-            _refuse("bundle", "expected an object")
-        size, timeout = bundle.get("size", default.size), bundle.get("timeout", default.timeout)
-        if type(size) is not int or not 1 <= size <= 65_536:
-            _refuse("bundle.size", "must be 1 to 65536")
-        if type(timeout) is not int or not 1 <= timeout <= 3_600_000:
-            _refuse("bundle.timeout", "must be 1 to 3600000")
-        return BundleConfig(size, timeout)
+                refuse(f"{self.prefix}states[{i}]", f"{state} is reached by neither init nor a chain of moves")

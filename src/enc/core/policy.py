@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct
 
 from enc.core.bundle import BundleConfig
-from enc.core.state_key import CLOSED, gate_slot, identity_key, status_key, tree_key
+from enc.core.state_key import CLOSED, Namespace, gate_slot, identity_key, status_key, tree_key
 from enc.core.types import Commit, Target
 
 
@@ -30,7 +30,10 @@ Lifecycle = Literal["active", "paused", "terminated", "migrated"]
 
 
 class EndpointChange(Struct, frozen=True):
-    """An endpoint registered for an identity's trait, or, without `url`, all endpoints of that trait ended."""
+    """An endpoint registered for an identity's trait, or, without `url`, all endpoints of that trait ended.
+
+    In version 1 `trait` is a role's name.
+    """
 
     identity: bytes
     trait: str
@@ -57,10 +60,13 @@ class Effects(Struct, frozen=True):
 
 
 class Draft:
-    """Effects in the making. Reads see what was written so far; nothing outside changes until all is accepted."""
+    """Effects in the making. Reads see what was written so far; nothing outside changes until all is accepted.
 
-    def __init__(self, state: StateReader) -> None:
-        self._state = state
+    `sequencer` is the key of the enclave's present sequencer, which version 1 knows as a role.
+    """
+
+    def __init__(self, state: StateReader, sequencer: bytes = b"") -> None:
+        self._state, self.sequencer = state, sequencer
         self.writes: dict[bytes, bytes | None] = {}
         self.supersedes: list[bytes] = []
         self.erases: list[bytes] = []
@@ -145,6 +151,16 @@ class Policy(Protocol):
         """Whether Pause, Terminate and Migrate are leaves of the sparse tree."""
         ...
 
+    @property
+    def predefined(self) -> frozenset[str]:
+        """The types with rules of their own. Every other type is a content event."""
+        ...
+
+    @property
+    def namespaces(self) -> tuple[Namespace, ...]:
+        """The parts of the sparse tree that the enclave uses."""
+        ...
+
     def found(self, draft: Draft) -> None:
         """Write the initial state."""
         ...
@@ -158,12 +174,18 @@ class Policy(Protocol):
         ...
 
     def rights(
-        self, subject: Subject, bitmask: int, *, is_author: bool, is_closed: Callable[[str], bool]
+        self,
+        subject: Subject,
+        bitmask: int,
+        *,
+        is_author: bool,
+        is_closed: Callable[[str], bool],
+        is_node: bool = False,
     ) -> frozenset[str]:
-        """Which of R, P and N someone with this bitmask has on such an event."""
+        """Which of R, P and N someone with this bitmask has on such an event; `is_node`: it is the sequencer."""
         ...
 
-    def read_scope(self, bitmask: int, is_closed: Callable[[str], bool]) -> ReadScope: ...
+    def read_scope(self, bitmask: int, is_closed: Callable[[str], bool], *, is_node: bool = False) -> ReadScope: ...
 
     def is_owner(self, bitmask: int) -> bool: ...
 
@@ -182,11 +204,14 @@ def recipients(
     author: bytes,
     bitmasks: Mapping[bytes, int],
     is_closed: Callable[[str], bool],
+    sequencer: bytes = b"",
 ) -> dict[bytes, Literal["P", "N"]]:
     """Who of these identities is pushed the event, and who is only notified. Judge by the state after the event."""
     found: dict[bytes, Literal["P", "N"]] = {}
     for identity, bitmask in bitmasks.items():
-        rights = policy.rights(subject, bitmask, is_author=identity == author, is_closed=is_closed)
+        rights = policy.rights(
+            subject, bitmask, is_author=identity == author, is_closed=is_closed, is_node=identity == sequencer
+        )
         if "P" in rights:
             found[identity] = "P"
         elif "N" in rights:

@@ -11,24 +11,19 @@ Every commit is judged in this order: content, authorised, state, rank. An empty
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
+from enc.core.ac_bundle import judge_bundle
 from enc.core.bundle import BundleConfig
-from enc.core.content import check_operation, check_reason, content_object, revised_id, text_field
+from enc.core.content import check_endpoint, check_operation, content_object, text_field
 from enc.core.entry import OUTSIDER, Entry, Member, Trait
 from enc.core.errors import (
-    ACBundleFailed,
-    EncError,
-    EventDeleted,
-    EventNotFound,
     GateClosed,
     InvalidCommit,
-    InvalidEndpointUrl,
     InvalidStateForGrant,
     InvalidStateForTransfer,
-    InvalidTarget,
     InvalidTransferTarget,
     RankInsufficient,
     StateMismatch,
@@ -36,12 +31,11 @@ from enc.core.errors import (
     Unauthorized,
 )
 from enc.core.policy import Draft, EndpointChange, Kind, Reach, ReadScope, Subject
-from enc.core.state_key import CLOSED, DELETED, gate_slot, own_slot, shared_slot, status_key, tree_key
+from enc.core.revision import find_target, revise
+from enc.core.state_key import CLOSED, Namespace, gate_slot, own_slot, shared_slot, tree_key
 from enc.core.types import PREDEFINED, Commit, Target
 
 AC_OPERATIONS = frozenset(["Move", "Grant", "Revoke", "Transfer", "Gate"])
-MAX_OPERATIONS = 1000
-MAX_ENDPOINT = 2048
 
 
 class _Act(Struct, frozen=True):
@@ -67,6 +61,8 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
 
     enc_v = 2
     lifecycle_in_state = True
+    predefined = PREDEFINED
+    namespaces: ClassVar[tuple[Namespace, ...]] = ("rbac", "event_status", "kv")
 
     # What a bitmask says
 
@@ -204,10 +200,8 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
             return
         draft.set_bitmask(target, mask | bit)
         if "endpoint" in content:
-            endpoint = content["endpoint"]
-            if not isinstance(endpoint, str) or not 0 < len(endpoint) <= MAX_ENDPOINT:
-                raise InvalidEndpointUrl(f"endpoint: expected a URL of at most {MAX_ENDPOINT} characters")
-            draft.endpoints.append(EndpointChange(target, trait, endpoint))
+            check_endpoint(content["endpoint"], "endpoint")
+            draft.endpoints.append(EndpointChange(target, trait, content["endpoint"]))
 
     def _transfer(self, actor: bytes, target: bytes, trait: str, draft: Draft) -> None:
         giving = self._authorise(_Act(actor, "C", Subject("Transfer", trait=trait)), draft)
@@ -230,20 +224,10 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         draft.writes[tree_key("kv", gate_slot(alias))] = CLOSED if content["state"] == "closed" else None
 
     def _judge_bundle(self, commit: Commit, draft: Draft) -> None:
-        """All or nothing; each operation is judged after the ones before it."""
-        operations = content_object(commit).get("operations")
-        if not isinstance(operations, list) or not 1 <= len(operations) <= MAX_OPERATIONS:
-            raise InvalidCommit(f"operations: expected a list of 1 to {MAX_OPERATIONS}")
-        for i, operation in enumerate(operations):
-            type_ = operation.get("type") if isinstance(operation, dict) else None
-            if not isinstance(type_, str) or type_ not in AC_OPERATIONS:
-                raise InvalidCommit(f"operations[{i}]: expected one of {', '.join(sorted(AC_OPERATIONS))}")
-            check_operation(type_, operation, f"operations[{i}]")
-        for i, operation in enumerate(operations):
-            try:
-                self._operate(operation["type"], commit.from_, operation, draft)
-            except EncError as e:
-                raise ACBundleFailed(f"operations[{i}]: {e.message}", failed_index=i, reason=e.code) from None
+        def operate(operation: tuple[str, dict[str, Any]]) -> None:
+            self._operate(operation[0], commit.from_, operation[1], draft)
+
+        judge_bundle(commit, AC_OPERATIONS, _checked, operate)
 
     def _judge_slot(self, commit: Commit, draft: Draft) -> None:
         """C sets an unset slot, U a set one, D removes; the slot holds the hash of the content that set it."""
@@ -268,24 +252,10 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
 
     def _judge_revision(self, commit: Commit, draft: Draft) -> None:
         """Update and Delete: U or D on the target's type."""
-        target_id = revised_id(commit)
-        if commit.type == "Delete":
-            check_reason(content_object(commit))
-        target = draft.target(target_id)
-        if target is None:
-            raise EventNotFound("the target is not in this enclave")
-        if target.type in PREDEFINED:
-            raise InvalidTarget(f"a {target.type} is neither updated nor deleted")
+        target_id, target = find_target(commit, draft, PREDEFINED)
         contexts = frozenset(["Self", "Sender"]) if target.from_ == commit.from_ else frozenset[str]()
         self._authorise(_Act(commit.from_, commit.type[0], Subject(target.type), contexts), draft)
-        status = draft.leaf(status_key(target_id))
-        if status == DELETED:
-            raise EventDeleted("the target has been deleted")
-        draft.erases += [target_id] if status is None else [target_id, status]
-        if commit.type == "Delete":
-            draft.writes[status_key(target_id)] = DELETED
-        else:
-            draft.supersedes.append(target_id)
+        revise(commit, target_id, draft)
 
     # Reading and delivery
 
@@ -303,12 +273,19 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         return Subject(commit.type, trait=content["trait"])
 
     def rights(
-        self, subject: Subject, bitmask: int, *, is_author: bool, is_closed: Callable[[str], bool]
+        self,
+        subject: Subject,
+        bitmask: int,
+        *,
+        is_author: bool,
+        is_closed: Callable[[str], bool],
+        is_node: bool = False,
     ) -> frozenset[str]:
+        """The sequencer has no rights as such: `Node` is no column here."""
         columns = self.columns_of(bitmask, ("Self", "Sender") if is_author else ())
         return frozenset(op for op in "RPN" if _giving(op, _open(self._matching(op, subject, columns), is_closed)))
 
-    def read_scope(self, bitmask: int, is_closed: Callable[[str], bool]) -> ReadScope:
+    def read_scope(self, bitmask: int, is_closed: Callable[[str], bool], *, is_node: bool = False) -> ReadScope:
         own = self._extents(self.columns_of(bitmask, ("Self", "Sender")), is_closed)
         others = self._extents(self.columns_of(bitmask), is_closed)
         reaches = {
@@ -362,6 +339,11 @@ def _giving(op: str, entries: list[Entry]) -> list[Entry]:
     if any(op in entry.denies for entry in entries):
         return []
     return [entry for entry in entries if op in entry.ops]
+
+
+def _checked(type_: str, operation: dict[str, Any], path: str) -> tuple[str, dict[str, Any]]:
+    check_operation(type_, operation, path)
+    return type_, operation
 
 
 def _self(actor: bytes, target: bytes) -> frozenset[str]:

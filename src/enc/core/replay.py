@@ -22,7 +22,7 @@ from enc.core.errors import Duplicate, EncError, InvalidArchive, ReplayFailed
 from enc.core.event import check_event, is_erasable, target_of
 from enc.core.memory import EnclaveMemory
 from enc.core.policy import Effects
-from enc.core.types import Event
+from enc.core.types import PREDEFINED, Event
 
 
 class Replay:
@@ -43,6 +43,10 @@ class Replay:
         if self._state is None:
             raise InvalidArchive("the log is empty")
         return self._state
+
+    @property
+    def _predefined(self) -> frozenset[str]:
+        return self._state.policy.predefined if self._state else PREDEFINED
 
     @property
     def events(self) -> int:
@@ -96,7 +100,7 @@ class Replay:
             raise InvalidArchive("enclave: an event of another enclave")
         if self._state is None and event.type != "Manifest":
             raise InvalidArchive("a log starts with its Manifest")
-        if event.content is None and not is_erasable(event):
+        if event.content is None and not is_erasable(event, self._predefined):
             raise InvalidArchive(f"content: a {event.type} is never erased")
 
     def _check_time(self, event: Event) -> None:

@@ -15,6 +15,12 @@ PREDEFINED = frozenset(
 )
 """Types with rules of their own in version 2. Every other type is a content event."""
 
+PREDEFINED_V1 = frozenset(
+    "Manifest Grant Grant_Push Revoke Revoke_Self Move Force_Move Transfer_Owner AC_Bundle "
+    "Update Delete Pause Resume Terminate Migrate".split()
+)
+"""The same in version 1. A Policy says which of the two holds."""
+
 
 class Limits(Struct, frozen=True):
     """Sizes that a commit may not exceed (docs/protocol.md, section 5.2). A node may configure its own."""

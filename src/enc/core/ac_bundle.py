@@ -1,0 +1,41 @@
+"""AC_Bundle: several access-control operations as one, all or nothing (docs/protocol.md, sections 14.7 and 21.11)."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from enc.core.content import content_object
+from enc.core.errors import ACBundleFailed, EncError, InvalidCommit
+from enc.core.types import Commit
+
+MAX_OPERATIONS = 1000
+
+T = TypeVar("T")
+
+
+def judge_bundle(
+    commit: Commit,
+    types: frozenset[str],
+    read: Callable[[str, dict[str, Any], str], T],
+    operate: Callable[[T], None],
+) -> None:
+    """`read` takes each operation's type, fields and path; then `operate` judges each after the ones before it.
+
+    The form of all comes before the rules of the first. `operate` writes into a draft, which a failure leaves unused.
+    """
+    read_ones = [read(type_, operation, path) for type_, operation, path in _operations(commit, types)]
+    for i, operation in enumerate(read_ones):
+        try:
+            operate(operation)
+        except EncError as e:
+            raise ACBundleFailed(f"operations[{i}]: {e.message}", failed_index=i, reason=e.code) from None
+
+
+def _operations(commit: Commit, types: frozenset[str]) -> Iterator[tuple[str, dict[str, Any], str]]:
+    operations = content_object(commit).get("operations")
+    if not isinstance(operations, list) or not 1 <= len(operations) <= MAX_OPERATIONS:
+        raise InvalidCommit(f"operations: expected a list of 1 to {MAX_OPERATIONS}")
+    for i, operation in enumerate(operations):
+        type_ = operation.get("type") if isinstance(operation, dict) else None
+        if not isinstance(type_, str) or type_ not in types:
+            raise InvalidCommit(f"operations[{i}]: expected one of {', '.join(sorted(types))}")
+        yield type_, operation, f"operations[{i}]"

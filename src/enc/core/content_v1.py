@@ -1,0 +1,65 @@
+"""The contents of version 1's access-control events: their form, before any rule is asked (docs/protocol.md, 21.6).
+
+What is missing or mistyped raises InvalidCommit naming the field. Extra fields are kept and ignored.
+"""
+
+import re
+from typing import Any
+
+from msgspec import Struct
+
+from enc.core.content import text_field
+from enc.core.encoding import unhex
+from enc.core.errors import InvalidCommit
+from enc.core.signing import check_public_key
+
+OPERATIONS = frozenset(["Grant", "Grant_Push", "Revoke", "Revoke_Self", "Move", "Force_Move"])
+"""What changes roles one by one, by itself or inside an AC_Bundle."""
+
+_BITMASK = re.compile(r"0x(0|[1-9a-f][0-9a-f]{0,63})")
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """One access-control operation. `role` is empty in a Move or Force_Move, the two bitmasks 0 in all others."""
+
+    type: str
+    identity: bytes
+    """Whose roles change; in a Revoke_Self the actor's own."""
+    role: str = ""
+    endpoint: object = None
+    from_: int = 0
+    to: int = 0
+
+
+def read_operation(type_: str, content: dict[str, Any], path: str, *, actor: bytes, bits: int) -> Operation:
+    """The operation that `actor` asks for. `bits` are those of the roles that can be held: no bitmask has others."""
+    identity = actor if type_ == "Revoke_Self" else read_identity(content, "identity", path)
+    if type_ in ("Move", "Force_Move"):
+        from_, to = (_read_bitmask(content, field, path, bits) for field in ("from", "to"))
+        return Operation(type=type_, identity=identity, from_=from_, to=to)
+    if type_ == "Grant_Push" and "endpoint" not in content:
+        raise InvalidCommit(f"{path}.endpoint: missing")
+    return Operation(
+        type=type_, identity=identity, role=text_field(content, "role", path), endpoint=content.get("endpoint")
+    )
+
+
+def read_identity(content: dict[str, Any], field: str, path: str) -> bytes:
+    identity = unhex(content.get(field), 32, f"{path}.{field}")
+    check_public_key(identity, f"{path}.{field}")
+    return identity
+
+
+def _read_bitmask(content: dict[str, Any], field: str, path: str, bits: int) -> int:
+    text = text_field(content, field, path)
+    if not _BITMASK.fullmatch(text):
+        raise InvalidCommit(f"{path}.{field}: expected 0x and lower-case hex without leading zeros, at most 256 bits")
+    bitmask = int(text, 16)
+    if bitmask & ~bits:
+        raise InvalidCommit(f"{path}.{field}: holds a bit that is reserved or of no role")
+    return bitmask
+
+
+def wire_bitmask(bitmask: int) -> str:
+    """How a bitmask is written in contents and errors."""
+    return hex(bitmask)

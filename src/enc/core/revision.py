@@ -1,0 +1,35 @@
+"""Update and Delete: which event they are about, and what becomes of it (docs/protocol.md, sections 14.9 and 14.10).
+
+Between the two steps the policy asks for U or D on the target's type.
+"""
+
+from enc.core.content import check_reason, content_object, revised_id
+from enc.core.errors import EventDeleted, EventNotFound, InvalidTarget
+from enc.core.policy import Draft
+from enc.core.state_key import DELETED, status_key
+from enc.core.types import Commit, Target
+
+
+def find_target(commit: Commit, draft: Draft, predefined: frozenset[str]) -> tuple[bytes, Target]:
+    """The event that an Update or Delete names: it is in the log, and an application wrote it."""
+    target_id = revised_id(commit)
+    if commit.type == "Delete":
+        check_reason(content_object(commit))
+    target = draft.target(target_id)
+    if target is None:
+        raise EventNotFound("the target is not in this enclave")
+    if target.type in predefined:
+        raise InvalidTarget(f"a {target.type} is neither updated nor deleted")
+    return target_id, target
+
+
+def revise(commit: Commit, target_id: bytes, draft: Draft) -> None:
+    """Write the target's new status; its content goes, and that of its latest Update."""
+    status = draft.leaf(status_key(target_id))
+    if status == DELETED:
+        raise EventDeleted("the target has been deleted")
+    draft.erases += [target_id] if status is None else [target_id, status]
+    if commit.type == "Delete":
+        draft.writes[status_key(target_id)] = DELETED
+    else:
+        draft.supersedes.append(target_id)
