@@ -660,3 +660,17 @@ def follow_async(url: str, enclave: bytes, pins: Path, heard: Heard) -> list[int
         return seqs
 
     return asyncio.run(follow())
+
+
+def test_a_query_that_is_closed_when_only_a_cut_one_is_left(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cut Query brings nothing any more: it is no reason not to ask again."""
+    monkeypatch.setattr(module, "MAX_LIMIT", 3)
+    driver = Driver(scene)
+    driver.connect()
+    while (message := driver.socket.waiting.popleft())["type"] != "EOSE":
+        driver.feed.take(encode(message).decode())
+    assert message["more"] is True
+    driver.feed.take(encode(message).decode())
+    newest = list(driver.feed._queries)[-1]
+    with pytest.raises(Unavailable):
+        driver.feed.take(encode({"type": "Closed", "sub_id": newest, "reason": "too_slow"}).decode())

@@ -239,3 +239,16 @@ def test_two_questions_at_once_of_one_that_awaits(scene: Scene) -> None:
         await client.close()
 
     asyncio.run(ask())
+
+
+def test_another_client_s_pin_is_not_taken_from_it(witness: Witness, pins: MemoryPins) -> None:
+    """Two clients with the same pins, which met two nodes before anything was pinned: the first stands."""
+    other = Witness(witness.enclave, person("node2").public, pins)
+    witness.take_events([event()], b"")
+    with pytest.raises(ForeignSequencer):
+        other.believe(head(2))
+    with pytest.raises(ForeignSequencer):
+        _ = other.size
+    pinned = pins.load(witness.enclave)
+    assert pinned is not None
+    assert (pinned.sequencer, pinned.head) == (witness.sequencer, None)

@@ -1,8 +1,10 @@
 """Every documented limit of the HTTP surface, at it and just past it; and what is no request at all."""
 
+import gc
 import socket
 import ssl
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -967,3 +969,35 @@ def test_waiting_questions(monkeypatch: pytest.MonkeyPatch) -> None:
         go_on.set()
         assert [future.result() for future in sent] == [[0, 1], [0, 1]]
         assert enclave.seqs("bob") == [0, 1]
+
+
+@pytest.mark.parametrize("kind", ["a request", "a message"])
+def test_a_connection_that_is_gone_is_let_go_without_the_collector(kind: str) -> None:
+    """Otherwise what unfinished requests hold adds up until the collector comes by, which is seldom."""
+    upgrade = "GET / HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
+    upgrade += "sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    begun = bytes(100_000)
+    with Served() as node:
+        connections = node.server.server_state.connections
+        gc.disable()
+        try:
+            with socket.create_connection(("127.0.0.1", httpx.URL(node.url).port), PATIENCE_S) as peer:
+                if kind == "a request":
+                    peer.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 200000\r\n\r\n" + begun)
+                    node.until(lambda: any(c._body >= len(begun) for c in connections))
+                else:
+                    peer.sendall(upgrade.encode())
+                    assert peer.recv(4096).startswith(b"HTTP/1.1 101")
+                    peer.sendall(b"\x01\xff" + (200_000).to_bytes(8, "big") + bytes(4) + begun)
+                    node.until(lambda: any(len(c.conn.reader.buffer) >= len(begun) for c in connections))
+                held = node.on_loop(lambda: [weakref.ref(c) for c in connections])
+            node.until(lambda: not any(ref() is not None and _size(ref()) for ref in held))
+        finally:
+            gc.enable()
+
+
+def _size(connection: Any) -> int:
+    """What it still keeps. A WebSocket's own parts know each other; what they were filled with is gone."""
+    if hasattr(connection, "conn"):
+        return len(connection.conn.reader.buffer) + len(connection.frames)
+    return 1

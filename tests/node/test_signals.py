@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from enc.client import Client, Identity
 from tests.node.running import PATIENCE_S, RunningNode
 from tests.node.test_ws_api import Room, eventually, peer
 
@@ -92,3 +93,14 @@ async def test_two_that_come_at_once_end_it(tmp_path: Path) -> None:
         for number in (signal.SIGSTOP, TERM, INT, signal.SIGCONT):
             os.kill(node.pid, number)
         assert await ending(node) in (-TERM, -INT)
+
+
+def test_a_key_under_which_nothing_here_goes_on_is_told_of(tmp_path: Path) -> None:
+    data = tmp_path / "node"
+    with RunningNode(data) as node, Client(node.url, Identity.new(), pins=None) as client:
+        client.create("notes")
+    assert "key_of_no_enclave" not in node.stderr.read_text()
+    (data / "node.key").write_text("7" * 64)
+    with RunningNode(data) as other:
+        assert other.seq_pub != node.seq_pub
+    assert other.stderr.read_text().count("key_of_no_enclave") == 1

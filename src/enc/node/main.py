@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import ExitStack
+from itertools import islice
 
 import structlog
 import uvloop
@@ -47,6 +48,8 @@ PROBE_S = 5
 """How long the sequencer may take to write when asked for its health."""
 READERS = 2
 """Threads that answer sealed requests."""
+SAMPLE = 16
+"""Enclaves that a start looks at."""
 GC_THRESHOLD = (10_000, 20, 20)
 """A batch makes thousands of objects that live for milliseconds: the collector looks less often than by default."""
 
@@ -269,6 +272,13 @@ def _spread(config: Config) -> Verifiers:
     return verifiers
 
 
+def _check_key(store: Store, key: PrivateKey) -> None:
+    """Tell of a key under which nothing here goes on: it may be another node's, put beside this store by mistake."""
+    states = [state for enclave in islice(store.enclaves(), SAMPLE) if (state := store.load(enclave)) is not None]
+    if states and all(state.sequencer != key.public for state in states):
+        _log.error("key_of_no_enclave", seq_pub=key.public.hex(), sequencer=states[0].sequencer.hex())
+
+
 def run(config: Config) -> int:
     """Run a node until it is told to stop; its exit code."""
     setup_logs(config.log_level, config.log_format)
@@ -283,6 +293,7 @@ def run(config: Config) -> int:
     with ExitStack() as stack:
         store = SqliteStore(config.store_path)
         stack.callback(store.close)
+        _check_key(store, key)
         verifiers = _spread(config)
         stack.callback(verifiers.close)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
