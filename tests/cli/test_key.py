@@ -148,3 +148,15 @@ def test_no_command_takes_a_secret_as_an_argument(anybody: Person) -> None:
     for command in ("new", "show", "import"):
         assert "--passphrase TEXT" not in anybody.ask("key", command, "--help").stdout
     assert anybody.refused("key", "new", "--passphrase=x", code=MISUSE)["code"] == "MISUSE"
+
+
+def test_a_private_key_that_is_given_as_an_argument_is_not_repeated(anybody: Person) -> None:
+    secret = "ab" * 32
+    error = anybody.refused("key", "import", secret, code=2)
+    assert "not the key itself" in error["message"]
+    assert secret not in error["message"]
+
+
+def test_an_empty_passphrase_in_the_environment_seals_nothing_and_makes_nothing(anybody: Person) -> None:
+    assert "is set and empty" in anybody.refused("key", "new", code=2, ENC_PASSPHRASE="")["message"]
+    assert not anybody.key().exists()

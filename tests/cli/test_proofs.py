@@ -113,3 +113,9 @@ def test_a_head_needs_no_identity(alice: Person, running_node: RunningNode) -> N
     assert alice.tell("head") == [head]
     assert alice.ask("head").stdout.startswith(f"1 bundles, root {head['r']}, ")
     assert "there is no such file" in alice.refused("query", code=MISUSE)["message"]
+
+
+def test_a_file_that_is_nested_without_end_proves_nothing(anybody: Person) -> None:
+    (anybody.home / "deep.json").write_text('{"format":' + "[" * 100_000)
+    (found,) = anybody.tell("verify", "deep.json", code=1)
+    assert (found["ok"], found["code"]) == (False, "INVALID_PROOF")

@@ -272,3 +272,10 @@ def test_nothing_is_asked_where_nothing_could_be_kept(tmp_path: Path) -> None:
     client = Client("http://127.0.0.1:1", pins=tmp_path / "file" / "pins", patience=0)
     with client, pytest.raises(MisuseError, match="cannot keep pins"):
         client.enclave(bytes(32)).head()
+
+
+def test_a_client_that_is_closed_says_so() -> None:
+    client = Client("http://127.0.0.1:1", pins=None, patience=0)
+    client.close()
+    with pytest.raises(MisuseError, match="this client is closed"):
+        client.seq_pub()

@@ -1012,6 +1012,11 @@ def test_node_that_hides_that_its_key_has_changed(scene: Scene) -> None:
     scene.caught(ForeignSequencer, scene.other().head)
 
 
+def test_node_whose_key_is_no_point_of_the_curve(scene: Scene) -> None:
+    scene.lie("info", lambda _: {"seq_pub": "ff" * 32})
+    scene.caught(Forgery, scene.stage.client("bob").enclave(scene.enclave.id).head)
+
+
 def test_node_with_another_key_than_expected(scene: Scene) -> None:
     client = scene.stage.client("bob", seq_pub=person("node2").public)
     scene.caught(ForeignSequencer, client.enclave(scene.enclave.id).head)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from enc.client import Forgery
-from enc.core.errors import EventNotFound, EventPending, TreeSizeNotFound, Unauthorized
+from enc.core.errors import EventNotFound, EventPending, MisuseError, TreeSizeNotFound, Unauthorized
 from enc.core.event import wire_event
 from enc.core.state_key import shared_slot
 from tests.core.world import person, pub
@@ -169,6 +169,23 @@ def test_a_slot_among_many(stage: Stage) -> None:
     assert enclave.read_shared("a").proved
 
 
+def test_a_slot_that_another_has_set_since_you_did_and_you_read_only_what_you_wrote(stage: Stage) -> None:
+    readers = [
+        {"type": "admin", "reads": "*"},
+        {"type": "MEMBER", "reads": "Manifest"},
+        {"type": "Sender", "reads": "Shared"},
+    ]
+    enclave = stage.found(readers=readers)
+    bob = stage.client("bob").enclave(enclave.id)
+    bob.shared("topic", "bob's")
+    stage.close_bundle()
+    assert bob.read_shared("topic").value == "bob's"
+    enclave.shared("topic", "alice's")
+    stage.close_bundle()
+    with pytest.raises(EventNotFound, match="what set it last is not yours to read"):
+        bob.read_shared("topic")
+
+
 def test_a_slot_whose_setter_is_not_yours_to_read(stage: Stage) -> None:
     """The node is right not to show it, and is not accused."""
     readers = [
@@ -244,6 +261,9 @@ def test_a_state_of_an_earlier_time(scene: Scene) -> None:
     with pytest.raises(TreeSizeNotFound):
         e.state("kv", TOPIC, tree_size=3)
     assert e.state("kv", shared_slot("agenda")).value is None
+    for size in (0, -1):
+        with pytest.raises(MisuseError, match="tree_size"):
+            e.state("kv", TOPIC, tree_size=size)
 
 
 def test_a_bundle(scene: Scene) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Literal, TypeVar
 
-import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder
 
@@ -11,49 +10,38 @@ from enc.client.facts import Anchor, StateFact
 from enc.core.encoding import decode_json, unhex
 from enc.core.errors import InvalidProof
 from enc.core.event import WireEvent
-from enc.core.proof import Leaf, parse_bundle_proof, parse_consistency, parse_inclusion, parse_state_proof
+from enc.core.proof import (
+    Leaf,
+    WireBundleProof,
+    WireInclusion,
+    WireStateProof,
+    inclusion_from_wire,
+    state_proof_from_wire,
+)
 from enc.core.state_key import Namespace
 from enc.core.tree_head import WireHead, head_from_wire
-from enc.core.types import BundleProof, ConsistencyProof, StateProof, TreeHead
+from enc.core.types import TreeHead
 
 T = TypeVar("T")
 
 
-class WireAnchor(Struct, kw_only=True):
+class WireAnchor(WireInclusion, kw_only=True):
     """An inclusion proof with the leaf that it is for and the head that it stands under."""
 
-    ts: int
-    li: int
-    p: list[str]
     events_root: str
     state_hash: str
     sth: WireHead | None = None
 
 
-class WirePlace(Struct, kw_only=True):
-    """An event's place in its bundle."""
-
-    ei: int
-    s: list[str]
-    size: int
-
-
-class WireMembership(WirePlace, kw_only=True):
+class WireMembership(WireBundleProof, kw_only=True):
     leaf_index: int
     events_root: str
-
-
-class WireStateProof(Struct, kw_only=True):
-    k: str
-    v: str | None
-    b: str
-    s: list[str]
 
 
 class WireProof(Struct):
     """Of one event of a page."""
 
-    bundle: WirePlace
+    bundle: WireBundleProof
     inclusion: WireAnchor
     status: WireStateProof
 
@@ -89,19 +77,12 @@ class WireState(Struct, kw_only=True):
     sth: WireHead
 
 
-class WireConsistency(Struct):
-    ts1: int
-    ts2: int
-    p: list[str]
-
-
 class WireInfo(Struct):
     seq_pub: str
 
 
 page_decoder, membership_decoder, bundle_decoder = Decoder(WirePage), Decoder(WireMembership), Decoder(WireBundle)
 anchor_decoder, state_decoder, info_decoder = Decoder(WireAnchor), Decoder(WireState), Decoder(WireInfo)
-consistency_decoder = Decoder(WireConsistency)
 
 
 def read(text: bytes, decoder: Decoder[T]) -> T:
@@ -123,19 +104,7 @@ def anchor_of(wire: WireAnchor | None, head: TreeHead) -> Anchor:
     if wire is None:
         raise InvalidProof("inclusion: missing")
     leaf = Leaf(digest(wire.events_root, "events_root"), digest(wire.state_hash, "state_hash"))
-    return Anchor(leaf, parse_inclusion(msgspec.json.encode({"ts": wire.ts, "li": wire.li, "p": wire.p})), head)
-
-
-def consistency_of(wire: WireConsistency) -> ConsistencyProof:
-    return parse_consistency(msgspec.json.encode(wire))
-
-
-def place_of(wire: WirePlace) -> BundleProof:
-    return parse_bundle_proof(msgspec.json.encode({"ei": wire.ei, "s": wire.s, "size": wire.size}))
-
-
-def state_proof_of(wire: WireState | WireStateProof) -> StateProof:
-    return parse_state_proof(msgspec.json.encode({"k": wire.k, "v": wire.v, "b": wire.b, "s": wire.s}))
+    return Anchor(leaf, inclusion_from_wire(wire), head)
 
 
 def state_facts_of(
@@ -145,7 +114,8 @@ def state_facts_of(
     anchor = anchor_of(wire.inclusion, head)
     if anchor.index != (tree_size or head.ts) - 1:
         raise InvalidProof("not after the bundle that was asked for")
-    proofs = [state_proof_of(proof) for proof in wire.proofs] or [state_proof_of(wire)]
+    wires = wire.proofs or [WireStateProof(wire.k, wire.v, wire.b, wire.s)]
+    proofs = [state_proof_from_wire(each) for each in wires]
     if len(proofs) != len(keys):
         raise InvalidProof("another number of proofs than asked")
     return [StateFact(namespace, key, proof, anchor) for (namespace, key), proof in zip(keys, proofs, strict=True)]

@@ -16,6 +16,7 @@ from msgspec.json import Decoder
 from enc.client.answers import head_of, read
 from enc.client.flow import Flow, work
 from enc.client.link import Link
+from enc.client.witness import Witness
 from enc.core.archive import Header, check_header, header_of, verify_archive, write_archive
 from enc.core.errors import EncError, InvalidArchive, MisuseError
 from enc.core.event import WireEvent, event_from_wire, parse_event, wire_event
@@ -51,15 +52,13 @@ def pull(link: Link, path: Path, progress: Progress = lambda here, total: None) 
         while True:
             since = witness.size
             text = yield from link.ask("/export", "Export", {"from_seq": replay.events, "limit": PAGE})
-            page, head = yield from work(lambda text=text: _take(link, text, replay, file))  # type: ignore[misc]
+            page, head = yield from work(lambda text=text: _take(witness, text, replay, file))  # type: ignore[misc]
             progress(replay.events, page.seq + 1)
             if replay.events > page.seq:
                 break
         yield from link.accept(head, text, since)
     header = header_of(replay, head)
-    with link.known_witness().judging("export", text):
-        if replay.state.sequencer != link.known_witness().sequencer:
-            raise InvalidArchive("the log is another sequencer's")
+    with witness.judging("export", text):
         check_header(header, replay)
     yield from work(lambda: _finish(header, part, path))
     return header
@@ -88,9 +87,8 @@ def _resume(file: BinaryIO, part: Path, replay: Replay) -> None:
     file.truncate()
 
 
-def _take(link: Link, text: bytes, replay: Replay, file: BinaryIO) -> tuple[_Page, TreeHead]:
+def _take(witness: Witness, text: bytes, replay: Replay, file: BinaryIO) -> tuple[_Page, TreeHead]:
     """Replay a page and keep it. Whatever does not replay is the node's doing."""
-    witness = link.known_witness()
     with witness.judging("export", text):
         page = read(text, _page)
         if not page.events and replay.events <= page.seq:

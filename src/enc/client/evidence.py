@@ -11,12 +11,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from enc.client.answers import WireConsistency, consistency_of
 from enc.core.encoding import convert_json, decode_json, unhex
 from enc.core.errors import EncError, InvalidProof, PeerError
 from enc.core.event import WireEvent, check_event, event_from_wire, wire_event
 from enc.core.merkle_log import check_consistency
-from enc.core.proof import wire_consistency
+from enc.core.proof import WireConsistency, consistency_from_wire, wire_consistency
 from enc.core.tree_head import WireHead, check_bound_head, head_from_wire, wire_head
 from enc.core.types import ConsistencyProof, Event, TreeHead
 
@@ -188,7 +187,7 @@ def _check_inconsistent(evidence: Evidence) -> Verdict:
     try:
         if wire.proof is None:
             raise InvalidProof("none came")
-        proof = consistency_of(wire.proof)
+        proof = consistency_from_wire(wire.proof)
         if (proof.ts1, proof.ts2) != (first.ts, then.ts):
             raise InvalidProof("another range")
         check_consistency(proof, first.r, then.r)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from enc.client.answers import WireItem, WireProof, anchor_of, digest, place_of, state_proof_of
+from enc.client.answers import WireItem, WireProof, anchor_of, digest
 from enc.client.facts import Anchor, EventFact, StateFact, check_anchor
 from enc.client.witness import Witness
 from enc.core.bundle import check_membership
@@ -15,7 +15,7 @@ from enc.core.encoding import MAX_INT
 from enc.core.errors import InvalidProof
 from enc.core.event import event_from_wire, is_erasable
 from enc.core.filter import Filter
-from enc.core.proof import check_state_proof
+from enc.core.proof import bundle_proof_from_wire, check_state_proof, state_proof_from_wire
 from enc.core.state_key import DELETED, status_key
 from enc.core.types import BundleProof, Event, TreeHead
 
@@ -116,7 +116,7 @@ class _Leaves:
         """The last event that is proved, and the first that is not."""
 
     def place(self, event: Event, wire: WireProof) -> tuple[BundleProof, Anchor]:
-        anchor, place = anchor_of(wire.inclusion, self._head), place_of(wire.bundle)
+        anchor, place = anchor_of(wire.inclusion, self._head), bundle_proof_from_wire(wire.bundle)
         if self._anchors.setdefault(anchor.index, anchor) is anchor:
             check_anchor(anchor, self._witness.enclave, self._witness.sequencer)
         elif self._anchors[anchor.index] != anchor:
@@ -144,7 +144,7 @@ def _status(item: Item, wire: WireProof, newest: Anchor | None) -> StateFact:
     """The proved status. The item's own may be newer, by what the open bundle holds, but never older."""
     if newest is None:
         raise InvalidProof("state: missing")
-    proof = state_proof_of(wire.status)
+    proof = state_proof_from_wire(wire.status)
     check_state_proof(status_key(item.id), proof, newest.leaf, newest.inclusion, newest.head)
     if proof.v == DELETED or (proof.v is not None and item.updated_by is None):
         raise InvalidProof(f"event {item.seq}: shown with a status that it has no more")

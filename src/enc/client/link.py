@@ -17,7 +17,6 @@ from enc.client.answers import (
     head_of,
     membership_decoder,
     page_decoder,
-    place_of,
     read,
     state_decoder,
     state_facts_of,
@@ -36,6 +35,7 @@ from enc.core.errors import (
     TreeSizeNotFound,
 )
 from enc.core.filter import parse_filter
+from enc.core.proof import bundle_proof_from_wire
 from enc.core.state_key import Namespace
 from enc.core.types import BundleProof
 
@@ -115,7 +115,7 @@ class Link(Speech):
         witness = yield from self.witness()
         with witness.judging("bundle", text):
             wire = read(text, membership_decoder)
-            membership, root = place_of(wire), digest(wire.events_root, "events_root")
+            membership, root = bundle_proof_from_wire(wire), digest(wire.events_root, "events_root")
             check_membership(membership, event_id, root)
         anchor = yield from self.anchor(wire.leaf_index)
         with witness.judging("bundle", text):

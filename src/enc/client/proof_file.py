@@ -7,12 +7,8 @@ from msgspec import Struct
 
 from enc.client.answers import (
     WireAnchor,
-    WirePlace,
-    WireStateProof,
     anchor_of,
     head_of,
-    place_of,
-    state_proof_of,
 )
 from enc.client.facts import (
     Anchor,
@@ -26,7 +22,14 @@ from enc.client.facts import (
 from enc.core.encoding import decode_json, unhex
 from enc.core.errors import InvalidProof, PeerError
 from enc.core.event import WireEvent, event_from_wire, wire_event
-from enc.core.proof import wire_bundle_proof, wire_state_proof
+from enc.core.proof import (
+    WireBundleProof,
+    WireStateProof,
+    bundle_proof_from_wire,
+    state_proof_from_wire,
+    wire_bundle_proof,
+    wire_state_proof,
+)
 from enc.core.state_key import Namespace
 
 MAX_PROOF = 64 << 20
@@ -50,7 +53,7 @@ class _State(Struct, kw_only=True):
 
 class _Event(Struct, kw_only=True):
     event: WireEvent
-    membership: WirePlace
+    membership: WireBundleProof
     anchor: WireAnchor
     status: _State | None = None
 
@@ -124,14 +127,14 @@ def _event(wire: _Event) -> EventFact:
     except PeerError as e:
         raise InvalidProof(f"event: {e.message}") from None
     status = None if wire.status is None else _state(wire.status)
-    return EventFact(event, place_of(wire.membership), _anchor(wire.anchor), status)
+    return EventFact(event, bundle_proof_from_wire(wire.membership), _anchor(wire.anchor), status)
 
 
 def _state(wire: _State | None) -> StateFact:
     if wire is None:
         raise InvalidProof("state: missing")
     key = unhex(wire.key, 32, "key", InvalidProof)
-    return StateFact(wire.namespace, key, state_proof_of(wire.proof), _anchor(wire.anchor))
+    return StateFact(wire.namespace, key, state_proof_from_wire(wire.proof), _anchor(wire.anchor))
 
 
 def _anchor(wire: WireAnchor) -> Anchor:

@@ -11,11 +11,6 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from enc.client.answers import (
-    consistency_decoder,
-    consistency_of,
-    read,
-)
 from enc.client.errors import ForeignSequencer
 from enc.client.evidence import said
 from enc.client.flow import Call, Flow
@@ -33,6 +28,7 @@ from enc.core.errors import (
     SessionExpired,
     TreeSizeNotFound,
 )
+from enc.core.proof import parse_consistency
 from enc.core.receipt import parse_receipt
 from enc.core.session import Session, client_keys, open_session
 from enc.core.signing import Alg
@@ -178,5 +174,5 @@ class Speech:
         except (InvalidRange, TreeSizeNotFound, EnclaveNotFound) as e:
             raise witness.unconnected(first, then, e.message) from e
         with witness.judging("consistency", shown):
-            proof = consistency_of(read(shown, consistency_decoder))
+            proof = parse_consistency(shown)
         witness.connect(first, then, proof)

@@ -24,7 +24,7 @@ from enc.client.pins import Pin, Pins
 from enc.client.signatures import check_events
 from enc.core.commit import MAX_EXP_WINDOW_MS, SKEW_MS
 from enc.core.errors import InvalidProof, PeerError
-from enc.core.event import erase
+from enc.core.event import erase, sequenced
 from enc.core.merkle_log import check_consistency
 from enc.core.receipt import check_receipt
 from enc.core.tree_head import check_bound_head
@@ -85,7 +85,9 @@ class Witness:
             raise self._foreign("receipt", receipt.sequencer, answer)
         with self.judging("receipt", answer):
             check_receipt(receipt, commit, self.sequencer)
-        self._see([_event(commit, receipt)], answer)
+        r = receipt
+        event = sequenced(commit, r.id, r.timestamp, r.sequencer, r.seq, r.seq_sig)
+        self._see([event], answer)
 
     def take_events(self, events: Sequence[Event], answer: bytes) -> None:
         for event in events:
@@ -171,24 +173,3 @@ def _check_time(event: Event) -> None:
         raise InvalidProof(f"{event.seq}: event 0 is the Manifest, and no other is")
     if not -SKEW_MS <= event.exp - event.timestamp <= MAX_EXP_WINDOW_MS + SKEW_MS:
         raise InvalidProof(f"{event.seq}: its time is none that exp allows")
-
-
-def _event(commit: Commit, receipt: Receipt) -> Event:
-    """What the node says became of the commit."""
-    return Event(
-        hash=commit.hash,
-        enclave=commit.enclave,
-        from_=commit.from_,
-        type=commit.type,
-        content=commit.content,
-        content_hash=commit.content_hash,
-        exp=commit.exp,
-        tags=commit.tags,
-        alg=commit.alg,
-        sig=commit.sig,
-        id=receipt.id,
-        timestamp=receipt.timestamp,
-        sequencer=receipt.sequencer,
-        seq=receipt.seq,
-        seq_sig=receipt.seq_sig,
-    )

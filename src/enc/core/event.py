@@ -38,6 +38,11 @@ _decoder = Decoder(WireEvent)
 def finalize(commit: Commit, key: PrivateKey, timestamp: int, seq: int) -> Event:
     """The event that the sequencer with `key` makes of a commit that it has judged."""
     seq_sig = key.sign_schnorr(hashing.event_hash(timestamp, seq, key.public, commit.sig))
+    return sequenced(commit, hashing.sha256(seq_sig), timestamp, key.public, seq, seq_sig)
+
+
+def sequenced(commit: Commit, id_: bytes, timestamp: int, sequencer: bytes, seq: int, seq_sig: bytes) -> Event:
+    """The commit with what a sequencer has added, or says that it has: nothing is checked."""
     return Event(
         hash=commit.hash,
         enclave=commit.enclave,
@@ -49,9 +54,9 @@ def finalize(commit: Commit, key: PrivateKey, timestamp: int, seq: int) -> Event
         tags=commit.tags,
         alg=commit.alg,
         sig=commit.sig,
-        id=hashing.sha256(seq_sig),
+        id=id_,
         timestamp=timestamp,
-        sequencer=key.public,
+        sequencer=sequencer,
         seq=seq,
         seq_sig=seq_sig,
     )

@@ -23,33 +23,33 @@ MAX_PATH = 64
 """No log of less than 2^53 leaves has a longer path."""
 
 
-class _WireInclusion(Struct):
+class WireInclusion(Struct):
     ts: int
     li: int
     p: list[str]
 
 
-class _WireConsistency(Struct):
+class WireConsistency(Struct):
     ts1: int
     ts2: int
     p: list[str]
 
 
-class _WireBundle(Struct):
+class WireBundleProof(Struct):
     ei: int
     s: list[str]
     size: int
 
 
-class _WireState(Struct):
+class WireStateProof(Struct):
     k: str
     v: str | None
     b: str
     s: list[str]
 
 
-_inclusion, _consistency = Decoder(_WireInclusion), Decoder(_WireConsistency)
-_bundle, _state = Decoder(_WireBundle), Decoder(_WireState)
+_inclusion, _consistency = Decoder(WireInclusion), Decoder(WireConsistency)
+_bundle, _state = Decoder(WireBundleProof), Decoder(WireStateProof)
 
 
 def _hashes(items: list[str], field: str, most: int = MAX_PATH) -> tuple[bytes, ...]:
@@ -59,25 +59,37 @@ def _hashes(items: list[str], field: str, most: int = MAX_PATH) -> tuple[bytes, 
 
 
 def parse_inclusion(data: bytes | str) -> InclusionProof:
-    wire = decode_json(data, _inclusion, InvalidProof)
+    return inclusion_from_wire(decode_json(data, _inclusion, InvalidProof))
+
+
+def inclusion_from_wire(wire: WireInclusion) -> InclusionProof:
     check_numbers(InvalidProof, ts=wire.ts, li=wire.li)
     return InclusionProof(wire.ts, wire.li, _hashes(wire.p, "p"))
 
 
 def parse_consistency(data: bytes | str) -> ConsistencyProof:
-    wire = decode_json(data, _consistency, InvalidProof)
+    return consistency_from_wire(decode_json(data, _consistency, InvalidProof))
+
+
+def consistency_from_wire(wire: WireConsistency) -> ConsistencyProof:
     check_numbers(InvalidProof, ts1=wire.ts1, ts2=wire.ts2)
     return ConsistencyProof(wire.ts1, wire.ts2, _hashes(wire.p, "p"))
 
 
 def parse_bundle_proof(data: bytes | str) -> BundleProof:
-    wire = decode_json(data, _bundle, InvalidProof)
+    return bundle_proof_from_wire(decode_json(data, _bundle, InvalidProof))
+
+
+def bundle_proof_from_wire(wire: WireBundleProof) -> BundleProof:
     check_numbers(InvalidProof, ei=wire.ei, size=wire.size)
     return BundleProof(wire.ei, _hashes(wire.s, "s"), wire.size)
 
 
 def parse_state_proof(data: bytes | str) -> StateProof:
-    wire = decode_json(data, _state, InvalidProof)
+    return state_proof_from_wire(decode_json(data, _state, InvalidProof))
+
+
+def state_proof_from_wire(wire: WireStateProof) -> StateProof:
     value = None
     if wire.v is not None:
         value = unhex(wire.v, 1 if len(wire.v) == 2 else 32, "v", InvalidProof)
