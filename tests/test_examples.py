@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-HELPERS = {"a_local_node.py", "a_line.py"}
+HELPERS = {"a_local_node.py", "a_line.py", "a_server.py"}
 """What the programs share."""
-SHORT = ("todo_list.py", "audit_log.py", "live_feed.py")
+SHORT = ("todo_list.py", "audit_log.py", "live_feed.py", "webhook.py")
 """What an app developer reads first."""
 PATIENCE_S = 120
 """How long a program may take before it counts as stuck."""
@@ -42,6 +42,11 @@ SAYS = {
     "live_feed.py": [
         "  Anna hears seq 2: Rain at noon.\n  Anna hears seq 3: Sun at four.\nHis line is mended",
         "Both heard all four, in order, each once.",
+    ],
+    "webhook.py": [
+        "Pushed, checked and counted, by seq: 2 3 4",
+        "It is back: 5 6",
+        "Sold in all: {'cake': 1, 'soup': 1, 'tea': 3}",
     ],
     "a_node.py": ["seq 3: 'note 2', under a signed head of 1 bundle", "heard: 'live'", "exit code 0"],
 }

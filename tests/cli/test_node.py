@@ -25,7 +25,7 @@ from enc.node.fsck import Difference, Report
 from enc.node.store.sqlite import SqliteStore
 from tests.node.test_store import NODE, Host
 
-COMMANDS = ["run", "config", "fsck", "backup", "key"]
+COMMANDS = ["run", "config", "fsck", "backup", "key", "queues", "redeliver"]
 EXIT_CODES = "Exit codes: 0 done; 1 the check found damage, or the work failed; 2 wrong use or configuration."
 
 

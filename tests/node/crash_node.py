@@ -32,7 +32,7 @@ from enc.node.config import load_config
 from enc.node.desk import Desk
 from enc.node.line import Line
 from enc.node.sequencer import Sequencer
-from enc.node.store import connection, ids
+from enc.node.store import connection, ids, spreading
 from enc.node.store.connection import Writer
 from enc.node.store.sqlite import SqliteStore
 from enc.node.subscriptions import Hub
@@ -169,6 +169,16 @@ ON_THE_WAY: Mapping[str, Place] = {
     "a bundle is sealed, not written": after(machine, "seal", lambda result, *args: result is not None),
     "a sealed bundle is written": after(SqliteStore, "write", _seals),
 }
+SPREADING: Mapping[str, Place] = {
+    "before who hears is written": statement("INSERT INTO outbox"),
+    "before an endpoint is": statement("INSERT OR REPLACE INTO endpoints"),
+    "before batches are made": before(spreading, "spread"),
+    "before one is written": statement("INSERT INTO batches"),
+    "before its queue counts it": statement("UPDATE queues SET push_seq"),
+    "before the outbox is emptied": statement("DELETE FROM outbox WHERE o"),
+    "after batches are made": after(spreading, "spread"),
+    "after they are written": after(SqliteStore, "spread"),
+}
 ERASING: Mapping[str, Place] = {
     "before a sweep": before(SqliteStore, "erase"),
     "within a sweep": statement("UPDATE events SET content"),
@@ -198,7 +208,7 @@ STARTING: Mapping[str, Place] = {
     "before the threads start": before(main.Node, "start"),
     "after the threads start": after(main.Node, "start"),
 }
-POINTS: Mapping[str, Place] = {**ON_THE_WAY, **ERASING, **PURGING, **STOPPING, **STARTING}
+POINTS: Mapping[str, Place] = {**ON_THE_WAY, **SPREADING, **ERASING, **PURGING, **STOPPING, **STARTING}
 
 
 # Other faults
@@ -252,7 +262,11 @@ def set_clock(file: Path, ahead_ms: int) -> None:
 
 
 def small_steps() -> None:
-    """Do often what else is rare: copy the log home, move ids into their index, try a write for /health."""
+    """Do often what else is rare: copy the log home, move ids into their index, try a write for /health.
+
+    What is queued is not sent: that takes a process of its own.
+    """
+    main.Senders.start = lambda senders: None
     main.Node._probe_until = property(lambda node: 0.0, lambda node, until: None)
     connection.CHECKPOINT_PAGES = 40
     ids.GENERATION, ids.STRIDE = 64, 8
@@ -287,7 +301,11 @@ def _run(order: Order) -> int:
     if order.point:
         POINTS[order.point](Fuse(order.nth))
     try:
-        return main.run(load_config(None, {}, {"data": order.data, "port": 0, "dev": True, **order.settings}))
+        return main.run(
+            load_config(
+                None, {}, {"data": order.data, "port": 0, "dev": True, "push.interval_s": 0.01, **order.settings}
+            )
+        )
     except EncError as e:
         os.write(2, f"{e.message}\n".encode())
         return 1

@@ -1,13 +1,20 @@
-"""A process to be killed: writes commits to a store as fast as it can and prints each receipt once it has it."""
+"""A process to be killed: writes commits to a store as fast as it can and prints each receipt once it has it.
+
+Between them it does what a node does with queues: makes batches, and keeps what became of them.
+"""
 
 import sys
+from itertools import count
 from pathlib import Path
 
 from enc.core.commit import build_commit
+from enc.core.encoding import compact_json
 from enc.core.types import Receipt
 from enc.node.sequencer import Outcome, Sequencer, Ticket
+from enc.node.store.push import Limits
+from enc.node.store.push import Outcome as Sent
 from enc.node.store.sqlite import SqliteStore
-from tests.core.world import START, person
+from tests.core.world import START, give, person
 
 
 def main() -> None:
@@ -22,14 +29,28 @@ def main() -> None:
             print(ticket.commit.hash.hex(), outcome.seq, outcome.id.hex(), flush=True)
 
     sequencer = Sequencer(store, person("node"), lambda: now, deliver=deliver)
-    while True:
+    for turn in count():
         now += 7
         batch = [
             build_commit(person("alice"), enclave, "message", f"number {number + i}", now + 60_000 + i)
             for i in range(1 + number % 5)
         ]
+        if turn % 3 == 0:
+            batch.append(build_commit(person("alice"), enclave, *access(number), now + 60_000))
         number += len(batch)
         sequencer.run_once([Ticket(commit) for commit in batch])
+        if turn % 2:
+            store.spread(now, Limits(events=4))
+        due = store.due(now, 2)
+        store.settle([Sent(each.queue, each.push_seq, now, "x" * (turn % 2), now + 9) for each in due])
+
+
+def access(number: int) -> tuple[str, str]:
+    """Somebody gets an endpoint, another one, or loses it."""
+    who, trait = ("vera", "view") if number % 2 else ("nick", "watch")
+    if number % 7 == 0:
+        return "Revoke", compact_json(give(who, trait))
+    return "Grant", compact_json(give(who, trait, endpoint=f"https://{number % 3}.example/"))
 
 
 main()

@@ -24,7 +24,8 @@ from enc.core.receipt import parse_receipt
 from enc.core.types import Commit, Receipt
 from enc.node import main
 from enc.node.config import Admission, Config, Cors, Limits, Proxy, Rates, Retention, Tls
-from enc.node.sequencer import Outcome, Quota, Sequencer, Ticket
+from enc.node.quota import Quota
+from enc.node.sequencer import Outcome, Sequencer, Ticket
 from enc.node.store.base import Usage
 from enc.node.store.memory import MemoryStore
 from enc.node.store.sqlite import SqliteStore

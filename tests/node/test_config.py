@@ -92,6 +92,19 @@ def test_the_defaults_are_those_promised() -> None:
         "retention.purge_after_s": 2592000,
         "retention.sweep_interval_s": 1,
         "endpoints.allow_private": False,
+        "push.interval_s": 1,
+        "push.batch_events": 500,
+        "push.batch_bytes": 4 << 20,
+        "push.timeout_s": 30,
+        "push.tries": 10,
+        "push.first_retry_s": 1,
+        "push.max_retry_s": 300,
+        "push.connections": 256,
+        "push.unsent_bytes": 128 << 20,
+        "push.host_per_s": 100,
+        "push.ca_file": "",
+        "push.delivered_days": 7,
+        "push.dead_days": 30,
     }
     assert {setting.key: setting.value for setting in describe(Config())} == promised
 

@@ -1,4 +1,7 @@
-"""A process that is killed while it writes: what it acknowledged is there once, and what is there is a whole log."""
+"""A process that is killed while it writes: what it acknowledged is there once, and what is there is a whole log.
+
+And whoever was to hear of an event has it queued once.
+"""
 
 import random
 import subprocess
@@ -6,8 +9,12 @@ import sys
 from pathlib import Path
 
 from enc.core.replay import Replay
+from enc.node.fsck import check_store
 from enc.node.store.sqlite import SqliteStore
+from tests.core.world import person
 
+from .push_audit import check_queues
+from .test_push_store import found
 from .test_store import Host
 
 ROOT = Path(__file__).parents[2]
@@ -17,7 +24,7 @@ KILLS = 15
 def test_killed_at_random_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     path, rng = tmp_path / "enc.db", random.Random(1)
     store = SqliteStore(path)
-    enclave = Host(store).found()
+    enclave = found(Host(store))
     store.close()
     acknowledged: dict[str, tuple[int, str]] = {}
     for _ in range(KILLS):
@@ -34,20 +41,25 @@ def test_killed_at_random_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
                 acknowledged[commit_hash] = (int(seq), event_id)
         check(path, enclave, acknowledged)
     assert len(acknowledged) > KILLS
+    store = SqliteStore(path)
+    assert check_queues(store) > KILLS
+    assert not check_store(store, person("node").public, None, lambda more: None).differences
+    store.close()
 
 
 def check(path: Path, enclave: bytes, acknowledged: dict[str, tuple[int, str]]) -> None:
     """Every acknowledged commit stands in the log once, and the log replays to the state that is stored."""
     store = SqliteStore(path)
-    replay, found = Replay(enclave), dict[str, tuple[int, str]]()
+    replay, log = Replay(enclave), dict[str, tuple[int, str]]()
     for event in store.events(enclave, 0, 1 << 30):
         replay.take(event)
-        found[event.hash.hex()] = (event.seq, event.id.hex())
+        log[event.hash.hex()] = (event.seq, event.id.hex())
     state = store.load(enclave)
     assert state is not None
     assert (state.seq, state.log, state.root) == (replay.state.seq, replay.state.log, replay.state.root)
     assert dict(state.pending) == dict(replay.state.pending)
-    assert acknowledged.items() <= found.items()
+    assert acknowledged.items() <= log.items()
+    check_queues(store)
     head = store.head(enclave)
     assert (head.ts, head.r) == (state.log.size, state.log.root()) if head else state.log.size == 0
     store.close()

@@ -36,11 +36,18 @@ from enc.core.tree_head import check_bound_head, parse_head
 from enc.core.types import Commit, Receipt, TreeHead
 from enc.node.fsck import check_store
 from enc.node.store.sqlite import SqliteStore
-from tests.core.world import person
+from tests.core.world import give, grant, person, rule
 
-from .crash_node import ERASING, ON_THE_WAY, PURGING, STARTING, STOPPING, Launched, Launcher, set_clock
+from .crash_node import ERASING, ON_THE_WAY, PURGING, SPREADING, STARTING, STOPPING, Launched, Launcher, set_clock
+from .push_audit import check_queues
 from .test_store import MANIFEST
 
+HEARD = {
+    "traits": ["owner(0)", "admin(1)", "watch(2)"],
+    "grants": [grant(type_, "owner", "admin watch", "OUTSIDER MEMBER") for type_ in ("Grant", "Revoke")],
+    "customs": [*MANIFEST["customs"], rule("message", "admin", "P"), rule("message", "watch", "N")],
+}
+"""Those parts of a manifest by which some are pushed messages, and some told of them."""
 CONNECTIONS = 3
 """Over HTTP, beside one WebSocket."""
 WINDOW = 4
@@ -125,7 +132,7 @@ class Outside:
         """Bundles of most enclaves are closed by their size, of every third by the clock."""
         number = self._number
         bundle = {"size": 100, "timeout": 20} if number % 3 == 2 else {"size": 3, "timeout": 60_000}
-        content = {**MANIFEST, "bundle": bundle, "meta": {"number": number}}
+        content = {**MANIFEST, **HEARD, "bundle": bundle, "meta": {"number": number}}
         return self._keep(build_manifest(person("alice"), compact_json(content), self._exp()))
 
     def any_commit(self) -> Commit:
@@ -142,7 +149,15 @@ class Outside:
             return self.sign(enclave, "Shared", {"key": "topic", "value": number})
         if kind < 15:
             return self.sign(enclave, "note", f"<note {number}>", by="bob")
+        if kind < 18:
+            return self.access(enclave, "Grant" if kind < 17 else "Revoke")
         return self.sign(enclave, "message", f"<message {number}>", ("r", "ab"), ("k", str(number % 7)))
+
+    def access(self, enclave: bytes, type_: str) -> Commit:
+        """Somebody gets an endpoint, or loses what it hangs on."""
+        who, trait = self.rng.choice([("vera", "admin"), ("nick", "watch"), ("carol", "admin")])
+        url = {"endpoint": f"https://{self.rng.randrange(3)}.example/"} if type_ == "Grant" else {}
+        return self.sign(enclave, type_, give(who, trait, **url))
 
     # What is told
 
@@ -201,6 +216,7 @@ class Outside:
         try:
             report = check_store(store, node.seq_pub, None, lambda more: None)
             assert not report.differences, report.differences
+            check_queues(store)
             events = [event for enclave in store.enclaves() for event in store.events(enclave, 0, 1 << 30)]
         finally:
             store.close()
@@ -353,7 +369,9 @@ class Story:
         """A node without a fault founds some enclaves, and is killed."""
         node = self.start()
         assert node.url, node.log()
-        self.send(node, *(self.outside.manifest() for _ in range(enclaves)))
+        manifests = [self.outside.manifest() for _ in range(enclaves)]
+        self.send(node, *manifests)
+        self.send(node, *(self.outside.access(each.enclave, "Grant") for each in manifests))
         node.kill()
         self._last = node
 
@@ -387,6 +405,18 @@ class Story:
         with httpx.Client(base_url=node.url, timeout=PATIENCE_S, verify=NO_TLS, trust_env=False) as http:
             for _ in range(times):
                 assert http.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize("point", SPREADING)
+def test_killed_while_it_queues_what_others_are_to_hear(launcher: Launcher, tmp_path: Path, point: str) -> None:
+    story = Story(launcher, tmp_path / "data", seed=list(SPREADING).index(point))
+    story.found()
+    for nth in (1, 4):
+        node = story.start(point=point, nth=nth)
+        if node.url:
+            Load(story.outside, node).run()
+        story.die(node)
+        story.audit()
 
 
 @pytest.mark.parametrize("point", ON_THE_WAY)

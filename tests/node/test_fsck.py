@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.msgpack import encode
 from msgspec.structs import replace
 
 from enc.core.commit import build_commit
@@ -27,9 +28,12 @@ from enc.node.fsck import Difference, Report, check_enclave, check_store
 from enc.node.store import ids
 from enc.node.store.base import EnclaveReader, Item, Readable, Step, Store
 from enc.node.store.memory import MemoryStore
+from enc.node.store.push import Outcome
 from enc.node.store.sqlite import SqliteStore
+from enc.node.store.sqlite_check import WRONG
 from tests.core.world import GROUP, World, give, move, person, pub
 
+from .test_push_store import OTHER, URL, found, listen, say, spread
 from .test_store import NODE, Host
 
 
@@ -129,10 +133,33 @@ def soon_gone(host: Host) -> bytes:
     return enclave
 
 
+def pushed(host: Host) -> bytes:
+    """Endpoints, batches in every state, and what waits in the outbox; vera hears all of it and nick that it is there.
+
+    Of vera's five batches the first was delivered and forgotten, the second is delivered, the third dead.
+    """
+    enclave = found(host, "pushed")
+    listen(host, enclave, "vera", "ear", OTHER)
+    host.send(enclave, "alice", "Revoke", {"target": pub("vera"), "trait": "ear"})
+    listen(host, enclave, "nick", "watch")
+    listen(host, enclave, "vera")
+    for _ in range(5):
+        say(host, enclave, 2)
+        spread(host)
+    (queue,) = [each.queue for each in host.store.reports(enclave) if each.identity == person("vera").public]
+    host.store.settle(
+        [Outcome(queue, 1, 5), Outcome(queue, 2, 9), Outcome(queue, 3, 9, "gone"), Outcome(queue, 4, 5, "x", 7)]
+    )
+    host.store.retire(5, 5)
+    say(host, enclave, 3)
+    return enclave
+
+
 def fill(host: Host) -> dict[str, bytes]:
     """A store with one enclave of each kind."""
     names = {"moved in": moved_in(host.store), "moved away": moved_away(host), "purged": ended(host, "purged")}
     names |= {"terminated": ended(host, "terminated"), "soon gone": soon_gone(host)}
+    names["pushed"] = pushed(host)
     names["idle"] = host.found(**group("one bundle, closed by the clock"))
     host.now += 5000
     host.run()
@@ -299,6 +326,9 @@ STATES: list[tuple[str, Any, int | None, str]] = [
     ("pending", lambda pending: {}, 19, "state: pending"),
 ]
 LIES += [
+    ("endpoints", lambda endpoints, *_: {(b"V", "view"): "x"}, None, f"endpoint of 56 as view: {WRONG}"),
+]
+LIES += [
     ("load", lambda state, *_, n=name, c=change: but(**{n: c})(state), seq, what) for name, change, seq, what in STATES
 ]
 
@@ -340,6 +370,8 @@ class Damaged:
         db.create_function("k", 1, lambda seq: of["life"] << 40 | seq)
         db.create_function("flip", 2, lambda blob, at: blob[:at] + flip(blob[at:]))
         db.create_function("other", 2, other)
+        db.create_function("runs", 3, lambda *run: encode(([run], [])))
+        db.create_function("notice", 3, lambda e, seq, n: encode(([], [(e, seq, {"message": n})])))
         db.executescript(sql.format(**of))
         changes = db.total_changes
         db.close()
@@ -384,6 +416,9 @@ ROW = "auto_delete, target, updated_by, content_hash, head, content FROM events 
 COPY = "SELECT {at}, c, from8, hash8, exp, timestamp, " + ROW
 ROOT = "e = {life} AND hash = (SELECT state_hash FROM bundles WHERE e = {life} AND i = 4)"
 SWAP = "UPDATE events SET k = CASE k WHEN -k(9) THEN k(10) ELSE k(9) END WHERE k < 0"
+VERA = f"identity = x'{pub('vera')}' AND url = '{URL}'"
+OF_VERA = f"q = (SELECT q FROM queues WHERE {VERA})"
+WAITS = f"push_seq = 4 AND {OF_VERA}"
 NONE, LOG = "a row of no enclave", "not what the log gives"
 
 # Enclave (none: the store), seq, part of the message, SQL
@@ -424,9 +459,10 @@ DAMAGE: list[tuple[str, int | None, str, str]] = [
     ("life", 10, "kinds: its own is", "UPDATE kinds SET subject = 'x' WHERE e = {life} AND type = 'reaction'"),
     ("life", 3, "kinds: its own is missing", "UPDATE kinds SET subject = 'x' WHERE e = {life} AND type = 'Update'"),
     ("life", None, "kinds: message/message", "UPDATE kinds SET live = 9 WHERE e = {life} AND type = 'message'"),
+    ("life", None, "kinds: message/message", "UPDATE kinds SET total = live WHERE e = {life} AND type = 'message'"),
     ("life", 10, "kinds: its own is missing", "DELETE FROM kinds WHERE e = {life} AND type = 'reaction'"),
-    ("life", None, "kinds: new/new", "INSERT INTO kinds VALUES (1000, {life}, 'new', 'new', 0)"),
-    ("", None, f"kinds: {NONE}", "INSERT INTO kinds VALUES (1000, 1000, 'new', 'new', 0)"),
+    ("life", None, "kinds: new/new", "INSERT INTO kinds VALUES (1000, {life}, 'new', 'new', 0, 0)"),
+    ("", None, f"kinds: {NONE}", "INSERT INTO kinds VALUES (1000, 1000, 'new', 'new', 0, 0)"),
     # events
     ("life", 9, "the event is missing", "UPDATE events SET k = k(100) WHERE k = k(9)"),
     ("life", 19, "the event is missing", "UPDATE events SET k = k(10000) WHERE k = k(19)"),
@@ -566,7 +602,7 @@ DAMAGE: list[tuple[str, int | None, str, str]] = [
         "INSERT INTO bundles SELECT e, 50, 90, 2, x'', x'', head FROM bundles WHERE e = {life} AND i = 4",
     ),
     ("purged", None, "rows of bundles are left", "INSERT INTO bundles VALUES ({purged}, 0, 0, 1, x'', x'', x'')"),
-    ("purged", None, "rows of kinds are left", "INSERT INTO kinds VALUES (1000, {purged}, 'new', 'new', 0)"),
+    ("purged", None, "rows of kinds are left", "INSERT INTO kinds VALUES (1000, {purged}, 'new', 'new', 0, 0)"),
     # usage
     ("", None, f"{pub('bob')}: events", "UPDATE usage SET identity = flip(identity, 0)"),
     ("", None, f"{pub('alice')}: enclaves", "UPDATE usage SET enclaves = enclaves + 1"),
@@ -576,6 +612,80 @@ DAMAGE: list[tuple[str, int | None, str, str]] = [
     ("", None, "cannot be read", "UPDATE usage SET events = 'x'"),
     ("", None, f"{pub('bob')}: events", "DELETE FROM usage"),
     ("", None, f"{'00' * 32}: enclaves", "INSERT INTO usage VALUES (zeroblob(32), 1, 0, 0)"),
+    # endpoints
+    ("pushed", None, f"as watch: {LOG}", f"UPDATE endpoints SET url = '{OTHER}' WHERE trait = 'watch'"),
+    ("", None, "endpoints: a row without a queue", "UPDATE endpoints SET url = 'x' WHERE trait = 'watch'"),
+    ("pushed", None, f"as ear: {LOG}", "UPDATE endpoints SET trait = 'ear' WHERE trait = 'watch'"),
+    ("pushed", None, f"as watch: {LOG}", "UPDATE endpoints SET identity = flip(identity, 0) WHERE trait = 'watch'"),
+    ("pushed", None, f"as watch: {LOG}", "DELETE FROM endpoints WHERE trait = 'watch'"),
+    ("life", None, f"as watch: {LOG}", "UPDATE endpoints SET e = {life} WHERE trait = 'watch'"),
+    ("", None, f"endpoints: {NONE}", "UPDATE endpoints SET e = 1000"),
+    ("purged", None, "rows of endpoints are left", "INSERT INTO endpoints VALUES ({purged}, x'', 'x', 'x')"),
+    # queues
+    ("", None, "batches: a row of no queue", f"UPDATE queues SET q = 1000 WHERE {VERA}"),
+    ("", None, "endpoints: a row without a queue", f"UPDATE queues SET identity = flip(identity, 0) WHERE {VERA}"),
+    ("", None, "endpoints: a row without a queue", f"UPDATE queues SET url = 'x' WHERE {VERA}"),
+    ("", None, "push_seq: not the number", f"UPDATE queues SET push_seq = push_seq + 1 WHERE {VERA}"),
+    ("", None, "push_seq: not the number", f"UPDATE queues SET push_seq = push_seq - 1 WHERE {VERA}"),
+    ("", None, "numbers of its batches", f"UPDATE queues SET waiting = waiting + 1 WHERE {VERA}"),
+    ("", None, "numbers of its batches", f"UPDATE queues SET waiting_events = 5 WHERE {VERA}"),
+    ("", None, "numbers of its batches", f"UPDATE queues SET dead = 0, forgotten = 1 WHERE {VERA}"),
+    ("", None, "push_seq: not the number", f"UPDATE queues SET delivered = delivered + 1 WHERE {VERA}"),
+    ("", None, "push_seq: not the number", f"UPDATE queues SET forgotten = forgotten + 1 WHERE {VERA}"),
+    ("", None, "delivered: more are kept", f"UPDATE queues SET delivered = 0, forgotten = 2 WHERE {VERA}"),
+    ("", None, "batches: a row of no queue", f"DELETE FROM queues WHERE {VERA}"),
+    ("", None, "outbox: a row for queue", f"DELETE FROM queues WHERE {VERA}"),
+    ("", None, "push_seq: not", "INSERT INTO queues (identity, url, push_seq) VALUES (x'', 'x', 1)"),
+    # audiences and outbox
+    ("", None, "outbox 1: cannot be read", "UPDATE audiences SET a = a + 1000"),
+    ("", None, "outbox 1: cannot be read", "UPDATE audiences SET members = x'00'"),
+    (
+        "",
+        None,
+        "outbox: a row for queue 99",
+        "UPDATE audiences SET members = x'92916390'; UPDATE outbox SET types = NULL",
+    ),
+    ("", None, "outbox 1: cannot be read", "DELETE FROM audiences"),
+    ("", None, f"outbox: {NONE}", "UPDATE outbox SET e = 1000"),
+    ("", None, "outbox 1: names an enclave that is none", "UPDATE outbox SET e = 1000"),
+    ("", None, "outbox: an event twice", "UPDATE outbox SET first_seq = first_seq - 1"),
+    ("", None, "outbox 1: names an event that is not there", "UPDATE outbox SET first_seq = first_seq + 1"),
+    ("", None, "outbox 1: cannot be read", "UPDATE outbox SET a = 1000"),
+    ("", None, "outbox 1: cannot be read", "UPDATE outbox SET sizes = x'c0'"),
+    ("", None, "outbox 1: names no event", "UPDATE outbox SET sizes = x'90'"),
+    ("", None, "outbox 1: names an event that is not there", "UPDATE outbox SET sizes = x'9401010101'"),
+    ("", None, "outbox 1: type_seq: where nobody", "UPDATE outbox SET types = NULL"),
+    ("", None, "outbox 1: type_seq: beyond", "UPDATE outbox SET types = x'81a76d6573736167650e'"),
+    ("", None, "outbox 1: type_seq: beyond", "UPDATE outbox SET types = x'81a76d65737361676500'"),
+    ("purged", None, "rows of outbox are left", "UPDATE outbox SET e = {purged}"),
+    # batches
+    ("", None, "batches: a row of no queue", f"UPDATE batches SET q = 1000 WHERE push_seq = 2 AND {OF_VERA}"),
+    ("", None, "numbers of its batches", f"UPDATE batches SET push_seq = 9, q = 1 WHERE push_seq = 5 AND {OF_VERA}"),
+    ("", None, "push_seq: not the number", f"UPDATE batches SET push_seq = 9 WHERE push_seq = 5 AND {OF_VERA}"),
+    ("", None, "push_seq: not the number", f"UPDATE batches SET push_seq = 0 WHERE push_seq = 5 AND {OF_VERA}"),
+    ("", None, "batch 2: an event twice", f"UPDATE batches SET push_seq = 1 WHERE push_seq = 5 AND {OF_VERA}"),
+    ("", None, "batch 4: cannot be read", f"UPDATE batches SET runs = x'00' WHERE push_seq = 4 AND {OF_VERA}"),
+    ("", None, "batch 4: events: not their number", f"UPDATE batches SET runs = x'929090' WHERE {WAITS}"),
+    ("", None, "batch 4: names an event that", f"UPDATE batches SET runs = runs({{pushed}}, 90, 2) WHERE {WAITS}"),
+    ("", None, "batch 4: names an event that", f"UPDATE batches SET runs = runs({{pushed}}, 17, 2) WHERE {WAITS}"),
+    ("", None, "batch 4: names an enclave that", f"UPDATE batches SET runs = runs(1000, 1, 2) WHERE {WAITS}"),
+    ("", None, "batch 4: an event twice", f"UPDATE batches SET runs = runs({{pushed}}, 8, 2) WHERE {WAITS}"),
+    ("", None, "batch 4: events: not their", f"UPDATE batches SET runs = runs({{pushed}}, 11, 1) WHERE {WAITS}"),
+    (
+        "",
+        None,
+        "batch 1: names an event that",
+        "UPDATE batches SET runs = notice({pushed}, 90, 1) WHERE NOT " + OF_VERA,
+    ),
+    ("", None, "batch 1: type_seq: beyond", "UPDATE batches SET runs = notice({pushed}, 9, 99) WHERE NOT " + OF_VERA),
+    ("", None, "numbers of its batches", f"UPDATE batches SET events = 3 WHERE {WAITS}"),
+    ("", None, "batch 3: events: not", f"UPDATE batches SET events = 3 WHERE push_seq = 3 AND {OF_VERA}"),
+    ("", None, "numbers of its batches", f"UPDATE batches SET state = 1, settled_at = 5 WHERE {WAITS}"),
+    ("", None, "batch 2: neither", f"UPDATE batches SET state = 3 WHERE push_seq = 2 AND {OF_VERA}"),
+    ("", None, "batch 2: neither", f"UPDATE batches SET settled_at = NULL WHERE push_seq = 2 AND {OF_VERA}"),
+    ("", None, "batch 4: neither", f"UPDATE batches SET settled_at = 5 WHERE {WAITS}"),
+    ("", None, "numbers of its batches", f"DELETE FROM batches WHERE {WAITS}"),
+    ("", None, "numbers of its batches", f"DELETE FROM batches WHERE push_seq = 3 AND {OF_VERA}"),
 ]
 
 
@@ -596,6 +706,10 @@ INDEXES = [
     ("bundles_first_seq", "bundles", "first_seq", "e = {life} AND i = 1"),
     ("states_deadline", "states", "deadline", "e = {life}"),
     ("enclaves_terminated", "enclaves", "terminated_at", "e = {terminated}"),
+    ("batches_waiting", "batches", "next_try", WAITS),
+    ("batches_oldest", "batches", "made_at", WAITS),
+    ("batches_settled", "batches", "settled_at", f"push_seq = 2 AND {OF_VERA}"),
+    ("batches_dead", "batches", "q", "state = 2"),
 ]
 
 
@@ -717,6 +831,7 @@ PURGED: list[tuple[str, Change, str]] = [
     ("find", lambda items, *_: iter([1]), "purged, but events are found"),
     ("bundle", lambda bundle, *_: 1, "purged, but bundles are found"),
     ("head", lambda head, *_: 1, "purged, but bundles are found"),
+    ("endpoints", lambda endpoints, *_: {1: 1}, "purged, but endpoints are found"),
 ]
 
 

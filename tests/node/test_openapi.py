@@ -310,6 +310,11 @@ class Scene:
         checkpoint = self.opened("Checkpoint", {}, enclave="moved")
         where = {"new_sequencer": pub("node2"), "prev_seq": checkpoint["seq"], "ct_root": checkpoint["ct_root"]}
         self.do("alice", "Migrate", where, enclave="moved")
+        self.url = "https://hooks.invalid/push"
+        self.do("alice", "Grant", give("vera", "dataview", endpoint=self.url), enclave="young")
+        self.note("pushed", enclave="young")
+        while not self.opened("Pull", {"url": self.url, "push_seq": 1}, by="vera", enclave="young"):
+            pass  # until the node has made a batch of it
 
     # Commits
 
@@ -511,6 +516,11 @@ ANSWERED: list[Callable[[Scene], Ask]] = [
     lambda s: ("Checkpoint", {"hold": 1}, {"enclave": "held"}),
     lambda s: ("Export", {}, {}),
     lambda s: ("Export", {"from_seq": 2, "limit": 1}, {}),
+    lambda s: ("Pull", {"url": s.url, "push_seq": {"end_at": 5}}, {"by": "vera", "enclave": "young"}),
+    lambda s: ("Pull", {"url": s.url, "push_seq": [1, 2], "enclave": HEX}, {"by": "vera"}),
+    lambda s: ("Pull", {"url": s.url, "push_seq": 7}, {"by": "dave"}),
+    lambda s: ("Deliveries", {}, {"enclave": "young"}),
+    lambda s: ("Deliveries", {"after": {"identity": HEX, "trait": ""}}, {"by": "vera", "enclave": "young"}),
 ]
 
 
@@ -518,7 +528,7 @@ ANSWERED: list[Callable[[Scene], Ask]] = [
 def test_what_is_sealed_is_as_documented(scene: Scene, ask: int) -> None:
     type_, body, more = ANSWERED[ask](scene)
     validator(f"{type_}.body").validate({**body, "session": "00" * 68, "type": type_})
-    assert scene.opened(type_, body, **more)
+    assert scene.opened(type_, body, **more) is not None
 
 
 @pytest.mark.parametrize("prefix", ["", "/enclave"])

@@ -14,7 +14,8 @@ from enc.core.types import Receipt
 from enc.node import directory as directory_module
 from enc.node import sequencer as module
 from enc.node.directory import Directory
-from enc.node.sequencer import Outcome, Quota, Sequencer, Ticket
+from enc.node.quota import Quota
+from enc.node.sequencer import Outcome, Sequencer, Ticket
 from enc.node.store.base import Step
 from enc.node.store.memory import MemoryStore
 from tests.core.world import START, person

@@ -1192,6 +1192,7 @@ def test_an_older_database_is_upgraded_step_by_step(tmp_path: Path, monkeypatch:
     log = Log(store)
     log.write()
     store.close()
+    set_version(tmp_path / "enc.db", 1)
     steps = ["CREATE TABLE second (x);", "CREATE TABLE third (x); INSERT INTO third VALUES (3);"]
     monkeypatch.setattr(upgrade, "UPGRADES", (steps[0], steps[1] + "CREATE TABLE second (x);"))
     with pytest.raises(Unavailable):

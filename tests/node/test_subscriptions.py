@@ -1283,7 +1283,7 @@ async def test_nonsense_is_answered_by_an_error_and_the_connection_lives_on(sent
     assert (await socket.next())["type"] == "Receipt"
 
 
-@pytest.mark.parametrize("type_", ["Pull", "Inclusion_Proof", "State_Proof", "Checkpoint", "Export"])
+@pytest.mark.parametrize("type_", ["Pull", "Inclusion_Proof", "State_Proof", "Checkpoint", "Export", "Deliveries"])
 async def test_other_sealed_requests_are_not_for_a_websocket(type_: Any) -> None:
     stage = Stage()
     enclave = stage.found()

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from enc.cli import access, archive, config, enclave, exits, key, node, proofs, reading, slots, writing
+from enc.cli import access, archive, config, enclave, exits, key, node_queues, proofs, push, reading, slots, writing
 from enc.cli.command import Group
 from enc.version import __version__
 
@@ -15,9 +15,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for part in (key, config, enclave, writing, access, slots, reading, proofs, archive):
+for part in (key, config, enclave, writing, access, slots, reading, proofs, archive, push):
     app.add_typer(part.app)
-app.add_typer(node.app)
+app.add_typer(node_queues.app)
 
 
 def _print_version(asked: bool) -> None:

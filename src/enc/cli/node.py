@@ -1,4 +1,4 @@
-"""`enc node`: run a node, show its settings and its key, check its data, copy it."""
+"""`enc node`: run a node, show its settings and its key, check its data, copy it. See also `node_queues`."""
 
 import json
 import os
@@ -32,7 +32,7 @@ app = typer.Typer(
 NAME = "enc node"
 
 
-def _ends(example: str) -> str:
+def ends(example: str) -> str:
     """What stands at the end of a command's help."""
     return f"{example}\n\n{exits.HELP}"
 
@@ -48,7 +48,7 @@ LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="json or c
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
-@app.command(epilog=_ends("Example: enc node run --data /var/lib/enc --host 0.0.0.0 --port 7700"))
+@app.command(epilog=ends("Example: enc node run --data /var/lib/enc --host 0.0.0.0 --port 7700"))
 def run(
     config: ConfigFile = None,
     data: Data = None,
@@ -63,14 +63,14 @@ def run(
     SIGTERM or Ctrl-C stops it in order, with exit code 0; a second one ends it at once.
     """
     with exits.failing(NAME):
-        settings, _ = _load(config, data, host, port, dev, log_level, log_format)
+        settings, _ = load(config, data, host, port, dev, log_level, log_format)
         from enc.node import main
 
         code = main.run(settings)
     raise typer.Exit(code)
 
 
-@app.command(epilog=_ends("Example: enc node config > node.toml, then enc node run --config node.toml"))
+@app.command(epilog=ends("Example: enc node config > node.toml, then enc node run --config node.toml"))
 def config(
     config: ConfigFile = None,
     data: Data = None,
@@ -83,12 +83,12 @@ def config(
 ) -> None:
     """Print every setting in force, with its meaning and where it comes from, as a file that --config takes."""
     with exits.failing(NAME):
-        settings = describe(*_load(config, data, host, port, dev, log_level, log_format))
+        settings = describe(*load(config, data, host, port, dev, log_level, log_format))
     # Bytes: TOML and JSON are UTF-8, whatever the terminal is set to.
     typer.echo((_json(settings) if as_json else _toml(settings)).encode())
 
 
-@app.command(epilog=_ends("Example: enc node fsck --data /var/lib/enc"))
+@app.command(epilog=ends("Example: enc node fsck --data /var/lib/enc"))
 def fsck(
     config: ConfigFile = None,
     data: Data = None,
@@ -102,13 +102,13 @@ def fsck(
     The node must not be running. Exit code 1: there are differences, which it prints, or it could not be checked.
     """
     with exits.failing(NAME):
-        settings, _ = _load(config, data)
+        settings, _ = load(config, data)
         report = _check(settings, [_enclave_id(text) for text in enclave or ()])
     typer.echo((_report_json if as_json else _report_text)(report))
     raise typer.Exit(exits.FAILED if report.differences else exits.DONE)
 
 
-@app.command(epilog=_ends("Example: enc node backup --data /var/lib/enc --to /backup/enc.db"))
+@app.command(epilog=ends("Example: enc node backup --data /var/lib/enc --to /backup/enc.db"))
 def backup(
     to: Annotated[Path, typer.Option(metavar="FILE", help="The copy; the file must not be there yet.")],
     config: ConfigFile = None,
@@ -121,21 +121,21 @@ def backup(
     from enc.node.backup import backup as copy
 
     with exits.failing(NAME):
-        size = copy(_load(config, data)[0].store_path, to)
+        size = copy(load(config, data)[0].store_path, to)
     typer.echo(f"{to}: {size:,} bytes")
 
 
-@app.command(epilog=_ends("Example: enc node key --data /var/lib/enc"))
+@app.command(epilog=ends("Example: enc node key --data /var/lib/enc"))
 def key(config: ConfigFile = None, data: Data = None) -> None:
     """Print the node's public key (seq_pub). There must be one: the first `enc node run` makes it."""
     from enc.node import key_file
 
     with exits.failing(NAME):
-        found = key_file.load(_load(config, data)[0].key_path)
+        found = key_file.load(load(config, data)[0].key_path)
     typer.echo(found.public.hex())
 
 
-def _load(
+def load(
     path: Path | None,
     data: str | None,
     host: str | None = None,

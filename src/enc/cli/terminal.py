@@ -30,6 +30,10 @@ class Terminal(Output):
     def settings(self) -> settings.Settings:
         return settings.load(self._flags, os.environ)
 
+    @property
+    def timeout(self) -> float:
+        return float(self._flags.get("timeout") or TIMEOUT_S)
+
     def identity(self) -> "Identity":
         """The key file's, opened with its passphrase if it has one."""
         from enc.client import Identity, PassphraseNeeded
@@ -45,7 +49,7 @@ class Terminal(Output):
         """The node, as the identity sees it; or as anybody does."""
         from enc.client import Client
 
-        url, timeout = self.settings.get("node"), self._flags.get("timeout") or TIMEOUT_S
+        url, timeout = self.settings.get("node"), self.timeout
         identity = None if anybody else self.identity()
         with Client(url, identity, timeout=timeout, patience=timeout) as client:
             yield client

@@ -2,6 +2,7 @@
 
 from enc.client.async_client import AsyncClient, AsyncEnclave
 from enc.client.client import Client, Enclave
+from enc.client.deliveries import Delivery
 from enc.client.errors import Distrust, Equivocation, ForeignSequencer, Forgery, Fork, Rollback, TimedOut, Unreachable
 from enc.client.evidence import Evidence, check_evidence, load_evidence
 from enc.client.facts import EventFact, StateFact
@@ -9,7 +10,9 @@ from enc.client.identity import Identity, PassphraseNeeded, WrongPassphrase
 from enc.client.items import Item
 from enc.client.members import Member
 from enc.client.proof_file import Proof, Statement, check_proof, load_proof
+from enc.client.push_body import Notice, PushedBatch
 from enc.client.reads import Overview
+from enc.client.receiver import Gap, PushReceiver
 from enc.client.slots import Slot
 from enc.client.writes import operation
 
@@ -17,6 +20,7 @@ __all__ = [
     "AsyncClient",
     "AsyncEnclave",
     "Client",
+    "Delivery",
     "Distrust",
     "Enclave",
     "Equivocation",
@@ -25,12 +29,16 @@ __all__ = [
     "ForeignSequencer",
     "Forgery",
     "Fork",
+    "Gap",
     "Identity",
     "Item",
     "Member",
+    "Notice",
     "Overview",
     "PassphraseNeeded",
     "Proof",
+    "PushReceiver",
+    "PushedBatch",
     "Rollback",
     "Slot",
     "StateFact",

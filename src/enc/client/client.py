@@ -1,13 +1,14 @@
 """The blocking face: `Client` speaks with one node, `Enclave` is one log on it."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from enc.client import members, reads, slots
+from enc.client import members, pulls, reads, slots
 from enc.client.backup import Progress, pull
+from enc.client.deliveries import Delivery, deliveries
 from enc.client.facts import EventFact, EventStatus, StateFact
 from enc.client.feed import Feed
 from enc.client.flow import Flow, run
@@ -16,6 +17,8 @@ from enc.client.items import Item
 from enc.client.link import Bundle, Link
 from enc.client.members import Member
 from enc.client.pins import Pins
+from enc.client.pulls import Wanted, wanted
+from enc.client.push_body import PushedBatch
 from enc.client.reads import Overview
 from enc.client.search import Search, as_filter
 from enc.client.setup import Manifest, Setup, manifest_content
@@ -184,6 +187,33 @@ class Enclave(Writes[Receipt]):
     def archive(self, path: Path | str, progress: Progress = lambda here, total: None) -> Header:
         """Pull the whole log into one file, replayed as it comes; goes on where a broken pull stopped. For owners."""
         return self._run(pull(self._link, Path(path), progress))
+
+    # Pushes
+
+    def pull(
+        self,
+        url: str,
+        push_seq: int | Iterable[int] | None = None,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        enclave: Id | None = None,
+    ) -> Iterator[PushedBatch]:
+        """Batches that were queued for you at `url`, from all enclaves of the node or from one, page by page.
+
+        By number, by several, or all after one and up to another. What the node keeps no more is not among them; what
+        you may have no more is missing from its batch. Each event is checked.
+        """
+        asked: Wanted | None = wanted(push_seq, after, until)
+        only = None if enclave is None else as_bytes(enclave, "enclave")
+        while asked is not None:
+            batches = self._run(pulls.pull(self._link, url, asked, only))
+            yield from batches
+            asked = asked.rest(batches)
+
+    def deliveries(self) -> list[Delivery]:
+        """How pushes fare at each endpoint that is registered here; at your own, if you are not the owner."""
+        return self._run(deliveries(self._link))
 
     # What apps ask
 

@@ -81,6 +81,19 @@ def _put(path: Path, data: bytes, overwrite: bool) -> None:
     sync_directory(path.parent)
 
 
+def create(path: Path) -> None:
+    """An empty file, unless one is there already; that one must be its owner's alone."""
+    try:
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            sync_directory(path.parent)
+        fault = _fault(path, path.stat())
+    except (OSError, ValueError) as e:
+        refuse(path, f"cannot be made: {reason(e)}")
+    if fault:
+        refuse(path, fault)
+
+
 def make_directory(path: Path) -> None:
     """Make the directory, and those above it that are missing, for their owner alone."""
     if path.is_dir() or path == path.parent:

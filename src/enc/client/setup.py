@@ -41,7 +41,7 @@ class Setup:
         self.identity = identity or Identity.new()
         self.patience = patience
         self._process = os.getpid()
-        self._pins, self._alg = _pins(pins), alg
+        self._pins, self._alg = open_pins(pins), alg
         known = None if seq_pub is None else as_bytes(seq_pub, "seq_pub")
         self.node = NodeLink(Courier(patience, time.monotonic), known)
 
@@ -54,7 +54,7 @@ class Setup:
         return Link(self.node, self.identity, enclave, self._pins, now_ms, self._alg)
 
 
-def _pins(pins: Pins | Path | str | None) -> Pins:
+def open_pins(pins: Pins | Path | str | None) -> Pins:
     if pins is None:
         return MemoryPins()
     if pins == "default":

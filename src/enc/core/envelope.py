@@ -21,7 +21,15 @@ from enc.core.session import Session, Token, TransportKeys, check_token, client_
 from enc.core.signing import PrivateKey, check_public_key
 
 RequestType = Literal[
-    "Query", "Pull", "Inclusion_Proof", "Bundle_Proof", "State_Proof", "State_Batch", "Checkpoint", "Export"
+    "Query",
+    "Pull",
+    "Inclusion_Proof",
+    "Bundle_Proof",
+    "State_Proof",
+    "State_Batch",
+    "Checkpoint",
+    "Export",
+    "Deliveries",
 ]
 
 

@@ -4,7 +4,7 @@ from functools import cached_property
 
 from enc.core.enclave import EnclaveState, view
 from enc.core.errors import Unauthorized
-from enc.core.policy import ReadScope
+from enc.core.policy import ReadScope, Subject
 from enc.core.types import Event, Target
 from enc.node.store.base import EnclaveReader, Readable, Store
 
@@ -43,10 +43,8 @@ class Access:
         target: Target | None = None
         if event.type in ("Update", "Delete"):
             target = Target(subject, event.from_)
-        rights = policy.rights(
-            policy.subject(event, target),
-            self.bitmask,
-            is_author=event.from_ == self.identity,
-            is_closed=self._view.is_closed,
-        )
-        return "R" in rights
+        return "R" in self.rights(policy.subject(event, target), is_author=event.from_ == self.identity)
+
+    def rights(self, subject: Subject, *, is_author: bool) -> frozenset[str]:
+        """Which of R, P and N this identity has on such an event."""
+        return self.state.policy.rights(subject, self.bitmask, is_author=is_author, is_closed=self._view.is_closed)

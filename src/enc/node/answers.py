@@ -15,7 +15,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from enc.core.enclave import EnclaveState
 from enc.core.encoding import check_numbers, convert_json, unhex
-from enc.core.envelope import Opened, Request, open_request
+from enc.core.envelope import Opened, Request, RequestType, open_request
 from enc.core.errors import (
     EnclaveNotFound,
     EnclaveTerminated,
@@ -31,8 +31,10 @@ from enc.core.signing import PrivateKey
 from enc.core.state_key import status_key, tree_key
 from enc.core.types import Event
 from enc.node.access import Access
+from enc.node.deliveries import deliveries
 from enc.node.directory import Directory
 from enc.node.proofs import Ground, Proofs, Wire
+from enc.node.pulls import Pulls
 from enc.node.rate_limit import RateLimiter
 from enc.node.sequencer import MAX_HOLD_MS, Checkpoint
 from enc.node.store.base import BEFORE, Item, Store, after
@@ -113,7 +115,7 @@ class Answers:
     ) -> None:
         self._directory, self._store, self._key, self._clock = directory, store, key, clock
         self._rates, self._checkpoint, self._max_page = rates, checkpoint, max_page
-        self._kinds: dict[str, Callable[[Asked], bytes]] = {
+        self._kinds: dict[RequestType, Callable[[Asked], bytes]] = {
             "Query": self._query,
             "Inclusion_Proof": self._inclusion,
             "Bundle_Proof": self._bundle,
@@ -121,7 +123,10 @@ class Answers:
             "State_Batch": self._state_batch,
             "Checkpoint": self._take_checkpoint,
             "Export": self._export,
+            "Pull": self._pull,
+            "Deliveries": self._deliveries,
         }
+        self._pulls = Pulls(store, max_page)
 
     def answer(self, request: Request) -> bytes:
         asked = self.open(request)
@@ -158,8 +163,6 @@ class Answers:
 
     def open(self, request: Request) -> Asked:
         """Whose request it is, and that they hold the session's key."""
-        if request.type not in self._kinds:
-            raise InvalidQuery(f"type: this node does not answer {request.type}")
         state = self.state(request.enclave)
         opened = open_request(request, self._key, self._clock() // 1000)
         self._rates.take(request.from_)
@@ -298,6 +301,16 @@ class Answers:
                 return
             yield from events
             seq = events[-1].seq + 1
+
+    # Pushes
+
+    def _pull(self, asked: Asked) -> bytes:
+        """The enclave outside serves the session alone: what is asked for is the asker's own, on all of the node."""
+        who = asked.request.from_
+        return self._pulls.answer(asked.opened, who, lambda enclave: self.access(enclave, who))
+
+    def _deliveries(self, asked: Asked) -> bytes:
+        return deliveries(self._store, asked.opened, asked.access)
 
 
 def read_query(opened: Opened) -> _Query:

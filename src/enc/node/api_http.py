@@ -45,6 +45,7 @@ SEALED = {
     "/state-batch": "State_Batch",
     "/checkpoint": "Checkpoint",
     "/export": "Export",
+    "/deliveries": "Deliveries",
 }
 """Paths of sealed requests, with the one type that each takes."""
 

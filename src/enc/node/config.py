@@ -229,6 +229,39 @@ class Endpoints(Struct, frozen=True, kw_only=True):
     ] = False
 
 
+class Push(Struct, frozen=True, kw_only=True):
+    """[push]: how events are delivered to endpoints."""
+
+    interval_s: Annotated[
+        float, _real("Time between two batches of one queue that are not full.", 0.01, 3600, "seconds")
+    ] = 1.0
+    batch_events: Annotated[int, _number("Most events of a batch.", 1, 500)] = 500
+    batch_bytes: Annotated[
+        int, _size("Most JSON of the events of a batch; a larger event goes alone.", 4 * _MIB, _KIB)
+    ] = 4 * _MIB
+    timeout_s: Annotated[float, _real("Time that an endpoint has to answer a batch.", 0.1, 300, "seconds")] = 30.0
+    tries: Annotated[int, _number("Tries of a batch before it is a dead letter.", 1, 100)] = 10
+    first_retry_s: Annotated[
+        float, _real("Time to the second try; it doubles with each further one.", 0.01, 86_400, "seconds")
+    ] = 1.0
+    max_retry_s: Annotated[float, _real("Longest time between two tries.", 0.01, 86_400, "seconds")] = 300.0
+    connections: Annotated[int, _number("Most batches on their way at one time.", 4, 4096)] = 256
+    unsent_bytes: Annotated[int, _size("Memory for batches on their way, all together.", 1 << 40, 32 * _MIB)] = (
+        128 * _MIB
+    )
+    host_per_s: Annotated[
+        float,
+        _real("Tries that one host gets, whatever the number of its endpoints; 0: no limit.", 0, 1e6, "per second"),
+    ] = 100.0
+    ca_file: Annotated[
+        str, _text("File with the authorities that endpoints' certificates are checked by, PEM; empty: the system's.")
+    ] = ""
+    delivered_days: Annotated[float, _real("How long a delivered batch can be pulled.", 0, 36_500, "days")] = 7.0
+    dead_days: Annotated[
+        float, _real("How long a dead letter is kept, to be pulled or sent again.", 0, 36_500, "days")
+    ] = 30.0
+
+
 class Config(Struct, frozen=True, kw_only=True):
     """One node's settings."""
 
@@ -254,6 +287,7 @@ class Config(Struct, frozen=True, kw_only=True):
     sequencing: Sequencing = Sequencing()
     retention: Retention = Retention()
     endpoints: Endpoints = Endpoints()
+    push: Push = Push()
 
     @property
     def data_path(self) -> Path:
@@ -276,6 +310,11 @@ class Config(Struct, frozen=True, kw_only=True):
     def rates_in_force(self) -> Rates:
         """`rates`, lifted by `dev`."""
         return structs.replace(self.rates, identity_per_s=0.0, address_per_s=0.0) if self.dev else self.rates
+
+    @property
+    def host_per_s(self) -> float:
+        """`push.host_per_s`, lifted by `dev`; 0: no limit."""
+        return 0.0 if self.dev else self.push.host_per_s
 
     @property
     def connections_of_address(self) -> int:

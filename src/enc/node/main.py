@@ -1,8 +1,10 @@
 """One node, wired together: the only place where the parts meet.
 
 socket -> api_http, api_ws -> desk -> admission -> sequencer -> store
-                |                                     |
-                +-> answers <- directory <------------+-> hub -> subscribers
+                |                                     |           |
+                +-> answers <- directory <------------+-> hub     +-> sender's process -> endpoints
+                                                           |                |
+                                                      subscribers      senders -> sequencer
 """
 
 import asyncio
@@ -10,11 +12,12 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import ExitStack
 from itertools import islice
+from urllib.parse import urlsplit
 
 import structlog
 import uvloop
@@ -28,17 +31,22 @@ from enc.node.admission import HOSTED, Admission, Gatekeeper
 from enc.node.answers import Answers
 from enc.node.api_http import Asking, HttpApi, with_cors
 from enc.node.api_ws import Settings, WebSocketApi
+from enc.node.calling import authorities
 from enc.node.config import Config
 from enc.node.desk import Desk
 from enc.node.directory import Directory
 from enc.node.janitor import Janitor
 from enc.node.logs import setup_logs
-from enc.node.metrics import Metrics
+from enc.node.mailroom import Keeping, Mailroom
+from enc.node.metrics import Metrics, Recent
 from enc.node.openapi import document
+from enc.node.quota import Quota
 from enc.node.rate_limit import RateLimiter
-from enc.node.sequencer import Checkpoint, Quota, Sequencer
+from enc.node.senders import Senders
+from enc.node.sequencer import Checkpoint, Sequencer
 from enc.node.signals import SignalledServer, end_at_once
 from enc.node.store.base import Step, Store
+from enc.node.store.push import Limits, Outcome
 from enc.node.store.sqlite import SqliteStore
 from enc.node.subscriptions import Hub
 from enc.node.verifiers import Verifiers
@@ -50,6 +58,9 @@ READERS = 2
 """Threads that answer sealed requests."""
 SAMPLE = 16
 """Enclaves that a start looks at."""
+DAY_MS = 86_400_000
+TOTALS_S = 5.0
+"""How old what `/metrics` says of queues may be: it is counted over all of them."""
 GC_THRESHOLD = (10_000, 20, 20)
 """A batch makes thousands of objects that live for milliseconds: the collector looks less often than by default."""
 
@@ -63,7 +74,18 @@ def _now() -> int:
 class Node:
     """A store, a key, and everything that stands between them and a socket. Made on the event loop's thread."""
 
-    def __init__(self, config: Config, store: Store, key: PrivateKey, verifiers: Verifiers | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        key: PrivateKey,
+        verifiers: Verifiers | None = None,
+        sender_cores: Iterable[int] | None = None,
+    ) -> None:
+        """`sender_cores`: where the sender's process runs, empty for anywhere; None: nothing is sent.
+
+        A sender reads the store in the file that the configuration names.
+        """
         self.config, self.store, self.key = config, store, key
         self.loop = asyncio.get_running_loop()
         self.metrics = Metrics()
@@ -74,6 +96,7 @@ class Node:
         self.janitor = Janitor(
             store, config.retention.purge_after_s * 1000, int(config.retention.sweep_interval_s * 1000)
         )
+        self.mailroom = self._mailroom()
         quota = Quota(config.admission.max_enclaves, config.admission.max_events, config.admission.max_bytes)
         self.sequencer = Sequencer(
             store,
@@ -82,7 +105,7 @@ class Node:
             deliver=self.desk.deliver,
             publish=self._publish,
             watch=self.metrics.wrote,
-            chore=self.janitor.sweep,
+            chore=self._sweep,
             directory=self.directory,
             seal_idle=config.sequencing.seal_idle,
             max_batch=config.sequencing.max_batch,
@@ -105,9 +128,18 @@ class Node:
         self.admission = Admission(gatekeeper, self.sequencer, self.desk.refuse, verifiers or Verifiers(0))
         self.desk.admission, self.desk.settled = self.admission, self.metrics.settled
         self._open(identities, addresses)
+        self.senders = None
+        if sender_cores is not None:
+            self.senders = Senders(config, key, self._has_due, self._settle, sender_cores)
         self._add_gauges()
         self._probe: asyncio.Task[str | None] | None = None
         self._probe_until = 0.0
+
+    def _mailroom(self) -> Mailroom:
+        push = self.config.push
+        limits = Limits(events=push.batch_events, bytes=push.batch_bytes)
+        keeping = Keeping(int(push.delivered_days * DAY_MS), int(push.dead_days * DAY_MS))
+        return Mailroom(self.store, int(push.interval_s * 1000), limits, keeping)
 
     def _open(self, identities: RateLimiter, addresses: RateLimiter) -> None:
         """What answers on the wire."""
@@ -133,19 +165,40 @@ class Node:
         self.app = with_cors(self._app, self.config.cors.origins)
 
     def _add_gauges(self) -> None:
-        for name, meaning, read in (
+        totals = Recent(self.store.totals, TOTALS_S, time.monotonic)
+        gauges: tuple[tuple[str, str, Callable[[], float]], ...] = (
             ("enc_waiting_commits", "Commits accepted and not durable yet", lambda: self.desk.waiting),
             ("enc_subscriptions", "Live subscriptions", lambda: self.hub.count),
             ("enc_websockets", "Open WebSockets", lambda: len(self.ws.connections)),
             ("enc_enclaves", "Enclaves on this node", self.store.count),
             ("enc_enclaves_in_memory", "Enclaves whose state is in memory", lambda: len(self.directory)),
-        ):
+            ("enc_push_queues", "Queues of endpoints", lambda: totals().queues),
+            ("enc_push_waiting_batches", "Batches that wait to be delivered", lambda: totals().waiting),
+            ("enc_push_dead_batches", "Dead letters that are kept", lambda: totals().dead),
+            ("enc_push_oldest_seconds", "Age of the oldest batch that waits", lambda: _age_s(totals().oldest)),
+        )
+        for name, meaning, read in gauges:
             self.metrics.gauge(name, meaning, read)
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         await (self.ws if scope["type"] == "websocket" else self.http)(scope, receive, send)
 
     # What the parts ask of each other
+
+    def _sweep(self, now: int) -> None:
+        self.janitor.sweep(now)
+        self.mailroom.sweep(now)
+
+    def _has_due(self) -> bool:
+        return bool(self.store.due(_now(), 1))
+
+    def _settle(self, outcomes: Sequence[Outcome]) -> None:
+        """Have them written, and tell of those that are the end."""
+        died = self.sequencer.call(lambda: self.store.settle(outcomes)).result()
+        self.metrics.pushed(outcomes)
+        for one in died:
+            host = urlsplit(one.url).hostname or ""  # alone: what stands behind it may be a secret
+            _log.error("batch_dead", identity=one.identity.hex(), host=host, push_seq=one.push_seq, reason=one.error)
 
     def _may_create(self, identity: bytes) -> bool:
         create = self.config.admission.create
@@ -219,6 +272,8 @@ class Node:
         self.janitor.sweep(_now())
         self.sequencer.start()
         self.admission.start()
+        if self.senders is not None:
+            self.senders.start()
         self._expiry = self.loop.create_task(self._expire())
 
     async def _expire(self) -> None:
@@ -237,12 +292,18 @@ class Node:
         """End the threads; the disk has everything."""
         self._expiry.cancel()
         self.admission.stop()
+        if self.senders is not None:
+            self.senders.close()  # its last outcomes go through the sequencer
         self.sequencer.stop()
         self.executor.shutdown(cancel_futures=True)
 
 
-async def _serve(config: Config, store: Store, key: PrivateKey, verifiers: Verifiers) -> None:
-    node = Node(config, store, key, verifiers)
+def _age_s(made_at: int | None) -> float:
+    return 0.0 if made_at is None else max(_now() - made_at, 0) / 1000
+
+
+async def _serve(config: Config, store: Store, key: PrivateKey, verifiers: Verifiers, cores: set[int]) -> None:
+    node = Node(config, store, key, verifiers, cores)
 
     def ready(url: str) -> None:
         line = {"ready": True, "url": url, "seq_pub": key.public.hex()}
@@ -261,15 +322,19 @@ async def _serve(config: Config, store: Store, key: PrivateKey, verifiers: Verif
         node.stop()
 
 
-def _spread(config: Config) -> Verifiers:
-    """Start the processes that check signatures, and keep this one's threads, which share an interpreter, together."""
+def _spread(config: Config) -> tuple[Verifiers, set[int]]:
+    """Start the processes that check signatures, and keep this one's threads, which share an interpreter, together.
+
+    Also the cores that are left to other processes; empty: all of them.
+    """
     cores = sorted(os.sched_getaffinity(0))
     if not config.sequencing.one_core or len(cores) == 1:
-        return Verifiers(config.sequencing.verify_processes)
+        return Verifiers(config.sequencing.verify_processes), set()
     own = cores[os.getpid() % len(cores)]
-    verifiers = Verifiers(config.sequencing.verify_processes, set(cores) - {own})
+    others = set(cores) - {own}
+    verifiers = Verifiers(config.sequencing.verify_processes, others)
     os.sched_setaffinity(0, {own})
-    return verifiers
+    return verifiers, others
 
 
 def _check_key(store: Store, key: PrivateKey) -> None:
@@ -282,6 +347,7 @@ def _check_key(store: Store, key: PrivateKey) -> None:
 def run(config: Config) -> int:
     """Run a node until it is told to stop; its exit code."""
     setup_logs(config.log_level, config.log_format)
+    authorities(config.push.ca_file)  # the sender reads it later, where nobody would hear of a fault
     try:
         config.data_path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as e:
@@ -294,9 +360,9 @@ def run(config: Config) -> int:
         store = SqliteStore(config.store_path)
         stack.callback(store.close)
         _check_key(store, key)
-        verifiers = _spread(config)
+        verifiers, cores = _spread(config)
         stack.callback(verifiers.close)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(config, store, key, verifiers))
+            runner.run(_serve(config, store, key, verifiers, cores))
     _log.info("stopped")
     return 0

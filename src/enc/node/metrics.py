@@ -2,14 +2,18 @@
 
 from collections import Counter as Tally
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from enc.core.errors import EncError
 from enc.core.types import Receipt
+from enc.node.store.push import Outcome
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 _EVENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+T = TypeVar("T")
 
 
 class Metrics:
@@ -24,6 +28,14 @@ class Metrics:
         self._writes = Histogram(
             "enc_write_seconds", "Time of a transaction, fsync included", buckets=_SECONDS, registry=self.registry
         )
+        self._pushed = {
+            name: Counter(f"enc_push_{name}", meaning, registry=self.registry)
+            for name, meaning in (
+                ("delivered", "Batches delivered"),
+                ("failed", "Tries of batches that failed"),
+                ("dead", "Batches that will not be tried again"),
+            )
+        }
 
     def gauge(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         Gauge(name, meaning, registry=self.registry).set_function(read)
@@ -40,5 +52,25 @@ class Metrics:
         self._events.observe(steps)
         self._writes.observe(seconds)
 
+    def pushed(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            self._pushed["failed" if outcome.error else "delivered"].inc()
+            if outcome.error and outcome.next_try is None:
+                self._pushed["dead"].inc()
+
     def text(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class Recent(Generic[T]):
+    """A reading that costs something, taken at most once in so many seconds."""
+
+    def __init__(self, read: Callable[[], T], seconds: float, clock: Callable[[], float]) -> None:
+        self._read, self._seconds, self._clock = read, seconds, clock
+        self._value: T | None = None
+        self._until = 0.0
+
+    def __call__(self) -> T:
+        if self._value is None or self._clock() >= self._until:
+            self._value, self._until = self._read(), self._clock() + self._seconds
+        return self._value

@@ -108,7 +108,7 @@ WRITE: Errors = (
 
 SEALED_TYPES: Mapping[str, tuple[str, Errors]] = {
     "Query": ("Events, by a filter. Those that the asker may not read are left out.", (errors.InvalidFilter,)),
-    "Pull": ("Pushes that were missed. This version pushes nothing: it answers INVALID_QUERY.", ()),
+    "Pull": ("Batches of the asker's own pushes, with what the asker may have of them now.", ()),
     "Inclusion_Proof": ("A bundle is in the log.", (errors.LeafNotFound, errors.TreeSizeNotFound)),
     "Bundle_Proof": (
         "An event is in its bundle; or, by leaf_index, which events a bundle holds.",
@@ -124,6 +124,10 @@ SEALED_TYPES: Mapping[str, tuple[str, Errors]] = {
     ),
     "Checkpoint": ("Where the log stands, for those who may Migrate; holds it still on request.", ()),
     "Export": ("The whole log, page by page, for those who may Migrate.", ()),
+    "Deliveries": (
+        "How pushes fare at an enclave's endpoints: at all for its owner, else at one's own.",
+        (),
+    ),
 }
 """Types of sealed requests, with what they ask for and their own errors."""
 

@@ -19,6 +19,8 @@ from enc.core.sparse_merkle import DEPTH, KEY_SIZE
 from enc.node import config
 from enc.node.answers import MAX_KEYS, NAMESPACES
 from enc.node.api_ws import MAX_SUB_ID
+from enc.node.deliveries import MAX_ENDPOINTS
+from enc.node.pulls import MAX_BATCHES, MAX_NUMBERS
 from enc.node.sequencer import MAX_HOLD_MS
 from enc.node.subscriptions import Reason
 
@@ -239,6 +241,50 @@ _PARTS: Schema = {
             "proof?": {"anyOf": [ref("EventProof"), {"type": "null"}]},
         },
     ),
+    "PushedNotice": shape(
+        "The latest event told of in an enclave, and the number of the latest of each type told of.",
+        {
+            "enclave": HASH,
+            "seq": INTEGER,
+            "event_id": HASH,
+            "type": _text("A type."),
+            "timestamp": INTEGER,
+            "type_seq": {"type": "object", "additionalProperties": _integer("From 1.", 1)},
+        },
+    ),
+    "Batch": shape(
+        "What one delivery holds, sealed in a Push; the same again in the answer to a Pull.",
+        {
+            "push_seq": _integer("Its number in the queue of an identity and a URL.", 1),
+            "push?": shape(
+                "Whole events.",
+                {
+                    "enclaves": _list(
+                        shape(
+                            "Of one enclave, by rising seq.", {"enclave": HASH, "events": _list(ref("Event"), least=1)}
+                        ),
+                        least=1,
+                    )
+                },
+            ),
+            "notify?": shape("Events that are only told of.", {"enclaves": _list(ref("PushedNotice"), least=1)}),
+        },
+    ),
+    "Delivery": shape(
+        "An endpoint and its queue, which is one for all enclaves of the node.",
+        {
+            "identity": KEY,
+            "trait": _text("For which it is registered."),
+            "url": _text("Where it is."),
+            "push_seq": _integer("Of the newest batch; 0: none yet.", 0),
+            "waiting": INTEGER,
+            "oldest": {"type": ["integer", "null"], "description": "When the oldest batch that waits was made."},
+            "delivered": INTEGER,
+            "dead": INTEGER,
+            "last_error": _text("A few words, or nothing."),
+            "last_error_at": {"type": ["integer", "null"]},
+        },
+    ),
 }
 
 _SEALED: Schema = {
@@ -288,6 +334,36 @@ _SEALED: Schema = {
     "Export.answer": shape(
         "Events by rising seq, deleted ones without their contents. `seq`: the log's last; there is more before it.",
         {"events": _list(ref("Event"), filters.MAX_LIMIT), "seq": INTEGER, **STH},
+    ),
+    "Pull.body": _body(
+        "Which batches of the asker's queue for a URL; with `enclave`, only what is of that one.",
+        {
+            "url": _text("As it was registered."),
+            "push_seq": {
+                "anyOf": [
+                    INTEGER,
+                    _list(INTEGER, MAX_NUMBERS, least=1),
+                    shape("Those after one number, up to another.", {"start_after?": INTEGER, "end_at?": INTEGER}),
+                ]
+            },
+            "enclave?": HASH,
+        },
+    ),
+    "Pull.answer": {
+        **_list(ref("Batch"), MAX_BATCHES),
+        "description": "Those that are kept, by rising push_seq, as many as one page holds; ask again after the last.",
+    },
+    "Deliveries.body": _body(
+        "From the first endpoint on, or after one.",
+        {
+            "after?": shape(
+                "The last of the page before.", {"identity": KEY, "trait": _text("Its trait.")}, is_open=True
+            )
+        },
+    ),
+    "Deliveries.answer": shape(
+        "Endpoints by identity and trait. `more`: there are others after them.",
+        {"endpoints": _list(ref("Delivery"), MAX_ENDPOINTS), "more?": {"const": True}},
     ),
 }
 

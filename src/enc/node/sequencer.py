@@ -20,7 +20,7 @@ from enc.core import enclave as machine
 from enc.core.commit import SKEW_MS
 from enc.core.content import revised_id
 from enc.core.enclave import Transition
-from enc.core.errors import Duplicate, EncError, EnclaveNotFound, InternalError, Unauthorized, Unavailable
+from enc.core.errors import Duplicate, EncError, EnclaveNotFound, InternalError, Unavailable
 from enc.core.event import finalize
 from enc.core.hashing import log_leaf
 from enc.core.merkle_log import Edge
@@ -29,8 +29,10 @@ from enc.core.receipt import build_receipt, wire_receipt
 from enc.core.signing import PrivateKey
 from enc.core.tree_head import sign_head
 from enc.core.types import Commit, Event, Receipt, Target, TreeHead
+from enc.node.audience import Audiences
 from enc.node.directory import Directory
-from enc.node.store.base import Step, Store, Usage
+from enc.node.quota import NO_QUOTA, Quota, Spending
+from enc.node.store.base import Step, Store
 from enc.node.workspace import NodeCache, Workspace
 
 MAX_BATCH = 1024
@@ -55,20 +57,6 @@ class Ticket(Struct, frozen=True):
 Outcome = tuple[Ticket, Receipt | EncError]
 
 
-class Quota(Struct, frozen=True):
-    """What one identity may use of this node; 0 is no limit."""
-
-    enclaves: int = 0
-    events: int = 0
-    bytes: int = 0
-
-    def __bool__(self) -> bool:
-        return any((self.enclaves, self.events, self.bytes))
-
-
-NO_QUOTA = Quota()
-
-
 class Checkpoint(Struct, frozen=True):
     """Where a log stands, as a Migrate must name it."""
 
@@ -79,13 +67,12 @@ class Checkpoint(Struct, frozen=True):
 class _Batch:
     """One transaction in the making."""
 
-    def __init__(self, now: int) -> None:
-        self.now = now
+    def __init__(self, now: int, spending: Spending) -> None:
+        self.now, self.spending = now, spending
         self.committed: dict[bytes, Event] = {}
         """Events by the hash of their commits: those of this batch, and earlier ones that it repeats."""
         self.spaces: dict[bytes, Workspace] = {}
         self.steps: list[Step] = []
-        self.used: dict[bytes, Usage] = {}
 
 
 class Sequencer:
@@ -113,6 +100,7 @@ class Sequencer:
         self._highest = store.clock()
         self._queue: SimpleQueue[Sequence[Ticket] | Callable[[], None] | None] = SimpleQueue()
         self._cache = NodeCache()
+        self._audiences = Audiences(store)
         self._holds: dict[bytes, int] = {}
         self._is_behind = False
         self._unsealed: set[bytes] = set()
@@ -197,7 +185,7 @@ class Sequencer:
 
     def run_once(self, tickets: Sequence[Ticket]) -> None:
         """One batch: judge, write, tell."""
-        batch = _Batch(self._clock())
+        batch = _Batch(self._clock(), Spending(self._store, self._quota))
         try:
             self._check_clock(batch.now)
             if tickets:
@@ -250,6 +238,7 @@ class Sequencer:
     def _fail(self, batch: _Batch, error: EncError) -> EncError:
         for enclave in batch.spaces:
             self._directory.forget(enclave)
+            self._audiences.forget(enclave)
         return error
 
     # One commit
@@ -260,7 +249,7 @@ class Sequencer:
         if (first := batch.committed.get(commit.hash)) is not None:
             raise duplicate(first, commit)
         self._check_hold(commit, batch.now)
-        self._check_quota(commit, batch)
+        batch.spending.check(commit)
         state = space.state
         if state is None:
             if commit.type != "Manifest":
@@ -276,7 +265,7 @@ class Sequencer:
             transition = machine.apply(state, event, effects, space)
         target = space.target(revised_id(event)) if event.type in ("Update", "Delete") else None
         self._keep(batch, space, transition, event, effects, target)
-        _charge(batch.used, commit)
+        batch.spending.charge(commit)
         batch.committed[commit.hash] = event
         return event
 
@@ -305,17 +294,6 @@ class Sequencer:
         if until > now and commit.type != "Migrate":
             raise Unavailable("the enclave is held for a Migrate", retry_after_ms=until - now)
 
-    def _check_quota(self, commit: Commit, batch: _Batch) -> None:
-        if not self._quota:
-            return
-        if commit.from_ not in batch.used:
-            batch.used[commit.from_] = self._store.usage(commit.from_)
-        used = _sum(batch.used[commit.from_], commit)
-        for name in ("enclaves", "events", "bytes"):
-            most = getattr(self._quota, name)
-            if most and getattr(used, name) > most and (name != "enclaves" or commit.type == "Manifest"):
-                raise Unauthorized(f"this identity's quota of {name} on this node is used up: {most}")
-
     def _keep(
         self,
         batch: _Batch,
@@ -325,13 +303,19 @@ class Sequencer:
         effects: Effects,
         target: Target | None = None,
     ) -> None:
-        step = Step(
-            transition=transition,
-            event=event,
-            effects=effects,
-            subject=transition.state.policy.subject(event, target).type if event else "",
-            heads=self._sign_heads(transition, space),
-        )
+        heads = self._sign_heads(transition, space)
+        if event is None:
+            step = Step(transition=transition, heads=heads)
+        else:
+            subject = transition.state.policy.subject(event, target)
+            step = Step(
+                transition=transition,
+                event=event,
+                effects=effects,
+                subject=subject.type,
+                heads=heads,
+                audience=self._audiences.of(event, subject, effects, transition, space),
+            )
         space.take(transition, event)
         batch.steps.append(step)
 
@@ -379,15 +363,3 @@ def duplicate(first: Event, commit: Commit) -> Duplicate:
     """The commit became `first` before. By the same signature, it carries the receipt that the first one earned."""
     context = {"receipt": wire_receipt(build_receipt(first))} if first.sig == commit.sig else {}
     return Duplicate("the commit was accepted before", **context)
-
-
-def _sum(used: Usage, commit: Commit) -> Usage:
-    is_manifest = commit.type == "Manifest"
-    size = len(commit.content.encode()) if commit.content else 0
-    return Usage(used.enclaves + is_manifest, used.events + 1, used.bytes + size)
-
-
-def _charge(used: dict[bytes, Usage], commit: Commit) -> None:
-    """Count what this batch adds, so that a quota holds inside it too."""
-    if commit.from_ in used:
-        used[commit.from_] = _sum(used[commit.from_], commit)

@@ -5,7 +5,7 @@ the first (enc.core.replay: hashes, signatures, ids, order, rights, causes of er
 compared with what the store holds, as it is made:
 
  - `events`: each event by seq, by id, by commit hash and as a target; its status; that a content is gone which an
-   Update or a Delete took away
+   Update or a Delete took away; and, at the end, the endpoints that are registered
  - `searches`: what a Query finds, by type, author and tag, and by the type that read rights are judged by
  - `trees`: each node of the sparse tree and of the log, each closed bundle, each head with both its signatures
  - `ending`: the state that the node would go on from, and that the node's clock has shown the times it gave
@@ -13,7 +13,8 @@ compared with what the store holds, as it is made:
  - `usage`: over the whole store, what each identity has used
  - `report`: what was found
 
-A store in SQLite is also held to its rows, column by column (enc.node.store.sqlite_check).
+A store in SQLite is also held to its rows, column by column (enc.node.store.sqlite_check), and its queues to each other
+and to the logs (enc.node.store.push_check): whether an endpoint answered no log tells.
 
 Nothing is written. Memory does not grow with the log: tree nodes and targets are read back from the store once they
 were compared. What does grow is some 400 bytes for each event that was updated or deleted, the commit hashes of an hour

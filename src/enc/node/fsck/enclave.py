@@ -72,6 +72,7 @@ class EnclaveCheck:
     def _check_end(self, stored: EnclaveState, rows: Rows | None) -> None:
         state = self._ending.check_state(stored)
         self._events.check_statuses()
+        self._events.check_endpoints()
         self._ending.check_nothing_beyond(state)
         self._ending.check_node(state)
         if rows is not None:
@@ -87,5 +88,7 @@ class EnclaveCheck:
             raise self._difference("purged, but events are found")
         if store.bundle(enclave, 0) or store.head(enclave):
             raise self._difference("purged, but bundles are found")
+        if store.endpoints(enclave):
+            raise self._difference("purged, but endpoints are found")
         if rows is not None:
             self._expect_none(rows.check_tombstone())

@@ -10,6 +10,7 @@ from enc.core.types import Event
 from enc.node.fsck.difference import Difference
 from enc.node.fsck.usage import Tally
 from enc.node.store.base import Store
+from enc.node.store.push import Endpoints, register
 from enc.node.store.sqlite_check import WRONG, Line
 
 PAGE = 250
@@ -26,6 +27,7 @@ class Events:
         """Statuses of events that are not active, by id: as they are stored, and as the log gives them."""
         self.at: int | None = None
         """The seq that is looked at."""
+        self._endpoints: Endpoints = {}
 
     def read(self) -> list[Event]:
         """The next page; empty at the end."""
@@ -43,6 +45,7 @@ class Events:
         self._check_erased(event, effects)
         self._note_statuses(event, effects, status)
         self._tally.count(event)
+        register(self._endpoints, effects)
         found = self._store.event(self._enclave, revised_id(event)) if event.type in ("Update", "Delete") else None
         target = found.event if found else None
         subject = transition.state.policy.subject(event, target_of(target) if target else None).type
@@ -85,6 +88,13 @@ class Events:
     def check_ids(self, page: list[Event]) -> None:
         if self._store.ids(self._enclave, page[0].seq, len(page)) != [event.id for event in page]:
             raise Difference(self._enclave, page[0].seq, f"ids from there on: {WRONG}")
+
+    def check_endpoints(self) -> None:
+        """Once all events were seen."""
+        stored = self._store.endpoints(self._enclave)
+        for identity, trait in sorted(stored.keys() | self._endpoints.keys()):
+            if stored.get((identity, trait)) != self._endpoints.get((identity, trait)):
+                raise Difference(self._enclave, None, f"endpoint of {identity.hex()} as {trait}: {WRONG}")
 
     def check_statuses(self) -> None:
         """Once all events were seen: a later one may have given an earlier one its status."""

@@ -16,6 +16,7 @@ from enc.core.event import wire_event
 from enc.core.filter import Filter
 from enc.core.policy import Effects, ReadScope
 from enc.core.types import Commit, Event, Target, TreeHead
+from enc.node.store.push import Audience, PushStore
 
 Status = Literal["active", "updated", "deleted"]
 
@@ -30,6 +31,8 @@ class Step(Struct, frozen=True, kw_only=True):
     """The type that R, P and N are judged by: an Update's or Delete's is its target's."""
     heads: tuple[TreeHead, ...] = ()
     """One for each bundle that the step closed."""
+    audience: Audience = ()
+    """Who is to hear of the event."""
 
 
 class Found(Struct, frozen=True):
@@ -92,6 +95,23 @@ def item_of(event: Event, updated_by: bytes | None = None) -> Item:
     return Item(event.seq, updated_by, b"", encode(wire_event(event))[:-1])
 
 
+class Stored(Struct, frozen=True, gc=False):
+    """An event as it is stored, whatever its status: its wire JSON in two parts, and what rights are judged by."""
+
+    seq: int
+    type: str
+    subject: str
+    """The type that R, P and N are judged by."""
+    author: bytes
+    head: bytes
+    rest: bytes
+
+    @property
+    def event(self) -> bytes:
+        """The wire JSON of the event."""
+        return b"%b%b}" % (self.head, self.rest)
+
+
 class Usage(Struct, frozen=True):
     """What an identity had accepted on this node, ever; an enclave that was purged counts no more."""
 
@@ -116,7 +136,7 @@ class Readable(Struct, frozen=True):
         return reach == "all" or (reach == "own" and event.from_ == self.identity)
 
 
-class Store(Protocol):
+class Store(PushStore, Protocol):
     """Every method may raise Unavailable. Any thread may read, and one at a time changes anything.
 
     A purged enclave is found by `load`, `enclaves` and `is_purged` alone.
@@ -174,6 +194,10 @@ class Store(Protocol):
 
     def events(self, enclave: bytes, first_seq: int, count: int) -> list[Event]:
         """Events by seq, whatever their status."""
+        ...
+
+    def items(self, enclave: bytes, first_seq: int, count: int) -> list[Stored]:
+        """The same events on their way to the wire; what is erased has no content, and its hash."""
         ...
 
     def ids(self, enclave: bytes, first_seq: int, count: int) -> list[bytes]:

@@ -17,6 +17,7 @@ from enc.node.store.base import Step
 from enc.node.store.ids import Ids
 from enc.node.store.insert import insert
 from enc.node.store.numbers import Numbers
+from enc.node.store.outbox import Audiences, Outbox
 from enc.node.store.rows import PLAIN, Row, key_of, pack_event, pack_plain, tags_of
 from enc.node.store.snapshot import pack_state
 from enc.node.store.tags import auto_delete, tag_rows
@@ -35,6 +36,7 @@ class Known:
     def __init__(self, numbers: Numbers, ids: Ids) -> None:
         self.numbers, self.ids = numbers, ids
         self.kinds: dict[tuple[int, str, str], int] = {}
+        self.audiences = Audiences()
 
 
 class Batch:
@@ -61,6 +63,9 @@ class Batch:
         self._terminated: list[tuple[int, int]] = []
         self._live: Counter[int] = Counter()
         self._used: dict[bytes, list[int]] = {}
+        self._outbox = Outbox()
+        self._types: dict[tuple[int, str], tuple[int, list[int]]] = {}
+        """Of types that were counted: how many events there were before, and the kinds that they are of."""
 
     def add(self, step: Step) -> None:
         transition = step.transition
@@ -87,11 +92,15 @@ class Batch:
         k = key_of(e, event.seq)
         c = self._kind(e, event.type, step.subject)
         if event.tags or event.alg != "schnorr" or event.content is None:
-            self._events.append(self._pack(e, k, c, event))
+            row = self._pack(e, k, c, event)
+            self._events.append(row)
         else:
-            self._plain.append(pack_plain(k, c, event))
+            row = pack_plain(k, c, event)
+            self._plain.append(row)
         self._keys[e, event.id] = k, event.tags
         self._live[c] += 1
+        if step.audience:
+            self._outbox.add(e, event, row[-2], step.audience, self._count)
         self._charge(event)
         self._add_effects(e, event, step.effects)
 
@@ -115,6 +124,8 @@ class Batch:
             self._erased += [(self._find(e, gone)[0],) for gone in effects.erases]
         if effects.lifecycle == "terminated":
             self._terminated.append((event.timestamp, e))
+        if effects.endpoints or effects.lifecycle == "terminated":
+            self._outbox.change(e, effects)
 
     def _charge(self, event: Event) -> None:
         used = self._used.get(event.from_)
@@ -148,9 +159,23 @@ class Batch:
         c = self._known.kinds.get(key) or self._kinds.get(key)
         if c is None:
             row = self._db.execute("SELECT c FROM kinds WHERE e = ? AND type = ? AND subject = ?", key).fetchone()
-            c = row[0] if row else self._db.execute("INSERT INTO kinds VALUES (NULL, ?, ?, ?, 0)", key).lastrowid or 0
+            c = row[0] if row else self._new_kind(key)
             self._kinds[key] = c
         return c
+
+    def _new_kind(self, key: tuple[int, str, str]) -> int:
+        self._types.pop(key[:2], None)
+        query = "INSERT INTO kinds (e, type, subject, live, total) VALUES (?, ?, ?, 0, 0)"
+        return self._db.execute(query, key).lastrowid or 0
+
+    def _count(self, e: int, type_: str) -> int:
+        """How many events of a type the enclave has had so far."""
+        found = self._types.get((e, type_))
+        if found is None:
+            rows = self._db.execute("SELECT c, total FROM kinds WHERE e = ? AND type = ?", (e, type_)).fetchall()
+            found = self._types[e, type_] = sum(total for _, total in rows), [c for c, _ in rows]
+        before, kinds = found
+        return before + sum(self._live[c] for c in kinds)
 
     def _find(self, e: int, event_id: bytes) -> tuple[int, Tags]:
         """The key and the tags of an event that is known to be there."""
@@ -184,6 +209,7 @@ class Batch:
         for k in self._deleted:
             self._delete(k)
         self._write_states()
+        settle.append(self._outbox.write(db, self._known.audiences))
         if self._keys:
             settle.append(self._known.ids.add(db, [(id_, k) for (_, id_), (k, _) in self._keys.items()]))
         return lambda: self._settle(settle)
@@ -197,7 +223,8 @@ class Batch:
             other()
 
     def _write_counts(self) -> None:
-        self._db.executemany("UPDATE kinds SET live = live + ? WHERE c = ?", [(n, c) for c, n in self._live.items()])
+        counts = [(n, n, c) for c, n in self._live.items()]
+        self._db.executemany("UPDATE kinds SET live = live + ?, total = total + ? WHERE c = ?", counts)
         insert(
             self._db,
             "INSERT INTO usage",

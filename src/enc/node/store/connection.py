@@ -95,15 +95,17 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, Lock()
         self.db = connect_writer(path)
-        self._is_closed = False
+        self._is_closed, self._waits = False, True
 
-    def transact(self, work: Callable[[sqlite3.Connection], Settle | None]) -> None:
+    def transact(self, work: Callable[[sqlite3.Connection], Settle | None], *, lasting: bool = True) -> None:
         """All of the work, durably, or none of it. What the work returns is called once it is committed.
 
-        After a failure the next call starts anew.
+        After a failure the next call starts anew. What need not be `lasting` does not wait for the disk: it outlives
+        the process, and the machine from the next transaction on that does.
         """
         with self._lock:
             try:
+                self._wait_for_disk(lasting)
                 self.db.execute("BEGIN IMMEDIATE")
                 settle = work(self.db)
                 self.db.execute("COMMIT")
@@ -114,6 +116,11 @@ class Writer:
                 raise
             if settle is not None:
                 settle()
+
+    def _wait_for_disk(self, waits: bool) -> None:
+        if waits != self._waits:
+            self.db.execute(f"PRAGMA synchronous = {'FULL' if waits else 'NORMAL'}")
+            self._waits = waits
 
     def _roll_back(self) -> None:
         """Back to before the transaction. A connection that cannot even do that is replaced."""
@@ -129,7 +136,7 @@ class Writer:
         """Open the connection again if it was given up."""
         if self._is_closed:
             self.db = connect_writer(self._path)
-            self._is_closed = False
+            self._is_closed, self._waits = False, True
 
     def close(self) -> None:
         """Copy the write-ahead log home, so that the database is one file again."""

@@ -3,15 +3,18 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.json import encode
+
 from enc.core.commit import auto_delete_at
 from enc.core.content import revised_id
 from enc.core.enclave import ClosedBundle, EnclaveState
-from enc.core.event import erase, is_erasable
+from enc.core.event import erase, is_erasable, wire_event
 from enc.core.filter import Filter
 from enc.core.memory import EnclaveMemory
 from enc.core.state_key import DELETED
 from enc.core.types import Commit, Event, Target, TreeHead
-from enc.node.store.base import Found, Item, Readable, Step, Usage, item_of
+from enc.node.store.base import Found, Item, Readable, Step, Stored, Usage, item_of
+from enc.node.store.push_memory import PushMemory
 
 
 @dataclass
@@ -64,10 +67,11 @@ class _Enclave:
         return min((when for each in whose if (when := auto_delete_at(each)) is not None), default=None)
 
 
-class MemoryStore:
+class MemoryStore(PushMemory):
     """A Store that forgets."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._all: dict[bytes, _Enclave] = {}
         self._used: dict[bytes, Usage] = {}
         self._clock = 0
@@ -83,6 +87,7 @@ class MemoryStore:
             self._all.setdefault(state.enclave, _Enclave(state)).take(step)
             if step.event is not None:
                 self._charge(step.event)
+                self._push(step)
 
     def _charge(self, event: Event) -> None:
         used = self.usage(event.from_)
@@ -146,6 +151,15 @@ class MemoryStore:
         found = self._get(enclave)
         return found.events[first_seq : first_seq + count] if found else []
 
+    def items(self, enclave: bytes, first_seq: int, count: int) -> list[Stored]:
+        found = self._get(enclave)
+        events = self.events(enclave, first_seq, count)
+        return [
+            Stored(event.seq, event.type, found.subjects[event.seq], event.from_, b"", encode(wire_event(event))[:-1])
+            for event in events
+            if found
+        ]
+
     def ids(self, enclave: bytes, first_seq: int, count: int) -> list[bytes]:
         return [event.id for event in self.events(enclave, first_seq, count)]
 
@@ -208,6 +222,7 @@ class MemoryStore:
         found = self._get(enclave)
         if found is not None:
             self._all[enclave] = _Enclave(found.state, terminated_at=found.terminated_at, purged=True)
+            self._forget(enclave)
             used = self.usage(founder := found.events[0].from_)
             self._used[founder] = Usage(used.enclaves - 1, used.events, used.bytes)
         return True

@@ -8,6 +8,8 @@ from enc.node.store.rows import MAX_SEQ, author_of, id_of, key_of
 
 _TABLES = {
     "tags": "e, t8, seq",
+    "outbox": "o",
+    "endpoints": "e, identity, trait",
     "pending": "e, key",
     "tree_nodes": "e, hash",
     "log_nodes": "e, level, i",

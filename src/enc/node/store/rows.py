@@ -120,7 +120,7 @@ def _head(event: Event) -> bytes:
 
 def json_of(content_hash: bytes, head: bytes, content: str | None) -> bytes:
     """The event's wire JSON."""
-    return b"%b%b}" % (head, encode(content) if content is not None else _erased(content_hash))
+    return b"%b%b}" % (head, encode(content) if content is not None else erased(content_hash))
 
 
 def unpack_event(row: Row) -> Event:
@@ -140,11 +140,11 @@ def status_of(row: Row) -> Status:
 def items(rows: Iterable[Row]) -> list[Item]:
     """Rows as a search gives them."""
     return [
-        Item(k & MAX_SEQ, updated_by, head, encode(content) if content is not None else _erased(content_hash))
+        Item(k & MAX_SEQ, updated_by, head, encode(content) if content is not None else erased(content_hash))
         for k, _, updated_by, content_hash, head, content in rows
     ]
 
 
-def _erased(content_hash: bytes) -> bytes:
+def erased(content_hash: bytes) -> bytes:
     """What stands where the content was."""
     return b'null,"content_hash":"%b"' % content_hash.hex().encode()

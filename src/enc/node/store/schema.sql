@@ -6,7 +6,8 @@ CREATE TABLE node (
   clock INTEGER NOT NULL,     -- the highest value that this node's own clock ever showed
   enclaves INTEGER NOT NULL,  -- how many are here, purged ones not counted
   ids_until INTEGER NOT NULL DEFAULT 0, -- the last of `recent_ids` that moves into `ids` now,
-  ids_moved BLOB NOT NULL DEFAULT x''   -- and up to which id they have moved
+  ids_moved BLOB NOT NULL DEFAULT x'',  -- and up to which id they have moved
+  endpoints_due INTEGER NOT NULL DEFAULT 0 -- 1: `endpoints` is still to be made from the logs (enc.node.store.upgrade)
 );
 INSERT INTO node (clock, enclaves) VALUES (0, 0);
 
@@ -32,6 +33,7 @@ CREATE TABLE kinds (          -- what a search tells events apart by
   type TEXT NOT NULL,
   subject TEXT NOT NULL,      -- the type that read rights are judged by
   live INTEGER NOT NULL,      -- events that are not deleted
+  total INTEGER NOT NULL DEFAULT 0, -- events ever: all kinds of a type together are its `type_seq`
   UNIQUE (e, type, subject)
 );
 
@@ -114,3 +116,62 @@ CREATE TABLE usage (          -- what each identity had accepted here, ever; a p
   events INTEGER NOT NULL,
   bytes INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- Pushing. An event enters the outbox as it is finalised, whatever the number of its recipients; from there it goes into
+-- batches of their queues (enc.node.store.push_tables).
+
+CREATE TABLE endpoints (      -- registered now
+  e INTEGER NOT NULL,
+  identity BLOB NOT NULL,
+  trait TEXT NOT NULL,
+  url TEXT NOT NULL,
+  PRIMARY KEY (e, identity, trait)
+) WITHOUT ROWID;
+
+CREATE TABLE queues (         -- all that goes to one identity at one url; never deleted, so that no number comes twice
+  q INTEGER PRIMARY KEY,
+  identity BLOB NOT NULL,
+  url TEXT NOT NULL,
+  push_seq INTEGER NOT NULL DEFAULT 0,       -- of the latest batch
+  waiting INTEGER NOT NULL DEFAULT 0,        -- batches
+  waiting_events INTEGER NOT NULL DEFAULT 0, -- in them
+  dead INTEGER NOT NULL DEFAULT 0,           -- batches that are kept
+  delivered INTEGER NOT NULL DEFAULT 0,      -- batches ever
+  forgotten INTEGER NOT NULL DEFAULT 0,      -- dead batches that are not kept any more
+  last_error TEXT NOT NULL DEFAULT '',
+  last_error_at INTEGER,
+  UNIQUE (identity, url)
+);
+
+CREATE TABLE audiences (      -- who hears of an event; only what the outbox names is needed
+  a INTEGER PRIMARY KEY,
+  members BLOB NOT NULL       -- msgpack: queues that get the event, queues that are only told of it
+);
+
+CREATE TABLE outbox (         -- events that are in no batch yet: those of one enclave that follow each other, in runs
+  o INTEGER PRIMARY KEY,
+  e INTEGER NOT NULL,
+  first_seq INTEGER NOT NULL,
+  a INTEGER NOT NULL,
+  sizes BLOB NOT NULL,        -- msgpack: for each event the bytes of its JSON
+  types BLOB                  -- msgpack: type_seq of each type's last event in the run; NULL where nobody is told it
+);
+
+CREATE TABLE batches (
+  b INTEGER PRIMARY KEY,
+  q INTEGER NOT NULL,
+  push_seq INTEGER NOT NULL,
+  made_at INTEGER NOT NULL,
+  runs BLOB NOT NULL,         -- msgpack: [e, first seq, count] of each run, [e, seq, {type: type_seq}] of each notice
+  events INTEGER NOT NULL,    -- and notices
+  bytes INTEGER NOT NULL,     -- about those of its body
+  state INTEGER NOT NULL DEFAULT 0, -- 0: waiting, 1: delivered, 2: dead
+  tries INTEGER NOT NULL DEFAULT 0, -- that failed
+  next_try INTEGER NOT NULL,
+  settled_at INTEGER,
+  UNIQUE (q, push_seq)
+);
+CREATE INDEX batches_waiting ON batches (q, next_try, push_seq, made_at) WHERE state = 0;
+CREATE INDEX batches_oldest ON batches (made_at) WHERE state = 0;
+CREATE INDEX batches_settled ON batches (state, settled_at) WHERE state > 0;
+CREATE INDEX batches_dead ON batches (q) WHERE state = 2;

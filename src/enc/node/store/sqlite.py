@@ -19,15 +19,18 @@ from enc.core.filter import Filter
 from enc.core.manifest import parse_manifest
 from enc.core.types import Commit, Event, Target, TreeHead
 from enc.node.store import purge
-from enc.node.store.base import Found, Item, Readable, Step, Usage
+from enc.node.store.base import Found, Item, Readable, Step, Stored, Usage
 from enc.node.store.batch import ERASE, Batch, Known
 from enc.node.store.connection import ProcessLock, Readers, Settle, Writer, unavailable
 from enc.node.store.duplicates import find_duplicates
 from enc.node.store.ids import Ids
 from enc.node.store.numbers import Numbers
+from enc.node.store.past_endpoints import make_endpoints
+from enc.node.store.push_tables import PushTables
 from enc.node.store.rows import COLUMNS, ID_SQL, MAX_SEQ, Row, first8, key_of, status_of, unhexed, unpack_event
 from enc.node.store.search import Search
 from enc.node.store.snapshot import unpack_state
+from enc.node.store.stored import read_items
 from enc.node.store.upgrade import upgrade
 
 _EVENTS = f"SELECT {COLUMNS} FROM events"  # noqa: S608
@@ -37,7 +40,7 @@ _PAGE = 1000
 _decode_head = Decoder(TreeHead).decode
 
 
-class SqliteStore:
+class SqliteStore(PushTables):
     """A Store in one file."""
 
     def __init__(self, path: Path) -> None:
@@ -48,6 +51,7 @@ class SqliteStore:
                 self._writer = Writer(path)
                 undo.callback(self._writer.close)
                 upgrade(self._writer.db)
+                make_endpoints(self._writer.db)
                 self._known = Known(Numbers(), Ids(self._writer.db))
             except sqlite3.Error as e:
                 raise unavailable("opened", e) from e
@@ -84,12 +88,12 @@ class SqliteStore:
 
     # Writing
 
-    def _transact(self, work: Callable[[sqlite3.Connection], Settle | None]) -> None:
+    def _transact(self, work: Callable[[sqlite3.Connection], Settle | None], *, lasting: bool = True) -> None:
         """All of the work, or none. After a failure, what is remembered is read again: it may have reached the disk."""
         try:
             if self._is_doubtful:
                 self._remember()
-            self._writer.transact(work)
+            self._writer.transact(work, lasting=lasting)
         except sqlite3.Error as e:
             raise unavailable("written", e) from e
         except BaseException:
@@ -191,6 +195,10 @@ class SqliteStore:
 
     def events(self, enclave: bytes, first_seq: int, count: int) -> list[Event]:
         return [unpack_event(row) for row in self._by_seq(_EVENTS, enclave, first_seq, count)]
+
+    def items(self, enclave: bytes, first_seq: int, count: int) -> list[Stored]:
+        with self._readers.lend() as db:
+            return read_items(db, enclave, first_seq, count)
 
     def ids(self, enclave: bytes, first_seq: int, count: int) -> list[bytes]:
         rows = self._by_seq(f"SELECT {ID_SQL} FROM events", enclave, first_seq, count)  # noqa: S608

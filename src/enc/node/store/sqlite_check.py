@@ -19,6 +19,7 @@ from enc.core.event import is_erasable
 from enc.core.state_key import DELETED
 from enc.core.types import Event
 from enc.node.store.purge import DONE
+from enc.node.store.push_check import check_push
 from enc.node.store.rows import MAX_SEQ, Row, first8, id_of, key_of, pack_event, tags_of
 from enc.node.store.sqlite import SqliteStore
 from enc.node.store.tags import auto_delete, tag_rows
@@ -28,7 +29,7 @@ Finding = tuple[int | None, str]
 WRONG = "not what the log gives"
 MAX_DAMAGE = 10
 """Lines of integrity_check that are told."""
-_TABLES = ("kinds", "tags", "pending", "tree_nodes", "log_nodes", "bundles")
+_TABLES = ("kinds", "tags", "pending", "tree_nodes", "log_nodes", "bundles", "endpoints", "outbox")
 """Those whose rows name their enclave, and of which a purge leaves nothing."""
 
 
@@ -61,9 +62,10 @@ class Rows:
         )
         found = db.execute(query, (enclave,)).fetchone()
         self._e, self._manifest, self._terminated_at, self._purged, self._deadline = found
-        kinds = db.execute("SELECT type, subject, c, live FROM kinds WHERE e = ?", (self._e,))
-        self._kinds = {(type_, subject): (c, live) for type_, subject, c, live in kinds}
+        kinds = db.execute("SELECT type, subject, c, live, total FROM kinds WHERE e = ?", (self._e,))
+        self._kinds = {(type_, subject): (c, live, total) for type_, subject, c, live, total in kinds}
         self._live: Counter[tuple[str, str]] = Counter()
+        self._total: Counter[tuple[str, str]] = Counter()
         self._ended: int | None = None
         self._tags = 0
         # The tree nodes' hashes lie in a file of SQLite's own: an event may have made many.
@@ -98,6 +100,7 @@ class Rows:
         event, target, kind = line.event, line.target, (line.event.type, line.subject)
         c, is_deleted = self._kinds[kind][0], line.status == DELETED
         self._live[kind] += not is_deleted
+        self._total[kind] += 1
         when = None
         if event.content is not None and is_erasable(event):
             when = auto_delete(event.tags, target.tags if target else ())
@@ -122,8 +125,8 @@ class Rows:
             yield state.seq, f"enclaves.terminated_at: {WRONG}"
         if self._deadline != (state.bundle.deadline(state.policy.bundle) if state.bundle else None):
             yield state.seq, f"states.deadline: {WRONG}"
-        for kind, (_, live) in self._kinds.items():
-            if kind not in self._live or live != self._live[kind]:
+        for kind, (_, *stored) in self._kinds.items():
+            if kind not in self._live or stored != [self._live[kind], self._total[kind]]:
                 yield None, f"kinds: {'/'.join(kind)}: {WRONG}"
         size = state.log.size
         counts = {
@@ -196,7 +199,8 @@ def check_whole(store: SqliteStore) -> Iterator[str]:
         for event_id, head, purged in db.execute(_RECENT_PLACES):
             if not purged if head is None else id_of(head) != event_id:
                 yield "recent_ids: a row of no event"
-                return
+                break
+        yield from check_push(db)
 
 
 _PLACES = "SELECT id8, head FROM ids LEFT JOIN events USING (k)"

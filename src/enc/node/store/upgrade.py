@@ -8,7 +8,9 @@ from enc.core.errors import Unavailable
 APPLICATION = 0x656E6301
 """What SQLite's `application_id` says of a database that is ours: "enc" and a byte."""
 
-UPGRADES: tuple[str, ...] = ()
+_FILES = files("enc.node.store")
+
+UPGRADES: tuple[str, ...] = (_FILES.joinpath("upgrade_2.sql").read_text(),)
 """Scripts, each from one version to the next: the first makes version 2 of version 1. `schema.sql` is the latest."""
 
 
@@ -19,7 +21,7 @@ def upgrade(db: sqlite3.Connection) -> None:
     (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     latest = len(UPGRADES) + 1
     if not tables:
-        schema = files("enc.node.store").joinpath("schema.sql").read_text()
+        schema = _FILES.joinpath("schema.sql").read_text()
         _run(db, f"{schema} PRAGMA application_id = {APPLICATION};", latest)
         return
     if application != APPLICATION or version < 1:

@@ -1,0 +1,55 @@
+"""A webhook: a till's sales are pushed to an app that counts them, and that is not there for a while.
+
+The count and the app's place in the log move in one transaction: no sale is missed, and none is counted twice.
+"""
+
+import socket
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from queue import Queue
+
+from a_local_node import local_node
+from a_server import serving
+
+from enc import Client, Identity, PushReceiver
+from enc.core.types import Event
+
+till, counter = Identity.new(), Identity.new()
+MANIFEST = {
+    "enc_v": 2,
+    "states": ["TILL"],
+    "traits": ["owner(0)", "counter(1)"],
+    "grants": [{"event": "Grant", "operator": "owner", "scope": "OUTSIDER", "trait": "counter"}],
+    "customs": [
+        {"event": "sale", "operator": "TILL", "ops": ["C"]},
+        {"event": "sale", "operator": "counter", "ops": ["P"]},  # who holds this trait is pushed every sale
+    ],
+    "init": [{"identity": till.hex, "state": "TILL", "traits": ["owner"]}],
+}
+SCHEMA = "CREATE TABLE IF NOT EXISTS sold (what TEXT PRIMARY KEY, n INTEGER)"
+counted: Queue[int] = Queue()
+
+
+def count(event: Event, db: sqlite3.Connection) -> None:
+    db.execute("INSERT INTO sold VALUES (?, 1) ON CONFLICT DO UPDATE SET n = n + 1", (event.content,))
+    counted.put(event.seq)
+
+
+with local_node() as node, tempfile.TemporaryDirectory() as folder, Client(node, till, pins=None) as client:
+    state, listening = Path(folder, "inbox.db"), socket.create_server(("127.0.0.1", 0))
+    hook = f"http://127.0.0.1:{listening.getsockname()[1]}/sales"
+    sales = client.create(MANIFEST)
+    sales.grant(counter.public, "counter", endpoint=hook)
+    with serving(PushReceiver(counter, hook, [node], state, count, schema=SCHEMA, pins=None).app, listening):
+        for what in ("tea", "tea", "cake"):
+            sales.commit("sale", what)
+        print("Pushed, checked and counted, by seq:", *(counted.get() for _ in range(3)))
+    for what in ("tea", "soup"):
+        sales.commit("sale", what)
+    print("The app is away, and two more are sold.")
+    with serving(PushReceiver(counter, hook, [node], state, count, schema=SCHEMA, pins=None).app, listening):
+        print("It is back:", *(counted.get() for _ in range(2)))
+    with closing(listening), closing(sqlite3.connect(state)) as db:
+        print("Sold in all:", dict(db.execute("SELECT what, n FROM sold ORDER BY what")))

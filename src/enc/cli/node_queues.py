@@ -1,0 +1,97 @@
+"""`enc node queues` and `enc node redeliver`: what waits for endpoints, and what was given up."""
+
+import re
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from enc.cli import exits, node
+from enc.cli.node import NAME, AsJson, ConfigFile, Data, ends, load
+from enc.cli.output import Output, Row, short
+from enc.core.errors import MisuseError
+
+if TYPE_CHECKING:
+    from enc.node.store.push import QueueReport
+
+app = node.app
+
+COLUMNS = ("identity", "push_seq", "waiting", "oldest", "delivered", "dead", "url", "last error")
+
+_HEX64 = re.compile(r"[0-9a-f]{64}").fullmatch
+
+
+@app.command(epilog=ends("Example: enc node queues --data /var/lib/enc"))
+def queues(config: ConfigFile = None, data: Data = None, as_json: AsJson = False) -> None:
+    """Print how the queue of each endpoint stands, whether the node runs or not: one line for each identity and URL.
+
+    Counts are of batches; `oldest` is for how long the oldest that waits has been waiting.
+    """
+    from enc.node.store.push_reader import read_reports
+
+    with exits.failing(NAME):
+        reports = read_reports(load(config, data)[0].store_path)
+    output = Output(as_json)
+    output.rows(COLUMNS, _rows(reports, time.time_ns() // 1_000_000, is_cut=output.is_terminal))
+
+
+@app.command(epilog=ends("Example: enc node redeliver --data /var/lib/enc --url https://example.com/hook"))
+def redeliver(
+    config: ConfigFile = None,
+    data: Data = None,
+    identity: Annotated[str | None, typer.Option(metavar="HEX", help="Only batches for this identity.")] = None,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="Only batches for this endpoint.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="All dead letters of the node.")] = False,
+) -> None:
+    """Let dead letters wait again as if never tried, whether the node runs or not. A running node sends them soon.
+
+    They keep their numbers, so that receivers know what they have seen.
+    """
+    from enc.node.store.push_reader import redeliver_at
+
+    with exits.failing(NAME):
+        path = load(config, data)[0].store_path
+        if all_ is (identity is not None or url is not None):
+            raise MisuseError("redeliver: say which with --identity, --url or both, or --all")
+        if identity is not None and not _HEX64(identity):
+            raise MisuseError("--identity: expected 64 lower-case hex digits")
+        named = None if identity is None else bytes.fromhex(identity)
+        count = redeliver_at(path, time.time_ns() // 1_000_000, named, url)
+    typer.echo("1 batch waits again" if count == 1 else f"{count} batches wait again")
+
+
+def _rows(reports: "Iterable[QueueReport]", now: int, *, is_cut: bool) -> Iterator[Row]:
+    for report in reports:
+        wire = {
+            "identity": report.identity.hex(),
+            "url": report.url,
+            "push_seq": report.push_seq,
+            "waiting": report.waiting,
+            "waiting_events": report.waiting_events,
+            "oldest": report.oldest,
+            "delivered": report.delivered,
+            "dead": report.dead,
+            "last_error": report.last_error or None,
+            "last_error_at": report.last_error_at,
+        }
+        cells = (
+            short(report.identity) if is_cut else report.identity.hex(),
+            str(report.push_seq),
+            str(report.waiting),
+            "-" if report.oldest is None else age(now - report.oldest),
+            str(report.delivered),
+            str(report.dead),
+            report.url,
+            f"{report.last_error}, {age(now - (report.last_error_at or now))} ago" if report.last_error else "-",
+        )
+        yield wire, cells
+
+
+def age(ms: int) -> str:
+    """A time that has passed, in the largest unit of which there is a whole one."""
+    seconds = max(ms, 0) // 1000
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

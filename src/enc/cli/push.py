@@ -1,0 +1,94 @@
+"""`enc push`: how an enclave's events reach those who have them pushed."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from enc.cli.command import ENCLAVE, command
+from enc.cli.output import Row, short, when
+from enc.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from enc.client import Delivery
+
+app = typer.Typer(name="push", help="Events that a node delivers by itself.", no_args_is_help=True)
+
+_COLUMNS = ("identity", "trait", "batches", "waiting", "since", "dead", "last error", "url")
+
+
+@command(app, "enc push status", "enc push status --enclave $ENCLAVE --json", flags=ENCLAVE)
+def status(at: Terminal) -> None:
+    """How pushes fare at each endpoint that is registered in the enclave: for its owner; for others, at their own.
+
+    What waits is tried again; what is dead is not, but its recipient can pull it while the node keeps it. The figures
+    are the node's word. A recipient's queue is one for all enclaves on a node, and so are its figures.
+    """
+    with at.enclave() as enclave:
+        at.rows(_COLUMNS, (_row(at, delivery) for delivery in enclave.deliveries()))
+
+
+@command(
+    app,
+    "enc push receive --url https://me.example/push --state inbox.db",
+    "enc push receive --url https://me.example/push --state inbox.db --listen [::]:8443 --exec ./on-event",
+    flags=("as_json", "identity", "profile", "timeout", "evidence"),
+)
+def receive(
+    at: Terminal,
+    url: Annotated[str, typer.Option(metavar="URL", help="Where pushes come to, as it is registered.")],
+    state: Annotated[Path, typer.Option(metavar="FILE", help="What has come and how far it is: yours alone.")],
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: a free one.")] = (
+        "127.0.0.1:7780"
+    ),
+    nodes: Annotated[
+        list[str] | None,
+        typer.Option("--node", metavar="URL", help="Who may push; may be repeated. Else: ENC_NODE, or the profile's."),
+    ] = None,
+    command: Annotated[
+        str | None, typer.Option("--exec", metavar="COMMAND", help="Run this for each event, with the event on stdin.")
+    ] = None,
+    cert: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS certificate; else a proxy has it.")] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS key.")] = None,
+    skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", help="Go on where batches are lost whose events you may not read.")
+    ] = False,
+) -> None:
+    """Take pushes, check them, and print each event as a line of JSON, in order: until SIGTERM or Ctrl-C.
+
+    What comes is kept in the state file until it is printed, or until the command has ended with code 0: one that fails
+    is run again, and meanwhile its enclave waits. Each event comes once; but one whose line or command was under way
+    when the program was killed comes again.
+    """
+    from enc.cli import receiving
+    from enc.client import PushReceiver
+
+    with receiving.listen(listen) as listening:
+        serving = receiving.Receiving()
+        receiving.tell_on_stderr()
+        receiver = PushReceiver(
+            at.identity(),
+            url,
+            nodes or [at.settings.get("node")],
+            state,
+            receiving.printing(serving.end) if command is None else receiving.running(command),
+            on_gap=receiving.on_gap(skip_lost),
+            on_distrust=serving.end,
+            timeout=at.timeout,
+        )
+        serving.serve(receiver, listening, cert, key)
+
+
+def _row(at: Terminal, delivery: "Delivery") -> Row:
+    from enc.client.deliveries import wire_delivery
+
+    return wire_delivery(delivery), (
+        short(delivery.identity) if at.is_terminal else delivery.identity.hex(),
+        delivery.trait,
+        str(delivery.push_seq),
+        str(delivery.waiting),
+        "" if delivery.oldest is None else when(delivery.oldest),
+        str(delivery.dead),
+        delivery.last_error,
+        delivery.url,
+    )

@@ -1,0 +1,215 @@
+"""Catching up with a node: what its pushes did not bring is pulled, and what it keeps no more is asked for by Query.
+
+A thread that waits: for the node's key where only its URL is known, for a gap, and, once in a while, for what the node
+has given up to push. Everything that it gets goes through the clerk, as pushes do.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from msgspec import Struct
+
+from enc.client.clerk import Clerk, Clock, Retries, told
+from enc.client.client import Client, Enclave
+from enc.client.errors import Distrust
+from enc.client.identity import Identity
+from enc.client.inbox import Inbox, Place
+from enc.client.pins import Pins
+from enc.core.errors import PeerError, RateLimited, WorldError
+from enc.core.types import Event
+
+PAGE = 500
+"""Events of a Query that are filed at once."""
+ROUND_S = 3600.0
+"""How long nothing needs to come before the node is asked whether there is anything."""
+
+NEVER = float("inf")
+
+logger = logging.getLogger("enc.client.receiver")
+
+
+class Gap(Struct, frozen=True):
+    """Batches that the node keeps no more. What they held was asked for by Query, but for the enclaves `refused`."""
+
+    seq_pub: bytes
+    url: str
+    first: int
+    last: int
+    refused: tuple[bytes, ...] = ()
+
+
+OnGap = Callable[[Gap], bool | None]
+"""Told of a gap. Where something could not be had, only a true answer lets the receiver go on without it."""
+OnDistrust = Callable[[Distrust], object]
+
+
+class Desk(Protocol):
+    """What a node's catching up needs of its receiver."""
+
+    identity: Identity
+    url: str
+    pins: Pins
+    inbox: Inbox
+    clerk: Clerk
+    timeout: float
+    on_gap: OnGap | None
+
+    def met(self, node: str, seq_pub: bytes) -> None: ...
+
+    def distrusts(self, error: Distrust) -> None: ...
+
+
+class CatchUp:
+    """One node's. `seq_pub`: its key, where it is known."""
+
+    def __init__(self, desk: Desk, node: str, seq_pub: bytes | None, retries: Retries, clock: Clock) -> None:
+        self._desk, self.node, self._seq_pub = desk, node, seq_pub
+        self._retries, self._clock = retries, clock
+        self._wake, self._is_closed = threading.Condition(), False
+        self._due, self._pause, self._told = 0.0, 0.0, Gap(b"", "", 0, 0)
+        self._client: Client | None = None
+        self._thread = threading.Thread(target=self._run, name="enc-catch-up", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Something is missing: ask for it now; or, where that has just failed, when its time comes."""
+        with self._wake:
+            self._due = min(self._due, self._clock() + self._pause)
+            self._wake.notify()
+
+    def close(self) -> None:
+        with self._wake:
+            self._is_closed = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join(self._desk.timeout)  # it touches nothing here any more, whatever the node does
+
+    # The thread
+
+    def _run(self) -> None:
+        try:
+            while self._wait():
+                self._try()
+        finally:
+            if self._client is not None:
+                self._client.close()
+
+    def _wait(self) -> bool:
+        with self._wake:
+            while not self._is_closed and self._clock() < self._due:
+                self._wake.wait(None if self._due == NEVER else self._due - self._clock())
+            self._due = NEVER
+            return not self._is_closed
+
+    def _try(self) -> None:
+        """A round; what failed is tried again later, but for a lie: that is for people to look at."""
+        try:
+            is_whole = self.round()
+        except Distrust as e:
+            self._desk.distrusts(e)
+            return
+        except Exception as e:
+            if not isinstance(e, WorldError | RateLimited):
+                logger.error("catching up with %s failed: %s", self.node, told(e))
+            is_whole = False
+        self._pause = 0.0 if is_whole else self._retries.after(self._pause)
+        with self._wake:
+            self._due = min(self._due, self._clock() + (ROUND_S if is_whole else self._pause))
+
+    def round(self) -> bool:
+        """Pull whatever the node has beyond what is here. False: something is still missing."""
+        seq_pub = self._key()
+        place = self._place(seq_pub)
+        for enclave in place.enclaves:
+            try:
+                self._pull(seq_pub, self._at(seq_pub).enclave(enclave), place)
+            except (Distrust, RateLimited):
+                raise
+            except PeerError as e:  # another of the enclaves may still do to ask by
+                logger.warning("%s does not answer a Pull by %s: %s", self.node, enclave.hex(), told(e))
+            else:
+                return self._settle(seq_pub, place)
+        return place.until is None
+
+    def _key(self) -> bytes:
+        if self._seq_pub is None:
+            seq_pub = self._at(None).seq_pub()
+            self._desk.met(self.node, seq_pub)
+            self._seq_pub = seq_pub
+        return self._seq_pub
+
+    def _at(self, seq_pub: bytes | None) -> Client:
+        if self._client is None:
+            desk = self._desk
+            self._client = Client(
+                self.node, desk.identity, seq_pub=seq_pub, pins=desk.pins, timeout=desk.timeout, patience=0.0
+            )
+        return self._client
+
+    def _place(self, seq_pub: bytes) -> Place:
+        return self._desk.clerk.do(lambda: self._desk.inbox.place(seq_pub)).result()
+
+    def _pull(self, seq_pub: bytes, by: Enclave, place: Place) -> None:
+        for batch in by.pull(self._desk.url, after=place.next - 1, until=place.until):
+            if self._is_closed:
+                return
+            self._desk.clerk.do(lambda batch=batch: self._desk.inbox.file(seq_pub, batch)).result()  # type: ignore[misc]
+
+    # What is lost
+
+    def _settle(self, seq_pub: bytes, asked: Place) -> bool:
+        """The node was asked for all that was missing. What of that is missing still, it keeps no more."""
+        place = self._place(seq_pub)
+        if self._is_closed or place.until is None:
+            return True
+        if asked.until is None or place.next > asked.until:
+            self.wake()  # a gap that is newer than the question
+            return True
+        refused = tuple(enclave for enclave in self._known(seq_pub) if not self._ask(seq_pub, enclave))
+        gap = Gap(seq_pub, self._desk.url, place.next, min(place.until, asked.until), refused)
+        if not self._may_go_on(gap):
+            return False
+        self._desk.clerk.do(lambda: self._desk.inbox.skip(seq_pub, gap.last)).result()
+        self.wake()  # there may be another one behind it
+        return True
+
+    def _known(self, seq_pub: bytes) -> Iterable[bytes]:
+        return self._desk.clerk.do(lambda: self._desk.inbox.place(seq_pub, -1)).result().enclaves
+
+    def _may_go_on(self, gap: Gap) -> bool:
+        if gap == self._told:
+            return False
+        logger.error("%s keeps the batches %d to %d of this queue no more", self.node, gap.first, gap.last)
+        goes_on = None if self._desk.on_gap is None else self._desk.on_gap(gap)
+        if gap.refused and not goes_on:
+            logger.error("what they held of %d enclaves may not be read: nothing more is handed over", len(gap.refused))
+            self._told = gap
+            return False
+        return True
+
+    def _ask(self, seq_pub: bytes, enclave: bytes) -> bool:
+        """What the lost batches may have held of an enclave, as far as it may be read. False: it may not."""
+        inbox, do = self._desk.inbox, self._desk.clerk.do
+        after, before = do(lambda: inbox.hole(enclave, seq_pub)).result()
+        seq = {
+            **({"start_after": after} if after >= 0 else {}),
+            **({"end_before": before} if before is not None else {}),
+        }
+        part = list[Event]()
+        try:
+            for item in self._at(seq_pub).enclave(enclave).query(seq=seq or None):
+                part.append(item.event)
+                if len(part) == PAGE:
+                    do(lambda: inbox.fill(seq_pub, enclave, part)).result()
+                    part.clear()
+        except (Distrust, RateLimited):
+            raise
+        except PeerError as e:
+            logger.warning("%s does not answer a Query of %s: %s", self.node, enclave.hex(), told(e))
+            return False
+        do(lambda: inbox.fill(seq_pub, enclave, part)).result()
+        return True

@@ -1,0 +1,125 @@
+"""The file that an inbox lives in: one SQLite database for its owner alone, used by one process at a time."""
+
+import fcntl
+import os
+import sqlite3
+from pathlib import Path
+from typing import NoReturn
+
+from enc.client import private_file
+from enc.core.errors import MisuseError, Unavailable
+
+APPLICATION, VERSION = 0x454E4349, 1
+"""What the database says it is: "ENCI"."""
+
+_SCHEMA = """
+CREATE TABLE enc_inbox (identity BLOB NOT NULL, url TEXT NOT NULL);
+-- the key that the node at a URL was found to have
+CREATE TABLE enc_nodes (node TEXT PRIMARY KEY, seq_pub BLOB NOT NULL) WITHOUT ROWID;
+-- every batch below `next` is here or was; what lies beyond it came early
+CREATE TABLE enc_queues (seq_pub BLOB PRIMARY KEY, next INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE enc_early (seq_pub BLOB, push_seq INTEGER, PRIMARY KEY (seq_pub, push_seq)) WITHOUT ROWID;
+-- whose word counts for an enclave, and the event that was handed over last
+CREATE TABLE enc_enclaves (
+  enclave BLOB PRIMARY KEY, seq_pub BLOB NOT NULL, last INTEGER NOT NULL DEFAULT -1, last_id BLOB,
+  noticed INTEGER NOT NULL DEFAULT -1
+) WITHOUT ROWID;
+CREATE INDEX enc_enclaves_of ON enc_enclaves (seq_pub);
+-- events that wait to be handed over; one whose push_seq lies beyond its queue's `next` waits for those before it
+CREATE TABLE enc_events (
+  enclave BLOB, seq INTEGER, id BLOB NOT NULL, seq_pub BLOB NOT NULL, push_seq INTEGER NOT NULL, event BLOB NOT NULL,
+  PRIMARY KEY (enclave, seq)
+) WITHOUT ROWID;
+CREATE TABLE enc_notices (enclave BLOB PRIMARY KEY, seq INTEGER NOT NULL, notice BLOB NOT NULL) WITHOUT ROWID;
+"""
+
+
+class Db(sqlite3.Connection):
+    """What a handler is given. The transaction is the receiver's: it alone ends it."""
+
+    def commit(self) -> NoReturn:
+        raise MisuseError("the receiver commits, once the handler has returned")
+
+    def rollback(self) -> NoReturn:
+        raise MisuseError("the receiver rolls back, if the handler raises")
+
+    def executescript(self, *_: object) -> NoReturn:
+        raise MisuseError("a script would end the receiver's transaction: give one statement at a time, or `schema`")
+
+
+class InboxFile:
+    """`schema`: SQL that makes the handler's own tables, where they are missing."""
+
+    def __init__(self, path: Path, identity: bytes, url: str, schema: str = "") -> None:
+        self._path = path
+        self._lock = _locked(path)
+        try:
+            private_file.create(path)
+            self.db = self._open()
+            self._make(schema)
+            self._check_owner(identity, url)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> Db:
+        try:
+            db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, factory=Db)
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+        except sqlite3.Error as e:
+            private_file.refuse(self._path, f"is no inbox: {e}")
+        return db
+
+    def _make(self, schema: str) -> None:
+        (application,), (version,), (tables,) = (
+            self.db.execute(sql).fetchone()
+            for sql in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_schema")
+        )
+        if tables and (application, version) != (APPLICATION, VERSION):
+            private_file.refuse(self._path, "is no inbox that this program knows; give the path of another")
+        marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+        try:
+            made = "" if tables else f"BEGIN; {_SCHEMA} {marks} COMMIT;"
+            sqlite3.Connection.executescript(self.db, made + schema)
+        except sqlite3.Error as e:
+            raise MisuseError(f"schema: {e}") from None
+        if self.db.in_transaction:
+            raise MisuseError("schema: it leaves a transaction open")
+
+    def _check_owner(self, identity: bytes, url: str) -> None:
+        """A place in the log is one identity's at one url: with another's, events would be lost."""
+        found = self.db.execute("SELECT identity, url FROM enc_inbox").fetchone()
+        if found is None:
+            self.db.execute("INSERT INTO enc_inbox VALUES (?, ?)", (identity, url))
+        elif found != (identity, url):
+            private_file.refuse(self._path, f"is the inbox of {found[0].hex()} at {found[1]}; give the path of another")
+
+    def close(self) -> None:
+        if hasattr(self, "db"):
+            self.db.close()
+        os.close(self._lock)
+
+
+def _locked(path: Path) -> int:
+    """Held until the process ends: two that hand over from one inbox would hand everything over twice.
+
+    A file of its own: to close any descriptor of the database itself would drop SQLite's locks on it.
+    """
+    lock = path.with_name(path.name + ".lock")
+    try:
+        private_file.make_directory(path.parent)
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except (OSError, ValueError) as e:
+        private_file.refuse(lock, f"cannot be made: {private_file.reason(e)}")
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        private_file.refuse(path, "another process is using it; stop that one, or give the path of another")
+    return fd
+
+
+def unavailable(error: sqlite3.Error) -> Unavailable:
+    """The disk is full or broken: nobody's fault, and nothing that a peer should be told more about."""
+    return Unavailable(f"the inbox cannot be written: {type(error).__name__}")

@@ -1,0 +1,143 @@
+"""A batch, as a node pushes it or answers a Pull with it, and what must hold before anyone sees its events.
+
+`parse_batch` reads its form: each enclave once, its events by rising seq, no content withheld. `check_batch` is what an
+event proves by itself and in the light of what is known of its enclave: hash, both signatures, id, the sequencer.
+Whether something was left out shows in the next batch's number alone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from enc.client.items import check_order
+from enc.client.witness import Witness
+from enc.core.encoding import check_numbers, convert_json, decode_json, unhex
+from enc.core.errors import InvalidProof, PeerError
+from enc.core.event import WireEvent, event_from_wire, is_erasable
+from enc.core.types import Event
+
+
+class Notice(Struct, frozen=True):
+    """There are events: the latest of them, and how many the enclave has of each type that is told of."""
+
+    enclave: bytes
+    seq: int
+    event_id: bytes
+    type: str
+    timestamp: int
+    type_seq: Mapping[str, int]
+
+
+class PushedBatch(Struct, frozen=True):
+    """One batch of a queue. What was withheld, since rights were lost, is not in it: it may hold nothing at all."""
+
+    push_seq: int
+    events: Mapping[bytes, tuple[Event, ...]] = {}
+    """By enclave, each enclave's by rising seq."""
+    notices: tuple[Notice, ...] = ()
+
+
+class _WirePushed(Struct):
+    enclave: str
+    events: list[WireEvent]
+
+
+class _WireNotice(Struct):
+    enclave: str
+    seq: int
+    event_id: str
+    type: str
+    timestamp: int
+    type_seq: dict[str, int]
+
+
+class _WirePushes(Struct, frozen=True):
+    enclaves: tuple[_WirePushed, ...] = ()
+
+
+class _WireNotices(Struct, frozen=True):
+    enclaves: tuple[_WireNotice, ...] = ()
+
+
+class WireBatch(Struct):
+    push_seq: int
+    push: _WirePushes = _WirePushes()
+    notify: _WireNotices = _WireNotices()
+
+
+WitnessOf = Callable[[bytes], Witness]
+"""Who knows an enclave, by its id."""
+
+_batch, _batches = Decoder(WireBatch), Decoder(list[WireBatch])
+
+
+def parse_batch(body: bytes | str | dict[str, Any]) -> PushedBatch:
+    """A batch from its JSON, decoded or not; InvalidProof names what is wrong. No signature is checked yet."""
+    if isinstance(body, dict):
+        return _batch_of(convert_json(body, WireBatch, InvalidProof))
+    return _batch_of(decode_json(body, _batch, InvalidProof))
+
+
+def parse_batches(text: bytes) -> list[PushedBatch]:
+    """The batches that a Pull is answered with, by rising push_seq."""
+    batches = [_batch_of(wire) for wire in decode_json(text, _batches, InvalidProof)]
+    for i, batch in enumerate(batches[1:]):
+        if batch.push_seq <= batches[i].push_seq:
+            raise InvalidProof(f"batch {batch.push_seq}: out of order")
+    return batches
+
+
+def check_batch(batch: PushedBatch, witness_of: WitnessOf, answer: bytes) -> None:
+    """Every event holds, by what its enclave's witness knows; else Distrust, with `answer` as evidence."""
+    for enclave, events in batch.events.items():
+        witness_of(enclave).take_events(events, answer)
+
+
+def _batch_of(wire: WireBatch) -> PushedBatch:
+    check_numbers(InvalidProof, push_seq=wire.push_seq)
+    if not wire.push_seq:
+        raise InvalidProof("push_seq: batches are counted from 1")
+    events = {unhex(each.enclave, 32, "enclave", InvalidProof): _events(each) for each in wire.push.enclaves}
+    notices = [_notice(each) for each in wire.notify.enclaves]
+    for named in ([each.enclave for each in wire.push.enclaves], [each.enclave for each in wire.notify.enclaves]):
+        if len(set(named)) < len(named):
+            raise InvalidProof("enclaves: one stands there twice")
+    return PushedBatch(wire.push_seq, events, tuple(notices))
+
+
+def _events(wire: _WirePushed) -> tuple[Event, ...]:
+    if not wire.events:
+        raise InvalidProof("events: there are none")
+    try:
+        events = tuple(event_from_wire(each) for each in wire.events)
+    except PeerError as e:
+        raise InvalidProof(f"event: {e.message}") from None
+    _check_events(events, wire.enclave)
+    return events
+
+
+def _check_events(events: Sequence[Event], enclave: str) -> None:
+    check_order(events)
+    for event in events:
+        if event.enclave.hex() != enclave:
+            raise InvalidProof(f"event {event.seq}: of another enclave")
+        if event.content is None and not is_erasable(event):
+            raise InvalidProof(f"event {event.seq}: its content is withheld")
+
+
+def _notice(wire: _WireNotice) -> Notice:
+    check_numbers(InvalidProof, seq=wire.seq, timestamp=wire.timestamp)
+    for type_, number in wire.type_seq.items():
+        check_numbers(InvalidProof, type_seq=number)
+        if not number:
+            raise InvalidProof(f"type_seq: {type_} is counted from 1")
+    return Notice(
+        unhex(wire.enclave, 32, "enclave", InvalidProof),
+        wire.seq,
+        unhex(wire.event_id, 32, "event_id", InvalidProof),
+        wire.type,
+        wire.timestamp,
+        wire.type_seq,
+    )

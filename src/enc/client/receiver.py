@@ -1,0 +1,205 @@
+"""A receiver of pushes: what nodes deliver to one identity at one URL, checked, handed over once and in order.
+
+    receiver = PushReceiver(identity, "https://me.example/push", {seq_pub: "https://node.example"}, "inbox.db", handle)
+    app = receiver.app                      # for any ASGI server: `uvicorn module:app`
+
+A push is taken only if it is sealed by a node that is expected, for this identity, to this URL; if each of its events
+has its author's signature and that node's, and fits what is known of its enclave. It is on disk before the node is told
+200. Whatever is refused is refused with a code, and changes nothing.
+"""
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+from urllib.parse import urlsplit
+
+from enc.client.catch_up import CatchUp, Gap, OnDistrust, OnGap
+from enc.client.clerk import Clerk, Clock, Handle, OnNotice, Retries, told
+from enc.client.errors import Distrust
+from enc.client.identity import Identity
+from enc.client.inbox import MAX_BYTES, MAX_EARLY, Inbox
+from enc.client.inbox_file import InboxFile
+from enc.client.pins import Pins
+from enc.client.push_body import check_batch, parse_batch
+from enc.client.receiver_app import MAX_BODY, ReceiverApp
+from enc.client.setup import open_pins
+from enc.client.transport import base_url
+from enc.client.witness import Witness
+from enc.client.writes import Id, as_bytes
+from enc.core.envelope import Push, open_push
+from enc.core.errors import InternalError, MisuseError, PeerError, Unauthorized, Unavailable, WorldError
+
+__all__ = ["Gap", "PushReceiver"]
+
+MAX_GROUP = 1000
+
+logger = logging.getLogger("enc.client.receiver")
+
+
+class PushReceiver:
+    """`url`: as it is registered. `nodes`: who may push, by key; or URLs, each believed from its first answer on.
+
+    `state`: the file in which it keeps what it has and how far it is; `schema` is SQL for the handler's own tables in
+    it. `handle(event, db)` is called with each event, once, by rising seq in each enclave. `on_notice(notice)` is told
+    of events that this identity is only notified of, `on_gap(gap)` of batches that are lost, `on_distrust(error)` of
+    what a node said that cannot be true. `group`: events that may share one transaction.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        url: str,
+        nodes: Mapping[Id, str] | Iterable[str],
+        state: Path | str,
+        handle: Handle,
+        *,
+        on_notice: OnNotice | None = None,
+        on_gap: OnGap | None = None,
+        on_distrust: OnDistrust | None = None,
+        schema: str = "",
+        group: int = 1,
+        pins: Pins | Path | str | Literal["default"] | None = "default",
+        timeout: float = 10.0,
+        retries: Retries = Retries(),  # noqa: B008
+        max_body: int = MAX_BODY,
+        max_waiting: int = MAX_BYTES,
+        max_early: int = MAX_EARLY,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.identity, self.url, self.pins, self.timeout = _identity(identity), _checked(url), open_pins(pins), timeout
+        self.on_gap, self._on_distrust = on_gap, on_distrust
+        known = _nodes(nodes)
+        if not 1 <= group <= MAX_GROUP:
+            raise MisuseError(f"group: expected 1 to {MAX_GROUP} events")
+        self._file = InboxFile(Path(state), identity.public, url, schema)
+        self.inbox = Inbox(
+            self._file.db, wants_notices=on_notice is not None, max_bytes=max_waiting, max_early=max_early
+        )
+        kept = self.inbox.keys()
+        known = {node: kept.get(node) if key is None else key for node, key in known.items()}
+        self.clerk = Clerk(self.inbox, handle, on_notice, group, retries, clock)
+        self._catch_ups = {node: CatchUp(self, node, key, retries, clock) for node, key in known.items()}
+        self._keys = {key: node for node, key in known.items() if key is not None}
+        self._strangers = {node for node, key in known.items() if key is None}
+        """Nodes that have not told their key yet."""
+        self._is_started = self._is_closed = False
+        self.app = ReceiverApp(self, urlsplit(url).path or "/", max_body)
+
+    # Life
+
+    def start(self) -> None:
+        """Begin to hand over what is here, and to ask for what is missing. An ASGI server does this by itself."""
+        if self._is_closed:
+            raise MisuseError("this receiver is closed: make a new one")
+        if not self._is_started:
+            self._is_started = True
+            self.clerk.start()
+            for catch_up in self._catch_ups.values():
+                catch_up.start()
+
+    def close(self) -> None:
+        """Stop, once the handler's call under way is over; what waits stays in the state file."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.clerk.close()
+        for catch_up in self._catch_ups.values():
+            catch_up.close()
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Pushes
+
+    def take(self, body: bytes) -> None:
+        """A push, as it came. Returns once it is on disk; raises what is to be answered instead of 200.
+
+        For servers that are none of ASGI: any thread may call it.
+        """
+        try:
+            self._take(body)
+        except Distrust as e:
+            self.distrusts(e)
+            raise
+        except (PeerError, WorldError):
+            raise
+        except Exception as e:  # also MisuseError: of this program, not of the node
+            logger.error("a push could not be taken: %s", told(e))
+            raise InternalError("the push could not be taken") from None
+
+    def _take(self, body: bytes) -> None:
+        push = open_push(self.identity.key, body)
+        node = self._keys.get(push.from_)
+        if node is None:
+            if self._strangers:
+                raise Unavailable("from: not every node's key is known yet", retry_after_ms=1000)
+            raise Unauthorized("from: no node that is expected to push here")
+        if push.url != self.url:
+            raise Unauthorized("url: another one than this")
+        if self._file_push(push, body):
+            self._catch_ups[node].wake()
+
+    def _file_push(self, push: Push, body: bytes) -> bool:
+        """Whether a batch before it is missing. One that is here already is not checked again."""
+        push_seq = push.body.get("push_seq")
+        if isinstance(push_seq, int) and self.clerk.do(lambda: self.inbox.has(push.from_, push_seq)).result():
+            return False
+        own = Witness(bytes(32), push.from_, self.pins)
+        with own.judging("push", body):
+            batch = parse_batch(push.body)
+        check_batch(batch, lambda enclave: Witness(enclave, push.from_, self.pins), body)
+
+        def file() -> bool:
+            self.inbox.file(push.from_, batch)
+            return self.inbox.place(push.from_, 0).until is not None
+
+        return self.clerk.do(file).result()
+
+    # For the parts
+
+    def met(self, node: str, seq_pub: bytes) -> None:
+        """A node has told its key: it holds from now on, and over restarts."""
+        self.clerk.do(lambda: self.inbox.keep_key(node, seq_pub)).result()
+        self._keys = {**self._keys, seq_pub: node}
+        self._strangers.discard(node)
+
+    def distrusts(self, error: Distrust) -> None:
+        logger.error("a node said what cannot be true: %s", told(error))
+        if self._on_distrust is not None:
+            self._on_distrust(error)
+
+
+def _identity(identity: object) -> Identity:
+    if not isinstance(identity, Identity):
+        raise MisuseError("identity: expected an Identity: Identity.load(path) or Identity.new()")
+    return identity
+
+
+def _checked(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise MisuseError(f"url: expected the http:// or https:// URL that is registered, and not {url!r}")
+    return url
+
+
+def _nodes(nodes: Mapping[Id, str] | Iterable[str]) -> dict[str, bytes | None]:
+    """Keys by URL; None where it is to be asked for."""
+    if isinstance(nodes, str):
+        raise MisuseError("nodes: expected {key: URL}, or a list of URLs")
+    if isinstance(nodes, Mapping):
+        found: dict[str, bytes | None] = {base_url(url): as_bytes(key, "nodes") for key, url in nodes.items()}
+    else:
+        found = {base_url(url): None for url in nodes}
+    if not found:
+        raise MisuseError("nodes: without one, nobody may push")
+    return found

@@ -1,0 +1,159 @@
+"""Who is to hear of an event: judged by the state after it, over the endpoints that were registered before it.
+
+With many endpoints that is much to ask of every event, and the answer seldom changes. So it is kept for each kind of
+event, until rights, gates or endpoints of the enclave change; and equal answers are one object, by which the store
+knows them again.
+"""
+
+from typing import Protocol
+
+from enc.core import sparse_merkle
+from enc.core.enclave import EnclaveState, Reader, Transition, view
+from enc.core.policy import Draft, Effects, Subject, recipients
+from enc.core.state_key import KV, identity_key
+from enc.core.types import Event, Target
+from enc.node.store.push import Audience, Endpoints, Recipient, Right, register
+
+MAX_SILENT = 65_536
+"""Enclaves without endpoints that are remembered as such."""
+MAX_ENDPOINTS = 65_536
+"""Endpoints that are remembered, of all enclaves; those of one are, whatever their number."""
+MAX_ANSWERS = 1024
+"""Audiences that are remembered of one enclave."""
+
+
+class _Store(Protocol):
+    def endpoints(self, enclave: bytes) -> Endpoints: ...
+
+
+class _After:
+    """What lies behind the state after a step that is not kept yet."""
+
+    def __init__(self, transition: Transition, before: Reader) -> None:
+        self._nodes, self._before = transition.tree_nodes, before
+
+    def read_node(self, node_hash: bytes) -> bytes:
+        return self._nodes.get(node_hash) or self._before.read_node(node_hash)
+
+    def leaf(self, root: bytes, key: bytes) -> bytes | None:
+        return sparse_merkle.get(self, root, key)
+
+    def target(self, event_id: bytes) -> Target | None:
+        return self._before.target(event_id)
+
+
+class _Listeners:
+    """The endpoints of one enclave, and what was asked about them."""
+
+    def __init__(self, endpoints: Endpoints) -> None:
+        self.endpoints = endpoints
+        self.forget()
+
+    def forget(self) -> None:
+        """Rights or endpoints have changed."""
+        self.urls = sorted({(identity, url) for (identity, _), url in self.endpoints.items()})
+        self.keys = {identity_key(identity): identity for identity, _ in self.urls}
+        self.identities = frozenset(self.keys.values())
+        self._bitmasks: dict[bytes, int] = {}
+        self._answers: dict[tuple[Subject, bytes | None], Audience] = {}
+        self._same: dict[Audience, Audience] = {}
+
+    def hear(self, subject: Subject, author: bytes, transition: Transition, reader: Reader) -> Audience:
+        """Who hears of an event; whether its author does may depend on that."""
+        key = (subject, author if author in self.identities else None)
+        found = self._answers.get(key)
+        if found is None:
+            if len(self._answers) >= MAX_ANSWERS:
+                self._answers, self._same = {}, {}
+            draft = view(transition.state, _After(transition, reader))
+            found = self._judge(subject, author, transition.state, draft)
+            found = self._answers[key] = self._same.setdefault(found, found)
+        return found
+
+    def _judge(self, subject: Subject, author: bytes, state: EnclaveState, draft: Draft) -> Audience:
+        if not self._bitmasks:
+            self._bitmasks = {identity: draft.bitmask(identity) for identity in self.identities}
+        closed = dict[str, bool]()
+
+        def is_closed(alias: str) -> bool:
+            if alias not in closed:
+                closed[alias] = draft.is_closed(alias)
+            return closed[alias]
+
+        # Of those who hold the same, one is asked for all.
+        like = {identity: self._like(identity, author, state.sequencer) for identity in self.identities}
+        asked = {kind: identity for identity, kind in like.items()}
+        bitmasks = {identity: self._bitmasks[identity] for identity in asked.values()}
+        given = recipients(state.policy, subject, author, bitmasks, is_closed, state.sequencer)
+        rights: dict[bytes, Right | None] = {identity: given.get(asked[kind]) for identity, kind in like.items()}
+        return tuple(
+            Recipient(identity, url, right) for identity, url in self.urls if (right := rights[identity]) is not None
+        )
+
+    def _like(self, identity: bytes, author: bytes, sequencer: bytes) -> tuple[int, bool, bool]:
+        return self._bitmasks[identity], identity == author, identity == sequencer
+
+    def is_touched(self, event: Event, effects: Effects) -> bool:
+        """Whether the event may change who hears of what: bitmasks of listeners, or gates."""
+        is_slot = event.type in ("Shared", "Own")
+        return any(key in self.keys or (key[:1] == KV and not is_slot) for key in effects.writes)
+
+
+class Audiences:
+    """For the sequencer's thread. What it is asked about is taken to happen; `forget` where it did not."""
+
+    def __init__(self, store: _Store) -> None:
+        self._store = store
+        self._silent: set[bytes] = set()
+        self._listening: dict[bytes, _Listeners] = {}
+
+    def of(self, event: Event, subject: Subject, effects: Effects, transition: Transition, reader: Reader) -> Audience:
+        """Who hears of the event; `reader` is what lies behind the state before it."""
+        enclave = event.enclave
+        if enclave in self._silent and not effects.endpoints:
+            return ()
+        known = self._listening.get(enclave)
+        listeners = self._load(enclave) if known is None else known
+        audience = self._hear(listeners, event, subject, effects, transition, reader) if listeners.urls else ()
+        if effects.endpoints or effects.lifecycle == "terminated":
+            register(listeners.endpoints, effects)
+            listeners.forget()
+            known = None
+        if known is None:
+            self._keep(enclave, listeners)
+        return audience
+
+    def _hear(
+        self,
+        listeners: _Listeners,
+        event: Event,
+        subject: Subject,
+        effects: Effects,
+        transition: Transition,
+        reader: Reader,
+    ) -> Audience:
+        if effects.writes and listeners.is_touched(event, effects):
+            listeners.forget()
+        return listeners.hear(subject, event.from_, transition, reader)
+
+    def forget(self, enclave: bytes) -> None:
+        """The store alone tells the truth."""
+        self._silent.discard(enclave)
+        self._listening.pop(enclave, None)
+
+    def _load(self, enclave: bytes) -> _Listeners:
+        return _Listeners({} if enclave in self._silent else self._store.endpoints(enclave))
+
+    def _keep(self, enclave: bytes, listeners: _Listeners) -> None:
+        self.forget(enclave)
+        if listeners.urls:
+            self._listening[enclave] = listeners
+            while len(self._listening) > 1 and self._weight() > MAX_ENDPOINTS:
+                self._listening.pop(next(iter(self._listening)))
+            return
+        if len(self._silent) >= MAX_SILENT:
+            self._silent.clear()
+        self._silent.add(enclave)
+
+    def _weight(self) -> int:
+        return sum(len(each.endpoints) for each in self._listening.values())

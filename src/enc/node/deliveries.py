@@ -1,0 +1,71 @@
+"""Answers to Deliveries: how the pushes of an enclave's events fare, for its owner and for whom they are.
+
+The owner sees every endpoint that is registered in the enclave, anyone else only their own. A queue is over all
+enclaves of the node, and so are its figures.
+"""
+
+import re
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.json import encode
+
+from enc.core.encoding import convert_json, unhex
+from enc.core.envelope import Opened
+from enc.core.errors import InvalidQuery
+from enc.node.access import Access
+from enc.node.store.base import Store
+from enc.node.store.push import QueueReport
+
+MAX_ENDPOINTS = 1000
+"""Endpoints of one answer."""
+
+FAILED = "failed"
+_SAFE = re.compile(r"[A-Za-z ]{1,80}(?<! )( [0-9]{3})?")
+
+
+class _After(Struct):
+    identity: str
+    trait: str
+
+
+class _Deliveries(Struct):
+    after: _After | UnsetType = UNSET
+
+
+def deliveries(store: Store, opened: Opened, access: Access) -> bytes:
+    """`{"endpoints": […], "more"?}` by identity and trait; `after` is the last of the page before."""
+    body = convert_json(opened.body, _Deliveries, InvalidQuery)
+    after = (b"", "")
+    if body.after is not UNSET:
+        after = unhex(body.after.identity, 32, "after.identity", InvalidQuery), body.after.trait
+    enclave, everybody = access.state.enclave, access.is_owner
+    registered = store.endpoints(enclave)
+    urls = {key: url for key, url in registered.items() if key > after and (everybody or key[0] == access.identity)}
+    shown = sorted(urls)[:MAX_ENDPOINTS]
+    whose = None if everybody else access.identity
+    reports = store.reports(enclave, whose, limit=max(len(registered), 1)) if shown else []
+    queues = {(report.identity, report.url): report for report in reports}
+    wire: dict[str, Any] = {"endpoints": [_wire(key, urls[key], queues.get((key[0], urls[key]))) for key in shown]}
+    return encode(wire | ({"more": True} if len(urls) > len(shown) else {}))
+
+
+def _wire(key: tuple[bytes, str], url: str, queue: QueueReport | None) -> dict[str, Any]:
+    """An endpoint and its queue; there is none before the first event."""
+    return {
+        "identity": key[0].hex(),
+        "trait": key[1],
+        "url": url,
+        "push_seq": queue.push_seq if queue else 0,
+        "waiting": queue.waiting if queue else 0,
+        "oldest": queue.oldest if queue else None,
+        "delivered": queue.delivered if queue else 0,
+        "dead": queue.dead if queue else 0,
+        "last_error": told(queue.last_error) if queue else "",
+        "last_error_at": queue.last_error_at if queue else None,
+    }
+
+
+def told(error: str) -> str:
+    """What others hear of an error: words and a status. Anything else might say something of the node's network."""
+    return error if not error or _SAFE.fullmatch(error) else FAILED

@@ -1,0 +1,67 @@
+"""What falls due with pushing: events in the outbox become batches, and batches settled long ago are forgotten.
+
+Runs on the sequencer's thread, the only one that writes. As with the janitor, what is due is a question to the store.
+"""
+
+from collections.abc import Callable
+
+import structlog
+from msgspec import Struct
+
+from enc.core.errors import EncError
+from enc.node.store.push import Limits, PushStore
+
+RETIRE_MS = 60_000
+"""Time between two looks for batches to be forgotten."""
+MAX_RETIRED = 2_000
+"""Batches that one turn forgets: commits wait no longer than that takes."""
+
+_log = structlog.get_logger("enc.mailroom")
+
+
+class Keeping(Struct, frozen=True):
+    """For how long settled batches can be pulled, in milliseconds."""
+
+    delivered: int = 7 * 86_400_000
+    dead: int = 30 * 86_400_000
+
+
+class Mailroom:
+    """`sweep` is called between batches of commits; it works once an interval, or at once while there is more to do."""
+
+    def __init__(
+        self,
+        store: PushStore,
+        interval_ms: int = 1000,
+        limits: Limits = Limits(),  # noqa: B008
+        keeping: Keeping = Keeping(),  # noqa: B008
+    ) -> None:
+        self._store, self._interval_ms, self._limits, self._keeping = store, interval_ms, limits, keeping
+        self._next_spread = self._next_retire = 0
+
+    def sweep(self, now: int) -> None:
+        if _has_come(self._next_spread, now, self._interval_ms):
+            self._next_spread = now if self._try(self._spread, now) else now + self._interval_ms
+        if _has_come(self._next_retire, now, RETIRE_MS):
+            self._next_retire = now if self._try(self._retire, now) else now + RETIRE_MS
+
+    def _try(self, work: Callable[[int], bool], now: int) -> bool:
+        """Whether there is more to do at once."""
+        try:
+            return work(now)
+        except EncError as e:
+            _log.error("push_failed", reason=e.message)
+        except Exception as e:  # a damaged row must not end the sequencer's thread
+            _log.error("push_failed", reason=type(e).__name__, exc_info=e)
+        return False
+
+    def _spread(self, now: int) -> bool:
+        return self._store.spread(now, self._limits)
+
+    def _retire(self, now: int) -> bool:
+        return self._store.retire(now - self._keeping.delivered, now - self._keeping.dead, MAX_RETIRED)
+
+
+def _has_come(when: int, now: int, interval_ms: int) -> bool:
+    """Whether it is time; a clock that was set back does not make it wait longer than an interval."""
+    return not when - interval_ms <= now < when

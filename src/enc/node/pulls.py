@@ -1,0 +1,168 @@
+"""Answers to a Pull: batches of the asker's own queue, with what the asker may have of them now.
+
+A batch that is kept is there, whatever of it is withheld: so a recipient can tell a denial from a loss.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from enc.core.encoding import MAX_INT, check_numbers, convert_json, unhex
+from enc.core.envelope import Opened
+from enc.core.errors import EnclaveNotFound, EnclaveTerminated, InvalidQuery
+from enc.core.event import parse_event
+from enc.core.policy import Subject
+from enc.node.access import Access
+from enc.node.push_body import Admits, render
+from enc.node.store.base import Store, Stored
+from enc.node.store.push import PushBatch
+
+MAX_NUMBERS = 100
+"""Batches that one Pull may name one by one."""
+MAX_BATCHES = 1000
+"""Batches of one answer."""
+STEP = 16
+"""Batches of a range that are read at once."""
+LOOK = 256
+"""What it takes to look for events, even where none are left, as bytes of a page."""
+
+
+class _Range(Struct, forbid_unknown_fields=True):
+    start_after: int = 0
+    end_at: int = MAX_INT
+
+
+class _Pull(Struct):
+    url: str
+    push_seq: int | list[int] | _Range
+    enclave: str | UnsetType = UNSET
+
+
+Span = tuple[int, int]
+"""Numbers of batches, from the first to the last."""
+
+AccessTo = Callable[[bytes], Access]
+"""What the asker may have of an enclave; EnclaveNotFound or EnclaveTerminated where there is none any more."""
+
+
+class Pulls:
+    """Safe to use from any thread."""
+
+    def __init__(self, store: Store, max_page: int) -> None:
+        self._store, self._max_page = store, max_page
+
+    def answer(self, opened: Opened, identity: bytes, access: AccessTo) -> bytes:
+        """A JSON array of batches. At least one, while any of those asked for is kept; then as many as fit."""
+        body = convert_json(opened.body, _Pull, InvalidQuery)
+        only = None if body.enclave is UNSET else unhex(body.enclave, 32, "enclave", InvalidQuery)
+        now, bodies, size = _Now(access, identity, self._store.is_purged), list[bytes](), 0
+        for batch in self._batches(identity, body.url, _spans(body.push_seq)):
+            part = _part(batch, only)
+            text = render(self._store, part, now)
+            size += max(len(text), now.taken(), LOOK * (len(part.runs) + len(part.notices)))
+            if bodies and size > self._max_page:
+                break
+            bodies.append(text)
+        return b"[%b]" % b",".join(bodies)
+
+    def _batches(self, identity: bytes, url: str, spans: Iterable[Span]) -> Iterator[PushBatch]:
+        kept = (batch for span in spans for batch in self._span(identity, url, *span))
+        return islice(kept, MAX_BATCHES)
+
+    def _span(self, identity: bytes, url: str, first: int, last: int) -> Iterator[PushBatch]:
+        while first <= last:
+            found = self._store.pushed(identity, url, first, last, STEP)
+            yield from found
+            first = found[-1].push_seq + 1 if len(found) == STEP else last + 1
+
+
+def _spans(push_seq: int | list[int] | _Range) -> list[Span]:
+    """What is asked for, by rising numbers; numbers that follow each other are read at once."""
+    if isinstance(push_seq, _Range):
+        check_numbers(InvalidQuery, start_after=push_seq.start_after, end_at=push_seq.end_at)
+        return [(push_seq.start_after + 1, push_seq.end_at)]
+    numbers = sorted({push_seq} if isinstance(push_seq, int) else set(push_seq))
+    if not isinstance(push_seq, int) and not 1 <= len(push_seq) <= MAX_NUMBERS:
+        raise InvalidQuery(f"push_seq: expected 1 to {MAX_NUMBERS} numbers")
+    check_numbers(InvalidQuery, push_seq=numbers[0])
+    check_numbers(InvalidQuery, push_seq=numbers[-1])
+    spans = list[Span]()
+    for number in numbers:
+        if spans and spans[-1][1] == number - 1:
+            spans[-1] = (spans[-1][0], number)
+        else:
+            spans.append((number, number))
+    return spans
+
+
+def _part(batch: PushBatch, only: bytes | None) -> PushBatch:
+    """What a batch has of one enclave, or all of it."""
+    if only is None:
+        return batch
+    runs = tuple(run for run in batch.runs if run.enclave == only)
+    return replace(batch, runs=runs, notices=tuple(notice for notice in batch.notices if notice.enclave == only))
+
+
+class _Now(Admits):
+    """What an identity has P on, and what P or N, as of now. Judged once for each kind of event of an enclave."""
+
+    def __init__(self, access: AccessTo, identity: bytes, is_purged: Callable[[bytes], bool]) -> None:
+        self._access_to, self._identity, self._is_purged = access, identity, is_purged
+        self._at: tuple[bytes, Access | None] = b"", None
+        """The enclave that was asked about last. A policy may be large, and a page may be about thousands of them."""
+        self._known: dict[tuple[bytes, Subject, bool], frozenset[str]] = {}
+        self._taken = 0
+
+    def taken(self) -> int:
+        """Bytes of events that were looked at since this was asked: what is withheld is work too."""
+        taken, self._taken = self._taken, 0
+        return taken
+
+    def pushes(self, enclave: bytes, item: Stored) -> bool:
+        self._taken += len(item.head) + len(item.rest)
+        return "P" in self._rights(enclave, item)
+
+    def counts(self, enclave: bytes, item: Stored, type_seq: Mapping[str, int]) -> Mapping[str, int]:
+        """Those of the latest event's type, and of other types as far as they can be told of by their name alone."""
+        self._taken += len(item.head) + len(item.rest)
+        if not self._rights(enclave, item) & {"P", "N"}:
+            return {}
+        return {
+            type_: number
+            for type_, number in type_seq.items()
+            if type_ == item.type or self._judge(enclave, Subject(type_), False) & {"P", "N"}
+        }
+
+    def _rights(self, enclave: bytes, item: Stored) -> frozenset[str]:
+        access = self._access(enclave)
+        if access is None:
+            return frozenset()
+        subject = Subject(item.subject)
+        if item.type == item.subject and item.type in access.state.policy.predefined:
+            subject = access.state.policy.subject(parse_event(item.event), None)
+        return self._judge(enclave, subject, item.author == self._identity)
+
+    def _judge(self, enclave: bytes, subject: Subject, is_author: bool) -> frozenset[str]:
+        key = (enclave, subject, is_author)
+        if key not in self._known:
+            self._known[key] = self._look_up(*key)
+        return self._known[key]
+
+    def _look_up(self, enclave: bytes, subject: Subject, is_author: bool) -> frozenset[str]:
+        access = self._access(enclave)
+        try:
+            return access.rights(subject, is_author=is_author) if access else frozenset()
+        except Exception:  # its data may go while it is read
+            if not self._is_purged(enclave):
+                raise
+            return frozenset()
+
+    def _access(self, enclave: bytes) -> Access | None:
+        if self._at[0] != enclave:
+            try:
+                self._at = enclave, self._access_to(enclave)
+            except (EnclaveNotFound, EnclaveTerminated):
+                self._at = enclave, None
+        return self._at[1]

@@ -1,0 +1,98 @@
+"""The body of a batch, as it is pushed and as a Pull answers it (docs/protocol.md, section 22.3).
+
+    {"push_seq", "push": {"enclaves": [{"enclave", "events": [event, …]}, …]}, "notify": {"enclaves": [notice, …]}}
+
+A batch names events. They are put together here from their stored JSON, which is never decoded on the way: what was
+erased since goes out erased, and a purged enclave has nothing left to say.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.json import Decoder, encode
+
+from enc.node.store.base import Stored
+from enc.node.store.push import Notice, PushBatch, Run
+
+
+class Items(Protocol):
+    """Where events are read."""
+
+    def items(self, enclave: bytes, first_seq: int, count: int) -> list[Stored]: ...
+
+
+class Admits:
+    """What of a batch is shown: everything, to whoever it was made for."""
+
+    def pushes(self, enclave: bytes, item: Stored) -> bool:
+        """Whether the whole event is shown."""
+        return True
+
+    def counts(self, enclave: bytes, item: Stored, type_seq: Mapping[str, int]) -> Mapping[str, int]:
+        """The counters that a notice of `item` shows; without any there is no notice."""
+        return type_seq
+
+
+class _Named(Struct):
+    id: str
+    type: str
+    timestamp: int
+
+
+_named = Decoder(_Named).decode
+ALL = Admits()
+
+
+def render(items: Items, batch: PushBatch, admits: Admits = ALL) -> bytes:
+    """A batch's JSON. It may be megabytes: its parts are joined once."""
+    parts = [b'{"push_seq":%d' % batch.push_seq]
+    parts += _section(b"push", _pushes(items, batch.runs, admits))
+    parts += _section(b"notify", _notices(items, batch.notices, admits))
+    parts.append(b"}")
+    return b"".join(parts)
+
+
+def _section(name: bytes, enclaves: Iterable[list[bytes]]) -> list[bytes]:
+    """What stands under a name, or nothing where there is nothing to say."""
+    parts, before = list[bytes](), b',"%b":{"enclaves":[' % name
+    for each in enclaves:
+        parts.append(before)
+        parts += each
+        before = b","
+    return [*parts, b"]}"] if parts else []
+
+
+def _pushes(items: Items, runs: Iterable[Run], admits: Admits) -> Iterator[list[bytes]]:
+    for enclave, of_one in groupby(runs, lambda run: run.enclave):
+        parts, before = list[bytes](), b'{"enclave":"%b","events":[' % enclave.hex().encode()
+        for run in of_one:
+            for item in items.items(enclave, run.first_seq, run.count):
+                if admits.pushes(enclave, item):
+                    parts += (before, item.head, item.rest, b"}")
+                    before = b","
+        if parts:
+            yield [*parts, b"]}"]
+
+
+def _notices(items: Items, notices: Iterable[Notice], admits: Admits) -> Iterator[list[bytes]]:
+    for notice in notices:
+        for item in items.items(notice.enclave, notice.seq, 1):
+            counts = admits.counts(notice.enclave, item, notice.type_seq)
+            if counts:
+                yield [_notice(notice, item, counts)]
+
+
+def _notice(notice: Notice, item: Stored, counts: Mapping[str, int]) -> bytes:
+    named = _named(item.event)
+    return encode(
+        {
+            "enclave": notice.enclave.hex(),
+            "seq": notice.seq,
+            "event_id": named.id,
+            "type": named.type,
+            "timestamp": named.timestamp,
+            "type_seq": dict(counts),
+        }
+    )

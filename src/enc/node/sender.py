@@ -1,0 +1,244 @@
+"""The sender: takes batches that are due from the store, seals them, posts them, and says what became of each.
+
+It only reads the store. An outcome is the node's to write; until it is durable, the queue waits. A sender that is
+killed has lost nothing: what it had not told of is still due, and goes out once more.
+"""
+
+import asyncio
+import base64
+import os
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import structlog
+from msgspec.json import encode
+
+from enc.core.errors import EncError
+from enc.core.sealing import NONCE_SIZE, encrypt
+from enc.node.push_body import Items, render
+from enc.node.schedule import Schedule, Standing
+from enc.node.sender_pipe import MAX_OUTCOMES
+from enc.node.store.push import Due, Outcome, PushReads
+
+PAGE = 1024
+"""Queues that are asked for at once."""
+PAGES = 4
+"""Pages of one look: what there is beyond comes with the next one."""
+MAX_KEYS = 4096
+"""Keys of recipients that are remembered."""
+PAUSE_S = 1.0
+"""After the store could not be read or written."""
+
+NO_KEY = "the identity is not a public key"
+NOT_READABLE = "the batch cannot be read"
+
+_log = structlog.get_logger("enc.sender")
+
+
+class Reads(PushReads, Items, Protocol):
+    """What the sender reads of the store."""
+
+
+class Node(Protocol):
+    """The other end of the pipe."""
+
+    async def key_of(self, identity: bytes) -> bytes:
+        """What the identity's deliveries are sealed under; empty: there is nothing."""
+        ...
+
+    async def settle(self, outcomes: tuple[Outcome, ...]) -> bool:
+        """Whether they are durable."""
+        ...
+
+
+class Calls(Protocol):
+    async def call(self, url: str, body: bytes) -> str: ...
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Sender:
+    """`run` until `stop`; made on the event loop's thread."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        reads: Reads,
+        node: Node,
+        calls: Calls,
+        seq_pub: bytes,
+        *,
+        look_s: float = 0.25,
+        clock: Callable[[], int] = _now,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """`look_s`: time between two looks for what is due."""
+        self._schedule, self._reads, self._node, self._calls, self._seq_pub = schedule, reads, node, calls, seq_pub
+        self._look_s, self._clock, self._jitter = look_s, clock, jitter
+        self._keys: OrderedDict[bytes, bytes] = OrderedDict()
+        self._tries: set[asyncio.Task[None]] = set()
+        self._outcomes: list[Outcome] = []
+        self._told = 0
+        """Of the outcomes, the first ones: told, and not answered yet."""
+        self._wake, self._has_news, self._is_over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._after = 0
+        """The last queue of the last page."""
+        self._freed: list[int] = []
+        self._look_at = 0.0
+
+    def stop(self) -> None:
+        """Start nothing any more."""
+        self._is_over.set()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until it is told to stop. What is under way then goes on: see `finish`."""
+        telling = asyncio.create_task(self._tell())
+        try:
+            while not self._is_over.is_set():
+                self._wake.clear()
+                try:
+                    self._look()
+                except EncError as e:
+                    _log.error("push_store_failed", reason=e.message)
+                    await asyncio.sleep(PAUSE_S)
+                while (due := self._schedule.take(self._clock())) is not None:
+                    self._start(due)
+                await self._rest()
+        finally:
+            telling.cancel()
+
+    async def finish(self, grace_s: float) -> tuple[Outcome, ...]:
+        """Let what is under way come to its end for so long; the outcomes that the node was not told."""
+        if self._tries:
+            await asyncio.wait(self._tries, timeout=grace_s)
+        return tuple(self._outcomes[self._told :])
+
+    async def _rest(self) -> None:
+        """Until something happens, or it is time to look again."""
+        loop = asyncio.get_running_loop()
+        pause = max(self._look_at - loop.time(), 0.0)
+        if (at := self._schedule.next_at()) is not None:
+            pause = min(pause, max(at - self._clock(), 1) / 1000)
+        try:
+            async with asyncio.timeout(pause):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    # What is due
+
+    def _look(self) -> None:
+        """Now and then at all queues; in between at those that a batch has left."""
+        loop, now = asyncio.get_running_loop(), self._clock()
+        freed, self._freed = self._freed, []
+        if loop.time() < self._look_at and len(freed) <= PAGE // 8:
+            for queue in freed:
+                for due in self._reads.due(now, 1, queue - 1):
+                    self._schedule.offer(due, now)
+            return
+        self._look_at = loop.time() + self._look_s
+        for _ in range(PAGES):
+            page = self._reads.due(now, PAGE, self._after)
+            for due in page:
+                self._schedule.offer(due, now)
+            self._after = page[-1].queue if len(page) == PAGE else 0
+            if not self._after:
+                return
+
+    # One try
+
+    def _start(self, due: Due) -> None:
+        task = asyncio.create_task(self._try(due))
+        self._tries.add(task)
+        task.add_done_callback(self._tries.discard)
+
+    async def _try(self, due: Due) -> None:
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        try:
+            error = await self._send(due)
+        except EncError as e:  # not the endpoint's fault: nothing is counted against it
+            _log.error("push_store_failed", reason=e.message)
+            await asyncio.sleep(PAUSE_S)
+            error = None
+        except Exception as e:  # a damaged batch must not stop the others
+            _log.error("internal_error", where="sender", exc_info=e)
+            error = NOT_READABLE
+        if error is None:
+            self._free(due.queue)
+        else:
+            self._finish(due, error, int((loop.time() - start) * 1000))
+
+    async def _send(self, due: Due) -> str | None:
+        """What went wrong, or an empty text; None: there was nothing to send any more."""
+        key = await self._key_of(due.identity)
+        batch = self._reads.batch(due.queue, due.push_seq)
+        if batch is None:
+            return None
+        if not key:
+            return NO_KEY
+        return await self._calls.call(due.url, sealed(self._seq_pub, due, render(self._reads, batch), key))
+
+    async def _key_of(self, identity: bytes) -> bytes:
+        if identity not in self._keys:
+            self._keys[identity] = await self._node.key_of(identity)
+        self._keys.move_to_end(identity)
+        while len(self._keys) > MAX_KEYS:
+            self._keys.popitem(last=False)
+        return self._keys[identity]
+
+    def _finish(self, due: Due, error: str, took_ms: int) -> None:
+        now = self._clock()
+        retry_at = self._schedule.retry_at(due, now, self._jitter()) if error else None
+        before, _ = self._schedule.finish(due.queue, has_failed=bool(error), took_ms=took_ms)
+        if error and before is not Standing.FAILING:
+            _log.warning("endpoint_failing", **_named(due), reason=error)
+        if not error and before is Standing.FAILING:
+            _log.info("endpoint_recovered", **_named(due))
+        self._outcomes.append(Outcome(due.queue, due.push_seq, now, error, retry_at))
+        self._wake.set()
+        self._has_news.set()
+
+    def _free(self, queue: int) -> None:
+        self._schedule.free(queue)
+        self._freed.append(queue)
+        self._wake.set()
+
+    # Outcomes
+
+    async def _tell(self) -> None:
+        """Tell the node of outcomes, many at once, until it has them on disk."""
+        while True:
+            await self._has_news.wait()
+            told = self._outcomes[:MAX_OUTCOMES]
+            self._told = len(told)
+            is_durable = await self._node.settle(tuple(told))
+            self._told = 0
+            if not is_durable:
+                await asyncio.sleep(PAUSE_S)
+                continue
+            del self._outcomes[: len(told)]
+            if not self._outcomes:
+                self._has_news.clear()
+            for outcome in told:
+                self._free(outcome.queue)
+
+
+def sealed(seq_pub: bytes, due: Due, plaintext: bytes, key: bytes) -> bytes:
+    """A delivery as it is posted (enc.core.envelope.seal_push). It may be megabytes: its parts are joined once."""
+    nonce = os.urandom(NONCE_SIZE)
+    content = base64.b64encode(nonce + encrypt(key, plaintext, nonce))
+    outside = encode({"type": "Push", "from": seq_pub.hex(), "to": due.identity.hex(), "url": due.url})
+    return b"".join((outside[:-1], b',"content":"', content, b'"}'))
+
+
+def _named(due: Due) -> dict[str, str]:
+    """The host alone: what stands behind it may be a secret."""
+    return {"identity": due.identity.hex(), "host": urlsplit(due.url).hostname or ""}

@@ -1,0 +1,80 @@
+"""What a node and its sender say to each other, over the sender's standard input and output.
+
+    node    Start, first and once; Key, to each Ask; Settled, to each Outcomes; the end of the input: stop
+    sender  Ask, for the key of an identity; Outcomes, of which the next is sent after the last was answered
+
+A message is its length in four bytes and MessagePack.
+"""
+
+from struct import Struct as Layout
+
+from msgspec import Struct
+from msgspec.msgpack import Decoder, Encoder
+
+from enc.node.config import Format, Level
+from enc.node.store.push import Outcome
+
+LENGTH = Layout(">I")
+MAX_MESSAGE = 1 << 20
+MAX_OUTCOMES = 1024
+"""Outcomes of one message."""
+
+
+class Start(Struct, frozen=True, kw_only=True, tag=True):
+    """What a sender must know. No key: it asks for that of each recipient."""
+
+    store: str
+    seq_pub: bytes
+    allow_private: bool
+    timeout_s: float
+    tries: int
+    first_retry_s: float
+    max_retry_s: float
+    connections: int
+    unsent_bytes: int
+    host_per_s: float
+    interval_s: float
+    ca_file: str
+    log_level: Level
+    log_format: Format
+
+
+class Ask(Struct, frozen=True, tag=True):
+    identity: bytes
+
+
+class Key(Struct, frozen=True, tag=True):
+    """The key under which an identity's deliveries are sealed; empty: there is none, as the identity is no key."""
+
+    identity: bytes
+    key: bytes
+
+
+class Outcomes(Struct, frozen=True, tag=True):
+    outcomes: tuple[Outcome, ...]
+
+
+class Settled(Struct, frozen=True, tag=True):
+    is_durable: bool
+    """False: the store cannot be written; the same outcomes are to be told again."""
+
+
+ToSender = Start | Key | Settled
+FromSender = Ask | Outcomes
+
+read_to_sender = Decoder(ToSender).decode
+read_from_sender = Decoder(FromSender).decode
+_encode = Encoder().encode
+
+
+def packed(message: ToSender | FromSender) -> bytes:
+    body = _encode(message)
+    return LENGTH.pack(len(body)) + body
+
+
+def length(head: bytes) -> int:
+    """The length that a message says it has; ValueError if it is too long."""
+    (size,) = LENGTH.unpack(head)
+    if size > MAX_MESSAGE:
+        raise ValueError("a message is too long")
+    return int(size)

@@ -1,0 +1,215 @@
+"""The sender's process, as the node keeps it: started when there is something to send, replaced when it dies.
+
+Sending has a process of its own so that sealing and TLS take no time from the sequencer, and so that nothing an
+endpoint answers reaches the process that holds the node's key. One thread here serves it: it answers with the keys of
+recipients, and has outcomes made durable.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+import structlog
+from msgspec import ValidationError
+
+from enc.core.errors import EncError
+from enc.core.sealing import push_key
+from enc.core.signing import PrivateKey
+from enc.node.config import Config
+from enc.node.sender_pipe import (
+    LENGTH,
+    Ask,
+    FromSender,
+    Key,
+    Settled,
+    Start,
+    ToSender,
+    length,
+    packed,
+    read_from_sender,
+)
+from enc.node.store.push import Outcome
+from enc.node.verifier import read_exactly
+
+STOP_S = 5.0
+"""How long a sender may take to stop before it is ended."""
+MAX_PAUSE_S = 60.0
+"""Between two starts of a sender that dies again and again."""
+
+Settle = Callable[[Sequence[Outcome]], None]
+"""Make outcomes durable, or raise."""
+
+_log = structlog.get_logger("enc.senders")
+
+
+class _Process:
+    def __init__(self, cores: Iterable[int]) -> None:
+        command = [sys.executable, "-m", "enc.node.sender_process"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)  # noqa: S603
+        self.pid = self._process.pid
+        if cores:
+            with suppress(OSError):
+                os.sched_setaffinity(self.pid, cores)
+        self._lock = threading.Lock()
+
+    def write(self, message: ToSender) -> None:
+        """Where it has gone, nothing: its output has ended too."""
+        with self._lock, suppress(OSError, ValueError):
+            if self._process.stdin is not None:
+                self._process.stdin.write(packed(message))
+
+    def read(self) -> FromSender | None:
+        """The next message; None at the end, and after a message that is none."""
+        if self._process.stdout is None:
+            return None
+        descriptor = self._process.stdout.fileno()
+        try:
+            head = read_exactly(descriptor, LENGTH.size)
+            return read_from_sender(read_exactly(descriptor, length(head))) if len(head) == LENGTH.size else None
+        except (OSError, ValueError, ValidationError):
+            return None
+
+    def end_input(self) -> None:
+        """Ask it to stop. One that does not even read is ended."""
+        if not self._lock.acquire(timeout=STOP_S):
+            self.kill()
+            return
+        with suppress(OSError):
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+        self._lock.release()
+
+    def kill(self) -> None:
+        with suppress(OSError):
+            self._process.kill()
+
+    def close(self) -> None:
+        """It is over, by itself or not."""
+        self.end_input()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+class Senders:
+    """`start` and `close`. `is_due` and `settle` are called on a thread of its own."""
+
+    def __init__(
+        self, config: Config, key: PrivateKey, is_due: Callable[[], bool], settle: Settle, cores: Iterable[int] = ()
+    ) -> None:
+        """`is_due`: whether there is anything to send. `cores`: where the process runs; without any, anywhere."""
+        self._start_message = start_message(config, key.public)
+        self._interval_s = min(config.push.interval_s, 1.0)
+        self._key, self._is_due, self._settle, self._cores = key, is_due, settle, set(cores)
+        self._stopping = threading.Event()
+        self._process: _Process | None = None
+        self._thread = threading.Thread(target=self._run, name="senders", daemon=True)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process, while there is one."""
+        process = self._process
+        return process.pid if process else None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Let it finish what is under way, for a short time. What is not settled by then goes out once more, later."""
+        self._stopping.set()
+        if self._process is not None:
+            self._process.end_input()
+        if self._thread.ident is None:
+            return
+        self._thread.join(STOP_S)
+        if self._thread.is_alive() and self._process is not None:
+            self._process.kill()
+            self._thread.join(STOP_S)
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._stopping.wait(self._interval_s):
+            if not self._asks_for_one():
+                continue
+            try:
+                was_useful = self._serve()
+            except OSError as e:
+                _log.error("sender_not_started", reason=e.strerror)
+                was_useful = False
+            if self._stopping.is_set():
+                return
+            pause = 0.0 if was_useful else min(max(pause * 2, 1.0), MAX_PAUSE_S)
+            self._stopping.wait(pause)
+
+    def _asks_for_one(self) -> bool:
+        try:
+            return self._is_due()
+        except EncError as e:
+            _log.error("push_store_failed", reason=e.message)
+            return False
+
+    def _serve(self) -> bool:
+        """One process, from its start to its end; whether anything was settled."""
+        self._process = process = _Process(self._cores)
+        if self._stopping.is_set():
+            process.end_input()
+        was_useful = False
+        try:
+            process.write(self._start_message)
+            while (message := process.read()) is not None:
+                answer = self._answer(message)
+                was_useful |= answer == Settled(True)
+                process.write(answer)
+        finally:
+            if not self._stopping.is_set():
+                _log.error("sender_failed", pid=process.pid)
+            process.close()
+            self._process = None
+        return was_useful
+
+    def _answer(self, message: FromSender) -> Key | Settled:
+        if isinstance(message, Ask):
+            return Key(message.identity, self._key_of(message.identity))
+        try:
+            self._settle(message.outcomes)
+        except EncError as e:
+            _log.error("outcomes_not_kept", reason=e.message)
+            return Settled(False)
+        except Exception as e:  # a damaged row must not end this thread
+            _log.error("outcomes_not_kept", reason=type(e).__name__, exc_info=e)
+            return Settled(False)
+        return Settled(True)
+
+    def _key_of(self, identity: bytes) -> bytes:
+        """Empty where the identity is no public key: anything of 32 bytes may be granted rights."""
+        try:
+            return push_key(self._key, identity)
+        except (EncError, ValueError):
+            return b""
+
+
+def start_message(config: Config, seq_pub: bytes) -> Start:
+    push = config.push
+    return Start(
+        store=str(config.store_path),
+        seq_pub=seq_pub,
+        allow_private=config.private_endpoints,
+        timeout_s=push.timeout_s,
+        tries=push.tries,
+        first_retry_s=push.first_retry_s,
+        max_retry_s=push.max_retry_s,
+        connections=push.connections,
+        unsent_bytes=push.unsent_bytes,
+        host_per_s=config.host_per_s,
+        interval_s=push.interval_s,
+        ca_file=push.ca_file,
+        log_level=config.log_level,
+        log_format=config.log_format,
+    )

@@ -1,0 +1,162 @@
+"""How what waits for one queue becomes batches: bounded, each enclave's events in order, enclaves in turn.
+
+While events of others wait, one enclave gets at most half of a batch. Notices are few and short: of an enclave there is
+one, about its latest event, and they go with the first batches.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import islice
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from enc.node.store.push import Limits, Right
+
+E = TypeVar("E", bound=Hashable)
+"""Whatever tells enclaves apart."""
+
+NOTICE_BYTES, TYPE_BYTES = 320, 24
+"""About those of a notice, and of each type that it counts beside the type's name."""
+
+
+class Waiting(Struct, Generic[E], frozen=True):
+    """A run of the outbox, as one queue has a part in it."""
+
+    enclave: E
+    first_seq: int
+    ends: Sequence[int]
+    """For each event where its JSON would end if all of the run's were joined."""
+    right: Right
+    types: dict[str, int] | None = None
+
+
+Span = tuple[int, int]
+"""(first seq, count)."""
+
+
+class Draft(Generic[E]):
+    """A batch in the making."""
+
+    def __init__(self) -> None:
+        self._spans: dict[E, list[Span]] = {}
+        self.notices: list[tuple[E, int, dict[str, int]]] = []
+        self.pushed, self.bytes = 0, 0
+
+    @property
+    def events(self) -> int:
+        return self.pushed + len(self.notices)
+
+    @property
+    def runs(self) -> list[tuple[E, int, int]]:
+        return [(enclave, *span) for enclave, spans in self._spans.items() for span in spans]
+
+    def push(self, enclave: E, first_seq: int, count: int, size: int) -> None:
+        spans = self._spans.setdefault(enclave, [])
+        if spans and sum(spans[-1]) == first_seq:
+            spans[-1] = (spans[-1][0], spans[-1][1] + count)
+        else:
+            spans.append((first_seq, count))
+        self.pushed += count
+        self.bytes += size
+
+    def notify(self, enclave: E, seq: int, types: dict[str, int]) -> None:
+        self.notices.append((enclave, seq, types))
+        self.bytes += NOTICE_BYTES + sum(len(type_.encode()) + TYPE_BYTES for type_ in types)
+
+
+class _Lane:
+    """The events of one enclave that are in no batch yet: runs by rising seq, and how far the first of them is used."""
+
+    def __init__(self) -> None:
+        self._runs: deque[tuple[int, Sequence[int]]] = deque()
+        self._used = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._runs)
+
+    def add(self, first_seq: int, ends: Sequence[int]) -> None:
+        self._runs.append((first_seq, ends))
+
+    def fit(self, events: int, size: int) -> tuple[int, int, int]:
+        """Of the first run: the next seq, how many events from there on fit, and how many bytes these have."""
+        first, ends = self._runs[0]
+        last = min(bisect_right(ends, self._before + size, self._used), self._used + max(events, 0))
+        return first + self._used, last - self._used, ends[last - 1] - self._before if last > self._used else 0
+
+    def first(self) -> tuple[int, int, int]:
+        """One event, whatever its size."""
+        first, ends = self._runs[0]
+        return first + self._used, 1, ends[self._used] - self._before
+
+    @property
+    def _before(self) -> int:
+        return self._runs[0][1][self._used - 1] if self._used else 0
+
+    def use(self, count: int) -> None:
+        self._used += count
+        if self._used == len(self._runs[0][1]):
+            self._runs.popleft()
+            self._used = 0
+
+
+def batches_of(waiting: Iterable[Waiting[E]], limits: Limits) -> list[Draft[E]]:
+    """Everything that waits for a queue, in the order it came, as the batches that carry it."""
+    lanes, latest = dict[E, _Lane](), dict[E, tuple[int, dict[str, int]]]()
+    for run in waiting:
+        if run.right == "P":
+            lanes.setdefault(run.enclave, _Lane()).add(run.first_seq, run.ends)
+        else:
+            _, types = latest.get(run.enclave, (0, {}))
+            latest[run.enclave] = run.first_seq + len(run.ends) - 1, {**types, **(run.types or {})}
+    drafts, queue = list[Draft[E]](), list(lanes.items())
+    while queue:
+        draft, queue = _fill(queue, limits)
+        drafts.append(draft)
+    _notify(drafts, latest, limits)
+    return drafts
+
+
+def _notify(drafts: list[Draft[E]], latest: dict[E, tuple[int, dict[str, int]]], limits: Limits) -> None:
+    told, at = iter(latest.items()), 0
+    while some := list(islice(told, limits.events)):
+        if at == len(drafts):
+            drafts.append(Draft())
+        for enclave, (seq, types) in some:
+            drafts[at].notify(enclave, seq, types)
+        at += 1
+
+
+def _fill(queue: list[tuple[E, _Lane]], limits: Limits) -> tuple[Draft[E], list[tuple[E, _Lane]]]:
+    """The next batch, and who waits after it: those who had no turn stand before those who had one."""
+    draft, half = Draft[E](), Limits(events=max(1, limits.events // 2), bytes=limits.bytes // 2)
+    later, served = list[tuple[E, _Lane]](), list[tuple[E, _Lane]]()
+    for at, (enclave, lane) in enumerate(queue):
+        if draft.pushed >= limits.events:
+            later += queue[at:]
+            break
+        is_alone = not (later or served) and at == len(queue) - 1
+        if not _take(draft, enclave, lane, limits if is_alone else half, limits):
+            later.append((enclave, lane))
+        elif lane:
+            served.append((enclave, lane))
+    if not later and len(served) == 1:  # nobody else waits any more
+        _take(draft, *served[0], limits, limits)
+    return draft, later + [each for each in served if each[1]]
+
+
+def _take(draft: Draft[E], enclave: E, lane: _Lane, share: Limits, limits: Limits) -> bool:
+    """Move events into the batch, up to the enclave's share of it; into an empty one, at least one event."""
+    events, size = 0, 0
+    while lane:
+        room = min(share.events - events, limits.events - draft.pushed)
+        first, count, bytes_ = lane.fit(room, min(share.bytes - size, limits.bytes - draft.bytes))
+        if count <= 0:
+            if draft.pushed:
+                break
+            first, count, bytes_ = lane.first()
+        draft.push(enclave, first, count, bytes_)
+        lane.use(count)
+        events, size = events + count, size + bytes_
+    return events > 0

@@ -1,0 +1,66 @@
+"""The endpoints of logs that were kept before endpoints were: made once, from the logs, after an upgrade.
+
+Only what changes access is judged again, in order: nothing else moves an endpoint, and what a log holds was signed and
+allowed when it came. So no tree is built and no signature checked, and memory holds one enclave's rights.
+"""
+
+import sqlite3
+from contextlib import suppress
+
+from enc.core.errors import EncError
+from enc.core.manifest import parse_manifest
+from enc.core.policy import Draft, Effects, Policy
+from enc.core.types import Event, Target
+from enc.node.store.push import Endpoints, register
+from enc.node.store.rows import COLUMNS, unpack_event
+
+_ELSE = frozenset(["Update", "Delete", "Shared", "Own"])
+"""Types with rules of their own that move no endpoint."""
+
+
+class _Rights:
+    """The leaves that access is judged by, so far."""
+
+    def __init__(self) -> None:
+        self.leaves: dict[bytes, bytes | None] = {}
+
+    def leaf(self, key: bytes) -> bytes | None:
+        return self.leaves.get(key)
+
+    def target(self, event_id: bytes) -> Target | None:
+        return None
+
+
+def make_endpoints(db: sqlite3.Connection) -> None:
+    """Fill `endpoints`, if that is due, in one transaction."""
+    (is_due,) = db.execute("SELECT endpoints_due FROM node").fetchone()
+    if not is_due:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    for e, manifest in db.execute("SELECT e, manifest FROM enclaves WHERE purged = 0").fetchall():
+        rows = [(e, *key, url) for key, url in _endpoints(db, e, parse_manifest(manifest)).items()]
+        db.executemany("INSERT INTO endpoints VALUES (?, ?, ?, ?)", rows)
+        db.executemany("INSERT OR IGNORE INTO queues (identity, url) VALUES (?, ?)", [(row[1], row[3]) for row in rows])
+    db.execute("UPDATE node SET endpoints_due = 0")
+    db.execute("COMMIT")
+
+
+def _endpoints(db: sqlite3.Connection, e: int, policy: Policy) -> Endpoints:
+    kinds = db.execute("SELECT c, type FROM kinds WHERE e = ?", (e,)).fetchall()
+    numbers = [c for c, type_ in kinds if type_ in policy.predefined - _ELSE]
+    query = f"SELECT {COLUMNS} FROM events WHERE c IN ({','.join('?' * len(numbers))}) ORDER BY k"  # noqa: S608
+    rights, found = _Rights(), Endpoints()
+    for row in db.execute(query, numbers):
+        with suppress(EncError):  # of a damaged log fsck tells
+            register(found, _effects(policy, unpack_event(row), rights))
+    return found
+
+
+def _effects(policy: Policy, event: Event, rights: _Rights) -> Effects:
+    draft = Draft(rights, event.sequencer)
+    if event.seq == 0:
+        policy.found(draft)
+    else:
+        policy.judge(event, draft)
+    rights.leaves.update(draft.writes)
+    return draft.effects("terminated" if event.type == "Terminate" else None)

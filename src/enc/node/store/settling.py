@@ -1,0 +1,93 @@
+"""What becomes of batches after they are made: tried, delivered, dead, sent again, forgotten."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+
+from enc.node.store.push import Died, Outcome
+
+WAITING, DELIVERED, DEAD = 0, 1, 2
+"""Values of `batches.state`."""
+MAX_ERROR = 200
+"""Characters of an error that are kept."""
+
+FIND = "SELECT b, events FROM batches WHERE q = ? AND push_seq = ? AND state = 0"
+OLD = "SELECT b, q FROM batches WHERE state = ? AND state > 0 AND settled_at <= ? LIMIT ?"
+REVIVE = "UPDATE batches SET state = 0, tries = 0, next_try = ?, settled_at = NULL WHERE q = ? AND state = 2"
+
+
+def settle(db: sqlite3.Connection, outcomes: Sequence[Outcome]) -> list[Died]:
+    died = list[Died]()
+    for outcome in outcomes:
+        row = db.execute(FIND, (outcome.queue, outcome.push_seq)).fetchone()
+        if row is None:
+            continue
+        if outcome.error:
+            _note_error(db, outcome)
+        if outcome.error and outcome.next_try is not None:
+            db.execute("UPDATE batches SET tries = tries + 1, next_try = ? WHERE b = ?", (outcome.next_try, row[0]))
+        else:
+            _end(db, outcome, *row)
+        if outcome.error and outcome.next_try is None:
+            died.append(_died(db, outcome))
+    return died
+
+
+def _note_error(db: sqlite3.Connection, outcome: Outcome) -> None:
+    query = "UPDATE queues SET last_error = ?, last_error_at = ? WHERE q = ?"
+    db.execute(query, (outcome.error[:MAX_ERROR], outcome.at, outcome.queue))
+
+
+def _end(db: sqlite3.Connection, outcome: Outcome, b: int, events: int) -> None:
+    """The batch waits no more."""
+    is_dead = bool(outcome.error)
+    db.execute(
+        "UPDATE batches SET state = ?, settled_at = ?, tries = tries + ? WHERE b = ?",
+        (DEAD if is_dead else DELIVERED, outcome.at, is_dead, b),
+    )
+    db.execute(
+        "UPDATE queues SET waiting = waiting - 1, waiting_events = waiting_events - ?, "
+        "dead = dead + ?, delivered = delivered + ? WHERE q = ?",
+        (events, is_dead, not is_dead, outcome.queue),
+    )
+
+
+def _died(db: sqlite3.Connection, outcome: Outcome) -> Died:
+    identity, url = db.execute("SELECT identity, url FROM queues WHERE q = ?", (outcome.queue,)).fetchone()
+    return Died(outcome.queue, outcome.push_seq, identity, url, outcome.error)
+
+
+def retire(db: sqlite3.Connection, delivered_before: int, dead_before: int, limit: int) -> bool:
+    """Forget what was settled long ago; whether there is more."""
+    left = limit
+    for state, before in ((DELIVERED, delivered_before), (DEAD, dead_before)):
+        rows = db.execute(OLD, (state, before, left)).fetchall()
+        db.executemany("DELETE FROM batches WHERE b = ?", [(b,) for b, _ in rows])
+        if state == DEAD:
+            counts = [(n, n, q) for q, n in Counter(q for _, q in rows).items()]
+            db.executemany("UPDATE queues SET dead = dead - ?, forgotten = forgotten + ? WHERE q = ?", counts)
+        left -= len(rows)
+    return left == 0
+
+
+def is_any_old(db: sqlite3.Connection, delivered_before: int, dead_before: int) -> bool:
+    pairs = ((DELIVERED, delivered_before), (DEAD, dead_before))
+    return any(db.execute(OLD, (*pair, 1)).fetchone() for pair in pairs)
+
+
+def redeliver(db: sqlite3.Connection, now: int, identity: bytes | None, url: str | None) -> int:
+    """Let dead batches wait again, of these queues or of all; how many there were."""
+    query = (
+        "SELECT q FROM queues WHERE dead > 0 AND (?1 IS NULL OR identity = ?1) AND (?2 IS NULL OR url = ?2) ORDER BY q"
+    )
+    return sum(_revive(db, q, now) for (q,) in db.execute(query, (identity, url)).fetchall())
+
+
+def _revive(db: sqlite3.Connection, q: int, now: int) -> int:
+    (events,) = db.execute("SELECT sum(events) FROM batches WHERE q = ? AND state = 2", (q,)).fetchone()
+    count = db.execute(REVIVE, (now, q)).rowcount
+    db.execute(
+        "UPDATE queues SET waiting = waiting + ?1, waiting_events = waiting_events + ?2, dead = dead - ?1 WHERE q = ?3",
+        (count, events or 0, q),
+    )
+    return count

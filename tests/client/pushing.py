@@ -1,0 +1,144 @@
+"""A receiver, and a simulated node whose pushes a test makes by hand."""
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.json import encode
+
+from enc.client import Identity, PushReceiver
+from enc.client.clerk import Retries
+from enc.client.inbox_file import Db
+from enc.core.commit import build_commit
+from enc.core.envelope import seal_push
+from enc.core.event import wire_event
+from enc.core.sealing import NONCE_SIZE
+from enc.core.signing import PrivateKey
+from enc.core.types import Event
+from tests.core.world import LIFETIME, person
+from tests.node.served import NODE
+from tests.simulator import Json, Simulator
+
+from .stage import URL, Stage
+
+HOOK = "https://bob.test/hook"
+TURNS = 20_000
+"""How often the clerk may be asked before what should happen counts as lost."""
+SCHEMA = "CREATE TABLE IF NOT EXISTS seen (n INTEGER PRIMARY KEY, enclave TEXT, seq INTEGER)"
+AT_ONCE = Retries(first_s=0.0, max_s=0.0)
+
+
+def note(event: Event, db: Db) -> None:
+    """A handler: what it saw is in a table of its own."""
+    db.execute("INSERT INTO seen (enclave, seq) VALUES (?, ?)", (event.enclave.hex(), event.seq))
+
+
+class Post:
+    """Bob's pushes. `send` is the node's side, `seen` what bob's handler has seen, `lies` what he was told of lies."""
+
+    def __init__(self, directory: Path, patch: pytest.MonkeyPatch) -> None:
+        self.stage = Stage("sync", directory, patch)
+        self.state, self.lies, self.gaps = directory / "inbox.db", list[Any](), list[Any]()
+        self.now = 1000.0
+        self._open: list[PushReceiver] = []
+
+    @property
+    def node(self) -> Simulator:
+        return self.stage.node
+
+    def close(self) -> None:
+        for receiver in self._open:
+            receiver.close()
+        self.stage.close()
+
+    def enclave(self, texts: Iterable[str] = (), **changes: Any) -> tuple[Event, ...]:
+        """The events of a new enclave: its Manifest, and a message for each text."""
+        enclave = self.stage.found(meta={"n": os.urandom(4).hex()}, **changes)
+        for text in texts:
+            enclave.commit("message", text)
+        return self.log(enclave.id)
+
+    def log(self, enclave: bytes) -> tuple[Event, ...]:
+        ids = self.node.store.ids(enclave, 0, 1000)
+        found = [self.node.store.event(enclave, id_) for id_ in ids]
+        return tuple(each.event for each in found if each is not None)
+
+    def message(self, first: Event, text: str, seq: int, **how: Any) -> Event:
+        """Any event of an enclave, with true signatures: the node signs whatever it is asked to."""
+        key = how.pop("by", NODE)
+        commit = build_commit(person("bob"), first.enclave, "message", text, self.stage.clock.now + LIFETIME)
+        return Simulator(self.stage.clock, key).event(commit, seq, **how)
+
+    # The receiver
+
+    def receiver(self, handle: Callable[..., Any] = note, **more: Any) -> PushReceiver:
+        more = {
+            "schema": SCHEMA,
+            "pins": self.stage.pins,
+            "retries": AT_ONCE,
+            "on_distrust": self.lies.append,
+            "on_gap": self.gaps.append,
+            "nodes": {NODE.public: URL},
+            "clock": lambda: self.now,
+            **more,
+        }
+        nodes, identity = more.pop("nodes"), Identity(person(more.pop("identity", "bob")))
+        made = PushReceiver(identity, more.pop("url", HOOK), nodes, more.pop("state", self.state), handle, **more)
+        self._open.append(made)
+        return made
+
+    def started(self, handle: Callable[..., Any] = note, **more: Any) -> PushReceiver:
+        receiver = self.receiver(handle, **more)
+        receiver.start()
+        return receiver
+
+    def seen(self, receiver: PushReceiver) -> list[tuple[str, int]]:
+        """What was handed over, once nothing is left that could be."""
+        settle(receiver)
+        rows: list[tuple[str, int]] = receiver.clerk.do(lambda: rows_of(receiver)).result()
+        return rows
+
+    def seqs(self, receiver: PushReceiver) -> list[int]:
+        return [seq for _, seq in self.seen(receiver)]
+
+
+def rows_of(receiver: PushReceiver) -> list[tuple[str, int]]:
+    return list(receiver.inbox.db.execute("SELECT enclave, seq FROM seen ORDER BY n"))
+
+
+def until(receiver: PushReceiver, holds: Callable[[], Any]) -> None:
+    """Let the clerk go on until this holds on its thread."""
+    for _ in range(TURNS):
+        if receiver.clerk.do(holds).result():
+            return
+    raise AssertionError("it never came")
+
+
+def settle(receiver: PushReceiver) -> None:
+    """Nothing is left that can be handed over now."""
+    sql = "SELECT count(*) FROM enc_events JOIN enc_queues USING (seq_pub) WHERE push_seq < next"
+    until(receiver, lambda: not receiver.inbox.db.execute(sql).fetchone()[0])
+
+
+def body(push_seq: int, *events: Event, notices: Iterable[Json] = ()) -> Json:
+    """What a node pushes: events by enclave."""
+    enclaves: dict[bytes, list[Json]] = {}
+    for event in events:
+        enclaves.setdefault(event.enclave, []).append(wire_event(event))
+    pushed = [{"enclave": enclave.hex(), "events": found} for enclave, found in enclaves.items()]
+    wire: Json = {"push_seq": push_seq}
+    if pushed:
+        wire["push"] = {"enclaves": pushed}
+    if notices:
+        wire["notify"] = {"enclaves": list(notices)}
+    return wire
+
+
+def sealed(wire: Json, key: PrivateKey = NODE, to: str = "bob", url: str = HOOK) -> bytes:
+    return encode(seal_push(key, person(to).public, url, wire, os.urandom(NONCE_SIZE)))
+
+
+def push(push_seq: int, *events: Event, **how: Any) -> bytes:
+    return sealed(body(push_seq, *events, notices=how.pop("notices", ())), **how)

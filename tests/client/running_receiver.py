@@ -1,0 +1,81 @@
+"""A receiver in a process of its own (`tests.client.receiving`), as a test starts it, and as it is killed."""
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+from msgspec.json import encode
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60
+"""How long it may take to start, to answer or to die before it counts as stuck."""
+JSON = {"content-type": "application/json"}
+
+
+class RunningReceiver:
+    """Ready to be asked at `url`. `orders`: see `tests.client.receiving`."""
+
+    def __init__(self, state: Path, **orders: Any) -> None:
+        self.state = state
+        command = [sys.executable, "-m", "tests.client.receiving", encode({"state": str(state), **orders}).decode()]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+        assert self._process.stdout is not None
+        port = self._process.stdout.readline()
+        if not port:
+            self.kill()
+        assert port, "it did not start"
+        self.url = f"http://127.0.0.1:{int(port)}/hook"
+
+    def take(self, body: bytes) -> int | None:
+        """The status of its answer; None: there was none."""
+        try:
+            return httpx.post(self.url, content=body, headers=JSON, timeout=PATIENCE_S, trust_env=False).status_code
+        except httpx.TransportError:
+            return None
+
+    def seen(self) -> list[tuple[str, int, str]]:
+        """What its handler has written: enclave, seq and id, in the order in which they came."""
+        with closing(sqlite3.connect(self.state)) as db:
+            return list(db.execute("SELECT enclave, seq, id FROM seen ORDER BY n"))
+
+    def seqs(self) -> list[int]:
+        return [seq for _, seq, _ in self.seen()]
+
+    def wait_for(self, size: int) -> None:
+        """So many events are handed over; its orders were to `tell_at` that."""
+        assert self._process.stdout is not None
+        if self._count() < size:
+            guard = threading.Timer(PATIENCE_S, self._process.kill)
+            guard.start()
+            line = self._process.stdout.readline()
+            guard.cancel()
+            guard.join()
+            assert line == b"there\n", f"only {self._count()} came"
+        while self._count() < size:
+            pass  # the transaction ends
+
+    def _count(self) -> int:
+        with closing(sqlite3.connect(self.state)) as db:
+            return int(db.execute("SELECT count(*) FROM seen").fetchone()[0])
+
+    def await_death(self) -> None:
+        assert self._process.wait(PATIENCE_S) == -9
+        self.kill()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()

@@ -1,0 +1,111 @@
+"""Endpoints: a real HTTP server in the test's own process, with a hook for each person.
+
+with Hooks() as hooks:
+    register(enclave, "vera", hooks.url("vera"))
+    hooks.until(lambda: hooks.numbers("vera") == [1])
+"""
+
+import ssl
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+from enc.core.envelope import Push, open_push
+from tests.core.world import person
+
+PATIENCE_S = 60
+"""How long anything may take before it counts as lost."""
+
+
+class Hooks:
+    """`answers` says what a hook answers to a push: 200 where nothing else is said. A hook that hangs says nothing."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        """With `tls`, on localhost by https."""
+        self._origin = "http://127.0.0.1" if tls is None else "https://localhost"
+        self.changed = threading.Condition()
+        self.pushes: dict[str, list[Push]] = defaultdict(list)
+        """Those that came, answered or not."""
+        self.answers: Callable[[str, int], int] = lambda name, push_seq: 200
+        self._hanging: set[str] = set()
+        hooks = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                hooks._take(self)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = _Server(("127.0.0.1", 0), Handler)
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+
+    def url(self, name: str) -> str:
+        return f"{self._origin}:{self._server.server_address[1]}/{name}"
+
+    def _take(self, request: BaseHTTPRequestHandler) -> None:
+        data = request.rfile.read(int(request.headers["content-length"]))
+        name = request.path.strip("/")
+        push = open_push(person(name), data)
+        assert push.url == self.url(name)
+        with self.changed:
+            self.pushes[name].append(push)
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: name not in self._hanging)
+        request.send_response(self.answers(name, push.body["push_seq"]))
+        request.send_header("content-length", "0")
+        request.end_headers()
+
+    def hang(self, *names: str) -> None:
+        with self.changed:
+            self._hanging.update(names)
+
+    def let_go(self, *names: str) -> None:
+        """These answer from now on, and what hangs; without names all."""
+        with self.changed:
+            self._hanging.difference_update(names or set(self._hanging))
+            self.changed.notify_all()
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(holds, PATIENCE_S), dict(self.pushes)
+
+    def numbers(self, name: str) -> list[int]:
+        """The push_seq of each push that came."""
+        return [push.body["push_seq"] for push in self.pushes[name]]
+
+    def seqs(self, name: str) -> list[int]:
+        """The seq of each event that was pushed, in one enclave, every batch counted once and in its place."""
+        bodies = {push.body["push_seq"]: push.body for push in self.pushes[name]}
+        return [
+            event["seq"]
+            for _, body in sorted(bodies.items())
+            for enclave in body.get("push", {"enclaves": []})["enclaves"]
+            for event in enclave["events"]
+        ]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.let_go()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 1024
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A node that was killed, or has waited long enough, is gone."""
