@@ -18,7 +18,7 @@ import httpx
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
-from enc.core.commit import check_commit, parse_commit
+from enc.core.commit import check_commit, manifest_version, parse_commit
 from enc.core.encoding import unhex
 from enc.core.envelope import answer_text, open_request, parse_request, seal_answer
 from enc.core.errors import EncError, EnclaveNotFound
@@ -141,7 +141,8 @@ class Simulator:
         return encode(self._say(kind, lambda: self.answers.public(enclave, work)))
 
     def _take(self, commit: Commit) -> bytes:
-        check_commit(commit, 2)
+        state = self._directory.get(commit.enclave)
+        check_commit(commit, state.policy.enc_v if state else manifest_version(commit))
         self.commit, result = commit, self.take(commit)
         if isinstance(result, EncError):
             raise result

@@ -40,7 +40,7 @@ def tables(text: str) -> dict[str, list[list[str]]]:
 
 
 MAP = tables(SPEC_MAP)
-PACKAGES = ("core", "node")
+PACKAGES = ("core", "node", "client")
 """Where the map's names are looked for: of `enc`, and of `tests`."""
 PARTS = {
     "Paths": {f"{method.upper()} {path}" for path, methods in document()["paths"].items() for method in methods},

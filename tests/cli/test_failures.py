@@ -100,7 +100,10 @@ def test_a_wrong_use_is_told_in_json_where_that_is_asked_for(anybody: Person, ar
         (["query", "--author", "abc"], "search: from: expected 64 lower-case hex characters"),
         (["query", "--enclave", "abc"], "enclave: expected 32 bytes, or 64 hex digits"),
         (["query", "--node", "ftp://x"], "not a node's URL: 'ftp://x': expected http:// or https:// and a host"),
-        (["enclave", "create", "none"], "none: neither a file nor a template; templates are feed, log, notes, team"),
+        (
+            ["enclave", "create", "none"],
+            "none: neither a file nor a template; templates are feed, log, notes, personal-v1, team",
+        ),
         (["enclave", "create", "latin", "--name", "x"], "latin: not JSON: "),
         (["enclave", "create", "list.json", "--name", "x"], "list.json: expected an object, and an object as its meta"),
         (["verify", "none.json"], "none.json: cannot be read: No such file or directory"),

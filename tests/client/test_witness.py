@@ -150,7 +150,7 @@ def test_the_time_of_an_event_is_one_that_its_exp_allows(witness: Witness, after
 
 
 def test_event_0_and_no_other_is_the_manifest(pins: MemoryPins) -> None:
-    manifest = build_manifest(person("bob"), "{}", START + 60_000)
+    manifest = build_manifest(person("bob"), '{"enc_v":2}', START + 60_000)
     witness = Witness(manifest.enclave, NODE.public, pins)
     witness.take_events([finalize(manifest, NODE, START, 0)], b"")
     with pytest.raises(Forgery):

@@ -14,14 +14,14 @@ from enc.node.sequencer import Outcome, Sequencer, Ticket
 from enc.node.store.push import Limits
 from enc.node.store.push import Outcome as Sent
 from enc.node.store.sqlite import SqliteStore
-from tests.core.world import START, give, person
+from tests.core.world import START, give, person, pub
 
 
 def main() -> None:
     store, enclave = SqliteStore(Path(sys.argv[1])), bytes.fromhex(sys.argv[2])
     state = store.load(enclave)
     assert state is not None
-    number, now = state.seq + 1, max(store.clock(), START)
+    number, now, enc_v = state.seq + 1, max(store.clock(), START), state.policy.enc_v
 
     def deliver(outcomes: list[Outcome]) -> None:
         for ticket, outcome in outcomes:
@@ -32,11 +32,11 @@ def main() -> None:
     for turn in count():
         now += 7
         batch = [
-            build_commit(person("alice"), enclave, "message", f"number {number + i}", now + 60_000 + i)
+            build_commit(person("alice"), enclave, "message", f"number {number + i}", now + 60_000 + i, enc_v=enc_v)
             for i in range(1 + number % 5)
         ]
         if turn % 3 == 0:
-            batch.append(build_commit(person("alice"), enclave, *access(number), now + 60_000))
+            batch.append(build_commit(person("alice"), enclave, *access(number, enc_v), now + 60_000, enc_v=enc_v))
         number += len(batch)
         sequencer.run_once([Ticket(commit) for commit in batch])
         if turn % 2:
@@ -45,12 +45,16 @@ def main() -> None:
         store.settle([Sent(each.queue, each.push_seq, now, "x" * (turn % 2), now + 9) for each in due])
 
 
-def access(number: int) -> tuple[str, str]:
+def access(number: int, enc_v: int) -> tuple[str, str]:
     """Somebody gets an endpoint, another one, or loses it."""
     who, trait = ("vera", "view") if number % 2 else ("nick", "watch")
-    if number % 7 == 0:
-        return "Revoke", compact_json(give(who, trait))
-    return "Grant", compact_json(give(who, trait, endpoint=f"https://{number % 3}.example/"))
+    url, gives = f"https://{number % 3}.example/", number % 7 != 0
+    if enc_v == 1:
+        role = {"identity": pub(who), "role": "DataView"}
+        return ("Grant_Push", compact_json({**role, "endpoint": url})) if gives else ("Revoke", compact_json(role))
+    return (
+        ("Grant", compact_json(give(who, trait, endpoint=url))) if gives else ("Revoke", compact_json(give(who, trait)))
+    )
 
 
 main()

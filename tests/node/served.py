@@ -22,7 +22,7 @@ import httpx
 import uvloop
 from msgspec.json import decode, encode
 
-from enc.core.commit import build_commit, build_manifest, wire_commit
+from enc.core.commit import build_commit, build_manifest, manifest_version, wire_commit
 from enc.core.encoding import compact_json
 from enc.core.envelope import open_answer, seal_request
 from enc.core.errors import WIRE_ERRORS, EncError, from_wire
@@ -197,7 +197,8 @@ class Served:
         return Enclave(self, commit)
 
     def manifest(self, manifest: Json, by: str = "alice") -> Commit:
-        return build_manifest(person(by), compact_json(manifest), self.clock.now + LIFETIME)
+        enc_v = 1 if manifest.get("enc_v") == 1 else 2
+        return build_manifest(person(by), compact_json(manifest), self.clock.now + LIFETIME, enc_v=enc_v)
 
     def session(self, name: str, lasts: int = 3600) -> Session:
         return open_session(person(name), self.clock.now // 1000 + lasts)
@@ -208,13 +209,14 @@ class Enclave:
 
     def __init__(self, node: Served, manifest: Commit) -> None:
         self.node, self.manifest, self.id = node, manifest, manifest.enclave
+        self.enc_v = manifest_version(manifest)
 
     def commit(self, name: str, type_: str, content: Any = "", *tags: tuple[str, ...], **more: Any) -> Commit:
         """A content that is no text is written as JSON. Each commit comes a millisecond after the last."""
         self.node.clock.tick(1)
         text = content if isinstance(content, str) else compact_json(content)
         exp = more.pop("exp", self.node.clock.now + LIFETIME)
-        return build_commit(person(name), self.id, type_, text, exp, tags, **more)
+        return build_commit(person(name), self.id, type_, text, exp, tags, **{"enc_v": self.enc_v, **more})
 
     def send(self, *what: Any, **more: Any) -> Receipt:
         return self.node.submit(self.commit(*what, **more))

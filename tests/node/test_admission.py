@@ -520,7 +520,7 @@ def test_info() -> None:
         found = good(node.get("/info"))
         assert found["seq_pub"] == pub("node")
         assert found["software"] == {"name": "enc", "version": __version__}
-        assert (found["enc_v"], found["url"], found["create"]) == ([2], "https://node.example/enc", "allowlist")
+        assert (found["enc_v"], found["url"], found["create"]) == ([1, 2], "https://node.example/enc", "allowlist")
         assert found["limits"] == {name: getattr(Limits(), name) for name in found["limits"]}
     with Served() as node:
         assert good(node.get("/info"))["url"] is None

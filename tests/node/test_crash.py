@@ -7,6 +7,9 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from enc.core.replay import Replay
 from enc.node.fsck import check_store
@@ -14,20 +17,22 @@ from enc.node.store.sqlite import SqliteStore
 from tests.core.world import person
 
 from .push_audit import check_queues
-from .test_push_store import found
+from .small_v1 import SMALL_V1
+from .test_push_store import PUSHED
 from .test_store import Host
 
 ROOT = Path(__file__).parents[2]
 KILLS = 15
 
 
-def test_killed_at_random_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kills", "manifest"), [(KILLS, PUSHED), (5, SMALL_V1)], ids=["version 2", "version 1"])
+def test_killed_at_random_nothing_acknowledged_is_lost(tmp_path: Path, kills: int, manifest: dict[str, Any]) -> None:
     path, rng = tmp_path / "enc.db", random.Random(1)
     store = SqliteStore(path)
-    enclave = found(Host(store))
+    enclave = Host(store).found(**manifest)
     store.close()
     acknowledged: dict[str, tuple[int, str]] = {}
-    for _ in range(KILLS):
+    for _ in range(kills):
         command = [sys.executable, "-m", "tests.node.crash_writer", str(path), enclave.hex()]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
             assert writer.stdout is not None
@@ -40,9 +45,9 @@ def test_killed_at_random_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
                 assert commit_hash not in acknowledged
                 acknowledged[commit_hash] = (int(seq), event_id)
         check(path, enclave, acknowledged)
-    assert len(acknowledged) > KILLS
+    assert len(acknowledged) > kills
     store = SqliteStore(path)
-    assert check_queues(store) > KILLS
+    assert check_queues(store) > kills
     assert not check_store(store, person("node").public, None, lambda more: None).differences
     store.close()
 

@@ -40,6 +40,7 @@ from tests.core.world import give, grant, person, rule
 
 from .crash_node import ERASING, ON_THE_WAY, PURGING, SPREADING, STARTING, STOPPING, Launched, Launcher, set_clock
 from .push_audit import check_queues
+from .small_v1 import SMALL_V1
 from .test_store import MANIFEST
 
 HEARD = {
@@ -83,6 +84,7 @@ class Outside:
         self.lifetime_ms: int | None = None
         """After which a content is to be deleted, if it is."""
         self.enclaves: list[bytes] = []
+        self._versions: dict[bytes, int] = {}
         self.commits: dict[bytes, Commit] = {}
         self.receipts: dict[bytes, Receipt] = {}
         self.shown: dict[bytes, bytes] = {}
@@ -104,7 +106,8 @@ class Outside:
         exp = self._exp()
         if self.lifetime_ms is not None and type_ == "message":
             tags = (*tags, ("auto-delete", str(exp + self.lifetime_ms)))
-        return self._keep(build_commit(person(by), enclave, type_, text, exp, tags))
+        enc_v = self._versions[enclave]
+        return self._keep(build_commit(person(by), enclave, type_, text, exp, tags, enc_v=enc_v))
 
     def now(self) -> int:
         return time.time_ns() // 1_000_000 + self.ahead_ms
@@ -129,11 +132,15 @@ class Outside:
         return commit
 
     def manifest(self) -> Commit:
-        """Bundles of most enclaves are closed by their size, of every third by the clock."""
+        """Bundles of most enclaves are closed by size, of every third by the clock; every second is of version 1."""
         number = self._number
         bundle = {"size": 100, "timeout": 20} if number % 3 == 2 else {"size": 3, "timeout": 60_000}
-        content = {**MANIFEST, **HEARD, "bundle": bundle, "meta": {"number": number}}
-        return self._keep(build_manifest(person("alice"), compact_json(content), self._exp()))
+        heard = {**MANIFEST, **HEARD}
+        content = {**(SMALL_V1 if number % 2 else heard), "bundle": bundle, "meta": {"number": number}}
+        enc_v = content["enc_v"]
+        commit = build_manifest(person("alice"), compact_json(content), self._exp(), enc_v=enc_v)
+        self._versions[commit.enclave] = enc_v
+        return self._keep(commit)
 
     def any_commit(self) -> Commit:
         rng, number = self.rng, self._number
@@ -157,6 +164,9 @@ class Outside:
         """Somebody gets an endpoint, or loses what it hangs on."""
         who, trait = self.rng.choice([("vera", "admin"), ("nick", "watch"), ("carol", "admin")])
         url = {"endpoint": f"https://{self.rng.randrange(3)}.example/"} if type_ == "Grant" else {}
+        if self._versions[enclave] == 1:
+            role = {"identity": person(who).public.hex(), "role": "DataView", **url}
+            return self.sign(enclave, "Grant_Push" if url else type_, role)
         return self.sign(enclave, type_, give(who, trait, **url))
 
     # What is told

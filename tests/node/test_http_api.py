@@ -18,7 +18,6 @@ from enc.core.encoding import compact_json
 from enc.core.envelope import RequestType
 from enc.core.errors import WIRE_ERRORS, Unavailable
 from enc.core.event import parse_event
-from enc.core.hashing import enclave_id
 from enc.core.receipt import build_receipt, parse_receipt, wire_receipt
 from enc.core.replay import Replay
 from enc.core.sealing import NONCE_SIZE, seal_text
@@ -28,8 +27,10 @@ from enc.node.api_http import SEALED
 from enc.node.config import Config, Rates, Retention
 from enc.node.openapi import MEANINGS
 from tests.core.world import LIFETIME, NO_POINT, give, move, person, pub
+from tests.core.world_v1 import change
 
 from .served import NODE, PATHS, PATIENCE_S, SMALL, Clock, Enclave, Json, Served, about, bad, good, sqlite
+from .small_v1 import ADMIN, MEMBER, OWNER, SMALL_V1
 
 HOUR, SKEW = 3_600_000, 60_000
 
@@ -70,6 +71,14 @@ def sends(status: int, code: str, *what: Any) -> None:
         return node.post(wire_commit(enclave.commit(*what)))
 
 
+def sends_v1(status: int, code: str, *what: Any) -> None:
+    """The same for an enclave of version 1."""
+
+    @answers(status, code)
+    def case(node: Served) -> httpx.Response:
+        return node.post(wire_commit(node.found(SMALL_V1).commit(*what)))
+
+
 def asks(status: int, code: str, name: str, type_: str, **body: Any) -> None:
     """A sealed request about a new enclave that is answered so."""
 
@@ -92,6 +101,9 @@ sends(409, "AC_BUNDLE_FAILED", "bob", "AC_Bundle", {"operations": [{"type": "Gra
 sends(
     409, "CHECKPOINT_MISMATCH", "alice", "Migrate", {"new_sequencer": pub("node2"), "prev_seq": 7, "ct_root": "00" * 32}
 )
+sends_v1(403, "OWNER_SELF_REVOKE_FORBIDDEN", "alice", "Revoke_Self", {"role": "Owner"})
+sends_v1(403, "OWNER_BIT_PROTECTED", "alice", "Force_Move", change("alice", OWNER | MEMBER, 0))
+sends_v1(409, "BITMASK_MISMATCH", "alice", "Move", change("bob", ADMIN, 0))
 asks(400, "INVALID_QUERY", "alice", "Query", filter=3)
 asks(400, "INVALID_FILTER", "alice", "Query", filter={"colour": "red"})
 asks(400, "INVALID_NAMESPACE", "alice", "State_Proof", namespace="colour", key=pub("alice"))
@@ -270,6 +282,7 @@ def test_every_code_comes_with_its_status_and_its_fields(node: Served, status: i
 def test_what_the_fields_say(node: Served) -> None:
     found = {code: bad(case(node)).context for (_, code), case in CASES.items() if WIRE_ERRORS[code].fields}
     assert found["STATE_MISMATCH"] == {"expected": "PENDING", "actual": "MEMBER"}
+    assert found["BITMASK_MISMATCH"] == {"expected": "0x100000000", "actual": "0x200000000"}
     assert found["AC_BUNDLE_FAILED"] == {"failed_index": 0, "reason": "UNAUTHORIZED"}
     assert found["GATE_CLOSED"] == {"alias": "applications"}
     assert found["ENCLAVE_MIGRATED"] == {"new_sequencer": pub("node2")}
@@ -377,9 +390,7 @@ def test_a_manifest_for_another_enclave_than_its_own(node: Served) -> None:
 
 
 def test_a_version_that_this_node_does_not_host(node: Served) -> None:
-    content = compact_json({**SMALL, "enc_v": 1})
-    commit = build_manifest(person("alice"), content, node.clock.now + LIFETIME, enc_v=1)
-    assert commit.enclave == enclave_id(1, person("alice").public, commit.content_hash, ())
+    commit = node.manifest({**SMALL, "enc_v": 3})
     assert refused(node, commit) == "INVALID_COMMIT"
     assert refused(node, commit, **NO_SIG) == "INVALID_COMMIT"  # said before the signature is looked at
 

@@ -35,15 +35,16 @@ from enc.core.filter import parse_filter
 from enc.core.sealing import NONCE_SIZE, seal_text
 from enc.core.session import client_keys, open_session
 from enc.core.types import Commit, Limits, Tags
-from enc.node.admission import HOSTED
 from enc.node.api_http import SEALED
 from enc.node.config import Config
 from enc.node.main import Node
 from enc.node.openapi import MEANINGS, document
 from enc.node.store.sqlite import SqliteStore
 from tests.core.world import GROUP, give, init, move, person, pub
+from tests.core.world_v1 import change
 
 from .running import RunningNode
+from .small_v1 import MEMBER, OWNER, SMALL_V1
 
 Json = dict[str, Any]
 
@@ -107,12 +108,9 @@ def test_it_lists_the_routes_of_the_node_and_no_others(tmp_path: Path) -> None:
 
 
 def named_in_source() -> set[str]:
-    """Error classes that the kernel or the node names anywhere but where they are defined.
-
-    The rules of version 1 are left out as long as the node hosts no enclave of it.
-    """
+    """Error classes that the kernel or the node names anywhere but where they are defined."""
     files = [path for part in ("core", "node") for path in (ROOT / "src/enc" / part).rglob("*.py")]
-    skipped = ("errors.py", "openapi.py", *(["rbac_v1.py"] if 1 not in HOSTED else []))
+    skipped = ("errors.py", "openapi.py")
     trees = (ast.parse(path.read_text()) for path in files if path.name not in skipped)
     return {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
@@ -275,16 +273,21 @@ SMALL: Json = {
     "init": init(alice="MEMBER owner admin", bob="MEMBER admin", carol="MEMBER owner"),
 }
 UNKNOWN = bytes(32)
-NAMES = ("group", "paused", "terminated", "moved", "held", "busy", "young")
+NAMES = ("group", "paused", "terminated", "moved", "held", "busy", "young", "roles")
 
 
 def constitution(name: str) -> str:
-    """The content of the Manifest of each enclave. A young one has no closed bundle."""
+    """The content of the Manifest of each enclave. A young one has no closed bundle; `roles` is of version 1."""
+    if name == "roles":
+        return compact_json({**SMALL_V1, "meta": {"name": name}})
     bundle = {**SMALL["bundle"], "size": 256 if name == "young" else 2}
     return compact_json({**SMALL, "bundle": bundle, "meta": {"name": name}})
 
 
-ENCLAVES = {name: build_manifest(person("alice"), constitution(name), 0).enclave for name in NAMES}
+ENCLAVES = {
+    name: build_manifest(person("alice"), constitution(name), 0, enc_v=1 if name == "roles" else 2).enclave
+    for name in NAMES
+}
 
 
 class Scene:
@@ -323,11 +326,14 @@ class Scene:
         return time.time_ns() // 1_000_000 + 60_000 + next(self._unique)
 
     def manifest(self, name: str) -> Commit:
-        return build_manifest(person("alice"), constitution(name), self.exp())
+        enc_v = 1 if name == "roles" else 2
+        return build_manifest(person("alice"), constitution(name), self.exp(), enc_v=enc_v)
 
     def commit(self, by: str, type_: str, content: Any = "", enclave: str = "group", **more: Any) -> Commit:
         text = content if isinstance(content, str) else compact_json(content)
         exp = more.pop("exp", None) or self.exp()
+        if enclave == "roles":
+            more["enc_v"] = 1
         return build_commit(person(by), ENCLAVES.get(enclave, UNKNOWN), type_, text, exp, **more)
 
     def accept(self, commit: Commit) -> bytes:
@@ -411,6 +417,9 @@ COMMITS_REFUSED: dict[str, Callable[[Scene], Json | Commit]] = {
     "DUPLICATE": lambda s: s.manifests["group"],
     "ENCLAVE_EXISTS": lambda s: s.manifest("group"),
     "STATE_MISMATCH": lambda s: s.commit("alice", "Move", move("bob", "PENDING", "MEMBER")),
+    "OWNER_SELF_REVOKE_FORBIDDEN": lambda s: s.commit("alice", "Revoke_Self", {"role": "Owner"}, "roles"),
+    "OWNER_BIT_PROTECTED": lambda s: s.commit("alice", "Move", change("alice", OWNER | MEMBER, MEMBER), "roles"),
+    "BITMASK_MISMATCH": lambda s: s.commit("alice", "Move", change("bob", 0, 0), "roles"),
     "INVALID_STATE_FOR_GRANT": lambda s: s.commit("alice", "Grant", give("dave", "muted")),
     "INVALID_STATE_FOR_TRANSFER": lambda s: s.commit("alice", "Transfer", give("dave", "owner")),
     "TRAIT_ALREADY_HELD": lambda s: s.commit("alice", "Transfer", give("carol", "owner")),

@@ -63,14 +63,17 @@ class Host:
         )
 
     def found(self, name: str = "alice", **changes: Any) -> bytes:
-        commit = build_manifest(person(name), compact_json({**MANIFEST, **changes}), self.now + 60_000)
+        manifest = {**changes} if changes.get("enc_v") == 1 else {**MANIFEST, **changes}
+        commit = build_manifest(person(name), compact_json(manifest), self.now + 60_000, enc_v=manifest["enc_v"])
         self.run(commit)
         return commit.enclave
 
     def commit(self, enclave: bytes, name: str, type_: str, content: Any = "", *tags: tuple[str, ...]) -> Any:
         self.now += 1
         text = content if isinstance(content, str) else compact_json(content)
-        return build_commit(person(name), enclave, type_, text, self.now + 60_000, tags)
+        state = self.store.load(enclave)
+        enc_v = state.policy.enc_v if state else 2
+        return build_commit(person(name), enclave, type_, text, self.now + 60_000, tags, enc_v=enc_v)
 
     def run(self, *commits: Any) -> list[Receipt | EncError]:
         self.outcomes.clear()

@@ -1,4 +1,4 @@
-"""`enc move`, `grant`, `revoke`, `transfer`, `gate`: who is what and may what; `pause`, `resume`, `terminate`."""
+"""`enc move`, `grant`, `revoke`, `revoke-self`, `transfer`, `gate`: who is what; `pause`, `resume`, `terminate`."""
 
 import sys
 from typing import Annotated, Literal
@@ -12,21 +12,27 @@ app = typer.Typer()
 ACCESS, LIFE = "Access", "Life of an enclave"
 
 Target = Annotated[str, typer.Argument(metavar="IDENTITY", help="Whom it is about: a public key, 64 hex digits.")]
-Trait = Annotated[str, typer.Argument(metavar="TRAIT", help="A trait of the manifest, such as admin.")]
+Trait = Annotated[
+    str, typer.Argument(metavar="TRAIT", help="A trait of the manifest, such as admin; in version 1 a role.")
+]
 _WHO = "3f0c9a7be5d2416883aa1b0c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f80"
 """A public key, for the examples."""
 
 
-@command(app, f"enc move {_WHO} OUTSIDER MEMBER", panel=ACCESS)
+@command(app, f"enc move {_WHO} OUTSIDER MEMBER", f'enc move {_WHO} Member "Admin,Member"', panel=ACCESS)
 def move(
     at: Terminal,
     target: Target,
     from_: Annotated[str, typer.Argument(metavar="FROM", help="The State that it must be now.")],
     to: Annotated[str, typer.Argument(metavar="TO", help="The State that it becomes.")],
+    force: Annotated[bool, typer.Option("--force", help="Version 1: a Force_Move, past all target roles.")] = False,
 ) -> None:
-    """Change somebody's State: let people in, and out."""
+    """Change somebody's State: let people in, and out.
+
+    In an enclave of version 1, all roles at once: their names with commas between, "" for none, or a bitmask 0x…
+    """
     with at.enclave() as enclave:
-        at.receipt(enclave, enclave.move(target, from_, to))
+        at.receipt(enclave, enclave.move(target, from_, to, force=force))
 
 
 @command(app, f"enc grant {_WHO} admin", panel=ACCESS)
@@ -36,21 +42,28 @@ def grant(
     trait: Trait,
     endpoint: Annotated[str | None, typer.Option(metavar="URL", help="Where its holder is pushed to.")] = None,
 ) -> None:
-    """Give somebody a trait."""
+    """Give somebody a trait, or a role."""
     with at.enclave() as enclave:
         at.receipt(enclave, enclave.grant(target, trait, endpoint=endpoint))
 
 
 @command(app, f"enc revoke {_WHO} admin", panel=ACCESS)
 def revoke(at: Terminal, target: Target, trait: Trait) -> None:
-    """Take a trait away."""
+    """Take a trait, or a role, away."""
     with at.enclave() as enclave:
         at.receipt(enclave, enclave.revoke(target, trait))
 
 
+@command(app, "enc revoke-self admin", name="revoke-self", panel=ACCESS)
+def revoke_self(at: Terminal, trait: Trait) -> None:
+    """Give up a trait, or a role, of your own."""
+    with at.enclave() as enclave:
+        at.receipt(enclave, enclave.revoke_self(trait))
+
+
 @command(app, f"enc transfer {_WHO} owner", panel=ACCESS)
 def transfer(at: Terminal, target: Target, trait: Trait) -> None:
-    """Pass on a trait that you hold: you have it no more."""
+    """Pass on a trait that you hold: you have it no more. In an enclave of version 1, Owner."""
     with at.enclave() as enclave:
         at.receipt(enclave, enclave.transfer(target, trait))
 

@@ -27,9 +27,12 @@ app = typer.Typer(
 def create(
     at: Terminal,
     manifest: Annotated[
-        str,
-        typer.Argument(metavar="MANIFEST", help="A manifest's file, or a template: feed, log, notes or team."),
-    ],
+        str | None,
+        typer.Argument(
+            metavar="[MANIFEST]", help="A manifest's file, or a template: feed, log, notes, personal-v1 or team."
+        ),
+    ] = None,
+    template: Annotated[str | None, typer.Option(metavar="NAME", help="A template, by its name.")] = None,
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Goes into the manifest's meta; tells two of a kind apart.")
     ] = None,
@@ -37,17 +40,21 @@ def create(
     use: Annotated[bool, typer.Option("--use", help="The profile uses the new enclave from now on.")] = False,
 ) -> None:
     """Found an enclave. Its id is a hash of who founds it and of its manifest and tags, so each can be founded once."""
+    given = manifest or template
+    if given is None or (manifest and template):
+        raise MisuseError("give a manifest's file, or a template")
     with at.client() as client:
-        enclave = client.create(_manifest(manifest, name, client.identity), tags=map(as_tag, tag or ()))
+        found = _manifest(given, name, client.identity, is_template=manifest is None)
+        enclave = client.create(found, tags=map(as_tag, tag or ()))
         if use:
             at.settings.store("enclave", enclave.hex)
         at.say({"enclave": enclave.hex, "sequencer": client.seq_pub().hex(), "node": client.url}, enclave.hex)
 
 
-def _manifest(manifest: str, name: str | None, owner: "Identity") -> dict[str, Any] | Path:
+def _manifest(manifest: str, name: str | None, owner: "Identity", *, is_template: bool) -> dict[str, Any] | Path:
     from enc.client.templates import names, template
 
-    if manifest not in names() and not Path(manifest).exists():
+    if manifest not in names() and (is_template or not Path(manifest).exists()):
         raise MisuseError(f"{manifest}: neither a file nor a template; templates are {', '.join(names())}")
     if manifest not in names() and name is None:
         return Path(manifest)
@@ -88,8 +95,7 @@ def _wire_overview(overview: "Overview") -> dict[str, Any]:
 
 def _text_overview(overview: "Overview") -> str:
     """The whole manifest is for programs."""
-    manifest = overview.manifest
-    sections, meta = manifest.get("RBAC", manifest), manifest.get("meta", {})
+    meta = overview.manifest.get("meta", {})
     return fields(
         enclave=overview.enclave.hex(),
         **{name: meta[name] for name in ("name", "description") if name in meta},
@@ -97,8 +103,7 @@ def _text_overview(overview: "Overview") -> str:
         created=when(overview.created),
         lifecycle=overview.lifecycle,
         head=text_head(overview.head),
-        states=compact_json(sections.get("states", [])),
-        traits=compact_json(sections.get("traits", [])),
+        **{what: compact_json(names) for what, names in overview.names.items()},
     )
 
 

@@ -8,6 +8,7 @@ from enc.client.evidence import Evidence, check_evidence, load_evidence
 from enc.client.facts import EventFact, StateFact
 from enc.client.identity import Identity, PassphraseNeeded, WrongPassphrase
 from enc.client.items import Item
+from enc.client.kinds import KINDS, kind_of, of_kind
 from enc.client.members import Member
 from enc.client.proof_file import Proof, Statement, check_proof, load_proof
 from enc.client.push_body import Notice, PushedBatch
@@ -17,6 +18,7 @@ from enc.client.slots import Slot
 from enc.client.writes import operation
 
 __all__ = [
+    "KINDS",
     "AsyncClient",
     "AsyncEnclave",
     "Client",
@@ -48,7 +50,9 @@ __all__ = [
     "WrongPassphrase",
     "check_evidence",
     "check_proof",
+    "kind_of",
     "load_evidence",
     "load_proof",
+    "of_kind",
     "operation",
 ]

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from enc.client import members, pulls, reads, slots
+from enc.client import members, pulls, reads, saying, slots
 from enc.client.backup import Progress, pull
 from enc.client.deliveries import Delivery, deliveries
 from enc.client.facts import EventFact, EventStatus, StateFact
@@ -20,6 +20,7 @@ from enc.client.pins import Pins
 from enc.client.pulls import Wanted, wanted
 from enc.client.push_body import PushedBatch
 from enc.client.reads import Overview
+from enc.client.saying import Saying
 from enc.client.search import Search, as_filter
 from enc.client.setup import Manifest, Setup, manifest_content
 from enc.client.slots import Slot
@@ -116,7 +117,10 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         return await self._client._run(flow)
 
     async def send(self, commit: Commit) -> Receipt:
-        return await self._run(self._link.send(commit))
+        return await self._run(saying.send(self._link, commit))
+
+    async def _write(self, said: Saying) -> Receipt:
+        return await self._run(saying.write(self._link, said))
 
     # Reading
 

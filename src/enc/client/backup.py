@@ -18,7 +18,7 @@ from enc.client.flow import Flow, work
 from enc.client.link import Link
 from enc.client.witness import Witness
 from enc.core.archive import Header, check_header, header_of, verify_archive, write_archive
-from enc.core.errors import EncError, InvalidArchive, MisuseError
+from enc.core.errors import EncError, InvalidArchive, InvalidProof, MisuseError
 from enc.core.event import WireEvent, event_from_wire, parse_event, wire_event
 from enc.core.replay import Replay
 from enc.core.tree_head import WireHead
@@ -62,6 +62,19 @@ def pull(link: Link, path: Path, progress: Progress = lambda here, total: None) 
         check_header(header, replay)
     yield from work(lambda: _finish(header, part, path))
     return header
+
+
+def first_event(link: Link) -> Flow[Event]:
+    """Event 0 of a link's enclave. For the owner alone."""
+    witness = yield from link.witness()
+    text = yield from link.ask("/export", "Export", {"from_seq": 0, "limit": 1})
+    with witness.judging("export", text):
+        wire = read(text, _page).events
+        if len(wire) != 1 or wire[0].seq != 0:
+            raise InvalidProof("not the one event that was asked for")
+        event = event_from_wire(wire[0])
+    witness.take_events([event], text)
+    return event
 
 
 def _open(part: Path) -> BinaryIO:

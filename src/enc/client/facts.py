@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from enc.core.commit import version_of
 from enc.core.errors import InvalidProof
 from enc.core.event import check_event
 from enc.core.proof import Leaf, check_event_proof, check_leaf, check_state_proof, wire_inclusion
@@ -79,9 +80,9 @@ def check_state_facts(facts: Sequence[StateFact], enclave: bytes, sequencer: byt
         check_state_proof(key, fact.proof, anchor.leaf, anchor.inclusion, anchor.head)
 
 
-def check_event_fact(fact: EventFact, enclave: bytes, sequencer: bytes, enc_v: int = 2) -> None:
+def check_event_fact(fact: EventFact, enclave: bytes, sequencer: bytes) -> None:
     """The event's own signatures, its place in the log, and its status where that is part of the fact."""
-    check_event(fact.event, enc_v)
+    check_event(fact.event, version_of(fact.event))
     if fact.event.enclave != enclave:
         raise InvalidProof("event: of another enclave")
     check_bound_head(fact.anchor.head, sequencer, enclave)

@@ -56,6 +56,9 @@ def take_items(witness: Witness, wires: Sequence[WireItem], filter_: Filter, ans
     with witness.judging("event", answer):
         items = [_item(wire, filter_) for wire in wires]
     witness.take_events([item.event for item in items], answer)
+    with witness.judging("event", answer):
+        for item in items:
+            _check_content(item, witness)
     return items
 
 
@@ -66,16 +69,17 @@ def _item(wire: WireItem, filter_: Filter) -> Item:
         raise InvalidProof("updated_by: only an updated event has it, and each has")
     if not filter_.matches(event):
         raise InvalidProof(f"{event.seq}: not what the filter asks for")
-    if event.content is None and not _may_be_erased(event, updated_by):
-        raise InvalidProof(f"{event.seq}: its content is withheld")
     return Item(event, wire.status, updated_by)
 
 
-def _may_be_erased(event: Event, updated_by: bytes | None) -> bool:
-    """An Update is erased by a later one, which its item does not show."""
-    return is_erasable(event) and (
-        updated_by is not None or event.type == "Update" or auto_delete_at(event) is not None
-    )
+def _check_content(item: Item, witness: Witness) -> None:
+    """It is there, or was erased. An Update is erased by a later one, which its item does not show."""
+    event = item.event
+    if event.content is not None:
+        return
+    has_cause = item.updated_by is not None or event.type == "Update" or auto_delete_at(event) is not None
+    if not has_cause or not is_erasable(event, witness.dialect.predefined):
+        raise InvalidProof(f"{event.seq}: its content is withheld")
 
 
 def check_order(events: Sequence[Event], reverse: bool = False) -> None:

@@ -1,6 +1,6 @@
 """Who is what in an enclave, proved."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
@@ -10,19 +10,15 @@ from enc.client.facts import StateFact
 from enc.client.flow import Flow, Pause
 from enc.client.link import Link
 from enc.client.reads import policy, sound
-from enc.core.content import check_operation, content_object
-from enc.core.errors import InvalidProof, TreeSizeNotFound
+from enc.core.errors import TreeSizeNotFound
 from enc.core.filter import MAX_LIMIT
-from enc.core.manifest import parse_manifest
 from enc.core.policy import Policy
 from enc.core.state_key import Namespace
-from enc.core.types import Event
 
 T = TypeVar("T")
 
 BATCH = 256
 """Keys of one State_Batch."""
-_ACCESS = ["Manifest", "Move", "Grant", "Revoke", "Transfer", "AC_Bundle"]
 
 
 class Member(Struct, frozen=True):
@@ -59,13 +55,13 @@ def _member(rules: Policy, fact: StateFact) -> Member:
 def members(link: Link) -> Flow[list[Member]]:
     """Everybody who is or holds anything, each proved; among those that events which may be read are about."""
     rules = yield from policy(link)
-    named: dict[bytes, None] = {}
-    after = -1
+    named = dict.fromkeys(rules.founders)
+    types, after = list(rules.dialect.access_types), -1
     while True:
-        page = yield from link.page({"type": _ACCESS, "seq": {"start_at": after + 1}, "limit": MAX_LIMIT})
+        page = yield from link.page({"type": types, "seq": {"start_at": after + 1}, "limit": MAX_LIMIT})
         for item in page.items:
             with sound(link, item.event):
-                named.update(dict.fromkeys(_named(item.event)))
+                named.update(dict.fromkeys(rules.dialect.concerned(item.event)))
         if not page.more or not page.items:
             break
         after = page.items[-1].seq
@@ -75,21 +71,3 @@ def members(link: Link) -> Flow[list[Member]]:
         facts = yield from _once_closed(link, partial(link.state_facts, keys))
         found += [_member(rules, fact) for fact in facts if fact.value is not None]
     return found
-
-
-def _named(event: Event) -> Iterator[bytes]:
-    """Whose bitmask the event may have changed."""
-    content = content_object(event)
-    if event.type == "Manifest":
-        parse_manifest(event.content or "")
-        yield from (bytes.fromhex(entry["identity"]) for entry in content.get("RBAC", content)["init"])
-        return
-    yield event.from_
-    operations = content.get("operations") if event.type == "AC_Bundle" else [{**content, "type": event.type}]
-    if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
-        raise InvalidProof("operations: expected a list of them")
-    for each in operations:
-        type_ = each.get("type")
-        check_operation(type_, each, "operation")
-        if type_ != "Gate":
-            yield bytes.fromhex(each["target"])

@@ -2,31 +2,22 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from enc.client.backup import first_event
 from enc.client.facts import EventStatus, status_of
 from enc.client.flow import Flow
 from enc.client.items import Item
+from enc.client.life import Lifecycle, lifecycle
 from enc.client.link import Link
-from enc.core.encoding import strict_json
-from enc.core.errors import EventNotFound, TreeSizeNotFound
+from enc.core.errors import EncError, EventNotFound, Unauthorized
 from enc.core.event import wire_event
-from enc.core.hashing import sha256
 from enc.core.manifest import parse_manifest
 from enc.core.policy import Policy
-from enc.core.state_key import shared_slot
 from enc.core.types import Event, TreeHead
-
-LIFECYCLES: Mapping[bytes | None, "Lifecycle"] = {
-    None: "active",
-    sha256(b"paused"): "paused",
-    sha256(b"terminated"): "terminated",
-    sha256(b"migrated"): "migrated",
-}
-Lifecycle = Literal["active", "paused", "terminated", "migrated"]
 
 
 class Overview(Struct, frozen=True):
@@ -37,14 +28,26 @@ class Overview(Struct, frozen=True):
     """Unix milliseconds."""
     lifecycle: Lifecycle
     head: TreeHead
+    names: Mapping[str, list[str]]
+    """What one can be: States and traits, or roles."""
 
 
 def manifest_event(link: Link) -> Flow[Event]:
-    """Event 0. It is a Manifest, and the enclave's id is a hash of it, so no other can be shown."""
-    page = yield from link.page({"seq": 0})
-    if not page.items:
-        raise EventNotFound("the Manifest is not yours to read")
-    return page.items[0].event
+    """Event 0. It is a Manifest, and the enclave's id is a hash of it, so no other can be shown.
+
+    Owners who may not read it by a Query may still export it.
+    """
+    refusal: EncError = EventNotFound("the Manifest is not yours to read")
+    try:
+        page = yield from link.page({"seq": 0})
+        if page.items:
+            return page.items[0].event
+    except Unauthorized as e:
+        refusal = e
+    try:
+        return (yield from first_event(link))
+    except Unauthorized:
+        raise refusal from None
 
 
 def policy(link: Link) -> Flow[Policy]:
@@ -56,26 +59,15 @@ def policy(link: Link) -> Flow[Policy]:
 def overview(link: Link) -> Flow[Overview]:
     event = yield from manifest_event(link)
     head = yield from link.head()
-    state = yield from lifecycle(link)
     with sound(link, event):
-        manifest = strict_json(event.content or "")
-    return Overview(link.enclave, event.sequencer, manifest, event.timestamp, state, head)
+        rules = parse_manifest(event.content or "")
+    state = yield from lifecycle(link, event, rules)
+    return Overview(link.enclave, event.sequencer, rules.manifest, event.timestamp, state, head, rules.names)
 
 
 def sound(link: Link, event: Event) -> AbstractContextManager[None]:
     """What no node takes, the enclave's node has not taken: a content that breaks its form is the node's doing."""
     return link.known_witness().judging(f"event {event.seq}", msgspec.json.encode(wire_event(event)))
-
-
-def lifecycle(link: Link) -> Flow[Lifecycle]:
-    """As of the last closed bundle; an enclave without one has only begun."""
-    try:
-        fact = yield from link.state_fact("kv", shared_slot("lifecycle"))
-    except TreeSizeNotFound:
-        return "active"
-    if fact.value not in LIFECYCLES:
-        raise link.known_witness().forgery("lifecycle: the state says what is none", (fact.value or b"").hex().encode())
-    return LIFECYCLES[fact.value]
 
 
 def status(link: Link, event_id: bytes, *, wait: bool) -> Flow[EventStatus]:

@@ -17,8 +17,10 @@ from enc.client.flow import Call, Flow
 from enc.client.identity import Identity
 from enc.client.node_link import NodeLink
 from enc.client.pins import Pins
-from enc.client.witness import Witness
+from enc.client.witness import UNTOLD, Witness
 from enc.core.commit import build_commit, build_manifest, wire_commit
+from enc.core.dialect import Dialect
+from enc.core.dialects import dialect_of
 from enc.core.envelope import RequestType, answer_text, seal_request
 from enc.core.errors import (
     Duplicate,
@@ -28,6 +30,7 @@ from enc.core.errors import (
     SessionExpired,
     TreeSizeNotFound,
 )
+from enc.core.manifest import parse_manifest
 from enc.core.proof import parse_consistency
 from enc.core.receipt import parse_receipt
 from enc.core.session import Session, client_keys, open_session
@@ -50,7 +53,7 @@ class Speech:
     def __init__(
         self, node: NodeLink, identity: Identity, enclave: bytes, pins: Pins, now: Callable[[], int], alg: Alg
     ) -> None:
-        self.node, self.identity, self.enclave, self._pins, self.now, self._alg = (
+        self.node, self.identity, self.enclave, self._pins, self.now, self.alg = (
             node,
             identity,
             enclave,
@@ -87,13 +90,25 @@ class Speech:
 
     # Writing
 
-    def prepare(self, type_: str, content: str, tags: Tags = ()) -> Commit:
-        """A signed commit, not sent yet."""
-        return build_commit(self.identity.key, self.enclave, type_, content, self._expiry(), tags, alg=self._alg)
+    def prepare(self, type_: str, content: str, tags: Tags = (), dialect: Dialect | None = None) -> Commit:
+        """A signed commit, not sent yet; by the enclave's version as far as it is known, unless one is given."""
+        known = self._witness.dialect if self._witness else dialect_of(UNTOLD)
+        return self._sign(type_, content, self._expiry(), tags, dialect or known)
+
+    def said_again(self, commit: Commit, dialect: Dialect) -> Commit:
+        """The same commit by another version: one, however often it is said again."""
+        return self._sign(commit.type, commit.content or "", commit.exp, commit.tags, dialect)
+
+    def _sign(self, type_: str, content: str, exp: int, tags: Tags, dialect: Dialect) -> Commit:
+        alg = dialect.alg(self.alg)
+        return build_commit(self.identity.key, self.enclave, type_, content, exp, tags, alg=alg, enc_v=dialect.enc_v)
 
     def found(self, content: str, tags: Tags = ()) -> Flow[Receipt]:
         """Send the Manifest that founds an enclave, which this link is about from then on."""
-        commit = build_manifest(self.identity.key, content, self._expiry(), tags, alg=self._alg)
+        dialect = parse_manifest(content).dialect
+        commit = build_manifest(
+            self.identity.key, content, self._expiry(), tags, alg=dialect.alg(self.alg), enc_v=dialect.enc_v
+        )
         self.enclave = commit.enclave
         return (yield from self.send(commit))
 

@@ -6,6 +6,7 @@ Rules, each with the error that breaking it raises:
  1. everything is signed by the enclave's sequencer                             ForeignSequencer
  2. a receipt is for the commit that was sent                                   Forgery
  3. an event checks (hash, both signatures, id), and is of this enclave         Forgery
+    and of one version with all others
  4. event 0 and no other is the Manifest; a time is one that its `exp` allows   Forgery
  5. one place of the log holds one event                                        Equivocation
  6. a commit stands in one place                                                Forgery
@@ -22,7 +23,9 @@ from enc.client.errors import Distrust, Equivocation, ForeignSequencer, Forgery,
 from enc.client.evidence import Kind, said, two_events, two_heads, unconnected
 from enc.client.pins import Pin, Pins
 from enc.client.signatures import check_events
-from enc.core.commit import MAX_EXP_WINDOW_MS, SKEW_MS
+from enc.core.commit import MAX_EXP_WINDOW_MS, SKEW_MS, version_of
+from enc.core.dialect import Dialect
+from enc.core.dialects import dialect_of
 from enc.core.errors import InvalidProof, PeerError
 from enc.core.event import erase, sequenced
 from enc.core.merkle_log import check_consistency
@@ -30,17 +33,26 @@ from enc.core.receipt import check_receipt
 from enc.core.tree_head import check_bound_head
 from enc.core.types import Commit, ConsistencyProof, Event, Receipt, TreeHead
 
+UNTOLD = 2
+"""The version of an enclave of which nothing is known yet, until that turns out wrong."""
 MAX_SEEN = 4096
 """Events whose places are remembered."""
 
 
 class Witness:
-    def __init__(self, enclave: bytes, sequencer: bytes, pins: Pins, enc_v: int = 2) -> None:
-        self.enclave, self.sequencer, self.enc_v = enclave, sequencer, enc_v
+    def __init__(self, enclave: bytes, sequencer: bytes, pins: Pins, enc_v: int | None = None) -> None:
+        self.enclave, self.sequencer = enclave, sequencer
+        self.enc_v = enc_v
+        """The enclave's version; None until something signed has told it."""
         self._pins, self._is_pinned, self._lock = pins, False, Lock()
         self._seen: OrderedDict[int, Event] = OrderedDict()
         self._places: dict[bytes, int] = {}
         """Of commits, by hash: those of the events that are remembered."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """How the enclave's events are written, as far as that is known."""
+        return dialect_of(self.enc_v or UNTOLD)
 
     @property
     def size(self) -> int:
@@ -88,6 +100,7 @@ class Witness:
         r = receipt
         event = sequenced(commit, r.id, r.timestamp, r.sequencer, r.seq, r.seq_sig)
         self._see([event], answer)
+        self.enc_v = self.enc_v or version_of(commit)
 
     def take_events(self, events: Sequence[Event], answer: bytes) -> None:
         for event in events:
@@ -95,9 +108,13 @@ class Witness:
                 raise self.forgery(f"event {event.seq}: of another enclave", answer)
             if event.sequencer != self.sequencer:
                 raise self._foreign(f"event {event.seq}", event.sequencer, answer)
+        if not events:
+            return
         with self.judging("event", answer):
-            check_events(events, self.enc_v)
+            enc_v = self.enc_v or version_of(events[0])
+            check_events(events, enc_v)
         self._see(events, answer)
+        self.enc_v = enc_v
 
     def _see(self, events: Sequence[Event], answer: bytes) -> None:
         """What is signed for this enclave: from the first on, its signer is the sequencer for good."""

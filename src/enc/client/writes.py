@@ -1,10 +1,12 @@
 """Everything a client can write, one obvious call each; said once for the blocking and the awaiting face."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
 from enc.client.link import Link
+from enc.client.saying import Saying
+from enc.core.dialect import Dialect, Said, Standing
 from enc.core.encoding import compact_json
 from enc.core.errors import MisuseError
 from enc.core.types import Commit, Tags
@@ -42,11 +44,18 @@ def as_tags(tags: TagList) -> Tags:
 
 
 def operation(type_: str, **fields: Any) -> dict[str, Any]:
-    """One operation of an `ac_bundle`: Move (its `from` as `from_`), Grant, Revoke, Transfer or Gate."""
+    """One operation of an `ac_bundle`: Move (its `from` as `from_`), Grant, Revoke, Transfer or Gate.
+
+    In an enclave of version 1: Move, Force_Move, Grant, Revoke or Revoke_Self.
+    """
     plain = {name.removesuffix("_"): value for name, value in fields.items()}
     if "target" in plain:
         plain["target"] = as_hex(plain["target"], "target")
     return {"type": type_, **plain}
+
+
+def _text(content: Content) -> str:
+    return content if isinstance(content, str) else compact_json(content)
 
 
 class Writes(ABC, Generic[R]):
@@ -56,14 +65,27 @@ class Writes(ABC, Generic[R]):
     def send(self, commit: Commit) -> R:
         """Send a commit that `prepare` made. Sent again, also after a restart, it becomes no second event."""
 
+    @abstractmethod
+    def _write(self, said: Saying) -> R:
+        """Write what is said, in the enclave's dialect."""
+
     def prepare(self, type: str, content: Content, *, tags: TagList = ()) -> Commit:
         """Sign a commit without sending it. It may be sent within ten minutes, as often as it takes."""
-        text = content if isinstance(content, str) else compact_json(content)
-        return self._link.prepare(type, text, as_tags(tags))
+        return self._link.prepare(type, _text(content), as_tags(tags))
 
     def commit(self, type: str, content: Content, *, tags: TagList = ()) -> R:
         """Write an event of a type that the manifest names."""
-        return self.send(self.prepare(type, content, tags=tags))
+        said = type, _text(content), as_tags(tags)
+        return self._write(lambda dialect: said)
+
+    def _say(self, words: Callable[[Dialect], Said]) -> R:
+        """Write an event about who is what."""
+
+        def saying(dialect: Dialect) -> tuple[str, str, Tags]:
+            type_, content = words(dialect)
+            return type_, _text(content), ()
+
+        return self._write(saying)
 
     def update(self, event: Id, content: Content, *, tags: TagList = ()) -> R:
         """Replace an event's content. The old one is erased; that there was one stays provable."""
@@ -74,38 +96,50 @@ class Writes(ABC, Generic[R]):
         content = {"reason": reason} if note is None else {"reason": reason, "note": note}
         return self.commit("Delete", content, tags=[("r", as_hex(event, "event"))])
 
-    def move(self, target: Id, from_: str, to: str) -> R:
-        """Change somebody's State; `from_` is what it must be now."""
-        return self.commit("Move", {"target": as_hex(target, "target"), "from": from_, "to": to})
+    def move(self, target: Id, from_: Standing, to: Standing, *, force: bool = False) -> R:
+        """Change somebody's State; `from_` is what it must be now.
+
+        In an enclave of version 1, all roles at once: names in a list, or a bitmask; `force` makes it a Force_Move.
+        """
+        who = as_hex(target, "target")
+        return self._say(lambda dialect: dialect.move(who, from_, to, force=force))
 
     def grant(self, target: Id, trait: str, *, endpoint: str | None = None) -> R:
-        """Give somebody a trait; with `endpoint`, where its holder is pushed to."""
-        content = {"target": as_hex(target, "target"), "trait": trait}
-        return self.commit("Grant", content if endpoint is None else {**content, "endpoint": endpoint})
+        """Give somebody a trait, or a role; with `endpoint`, where its holder is pushed to."""
+        who = as_hex(target, "target")
+        return self._say(lambda dialect: dialect.grant(who, trait, endpoint))
 
     def revoke(self, target: Id, trait: str) -> R:
-        """Take a trait away."""
-        return self.commit("Revoke", {"target": as_hex(target, "target"), "trait": trait})
+        """Take a trait, or a role, away."""
+        who = as_hex(target, "target")
+        return self._say(lambda dialect: dialect.revoke(who, trait))
+
+    def revoke_self(self, trait: str) -> R:
+        """Give up a trait, or a role, of your own."""
+        me = self._link.identity.public.hex()
+        return self._say(lambda dialect: dialect.revoke_self(me, trait))
 
     def transfer(self, target: Id, trait: str) -> R:
-        """Pass on a trait that you hold."""
-        return self.commit("Transfer", {"target": as_hex(target, "target"), "trait": trait})
+        """Pass on a trait that you hold; in an enclave of version 1, Owner."""
+        who = as_hex(target, "target")
+        return self._say(lambda dialect: dialect.transfer(who, trait))
 
     def gate(self, alias: str, *, open: bool) -> R:
         """Open or close a gate of the manifest."""
-        return self.commit("Gate", {"alias": alias, "state": "open" if open else "closed"})
+        return self._say(lambda dialect: dialect.gate(alias, "open" if open else "closed"))
 
     def shared(self, key: str, value: Any) -> R:
         """Set a slot that all share; None unsets it."""
-        return self.commit("Shared", {"key": key, "value": value})
+        return self._say(lambda dialect: dialect.slot("Shared", key, value))
 
     def own(self, key: str, value: Any) -> R:
         """Set a slot of your own; None unsets it."""
-        return self.commit("Own", {"key": key, "value": value})
+        return self._say(lambda dialect: dialect.slot("Own", key, value))
 
     def ac_bundle(self, operations: Sequence[Mapping[str, Any]]) -> R:
         """Several operations (see `operation`), all or none."""
-        return self.commit("AC_Bundle", {"operations": [dict(operation) for operation in operations]})
+        listed = [dict(operation) for operation in operations]
+        return self._say(lambda dialect: ("AC_Bundle", {"operations": [dialect.operation(each) for each in listed]}))
 
     def pause(self) -> R:
         """Take no commits until `resume`."""

@@ -22,7 +22,7 @@ def judge_bundle(
 
     The form of all comes before the rules of the first. `operate` writes into a draft, which a failure leaves unused.
     """
-    read_ones = [read(type_, operation, path) for type_, operation, path in _operations(commit, types)]
+    read_ones = [read(type_, operation, path) for type_, operation, path in operations_of(commit, types)]
     for i, operation in enumerate(read_ones):
         try:
             operate(operation)
@@ -30,7 +30,8 @@ def judge_bundle(
             raise ACBundleFailed(f"operations[{i}]: {e.message}", failed_index=i, reason=e.code) from None
 
 
-def _operations(commit: Commit, types: frozenset[str]) -> Iterator[tuple[str, dict[str, Any], str]]:
+def operations_of(commit: Commit, types: frozenset[str]) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """The operations of an AC_Bundle, each with its type, its fields and its path; their form is not checked yet."""
     operations = content_object(commit).get("operations")
     if not isinstance(operations, list) or not 1 <= len(operations) <= MAX_OPERATIONS:
         raise InvalidCommit(f"operations: expected a list of 1 to {MAX_OPERATIONS}")

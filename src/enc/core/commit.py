@@ -9,9 +9,9 @@ from msgspec.json import Decoder
 
 from enc.core import hashing
 from enc.core.encoding import MAX_INT, decode_json, strict_json, unhex
-from enc.core.errors import Expired, InvalidCommit, InvalidHash, MisuseError
+from enc.core.errors import Expired, InvalidCommit, InvalidHash, MisuseError, PeerError
 from enc.core.signing import Alg, PrivateKey, check_signature
-from enc.core.types import Commit, Limits, Tags
+from enc.core.types import VERSIONS, Commit, Limits, Tags
 
 SKEW_MS = 60_000
 """By how much two honest clocks may differ."""
@@ -166,9 +166,24 @@ def manifest_version(commit: Commit) -> int:
     """`enc_v` of a Manifest: it must be known before the hash can be checked."""
     content = strict_json(commit.content or "")
     enc_v = content.get("enc_v") if isinstance(content, dict) else None
-    if type(enc_v) is not int or enc_v not in (1, 2):
+    if type(enc_v) is not int or enc_v not in VERSIONS:
         raise InvalidCommit("enc_v: must be 1 or 2")
     return enc_v
+
+
+def version_of(commit: Commit) -> int:
+    """The version by which a commit was hashed. A Manifest says its own; no other hash is one of both versions."""
+    if commit.type == "Manifest":
+        return manifest_version(commit)
+    try:
+        check_hash(commit, 2)
+    except InvalidHash as other:
+        try:
+            check_hash(commit, 1)
+        except PeerError:
+            raise other from None
+        return 1
+    return 2
 
 
 def check_hash(commit: Commit, enc_v: int) -> None:

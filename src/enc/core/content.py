@@ -13,6 +13,8 @@ from enc.core.signing import check_public_key
 from enc.core.types import Commit
 
 MAX_ENDPOINT = 2048
+AC_OPERATIONS = frozenset(["Move", "Grant", "Revoke", "Transfer", "Gate"])
+"""What changes who is what one by one, by itself or inside an AC_Bundle."""
 
 
 def _wrong(path: str, why: str) -> NoReturn:

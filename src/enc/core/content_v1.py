@@ -16,6 +16,9 @@ from enc.core.signing import check_public_key
 OPERATIONS = frozenset(["Grant", "Grant_Push", "Revoke", "Revoke_Self", "Move", "Force_Move"])
 """What changes roles one by one, by itself or inside an AC_Bundle."""
 
+ANY_BITS = (1 << 256) - 1
+"""For whoever does not know the roles."""
+
 _BITMASK = re.compile(r"0x(0|[1-9a-f][0-9a-f]{0,63})")
 
 
@@ -52,12 +55,16 @@ def read_identity(content: dict[str, Any], field: str, path: str) -> bytes:
 
 def _read_bitmask(content: dict[str, Any], field: str, path: str, bits: int) -> int:
     text = text_field(content, field, path)
-    if not _BITMASK.fullmatch(text):
+    if not is_bitmask(text):
         raise InvalidCommit(f"{path}.{field}: expected 0x and lower-case hex without leading zeros, at most 256 bits")
     bitmask = int(text, 16)
     if bitmask & ~bits:
         raise InvalidCommit(f"{path}.{field}: holds a bit that is reserved or of no role")
     return bitmask
+
+
+def is_bitmask(text: str) -> bool:
+    return _BITMASK.fullmatch(text) is not None
 
 
 def wire_bitmask(bitmask: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct
 
 from enc.core.bundle import BundleConfig
+from enc.core.dialect import Dialect
 from enc.core.state_key import CLOSED, Namespace, gate_slot, identity_key, status_key, tree_key
 from enc.core.types import Commit, Target
 
@@ -159,6 +160,21 @@ class Policy(Protocol):
     @property
     def namespaces(self) -> tuple[Namespace, ...]:
         """The parts of the sparse tree that the enclave uses."""
+        ...
+
+    @property
+    def dialect(self) -> Dialect:
+        """How contents are spelled here."""
+        ...
+
+    @property
+    def founders(self) -> tuple[bytes, ...]:
+        """Whom the Manifest itself makes something."""
+        ...
+
+    @property
+    def names(self) -> Mapping[str, list[str]]:
+        """What one can be, for people: the Manifest's words, by what they are called."""
         ...
 
     def found(self, draft: Draft) -> None:

@@ -21,6 +21,8 @@ from enc.core.ac_bundle import judge_bundle
 from enc.core.bundle import BundleConfig
 from enc.core.content import check_endpoint, content_object
 from enc.core.content_v1 import OPERATIONS, Operation, read_identity, read_operation, wire_bitmask
+from enc.core.dialect import Dialect
+from enc.core.dialects import DialectV1
 from enc.core.errors import BitmaskMismatch, OwnerBitProtected, OwnerSelfRevokeForbidden, Unauthorized
 from enc.core.policy import Draft, EndpointChange, Reach, ReadScope, Subject
 from enc.core.revision import find_target, revise
@@ -63,6 +65,18 @@ class PolicyV1(Struct, frozen=True, kw_only=True, dict=True):
     def traits_of(self, bitmask: int) -> list[str]:
         """The names of the roles held, by rising bit."""
         return [name for name, bit in self._assignable.items() if bitmask & bit]
+
+    @property
+    def founders(self) -> tuple[bytes, ...]:
+        return tuple(dict.fromkeys(given.identity for given in self.initial))
+
+    @property
+    def names(self) -> Mapping[str, list[str]]:
+        return {"roles": list(self._assignable)}
+
+    @cached_property
+    def dialect(self) -> Dialect:
+        return DialectV1(self.roles)
 
     def is_owner(self, bitmask: int) -> bool:
         return bool(bitmask & OWNER)

@@ -17,7 +17,9 @@ from msgspec import Struct
 
 from enc.core.ac_bundle import judge_bundle
 from enc.core.bundle import BundleConfig
-from enc.core.content import check_endpoint, check_operation, content_object, text_field
+from enc.core.content import AC_OPERATIONS, check_endpoint, check_operation, content_object, text_field
+from enc.core.dialect import Dialect
+from enc.core.dialects import DialectV2
 from enc.core.entry import OUTSIDER, Entry, Member, Trait
 from enc.core.errors import (
     GateClosed,
@@ -34,8 +36,6 @@ from enc.core.policy import Draft, EndpointChange, Kind, Reach, ReadScope, Subje
 from enc.core.revision import find_target, revise
 from enc.core.state_key import CLOSED, Namespace, gate_slot, own_slot, shared_slot, tree_key
 from enc.core.types import PREDEFINED, Commit, Target
-
-AC_OPERATIONS = frozenset(["Move", "Grant", "Revoke", "Transfer", "Gate"])
 
 
 class _Act(Struct, frozen=True):
@@ -83,6 +83,19 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
 
     def columns_of(self, bitmask: int, contexts: Iterable[str] = ()) -> frozenset[str]:
         return frozenset([self.state_of(bitmask), *self.traits_of(bitmask), "Public", *contexts])
+
+    @property
+    def founders(self) -> tuple[bytes, ...]:
+        return tuple(member.identity for member in self.init)
+
+    @property
+    def names(self) -> Mapping[str, list[str]]:
+        ranked = [f"{name}({trait.rank})" for name, trait in self.traits.items()]
+        return {"states": list(self.states), "traits": ranked}
+
+    @property
+    def dialect(self) -> Dialect:
+        return DialectV2()
 
     def is_owner(self, bitmask: int) -> bool:
         """The holder of trait `owner`; where no such trait is declared, of State `OWNER`."""

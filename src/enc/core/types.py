@@ -10,6 +10,9 @@ from enc.core.signing import Alg
 
 Tags = tuple[tuple[str, ...], ...]
 
+VERSIONS = (1, 2)
+"""Those of the protocol that are known here."""
+
 PREDEFINED = frozenset(
     "Manifest Move Grant Revoke Transfer Gate AC_Bundle Shared Own Update Delete Pause Resume Terminate Migrate".split()
 )

@@ -14,6 +14,7 @@ class Access:
 
     def __init__(self, store: Store, state: EnclaveState, identity: bytes) -> None:
         self.state, self.identity = state, identity
+        self._is_node = identity == state.sequencer
         self._store = store
         self._view = view(state, EnclaveReader(store, state.enclave))
 
@@ -23,7 +24,7 @@ class Access:
 
     @cached_property
     def scope(self) -> ReadScope:
-        return self.state.policy.read_scope(self.bitmask, self._view.is_closed)
+        return self.state.policy.read_scope(self.bitmask, self._view.is_closed, is_node=self._is_node)
 
     @property
     def is_owner(self) -> bool:
@@ -47,4 +48,6 @@ class Access:
 
     def rights(self, subject: Subject, *, is_author: bool) -> frozenset[str]:
         """Which of R, P and N this identity has on such an event."""
-        return self.state.policy.rights(subject, self.bitmask, is_author=is_author, is_closed=self._view.is_closed)
+        return self.state.policy.rights(
+            subject, self.bitmask, is_author=is_author, is_closed=self._view.is_closed, is_node=self._is_node
+        )

@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from enc.core.commit import check_author, check_expiry, check_hash, manifest_version, parse_commit
+from enc.core.enclave import judge_manifest
 from enc.core.errors import (
     EncError,
     EnclaveExists,
@@ -35,8 +36,8 @@ from enc.node.verifiers import Verifiers
 MAX_GROUP = 32
 """From this many on, commits are checked without waiting for more."""
 
-HOSTED = (2,)
-"""Versions of enclaves that a node takes."""
+REGISTERING = frozenset(["Grant", "Grant_Push", "AC_Bundle"])
+"""Types that may name an endpoint, in one version or the other."""
 
 _log = structlog.get_logger("enc.admission")
 
@@ -90,15 +91,22 @@ class Gatekeeper:
         self._rates.take(commit.from_)
         if commit.type == "Manifest" and not self._may_create(commit.from_):
             raise Unauthorized("this node does not create enclaves for this identity")
-        check_endpoints(commit, allow_private=self._private_endpoints)
+        check_endpoints(self._registered(commit), allow_private=self._private_endpoints)
+
+    def _registered(self, commit: Commit) -> Sequence[str]:
+        """The endpoints that a commit would register. Any other fault in it is the sequencer's to judge."""
+        if commit.type == "Manifest":
+            try:
+                return [change.url for change in judge_manifest(commit)[1].endpoints if change.url is not None]
+            except InvalidCommit:
+                return ()
+        state = self._directory.get(commit.enclave) if commit.type in REGISTERING else None
+        return state.policy.dialect.endpoints(commit) if state is not None else ()
 
     def _manifest_version(self, commit: Commit) -> int:
         if len((commit.content or "").encode()) > self._max_manifest:
             raise InvalidCommit(f"content: this node takes Manifests of at most {self._max_manifest} bytes")
-        enc_v = manifest_version(commit)
-        if enc_v not in HOSTED:
-            raise InvalidCommit("enc_v: this node hosts enclaves of version 2")
-        return enc_v
+        return manifest_version(commit)
 
     def _check_time(self, commit: Commit) -> None:
         """A commit that was accepted in time is a duplicate, not late: its sender may have lost the answer."""

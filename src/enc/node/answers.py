@@ -28,7 +28,7 @@ from enc.core.filter import MAX_LIMIT, Filter, parse_filter
 from enc.core.sealing import NONCE_SIZE, encrypt
 from enc.core.session import TransportKeys
 from enc.core.signing import PrivateKey
-from enc.core.state_key import status_key, tree_key
+from enc.core.state_key import Namespace, status_key, tree_key
 from enc.core.types import Event
 from enc.node.access import Access
 from enc.node.deliveries import deliveries
@@ -45,8 +45,6 @@ EXPORT_STEP = 64
 """Events that an export reads at once."""
 PURGED = "the enclave was terminated, and its data is gone"
 _NEXT = b"," + BEFORE
-NAMESPACES = ("rbac", "event_status", "kv")
-
 
 T = TypeVar("T")
 
@@ -98,6 +96,11 @@ class Asked(Struct, frozen=True):
     opened: Opened
     access: Access
     proofs: Proofs
+
+    @property
+    def namespaces(self) -> Sequence[Namespace]:
+        """The parts that this enclave's state has."""
+        return self.access.state.policy.namespaces
 
 
 class Answers:
@@ -246,7 +249,7 @@ class Answers:
     def _state(self, asked: Asked) -> bytes:
         body = _read(asked.opened, _State)
         ground = self._ground(asked, [body], body.tree_size, body.mode)
-        proof = asked.proofs.state(_tree_key(body), ground)
+        proof = asked.proofs.state(_tree_key(body, asked.namespaces), ground)
         return msgspec.json.encode({**proof, **asked.proofs.grounds(ground)})
 
     def _state_batch(self, asked: Asked) -> bytes:
@@ -254,7 +257,7 @@ class Answers:
         if not 1 <= len(body.keys) <= MAX_KEYS:
             raise InvalidQuery(f"keys: expected 1 to {MAX_KEYS}")
         ground = self._ground(asked, body.keys, body.tree_size, body.mode)
-        proofs = [asked.proofs.state(_tree_key(key), ground) for key in body.keys]
+        proofs = [asked.proofs.state(_tree_key(key, asked.namespaces), ground) for key in body.keys]
         return msgspec.json.encode({"proofs": proofs, **asked.proofs.grounds(ground)})
 
     def _ground(self, asked: Asked, keys: Sequence[_Key], size: int | UnsetType, mode: str) -> Ground:
@@ -262,7 +265,7 @@ class Answers:
         if mode not in ("verified", "current"):
             raise InvalidQuery("mode: expected verified or current")
         own = tree_key("rbac", asked.request.from_)
-        if any(_tree_key(key) != own for key in keys):
+        if any(_tree_key(key, asked.namespaces) != own for key in keys):
             asked.access.check_reads()
         return asked.proofs.ground(_number(size, "tree_size"), mode == "current")
 
@@ -338,9 +341,9 @@ def _number(value: int | UnsetType, field: str) -> int | None:
     return value
 
 
-def _tree_key(key: _Key) -> bytes:
-    if key.namespace not in NAMESPACES:
-        raise InvalidNamespace(f"namespace: expected one of {', '.join(NAMESPACES)}")
+def _tree_key(key: _Key, namespaces: Sequence[Namespace]) -> bytes:
+    if key.namespace not in namespaces:
+        raise InvalidNamespace(f"namespace: expected one of {', '.join(namespaces)}")
     return tree_key(key.namespace, unhex(key.key, 32, "key", InvalidQuery))  # type: ignore[arg-type]
 
 

@@ -6,12 +6,11 @@ every time they are asked.
 """
 
 import re
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import SplitResult, urlsplit
 
-from enc.core.content import content_object
-from enc.core.errors import InvalidCommit, InvalidEndpointUrl
-from enc.core.types import Commit
+from enc.core.errors import InvalidEndpointUrl
 
 MAX_URL = 2048
 HTTPS, LOWEST_OTHER = 443, 1024
@@ -75,21 +74,10 @@ class Endpoint:
         self.url, self.host, self.port, self.is_tls = url, host, port, is_tls
 
 
-def check_endpoints(commit: Commit, *, allow_private: bool) -> None:
-    """The endpoints that a commit would register have the form of one. Any other fault in it is judged elsewhere."""
-    if commit.type in ("Grant", "AC_Bundle"):
-        for url in _registered(commit):
-            parse_endpoint(url, allow_private=allow_private)
-
-
-def _registered(commit: Commit) -> list[str]:
-    try:
-        content = content_object(commit)
-    except InvalidCommit:
-        return []
-    operations = content.get("operations") if commit.type == "AC_Bundle" else [content]
-    grants = [each for each in operations if isinstance(each, dict)] if isinstance(operations, list) else []
-    return [each["endpoint"] for each in grants if isinstance(each.get("endpoint"), str)]
+def check_endpoints(urls: Iterable[str], *, allow_private: bool) -> None:
+    """What a commit would register has the form of an endpoint."""
+    for url in urls:
+        parse_endpoint(url, allow_private=allow_private)
 
 
 def parse_endpoint(url: str, *, allow_private: bool = False) -> Endpoint:

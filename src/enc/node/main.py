@@ -26,8 +26,9 @@ from starlette.types import Receive, Scope, Send
 
 from enc.core.errors import EncError, MisuseError, Unavailable
 from enc.core.signing import PrivateKey
+from enc.core.types import VERSIONS
 from enc.node import key_file
-from enc.node.admission import HOSTED, Admission, Gatekeeper
+from enc.node.admission import Admission, Gatekeeper
 from enc.node.answers import Answers
 from enc.node.api_http import Asking, HttpApi, with_cors
 from enc.node.api_ws import Settings, WebSocketApi
@@ -223,7 +224,7 @@ class Node:
         info = {
             "seq_pub": self.key.public.hex(),
             "software": {"name": "enc", "version": __version__},
-            "enc_v": HOSTED,
+            "enc_v": VERSIONS,
             "url": self.config.public_url or None,
             "create": self.config.admission.create,
             "limits": {

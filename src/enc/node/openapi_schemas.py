@@ -16,8 +16,9 @@ from enc.core.sealing import NONCE_SIZE, TAG_SIZE
 from enc.core.session import TOKEN_SIZE
 from enc.core.signing import Alg
 from enc.core.sparse_merkle import DEPTH, KEY_SIZE
+from enc.core.state_key import Namespace
 from enc.node import config
-from enc.node.answers import MAX_KEYS, NAMESPACES
+from enc.node.answers import MAX_KEYS
 from enc.node.api_ws import MAX_SUB_ID
 from enc.node.deliveries import MAX_ENDPOINTS
 from enc.node.pulls import MAX_BATCHES, MAX_NUMBERS
@@ -186,7 +187,7 @@ _GROUND: Schema = {
     "inclusion?": ref("Inclusion"),
     **STH,
 }
-_STATE_KEY: Schema = {"namespace": _word("What the key names.", *NAMESPACES), "key": HASH}
+_STATE_KEY: Schema = {"namespace": _word("What the key names.", *get_args(Namespace)), "key": HASH}
 _WHEN: Schema = {
     "tree_size?": INTEGER,
     "mode?": _word("Without tree_size: after the last closed bundle (default), or now.", "verified", "current"),

@@ -1,7 +1,7 @@
 """Each event of an enclave: taken into the replay, and found in the store by every way that leads to it."""
 
 from enc.core.content import revised_id
-from enc.core.event import target_of
+from enc.core.event import is_erasable, target_of
 from enc.core.hashing import content_hash
 from enc.core.policy import Effects
 from enc.core.replay import Replay
@@ -48,8 +48,9 @@ class Events:
         register(self._endpoints, effects)
         found = self._store.event(self._enclave, revised_id(event)) if event.type in ("Update", "Delete") else None
         target = found.event if found else None
-        subject = transition.state.policy.subject(event, target_of(target) if target else None).type
-        return Line(event, subject, status, target)
+        policy = transition.state.policy
+        subject = policy.subject(event, target_of(target) if target else None).type
+        return Line(event, subject, status, target, is_erasable(event, policy.predefined))
 
     def _check_form(self, event: Event) -> None:
         seq = self.at = self._replay.events

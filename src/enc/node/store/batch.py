@@ -92,7 +92,7 @@ class Batch:
         k = key_of(e, event.seq)
         c = self._kind(e, event.type, step.subject)
         if event.tags or event.alg != "schnorr" or event.content is None:
-            row = self._pack(e, k, c, event)
+            row = self._pack(e, k, c, event, step.transition.state.policy.predefined)
             self._events.append(row)
         else:
             row = pack_plain(k, c, event)
@@ -104,7 +104,7 @@ class Batch:
         self._charge(event)
         self._add_effects(e, event, step.effects)
 
-    def _pack(self, e: int, k: int, c: int, event: Event) -> Row:
+    def _pack(self, e: int, k: int, c: int, event: Event, predefined: frozenset[str]) -> Row:
         """The row of an event that may have tags; and what its tags mean for others."""
         self._tags += tag_rows(k, event.tags)
         target, when = None, None
@@ -113,7 +113,7 @@ class Batch:
             target, target_tags = self._find(e, revised_id(event))
             if event.type == "Delete":
                 self._deleted.append(target)
-        if event.content is not None and is_erasable(event):
+        if event.content is not None and is_erasable(event, predefined):
             when = auto_delete(event.tags, target_tags)
         return pack_event(k, c, event, when, target if event.type == "Update" else None)
 

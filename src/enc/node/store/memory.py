@@ -61,7 +61,7 @@ class _Enclave:
 
     def goes_at(self, event: Event) -> int | None:
         """When the content is to be erased: by the event's own tag or, of an Update, by its target's."""
-        if event.content is None or not is_erasable(event):
+        if event.content is None or not is_erasable(event, self.state.policy.predefined):
             return None
         whose = [event, self.events[self.by_id[revised_id(event)]]] if event.type == "Update" else [event]
         return min((when for each in whose if (when := auto_delete_at(each)) is not None), default=None)

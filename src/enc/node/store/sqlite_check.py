@@ -15,7 +15,6 @@ from contextlib import closing, contextmanager
 from msgspec import Struct
 
 from enc.core.enclave import EnclaveState
-from enc.core.event import is_erasable
 from enc.core.state_key import DELETED
 from enc.core.types import Event
 from enc.node.store.purge import DONE
@@ -43,6 +42,8 @@ class Line(Struct, frozen=True):
     """As stored: None active, 00 deleted, else the id of the latest Update."""
     target: Event | None
     """Of an Update or Delete."""
+    is_erasable: bool
+    """By its enclave's rules."""
 
 
 @contextmanager
@@ -102,7 +103,7 @@ class Rows:
         self._live[kind] += not is_deleted
         self._total[kind] += 1
         when = None
-        if event.content is not None and is_erasable(event):
+        if event.content is not None and line.is_erasable:
             when = auto_delete(event.tags, target.tags if target else ())
         above = key_of(self._e, target.seq) if target and event.type == "Update" else None
         k, *fields = pack_event(key_of(self._e, event.seq), -c if is_deleted else c, event, when, above)

@@ -1,0 +1,167 @@
+"""The dialects of both versions (docs/protocol.md, sections 14 and 21.6)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from enc.core.ac_bundle import operations_of
+from enc.core.content import AC_OPERATIONS, check_operation, content_object
+from enc.core.content_v1 import ANY_BITS, OPERATIONS, is_bitmask, read_identity, read_operation, wire_bitmask
+from enc.core.dialect import Dialect, RolesUnknownError, Said, Standing
+from enc.core.errors import InvalidCommit, MisuseError
+from enc.core.schema import OWNER
+from enc.core.signing import Alg
+from enc.core.types import PREDEFINED, PREDEFINED_V1, Commit
+
+
+def dialect_of(enc_v: int) -> Dialect:
+    """The dialect of a version. A Policy has its own, which knows its Manifest besides."""
+    return DialectV1() if enc_v == 1 else DialectV2()
+
+
+def _operations(commit: Commit, types: frozenset[str]) -> list[tuple[str, dict[str, Any], str]]:
+    """The one operation that a commit is, or those of an AC_Bundle."""
+    if commit.type == "AC_Bundle":
+        return list(operations_of(commit, types))
+    return [(commit.type, content_object(commit), "content")]
+
+
+def _urls(commit: Commit, type_: str, types: frozenset[str]) -> list[str]:
+    """The endpoints of operations of a type."""
+    if commit.type not in (type_, "AC_Bundle"):
+        return []
+    try:
+        found = [each.get("endpoint") for name, each, _ in _operations(commit, types) if name == type_]
+    except InvalidCommit:
+        return []
+    return [url for url in found if isinstance(url, str)]
+
+
+class DialectV2(Struct, frozen=True):
+    """States, traits, gates and slots."""
+
+    enc_v = 2
+    predefined = PREDEFINED
+    access_types: ClassVar[tuple[str, ...]] = ("Move", "Grant", "Revoke", "Transfer", "AC_Bundle")
+
+    def alg(self, wanted: Alg) -> Alg:
+        return wanted
+
+    def move(self, target: str, from_: Standing, to: Standing, *, force: bool) -> Said:
+        if force:
+            raise MisuseError("force: only enclaves of version 1 have Force_Move")
+        if not isinstance(from_, str) or not isinstance(to, str):
+            raise MisuseError("an enclave of version 2 has States: somebody moves from one to another")
+        return "Move", {"target": target, "from": from_, "to": to}
+
+    def grant(self, target: str, trait: str, endpoint: str | None) -> Said:
+        content = {"target": target, "trait": trait}
+        return "Grant", content if endpoint is None else {**content, "endpoint": endpoint}
+
+    def revoke(self, target: str, trait: str) -> Said:
+        return "Revoke", {"target": target, "trait": trait}
+
+    def revoke_self(self, actor: str, trait: str) -> Said:
+        return self.revoke(actor, trait)
+
+    def transfer(self, target: str, trait: str) -> Said:
+        return "Transfer", {"target": target, "trait": trait}
+
+    def gate(self, alias: str, state: str) -> Said:
+        return "Gate", {"alias": alias, "state": state}
+
+    def slot(self, type_: str, key: str, value: Any) -> Said:
+        return type_, {"key": key, "value": value}
+
+    def operation(self, words: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(words)
+
+    def concerned(self, commit: Commit) -> Iterator[bytes]:
+        yield commit.from_
+        for type_, operation, path in _operations(commit, AC_OPERATIONS):
+            check_operation(type_, operation, path)
+            if type_ != "Gate":
+                yield bytes.fromhex(operation["target"])
+
+    def endpoints(self, commit: Commit) -> list[str]:
+        return _urls(commit, "Grant", AC_OPERATIONS)
+
+
+class DialectV1(Struct, frozen=True):
+    """Roles. `roles` are the custom ones with their bits, where the Manifest is known."""
+
+    roles: Mapping[str, int] | None = None
+
+    enc_v = 1
+    predefined = PREDEFINED_V1
+    access_types: ClassVar[tuple[str, ...]] = (*sorted(OPERATIONS), "Transfer_Owner", "AC_Bundle")
+
+    def alg(self, wanted: Alg) -> Alg:
+        """Version 1 knows no other, whatever is wanted."""
+        return "schnorr"
+
+    def move(self, target: str, from_: Standing, to: Standing, *, force: bool) -> Said:
+        content = {"identity": target, "from": self._bitmask(from_), "to": self._bitmask(to)}
+        return "Force_Move" if force else "Move", content
+
+    def grant(self, target: str, trait: str, endpoint: str | None) -> Said:
+        content = {"identity": target, "role": trait}
+        return ("Grant", content) if endpoint is None else ("Grant_Push", {**content, "endpoint": endpoint})
+
+    def revoke(self, target: str, trait: str) -> Said:
+        return "Revoke", {"identity": target, "role": trait}
+
+    def revoke_self(self, actor: str, trait: str) -> Said:
+        return "Revoke_Self", {"role": trait}
+
+    def transfer(self, target: str, trait: str) -> Said:
+        if trait != "Owner":
+            raise MisuseError("in an enclave of version 1 nothing is passed on but Owner")
+        return "Transfer_Owner", {"new_owner": target}
+
+    def gate(self, alias: str, state: str) -> Said:
+        raise MisuseError("enclaves of version 1 have no gates")
+
+    def slot(self, type_: str, key: str, value: Any) -> Said:
+        raise MisuseError("enclaves of version 1 have no slots")
+
+    def operation(self, words: Mapping[str, Any]) -> dict[str, Any]:
+        names = {"target": "identity", "trait": "role"}
+        said = {names.get(name, name): value for name, value in words.items()}
+        for field in said.keys() & {"from", "to"}:
+            said[field] = self._bitmask(said[field])
+        if said.get("type") == "Grant" and "endpoint" in said:
+            said["type"] = "Grant_Push"
+        return said
+
+    def _bitmask(self, roles: Standing) -> str:
+        """A bitmask as the wire spells it, from one or from names of roles; no name at all is `0x0`."""
+        if isinstance(roles, str) and is_bitmask(roles):
+            return roles
+        if self.roles is None:
+            raise RolesUnknownError
+        bits = {"Owner": OWNER, **self.roles}
+        found = 0
+        for name in _names(roles, bits):
+            if name not in bits:
+                raise MisuseError(f"{name[:60]}: no role of this enclave; there are {', '.join(bits)[:500]}")
+            found |= bits[name]
+        return wire_bitmask(found)
+
+    def concerned(self, commit: Commit) -> Iterator[bytes]:
+        if commit.type == "Transfer_Owner":
+            yield from (commit.from_, read_identity(content_object(commit), "new_owner", "content"))
+            return
+        for type_, operation, path in _operations(commit, OPERATIONS):
+            yield read_operation(type_, operation, path, actor=commit.from_, bits=ANY_BITS).identity
+
+    def endpoints(self, commit: Commit) -> list[str]:
+        return _urls(commit, "Grant_Push", OPERATIONS)
+
+
+def _names(roles: Standing, known: Mapping[str, int]) -> Sequence[str]:
+    """A name that is a role stays whole, whatever is in it."""
+    if not isinstance(roles, str):
+        return roles
+    return [roles] if roles in known else [name.strip() for name in roles.split(",")] if roles else []
