@@ -5,25 +5,31 @@
 
 It is honest until told otherwise. `lie(kind, alter)` alters every answer of one kind, after it was made and before it
 is sealed; `wire` alters what goes over the wire, and `arrives` may raise for a request that never reaches it. `copy` is
-a second node with the same key and the same past, which may be given another future.
+a second node with the same key and the same past, which may be given another future; `successor` one with another key,
+to which an enclave has moved, and which may say so though it did not.
 """
 
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
 import httpx
 from msgspec.json import decode, encode
 from msgspec.structs import replace
+from starlette.requests import Request as HttpRequest
 
-from enc.core.commit import check_commit, manifest_version, parse_commit
-from enc.core.encoding import unhex
+from enc.core import enclave as machine
+from enc.core.commit import build_commit, check_commit, manifest_version, parse_commit
+from enc.core.encoding import compact_json, unhex
 from enc.core.envelope import answer_text, open_request, parse_request, seal_answer
 from enc.core.errors import EncError, EnclaveNotFound
 from enc.core.event import finalize
 from enc.core.filter import Filter, parse_filter
+from enc.core.hashing import log_leaf
+from enc.core.merkle_log import Edge
+from enc.core.policy import Effects
 from enc.core.receipt import wire_receipt
 from enc.core.sealing import NONCE_SIZE, seal_text
 from enc.core.session import TransportKeys, node_keys
@@ -34,6 +40,7 @@ from enc.node.answers import Answers
 from enc.node.directory import Directory
 from enc.node.proofs import Proofs
 from enc.node.rate_limit import RateLimiter
+from enc.node.registry_api import RegistryApi
 from enc.node.sequencer import Outcome, Sequencer, Ticket
 from enc.node.store.base import Step, item_of
 from enc.node.store.memory import MemoryStore
@@ -45,12 +52,16 @@ Alter = Callable[[Any], Any]
 in place."""
 
 MAX_PAGE = 8 << 20
+LOOKUPS = {"nodes": "seq_pub", "enclaves": "enclave_id", "resolve": "enclave_id", "identity": "id_pub"}
+"""Of a registry, with what each is looked up by."""
 
 
 class Simulator:
     """`asked` is the inside of the last sealed request, `commit` the last commit, `calls` every request's path."""
 
     commit: Commit
+    registry: bytes | None = None
+    """Whose lookups it serves."""
 
     def __init__(self, clock: Clock, key: PrivateKey = NODE, store: MemoryStore | None = None) -> None:
         self.clock, self.key, self.store = clock, key, store or MemoryStore()
@@ -97,6 +108,27 @@ class Simulator:
     def copy(self) -> "Simulator":
         return Simulator(self.clock, self.key, deepcopy(self.store))
 
+    def migrate(self, enclave: bytes, author: PrivateKey, to: PrivateKey, **changes: Any) -> Commit:
+        """The Migrate that the enclave would need now, signed by whoever signs it."""
+        found = self.sequencer.checkpoint(enclave, 0)
+        content = {"new_sequencer": to.public.hex(), "prev_seq": found.seq, "ct_root": found.ct_root.hex(), **changes}
+        return build_commit(author, enclave, "Migrate", compact_json(content), self.clock.now + 600_000)
+
+    def successor(self, enclave: bytes, key: PrivateKey, takes: Commit | None = None) -> "Simulator":
+        """A node that goes on with this one's log: after its Migrate, or by one that it takes itself, of anybody's."""
+        twin = Simulator(self.clock, key, deepcopy(self.store))
+        kept = twin.store._all[enclave]
+        if takes is not None:
+            event = finalize(takes, key, max(self.clock.now, kept.state.floor), kept.state.seq + 1)
+            effects = Effects(lifecycle="migrated", new_sequencer=key.public)
+            transition = machine.apply(kept.state, event, effects, kept.memory)
+            twin.store.write(
+                [Step(transition=transition, event=event, effects=effects, subject="Migrate")], self.clock.now
+            )
+        kept.heads = list(_heads(key, kept))
+        twin._directory.forget(enclave)
+        return twin
+
     def head(self, enclave: bytes, ts: int, root: bytes, t: int | None = None) -> TreeHead:
         """Any head, with true signatures."""
         return sign_head(self.key, enclave, self.clock.now if t is None else t, ts, root)
@@ -132,7 +164,17 @@ class Simulator:
             return self._take(parse_commit(body)) if b'"exp"' in body else self._open(body)
         if parts == ["info"]:
             return encode(self.said("info", {"seq_pub": self.key.public.hex()}))
+        if parts[0] in LOOKUPS:
+            return encode(self._say(parts[0], lambda: self._look(request, *parts)))
         return self._public(unhex(parts[0], 32, "enclave", EnclaveNotFound), parts[1], request.url.params)
+
+    def _look(self, request: httpx.Request, kind: str, key: str = "") -> bytes:
+        """A lookup in the registry, if this node serves one."""
+        api = RegistryApi(self.store, self.answers, self.key.public, self.registry)
+        looks = {"nodes": api._node, "enclaves": api._enclave, "resolve": api._resolve, "identity": api._identity}
+        params = {"type": "http", "query_string": request.url.query, "headers": [], "path_params": {LOOKUPS[kind]: key}}
+        asked = HttpRequest(params)
+        return api._proved(looks[kind])(asked) if key else api._list(asked)
 
     def _public(self, enclave: bytes, kind: str, asked: httpx.QueryParams) -> bytes:
         def work(proofs: Proofs) -> Json:
@@ -172,6 +214,17 @@ class Simulator:
             for socket in self.sockets:
                 if step.event is not None:
                     socket.tell(step.event)
+                if step.effects.lifecycle == "migrated":
+                    socket.end("enclave_migrated")
+
+
+def _heads(key: PrivateKey, kept: Any) -> Iterator[TreeHead]:
+    """A head of this key for every size of a log."""
+    log, state = Edge(), kept.state
+    for bundle in kept.memory.bundles:
+        log = log.append(log_leaf(bundle.events_root, bundle.state_hash))[0]
+        last = kept.events[bundle.first_seq + bundle.count - 1].timestamp
+        yield sign_head(key, state.enclave, last, log.size, log.root())
 
 
 class Socket:
@@ -210,6 +263,11 @@ class Socket:
         for sub_id, (keys, filter_) in self._live.items():
             if filter_.matches(event):
                 self.waiting.append(self._event(sub_id, keys, item_of(event).json))
+
+    def end(self, reason: str) -> None:
+        """Every subscription is over."""
+        self.waiting += ({"type": "Closed", "sub_id": sub_id, "reason": reason} for sub_id in self._live)
+        self._live.clear()
 
     def _event(self, sub_id: str, keys: TransportKeys, item: bytes) -> Json:
         said = encode(self.node.said("Event", decode(item)))

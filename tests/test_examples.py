@@ -11,7 +11,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 HELPERS = {"a_local_node.py", "a_line.py", "a_server.py"}
 """What the programs share."""
-SHORT = ("todo_list.py", "audit_log.py", "live_feed.py", "webhook.py")
+SHORT = ("todo_list.py", "audit_log.py", "live_feed.py", "webhook.py", "moving_house.py")
 """What an app developer reads first."""
 PATIENCE_S = 120
 """How long a program may take before it counts as stuck."""
@@ -47,6 +47,12 @@ SAYS = {
         "Pushed, checked and counted, by seq: 2 3 4",
         "It is back: 5 6",
         "Sold in all: {'cake': 1, 'soup': 1, 'tea': 3}",
+    ],
+    "moving_house.py": [
+        "Bob hears at the old node: We move tomorrow.\n  copy\n  hold\n  sign\n  migrate\n  import\n  wait\n  verify\n",
+        "Bob writes, and hears: We have moved.\nHis client is at the new node now: True\n",
+        "hands over to",
+        "The old node: another node is the sequencer.",
     ],
     "a_node.py": ["seq 3: 'note 2', under a signed head of 1 bundle", "heard: 'live'", "exit code 0"],
 }

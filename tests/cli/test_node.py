@@ -91,10 +91,10 @@ def test_run_starts_a_node_with_the_settings_and_ends_with_its_exit_code(
     file = tmp_path / "node.toml"
     file.write_text("port = 1\nhost = 'f'\n[limits]\ntags = 5\n")
     monkeypatch.setenv("ENC_NODE_HOST", "e")
-    flags = "--port 2 --data d --dev --log-level debug --log-format console".split()
+    flags = f"--port 2 --data d --dev --log-level debug --log-format console --registry {'ab' * 32}".split()
     assert enc("run", "--config", file, *flags).exit_code == 7
     expected = {"port": 2, "host": "e", "data": "d", "dev": True, "log_level": "debug", "log_format": "console"}
-    assert started == [load_config(None, {}, {**expected, "limits.tags": 5})]
+    assert started == [load_config(None, {}, {**expected, "limits.tags": 5, "registry.enclave": "ab" * 32})]
 
 
 def test_run_with_no_flags_has_the_defaults(started: list[Config]) -> None:
@@ -115,6 +115,10 @@ def test_dev_of_the_environment_can_be_taken_back(started: list[Config], monkeyp
         (["--port", "x"], "--port: port: expected a whole number from 0 to 65535"),
         (["--log-level", "loud"], "--log-level: log_level: expected one of debug, info, warning, error"),
         (["--log-format", "xml"], "--log-format: log_format: expected one of json, console"),
+        (
+            ["--registry", "xyz"],
+            "--registry: registry.enclave: expected an enclave's id of 64 lower-case hex digits, or nothing",
+        ),
         (["--host", ""], "--host: host: expected an address or a host's name"),
         (["--config", "none.toml"], "none.toml: cannot be read: No such file or directory"),
         (["--config", "a\nb"], r"a\nb: cannot be read: No such file or directory"),

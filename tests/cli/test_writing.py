@@ -77,4 +77,4 @@ def test_a_node_is_tried_for_as_long_as_is_said(
 
     monkeypatch.setattr(enc.client, "Client", client)
     alice.ask("commit", "message", "x", *flags, code=NO_ANSWER)
-    assert asked == [{"timeout": seconds, "patience": seconds}]
+    assert asked == [{"timeout": seconds, "patience": seconds, "registry": None}]

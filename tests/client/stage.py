@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, Self
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -23,7 +24,8 @@ from tests.core.world import person
 from tests.node.served import SMALL, Clock
 from tests.simulator import Simulator, Socket
 
-URL = "http://node.test"
+HOST = "node.test"
+URL = f"http://{HOST}"
 TURNS, CONNECTIONS = 10_000, 200
 """Messages that one connection may take, and connections that a stage may see, before they count as endless."""
 Face = Literal["sync", "async"]
@@ -31,12 +33,13 @@ FACES: tuple[Face, ...] = ("sync", "async")
 
 
 class Stage:
-    """`node` is who answers now: put another one there, and clients speak with that."""
+    """`node` is who answers now: put another one there, and clients speak with that. `others` answer at other hosts."""
 
     def __init__(self, face: Face, directory: Path, patch: pytest.MonkeyPatch) -> None:
         self.face, self.clock = face, Clock()
         self.kind = Enclave if face == "sync" else AsyncEnclave
         self.node = Simulator(self.clock)
+        self.others: dict[str, Simulator] = {}
         self.pins, self.naps = directory / "pins", list[float]()
         self.connected: list[tuple[str, dict[str, Any]]] = []
         """Where WebSockets were asked for, and how."""
@@ -49,7 +52,7 @@ class Stage:
             sleep=self.sleep, monotonic=lambda: self.clock.monotonic, time_ns=lambda: self.clock.now * 1_000_000
         )
         awaiting = SimpleNamespace(sleep=self._sleep_async, wait_for=asyncio.wait_for)
-        handler = httpx.MockTransport(lambda request: self.node(request))
+        handler = httpx.MockTransport(lambda request: self.at(request.url.host)(request))
         http = partial(httpx.Client, transport=handler, trust_env=False)
         http_async = partial(httpx.AsyncClient, transport=handler, trust_env=False)
         for name in ("client", "setup", "subscription"):
@@ -66,7 +69,15 @@ class Stage:
     def _connect(self, url: str, **options: Any) -> "Connection":
         self.connected.append((url, options))
         assert len(self.connected) < CONNECTIONS, "it connects without end"
-        return Connection(Socket(self.node))
+        return Connection(Socket(self.at(urlsplit(url).hostname or "")))
+
+    def at(self, host: str) -> Simulator:
+        """Who answers there."""
+        if host == HOST:
+            return self.node
+        if host not in self.others:
+            raise httpx.ConnectError(f"nobody is at {host}")
+        return self.others[host]
 
     async def _connect_async(self, url: str, **options: Any) -> "AsyncConnection":
         return AsyncConnection(self._connect(url, **options))
@@ -74,7 +85,11 @@ class Stage:
     def sleep(self, seconds: float) -> None:
         self.naps.append(seconds)
         self.clock.tick(round(seconds * 1000))
-        self.node.settle()
+        self.settle()
+
+    def settle(self) -> None:
+        for node in (self.node, *self.others.values()):
+            node.settle()
 
     async def _sleep_async(self, seconds: float) -> None:
         self.sleep(seconds)
@@ -89,8 +104,8 @@ class Stage:
     def client(self, name: str = "alice", **more: Any) -> Any:
         """A client of this face. One that awaits is driven until it answers, so that a test speaks with both alike."""
         kind = Client if self.face == "sync" else AsyncClient
-        more = {"pins": self.pins, "patience": 0.0, **more}
-        client = kind(URL, Identity(person(name)), **more)
+        more = {"pins": self.pins, "patience": 0.0, "url": URL, **more}
+        client = kind(identity=Identity(person(name)), **more)
         self._clients.append(client if self.face == "sync" else Blocking(client, self._runner))
         return self._clients[-1]
 
@@ -106,7 +121,7 @@ class Stage:
     def close_bundle(self) -> None:
         """Let the open bundle's time pass."""
         self.clock.tick(6000)
-        self.node.settle()
+        self.settle()
 
     def pin(self, enclave: Any) -> bytes:
         """What the disk says of the enclave."""

@@ -69,7 +69,7 @@ def test_what_one_returns_the_other_promises(plain: type, awaiting: type) -> Non
             continue
         found, promised = get_type_hints(one)["return"], get_type_hints(other)["return"]
         assert promised == counterpart(found), name
-        asks = name not in ("enclave", "subscribe", "prepare", "query")
+        asks = name not in ("enclave", "registry", "subscribe", "prepare", "query")
         assert (inspect.iscoroutinefunction(other) or inspect.isasyncgenfunction(other)) == asks, name
 
 

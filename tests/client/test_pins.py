@@ -267,8 +267,8 @@ def test_a_file_that_others_may_change(file: Path) -> None:
 
 
 def test_a_file_too_large(file: Path) -> None:
-    file.write_bytes(file.read_bytes().ljust(4097))
-    with pytest.raises(MisuseError, match="more than 4096 bytes"):
+    file.write_bytes(file.read_bytes().ljust(pins_module.MAX_SIZE + 1))
+    with pytest.raises(MisuseError, match=f"more than {pins_module.MAX_SIZE} bytes"):
         FilePins(file.parent).load(ENCLAVE)
 
 

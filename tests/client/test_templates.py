@@ -12,7 +12,7 @@ from enc.core.manifest import parse_manifest
 from enc.core.state_key import DELETED
 from tests.core.world import NO_POINT, Json, World, about, give, move, person
 
-NAMES = ["feed", "log", "notes", "personal-v1", "team"]
+NAMES = ["feed", "log", "notes", "personal-v1", "registry", "team"]
 GONE = {"reason": "author"}
 REVISIONS: list[tuple[str, Any]] = [("Update", "new"), ("Delete", GONE)]
 OWNER = person("alice").public
@@ -57,7 +57,7 @@ def test_every_call_gives_a_dictionary_of_its_own() -> None:
 @pytest.mark.parametrize("name", ["none", "", "Notes", "../templates/notes", "notes.json"])
 def test_an_unknown_name_is_told_the_known_ones(name: str) -> None:
     for call in (describe, lambda name: template(name, OWNER)):
-        with pytest.raises(MisuseError, match="there are feed, log, notes, personal-v1, team"):
+        with pytest.raises(MisuseError, match="there are feed, log, notes, personal-v1, registry, team"):
             call(name)
 
 
@@ -280,3 +280,25 @@ def test_team_ownership_is_passed_on_to_a_member(team: World) -> None:
     assert team.code("alice", "Grant", give("dave", "admin")) == "UNAUTHORIZED"
     team.send("carol", "Pause")
     assert allowed(team, "Resume") == {"carol"}
+
+
+# A registry
+
+
+def test_a_registry_is_the_document_s_with_pause_and_resume() -> None:
+    it = world("registry")
+    assert it.policy.registry
+    node = {"seq_pub": person("bob").public.hex(), "endpoints": [{"uri": "https://bob.example"}], "enc_v": 2}
+    assert allowed(it, "Reg_Node", node) == {"bob"}
+    assert allowed(it, "Grant", give("dave", "dataview")) == {"alice"}
+    assert allowed(it, "Pause") == allowed(it, "Terminate") == {"alice"}
+    entry = it.send("bob", "Reg_Node", node)
+    assert it.rights("carol", entry) == "R"
+    assert allowed(it, "Delete", GONE, tags=about(entry)) == {"bob"}
+    it.send("alice", "Grant", give("dave", "dataview"))
+    assert it.rights("dave", entry) == "RP"
+    it.send("alice", "Pause")
+    assert it.code("carol", "Reg_Identity", {"id_pub": person("carol").public.hex()}) == "ENCLAVE_PAUSED"
+    it.send("alice", "Resume")
+    it.send("alice", "Transfer", give("bob", "owner"))
+    assert allowed(it, "Terminate") == {"bob"}

@@ -201,10 +201,10 @@ def test_judge_manifest_refuses_what_is_no_manifest() -> None:
         judge_manifest(build_manifest(person("alice"), compact_json({"enc_v": 2}), START))
 
 
-def test_judge_manifest_refuses_a_registry_while_there_are_no_rules_for_it() -> None:
+def test_judge_manifest_founds_a_registry() -> None:
     content = compact_json({"enc_v": 2, "registry": True, "init": init(alice="OUTSIDER")})
-    with pytest.raises(InvalidCommit, match=r"^registry: "):
-        judge_manifest(build_manifest(person("alice"), content, START))
+    policy, _ = judge_manifest(build_manifest(person("alice"), content, START))
+    assert policy.registry
 
 
 def test_an_enclave_after_its_manifest() -> None:

@@ -237,9 +237,45 @@ def test_the_log_of_version_1_has_every_type_and_every_code() -> None:
     }
 
 
-def test_the_generator_makes_the_same_bytes() -> None:
-    assert run_path(str(FOLDER / "make_log_v1.py"))["text"]() == (FOLDER / "log_v1.json").read_text()
+def test_a_registry_event_by_event() -> None:
+    """The enclave's own log too: proofs and links are of it."""
+    example, replay, house = load("registry"), Replay(), Replay()
+    for wire in example["enclave_events"]:
+        house.take(parse_event(json.dumps(wire)))
+    ids = [wire["id"] for wire in example["registry_events"]]
+    keys = {"node": example["keys"]["node"], "identity": example["keys"]["alice"]}
+    keys["enclave"] = example["enclave"]
+    told = zip(
+        example["registry_events"],
+        example["state_hash_after_each_event"],
+        example["records_after_each_event"],
+        strict=True,
+    )
+    for wire, state_hash, records in told:
+        replay.take(parse_event(json.dumps(wire)))
+        assert replay.state_hash().hex() == state_hash
+        for kind, fields in records.items():
+            record = replay.store.record(kind, bytes.fromhex(keys[kind]))
+            entry = None if fields["entry"] is None else bytes.fromhex(ids[fields["entry"]])
+            assert record is not None
+            assert record.entry == entry
+            for name in fields.keys() - {"entry"}:
+                found = getattr(record, name)
+                assert (found.hex() if isinstance(found, bytes) else found) == fields[name]
+        for refused in (item for item in example["refused"] if item["after_seq"] == wire["seq"]):
+            commit = parse_commit(json.dumps(refused["commit"]))
+            check_commit(commit, 2)
+            with pytest.raises(EncError) as caught:
+                judge(replay.state, commit, replay.store, sequencer=replay.state.sequencer)
+            assert (caught.value.code, caught.value.message) == (refused["code"], refused["message"])
+    assert len(example["refused"]) == 8
 
 
-def test_the_generator_shares_nothing_with_the_kernel() -> None:
-    assert "enc" not in re.findall(r"^(?:from|import) (\w+)", (FOLDER / "make_log_v1.py").read_text(), re.MULTILINE)
+@pytest.mark.parametrize(("program", "name"), [("make_log_v1", "log_v1"), ("make_registry", "registry")])
+def test_the_generator_makes_the_same_bytes(program: str, name: str) -> None:
+    assert run_path(str(FOLDER / f"{program}.py"))["text"]() == (FOLDER / f"{name}.json").read_text()
+
+
+@pytest.mark.parametrize("program", ["make_log_v1", "make_registry"])
+def test_the_generator_shares_nothing_with_the_kernel(program: str) -> None:
+    assert "enc" not in re.findall(r"^(?:from|import) (\w+)", (FOLDER / f"{program}.py").read_text(), re.MULTILINE)

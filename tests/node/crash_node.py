@@ -24,17 +24,21 @@ from msgspec.json import decode, encode
 
 from enc.core import enclave as machine
 from enc.core.errors import EncError
-from enc.node import janitor, main
+from enc.node import janitor, main, migration
 from enc.node.admission import Admission
 from enc.node.api_http import HttpApi
 from enc.node.api_ws import Connection
 from enc.node.config import load_config
 from enc.node.desk import Desk
+from enc.node.importing import Importer
 from enc.node.line import Line
+from enc.node.migration import Intake
 from enc.node.sequencer import Sequencer
-from enc.node.store import connection, ids, spreading
+from enc.node.source import Source
+from enc.node.store import connection, ids, spreading, staging
 from enc.node.store.connection import Writer
 from enc.node.store.sqlite import SqliteStore
+from enc.node.store.staging import SqliteStaging
 from enc.node.subscriptions import Hub
 
 ROOT = Path(__file__).parents[2]
@@ -208,7 +212,43 @@ STARTING: Mapping[str, Place] = {
     "before the threads start": before(main.Node, "start"),
     "after the threads start": after(main.Node, "start"),
 }
-POINTS: Mapping[str, Place] = {**ON_THE_WAY, **SPREADING, **ERASING, **PURGING, **STOPPING, **STARTING}
+IMPORTING: Mapping[str, Place] = {
+    "an order is accepted": after(Importer, "accept"),
+    "an import begins": before(Importer, "_import"),
+    "a log has its place": after(SqliteStore, "stage"),
+    "before a slice is written": before(SqliteStaging, "write"),
+    "within a slice": statement("INSERT INTO events"),
+    "within a slice, later": statement("UPDATE kinds"),
+    "a slice is written": after(SqliteStaging, "write"),
+    "all is replayed": after(Intake, "finish"),
+    "before all is adopted": before(SqliteStaging, "adopt"),
+    "within the adoption": statement("UPDATE enclaves"),
+    "within the adoption, later": statement("INSERT INTO usage"),
+    "all is adopted": after(SqliteStaging, "adopt"),
+    "before anybody hears": after(Importer, "_adopt"),
+}
+PULLING: Mapping[str, Place] = {
+    "before a page is asked for": before(Source, "_ask"),
+    "a page has come": after(Source, "_ask"),
+}
+FORCING: Mapping[str, Place] = {"a Migrate is signed": after(Intake, "finalize")}
+SWEEPING: Mapping[str, Place] = {
+    "before what is left is swept": before(SqliteStore, "sweep"),
+    "within a sweep of what is left": statement("DELETE FROM events"),
+    "after what is left is swept": after(SqliteStore, "sweep", lambda done, *args: not done),
+}
+POINTS: Mapping[str, Place] = {
+    **ON_THE_WAY,
+    **SPREADING,
+    **ERASING,
+    **PURGING,
+    **STOPPING,
+    **STARTING,
+    **IMPORTING,
+    **PULLING,
+    **FORCING,
+    **SWEEPING,
+}
 
 
 # Other faults
@@ -270,7 +310,8 @@ def small_steps() -> None:
     main.Node._probe_until = property(lambda node: 0.0, lambda node, until: None)
     connection.CHECKPOINT_PAGES = 40
     ids.GENERATION, ids.STRIDE = 64, 8
-    janitor.MAX_ERASED, janitor.MAX_PURGED = 2, 12
+    janitor.MAX_ERASED, janitor.MAX_PURGED, janitor.REST_MS = 2, 12, 0
+    migration.SLICE, staging.GENERATION = 4, 5
 
 
 # The processes

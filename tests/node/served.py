@@ -29,6 +29,7 @@ from enc.core.errors import WIRE_ERRORS, EncError, from_wire
 from enc.core.receipt import check_receipt, parse_receipt
 from enc.core.sealing import NONCE_SIZE
 from enc.core.session import Session, client_keys, open_session
+from enc.core.signing import PrivateKey
 from enc.core.types import Commit, Receipt
 from enc.node import main
 from enc.node.api_http import SEALED
@@ -80,11 +81,17 @@ class Served:
     url: str
 
     def __init__(
-        self, config: Config = DEV, store: Store | None = None, clock: Clock | None = None, *, quick: bool = True
+        self,
+        config: Config = DEV,
+        store: Store | None = None,
+        clock: Clock | None = None,
+        *,
+        quick: bool = True,
+        key: PrivateKey = NODE,
     ) -> None:
         """Without `quick`, every `POST /` takes the long way, as those of browsers and proxies do."""
         self.store, self.clock = MemoryStore() if store is None else store, clock or Clock()
-        self._quick = quick
+        self._quick, self.key = quick, key
         self._config, self._ready, self._failure = config, threading.Event(), list[BaseException]()
         self._numbers = count(1)
         self._thread = threading.Thread(target=self._run, name="served", daemon=True)
@@ -106,7 +113,7 @@ class Served:
     async def _serve(self) -> None:
         time = SimpleNamespace(monotonic=lambda: self.clock.monotonic)
         with patch.object(main, "_now", lambda: self.clock.now), patch.object(main, "time", time):
-            self.node = main.Node(self._config, self.store, NODE)
+            self.node = main.Node(self._config, self.store, self.key)
             quick = self.node.http.quick if self._quick else None
             self.server = _Server(self.node.app, self._config, self.node.drain, self._is_ready, quick)
             self.node.start()
@@ -186,7 +193,7 @@ class Served:
     def submit(self, commit: Commit, **more: Any) -> Receipt:
         """Send a commit; its receipt is checked."""
         receipt = parse_receipt(encode(good(self.post(wire_commit(commit), **more))))
-        check_receipt(receipt, commit, NODE.public)
+        check_receipt(receipt, commit, self.key.public)
         return receipt
 
     def found(self, manifest: Json, by: str = "alice", **changes: Any) -> "Enclave":
@@ -205,11 +212,14 @@ class Served:
 
 
 class Enclave:
-    """One enclave of a served node, as its people use it."""
+    """One enclave of a served node, as its people use it. `at` is the same one at another node."""
 
     def __init__(self, node: Served, manifest: Commit) -> None:
         self.node, self.manifest, self.id = node, manifest, manifest.enclave
         self.enc_v = manifest_version(manifest)
+
+    def at(self, node: Served) -> "Enclave":
+        return Enclave(node, self.manifest)
 
     def commit(self, name: str, type_: str, content: Any = "", *tags: tuple[str, ...], **more: Any) -> Commit:
         """A content that is no text is written as JSON. Each commit comes a millisecond after the last."""
@@ -226,7 +236,7 @@ class Enclave:
 
     def request(self, name: str, type_: Any, session: Session | None = None, **body: Any) -> Json:
         session = session or self.node.session(name)
-        return seal_request(session, NODE.public, self.id, type_, body, os.urandom(NONCE_SIZE))
+        return seal_request(session, self.node.key.public, self.id, type_, body, os.urandom(NONCE_SIZE))
 
     def ask_raw(self, name: str, type_: str, **body: Any) -> httpx.Response:
         return self.node.post(self.request(name, type_, **body), PATHS.get(type_, "/"))
@@ -235,7 +245,7 @@ class Enclave:
         """The opened answer."""
         session = self.node.session(name)
         response = self.ask_raw(name, type_, session=session, **body)
-        return open_answer(client_keys(session, NODE.public, self.id), encode(good(response)))
+        return open_answer(client_keys(session, self.node.key.public, self.id), encode(good(response)))
 
     def denied(self, name: str, type_: str, **body: Any) -> EncError:
         return bad(self.ask_raw(name, type_, **body))

@@ -105,6 +105,12 @@ def test_the_defaults_are_those_promised() -> None:
         "push.ca_file": "",
         "push.delivered_days": 7,
         "push.dead_days": 30,
+        "imports.at_once": 2,
+        "imports.archive_bytes": 8 << 30,
+        "imports.total_bytes": 64 << 30,
+        "registry.enclave": "",
+        "registry.announce_to": "",
+        "registry.endpoints": (),
     }
     assert {setting.key: setting.value for setting in describe(Config())} == promised
 
@@ -146,7 +152,9 @@ def other(key: str) -> tuple[str, Any]:
     if isinstance(value, tuple):
         text = {"admission.allow": HEX, "proxy.trusted": "::1"}.get(key, "https://a")
         return text, (text,)
-    text = {"log_level": "debug", "log_format": "console", "admission.create": "closed"}.get(key, "http://a")
+    words = {"log_level": "debug", "log_format": "console", "admission.create": "closed", "registry.enclave": HEX}
+    words["registry.announce_to"] = f"http://a#{HEX}"
+    text = words.get(key, "http://a")
     return text, text
 
 

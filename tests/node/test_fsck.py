@@ -14,9 +14,10 @@ import pytest
 from msgspec.msgpack import encode
 from msgspec.structs import replace
 
-from enc.core.commit import build_commit
+from enc.core.commit import build_commit, build_manifest
 from enc.core.content import revised_id
 from enc.core.enclave import ClosedBundle, EnclaveState, seal
+from enc.core.encoding import compact_json
 from enc.core.errors import Unavailable
 from enc.core.filter import Filter
 from enc.core.hashing import log_leaf
@@ -31,8 +32,10 @@ from enc.node.store.memory import MemoryStore
 from enc.node.store.push import Outcome
 from enc.node.store.sqlite import SqliteStore
 from enc.node.store.sqlite_check import WRONG
+from tests.core.registry import REGISTRY, TEAM, House, identity_entry, node_entry
 from tests.core.world import GROUP, World, give, move, person, pub
 
+from .moving import take_in
 from .test_push_store import OTHER, URL, found, listen, say, spread
 from .test_store import NODE, Host
 
@@ -87,6 +90,17 @@ def moved_in(store: Store) -> bytes:
     world.send("alice", "Migrate", world.migrate("node"), node="node", takeover=True)
     world.send("bob", "message", "here")
     keep(store, world.events, "node")
+    return world.state.enclave
+
+
+def taken_in(store: Store) -> bytes:
+    """A log that came whole, by a peaceful Migrate, and counts as its owner's; with a content that was erased."""
+    world = World(group("taken in"), node="node2")
+    world.send("alice", "Move", move("bob", "OUTSIDER", "MEMBER"))
+    event = world.send("bob", "message", "elsewhere")
+    world.send("bob", "Update", "still elsewhere", tags=(("r", event.id.hex()),))
+    world.send("alice", "Migrate", world.migrate("node"))
+    take_in(store, world.events, "dave")
     return world.state.enclave
 
 
@@ -155,6 +169,22 @@ def pushed(host: Host) -> bytes:
     return enclave
 
 
+def registry(host: Host) -> bytes:
+    """Two enclaves, one of them updated and sold; a node; an identity that is not registered any more."""
+    founding = build_manifest(person("alice"), compact_json(REGISTRY), host.now + 60_000)
+    host.run(founding)
+    houses = [House({**TEAM, "meta": {"n": n}}) for n in range(2)]
+    for house in houses:
+        house.talk()
+        host.send(founding.enclave, "alice", "Reg_Enclave", house.entry(app="chat", desc="A house"))
+    houses[0].transfer("alice", "bob")
+    host.send(founding.enclave, "bob", "Reg_Enclave", houses[0].entry(owner_proof=houses[0].proof("bob"), app="blog"))
+    host.send(founding.enclave, "node", "Reg_Node", node_entry("node"))
+    gone = host.send(founding.enclave, "carol", "Reg_Identity", identity_entry("carol"))
+    host.send(founding.enclave, "carol", "Delete", {"reason": "author"}, ("r", gone.id.hex()))
+    return founding.enclave
+
+
 def fill(host: Host) -> dict[str, bytes]:
     """A store with one enclave of each kind."""
     names = {"moved in": moved_in(host.store), "moved away": moved_away(host), "purged": ended(host, "purged")}
@@ -165,6 +195,8 @@ def fill(host: Host) -> dict[str, bytes]:
     host.run()
     while not host.store.purge(names["purged"]):
         pass
+    names["registry"] = registry(host)
+    names["taken in"] = taken_in(host.store)
     names["life"] = live(host)
     return names
 
@@ -439,7 +471,7 @@ DAMAGE: list[tuple[str, int | None, str, str]] = [
     ("purged", 0, "the event is missing", "UPDATE enclaves SET purged = 0 WHERE e = {purged}"),
     ("", None, "the number of enclaves", "DELETE FROM enclaves WHERE e = {life}"),
     ("", None, f"states: {NONE}", "DELETE FROM enclaves WHERE e = {life}"),
-    ("", None, "the number of enclaves", "INSERT INTO enclaves VALUES (1000, zeroblob(32), '', NULL, 0)"),
+    ("", None, "the number of enclaves", "INSERT INTO enclaves VALUES (1000, zeroblob(32), '', NULL, 0, NULL)"),
     # states
     ("life", None, "no such enclave is stored", "UPDATE states SET e = 1000 WHERE e = {life}"),
     ("", None, f"states: {NONE}", "UPDATE states SET e = 1000 WHERE e = {life}"),
@@ -603,6 +635,52 @@ DAMAGE: list[tuple[str, int | None, str, str]] = [
     ),
     ("purged", None, "rows of bundles are left", "INSERT INTO bundles VALUES ({purged}, 0, 0, 1, x'', x'', x'')"),
     ("purged", None, "rows of kinds are left", "INSERT INTO kinds VALUES (1000, {purged}, 'new', 'new', 0, 0)"),
+    # records
+    *[
+        ("registry", 6, "record of enclave", f"UPDATE records SET {change} WHERE kind = 'enclave'")
+        for change in (
+            "entry = NULL",
+            "holder = flip(holder, 0)",
+            "proved_size = proved_size + 1",
+            "sequencer = flip(sequencer, 0)",
+            "manifest = flip(manifest, 0)",
+            "creator = flip(creator, 0)",
+            "app = 'other'",
+            "text = 'other'",
+            "kind = 'node'",
+            "key = flip(key, 31)",
+        )
+    ],
+    ("registry", 6, "record of identity", "UPDATE records SET entry = zeroblob(32) WHERE kind = 'identity'"),
+    ("registry", 6, "record of identity", "DELETE FROM records WHERE kind = 'identity'"),
+    ("registry", 6, "record of node", "DELETE FROM records WHERE kind = 'node'"),
+    (
+        "registry",
+        None,
+        "records: there are too many",
+        "INSERT INTO records SELECT e, kind, zeroblob(32), NULL, holder, 0, x'', x'', x'', '', '' FROM records LIMIT 1",
+    ),
+    (
+        "registry",
+        6,
+        "listing of enclave",
+        "INSERT INTO records SELECT e, kind, zeroblob(32), x'00', holder, 0, x'', x'', x'', '', '' FROM records "
+        "WHERE kind = 'enclave' LIMIT 1",
+    ),
+    ("", None, f"records: {NONE}", "UPDATE records SET e = 1000"),
+    (
+        "purged",
+        None,
+        "rows of records are left",
+        "INSERT INTO records VALUES ({purged}, 'node', x'', x'', x'', 0, x'', x'', x'', '', '')",
+    ),
+    # charges
+    ("", None, f"usage of {pub('dave')}", "UPDATE charges SET identity = flip(identity, 0) WHERE e = {taken_in}"),
+    ("", None, f"usage of {pub('bob')}: events", "UPDATE charges SET last_seq = 1 WHERE e = {taken_in}"),
+    ("", None, f"usage of {pub('dave')}: enclaves", "UPDATE charges SET first_seq = 1 WHERE e = {taken_in}"),
+    ("", None, f"usage of {pub('dave')}", "DELETE FROM charges"),
+    ("", None, f"charges: {NONE}", "UPDATE charges SET e = 1000"),
+    ("purged", None, "rows of charges are left", "INSERT INTO charges VALUES ({purged}, 0, 1, x'')"),
     # usage
     ("", None, f"{pub('bob')}: events", "UPDATE usage SET identity = flip(identity, 0)"),
     ("", None, f"{pub('alice')}: enclaves", "UPDATE usage SET enclaves = enclaves + 1"),

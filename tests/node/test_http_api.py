@@ -17,7 +17,7 @@ from enc.core.commit import build_commit, build_manifest, wire_commit
 from enc.core.encoding import compact_json
 from enc.core.envelope import RequestType
 from enc.core.errors import WIRE_ERRORS, Unavailable
-from enc.core.event import parse_event
+from enc.core.event import parse_event, wire_event
 from enc.core.receipt import build_receipt, parse_receipt, wire_receipt
 from enc.core.replay import Replay
 from enc.core.sealing import NONCE_SIZE, seal_text
@@ -26,7 +26,7 @@ from enc.core.types import Commit, Receipt
 from enc.node.api_http import SEALED
 from enc.node.config import Config, Rates, Retention
 from enc.node.openapi import MEANINGS
-from tests.core.world import LIFETIME, NO_POINT, give, move, person, pub
+from tests.core.world import GROUP, LIFETIME, NO_POINT, World, give, move, person, pub
 from tests.core.world_v1 import change
 
 from .served import NODE, PATHS, PATIENCE_S, SMALL, Clock, Enclave, Json, Served, about, bad, good, sqlite
@@ -241,6 +241,14 @@ def held(node: Served) -> httpx.Response:
     enclave = node.found(SMALL)
     enclave.ask("alice", "Checkpoint", hold=1)
     return node.post(wire_commit(enclave.commit("bob", "message", "x")))
+
+
+@answers(502, "UPSTREAM_UNREACHABLE")
+def nowhere(node: Served) -> httpx.Response:
+    world = World(GROUP, node="node2")
+    world.send("alice", "Migrate", world.migrate("node"))
+    order = {"migrate": wire_event(world.events[-1]), "source": "https://nowhere.invalid/"}
+    return node.post(order, "/import")
 
 
 @answers(500, "INTERNAL_ERROR")

@@ -31,6 +31,7 @@ from enc.core.commit import build_commit, build_manifest, parse_commit, wire_com
 from enc.core.encoding import compact_json
 from enc.core.envelope import open_answer, seal_request
 from enc.core.errors import WIRE_ERRORS, EncError, InvalidCommit, InvalidFilter
+from enc.core.event import wire_event
 from enc.core.filter import parse_filter
 from enc.core.sealing import NONCE_SIZE, seal_text
 from enc.core.session import client_keys, open_session
@@ -40,15 +41,24 @@ from enc.node.config import Config
 from enc.node.main import Node
 from enc.node.openapi import MEANINGS, document
 from enc.node.store.sqlite import SqliteStore
-from tests.core.world import GROUP, give, init, move, person, pub
+from tests.core.registry import REGISTRY, TEAM, House, identity_entry, node_entry
+from tests.core.world import GROUP, World, give, init, move, person, pub
 from tests.core.world_v1 import change
 
+from .moving import archive_of
 from .running import RunningNode
 from .small_v1 import MEMBER, OWNER, SMALL_V1
 
 Json = dict[str, Any]
 
 ROOT = Path(__file__).parents[2]
+
+
+@schemathesis.serializer("application/x-enc-import")
+def as_it_is(context: Any, value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
 DOCUMENT: Json = decode(encode(document()))
 """As a reader gets it."""
 
@@ -273,13 +283,17 @@ SMALL: Json = {
     "init": init(alice="MEMBER owner admin", bob="MEMBER admin", carol="MEMBER owner"),
 }
 UNKNOWN = bytes(32)
-NAMES = ("group", "paused", "terminated", "moved", "held", "busy", "young", "roles")
+NAMES = ("group", "paused", "terminated", "moved", "held", "busy", "young", "roles", "registry")
+HOUSE = House(TEAM)
+"""An enclave of alice's elsewhere, and the only one that is registered."""
 
 
 def constitution(name: str) -> str:
     """The content of the Manifest of each enclave. A young one has no closed bundle; `roles` is of version 1."""
     if name == "roles":
         return compact_json({**SMALL_V1, "meta": {"name": name}})
+    if name == "registry":
+        return compact_json(REGISTRY)
     bundle = {**SMALL["bundle"], "size": 256 if name == "young" else 2}
     return compact_json({**SMALL, "bundle": bundle, "meta": {"name": name}})
 
@@ -308,6 +322,10 @@ class Scene:
         self.do("alice", "Shared", {"key": "topic", "value": 1})
         self.pending = self.note("alone in its bundle")
         self.known = [self.plain, self.edited, self.deleted, self.update, self.pending, person("alice").public]
+        self.do("alice", "Reg_Enclave", HOUSE.entry(app="chat", meta={"x": 1}), enclave="registry")
+        self.do("node", "Reg_Node", node_entry("node"), enclave="registry")
+        content = identity_entry("alice", [("dm", UNKNOWN)], sub_pub=pub("bob"))
+        self.do("alice", "Reg_Identity", content, enclave="registry")
         self.do("alice", "Pause", enclave="paused")
         self.do("alice", "Terminate", enclave="terminated")
         checkpoint = self.opened("Checkpoint", {}, enclave="moved")
@@ -380,6 +398,11 @@ class Scene:
         where = {"enclave": ENCLAVES[enclave].hex()}
         return self.checked(self.schema[path]["GET"].Case(path_parameters=where, query=query))
 
+    def look(self, path: str, *where: str, **query: Any) -> schemathesis.Response:
+        names = re.findall(r"\{(\w+)\}", path)
+        case = self.schema[path]["GET"].Case(path_parameters=dict(zip(names, where, strict=True)), query=query)
+        return self.checked(case)
+
     def checked(self, case: schemathesis.Case) -> schemathesis.Response:
         return case.call_and_validate(base_url=self.node.url, session=self._http, checks=CHECKS)
 
@@ -393,7 +416,8 @@ def about(event_id: bytes) -> Tags:
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with RunningNode(tmp_path_factory.mktemp("openapi") / "node") as node, requests.Session() as http:
+    data, flags = tmp_path_factory.mktemp("openapi") / "node", ("--registry", ENCLAVES["registry"].hex())
+    with RunningNode(data, *flags) as node, requests.Session() as http:
         yield Scene(node, http)
         assert "internal_error" not in node.log()
 
@@ -429,6 +453,9 @@ COMMITS_REFUSED: dict[str, Callable[[Scene], Json | Commit]] = {
     ),
     "CHECKPOINT_MISMATCH": lambda s: s.commit(
         "alice", "Migrate", {"new_sequencer": pub("node2"), "prev_seq": 0, "ct_root": HEX}
+    ),
+    "REGISTRY_CONFLICT": lambda s: s.commit(
+        "alice", "Reg_Enclave", House(TEAM, node="node2").entry(), enclave="registry"
     ),
     "ENCLAVE_TERMINATED": lambda s: s.commit("alice", "message", enclave="terminated"),
     "ENCLAVE_MIGRATED": lambda s: s.commit("alice", "message", enclave="moved"),
@@ -497,8 +524,54 @@ def test_ranges_are_refused_as_documented(scene: Scene) -> None:
         assert scene.get("/{enclave}/consistency", **query).json()["code"] == "INVALID_RANGE"
 
 
+def test_lookups_are_refused_as_documented(scene: Scene) -> None:
+    for path, code in {
+        "/nodes/{seq_pub}": "NODE_NOT_FOUND",
+        "/enclaves/{enclave_id}": "ENCLAVE_NOT_FOUND",
+        "/resolve/{enclave_id}": "ENCLAVE_NOT_FOUND",
+        "/identity/{id_pub}": "IDENTITY_NOT_FOUND",
+    }.items():
+        assert scene.look(path, HEX).json()["code"] == code
+    assert scene.look("/enclaves", limit=0).json()["code"] == "INVALID_QUERY"
+
+
+def test_lookups_are_as_documented(scene: Scene) -> None:
+    enclave = HOUSE.state.enclave.hex()
+    for query in ({}, {"proof": "1"}):
+        for path, key in {
+            "/nodes/{seq_pub}": pub("node"),
+            "/enclaves/{enclave_id}": enclave,
+            "/resolve/{enclave_id}": enclave,
+            "/identity/{id_pub}": pub("alice"),
+        }.items():
+            response = scene.look(path, key, **query)
+            assert (response.status_code, "proof" in response.json()) == (200, bool(query))
+    listed = scene.look("/enclaves", app="chat", limit=1, creator=pub("alice"), after=UNKNOWN.hex()).json()
+    assert [each["enclave_id"] for each in listed["enclaves"]] == [enclave]
+    known = {"If-None-Match": "*"}
+    assert scene.checked(scene.schema["/enclaves"]["GET"].Case(headers=known)).status_code == 304
+
+
+def test_imports_are_ordered_refused_and_told_of_as_documented(scene: Scene) -> None:
+    world = World(GROUP, node="node2")
+    world.send("alice", "Migrate", {**world.migrate("node"), "new_sequencer": scene.node.seq_pub.hex()})
+    operation = scene.schema["/import"]["POST"]
+    migrate = decode(encode(wire_event(world.events[-1])))
+    wrong = {"migrate": migrate, "source": "https://nowhere.invalid/"}
+    assert scene.checked(operation.Case(body=wrong, media_type="application/json")).status_code == 502
+    body = encode({"migrate": migrate}) + b"\n" + archive_of(world.events)
+    order = operation.Case(body=body, media_type="application/x-enc-import")
+    assert scene.checked(order).status_code in (200, 202)
+    told = scene.schema["/import/{migrate}"]["GET"].Case(path_parameters={"migrate": migrate["hash"]})
+    while scene.checked(told).json()["status"] == "running":
+        pass
+    assert scene.checked(told).json()["status"] == "done"
+    assert scene.checked(order).status_code == 200
+
+
 def test_the_refusals_above_are_all_that_is_documented() -> None:
-    alone = {"DECRYPT_FAILED", "UNAVAILABLE", "RATE_LIMITED", "INVALID_RANGE"}
+    alone = {"DECRYPT_FAILED", "UNAVAILABLE", "RATE_LIMITED", "INVALID_RANGE", "NODE_NOT_FOUND", "IDENTITY_NOT_FOUND"}
+    alone.add("UPSTREAM_UNREACHABLE")
     seen = {*COMMITS_REFUSED, *REQUESTS_REFUSED, *alone}
     assert seen == {code for _, _, response in responses() for code in codes(response)} - {"INTERNAL_ERROR"}
 
@@ -641,8 +714,9 @@ OUTSIDE = schemathesis.openapi.from_dict(document(), config=schemathesis.Config(
 
 @OUTSIDE.hook
 def flatmap_path_parameters(context: schemathesis.HookContext, path_parameters: Json) -> st.SearchStrategy[Json]:
-    """Most of the time an enclave that is there."""
-    known = [{"enclave": enclave.hex()} for enclave in ENCLAVES.values()]
+    """Most of the time an enclave that is there, or somebody who is registered."""
+    ids = [*ENCLAVES.values(), HOUSE.state.enclave, person("node").public, person("alice").public]
+    known = [dict.fromkeys(path_parameters or (), id_.hex()) for id_ in ids]
     return st.sampled_from([path_parameters, *known]) if path_parameters else st.just(path_parameters)
 
 

@@ -4,7 +4,22 @@ import sys
 
 import typer
 
-from enc.cli import access, archive, config, enclave, exits, key, node_queues, proofs, push, reading, slots, writing
+from enc.cli import (
+    access,
+    archive,
+    config,
+    enclave,
+    exits,
+    key,
+    migrate,
+    node_queues,
+    proofs,
+    push,
+    reading,
+    registry,
+    slots,
+    writing,
+)
 from enc.cli.command import Group
 from enc.version import __version__
 
@@ -15,7 +30,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for part in (key, config, enclave, writing, access, slots, reading, proofs, archive, push):
+for part in (key, config, enclave, writing, access, slots, reading, proofs, archive, push, registry, migrate):
     app.add_typer(part.app)
 app.add_typer(node_queues.app)
 

@@ -66,6 +66,8 @@ def transfer(at: Terminal, target: Target, trait: Trait) -> None:
     """Pass on a trait that you hold: you have it no more. In an enclave of version 1, Owner."""
     with at.enclave() as enclave:
         at.receipt(enclave, enclave.transfer(target, trait))
+    if trait == "owner" and at.settings.values["registry"].value is not None:
+        at.note("the new owner should now run `enc registry register-enclave`: until then the registry believes you")
 
 
 @command(app, "enc gate applications closed", panel=ACCESS)

@@ -29,7 +29,7 @@ def pull(
 
     A pull that was broken off is taken up again where it stopped: run the same command again.
     """
-    with at.enclave() as enclave, _Bar(at.is_terminal) as bar:
+    with at.enclave() as enclave, Bar(at.is_terminal) as bar:
         header = enclave.archive(file, bar.show)
     wire = {"file": str(file), "enclave": enclave.hex, "events": header.events, "head": header.sth and header.sth.ts}
     at.say(wire, fields(**wire))
@@ -81,7 +81,7 @@ def _chunks(file: Path) -> Iterator[bytes]:
         raise MisuseError(f"{file}: {e.strerror}") from None
 
 
-class _Bar:
+class Bar:
     """How much of the log is here, on a terminal."""
 
     def __init__(self, is_shown: bool) -> None:
@@ -91,7 +91,7 @@ class _Bar:
         self._bar = Progress(console=Console(stderr=True), disable=not is_shown)
         self._task = self._bar.add_task("events", total=None)
 
-    def __enter__(self) -> "_Bar":
+    def __enter__(self) -> "Bar":
         self._bar.start()
         return self
 

@@ -27,6 +27,10 @@ _FLAGS: dict[str, Any] = {
         str | None, _option("--identity", "FILE", "Your key file. Else: ENC_IDENTITY, or the profile's.")
     ],
     "enclave": Annotated[str | None, _option("--enclave", "ID", "The enclave. Else: ENC_ENCLAVE, or the profile's.")],
+    "registry": Annotated[
+        str | None,
+        _option("--registry", "URL#ID:KEY", "Who knows where enclaves are. Else: ENC_REGISTRY, or the profile's."),
+    ],
     "profile": Annotated[
         str | None, _option("--profile", "NAME", "The profile. Else: ENC_PROFILE, or the one named default.")
     ],
@@ -42,7 +46,7 @@ _FLAGS: dict[str, Any] = {
 
 LOCAL = ("as_json",)
 PROFILE = ("profile", "as_json")
-NODE = ("as_json", "node", "identity", "profile", "timeout", "evidence")
+NODE = ("as_json", "node", "identity", "registry", "profile", "timeout", "evidence")
 ENCLAVE = ("enclave", *NODE)
 """Which of the shared flags a command has."""
 

@@ -1,4 +1,4 @@
-"""`enc config`: the node, the identity and the enclave that commands use when they are not told."""
+"""`enc config`: the node, the identity, the enclave and the registry that commands use when they are not told."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,9 +12,9 @@ from enc.cli.terminal import Terminal
 
 app = typer.Typer(
     name="config",
-    help="Show and set the node, the identity and the enclave that commands use when they are not told.\n\n"
-    "Each comes from the profile in the configuration file, from the environment (ENC_NODE, ENC_IDENTITY, "
-    "ENC_ENCLAVE) or from a flag; the later wins.",
+    help="Show and set the node, the identity, the enclave and the registry that commands use when they are not told."
+    "\n\nEach comes from the profile in the configuration file, from the environment (ENC_NODE, ENC_IDENTITY, "
+    "ENC_ENCLAVE, ENC_REGISTRY) or from a flag; the later wins.",
     no_args_is_help=True,
 )
 
@@ -34,8 +34,11 @@ def show(at: Terminal) -> None:
 @command(app, "enc config set node http://127.0.0.1:7700", name="set", flags=PROFILE)
 def set_(
     at: Terminal,
-    name: Annotated[Literal["node", "identity", "enclave"], typer.Argument(help="Which setting.")],
-    value: Annotated[str, typer.Argument(metavar="VALUE", help="A URL, a key file's path, or an enclave's id.")],
+    name: Annotated[Literal["node", "identity", "enclave", "registry"], typer.Argument(help="Which setting.")],
+    value: Annotated[
+        str,
+        typer.Argument(metavar="VALUE", help="A URL, a key file's path, an enclave's id, or a registry as URL#ID:KEY."),
+    ],
 ) -> None:
     """Store a value in the profile."""
     stored = _checked(name, value)
@@ -46,9 +49,13 @@ def set_(
 
 def _checked(name: str, value: str) -> str:
     """The value as it is stored; MisuseError if it cannot be one."""
+    from enc.cli.terminal import parse_registry
     from enc.client.transport import base_url
     from enc.client.writes import as_hex
 
+    if name == "registry":
+        parse_registry(value)
+        return value
     if name == NAMES[0]:
         return base_url(value)
     return as_hex(value, "enclave") if name == "enclave" else str(Path(value).expanduser().absolute())

@@ -29,7 +29,8 @@ def create(
     manifest: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MANIFEST]", help="A manifest's file, or a template: feed, log, notes, personal-v1 or team."
+            metavar="[MANIFEST]",
+            help="A manifest's file, or a template: feed, log, notes, personal-v1, registry or team.",
         ),
     ] = None,
     template: Annotated[str | None, typer.Option(metavar="NAME", help="A template, by its name.")] = None,

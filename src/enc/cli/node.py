@@ -45,6 +45,7 @@ Port = Annotated[str | None, typer.Option(metavar="PORT", help="Port; 0 takes a 
 Dev = Annotated[bool | None, typer.Option("--dev/--no-dev", help="Open private endpoints, lift rate limits.")]
 LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. Default: info.")]
 LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="json or console. Default: json.")]
+RegistryId = Annotated[str | None, typer.Option("--registry", metavar="ID", help="Registry whose lookups to serve.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
@@ -57,13 +58,14 @@ def run(
     dev: Dev = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
+    registry: RegistryId = None,
 ) -> None:
     """Run a node until it is told to stop. The first line on stdout says where it is reached; logs go to stderr.
 
     SIGTERM or Ctrl-C stops it in order, with exit code 0; a second one ends it at once.
     """
     with exits.failing(NAME):
-        settings, _ = load(config, data, host, port, dev, log_level, log_format)
+        settings, _ = load(config, data, host, port, dev, log_level, log_format, registry)
         from enc.node import main
 
         code = main.run(settings)
@@ -79,11 +81,12 @@ def config(
     dev: Dev = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
+    registry: RegistryId = None,
     as_json: AsJson = False,
 ) -> None:
     """Print every setting in force, with its meaning and where it comes from, as a file that --config takes."""
     with exits.failing(NAME):
-        settings = describe(*load(config, data, host, port, dev, log_level, log_format))
+        settings = describe(*load(config, data, host, port, dev, log_level, log_format, registry))
     # Bytes: TOML and JSON are UTF-8, whatever the terminal is set to.
     typer.echo((_json(settings) if as_json else _toml(settings)).encode())
 
@@ -143,8 +146,10 @@ def load(
     dev: bool | None = None,
     log_level: str | None = None,
     log_format: str | None = None,
+    registry: str | None = None,
 ) -> tuple[Config, Any]:
     flags = {"data": data, "host": host, "port": port, "dev": dev, "log_level": log_level, "log_format": log_format}
+    flags["registry.enclave"] = registry
     return load_with_sources(path, os.environ, flags)
 
 

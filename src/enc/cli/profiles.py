@@ -1,9 +1,10 @@
-"""The configuration file: named profiles, each with a node, an identity and an enclave, so that commands are short.
+"""The configuration file: named profiles, each with a node, an identity, an enclave and a registry, for short commands.
 
 [default]
 node = "http://127.0.0.1:7700"
 identity = "~/.local/share/enc/keys/default.key"
 enclave = "5c1f…"
+registry = "http://127.0.0.1:7701#8e02…:03ab…"
 """
 
 import json
@@ -15,7 +16,7 @@ from typing import Any
 
 from enc.core.errors import MisuseError
 
-NAMES = ("node", "identity", "enclave")
+NAMES = ("node", "identity", "enclave", "registry")
 """What a profile may hold."""
 DEFAULT = "default"
 

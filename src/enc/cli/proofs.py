@@ -55,7 +55,7 @@ def prove(
         enclave = client.enclave(at.settings.get("enclave"))
         me = client.identity.public if own else None
         fact = _event(enclave, event, wait) if event is not None else _state(enclave, member, slot, me)
-        proof = Proof(enclave.id, client.seq_pub(), fact).json()
+        proof = Proof(enclave.id, enclave.sequencer(), fact, tuple(enclave.sequencers().moves)).json()
     if file is None:
         typer.echo(proof, nl=False)
         return

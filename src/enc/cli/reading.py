@@ -47,7 +47,7 @@ def query(
     with at.enclave() as enclave:
         found = enclave.query(proof=proof, limit=limit, reverse=reverse, **search)
         columns = ("seq", "time", "type", "author", *(["bundle"] if proof else []), "content")
-        at.rows(columns, (_row(at, item, proof) for item in found), cut=True)
+        at.rows(columns, (_row(at, item, enclave.sequencer() if proof else None) for item in found), cut=True)
 
 
 @command(app, "enc watch", "enc watch --after 41 --type message --json", panel="Reading")
@@ -67,17 +67,18 @@ def watch(
         at.enclave() as enclave,
         enclave.subscribe(after=after, **as_search(types, authors, tags)) as events,
     ):
-        at.stream(_row(at, item, False) for item in islice(events, limit))
+        at.stream(_row(at, item) for item in islice(events, limit))
 
 
-def _row(at: Terminal, item: "Item", proof: bool) -> Row:
+def _row(at: Terminal, item: "Item", sequencer: bytes | None = None) -> Row:
+    """`sequencer`: who signed the head that the item is proved under, if it is to be."""
     place = (str(item.seq), when(item.event.timestamp), item.type)
     author = short(item.author) if at.is_terminal else item.author.hex()
     content = f"({'updated' if item.updated_by else 'erased'})" if item.content is None else item.content
-    if not proof:
+    if sequencer is None:
         return wire_item(item), (*place, author, content)
     bundle = "open" if item.fact is None else str(item.fact.anchor.index)
-    return {**wire_item(item), "proof": _wire_proof(item)}, (*place, author, bundle, content)
+    return {**wire_item(item), "proof": _wire_proof(item, sequencer)}, (*place, author, bundle, content)
 
 
 def wire_item(item: "Item") -> dict[str, object]:
@@ -87,10 +88,10 @@ def wire_item(item: "Item") -> dict[str, object]:
     return {**wire_event(item.event), "status": item.status, "updated_by": updated_by}
 
 
-def _wire_proof(item: "Item") -> object:
+def _wire_proof(item: "Item", sequencer: bytes) -> object:
     """What `enc prove` would write to a file."""
     from enc.client.proof_file import Proof
 
     if item.fact is None:
         return None
-    return msgspec.json.decode(Proof(item.event.enclave, item.event.sequencer, item.fact).json())
+    return msgspec.json.decode(Proof(item.event.enclave, sequencer, item.fact).json())

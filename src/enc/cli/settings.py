@@ -1,4 +1,4 @@
-"""Which node, which identity, which enclave: from the profile's file, the environment or a flag; the later wins."""
+"""Which node, identity, enclave and registry: from the profile's file, the environment or a flag; the later wins."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +16,7 @@ _HINTS = {
     "node": "--node URL, ENC_NODE or `enc config set node URL`",
     "identity": "--identity FILE, ENC_IDENTITY, `enc config set identity FILE`, or make one with `enc key new`",
     "enclave": "--enclave ID, ENC_ENCLAVE, `enc config set enclave ID`, or found one with `enc enclave create --use`",
+    "registry": "--registry URL#ID:KEY, ENC_REGISTRY or `enc config set registry URL#ID:KEY`",
 }
 
 

@@ -13,7 +13,7 @@ from enc.cli.output import Output, fields, when
 from enc.core.errors import EventNotFound, MisuseError
 
 if TYPE_CHECKING:
-    from enc.client import Client, Enclave, Identity
+    from enc.client import Client, Enclave, Identity, Registry
     from enc.core.types import Receipt
 
 TIMEOUT_S = 10.0
@@ -47,11 +47,19 @@ class Terminal(Output):
     @contextmanager
     def client(self, *, anybody: bool = False) -> Iterator["Client"]:
         """The node, as the identity sees it; or as anybody does."""
+        with self.client_as(None if anybody else self.identity()) as client:
+            yield client
+
+    @contextmanager
+    def client_as(self, identity: "Identity | None", **more: Any) -> Iterator["Client"]:
+        """A client of the node, or of the registry alone where no node is set."""
         from enc.client import Client
 
-        url, timeout = self.settings.get("node"), self.timeout
-        identity = None if anybody else self.identity()
-        with Client(url, identity, timeout=timeout, patience=timeout) as client:
+        registry, timeout = self.settings.values["registry"].value, self.timeout
+        if "url" not in more:
+            more["url"] = self.settings.get("node") if registry is None else self.settings.values["node"].value
+        more["registry"] = None if registry is None else parse_registry(registry)
+        with Client(identity=identity, timeout=timeout, patience=timeout, **more) as client:
             yield client
 
     @contextmanager
@@ -66,6 +74,20 @@ class Terminal(Output):
 
         text = fields(seq=receipt.seq, id=receipt.id.hex(), time=when(receipt.timestamp))
         self.say({**wire_receipt(receipt), "enclave": enclave.hex}, text)
+
+
+def parse_registry(text: str) -> "Registry":
+    """URL#ID, or URL#ID:KEY: where a registry is, which enclave it is, and its sequencer's key."""
+    from enc.client import Registry
+    from enc.client.transport import base_url
+    from enc.client.writes import as_bytes
+
+    url, has_id, rest = text.partition("#")
+    id_, has_key, key = rest.partition(":")
+    if not has_id:
+        raise MisuseError("registry: expected URL#ID or URL#ID:KEY")
+    seq_pub = as_bytes(key, "registry: key") if has_key else None
+    return Registry(url=base_url(url), enclave=as_bytes(id_, "registry: id"), seq_pub=seq_pub)
 
 
 def event_id(enclave: "Enclave", event: str) -> str:

@@ -3,7 +3,19 @@
 from enc.client.async_client import AsyncClient, AsyncEnclave
 from enc.client.client import Client, Enclave
 from enc.client.deliveries import Delivery
-from enc.client.errors import Distrust, Equivocation, ForeignSequencer, Forgery, Fork, Rollback, TimedOut, Unreachable
+from enc.client.directory import Registry, Resolution
+from enc.client.errors import (
+    Distrust,
+    Equivocation,
+    ForeignSequencer,
+    Forgery,
+    Fork,
+    LostRange,
+    Rollback,
+    SplitBrain,
+    TimedOut,
+    Unreachable,
+)
 from enc.client.evidence import Evidence, check_evidence, load_evidence
 from enc.client.facts import EventFact, StateFact
 from enc.client.identity import Identity, PassphraseNeeded, WrongPassphrase
@@ -34,6 +46,7 @@ __all__ = [
     "Gap",
     "Identity",
     "Item",
+    "LostRange",
     "Member",
     "Notice",
     "Overview",
@@ -41,8 +54,11 @@ __all__ = [
     "Proof",
     "PushReceiver",
     "PushedBatch",
+    "Registry",
+    "Resolution",
     "Rollback",
     "Slot",
+    "SplitBrain",
     "StateFact",
     "Statement",
     "TimedOut",

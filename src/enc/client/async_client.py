@@ -1,7 +1,7 @@
 """The awaiting face: the same names as `enc.client.client`, to be awaited."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -9,17 +9,22 @@ from typing import Any, Literal, Self, TypeVar
 from enc.client import members, pulls, reads, saying, slots
 from enc.client.backup import Progress, pull
 from enc.client.deliveries import Delivery, deliveries
+from enc.client.directory import Registry, Resolution
 from enc.client.facts import EventFact, EventStatus, StateFact
 from enc.client.feed import Feed
 from enc.client.flow import Flow, run_async
+from enc.client.history import History
 from enc.client.identity import Identity
 from enc.client.items import Item
+from enc.client.lineage import learned
 from enc.client.link import Bundle, Link
 from enc.client.members import Member
+from enc.client.moving import Moved, Mover, Tell
 from enc.client.pins import Pins
 from enc.client.pulls import Wanted, wanted
 from enc.client.push_body import PushedBatch
 from enc.client.reads import Overview
+from enc.client.registering import Words, register_enclave, register_identity, register_node
 from enc.client.saying import Saying
 from enc.client.search import Search, as_filter
 from enc.client.setup import Manifest, Setup, manifest_content
@@ -27,8 +32,9 @@ from enc.client.slots import Slot
 from enc.client.subscription import AsyncSubscription
 from enc.client.transport import AsyncTransport
 from enc.client.whole import whole_bundle
-from enc.client.writes import Id, TagList, Writes, as_bytes, as_tags
+from enc.client.writes import Id, TagList, Writes, as_bytes, as_hex, as_tags
 from enc.core.archive import Header
+from enc.core.reg_entry import IdentityEntry
 from enc.core.signing import Alg
 from enc.core.state_key import Namespace
 from enc.core.types import Commit, Event, Receipt, TreeHead
@@ -42,11 +48,14 @@ class AsyncClient:
     `seq_pub`: the node's key, where it is known; else the node is asked once, and believed from then on.
     `pins`: where what is known of each enclave is kept; a directory, or None for this client's life only.
     `timeout`: seconds for one request. `patience`: seconds for which a request is tried again.
+    `registry`: who knows where enclaves are; with it no `url` is needed for those that are registered. `nodes`: URLs of
+    others to which an enclave may move. A client follows an enclave there; where what it has seen before is lost with
+    that, only if told to: `accept_loss`.
     """
 
     def __init__(
         self,
-        url: str,
+        url: str | None = None,
         identity: Identity | None = None,
         *,
         seq_pub: Id | None = None,
@@ -54,8 +63,13 @@ class AsyncClient:
         timeout: float = 10.0,
         patience: float = 30.0,
         alg: Alg = "schnorr",
+        registry: Registry | None = None,
+        nodes: Sequence[str] = (),
+        accept_loss: bool = False,
     ) -> None:
-        self._setup = Setup(identity, seq_pub, pins, patience, alg)
+        self._setup = Setup(
+            url, identity, seq_pub, pins, patience, alg, nodes=nodes, registry=registry, accept_loss=accept_loss
+        )
         self._transport = AsyncTransport(url, timeout)
 
     async def __aenter__(self) -> Self:
@@ -71,7 +85,8 @@ class AsyncClient:
 
     @property
     def url(self) -> str:
-        return self._transport.url
+        """The node's; empty where a registry says for each enclave which it is."""
+        return self._transport.url or ""
 
     @property
     def identity(self) -> Identity:
@@ -91,6 +106,37 @@ class AsyncClient:
         """An enclave that is there. Nothing is asked yet."""
         return AsyncEnclave(self, self._setup.link(as_bytes(enclave, "enclave")))
 
+    def registry(self) -> "AsyncEnclave":
+        """The registry itself, which is an enclave like others."""
+        return AsyncEnclave(self, self._setup.asked_directory().link)
+
+    async def resolve(self, enclave: Id, *, fresh: bool = False) -> Resolution:
+        """Where an enclave is, by the registry: checked, and good for five minutes unless it is to be `fresh`."""
+        return await self._run(self._setup.asked_directory().resolve(as_bytes(enclave, "enclave"), fresh=fresh))
+
+    async def lookup(self, identity: Id, *, fresh: bool = False) -> IdentityEntry:
+        """What an identity has made known of itself in the registry: its enclaves, and the key to seal to."""
+        return await self._run(self._setup.asked_directory().lookup(as_bytes(identity, "identity"), fresh=fresh))
+
+    async def register_node(self, uris: Sequence[str]) -> Receipt | None:
+        """Tell the registry where the node whose key is this identity is reached, the preferred URI first."""
+        return await self._run(register_node(self._setup.asked_directory(), uris))
+
+    async def register_identity(self, enclaves: Mapping[str, Id], *, sub_key: bool = True) -> Receipt | None:
+        """Tell the registry which enclaves this identity has, by label, and the key that others seal to."""
+        named = {label: as_bytes(enclave, label) for label, enclave in enclaves.items()}
+        sub_pub = self.identity.sub_key().public if sub_key else None
+        return await self._run(register_identity(self._setup.asked_directory(), named, sub_pub))
+
+    async def listing(
+        self, *, app: str | None = None, creator: Id | None = None, q: str | None = None, after: str | None = None
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """A page of the registry's enclaves, by its word alone; and what to ask for as `after`, if there are more."""
+        who = None if creator is None else as_hex(creator, "creator")
+        asked = {"app": app, "creator": who, "q": q, "after": after}
+        search = {name: value for name, value in asked.items() if value}
+        return await self._run(self._setup.asked_directory().listing(search))
+
     async def _run(self, flow: Flow[T]) -> T:
         self._setup.check_process()
         return await run_async(flow, self._transport.send, asyncio.sleep)
@@ -102,8 +148,21 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
     def __init__(self, client: AsyncClient, link: Link) -> None:
         self._client, self._link = client, link
 
+    @property
+    def url(self) -> str:
+        """Of the node that has it, as far as is known."""
+        return self._link.node.url or self._client.url
+
+    async def sequencer(self) -> bytes:
+        """The key of the node that is asked: the enclave's sequencer, if it has not moved on."""
+        return (await self._run(self._link.witness())).sequencer
+
+    async def sequencers(self) -> History:
+        """All of the enclave's sequencers, as the Migrates in its log say."""
+        return await self._run(learned(self._link))
+
     def __repr__(self) -> str:
-        return f"AsyncEnclave({self.hex} at {self._client.url})"
+        return f"AsyncEnclave({self.hex} at {self.url})"
 
     @property
     def id(self) -> bytes:
@@ -151,8 +210,8 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         """Stored events after seq `after`, then live ones, each once and in order, for as long as it is iterated.
 
         `after=None` begins with what comes from now on. Lost connections are made again; sessions are renewed.
-        Ends by raising: EnclaveTerminated, EnclaveMigrated, Unauthorized, Distrust, or Unreachable once `patience` is
-        over.
+        If the enclave moves, it goes on at the new node. Ends by raising: EnclaveTerminated, EnclaveMigrated if the new
+        node cannot be found, Unauthorized, Distrust, LostRange, or Unreachable once `patience` is over.
         """
         wire = as_filter(search)
 
@@ -160,7 +219,7 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
             return Feed(self._link, await self._run(self._link.witness()), wire, after)
 
         transport = self._client._transport
-        return AsyncSubscription(transport.url, transport.timeout, feed, self._link.node.courier.backoff())
+        return AsyncSubscription(transport.url, transport.timeout, feed, self._link.node.courier.backoff(), self._run)
 
     # Proofs
 
@@ -224,6 +283,39 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
     async def deliveries(self) -> list[Delivery]:
         """How pushes fare at each endpoint that is registered here; at your own, if you are not the owner."""
         return await self._run(deliveries(self._link))
+
+    # Where it is
+
+    async def register(
+        self, *, app: str | None = None, desc: str | None = None, meta: Mapping[str, Any] | None = None
+    ) -> Receipt | None:
+        """Tell the registry where the enclave is, as its owner; None if it knows. After a Transfer the new owner does.
+
+        What is not said here stays as it was said before.
+        """
+        setup = self._client._setup
+        return await self._run(register_enclave(setup.asked_directory(), self._link, Words(app, desc, meta)))
+
+    async def migrate(
+        self,
+        to: str,
+        folder: Path | str,
+        *,
+        archive: Path | str | None = None,
+        source: str | None = None,
+        tell: Tell = lambda step, what: None,
+        progress: Progress = lambda here, total: None,
+    ) -> Moved:
+        """Move the enclave to the node at this URL, as its owner, and tell the registry if there is one.
+
+        `folder` keeps what must not be lost in between: whoever is interrupted calls again. With `archive` it goes by
+        force, without the old node. `source`: where the new node reaches the old one, if not at this client's URL.
+        """
+        setup = self._client._setup
+        new = setup.link_at(self.id, to)
+        mover = Mover(self._link, new, Path(folder), setup.directory, tell=tell, progress=progress)
+        flow = mover.peaceful(source or self.url) if archive is None else mover.forced(Path(archive))
+        return await self._run(flow)
 
     # What apps ask
 

@@ -46,21 +46,13 @@ def pull(link: Link, path: Path, progress: Progress = lambda here, total: None) 
         raise MisuseError(f"{path} is there already: give another name, or remove it")
     part = path.with_name(path.name + ".part")
     replay = Replay(link.enclave)
-    with _open(part) as file:
-        yield from work(lambda: _resume(file, part, replay))
-        witness = yield from link.witness()
-        while True:
-            since = witness.size
-            text = yield from link.ask("/export", "Export", {"from_seq": replay.events, "limit": PAGE})
-            page, head = yield from work(lambda text=text: _take(witness, text, replay, file))  # type: ignore[misc]
-            progress(replay.events, page.seq + 1)
-            if replay.events > page.seq:
-                break
-        yield from link.accept(head, text, since)
+    with opened(part) as file:
+        yield from work(lambda: resume(file, part, replay))
+        head = yield from gather(link, file, replay, progress)
     header = header_of(replay, head)
-    with witness.judging("export", text):
+    with link.known_witness().judging("export", b""):
         check_header(header, replay)
-    yield from work(lambda: _finish(header, part, path))
+    yield from work(lambda: finish(header, part, path))
     return header
 
 
@@ -77,7 +69,21 @@ def first_event(link: Link) -> Flow[Event]:
     return event
 
 
-def _open(part: Path) -> BinaryIO:
+def gather(link: Link, file: BinaryIO, replay: Replay, progress: Progress) -> Flow[TreeHead]:
+    """The rest of the log, into a file and a replay that have its beginning; the head that it came with."""
+    witness = yield from link.witness()
+    while True:
+        since = witness.size
+        text = yield from link.ask("/export", "Export", {"from_seq": replay.events, "limit": PAGE})
+        page, head = yield from work(lambda text=text: _take(witness, text, replay, file))  # type: ignore[misc]
+        progress(replay.events, page.seq + 1)
+        if replay.events > page.seq:
+            break
+    yield from link.accept(head, text, since)
+    return head
+
+
+def opened(part: Path) -> BinaryIO:
     try:
         descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as e:
@@ -85,7 +91,7 @@ def _open(part: Path) -> BinaryIO:
     return os.fdopen(descriptor, "r+b")
 
 
-def _resume(file: BinaryIO, part: Path, replay: Replay) -> None:
+def resume(file: BinaryIO, part: Path, replay: Replay) -> None:
     """Replay what is here; the end of a line that was cut off goes."""
     whole = 0
     for line in file:
@@ -113,7 +119,7 @@ def _take(witness: Witness, text: bytes, replay: Replay, file: BinaryIO) -> tupl
         return page, head_of(page.sth)
 
 
-def _finish(header: Header, part: Path, path: Path) -> None:
+def finish(header: Header, part: Path, path: Path) -> None:
     """Compress what is here, and name it only when the disk has it."""
     draft = path.with_name(path.name + ".draft")
     with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:

@@ -6,6 +6,7 @@ Everything a client sends may be sent twice: reads change nothing, and a commit 
 from collections.abc import Callable
 
 from msgspec.json import Decoder
+from msgspec.structs import replace
 
 from enc.client.errors import TimedOut, Unreachable
 from enc.client.flow import Answer, Call, Flow, Pause, ask
@@ -41,14 +42,15 @@ class Backoff:
 
 
 class Courier:
-    """`patience`: seconds after which an unanswered call has failed; 0 tries once."""
+    """`patience`: seconds after which an unanswered call has failed; 0 tries once. `base`: the node's URL."""
 
-    def __init__(self, patience: float, clock: Callable[[], float]) -> None:
-        self._patience, self._clock = patience, clock
+    def __init__(self, patience: float, clock: Callable[[], float], base: str | None = None) -> None:
+        self._patience, self._clock, self.base = patience, clock, base
 
     def request(self, call: Call) -> Flow[bytes]:
         """The body of a good answer. A refusal is raised as the error that it names."""
         backoff = self.backoff()
+        call = replace(call, base=self.base)
         while True:
             try:
                 return _good(call, (yield from ask(call)))
@@ -56,12 +58,16 @@ class Courier:
                 wait = backoff.wait(e)
             yield Pause(wait)
 
+    def to(self, url: str, patience: float | None = None) -> "Courier":
+        """A courier to another node."""
+        return Courier(self._patience if patience is None else patience, self._clock, url)
+
     def backoff(self) -> Backoff:
         return Backoff(self._patience, self._clock)
 
 
 def _good(call: Call, answer: Answer) -> bytes:
-    if answer.status == 200:
+    if answer.status in (200, 202):
         return answer.body
     try:
         wire = decode_json(answer.body, _object, InvalidProof)

@@ -9,12 +9,15 @@ InvalidProof
     ├── Rollback           a signed head older than one seen before
     ├── Equivocation       two signed events in one place of the log
     ├── ForeignSequencer   signed by another key than the enclave's sequencer
+    ├── SplitBrain         signed by a former sequencer, after the enclave had moved
     └── Forgery            a receipt, an event or a proof that does not check
+PeerError
+└── LostRange          the enclave went on from a copy that lacks what was seen before: going on is the user's choice
 """
 
 from typing import TYPE_CHECKING
 
-from enc.core.errors import InvalidProof, WorldError
+from enc.core.errors import InvalidProof, PeerError, WorldError
 
 if TYPE_CHECKING:
     from enc.client.evidence import Evidence
@@ -52,6 +55,16 @@ class Equivocation(Distrust):
 
 class ForeignSequencer(Distrust):
     code = "FOREIGN_SEQUENCER"
+
+
+class SplitBrain(Distrust):
+    code = "SPLIT_BRAIN"
+
+
+class LostRange(PeerError):
+    """`first_seq`: the first event that is lost; `bundles`: from which to before which bundle of the old log."""
+
+    code, status, fields = "LOST_RANGE", 409, ("first_seq", "bundles")
 
 
 class Forgery(Distrust):

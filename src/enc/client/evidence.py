@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from enc.core.content import parse_migrate
 from enc.core.encoding import convert_json, decode_json, unhex
 from enc.core.errors import EncError, InvalidProof, PeerError
 from enc.core.event import WireEvent, check_event, event_from_wire, wire_event
@@ -23,7 +24,7 @@ MAX_EVIDENCE = 64 << 20
 MAX_ANSWER = 10 << 20
 """Bytes of an answer that are kept: in JSON each may take six."""
 
-Kind = Literal["fork", "rollback", "equivocation", "inconsistent", "foreign", "answer"]
+Kind = Literal["fork", "rollback", "equivocation", "inconsistent", "split", "foreign", "answer"]
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -92,24 +93,54 @@ def load_evidence(data: bytes) -> Evidence:
 # Making
 
 
-def two_heads(kind: Kind, enclave: bytes, sequencer: bytes, message: str, first: TreeHead, then: TreeHead) -> Evidence:
-    """Heads in the order in which they were seen."""
-    parts = {"heads": [wire_head(first), wire_head(then)]}
+def two_heads(
+    kind: Kind,
+    enclave: bytes,
+    sequencer: bytes,
+    message: str,
+    first: TreeHead,
+    then: TreeHead,
+    signer: bytes | None = None,
+) -> Evidence:
+    """Heads in the order in which they were seen. `signer`: who signed the first, if that was another sequencer."""
+    parts = {"heads": [wire_head(first), wire_head(then)], **_signer(signer)}
     return Evidence(kind=kind, enclave=enclave, sequencer=sequencer, message=message, parts=parts)
 
 
+def _signer(signer: bytes | None) -> dict[str, str]:
+    return {} if signer is None else {"signer": signer.hex()}
+
+
 def unconnected(
-    enclave: bytes, sequencer: bytes, message: str, first: TreeHead, then: TreeHead, proof: ConsistencyProof | None
+    enclave: bytes,
+    sequencer: bytes,
+    message: str,
+    first: TreeHead,
+    then: TreeHead,
+    proof: ConsistencyProof | None,
+    signer: bytes | None = None,
 ) -> Evidence:
     """Without a proof: the node would not show one."""
     shown = None if proof is None else wire_consistency(proof)
-    parts = {"heads": [wire_head(first), wire_head(then)], "proof": shown}
+    parts = {"heads": [wire_head(first), wire_head(then)], "proof": shown, **_signer(signer)}
     return Evidence(kind="inconsistent", enclave=enclave, sequencer=sequencer, message=message, parts=parts)
 
 
 def two_events(first: Event, then: Event, message: str) -> Evidence:
     parts = {"events": [wire_event(first), wire_event(then)]}
     return Evidence(kind="equivocation", enclave=first.enclave, sequencer=first.sequencer, message=message, parts=parts)
+
+
+def split_event(migrate: Event, event: Event, message: str) -> Evidence:
+    """An event that a former sequencer signed for a place after the Migrate."""
+    parts = {"migrate": wire_event(migrate), "event": wire_event(event)}
+    return Evidence(kind="split", enclave=event.enclave, sequencer=event.sequencer, message=message, parts=parts)
+
+
+def split_head(migrate: Event, size: int, head: TreeHead, sequencer: bytes, message: str) -> Evidence:
+    """A head that a former sequencer signed for a log larger than the one it left."""
+    parts = {"migrate": wire_event(migrate), "size": size, "head": wire_head(head)}
+    return Evidence(kind="split", enclave=migrate.enclave, sequencer=sequencer, message=message, parts=parts)
 
 
 def said(kind: Kind, enclave: bytes, sequencer: bytes, message: str, answer: bytes) -> Evidence:
@@ -124,10 +155,19 @@ def said(kind: Kind, enclave: bytes, sequencer: bytes, message: str, answer: byt
 class _Heads(Struct):
     heads: tuple[WireHead, WireHead]
     proof: WireConsistency | None = None
+    signer: str | None = None
+    """Of the first head, if it is not the sequencer."""
 
 
 class _Events(Struct):
     events: tuple[WireEvent, WireEvent]
+
+
+class _Split(Struct):
+    migrate: WireEvent
+    event: WireEvent | None = None
+    head: WireHead | None = None
+    size: int = 0
 
 
 class _Words(Struct):
@@ -147,12 +187,15 @@ def check_evidence(evidence: Evidence) -> Verdict:
 def _heads(evidence: Evidence) -> tuple[TreeHead, TreeHead, _Heads]:
     wire = convert_json(dict(evidence.parts), _Heads, InvalidProof)
     first, then = (head_from_wire(head) for head in wire.heads)
-    for head in (first, then):
-        check_bound_head(head, evidence.sequencer, evidence.enclave)
+    signer = evidence.sequencer if wire.signer is None else unhex(wire.signer, 32, "signer", InvalidProof)
+    check_bound_head(first, signer, evidence.enclave)
+    check_bound_head(then, evidence.sequencer, evidence.enclave)
     return first, then, wire
 
 
-def _signed(first: TreeHead, then: TreeHead, key: bytes) -> str:
+def _signed(first: TreeHead, then: TreeHead, key: bytes, wire: _Heads) -> str:
+    if wire.signer is not None:
+        return f"{wire.signer} signed a head of {first.ts} bundles, and {key.hex()} one of {then.ts}, for this enclave"
     return f"{key.hex()} signed a head of {first.ts} bundles and one of {then.ts} for this enclave"
 
 
@@ -160,9 +203,12 @@ _HONEST = "that the key's holder is the node you spoke with: compare the key"
 
 
 def _check_fork(evidence: Evidence) -> Verdict:
-    first, then, _ = _heads(evidence)
+    first, then, wire = _heads(evidence)
     if first.ts != then.ts or first.r == then.r:
         raise InvalidProof("evidence: the heads do not contradict each other")
+    if wire.signer is not None:
+        both = (_signed(first, then, evidence.sequencer, wire), "their roots are different: no log has both")
+        return Verdict(False, both, ("which of the two has rewritten the log that it passed on",))
     proved = (
         f"{evidence.sequencer.hex()} signed two heads of {first.ts} bundles with different roots for this enclave",
         "no log has both: it shows different people different logs, or has rewritten one",
@@ -171,10 +217,10 @@ def _check_fork(evidence: Evidence) -> Verdict:
 
 
 def _check_rollback(evidence: Evidence) -> Verdict:
-    first, then, _ = _heads(evidence)
-    if then.ts >= first.ts:
-        raise InvalidProof("evidence: the second head is not older")
-    both = _signed(first, then, evidence.sequencer)
+    first, then, wire = _heads(evidence)
+    if then.ts >= first.ts or wire.signer is not None:
+        raise InvalidProof("evidence: the second head is not older, or not of the same sequencer")
+    both = _signed(first, then, evidence.sequencer, wire)
     if then.t > first.t:
         return Verdict(True, (both, "the smaller one is dated later: the log was cut"), (_HONEST,))
     return Verdict(False, (both,), ("that the older head was served after the newer one: that is the client's word",))
@@ -195,7 +241,7 @@ def _check_inconsistent(evidence: Evidence) -> Verdict:
         pass
     else:
         raise InvalidProof("evidence: the heads are consistent")
-    proved = (_signed(first, then, evidence.sequencer), "no proof came with them that connects them")
+    proved = (_signed(first, then, evidence.sequencer, wire), "no proof came with them that connects them")
     missing = "that no proof connects them: let the node show one; if it cannot, it has forked the log"
     return Verdict(False, proved, (missing, _HONEST))
 
@@ -216,6 +262,54 @@ def _check_equivocation(evidence: Evidence) -> Verdict:
     return Verdict(True, proved, (_HONEST,))
 
 
+def _check_split(evidence: Evidence) -> Verdict:
+    """What a former sequencer signed, beside the Migrate by which the enclave had left it."""
+    wire = convert_json(dict(evidence.parts), _Split, InvalidProof)
+    migrate, key = event_from_wire(wire.migrate), evidence.sequencer.hex()
+    _check_signed(migrate)
+    if migrate.type != "Migrate" or migrate.enclave != evidence.enclave:
+        raise InvalidProof("evidence: no Migrate of this enclave")
+    to = parse_migrate(migrate).new_sequencer
+    if to == evidence.sequencer or (wire.event is None) == (wire.head is None):
+        raise InvalidProof("evidence: expected one of event and head, of another sequencer than the Migrate names")
+    moved = (
+        f"{migrate.from_.hex()} signed a Migrate to {to.hex()}; {migrate.sequencer.hex()} made it event {migrate.seq}"
+    )
+    if wire.event is not None:
+        convicts, what, open_ = _split_event(evidence, migrate, event_from_wire(wire.event))
+    else:
+        convicts, what, open_ = _split_head(evidence, migrate, wire)
+    left = "its own signature handed the enclave over" if migrate.sequencer == evidence.sequencer else ""
+    proved = (moved, f"{key} {what}", *([left] if left else []))
+    owner = () if left else ("that the Migrate's author was the owner", "that the old sequencer knew of it")
+    return Verdict(convicts, proved, (*open_, *owner, _HONEST))
+
+
+def _split_event(evidence: Evidence, migrate: Event, event: Event) -> tuple[bool, str, tuple[str, ...]]:
+    _check_signed(event)
+    if (event.enclave, event.sequencer) != (evidence.enclave, evidence.sequencer):
+        raise InvalidProof("evidence: an event of another enclave or sequencer")
+    is_own = migrate.sequencer == evidence.sequencer
+    if event.seq < migrate.seq + is_own or event.id == migrate.id:
+        raise InvalidProof("evidence: the event stands before the Migrate")
+    what = f"signed event {event.seq}, of type {event.type}, where it is not the sequencer"
+    returned = event.type == "Migrate" and parse_migrate(event).new_sequencer == event.sequencer
+    if is_own and event.seq == migrate.seq + 1 and not returned:
+        return True, what, ()
+    return False, what, ("that no later Migrate gave the enclave back to it",)
+
+
+def _split_head(evidence: Evidence, migrate: Event, wire: _Split) -> tuple[bool, str, tuple[str, ...]]:
+    if wire.head is None:
+        raise InvalidProof("evidence: head: missing")
+    head = head_from_wire(wire.head)
+    check_bound_head(head, evidence.sequencer, evidence.enclave)
+    if not 0 <= wire.size < head.ts:
+        raise InvalidProof("evidence: the head is of the log before the Migrate")
+    place = f"that the log had {wire.size} bundles when event {migrate.seq} was made: that is the client's word"
+    return False, f"signed a head of {head.ts} bundles", (place, "that no later Migrate gave the enclave back to it")
+
+
 def _check_signed(event: Event) -> None:
     """By either version's rules: the version of an enclave says how a commit is hashed."""
     try:
@@ -234,6 +328,7 @@ _CHECKS: Mapping[Kind, Callable[[Evidence], Verdict]] = {
     "rollback": _check_rollback,
     "inconsistent": _check_inconsistent,
     "equivocation": _check_equivocation,
+    "split": _check_split,
     "foreign": _check_words,
     "answer": _check_words,
 }

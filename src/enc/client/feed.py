@@ -14,7 +14,9 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from enc.client.answers import WireItem, read
+from enc.client.flow import Flow
 from enc.client.items import Item, check_order, take_items
+from enc.client.lineage import is_strange, learned
 from enc.client.link import Link
 from enc.client.search import beyond
 from enc.client.speech import RENEW_S
@@ -37,6 +39,9 @@ from enc.core.sealing import open_text
 from enc.core.session import TransportKeys, client_keys
 from enc.core.types import Event
 
+GLANCE_S = 60.0
+"""How often it is looked whether the enclave is still where it was, by what this client knows."""
+
 _message, _item = Decoder(dict[str, Any]), Decoder(WireItem)
 
 _ENDS: Mapping[str, tuple[type[EncError], str]] = {
@@ -45,6 +50,14 @@ _ENDS: Mapping[str, tuple[type[EncError], str]] = {
     "access_revoked": (Unauthorized, "nothing of this enclave may be read any more"),
 }
 """The reasons after which nothing comes any more."""
+
+
+class Unlearned(WorldError):
+    """Migrates must be asked for before an event can be judged."""
+
+
+MENDED = (EnclaveMigrated, Unlearned)
+"""What `Feed.mend` may mend."""
 
 
 class Turn(Struct, frozen=True):
@@ -85,6 +98,31 @@ class Feed:
         self._renew_at = 0
         self._is_renewed = False
         """The session was new, and nothing has come in it yet."""
+        self._is_learned = False
+        """The log's Migrates were asked for since the enclave moved."""
+
+    @property
+    def url(self) -> str | None:
+        """Where to connect to; None: the client's own node."""
+        return self._link.node.url
+
+    def mend(self, error: EncError) -> Flow[None]:
+        """Go on after what only other answers can mend: the enclave has moved, or had before. Else the error stands."""
+        if (yield from self.glance()):  # whoever shares the link has followed the enclave already
+            return
+        if isinstance(error, Unlearned | EnclaveMigrated):
+            history = yield from learned(self._link)
+        if isinstance(error, EnclaveMigrated):
+            error = EnclaveMigrated(error.message, new_sequencer=(history.sequencer or b"").hex())
+        if not isinstance(error, Unlearned):
+            yield from self._link.follow(error)
+        self._is_learned = isinstance(error, Unlearned)
+        self._witness = yield from self._link.witness()
+
+    def glance(self) -> Flow[bool]:
+        """Whether to connect anew: by what else is known of the enclave by now, it is at another node."""
+        before, self._witness = self._witness, (yield from self._link.witness())
+        return self._witness is not before
 
     @property
     def due_in(self) -> float:
@@ -156,6 +194,8 @@ class Feed:
         with self._witness.judging("event", raw):
             text = open_text(query.keys.response, message.get("event"))
             wire = read(text, _item)
+        if not self._is_learned and is_strange(self._witness, [wire]):
+            raise Unlearned("an event of a sequencer that is not known yet")
         (item,) = take_items(self._witness, [wire], query.filter, text)
         with self._witness.judging("event", text):
             check_order([*([query.last] if query.last else []), item.event])

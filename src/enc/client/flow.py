@@ -5,12 +5,16 @@ fails is raised inside the flow, at its `yield`, so that flows decide what is tr
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from enc.core.errors import EncError
+from enc.core.errors import EncError, MisuseError
+
+PIECE = 1 << 18
+"""Bytes of a file that are sent at once."""
 
 
 class Call(Struct, frozen=True):
@@ -19,6 +23,23 @@ class Call(Struct, frozen=True):
     path: str
     body: bytes | None = None
     """None: a GET."""
+    base: str | None = None
+    """The URL of another node than the client's own."""
+    file: Path | None = None
+    """What follows the body, as it lies on disk."""
+    kind: str = "application/json"
+    """The media type of the whole."""
+
+    def pieces(self) -> Iterator[bytes]:
+        """The body and the file, piece by piece."""
+        yield self.body or b""
+        if self.file is not None:
+            try:
+                with self.file.open("rb") as file:
+                    while piece := file.read(PIECE):
+                        yield piece
+            except OSError as e:
+                raise MisuseError(f"{self.file}: {e.strerror}") from None
 
 
 class Answer(Struct, frozen=True):

@@ -8,9 +8,12 @@ from typing import get_args
 from enc.client import private_file
 from enc.client.key_file import MAX_SIZE, PassphraseNeeded, WrongPassphrase, format_key, parse_key
 from enc.core.errors import MisuseError
-from enc.core.signing import Alg, PrivateKey
+from enc.core.sealing import hkdf
+from enc.core.signing import CURVE_ORDER, Alg, PrivateKey
 
 __all__ = ["Identity", "PassphraseNeeded", "WrongPassphrase"]
+
+SUB_KEY = "enc:sub-key"
 
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -64,6 +67,11 @@ class Identity:
     def hex(self) -> str:
         """The public key as the wire has it."""
         return self.public.hex()
+
+    def sub_key(self) -> PrivateKey:
+        """The key that others seal to, as `sub_pub` in a registry: made from the identity's own, for that alone."""
+        secret = int.from_bytes(hkdf(self._key.secret, SUB_KEY), "big") % CURVE_ORDER
+        return PrivateKey(secret.to_bytes(32, "big"))
 
     def sign(self, alg: Alg, digest: bytes) -> bytes:
         if alg not in get_args(Alg):

@@ -23,7 +23,9 @@ from enc.client.answers import (
 )
 from enc.client.facts import Anchor, EventFact, StateFact, check_anchor, check_state_facts
 from enc.client.flow import Flow, Pause, work
+from enc.client.following import following
 from enc.client.items import Item, check_order, prove_items, take_items
+from enc.client.lineage import is_strange, learned
 from enc.client.speech import Speech
 from enc.core.bundle import check_membership, events_root
 from enc.core.envelope import RequestType
@@ -66,6 +68,7 @@ class Link(Speech):
 
     # Events
 
+    @following
     def page(self, wire_filter: Mapping[str, Any], *, proof: bool = False) -> Flow[Page]:
         """One page of events. Each is checked, matches the filter, and stands in the asked order.
 
@@ -82,14 +85,16 @@ class Link(Speech):
                 raise InvalidProof("more events than were asked for")
             if not wire.events and wire.more:
                 raise InvalidProof("no events, and more of them")
+        if is_strange(witness, wire.events):
+            yield from learned(self)
         items = yield from work(lambda: take_items(witness, wire.events, filter_, text))
         with witness.judging("page", text):
             check_order([item.event for item in items], filter_.reverse)
         if proof:
-            items = yield from self._proved(items, wire, text, since)
+            items = yield from self.proved(items, wire, text, since)
         return Page(items, wire.more)
 
-    def _proved(self, items: Sequence[Item], wire: WirePage, text: bytes, since: int) -> Flow[list[Item]]:
+    def proved(self, items: Sequence[Item], wire: WirePage, text: bytes, since: int) -> Flow[list[Item]]:
         """The items of a page with their proofs, under the page's one head."""
         witness = yield from self.witness()
         with witness.judging("page", text):
@@ -109,8 +114,9 @@ class Link(Speech):
             raise EventNotFound("the event is in the log, but it is deleted or not yours to read")
         return EventFact(page.items[0].event, fact.membership, fact.anchor, fact.status)
 
-    def status_fact(self, event_id: bytes, *, wait: bool = False) -> Flow[Placed]:
-        """Where an event stands in the log, and what has become of it: also of one that may not be read."""
+    @following
+    def place(self, event_id: bytes, *, wait: bool = False) -> Flow[tuple[BundleProof, Anchor]]:
+        """Where an event stands in the log: in its bundle, and with that under an accepted head."""
         text = yield from self._membership(event_id, wait)
         witness = yield from self.witness()
         with witness.judging("bundle", text):
@@ -121,8 +127,13 @@ class Link(Speech):
         with witness.judging("bundle", text):
             if anchor.leaf.events_root != root:
                 raise InvalidProof("events_root: not the leaf's")
+        return membership, anchor
+
+    def status_fact(self, event_id: bytes, *, wait: bool = False) -> Flow[Placed]:
+        """Where an event stands in the log, and what has become of it: also of one that may not be read."""
+        membership, anchor = yield from self.place(event_id, wait=wait)
         status = yield from self.state_fact("event_status", event_id)
-        with witness.judging("status", text):
+        with self.known_witness().judging("status", event_id.hex().encode()):
             if status.anchor.index < anchor.index:
                 raise InvalidProof("from before the event")
         return Placed(membership, anchor, status)
@@ -138,6 +149,7 @@ class Link(Speech):
                 pause = backoff.wait(e)
             yield Pause(pause)
 
+    @following
     def anchor(self, index: int) -> Flow[Anchor]:
         """Leaf number `index` of the log, under an accepted head."""
         witness = yield from self.witness()
@@ -154,6 +166,7 @@ class Link(Speech):
         witness.believe(anchor.head)
         return anchor
 
+    @following
     def bundle(self, index: int) -> Flow[Bundle]:
         """The ids of all events of a closed bundle, proved to be all."""
         text = yield from self.ask("/bundle", "Bundle_Proof", {"leaf_index": index})
@@ -186,6 +199,7 @@ class Link(Speech):
         body = {"keys": [{"namespace": namespace, "key": key.hex()} for namespace, key in keys]}
         return (yield from self._state("/state-batch", "State_Batch", body, keys, tree_size))
 
+    @following
     def _state(
         self,
         path: str,

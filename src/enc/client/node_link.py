@@ -11,22 +11,28 @@ from enc.core.signing import check_public_key
 
 
 class NodeLink:
-    """One node."""
+    """One node; or, with `is_nowhere`, none yet: a registry will say which."""
 
-    def __init__(self, courier: Courier, seq_pub: bytes | None) -> None:
-        self.courier, self._expected = courier, seq_pub
-        self._found: bytes | None = None
+    def __init__(self, courier: Courier, seq_pub: bytes | None, *, is_nowhere: bool = False) -> None:
+        self.courier, self._expected, self.is_nowhere = courier, seq_pub, is_nowhere
+        self.found: bytes | None = None
+        """The key, once it was asked for."""
+
+    @property
+    def url(self) -> str | None:
+        """None: the client's own."""
+        return self.courier.base
 
     def seq_pub(self) -> Flow[bytes]:
         """The node's key: what the caller said, and else what the node itself says."""
-        if self._found is None:
+        if self.found is None:
             body = yield from self.courier.request(Call("/info"))
             found = self._read(body)
             if self._expected not in (None, found):
                 message = f"the node's key is {found.hex()}, and {(self._expected or b'').hex()} was expected"
                 raise ForeignSequencer(message, said("foreign", bytes(32), self._expected or b"", message, body))
-            self._found = found
-        return self._found
+            self.found = found
+        return self.found
 
     def _read(self, body: bytes) -> bytes:
         try:

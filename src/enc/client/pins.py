@@ -1,7 +1,8 @@
 """What a client remembers of each enclave: whose word counts, and the last signed head that it believed.
 
 A pin is what makes a node's second answer harder to forge than its first. So it only ever grows: of two heads of one
-sequencer the larger stays, whoever comes last, and no head gives way to none.
+sequencer the larger stays, whoever comes last, and no head gives way to none. Another sequencer comes only by a
+Migrate, which the pin keeps.
 """
 
 import fcntl
@@ -16,26 +17,49 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from enc.client import private_file
+from enc.client.history import MAX_CONTENT, MAX_MOVES, History, Move
 from enc.client.private_file import refuse
+from enc.core.content import parse_migrate
 from enc.core.encoding import compact_json, decode_json, unhex
 from enc.core.errors import InvalidProof, MisuseError, PeerError
+from enc.core.event import WireEvent, event_from_wire, wire_event
 from enc.core.tree_head import WireHead, head_from_wire, wire_head
 from enc.core.types import TreeHead
 
-FORMAT, VERSION = "enc-pin", 1
-MAX_SIZE = 4096
+FORMAT, VERSION, MOVED = "enc-pin", 1, 2
+"""A pin with Migrates in it is of the second version."""
+MAX_SIZE = 4096 + MAX_MOVES * (6 * MAX_CONTENT + 8192)
 LOCK = ".lock"
 
 
 class Pin(Struct, frozen=True):
-    """The enclave's sequencer, and its last head that was checked; None before the first."""
+    """The enclave's sequencer, its last head that was checked (None before the first), and the Migrates that are known.
+
+    The last of them may lead away from the sequencer, to a node that nobody has asked yet.
+    """
 
     sequencer: bytes
     head: TreeHead | None
+    moves: tuple[Move, ...] = ()
+    first: bytes | None = None
+    """Who was the sequencer before all moves, if that is known."""
 
     def __post_init__(self) -> None:
         if len(self.sequencer) != 32:
             raise MisuseError("a sequencer's key is 32 bytes")
+
+    @property
+    def since(self) -> int:
+        """The first event of the sequencer's term, as far as is known."""
+        return max((term.from_seq for term in self.history.terms() if term.sequencer == self.sequencer), default=0)
+
+    @property
+    def history(self) -> History:
+        return History(self.first, self.moves) if self.moves else History(self.sequencer)
+
+
+def pin_of(sequencer: bytes, head: TreeHead | None, history: History) -> Pin:
+    return Pin(sequencer, head, history.moves, history.first if history.moves else None)
 
 
 class Pins(Protocol):
@@ -47,17 +71,24 @@ class Pins(Protocol):
 
     def store(self, enclave: bytes, pin: Pin) -> None: ...
 
+    def remove(self, enclave: bytes) -> None: ...
+
 
 def grown(old: Pin | None, new: Pin) -> Pin:
-    """What stands after `new` was stored over `old`: the larger head of the first sequencer.
+    """What stands after `new` was stored over `old`: the larger head of one sequencer, and all Migrates that are known.
 
-    Another sequencer never takes its place: who wants to trust one removes the pin.
+    Another sequencer takes its place only by Migrates that lead from the one to the other: who wants to trust any
+    other removes the pin.
     """
     if old is None:
         return new
-    if new.sequencer != old.sequencer or new.head is None:
-        return old
-    return new if old.head is None or new.head.ts > old.head.ts else old
+    known = max((old, new), key=lambda pin: (pin.history.reach, len(pin.moves)))
+    if new.sequencer == old.sequencer:
+        heads = [pin.head for pin in (new, old) if pin.head is not None]
+        head = max(reversed(heads), key=lambda head: head.ts, default=None)
+        return pin_of(new.sequencer, head, known.history)
+    is_led_to = new.history.knows(old.sequencer) and new.history.holds(old.history)
+    return new if is_led_to and new.since > old.since else old
 
 
 class MemoryPins:
@@ -153,31 +184,57 @@ def default_directory() -> Path:
     return data / "enc" / "pins"
 
 
+class _WireMove(Struct):
+    event: WireEvent
+    size: int | None
+
+
 class _PinFile(Struct):
     format: str
     version: int
     enclave: str
     sequencer: str
     head: WireHead | None
+    first: str | None = None
+    moves: list[_WireMove] = []
 
 
 _decoder = Decoder(_PinFile)
 
 
 def _format(enclave: bytes, pin: Pin) -> bytes:
-    head = None if pin.head is None else wire_head(pin.head)
-    content = {"format": FORMAT, "version": VERSION, "enclave": enclave.hex(), "sequencer": pin.sequencer.hex()}
-    return compact_json({**content, "head": head}).encode() + b"\n"
+    content = {
+        "format": FORMAT,
+        "version": MOVED if pin.moves else VERSION,
+        "enclave": enclave.hex(),
+        "sequencer": pin.sequencer.hex(),
+        "head": None if pin.head is None else wire_head(pin.head),
+    }
+    if pin.moves:
+        content["first"] = None if pin.first is None else pin.first.hex()
+        content["moves"] = [{"event": wire_event(move.event), "size": move.size} for move in pin.moves]
+    return compact_json(content).encode() + b"\n"
 
 
 def _parse(enclave: bytes, raw: bytes) -> Pin:
     file = decode_json(raw, _decoder, InvalidProof)
-    if (file.format, file.version) != (FORMAT, VERSION):
-        raise InvalidProof(f"format: expected {FORMAT}, version {VERSION}")
+    if (file.format, file.version) != (FORMAT, MOVED if file.moves else VERSION):
+        raise InvalidProof(f"format: expected {FORMAT}, version {VERSION}, or {MOVED} with moves")
     if file.enclave != enclave.hex():
         raise InvalidProof("enclave: it is another's")
-    sequencer = unhex(file.sequencer, 32, "sequencer", InvalidProof)
-    return Pin(sequencer, None if file.head is None else head_from_wire(file.head))
+    return Pin(
+        unhex(file.sequencer, 32, "sequencer", InvalidProof),
+        None if file.head is None else head_from_wire(file.head),
+        tuple(_moves(file.moves)),
+        None if file.first is None else unhex(file.first, 32, "first", InvalidProof),
+    )
+
+
+def _moves(wires: list[_WireMove]) -> Iterator[Move]:
+    """Signatures were checked before they were stored, as the head's was."""
+    for wire in wires:
+        event = event_from_wire(wire.event)
+        yield Move(event, parse_migrate(event).new_sequencer, wire.size)
 
 
 def _checked(enclave: bytes) -> bytes:

@@ -19,6 +19,7 @@ from enc.client.facts import (
     status_of,
     wire_anchor,
 )
+from enc.client.history import Move, history_of
 from enc.core.encoding import decode_json, unhex
 from enc.core.errors import InvalidProof, PeerError
 from enc.core.event import WireEvent, event_from_wire, wire_event
@@ -65,6 +66,7 @@ class _File(Struct, kw_only=True):
     sequencer: str
     event: _Event | None = None
     state: _State | None = None
+    migrates: list[WireEvent] = []
 
 
 _decoder = msgspec.json.Decoder(_File)
@@ -76,6 +78,8 @@ class Proof(Struct, frozen=True):
     enclave: bytes
     sequencer: bytes
     fact: Fact
+    moves: tuple[Move, ...] = ()
+    """The Migrates by which the sequencer came to be it; none if it was from the first, or if they are not told."""
 
     def json(self) -> bytes:
         fact = self.fact
@@ -87,6 +91,8 @@ class Proof(Struct, frozen=True):
             "sequencer": self.sequencer.hex(),
             **part,
         }
+        if self.moves:
+            wire["migrates"] = [wire_event(move.event) for move in self.moves]
         return msgspec.json.format(msgspec.json.encode(wire)) + b"\n"
 
 
@@ -116,9 +122,15 @@ def load_proof(data: bytes) -> Proof:
     if (wire.event is None) == (wire.state is None):
         raise InvalidProof("proof: expected one of event and state")
     fact = _event(wire.event) if wire.event else _state(wire.state)
-    return Proof(
-        unhex(wire.enclave, 32, "enclave", InvalidProof), unhex(wire.sequencer, 32, "sequencer", InvalidProof), fact
-    )
+    enclave = unhex(wire.enclave, 32, "enclave", InvalidProof)
+    return Proof(enclave, unhex(wire.sequencer, 32, "sequencer", InvalidProof), fact, _moves(wire.migrates, enclave))
+
+
+def _moves(wires: list[WireEvent], enclave: bytes) -> tuple[Move, ...]:
+    try:
+        return history_of(None, [event_from_wire(wire) for wire in wires], enclave).moves
+    except PeerError as e:
+        raise InvalidProof(f"migrates: {e.message}") from None
 
 
 def _event(wire: _Event) -> EventFact:
@@ -157,6 +169,7 @@ def check_proof(proof: Proof) -> Statement:
         raise
     except PeerError as e:
         raise InvalidProof(e.message) from None
+    proved = [*proved, *_check_line(proof)]
     head = proof.fact.anchor.head
     signed = f"all of it stands under a head of {head.ts} bundles that {proof.sequencer.hex()} signed for this enclave"
     return Statement(
@@ -167,6 +180,21 @@ def check_proof(proof: Proof) -> Statement:
             "that everybody sees this log: compare heads with others",
         ),
     )
+
+
+def _check_line(proof: Proof) -> list[str]:
+    """The Migrates lead to the sequencer, and say who it was in the event's place."""
+    if not proof.moves:
+        return []
+    history = history_of(None, [move.event for move in proof.moves], proof.enclave)
+    if history.sequencer != proof.sequencer:
+        raise InvalidProof("migrates: they lead to another sequencer")
+    if isinstance(proof.fact, EventFact) and history.at(proof.fact.event.seq) not in (None, proof.fact.event.sequencer):
+        raise InvalidProof("event: by another than the Migrates make the sequencer in its place")
+    return [
+        f"Migrate {move.event.seq}, signed by {move.event.from_.hex()}, hands over to {move.new_sequencer.hex()}"
+        for move in history.moves
+    ]
 
 
 def _event_says(fact: EventFact) -> list[str]:

@@ -62,7 +62,8 @@ def overview(link: Link) -> Flow[Overview]:
     with sound(link, event):
         rules = parse_manifest(event.content or "")
     state = yield from lifecycle(link, event, rules)
-    return Overview(link.enclave, event.sequencer, rules.manifest, event.timestamp, state, head, rules.names)
+    sequencer = link.known_witness().sequencer
+    return Overview(link.enclave, sequencer, rules.manifest, event.timestamp, state, head, rules.names)
 
 
 def sound(link: Link, event: Event) -> AbstractContextManager[None]:

@@ -22,7 +22,7 @@ Saying = Callable[[Dialect], tuple[str, str, Tags]]
 
 def write(link: Link, saying: Saying) -> Flow[Receipt]:
     """Say it, in the dialect of the enclave. What no version has words for raises before anything is sent."""
-    witness = yield from link.witness()
+    witness = yield from link.met()
     if witness.enc_v is not None:
         return (yield from link.send((yield from _prepare(link, saying, witness.dialect))))
     return (yield from _try(link, saying))
@@ -30,7 +30,7 @@ def write(link: Link, saying: Saying) -> Flow[Receipt]:
 
 def send(link: Link, commit: Commit) -> Flow[Receipt]:
     """Send a commit that `prepare` made, perhaps before the enclave's version was known: then it is signed anew."""
-    witness = yield from link.witness()
+    witness = yield from link.met()
     is_mine = (commit.from_, commit.enclave) == (link.identity.public, link.enclave)
     if witness.enc_v is not None:
         is_other = is_mine and version_of(commit) != witness.enc_v

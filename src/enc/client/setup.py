@@ -3,16 +3,19 @@
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from enc.client.courier import Courier
+from enc.client.directory import Directory, Registry
+from enc.client.guide import Guide
 from enc.client.identity import Identity
 from enc.client.link import Link
 from enc.client.node_link import NodeLink
 from enc.client.pins import FilePins, MemoryPins, Pins, default_directory
 from enc.client.templates import template
+from enc.client.transport import base_url
 from enc.client.writes import Id, as_bytes
 from enc.core.encoding import compact_json
 from enc.core.errors import MisuseError, PeerError
@@ -30,20 +33,37 @@ def now_ms() -> int:
 class Setup:
     def __init__(
         self,
+        url: str | None,
         identity: Identity | None,
         seq_pub: Id | None,
         pins: Pins | Path | str | Literal["default"] | None,
         patience: float,
         alg: Alg,
+        *,
+        nodes: Sequence[str] = (),
+        registry: Registry | None = None,
+        accept_loss: bool = False,
     ) -> None:
         if not isinstance(identity, Identity | None):
             raise MisuseError("identity: expected an Identity: Identity.load(path) or Identity.new()")
+        if url is None and registry is None:
+            raise MisuseError("give a node's URL, or a registry that knows where an enclave is")
         self.identity = identity or Identity.new()
         self.patience = patience
         self._process = os.getpid()
-        self._pins, self._alg = open_pins(pins), alg
+        self._pins, self._alg, self._accept_loss = open_pins(pins), alg, accept_loss
         known = None if seq_pub is None else as_bytes(seq_pub, "seq_pub")
-        self.node = NodeLink(Courier(patience, time.monotonic), known)
+        self.courier = Courier(patience, time.monotonic, None if url is None else base_url(url))
+        self.node = NodeLink(self.courier, known, is_nowhere=url is None)
+        self.directory = None if registry is None else self._directory(registry, patience)
+        self._guide = Guide(
+            self._reach,
+            [base_url(each) for each in nodes],
+            self.directory,
+            glance=None if registry is None else self._directory(registry, 0),
+            clock=time.monotonic,
+            accept_loss=accept_loss,
+        )
 
     def check_process(self) -> None:
         """A connection that two processes share gives each the other's answers."""
@@ -51,7 +71,27 @@ class Setup:
             raise MisuseError("this client was made by another process: make a new one after a fork")
 
     def link(self, enclave: bytes) -> Link:
-        return Link(self.node, self.identity, enclave, self._pins, now_ms, self._alg)
+        return Link(self.node, self.identity, enclave, self._pins, now_ms, self._alg, self._guide)
+
+    def link_at(self, enclave: bytes, url: str) -> Link:
+        """An enclave through another node, and through no other than that."""
+        guide = Guide(self._reach, accept_loss=self._accept_loss)
+        return Link(self._reach(url), self.identity, enclave, self._pins, now_ms, self._alg, guide)
+
+    def asked_directory(self) -> Directory:
+        """The registry; MisuseError if none was given."""
+        if self.directory is None:
+            raise MisuseError("no registry was given: Client(…, registry=Registry(url=…, enclave=…, seq_pub=…))")
+        return self.directory
+
+    def _reach(self, url: str) -> NodeLink:
+        """A node that may be the right one: asked once for its key, and with patience from then on."""
+        return NodeLink(self.courier.to(base_url(url)), None)
+
+    def _directory(self, registry: Registry, patience: float) -> Directory:
+        node = NodeLink(self.courier.to(base_url(registry.url), patience), registry.seq_pub)
+        link = Link(node, self.identity, registry.enclave, self._pins, now_ms, self._alg)
+        return Directory(link, time.monotonic)
 
 
 def open_pins(pins: Pins | Path | str | None) -> Pins:

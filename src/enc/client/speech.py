@@ -6,7 +6,7 @@ Nothing here is taken on trust: receipts are checked, and a head counts once it 
 import os
 from collections.abc import Callable
 from secrets import randbelow
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 import msgspec
@@ -14,19 +14,24 @@ import msgspec
 from enc.client.errors import ForeignSequencer
 from enc.client.evidence import said
 from enc.client.flow import Call, Flow
+from enc.client.following import following
 from enc.client.identity import Identity
 from enc.client.node_link import NodeLink
-from enc.client.pins import Pins
+from enc.client.pins import Pin, Pins
 from enc.client.witness import UNTOLD, Witness
 from enc.core.commit import build_commit, build_manifest, wire_commit
 from enc.core.dialect import Dialect
 from enc.core.dialects import dialect_of
+from enc.core.encoding import unhex
 from enc.core.envelope import RequestType, answer_text, seal_request
 from enc.core.errors import (
     Duplicate,
+    EncError,
+    EnclaveMigrated,
     EnclaveNotFound,
     InvalidRange,
     MisuseError,
+    PeerError,
     SessionExpired,
     TreeSizeNotFound,
 )
@@ -36,7 +41,7 @@ from enc.core.receipt import parse_receipt
 from enc.core.session import Session, client_keys, open_session
 from enc.core.signing import Alg
 from enc.core.tree_head import parse_head
-from enc.core.types import Commit, Receipt, Tags, TreeHead
+from enc.core.types import Commit, ConsistencyProof, Receipt, Tags, TreeHead
 
 EXPIRY_MS = 600_000
 """How long a commit may still be taken: as long as its sender may try again."""
@@ -47,35 +52,111 @@ RENEW_S = 300
 """A session with less left is replaced by a new one."""
 
 
+class Guide(Protocol):
+    """Where an enclave has gone, and whether who says so is right."""
+
+    def find(self, enclave: bytes, sequencer: bytes | None, node: NodeLink) -> Flow[NodeLink | None]:
+        """A node that has this key, or the one that a registry names; other than `node`."""
+        ...
+
+    def succeed(self, speech: "Speech", pin: Pin) -> Flow[None]:
+        """The node is not the one that is pinned: adopt it, find the one that is, or raise."""
+        ...
+
+    def should_turn(self, speech: "Speech") -> Flow[bool]:
+        """Whether a registry names another node than the one that is asked."""
+        ...
+
+    def origin(self, enclave: bytes) -> bytes | None:
+        """The first sequencer, if the enclave was found by a registry and its creator vouches for that."""
+        ...
+
+    def may_have_moved(self, enclave: bytes, key: bytes | None) -> Flow[bool]:
+        """Whether a registry names another sequencer than this one, which does not answer."""
+        ...
+
+
 class Speech:
-    """One enclave through one node. `now` is Unix milliseconds."""
+    """One enclave through one node, or, with a `guide`, the node that it moves to. `now` is Unix milliseconds."""
 
     def __init__(
-        self, node: NodeLink, identity: Identity, enclave: bytes, pins: Pins, now: Callable[[], int], alg: Alg
+        self,
+        node: NodeLink,
+        identity: Identity,
+        enclave: bytes,
+        pins: Pins,
+        now: Callable[[], int],
+        alg: Alg,
+        guide: Guide | None = None,
     ) -> None:
-        self.node, self.identity, self.enclave, self._pins, self.now, self.alg = (
-            node,
-            identity,
-            enclave,
-            pins,
-            now,
-            alg,
-        )
+        self.node, self.identity, self.enclave, self.pins, self.now, self.alg = node, identity, enclave, pins, now, alg
+        self._guide = guide
         self._witness: Witness | None = None
         self._session: Session | None = None
         self._exp = 0
 
     def witness(self) -> Flow[Witness]:
-        """Who the sequencer is: the pinned one for good; else the node, once it has signed anything for the enclave."""
+        """Who the sequencer is: the pinned one, or who follows it by a Migrate; else the node, once it has signed."""
         if self._witness is None:
-            self._pins.check()
+            self.pins.check()
+            yield from self._meet()
+        if self._guide is not None and (yield from self._guide.should_turn(self)):
+            found = yield from self._guide.find(self.enclave, None, self.node)
+            if found is not None:
+                self.node, self._witness = found, None
+                yield from self._meet()
+        return self.known_witness()
+
+    def _meet(self) -> Flow[None]:
+        if self.node.is_nowhere:
+            yield from self._turn_to(None, EnclaveNotFound("no registry that was given knows the enclave"))
+        seq_pub = yield from self.node.seq_pub()
+        pin = self.pins.load(self.enclave) or self._vouched()
+        if pin is not None and pin.sequencer != seq_pub:
+            if self._guide is None:
+                raise self.foreign(pin.sequencer, seq_pub)
+            yield from self._guide.succeed(self, pin)
             seq_pub = yield from self.node.seq_pub()
-            pin = self._pins.load(self.enclave)
-            if pin is not None and pin.sequencer != seq_pub:
-                message = f"the node's key is {seq_pub.hex()}, and the enclave's sequencer is {pin.sequencer.hex()}"
-                raise ForeignSequencer(message, said("foreign", self.enclave, pin.sequencer, message, b""))
-            self._witness = self._witness or Witness(self.enclave, seq_pub, self._pins)
-        return self._witness
+        self._witness = self._witness or Witness(self.enclave, seq_pub, self.pins)
+
+    def _vouched(self) -> Pin | None:
+        """Of an enclave that nothing is known of but its entry in a registry, the first sequencer."""
+        origin = None if self._guide is None else self._guide.origin(self.enclave)
+        return None if origin is None else Pin(origin, None)
+
+    def foreign(self, sequencer: bytes, seq_pub: bytes) -> ForeignSequencer:
+        message = f"the node's key is {seq_pub.hex()}, and the enclave's sequencer is {sequencer.hex()}"
+        return ForeignSequencer(message, said("foreign", self.enclave, sequencer, message, b""))
+
+    # Following
+
+    def follow(self, error: EncError) -> Flow[None]:
+        """The enclave is elsewhere, or the node does not answer: turn to who has it now; else the error stands."""
+        if self._guide is None:
+            raise error
+        if isinstance(error, EnclaveMigrated):
+            yield from self._turn_to(_key(error.context.get("new_sequencer")), error)
+            return
+        pin = self.pins.load(self.enclave)
+        key = self.node.found or (pin.sequencer if pin else None)
+        if not (yield from self._guide.may_have_moved(self.enclave, key)):
+            raise error
+        yield from self._turn_to(None, error)
+
+    def restart(self) -> None:
+        """Meet the node anew: something has changed there."""
+        self._witness = None
+
+    def _turn_to(self, sequencer: bytes | None, error: EncError) -> Flow[None]:
+        found = None if self._guide is None else (yield from self._guide.find(self.enclave, sequencer, self.node))
+        if found is None:
+            raise error
+        self.node, self._witness = found, None
+
+    @following
+    def met(self) -> Flow[Witness]:
+        """The witness, of whichever node has the enclave."""
+        return (yield from self.witness())
 
     def known_witness(self) -> Witness:
         """The witness, once a flow has asked for it."""
@@ -86,7 +167,7 @@ class Speech:
     def neighbour(self, enclave: bytes) -> Witness:
         """Who judges another enclave of the same node, by what is pinned of it."""
         known = self.known_witness()
-        return known if enclave == self.enclave else Witness(enclave, known.sequencer, self._pins)
+        return known if enclave == self.enclave else Witness(enclave, known.sequencer, self.pins)
 
     # Writing
 
@@ -105,6 +186,8 @@ class Speech:
 
     def found(self, content: str, tags: Tags = ()) -> Flow[Receipt]:
         """Send the Manifest that founds an enclave, which this link is about from then on."""
+        if self.node.is_nowhere:
+            raise MisuseError("no node's URL was given: a registry does not say where to found an enclave")
         dialect = parse_manifest(content).dialect
         commit = build_manifest(
             self.identity.key, content, self._expiry(), tags, alg=dialect.alg(self.alg), enc_v=dialect.enc_v
@@ -112,10 +195,20 @@ class Speech:
         self.enclave = commit.enclave
         return (yield from self.send(commit))
 
+    @following
     def send(self, commit: Commit) -> Flow[Receipt]:
-        """Send a commit until it has a receipt. One that was taken before, its answer lost, gets the same again."""
+        """Send a commit until it has a receipt. One that was taken before, its answer lost, gets the same again.
+
+        A commit names its enclave and no node, and commits that were taken move with the log: so the same bytes may go
+        to every node that the enclave comes to, and become one event.
+        """
         if commit.enclave != self.enclave:
             raise MisuseError("the commit is for another enclave")
+        (yield from self.witness()).check_present()
+        return (yield from self.submit(commit))
+
+    def submit(self, commit: Commit) -> Flow[Receipt]:
+        """Send a commit to this node, whatever is known of where the enclave is."""
         witness = yield from self.witness()
         call = Call("/", msgspec.json.encode(wire_commit(commit)))
         try:
@@ -166,6 +259,7 @@ class Speech:
 
     # Heads
 
+    @following
     def head(self) -> Flow[TreeHead]:
         """The node's newest head: signed, of this enclave, and an extension of the one that is pinned."""
         witness = yield from self.witness()
@@ -188,11 +282,22 @@ class Speech:
         if other is None:
             return
         first, then = sorted((head, other), key=lambda each: each.ts)
+        witness.connect(first, then, (yield from self.consistency(first, then)))
+
+    def consistency(self, first: TreeHead, then: TreeHead, signer: bytes | None = None) -> Flow[ConsistencyProof]:
+        """What the node shows for one head extending another; not checked. `signer`: of the first, if not the node."""
+        witness = yield from self.witness()
         query = urlencode({"from": first.ts, "to": then.ts})
         try:
             shown = yield from self.node.courier.request(Call(f"/{self.enclave.hex()}/consistency?{query}"))
         except (InvalidRange, TreeSizeNotFound, EnclaveNotFound) as e:
-            raise witness.unconnected(first, then, e.message) from e
+            raise witness.unconnected(first, then, e.message, None, signer) from e
         with witness.judging("consistency", shown):
-            proof = parse_consistency(shown)
-        witness.connect(first, then, proof)
+            return parse_consistency(shown)
+
+
+def _key(text: object) -> bytes | None:
+    try:
+        return unhex(text, 32, "new_sequencer")
+    except PeerError:
+        return None

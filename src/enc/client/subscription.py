@@ -11,7 +11,10 @@ from websockets.asyncio.client import connect as connect_async
 from websockets.sync.client import ClientConnection, connect
 
 from enc.client.courier import Backoff
-from enc.client.feed import Feed, Turn
+from enc.client.errors import TimedOut, Unreachable
+from enc.client.feed import GLANCE_S, MENDED, Feed, Turn
+from enc.client.flow import Flow
+from enc.client.following import MAX_HOPS
 from enc.client.items import Item
 from enc.client.transport import LOST, unreachable, web_socket_url
 from enc.core.errors import EncError, RateLimited, WorldError
@@ -25,8 +28,8 @@ _PASSING = (*LOST, RateLimited, WorldError)
 
 
 class _Subscription:
-    def __init__(self, url: str, timeout: float, backoff: Backoff) -> None:
-        self._url, self._backoff = url, backoff
+    def __init__(self, url: str | None, timeout: float, backoff: Backoff) -> None:
+        self._url, self._backoff, self._hops = url or "", backoff, 0
         self._options: dict[str, Any] = {"max_size": MAX_MESSAGE, "open_timeout": timeout, "close_timeout": timeout}
         self._items: deque[Item] = deque()
         self._is_closed = False
@@ -36,7 +39,14 @@ class _Subscription:
         self._items += turn.items
         if turn.is_good:
             self._backoff.reset()
+            self._hops = 0
         return turn.send
+
+    def _hop(self, error: EncError) -> None:
+        """One more node without an event; raises the error where that goes on."""
+        self._hops += 1
+        if self._hops > MAX_HOPS:
+            raise error
 
     def _wait(self, error: Exception) -> float:
         """Seconds until the next connection; raises what ends the subscription."""
@@ -48,9 +58,11 @@ class Subscription(_Subscription):
 
     _socket: ClientConnection | None = None
 
-    def __init__(self, url: str, timeout: float, feed: Feed, backoff: Backoff) -> None:
+    def __init__(
+        self, url: str | None, timeout: float, feed: Feed, backoff: Backoff, run: Callable[[Flow[Any]], Any]
+    ) -> None:
         super().__init__(url, timeout, backoff)
-        self._feed = feed
+        self._feed, self._run = feed, run
 
     def __iter__(self) -> Self:
         return self
@@ -69,19 +81,37 @@ class Subscription(_Subscription):
     def _step(self) -> None:
         try:
             self._turn()
+        except MENDED as e:
+            self._lose()
+            self._hop(e)
+            self._run(self._feed.mend(e))
         except _PASSING as e:
             self._lose()
             if not self._is_closed:
-                time.sleep(self._wait(e))
+                self._pause(e)
+
+    def _pause(self, error: Exception) -> None:
+        """Wait for another try; where there is none left, the enclave may be elsewhere."""
+        try:
+            time.sleep(self._wait(error))
+        except (Unreachable, TimedOut) as e:
+            self._hop(e)
+            self._run(self._feed.mend(e))
+            self._backoff.reset()
 
     def _turn(self) -> None:
         if self._socket is None:
+            self._run(self._feed.glance())
+            self._url = self._feed.url or self._url
             self._socket = connect(web_socket_url(self._url), **self._options).__enter__()
             self._send(self._feed.connected())
         try:
-            text = self._socket.recv(timeout=self._feed.due_in)
+            text = self._socket.recv(timeout=min(self._feed.due_in, GLANCE_S))
         except TimeoutError:
-            self._send(self._feed.tick())
+            if self._run(self._feed.glance()):
+                self._lose()
+            else:
+                self._send(self._feed.tick())
             return
         self._send(self._take(self._feed.take(text)))
 
@@ -112,9 +142,16 @@ class AsyncSubscription(_Subscription):
     _feed: Feed | None = None
     _socket: AsyncConnection | None = None
 
-    def __init__(self, url: str, timeout: float, open_feed: Callable[[], Awaitable[Feed]], backoff: Backoff) -> None:
+    def __init__(
+        self,
+        url: str | None,
+        timeout: float,
+        open_feed: Callable[[], Awaitable[Feed]],
+        backoff: Backoff,
+        run: Callable[[Flow[Any]], Awaitable[Any]],
+    ) -> None:
         super().__init__(url, timeout, backoff)
-        self._open_feed = open_feed
+        self._open_feed, self._run = open_feed, run
 
     def __aiter__(self) -> Self:
         return self
@@ -134,18 +171,35 @@ class AsyncSubscription(_Subscription):
     async def _step(self, feed: Feed) -> None:
         try:
             await self._turn(feed)
+        except MENDED as e:
+            await self._lose()
+            self._hop(e)
+            await self._run(feed.mend(e))
         except _PASSING as e:
             await self._lose()
-            await asyncio.sleep(self._wait(e))
+            await self._pause(e, feed)
+
+    async def _pause(self, error: Exception, feed: Feed) -> None:
+        try:
+            await asyncio.sleep(self._wait(error))
+        except (Unreachable, TimedOut) as e:
+            self._hop(e)
+            await self._run(feed.mend(e))
+            self._backoff.reset()
 
     async def _turn(self, feed: Feed) -> None:
         if self._socket is None:
+            await self._run(feed.glance())
+            self._url = feed.url or self._url
             self._socket = await connect_async(web_socket_url(self._url), **self._options)
             await self._send(feed.connected())
         try:
-            text = await asyncio.wait_for(self._socket.recv(), feed.due_in)
+            text = await asyncio.wait_for(self._socket.recv(), min(feed.due_in, GLANCE_S))
         except TimeoutError:
-            await self._send(feed.tick())
+            if await self._run(feed.glance()):
+                await self._lose()
+            else:
+                await self._send(feed.tick())
             return
         await self._send(self._take(feed.take(text)))
 

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
 import httpx
 from websockets.exceptions import WebSocketException
@@ -18,7 +18,14 @@ MAX_ANSWER = 64 << 20
 WHOLE = 6
 """Timeouts that a whole answer may take; each wait for a part of it may take one."""
 
-_JSON = {"content-type": "application/json", "accept-encoding": "identity"}
+
+def _headers(call: Call) -> dict[str, str]:
+    return {"content-type": call.kind, "accept-encoding": "identity"}
+
+
+async def _pieces(call: Call) -> AsyncIterator[bytes]:
+    for piece in call.pieces():
+        yield piece
 
 
 def base_url(url: str) -> str:
@@ -63,15 +70,23 @@ def _secured(url: str) -> bool:
     return url.startswith("https:")
 
 
+def _base(own: str | None, call: Call) -> str:
+    """Where a call goes: to the node that it names, or to the client's own."""
+    if call.base is None and own is None:
+        raise MisuseError("no node's URL was given")
+    return call.base or own or ""
+
+
 class _Body:
     """An answer's bytes as they come: no more than the bound, and no longer than a drip of bytes may take."""
 
     def __init__(self, url: str, timeout: float) -> None:
         self._url, self._parts, self._size = url, list[bytes](), 0
-        self._until = time.monotonic() + WHOLE * timeout
+        self._whole = WHOLE * timeout
 
     def check(self, response: httpx.Response) -> None:
         """Nothing compressed was asked for: a few bytes of it may stand for more than memory holds."""
+        self._until = time.monotonic() + self._whole
         if response.headers.get("content-encoding", "identity") != "identity":
             raise Unreachable(f"{self._url} answers in an encoding that was not asked for")
 
@@ -88,18 +103,30 @@ class _Body:
 
 
 class Transport:
-    """Blocks."""
+    """Blocks. `url`: the client's own node, if it has one; a call may name another."""
 
-    def __init__(self, url: str, timeout: float, client: httpx.Client | None = None) -> None:
-        self.url = base_url(url)
+    def __init__(self, url: str | None, timeout: float, client: httpx.Client | None = None) -> None:
+        self.url = None if url is None else base_url(url)
         self.timeout = timeout
-        self._client = client or httpx.Client(timeout=timeout, follow_redirects=False, verify=_secured(self.url))
+        self._is_given, self._secured = client is not None, _secured(self.url or "")
+        self._client = client or httpx.Client(timeout=timeout, follow_redirects=False, verify=self._secured)
+        self._other: httpx.Client | None = None
+
+    def _to(self, url: str) -> httpx.Client:
+        """What speaks to the client's own node may check no certificates: another that has one is spoken to apart."""
+        if self._is_given or _secured(url) == self._secured:
+            return self._client
+        if self._other is None:
+            self._other = httpx.Client(timeout=self.timeout, follow_redirects=False, verify=not self._secured)
+        return self._other
 
     def send(self, call: Call) -> Answer:
-        method, body = "GET" if call.body is None else "POST", _Body(self.url, self.timeout)
+        url = _base(self.url, call)
+        method, body = "GET" if call.body is None else "POST", _Body(url, self.timeout)
+        content = call.body if call.file is None else call.pieces()
         with (
-            _translated(self.url),
-            self._client.stream(method, self.url + call.path, content=call.body, headers=_JSON) as response,
+            _translated(url),
+            self._to(url).stream(method, url + call.path, content=content, headers=_headers(call)) as response,
         ):
             body.check(response)
             for part in response.iter_bytes():
@@ -108,30 +135,43 @@ class Transport:
 
     def close(self) -> None:
         self._client.close()
+        if self._other is not None:
+            self._other.close()
 
 
 class AsyncTransport:
     """Awaits."""
 
-    def __init__(self, url: str, timeout: float, client: httpx.AsyncClient | None = None) -> None:
-        self.url = base_url(url)
+    def __init__(self, url: str | None, timeout: float, client: httpx.AsyncClient | None = None) -> None:
+        self.url = None if url is None else base_url(url)
         self.timeout = timeout
-        self._client = client or httpx.AsyncClient(timeout=timeout, follow_redirects=False, verify=_secured(self.url))
+        self._is_given, self._secured = client is not None, _secured(self.url or "")
+        self._client = client or httpx.AsyncClient(timeout=timeout, follow_redirects=False, verify=self._secured)
+        self._other: httpx.AsyncClient | None = None
+
+    def _to(self, url: str) -> httpx.AsyncClient:
+        """What speaks to the client's own node may check no certificates: another that has one is spoken to apart."""
+        if self._is_given or _secured(url) == self._secured:
+            return self._client
+        if self._other is None:
+            self._other = httpx.AsyncClient(timeout=self.timeout, follow_redirects=False, verify=not self._secured)
+        return self._other
 
     async def send(self, call: Call) -> Answer:
-        method, body = "GET" if call.body is None else "POST", _Body(self.url, self.timeout)
-        with _translated(self.url):
+        url = _base(self.url, call)
+        method, body = "GET" if call.body is None else "POST", _Body(url, self.timeout)
+        content = call.body if call.file is None else _pieces(call)
+        with _translated(url):
             async with (
-                asyncio.timeout(WHOLE * self.timeout),
-                self._client.stream(method, self.url + call.path, content=call.body, headers=_JSON) as response,
+                asyncio.timeout(WHOLE * self.timeout if call.file is None else None),
+                self._to(url).stream(method, url + call.path, content=content, headers=_headers(call)) as response,
             ):
                 body.check(response)
                 async for part in response.aiter_bytes():
                     body.take(part)
                 return Answer(response.status_code, body.whole())
 
-    def _stream(self, method: str, call: Call) -> AbstractAsyncContextManager[httpx.Response]:
-        return self._client.stream(method, self.url + call.path, content=call.body, headers=_JSON)
-
     async def close(self) -> None:
         await self._client.aclose()
+        if self._other is not None:
+            await self._other.aclose()

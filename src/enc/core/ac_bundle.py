@@ -32,10 +32,10 @@ def judge_bundle(
 
 def operations_of(commit: Commit, types: frozenset[str]) -> Iterator[tuple[str, dict[str, Any], str]]:
     """The operations of an AC_Bundle, each with its type, its fields and its path; their form is not checked yet."""
-    operations = content_object(commit).get("operations")
-    if not isinstance(operations, list) or not 1 <= len(operations) <= MAX_OPERATIONS:
+    found = content_object(commit).get("operations")
+    if not isinstance(found, list) or not 1 <= len(found) <= MAX_OPERATIONS:
         raise InvalidCommit(f"operations: expected a list of 1 to {MAX_OPERATIONS}")
-    for i, operation in enumerate(operations):
+    for i, operation in enumerate(found):
         type_ = operation.get("type") if isinstance(operation, dict) else None
         if not isinstance(type_, str) or type_ not in types:
             raise InvalidCommit(f"operations[{i}]: expected one of {', '.join(sorted(types))}")

@@ -223,17 +223,17 @@ def check_header(header: Header, replay: Replay) -> None:
     if (header.checkpoint_seq, header.checkpoint_root) != (state.seq, replay.checkpoint_root()):
         raise InvalidArchive("header: not the log's checkpoint")
     if header.sth is not None:
-        _check_sth(header.sth, replay)
+        check_sth(header.sth, replay)
 
 
 def _closer(size: int, replay: Replay) -> bytes:
     """The sequencer of the last event that a log of this size holds: it signed that size's head."""
-    bundles = replay.store.bundles
-    seq = bundles[size - 1].first_seq + bundles[size - 1].count - 1 if 0 < size <= len(bundles) else replay.state.seq
+    bundle = replay.state.bundle
+    seq = bundle.first_seq - 1 if bundle is not None and 0 < size == replay.state.log.size else replay.state.seq
     return [key for key, first in replay.sequencers if first <= seq][-1]
 
 
-def _check_sth(sth: TreeHead, replay: Replay) -> None:
+def check_sth(sth: TreeHead, replay: Replay) -> None:
     """The head is on this log, with the trailing bundle open or closed, and signed by a sequencer of its end."""
     state = replay.state
     roots = {state.log.size: state.log.root()}

@@ -33,9 +33,10 @@ from enc.core.hashing import EMPTY_HASH, log_leaf, sha256
 from enc.core.manifest import parse_manifest
 from enc.core.merkle_log import Edge, LogNodes
 from enc.core.policy import Draft, Effects, Lifecycle, Policy
+from enc.core.registry import judge_registry
 from enc.core.sparse_merkle import TreeNodes
 from enc.core.state_key import LIFECYCLE_KEY
-from enc.core.types import Commit, Event, Target
+from enc.core.types import Commit, Event, Record, RecordKind, Target
 
 MAX_PENDING = 1024
 """Changes that a state carries at most before they go into the tree, even inside a bundle."""
@@ -49,7 +50,7 @@ _ENDS_AS: dict[str, Lifecycle] = {
 
 
 class Reader(Protocol):
-    """What lies behind a state: the enclave's stored tree nodes and events."""
+    """What lies behind a state: the enclave's stored tree nodes, events and, in a registry, records."""
 
     def read_node(self, node_hash: bytes) -> bytes: ...
 
@@ -58,6 +59,12 @@ class Reader(Protocol):
         ...
 
     def target(self, event_id: bytes) -> Target | None: ...
+
+    def record(self, kind: RecordKind, key: bytes) -> Record | None: ...
+
+    def record_of(self, event_id: bytes) -> Record | None:
+        """The record whose active entry is this event."""
+        ...
 
 
 class EnclaveState(Struct, frozen=True, kw_only=True):
@@ -103,6 +110,8 @@ class Transition(Struct, frozen=True, kw_only=True):
     tree_nodes: TreeNodes = {}
     flushed: bool = False
     """Whether what was pending before has gone into the tree."""
+    records: tuple[Record, ...] = ()
+    """Records of a registry that the event changed, as they are now."""
 
 
 class _View:
@@ -117,6 +126,12 @@ class _View:
     def target(self, event_id: bytes) -> Target | None:
         return self._reader.target(event_id)
 
+    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+        return self._reader.record(kind, key)
+
+    def record_of(self, event_id: bytes) -> Record | None:
+        return self._reader.record_of(event_id)
+
 
 class _NoState:
     """Before the first event there is nothing."""
@@ -125,6 +140,12 @@ class _NoState:
         return None
 
     def target(self, event_id: bytes) -> Target | None:
+        return None
+
+    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+        return None
+
+    def record_of(self, event_id: bytes) -> Record | None:
         return None
 
 
@@ -143,8 +164,8 @@ def judge_manifest(commit: Commit) -> tuple[Policy, Effects]:
     if commit.content is None:
         raise InvalidCommit("content: a Manifest is never erased")
     policy = parse_manifest(commit.content)
-    if policy.registry:
-        raise InvalidCommit("registry: this version has no rules for registry enclaves")
+    if policy.registry and policy.enc_v == 1:
+        raise InvalidCommit("registry: a registry is founded with enc_v 2")
     draft = Draft(_NoState())
     policy.found(draft)
     return policy, draft.effects()
@@ -164,7 +185,10 @@ def judge(state: EnclaveState, commit: Commit, reader: Reader, *, sequencer: byt
     if sequencer != state.sequencer and (migrate is None or migrate.new_sequencer != sequencer):
         raise InvalidCommit("new_sequencer: a forced Migrate names the node that finalises it")
     draft = view(state, reader)
-    state.policy.judge(commit, draft)
+    if state.policy.registry:
+        judge_registry(commit, state.policy, draft)
+    else:
+        state.policy.judge(commit, draft)
     if migrate is not None:
         _check_checkpoint(state, migrate, reader)
     lifecycle = _ENDS_AS.get(commit.type)
@@ -223,13 +247,18 @@ class _NothingStored:
 
 def apply(state: EnclaveState, event: Event, effects: Effects, reader: sparse_merkle.Reader) -> Transition:
     """The enclave after `event`, whose commit `judge` allowed with these effects."""
+    if (plain := _plain(state, event, effects)) is not None:
+        return plain
     step = _Step(state, reader)
     if state.bundle is not None and closes_before(state.bundle, event, state.policy.bundle):
         step.close()
     leaves = step.leaves
     if state.migrated and state.policy.lifecycle_in_state:
         leaves[LIFECYCLE_KEY] = _lifecycle_leaf(state.lifecycle)
-    leaves.update(effects.leaves(event.id))
+    if effects.writes or effects.supersedes:
+        leaves.update(effects.leaves(event.id))
+    if effects.records:
+        step.records = effects.kept_records(event.id)
     bundle = step.state.bundle
     migrates = effects.lifecycle == "migrated"
     step.state = replace(
@@ -247,6 +276,23 @@ def apply(state: EnclaveState, event: Event, effects: Effects, reader: sparse_me
     elif len(step.state.pending) > MAX_PENDING:
         step.flush()
     return step.transition()
+
+
+def _plain(state: EnclaveState, event: Event, effects: Effects) -> Transition | None:
+    """The most common step by far: an event that changes nothing but the log's end, in a bundle that stays open.
+
+    After a Migrate no bundle is open.
+    """
+    bundle, config = state.bundle, state.policy.bundle
+    if bundle is None or closes_before(bundle, event, config):
+        return None
+    if effects.writes or effects.supersedes or effects.records or effects.lifecycle or effects.new_sequencer:
+        return None
+    bundle = bundle.take(event)
+    if closes_after(bundle, event, config):
+        return None
+    after = replace(state, seq=event.seq, floor=event.timestamp, sequencer=event.sequencer, bundle=bundle)
+    return Transition(state=after)
 
 
 def seal(state: EnclaveState, clock: int, reader: sparse_merkle.Reader) -> Transition | None:
@@ -270,6 +316,7 @@ class _Step:
         self.leaves: dict[bytes, bytes | None] = {}
         self.closed: list[ClosedBundle] = []
         self.flushed = False
+        self.records: tuple[Record, ...] = ()
         self.log_nodes: LogNodes = {}
         self.tree_nodes: TreeNodes = {}
 
@@ -303,6 +350,7 @@ class _Step:
             log_nodes=self.log_nodes,
             tree_nodes=self.tree_nodes,
             flushed=self.flushed,
+            records=self.records,
         )
 
 

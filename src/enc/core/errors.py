@@ -264,6 +264,12 @@ class BodyTooLarge(InvalidCommit):
     status = 413
 
 
+class NoSuchPath(InvalidQuery):
+    """A path that is not there: the code of InvalidQuery, its own HTTP status."""
+
+    status = 404
+
+
 class RateLimited(PeerError):
     code, status, fields = "RATE_LIMITED", 429, ("retry_after_ms",)
 
@@ -287,7 +293,7 @@ def _leaves(cls: type[EncError]) -> list[type[EncError]]:
     return [cls, *(leaf for sub in cls.__subclasses__() for leaf in _leaves(sub))]
 
 
-_LOCAL = (InvalidProof, InvalidArchive, BodyTooLarge)
+_LOCAL = (InvalidProof, InvalidArchive, BodyTooLarge, NoSuchPath)
 WIRE_ERRORS: Mapping[str, type[EncError]] = {c.code: c for c in _leaves(EncError) if c.code and c not in _LOCAL}
 """Every code that may stand on the wire, with its class."""
 

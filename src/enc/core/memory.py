@@ -5,7 +5,7 @@ from enc.core.enclave import ClosedBundle, Transition
 from enc.core.event import target_of
 from enc.core.merkle_log import LogNodes
 from enc.core.sparse_merkle import TreeNodes
-from enc.core.types import Event, Target
+from enc.core.types import Event, Record, RecordKind, Target
 
 
 class EnclaveMemory:
@@ -16,6 +16,8 @@ class EnclaveMemory:
         self.tree_nodes: TreeNodes = {}
         self.targets: dict[bytes, Target] = {}
         self.bundles: list[ClosedBundle] = []
+        self.records: dict[tuple[RecordKind, bytes], Record] = {}
+        self._entries: dict[bytes, Record] = {}
 
     def read_hash(self, level: int, index: int) -> bytes:
         return self.log_nodes[level, index]
@@ -29,6 +31,21 @@ class EnclaveMemory:
     def target(self, event_id: bytes) -> Target | None:
         return self.targets.get(event_id)
 
+    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+        return self.records.get((kind, key))
+
+    def record_of(self, event_id: bytes) -> Record | None:
+        return self._entries.get(event_id)
+
+    def put_record(self, record: Record) -> None:
+        """The record as it is now, in place of what it was."""
+        before = self.records.get((record.kind, record.key))
+        if before is not None and before.entry is not None:
+            del self._entries[before.entry]
+        if record.entry is not None:
+            self._entries[record.entry] = record
+        self.records[record.kind, record.key] = record
+
     def put(self, event: Event | None, transition: Transition) -> None:
         """Keep what a step added; a sealing step has no event."""
         if event is not None:
@@ -36,3 +53,5 @@ class EnclaveMemory:
         self.log_nodes.update(transition.log_nodes)
         self.tree_nodes.update(transition.tree_nodes)
         self.bundles.extend(transition.closed)
+        for record in transition.records:
+            self.put_record(record)

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from enc.core.bundle import BundleConfig
 from enc.core.dialect import Dialect
 from enc.core.state_key import CLOSED, Namespace, gate_slot, identity_key, status_key, tree_key
-from enc.core.types import Commit, Target
+from enc.core.types import Commit, Record, RecordKind, Target
 
 
 class StateReader(Protocol):
@@ -24,6 +25,14 @@ class StateReader(Protocol):
 
     def target(self, event_id: bytes) -> Target | None:
         """The event with this id, if the enclave's log holds it."""
+        ...
+
+    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+        """What a registry holds of a key."""
+        ...
+
+    def record_of(self, event_id: bytes) -> Record | None:
+        """The record whose active entry is this event."""
         ...
 
 
@@ -54,10 +63,16 @@ class Effects(Struct, frozen=True):
     lifecycle: Lifecycle | None = None
     """What the enclave becomes, where the event changes that. `migrated`: another node goes on from here."""
     new_sequencer: bytes | None = None
+    records: tuple[Record, ...] = ()
+    """Records of a registry as they become; `entry` b"" stands for this event's id."""
 
     def leaves(self, event_id: bytes) -> dict[bytes, bytes | None]:
         """All changes of the tree, now that the event has its id."""
         return {**self.writes, **{status_key(old): event_id for old in self.supersedes}}
+
+    def kept_records(self, event_id: bytes) -> tuple[Record, ...]:
+        """All changed records, now that the event has its id."""
+        return tuple(replace(record, entry=event_id) if record.entry == b"" else record for record in self.records)
 
 
 class Draft:
@@ -72,12 +87,20 @@ class Draft:
         self.supersedes: list[bytes] = []
         self.erases: list[bytes] = []
         self.endpoints: list[EndpointChange] = []
+        self.records: list[Record] = []
 
     def leaf(self, key: bytes) -> bytes | None:
         return self.writes[key] if key in self.writes else self._state.leaf(key)
 
     def target(self, event_id: bytes) -> Target | None:
         return self._state.target(event_id)
+
+    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+        """As it stands before the commit: no commit changes two records."""
+        return self._state.record(kind, key)
+
+    def record_of(self, event_id: bytes) -> Record | None:
+        return self._state.record_of(event_id)
 
     def bitmask(self, identity: bytes) -> int:
         return int.from_bytes(self.leaf(identity_key(identity)) or b"", "big")
@@ -96,6 +119,7 @@ class Draft:
             endpoints=tuple(self.endpoints),
             lifecycle=lifecycle,
             new_sequencer=new_sequencer,
+            records=tuple(self.records),
         )
 
 
@@ -204,6 +228,13 @@ class Policy(Protocol):
     def read_scope(self, bitmask: int, is_closed: Callable[[str], bool], *, is_node: bool = False) -> ReadScope: ...
 
     def is_owner(self, bitmask: int) -> bool: ...
+
+    def new_owners(self, commit: Commit) -> frozenset[bytes]:
+        """Whom the commit makes an owner, if it stands: by a Manifest's first members or by what passes on a right.
+
+        Nothing but the commit is asked, so that whoever holds it can tell to whom its author gave the enclave.
+        """
+        ...
 
     def state_of(self, bitmask: int) -> str:
         """The name of the State, for people and apps."""

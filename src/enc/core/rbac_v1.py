@@ -81,6 +81,14 @@ class PolicyV1(Struct, frozen=True, kw_only=True, dict=True):
     def is_owner(self, bitmask: int) -> bool:
         return bool(bitmask & OWNER)
 
+    def new_owners(self, commit: Commit) -> frozenset[bytes]:
+        """Only a Transfer_Owner passes it on."""
+        if commit.type == "Manifest":
+            return frozenset(given.identity for given in self.initial if given.role == "Owner")
+        if commit.type == "Transfer_Owner":
+            return frozenset([read_identity(content_object(commit), "new_owner", "content")])
+        return frozenset()
+
     # Evaluation
 
     @cached_property

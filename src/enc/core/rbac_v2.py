@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from enc.core.ac_bundle import judge_bundle
+from enc.core.ac_bundle import judge_bundle, operations_of
 from enc.core.bundle import BundleConfig
 from enc.core.content import AC_OPERATIONS, check_endpoint, check_operation, content_object, text_field
 from enc.core.dialect import Dialect
@@ -103,6 +103,25 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
             return bool(bitmask >> self.traits["owner"].bit & 1)
         return self.state_of(bitmask) == "OWNER"
 
+    def new_owners(self, commit: Commit) -> frozenset[bytes]:
+        """By trait `owner` it is passed on with a Transfer or a Grant, by State `OWNER` with a Move; in bundles too."""
+        if commit.type == "Manifest":
+            return frozenset(member.identity for member in self.init if self.is_owner(self._first_bitmask(member)))
+        if commit.type == "AC_Bundle":
+            found = list(operations_of(commit, AC_OPERATIONS))
+        elif commit.type in AC_OPERATIONS:
+            found = [(commit.type, content_object(commit), "content")]
+        else:
+            found = []
+        for operation in found:
+            check_operation(*operation)
+        return frozenset(bytes.fromhex(fields["target"]) for type_, fields, _ in found if self._gives(type_, fields))
+
+    def _gives(self, type_: str, fields: dict[str, Any]) -> bool:
+        if "owner" in self.traits:
+            return type_ in ("Transfer", "Grant") and fields["trait"] == "owner"
+        return type_ == "Move" and fields["to"] == "OWNER"
+
     # Evaluation
 
     @cached_property
@@ -147,10 +166,13 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
 
     def found(self, draft: Draft) -> None:
         for member in self.init:
-            mask = self.with_state(0, member.state, keep_traits=False)
-            for name in member.traits:
-                mask |= 1 << self.traits[name].bit
-            draft.set_bitmask(member.identity, mask)
+            draft.set_bitmask(member.identity, self._first_bitmask(member))
+
+    def _first_bitmask(self, member: Member) -> int:
+        mask = self.with_state(0, member.state, keep_traits=False)
+        for name in member.traits:
+            mask |= 1 << self.traits[name].bit
+        return mask
 
     def judge(self, commit: Commit, draft: Draft) -> None:
         if commit.type in ("Update", "Delete"):

@@ -10,33 +10,92 @@ For each event, in this order:
  6. lifecycle and authorisation against the state before it; a Migrate's checkpoint
  7. a content that is gone has a cause: an Update or Delete, or an auto-delete tag
 
-A node's own limits, quotas and clock are not asked. Memory grows with the events' metadata, not with contents.
+A node's own limits, quotas and clock are not asked. Memory grows with the events' metadata, not with contents, unless
+the caller keeps what lies behind the state, and the past, elsewhere.
 """
 
+from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import Protocol
 
 from enc.core.commit import MAX_EXP_WINDOW_MS, SKEW_MS, manifest_version
 from enc.core.content import revised_id
-from enc.core.enclave import EnclaveState, Transition, apply, checkpoint_root, found, judge, judge_manifest, state_hash
+from enc.core.enclave import (
+    EnclaveState,
+    Reader,
+    Transition,
+    apply,
+    checkpoint_root,
+    found,
+    judge,
+    judge_manifest,
+    state_hash,
+)
 from enc.core.errors import Duplicate, EncError, InvalidArchive, ReplayFailed
 from enc.core.event import check_event, is_erasable, target_of
 from enc.core.memory import EnclaveMemory
 from enc.core.policy import Effects
 from enc.core.types import PREDEFINED, Event
 
+MAX_ALLOWED = 65_536
+_NOTHING = Effects()
+
+
+class Behind(Reader, Protocol):
+    """What lies behind the state of a log in replay, and takes what each event adds."""
+
+    def put(self, event: Event | None, transition: Transition) -> None: ...
+
+
+class Past:
+    """What a replay remembers of earlier events besides: commit hashes, and contents that are gone without a cause."""
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+        self._seen_until: list[tuple[int, bytes]] = []
+        self._unexplained: dict[bytes, int] = {}
+
+    def repeats(self, event: Event) -> bool:
+        return event.hash in self._seen
+
+    def remember(self, event: Event) -> None:
+        """Keep the hash as long as a repeat could still pass the time rule: the set is bounded by an hour's events."""
+        while self._seen_until and self._seen_until[0][0] + SKEW_MS < event.timestamp:
+            self._seen.discard(heappop(self._seen_until)[1])
+        self._seen.add(event.hash)
+        heappush(self._seen_until, (event.exp, event.hash))
+
+    def miss(self, event: Event) -> None:
+        """Its content is gone, and nothing says why so far."""
+        self._unexplained[event.id] = event.seq
+
+    def explain(self, event_id: bytes) -> None:
+        self._unexplained.pop(event_id, None)
+
+    def unexplained(self) -> int | None:
+        """The first seq whose content is gone without a cause."""
+        return min(self._unexplained.values(), default=None)
+
 
 class Replay:
     """One log, event by event. `take` raises ReplayFailed, which names the seq and keeps the broken rule's code."""
 
-    def __init__(self, enclave: bytes | None = None, store: EnclaveMemory | None = None) -> None:
+    def __init__(
+        self,
+        enclave: bytes | None = None,
+        store: Behind | None = None,
+        past: Past | None = None,
+        check: Callable[[Event, int], None] = check_event,
+    ) -> None:
+        """`check` is check_event, or as good: whoever replays many events may have checked signatures elsewhere."""
         self.enclave = enclave
-        self.store = store or EnclaveMemory()
+        self.store: Behind = EnclaveMemory() if store is None else store
         self.sequencers: list[tuple[bytes, int]] = []
         """Each sequencer with the seq of its first event."""
         self._state: EnclaveState | None = None
-        self._seen: set[bytes] = set()
-        self._seen_until: list[tuple[int, bytes]] = []
-        self._unexplained: dict[bytes, int] = {}
+        self._past, self._check = past or Past(), check
+        self._allowed: set[tuple[str, bytes, bytes]] = set()
+        """Type, author and sequencer of content events that were allowed since the state last changed."""
 
     @property
     def state(self) -> EnclaveState:
@@ -66,8 +125,8 @@ class Replay:
 
     def finish(self) -> EnclaveState:
         """The state after the last event; by now every erased content must be explained."""
-        if self._unexplained:
-            seq = min(self._unexplained.values())
+        seq = self._past.unexplained()
+        if seq is not None:
             raise ReplayFailed(seq, InvalidArchive("content: gone without an Update, a Delete or an auto-delete"))
         return self.state
 
@@ -80,17 +139,31 @@ class Replay:
     def _take(self, event: Event) -> tuple[Transition, Effects]:
         state = self._state
         self._check_place(event)
-        check_event(event, state.policy.enc_v if state else manifest_version(event))
+        self._check(event, state.policy.enc_v if state else manifest_version(event))
         self._check_time(event)
         if state is None:
             policy, effects = judge_manifest(event)
             transition = found(event, policy, effects)
         else:
-            effects = judge(state, event, self.store, sequencer=event.sequencer, takeover=True)
+            effects = self._judge(state, event)
             transition = apply(state, event, effects, self.store)
-        self._remember(event)
+            if transition.leaves or event.type in state.policy.predefined:
+                self._allowed.clear()
+        self._past.remember(event)
         self._explain(event, effects)
         return transition, effects
+
+    def _judge(self, state: EnclaveState, event: Event) -> Effects:
+        """Outside a registry a content event is judged by its type, its author and the state: once for many."""
+        asked = event.type, event.from_, event.sequencer
+        if asked in self._allowed:
+            return _NOTHING
+        effects = judge(state, event, self.store, sequencer=event.sequencer, takeover=True)
+        if event.type not in state.policy.predefined and not state.policy.registry and effects == _NOTHING:
+            if len(self._allowed) >= MAX_ALLOWED:
+                self._allowed.clear()
+            self._allowed.add(asked)
+        return effects
 
     def _check_place(self, event: Event) -> None:
         if event.seq != self.events:
@@ -110,21 +183,14 @@ class Replay:
             raise InvalidArchive("timestamp: more than 60 s after exp")
         if event.exp > event.timestamp + MAX_EXP_WINDOW_MS + SKEW_MS:
             raise InvalidArchive("exp: more than an hour after timestamp")
-        if event.hash in self._seen:
+        if self._past.repeats(event):
             raise Duplicate("the commit stands in the log already")
-
-    def _remember(self, event: Event) -> None:
-        """Keep the hash as long as a repeat could still pass the time rule: the set is bounded by an hour's events."""
-        while self._seen_until and self._seen_until[0][0] + SKEW_MS < event.timestamp:
-            self._seen.discard(heappop(self._seen_until)[1])
-        self._seen.add(event.hash)
-        heappush(self._seen_until, (event.exp, event.hash))
 
     def _explain(self, event: Event, effects: Effects) -> None:
         for gone in effects.erases:
-            self._unexplained.pop(gone, None)
+            self._past.explain(gone)
         if event.content is not None:
             return
         target = self.store.target(revised_id(event)) if event.type == "Update" else None
         if not target_of(event).auto_delete and not (target and target.auto_delete):
-            self._unexplained[event.id] = event.seq
+            self._past.miss(event)

@@ -4,6 +4,8 @@ Hashes, keys and signatures are bytes here and lower-case hex on the wire. The m
 parse and check them.
 """
 
+from typing import Literal
+
 from msgspec import Struct
 
 from enc.core.signing import Alg
@@ -23,6 +25,10 @@ PREDEFINED_V1 = frozenset(
     "Update Delete Pause Resume Terminate Migrate".split()
 )
 """The same in version 1. A Policy says which of the two holds."""
+
+
+REGISTRY_TYPES = frozenset(["Reg_Node", "Reg_Enclave", "Reg_Identity"])
+"""Content events that have rules of their own in a registry, and nowhere else."""
 
 
 class Limits(Struct, frozen=True):
@@ -122,3 +128,27 @@ class Target(Struct, frozen=True):
     type: str
     from_: bytes
     auto_delete: bool = False
+
+
+RecordKind = Literal["node", "enclave", "identity"]
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """What a registry holds of one key: its one active entry, and, of an enclave, what outlives every entry."""
+
+    kind: RecordKind
+    key: bytes
+    """A sequencer's key, an enclave's id, an identity's key."""
+    entry: bytes | None
+    """Id of the active entry; None once it is deleted. In Effects, b"" is the event whose effects they are."""
+    holder: bytes
+    """Who may replace or delete the entry."""
+    proved_size: int = 0
+    """Size of the latest tree under which someone proved to own the enclave: older proofs tell nothing new."""
+    sequencer: bytes = b""
+    manifest: bytes = b""
+    """Id of the Manifest's event: with it the log is the same one for good."""
+    creator: bytes = b""
+    app: str = ""
+    text: str = ""
+    """What a search looks through."""

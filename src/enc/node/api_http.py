@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
@@ -103,11 +103,12 @@ class HttpApi:
         max_body: int,
         pages: Mapping[str, Page],
         answered: Callable[[int], None],
+        more: Sequence[Route] = (),
     ) -> None:
         self._desk, self._asking, self._rates, self._max_body = desk, asking, rates, max_body
         self._pages, self._answered = pages, answered
         self._tasks: set[asyncio.Task[bytes]] = set()
-        self._router = Router(self._routes(), redirect_slashes=False, default=self._nothing)
+        self._router = Router([*self._routes(), *more], redirect_slashes=False, default=self._nothing)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

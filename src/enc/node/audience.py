@@ -11,7 +11,7 @@ from enc.core import sparse_merkle
 from enc.core.enclave import EnclaveState, Reader, Transition, view
 from enc.core.policy import Draft, Effects, Subject, recipients
 from enc.core.state_key import KV, identity_key
-from enc.core.types import Event, Target
+from enc.core.types import Event, Record, RecordKind, Target
 from enc.node.store.push import Audience, Endpoints, Recipient, Right, register
 
 MAX_SILENT = 65_536
@@ -40,6 +40,12 @@ class _After:
 
     def target(self, event_id: bytes) -> Target | None:
         return self._before.target(event_id)
+
+    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+        return self._before.record(kind, key)
+
+    def record_of(self, event_id: bytes) -> Record | None:
+        return self._before.record_of(event_id)
 
 
 class _Listeners:

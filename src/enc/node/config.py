@@ -35,7 +35,9 @@ _KIB, _MIB, _MANY = 1 << 10, 1 << 20, 1 << 20
 _LINE = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]*").fullmatch
 _SOME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+").fullmatch
 _HEX64 = re.compile(r"[0-9a-f]{64}").fullmatch
+_HEX64_OR_NONE = re.compile(r"([0-9a-f]{64})?").fullmatch
 _URL = re.compile(r"(https?://[^/\s?#@]+(/[^\s?#]*)?)?").fullmatch
+_REGISTRY = re.compile(r"(https?://[^/\s?#@]+(/[^\s?#]*)?#[0-9a-f]{64}(:[0-9a-f]{64})?)?").fullmatch
 _ORIGIN = re.compile(r"\*|https?://[^/\s?#@]+").fullmatch
 
 
@@ -262,6 +264,44 @@ class Push(Struct, frozen=True, kw_only=True):
     ] = 30.0
 
 
+class Registry(Struct, frozen=True, kw_only=True):
+    """[registry]: discovery of nodes, enclaves and identities."""
+
+    enclave: Annotated[
+        str,
+        _text(
+            "Id of the registry on this node that lookups are answered from; empty: none.",
+            "an enclave's id of 64 lower-case hex digits, or nothing",
+            _HEX64_OR_NONE,
+        ),
+    ] = ""
+
+    announce_to: Annotated[
+        str,
+        _text(
+            "Registry in which the node makes itself known, as URL#ID:KEY (its node, its id, its sequencer's key).",
+            "URL#ID or URL#ID:KEY, or nothing",
+            _REGISTRY,
+        ),
+    ] = ""
+    endpoints: Annotated[
+        tuple[str, ...],
+        _list("Where it says that it is reached, the preferred first; empty: public_url.", "http or https URLs", _URL),
+    ] = ()
+
+    @property
+    def id(self) -> bytes | None:
+        return bytes.fromhex(self.enclave) if self.enclave else None
+
+
+class Imports(Struct, frozen=True, kw_only=True):
+    """[imports]: enclaves that their owners bring from other nodes."""
+
+    at_once: Annotated[int, _number("Most imports at one time; 0: none are taken.", 0, 64)] = 2
+    archive_bytes: Annotated[int, _size("Largest archive that is sent, as it comes.", 1 << 50)] = 8 << 30
+    total_bytes: Annotated[int, _size("Largest log, as JSON lines.", 1 << 50)] = 64 << 30
+
+
 class Config(Struct, frozen=True, kw_only=True):
     """One node's settings."""
 
@@ -288,6 +328,8 @@ class Config(Struct, frozen=True, kw_only=True):
     retention: Retention = Retention()
     endpoints: Endpoints = Endpoints()
     push: Push = Push()
+    imports: Imports = Imports()
+    registry: Registry = Registry()
 
     @property
     def data_path(self) -> Path:
@@ -454,7 +496,7 @@ def _in_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
 def _in_flags(flags: Mapping[str, Any]) -> Iterator[_Given]:
     for key, value in flags.items():
         if value is not None:
-            yield _Given(key, value, "flag", "--" + key.replace("_", "-"))
+            yield _Given(key, value, "flag", "--" + key.removesuffix(".enclave").replace("_", "-"))
 
 
 def _check_tls(given: Mapping[str, _Given], values: Mapping[str, Any]) -> None:

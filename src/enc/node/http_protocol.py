@@ -25,6 +25,9 @@ PIECE = 64 << 10
 """Bytes of an answer that go to the socket at once, and that may wait there before the next do. The rest stays in the
 node's own hands: a transport keeps what it was given until the last byte has gone, and behind TLS does not tell."""
 
+LONG = b"/import"
+"""Where bodies are so long that they may take their time, as long as they come."""
+
 _OTHERWISE = frozenset((b"origin", b"upgrade", b"transfer-encoding"))
 """Headers with which a request takes the long way."""
 
@@ -100,8 +103,8 @@ class HttpProtocol(HttpToolsProtocol):
     """For the rest of a request."""
     _parts: list[bytes] | None = None
     _running: RequestResponseCycle | None = None
-    _received = _body = 0
-    """Bytes that came since this request began, and those of its body."""
+    _received = _body = _noted = 0
+    """Bytes that came since this request began, those of its body, and those of them when it last got more time."""
     _arrived = _began = 0
     """Bytes that came last, and those with which this request began: some may be of the one before."""
 
@@ -178,7 +181,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self.waiting_since = self.loop.time()
-        self._received, self._body, self._began = 0, 0, self._arrived
+        self._received, self._body, self._noted, self._began = 0, 0, 0, self._arrived
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -226,6 +229,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._body += len(body)
+        if self._body - self._noted >= PIECE and self.url.startswith(LONG) and not self._is_free:
+            self._noted, self.waiting_since = self._body, self.loop.time()  # progress counts, not the whole
         if self._parts is None:
             super().on_body(body)
         else:

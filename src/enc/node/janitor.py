@@ -1,4 +1,5 @@
-"""What falls due by the clock: contents with an `auto-delete` time, and the data of terminated enclaves.
+"""What falls due by the clock: contents with an `auto-delete` time, the data of terminated enclaves, and what is left
+over of logs that were given up or replaced.
 
 Runs on the sequencer's thread, the only one that writes. What is due is a question to the store, not a timer in memory,
 so a restart forgets nothing.
@@ -11,6 +12,8 @@ from enc.node.store.base import Store
 
 MAX_ERASED, MAX_PURGED = 500, 10_000
 """Contents, and rows of a terminated enclave, that one turn takes away: commits wait no longer than that takes."""
+REST_MS = 60_000
+"""How long a log that was replaced stays: who reads it may finish."""
 
 _log = structlog.get_logger("enc.janitor")
 
@@ -26,7 +29,7 @@ class Janitor:
         if self._next - self._interval_ms <= now < self._next:
             return
         try:
-            has_more = self._erase(now) | self._purge(now)
+            has_more = self._erase(now) | self._purge(now) | self._sweep(now)
         except EncError as e:
             _log.error("sweep_failed", reason=e.message)
             has_more = False
@@ -48,3 +51,6 @@ class Janitor:
                 _log.info("purged", enclave=enclave.hex())
             return True
         return False
+
+    def _sweep(self, now: int) -> bool:
+        return not self._store.sweep(now - REST_MS, MAX_PURGED)

@@ -24,18 +24,22 @@ import uvloop
 from msgspec.json import encode
 from starlette.types import Receive, Scope, Send
 
+from enc.core.enclave import EnclaveState
 from enc.core.errors import EncError, MisuseError, Unavailable
 from enc.core.signing import PrivateKey
-from enc.core.types import VERSIONS
+from enc.core.types import VERSIONS, Receipt
 from enc.node import key_file
 from enc.node.admission import Admission, Gatekeeper
+from enc.node.announcing import Announcer
 from enc.node.answers import Answers
 from enc.node.api_http import Asking, HttpApi, with_cors
+from enc.node.api_import import ImportApi
 from enc.node.api_ws import Settings, WebSocketApi
 from enc.node.calling import authorities
 from enc.node.config import Config
 from enc.node.desk import Desk
 from enc.node.directory import Directory
+from enc.node.importing import Importer, Permits
 from enc.node.janitor import Janitor
 from enc.node.logs import setup_logs
 from enc.node.mailroom import Keeping, Mailroom
@@ -43,6 +47,7 @@ from enc.node.metrics import Metrics, Recent
 from enc.node.openapi import document
 from enc.node.quota import Quota
 from enc.node.rate_limit import RateLimiter
+from enc.node.registry_api import RegistryApi
 from enc.node.senders import Senders
 from enc.node.sequencer import Checkpoint, Sequencer
 from enc.node.signals import SignalledServer, end_at_once
@@ -82,12 +87,15 @@ class Node:
         key: PrivateKey,
         verifiers: Verifiers | None = None,
         sender_cores: Iterable[int] | None = None,
+        cores: frozenset[int] | None = None,
     ) -> None:
         """`sender_cores`: where the sender's process runs, empty for anywhere; None: nothing is sent.
 
-        A sender reads the store in the file that the configuration names.
+        A sender reads the store in the file that the configuration names. `cores`: those that an import may use;
+        without them, those of this process.
         """
         self.config, self.store, self.key = config, store, key
+        self._cores = frozenset(os.sched_getaffinity(0)) if cores is None else cores
         self.loop = asyncio.get_running_loop()
         self.metrics = Metrics()
         self._allowed = frozenset(config.admission.allow)
@@ -98,7 +106,7 @@ class Node:
             store, config.retention.purge_after_s * 1000, int(config.retention.sweep_interval_s * 1000)
         )
         self.mailroom = self._mailroom()
-        quota = Quota(config.admission.max_enclaves, config.admission.max_events, config.admission.max_bytes)
+        self._quota = Quota(config.admission.max_enclaves, config.admission.max_events, config.admission.max_bytes)
         self.sequencer = Sequencer(
             store,
             key,
@@ -110,7 +118,7 @@ class Node:
             directory=self.directory,
             seal_idle=config.sequencing.seal_idle,
             max_batch=config.sequencing.max_batch,
-            quota=quota,
+            quota=self._quota,
         )
         rates = config.rates_in_force
         identities = RateLimiter(rates.identity_per_s, rates.identity_burst, time.monotonic)
@@ -156,7 +164,12 @@ class Node:
             "/metrics": self._metrics,
             "/openapi.json": self._openapi,
         }
-        self.http = HttpApi(self.desk, asking, addresses, limits.body, pages, self.metrics.answered)
+        self.registry = RegistryApi(self.store, answers, self.key.public, self.config.registry.id)
+        self.importer = self._importer(identities)
+        archive_bytes = self.config.imports.archive_bytes
+        imports = ImportApi(self.importer, asking, limits.body, archive_bytes, self.config.data_path)
+        routes = [*self.registry.routes(asking), *imports.routes()]
+        self.http = HttpApi(self.desk, asking, addresses, limits.body, pages, self.metrics.answered, routes)
         settings = Settings(
             max_subscriptions=limits.subscriptions_per_connection,
             max_buffer=limits.subscriber_buffer_bytes,
@@ -164,6 +177,18 @@ class Node:
         )
         self.ws = WebSocketApi(self.desk, asking, self.hub, addresses, settings, self.key.public)
         self.app = with_cors(self._app, self.config.cors.origins)
+
+    def _importer(self, identities: RateLimiter) -> Importer:
+        permits = Permits(
+            may_create=self._may_create,
+            rates=identities,
+            quota=self._quota,
+            at_once=self.config.imports.at_once,
+            total_bytes=self.config.imports.total_bytes,
+            max_manifest=self.config.limits.manifest,
+            private_endpoints=self.config.private_endpoints,
+        )
+        return Importer(self.store, self.directory, self.sequencer, self.key, _now, permits, self._cores)
 
     def _add_gauges(self) -> None:
         totals = Recent(self.store.totals, TOTALS_S, time.monotonic)
@@ -227,6 +252,7 @@ class Node:
             "enc_v": VERSIONS,
             "url": self.config.public_url or None,
             "create": self.config.admission.create,
+            "registry": self.config.registry.enclave or None,
             "limits": {
                 "content": limits.content,
                 "manifest": limits.manifest,
@@ -292,6 +318,7 @@ class Node:
     def stop(self) -> None:
         """End the threads; the disk has everything."""
         self._expiry.cancel()
+        self.importer.stop()
         self.admission.stop()
         if self.senders is not None:
             self.senders.close()  # its last outcomes go through the sequencer
@@ -303,14 +330,23 @@ def _age_s(made_at: int | None) -> float:
     return 0.0 if made_at is None else max(_now() - made_at, 0) / 1000
 
 
-async def _serve(config: Config, store: Store, key: PrivateKey, verifiers: Verifiers, cores: set[int]) -> None:
-    node = Node(config, store, key, verifiers, cores)
+async def _serve(
+    config: Config,
+    store: Store,
+    key: PrivateKey,
+    verifiers: Verifiers,
+    sender_cores: set[int],
+    cores: frozenset[int] | None = None,
+) -> None:
+    node, announcer = Node(config, store, key, verifiers, sender_cores, cores), _announcer(config, key)
 
     def ready(url: str) -> None:
         line = {"ready": True, "url": url, "seq_pub": key.public.hex()}
         sys.stdout.write(encode(line).decode() + "\n")
         sys.stdout.flush()
         _log.info("ready", url=url, seq_pub=key.public.hex())
+        if announcer is not None:
+            announcer.start()
 
     server = SignalledServer(node.app, config, node.drain, ready, node.http.quick)
     gc.freeze()  # what is here now stays: the collector need not walk it
@@ -319,6 +355,8 @@ async def _serve(config: Config, store: Store, key: PrivateKey, verifiers: Verif
     try:
         await server.run_until_stopped()
     finally:
+        if announcer is not None:
+            announcer.stop()
         end_at_once()  # the event loop has put its own handlers away
         node.stop()
 
@@ -338,11 +376,44 @@ def _spread(config: Config) -> tuple[Verifiers, set[int]]:
     return verifiers, others
 
 
+def _signers(store: Store, state: EnclaveState) -> set[bytes]:
+    """Who goes on with the log, and who finalised its last event: one that moved away was this node's all the same."""
+    return {state.sequencer, *(event.sequencer for event in store.events(state.enclave, state.seq, 1))}
+
+
 def _check_key(store: Store, key: PrivateKey) -> None:
     """Tell of a key under which nothing here goes on: it may be another node's, put beside this store by mistake."""
     states = [state for enclave in islice(store.enclaves(), SAMPLE) if (state := store.load(enclave)) is not None]
-    if states and all(state.sequencer != key.public for state in states):
+    if states and not any(key.public in _signers(store, state) for state in states):
         _log.error("key_of_no_enclave", seq_pub=key.public.hex(), sequencer=states[0].sequencer.hex())
+
+
+def _announcer(config: Config, key: PrivateKey) -> Announcer | None:
+    """What makes the node known in a registry, if it is to be. The client is loaded on the thread that uses it."""
+    where, endpoints = config.registry.announce_to, config.registry.endpoints or (config.public_url,)
+    if not where:
+        return None
+    if not all(endpoints):
+        raise MisuseError("registry.announce_to: say in registry.endpoints, or public_url, where the node is reached")
+    url, _, rest = where.partition("#")
+    id_, _, seq_pub = rest.partition(":")
+
+    def register() -> Receipt | None:
+        from enc.client import Client, Identity, Registry
+
+        registry = Registry(url=url, enclave=bytes.fromhex(id_), seq_pub=bytes.fromhex(seq_pub) or None)
+        pins = config.data_path / "pins"
+        with Client(identity=Identity(key), registry=registry, pins=pins, patience=0) as client:
+            return client.register_node(endpoints)
+
+    return Announcer(register, endpoints)
+
+
+def _check_registry(store: Store, config: Config) -> None:
+    """What lookups are to serve is a registry. One that is not here yet may come."""
+    state = store.load(config.registry.id) if config.registry.id else None
+    if state is not None and not state.policy.registry:
+        raise MisuseError(f"registry: {config.registry.enclave}: the enclave is no registry")
 
 
 def run(config: Config) -> int:
@@ -361,9 +432,11 @@ def run(config: Config) -> int:
         store = SqliteStore(config.store_path)
         stack.callback(store.close)
         _check_key(store, key)
-        verifiers, cores = _spread(config)
+        _check_registry(store, config)
+        cores = frozenset(os.sched_getaffinity(0))
+        verifiers, sender_cores = _spread(config)
         stack.callback(verifiers.close)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(config, store, key, verifiers, cores))
+            runner.run(_serve(config, store, key, verifiers, sender_cores, cores))
     _log.info("stopped")
     return 0

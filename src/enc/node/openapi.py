@@ -9,10 +9,12 @@ from itertools import groupby
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from enc.core import errors
 from enc.core.errors import EncError
 from enc.node.api_http import SEALED
+from enc.node.api_import import WITH_ARCHIVE
 from enc.node.api_ws import NORMAL, OVERLOADED
 from enc.node.openapi_schemas import MESSAGES, SCHEMAS, Schema, ref, request
 from enc.version import __version__
@@ -28,9 +30,11 @@ MEANINGS: Mapping[type[EncError], str] = {
     errors.InvalidFilter: "Malformed filter, or over one of its maxima.",
     errors.InvalidRange: "Not 0 < from <= to <= the log's size.",
     errors.InvalidNamespace: "Unknown namespace, or one that the enclave's version has not.",
-    errors.InvalidTarget: "Update or Delete of a predefined type.",
+    errors.InvalidTarget: "Update or Delete of a predefined type, or of an entry of a registry that is not to be.",
     errors.InvalidTransferTarget: "Transfer to oneself.",
-    errors.InvalidEndpointUrl: "The endpoint of a Grant, Grant_Push or Manifest is not one that may be called.",
+    errors.InvalidEndpointUrl: (
+        "The endpoint of a Grant, Grant_Push or Manifest, or the source of an import, is not one that may be called."
+    ),
     errors.DecryptFailed: "The sealed content is too short, misspelled or forged.",
     errors.Expired: "`exp` has passed.",
     errors.SessionExpired: "The token is past its time.",
@@ -41,6 +45,9 @@ MEANINGS: Mapping[type[EncError], str] = {
     errors.RankInsufficient: "The actor's rank is not strictly smaller than the target's.",
     errors.EnclavePaused: "Only Resume, Terminate and Migrate are accepted.",
     errors.EnclaveNotFound: "No such enclave here.",
+    errors.NodeNotFound: "No such node is registered.",
+    errors.IdentityNotFound: "No such identity is registered.",
+    errors.NoSuchPath: "This node serves no registry.",
     errors.EventNotFound: "No such event, also as the target of an Update or Delete.",
     errors.LeafNotFound: "The leaf's index is not below the tree's size.",
     errors.TreeSizeNotFound: "The log has not had that many closed bundles; without tree_size: it has none.",
@@ -54,6 +61,7 @@ MEANINGS: Mapping[type[EncError], str] = {
     errors.InvalidLifecycleState: "Resume while active.",
     errors.ACBundleFailed: "Operation `failed_index` failed with the code `reason`; none was done.",
     errors.CheckpointMismatch: "Migrate: the log stands at `seq` with the root `ct_root`.",
+    errors.RegistryConflict: "Reg_Enclave: another log, or a sequencer that no chain of Migrate events leads to.",
     errors.EventPending: "Sequenced, but its bundle is open: no proof yet. See `retry_after_ms`.",
     errors.EnclaveTerminated: "The enclave was terminated.",
     errors.EnclaveMigrated: "The enclave is at the node with key `new_sequencer`.",
@@ -61,6 +69,7 @@ MEANINGS: Mapping[type[EncError], str] = {
     errors.BodyTooLarge: "The body is over the limit that /info shows.",
     errors.RateLimited: "Too many requests of this address or identity.",
     errors.InternalError: "A fault of the node's.",
+    errors.UpstreamUnreachable: "The source's name cannot be resolved.",
     errors.Unavailable: "Busy, held for a Migrate, or not able to write.",
 }
 """Every error that the node answers with."""
@@ -107,10 +116,24 @@ WRITE: Errors = (
     errors.InvalidLifecycleState,
     errors.ACBundleFailed,
     errors.CheckpointMismatch,
+    errors.RegistryConflict,
     errors.EnclaveTerminated,
     errors.EnclaveMigrated,
     errors.EventDeleted,
 )
+
+IMPORT: Errors = (
+    errors.BodyTooLarge,
+    errors.InvalidCommit,
+    errors.InvalidHash,
+    errors.InvalidSignature,
+    errors.InvalidEndpointUrl,
+    errors.Expired,
+    errors.Unauthorized,
+    errors.EnclaveTerminated,
+    errors.UpstreamUnreachable,
+)
+"""What is said before anything is fetched."""
 
 SEALED_TYPES: Mapping[str, tuple[str, Errors]] = {
     "Query": ("Events, by a filter. Those that the asker may not read are left out.", (errors.InvalidFilter,)),
@@ -129,7 +152,7 @@ SEALED_TYPES: Mapping[str, tuple[str, Errors]] = {
         (errors.InvalidNamespace, errors.TreeSizeNotFound),
     ),
     "Checkpoint": ("Where the log stands, for those who may Migrate; holds it still on request.", ()),
-    "Export": ("The whole log, page by page, for those who may Migrate.", ()),
+    "Export": ("The whole log, page by page, for those who may Migrate, and after one for the node that goes on.", ()),
     "Deliveries": (
         "How pushes fare at an enclave's endpoints: at all for its owner, else at one's own.",
         (),
@@ -168,6 +191,12 @@ class Operation(Struct, frozen=True, kw_only=True):
     media_type: str = "application/json"
     failing: Schema | None = None
     """What a 503 may hold in place of an Error."""
+    is_long: bool = False
+    """Whether it answers 202 in the same form while it goes on."""
+    raw: str = ""
+    """A media type that its body may have as well."""
+    is_cached: bool = False
+    """Whether it has an ETag, and answers 304 to who knows it."""
 
 
 def _parameter(name: str, where: str, meaning: str, schema: str, *, required: bool = True) -> Schema:
@@ -213,9 +242,51 @@ def _log(prefix: str, name: str) -> dict[str, Operation]:
     }
 
 
+def _lookup(name: str, key: str, what: str, answer: str, *missing: type[EncError]) -> dict[str, Operation]:
+    """A lookup in the registry that this node serves."""
+    parameters = (
+        _parameter(key, "path", f"The {what}'s.", "Hash"),
+        _parameter("proof", "query", "1: with proofs.", "Flag", required=False),
+    )
+    operation = Operation(
+        id=name, summary=f"What the registry says of this {what}.", parameters=parameters, answer=ref(answer)
+    )
+    return {f"/{name}/{{{key}}}": replace(operation, errors=(*LOOKUP, *missing), is_cached=True)}
+
+
+LOOKUP: Errors = (errors.NoSuchPath, errors.Unauthorized, errors.EnclaveTerminated, errors.EnclaveMigrated)
+LOOKUPS: Mapping[str, Operation] = {
+    **_lookup("nodes", "seq_pub", "node", "NodeLookup", errors.NodeNotFound),
+    **_lookup("enclaves", "enclave_id", "enclave", "EnclaveLookup", errors.EnclaveNotFound),
+    **_lookup("resolve", "enclave_id", "enclave", "Resolved", errors.EnclaveNotFound, errors.NodeNotFound),
+    **_lookup("identity", "id_pub", "identity", "IdentityLookup", errors.IdentityNotFound),
+    "/enclaves": Operation(
+        id="list-enclaves",
+        summary="The enclaves of the registry, page by page.",
+        parameters=(
+            _parameter("app", "query", "Only those of this app.", "App", required=False),
+            _parameter("creator", "query", "Only those that this identity founded.", "PublicKey", required=False),
+            _parameter("q", "query", "Only those that say this, whatever the case.", "Words", required=False),
+            _parameter("after", "query", "From the id after this one.", "Hash", required=False),
+            _parameter("limit", "query", "How many at most.", "PageSize", required=False),
+        ),
+        answer=ref("EnclaveList"),
+        errors=LOOKUP,
+        is_cached=True,
+    ),
+}
+
 GETS: Mapping[str, Operation] = {
+    **LOOKUPS,
     **_log("", ""),
     **_log("/enclave", "enclave-"),
+    "/import/{migrate}": Operation(
+        id="import-status",
+        summary="How an import stands.",
+        parameters=(_parameter("migrate", "path", "The Migrate's hash.", "Hash"),),
+        answer=ref("Import"),
+        errors=(errors.EnclaveNotFound,),
+    ),
     "/info": Operation(id="info", summary="What this node is, and what it takes.", answer=ref("Info")),
     "/health": Operation(
         id="health", summary="Whether a write reaches the disk.", answer=ref("Health"), failing=ref("Health")
@@ -225,7 +296,19 @@ GETS: Mapping[str, Operation] = {
     ),
     "/openapi.json": Operation(id="openapi", summary="This document.", answer={"type": "object"}),
 }
-POSTS: Mapping[str, Operation] = {"/": _post(), **{path: _sealed(path, type_) for path, type_ in SEALED.items()}}
+POSTS: Mapping[str, Operation] = {
+    "/": _post(),
+    "/import": Operation(
+        id="import",
+        summary="Take an enclave in by its owner's Migrate: from a source or, as the other media type, an archive.",
+        takes=("ImportOrder",),
+        raw=WITH_ARCHIVE,
+        answer=ref("Import"),
+        errors=IMPORT,
+        is_long=True,
+    ),
+    **{path: _sealed(path, type_) for path, type_ in SEALED.items()},
+}
 
 
 def document() -> dict[str, Any]:
@@ -249,9 +332,13 @@ def _operation(operation: Operation) -> Schema:
         described["parameters"] = operation.parameters
     if operation.takes:
         described["requestBody"] = {"required": True, "content": _content(_any(map(ref, operation.takes)))}
+        if operation.raw:
+            described["requestBody"]["content"][operation.raw] = {"schema": {"type": "string", "format": "binary"}}
         described["x-sealed"] = {type_: _plaintexts(type_) for type_ in operation.takes if f"{type_}.body" in SCHEMAS}
     answer = {"description": "Done.", "content": {operation.media_type: {"schema": operation.answer}}}
-    return {**described, "responses": {"200": answer, **_refusals(operation)}}
+    accepted: Schema = {"202": {**answer, "description": "Under way."}} if operation.is_long else {}
+    kept: Schema = {"304": {"description": "What If-None-Match names still holds."}} if operation.is_cached else {}
+    return {**described, "responses": {"200": answer, **accepted, **kept, **_refusals(operation)}}
 
 
 def _plaintexts(type_: str) -> Schema:

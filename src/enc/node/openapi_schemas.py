@@ -9,6 +9,7 @@ from typing import Any, get_args
 import msgspec
 
 from enc.core import filter as filters
+from enc.core import reg_entry
 from enc.core.encoding import MAX_INT
 from enc.core.errors import WIRE_ERRORS
 from enc.core.proof import MAX_PATH
@@ -22,6 +23,7 @@ from enc.node.answers import MAX_KEYS
 from enc.node.api_ws import MAX_SUB_ID
 from enc.node.deliveries import MAX_ENDPOINTS
 from enc.node.pulls import MAX_BATCHES, MAX_NUMBERS
+from enc.node.registry_api import MAX_LISTED, MAX_SEARCH
 from enc.node.sequencer import MAX_HOLD_MS
 from enc.node.subscriptions import Reason
 
@@ -166,6 +168,10 @@ _PLAIN: Schema = {
             "enc_v": {**_list(_integer("", 1)), "description": "Versions of the enclaves that it hosts."},
             "url": {"type": ["string", "null"], "description": "Where it is reached from outside, if it was told."},
             "create": _word("Who may found enclaves here.", *get_args(config.Creation)),
+            "registry": {
+                "anyOf": [HASH, {"type": "null"}],
+                "description": "The registry that it answers lookups from.",
+            },
             "limits": shape("No peer may send or open more.", {name: LIMITS[name] for name in SHOWN}),
         },
     ),
@@ -288,6 +294,30 @@ _PARTS: Schema = {
     ),
 }
 
+_IMPORTS: Schema = {
+    "ImportOrder": shape(
+        "The owner's Migrate to this node, final, and the node that has the log. As `application/x-enc-import` the "
+        "first line of the body is this without a source, with the Migrate final or not, and the archive is the rest.",
+        {"migrate": {"anyOf": [ref("Event"), ref("Commit")]}, "source?": _text("The other node's URL.")},
+    ),
+    "Import": shape(
+        "How an import stands. `receipt`: the Migrate's, once it is done. `error`: why it failed.",
+        {
+            "import": HASH,
+            "enclave": HASH,
+            "status": _word("", "running", "done", "failed"),
+            "events": _integer("Those that were replayed."),
+            "total": _integer("Those of the whole log, with the Migrate."),
+            "receipt?": ref("Receipt"),
+            "error?": shape(
+                "The rule that was broken, and where.",
+                {"code": _text("Of the rule."), "message": _text("For people."), "seq?": INTEGER},
+                is_open=True,
+            ),
+        },
+    ),
+}
+
 _SEALED: Schema = {
     "Query.body": _body(
         "Which events, and whether with proofs.", {"filter": ref("Filter"), "proof?": {"type": "boolean"}}
@@ -399,4 +429,70 @@ def request(type_: str, meaning: str) -> Schema:
     return shape(meaning, fields, is_open=True)
 
 
-SCHEMAS: Schema = _WORDS | _PLAIN | _PARTS | _SEALED | MESSAGES
+_PROVED: Schema = {"proof?": ref("LookupProof")}
+_NODE: Schema = {
+    "seq_pub": KEY,
+    "endpoints": {
+        **_list(
+            shape("Where it is reached.", {"uri": _text("", 1, reg_entry.MAX_URI), "priority": INTEGER}),
+            reg_entry.MAX_ENDPOINTS,
+            1,
+        ),
+        "description": "The preferred one first: lower is preferred.",
+    },
+    "protocols": _list(_text("", 1, reg_entry.MAX_LABEL), reg_entry.MAX_PROTOCOLS),
+    "enc_v": _integer("Version of the protocol.", 1),
+    "entry": ref("Entry"),
+}
+_ENCLAVE: Schema = {
+    "enclave_id": HASH,
+    "sequencer": KEY,
+    "creator": KEY,
+    "created_at": INTEGER,
+    "app": _text("Empty: none was given.", 0, reg_entry.MAX_LABEL),
+    "desc": _text("", 0, reg_entry.MAX_DESC),
+    "meta": {"type": "object", "description": f"At most {reg_entry.MAX_META} bytes, the application's own."},
+    "holder": KEY,
+    "proved_size": INTEGER,
+    "entry": ref("Entry"),
+}
+_LOOKUPS: Schema = {
+    "Entry": shape(
+        "The event of the registry, an enclave too, that an answer rests on.",
+        {"enclave": HASH, "id": HASH, "seq": INTEGER, "timestamp": INTEGER},
+    ),
+    "LookupProof": shape(
+        "The entries with their proofs, as a Query with `proof` answers them.",
+        {"events": _list(ref("Item"), 2, 1), "sth": ref("TreeHead"), "state?": ref("Inclusion")},
+    ),
+    "NodeEntry": shape("A node that is registered.", _NODE),
+    "EnclaveEntry": shape(
+        "An enclave that is registered: `sequencer` has it, `holder` may replace the entry.", _ENCLAVE
+    ),
+    "NodeLookup": shape("A node that is registered.", {**_NODE, **_PROVED}),
+    "EnclaveLookup": shape("An enclave that is registered.", {**_ENCLAVE, **_PROVED}),
+    "Resolved": shape(
+        "An enclave and the node that has it.",
+        {"enclave": ref("EnclaveEntry"), "node": ref("NodeEntry"), **_PROVED},
+    ),
+    "IdentityLookup": shape(
+        "An identity that is registered, with its enclaves by label, and the key that others seal to.",
+        {
+            "id_pub": KEY,
+            "enclaves": {"type": "object", "additionalProperties": HASH, "maxProperties": reg_entry.MAX_ENCLAVES},
+            "sub_pub?": KEY,
+            "entry": ref("Entry"),
+            **_PROVED,
+        },
+    ),
+    "EnclaveList": shape(
+        "Enclaves by rising id. `next` is the `after` of the next page, which may be there though this one is short.",
+        {"enclaves": _list(ref("EnclaveEntry"), MAX_LISTED), "next?": HASH},
+    ),
+    "Flag": _word("Whether to bring proofs.", "0", "1"),
+    "App": _text("An app's identifier.", 1, reg_entry.MAX_LABEL),
+    "Words": _text("What to look for.", 1, MAX_SEARCH),
+    "PageSize": _integer("Most enclaves of a page.", 1, MAX_LISTED),
+}
+
+SCHEMAS: Schema = _WORDS | _IMPORTS | _PLAIN | _PARTS | _SEALED | MESSAGES | _LOOKUPS

@@ -152,6 +152,11 @@ class Sequencer:
             self._holds[enclave] = now + min(hold_ms, MAX_HOLD_MS)
         return found
 
+    def forget(self, enclave: bytes) -> None:
+        """The enclave was written past this sequencer. Call it on the sequencer's thread."""
+        self._directory.forget(enclave)
+        self._audiences.forget(enclave)
+
     # The thread
 
     def _run(self) -> None:

@@ -33,8 +33,10 @@ class _Process:
         self.pid = self._process.pid
 
     def ask(self, records: Sequence[bytes]) -> None:
+        data = memoryview(COUNT.pack(len(records)) + b"".join(records))
         try:
-            self._in.write(COUNT.pack(len(records)) + b"".join(records))
+            while data:
+                data = data[self._in.write(data) :]
         except (OSError, ValueError):
             raise _Failed from None
 
@@ -61,9 +63,9 @@ class _Process:
 class Verifiers:
     """`check` is called by one thread. A process that fails is replaced, and its commits are checked here."""
 
-    def __init__(self, count: int, cores: Iterable[int] = ()) -> None:
+    def __init__(self, count: int, cores: Iterable[int] = (), max_part: int = MAX_PART) -> None:
         """`cores`: where the processes run; without any, anywhere."""
-        self._cores = set(cores)
+        self._cores, self._max_part = set(cores), max_part
         self._processes = [self._start() for _ in range(count)]
 
     def _start(self) -> _Process:
@@ -75,8 +77,11 @@ class Verifiers:
 
     def check(self, commits: Sequence[Commit]) -> list[bool]:
         """Which of the commits their authors have signed."""
-        records = [RECORD.pack(c.alg == "ecdsa", c.from_, c.hash, c.sig) for c in commits]
-        size = min(max(-(-len(records) // max(len(self._processes), 1)), MIN_PART), MAX_PART)
+        return self.check_records([RECORD.pack(c.alg == "ecdsa", c.from_, c.hash, c.sig) for c in commits])
+
+    def check_records(self, records: list[bytes]) -> list[bool]:
+        """The same of records as a verifier reads them."""
+        size = min(max(-(-len(records) // max(len(self._processes), 1)), MIN_PART), self._max_part)
         found: list[bool] = []
         while len(found) < len(records):
             found += self._check_some([records[i : i + size] for i in range(len(found), len(records), size)])

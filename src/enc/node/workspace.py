@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from enc.core.enclave import EnclaveState, Transition
 from enc.core.event import target_of
-from enc.core.types import Event, Target
+from enc.core.types import Event, Record, RecordKind, Target
 from enc.node.store.base import EnclaveReader, Store
 
 MAX_NODES = 262_144
@@ -42,6 +42,8 @@ class Workspace(EnclaveReader):
         self.state = state
         self.nodes: dict[bytes, bytes] = {}
         self._targets: dict[bytes, Target] = {}
+        self._records: dict[tuple[RecordKind, bytes], Record] = {}
+        self._entries: dict[bytes, Record] = {}
         self._cache = cache
 
     def read_node(self, node_hash: bytes) -> bytes:
@@ -60,8 +62,30 @@ class Workspace(EnclaveReader):
     def target(self, event_id: bytes) -> Target | None:
         return self._targets.get(event_id) or super().target(event_id)
 
+    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+        return self._records.get((kind, key)) or super().record(kind, key)
+
+    def record_of(self, event_id: bytes) -> Record | None:
+        if event_id in self._entries:
+            return self._entries[event_id]
+        stored = super().record_of(event_id)
+        return None if stored is None or (stored.kind, stored.key) in self._records else stored
+
     def take(self, transition: Transition, event: Event | None) -> None:
         self.state = transition.state
         self.nodes.update(transition.tree_nodes)
+        for record in transition.records:
+            before = self._records.get((record.kind, record.key))
+            if before is not None and before.entry is not None:
+                del self._entries[before.entry]
+            if record.entry is not None:
+                self._entries[record.entry] = record
+            self._records[record.kind, record.key] = record
         if event is not None:
             self._targets[event.id] = target_of(event)
+
+    def written(self) -> None:
+        """What was taken is stored now, and need not be remembered."""
+        self._cache.put(self.nodes.items())
+        self.nodes = {}
+        self._targets, self._records, self._entries = {}, {}, {}

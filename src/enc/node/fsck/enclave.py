@@ -75,8 +75,9 @@ class EnclaveCheck:
         self._events.check_endpoints()
         self._ending.check_nothing_beyond(state)
         self._ending.check_node(state)
+        self._trees.check_records(state.seq)
         if rows is not None:
-            self._expect_none(rows.finish(state))
+            self._expect_none(rows.finish(state, len(self._trees.records)))
 
     def _check_tombstone(self, state: EnclaveState, rows: Rows | None) -> None:
         """A purged enclave is known to have been terminated, and nothing else."""

@@ -1,5 +1,7 @@
 """Each event of an enclave: taken into the replay, and found in the store by every way that leads to it."""
 
+from functools import cached_property
+
 from enc.core.content import revised_id
 from enc.core.event import is_erasable, target_of
 from enc.core.hashing import content_hash
@@ -9,7 +11,7 @@ from enc.core.state_key import DELETED
 from enc.core.types import Event
 from enc.node.fsck.difference import Difference
 from enc.node.fsck.usage import Tally
-from enc.node.store.base import Store
+from enc.node.store.base import Charge, Store
 from enc.node.store.push import Endpoints, register
 from enc.node.store.sqlite_check import WRONG, Line
 
@@ -29,6 +31,10 @@ class Events:
         """The seq that is looked at."""
         self._endpoints: Endpoints = {}
 
+    @cached_property
+    def _charges(self) -> tuple[Charge, ...]:
+        return self._store.charges(self._enclave)
+
     def read(self) -> list[Event]:
         """The next page; empty at the end."""
         self.at = self._replay.events
@@ -44,7 +50,7 @@ class Events:
         status = self._check_lookups(event)
         self._check_erased(event, effects)
         self._note_statuses(event, effects, status)
-        self._tally.count(event)
+        self._tally.count(event, self._charges)
         register(self._endpoints, effects)
         found = self._store.event(self._enclave, revised_id(event)) if event.type in ("Update", "Delete") else None
         target = found.event if found else None

@@ -1,4 +1,4 @@
-"""What lies behind an enclave's state: the nodes of both trees, the closed bundles and their heads."""
+"""What lies behind an enclave's state: both trees' nodes, closed bundles and their heads, a registry's records."""
 
 from collections.abc import Callable
 from typing import Any
@@ -54,10 +54,31 @@ class Trees(EnclaveMemory):
         for bundle in transition.closed:
             self._check_bundle(bundle)
             self._check_head(bundle, self._signers(bundle, event))
+        for changed in transition.records:  # the store knows only what they became last
+            self.put_record(changed)
         if self.rows is not None:
             self.rows.take_nodes(transition.tree_nodes)
         if event is not None:
             self._sequencer = event.sequencer
+
+    def check_records(self, seq: int) -> None:
+        """Once the log was replayed: each record as the store finds it, by its key, by its entry and in a listing."""
+        for (kind, key), derived in self.records.items():
+            what = f"record of {kind} {key.hex()}"
+            self._same(seq, what, self._store.record(self._enclave, kind, key), derived)
+            if derived.entry is not None:
+                self._same(seq, f"{what}, by its entry", self._store.record_of(self._enclave, derived.entry), derived)
+        active = [record for record in self.records.values() if record.kind == "enclave" and record.entry is not None]
+        after = b""
+        for derived in sorted(active, key=lambda record: record.key):
+            what, before = f"listing of enclave {derived.key.hex()}", _before(derived.key)
+            for page in (
+                self._store.listed(self._enclave, after, 1),
+                self._store.listed(self._enclave, before, 1, app=derived.app),
+                self._store.listed(self._enclave, before, 1, creator=derived.creator),
+            ):
+                self._same(seq, what, page[0] if page else None, derived)
+            after = derived.key
 
     def _same(self, seq: int, what: str, stored: Any, derived: Any) -> None:
         if stored != derived:
@@ -101,3 +122,8 @@ def _stored(read: Callable[..., bytes], *args: Any) -> bytes | None:
         return read(*args)
     except KeyError:
         return None
+
+
+def _before(key: bytes) -> bytes:
+    """A key after which `key` is the next: no other of 32 bytes lies between them."""
+    return key[:-1] + bytes([key[-1] - 1]) if key[-1] else key[:-1]

@@ -1,11 +1,11 @@
 """What each identity has used, counted from the logs and compared with what is stored."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
 from enc.core.types import Event
-from enc.node.store.base import Store
+from enc.node.store.base import Charge, Store
 from enc.node.store.sqlite import SqliteStore
 from enc.node.store.sqlite_check import WRONG, identities
 
@@ -27,8 +27,9 @@ class Tally(Struct):
     is_complete: bool = True
     """Whether every log was replayed to its end."""
 
-    def count(self, event: Event) -> None:
-        used = self.used.setdefault(event.from_, Used())
+    def count(self, event: Event, charges: Sequence[Charge]) -> None:
+        payer = next((c.identity for c in charges if c.first_seq <= event.seq <= c.last_seq), event.from_)
+        used = self.used.setdefault(payer, Used())
         used.enclaves += event.type == "Manifest"
         used.events += 1
         used.bytes += len((event.content or "").encode())

@@ -15,7 +15,7 @@ from enc.core.enclave import ClosedBundle, EnclaveState, Transition
 from enc.core.event import wire_event
 from enc.core.filter import Filter
 from enc.core.policy import Effects, ReadScope
-from enc.core.types import Commit, Event, Target, TreeHead
+from enc.core.types import Commit, Event, Record, RecordKind, Target, TreeHead
 from enc.node.store.push import Audience, PushStore
 
 Status = Literal["active", "updated", "deleted"]
@@ -121,6 +121,45 @@ class Usage(Struct, frozen=True):
     """UTF-8 bytes of contents."""
 
 
+class Charge(Struct, frozen=True):
+    """Events that came with a whole log: they count as this identity's, not as their authors'."""
+
+    first_seq: int
+    last_seq: int
+    identity: bytes
+
+
+class Staging(Protocol):
+    """A log on its way in: kept slice by slice, and seen by nobody until all of it is adopted.
+
+    `name` is what the store's methods for what lies behind a state know it by meanwhile.
+    """
+
+    name: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of the contents so far that will be charged."""
+        ...
+
+    def write(self, steps: Sequence[Step]) -> None:
+        """Keep all steps, or none. ReplayFailed if the log holds a commit for the second time."""
+        ...
+
+    def target(self, event_id: bytes) -> Target | None: ...
+
+    def adopt(self, state: EnclaveState, payer: bytes, clock: int) -> None:
+        """All of it becomes the enclave's log, in place of what was held, in one step. EnclaveExists if that changed.
+
+        `payer` is charged for the events beyond those that were held, and for the enclave if it is new here.
+        """
+        ...
+
+    def drop(self) -> None:
+        """Give it up; `sweep` takes it away."""
+        ...
+
+
 class Readable(Struct, frozen=True):
     """Who asks, and what they may read; `each` decides where the scope says `some`."""
 
@@ -179,6 +218,23 @@ class Store(PushStore, Protocol):
         ...
 
     def target(self, enclave: bytes, event_id: bytes) -> Target | None: ...
+
+    # A registry's records
+
+    def record(self, enclave: bytes, kind: RecordKind, key: bytes) -> Record | None: ...
+
+    def record_of(self, enclave: bytes, event_id: bytes) -> Record | None:
+        """The record whose active entry is this event."""
+        ...
+
+    def listed(
+        self, enclave: bytes, after: bytes, limit: int, *, app: str | None = None, creator: bytes | None = None
+    ) -> list[Record]:
+        """Records of enclaves with an active entry, by rising id from the one after `after`.
+
+        Those of a creator, or else of an app; by an index, whatever the number of the others.
+        """
+        ...
 
     # Events
 
@@ -248,6 +304,23 @@ class Store(PushStore, Protocol):
         """
         ...
 
+    # Logs on their way in
+
+    def stage(self, enclave: bytes, held: int = -1) -> Staging:
+        """Begin to take a log in. `held`: the seq up to which this enclave's log is here, which will be replaced."""
+        ...
+
+    def charges(self, enclave: bytes) -> tuple[Charge, ...]:
+        """Which events count as another's than their authors', by rising seq."""
+        ...
+
+    def sweep(self, before: int, limit: int = 10_000) -> bool:
+        """Take away about `limit` rows of what is no enclave's: of logs given up, and of those replaced by `before`.
+
+        True when nothing is left.
+        """
+        ...
+
     def is_purged(self, enclave: bytes) -> bool:
         """Whether a purge has begun."""
         ...
@@ -274,3 +347,9 @@ class EnclaveReader:
 
     def target(self, event_id: bytes) -> Target | None:
         return self._store.target(self._enclave, event_id)
+
+    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+        return self._store.record(self._enclave, kind, key)
+
+    def record_of(self, event_id: bytes) -> Record | None:
+        return self._store.record_of(self._enclave, event_id)

@@ -12,12 +12,13 @@ from enc.core.enclave import EnclaveState
 from enc.core.errors import MisuseError
 from enc.core.event import is_erasable
 from enc.core.policy import Effects
-from enc.core.types import Event, Tags
+from enc.core.types import Event, Record, Tags
 from enc.node.store.base import Step
 from enc.node.store.ids import Ids
 from enc.node.store.insert import insert
 from enc.node.store.numbers import Numbers
 from enc.node.store.outbox import Audiences, Outbox
+from enc.node.store.records import put_records
 from enc.node.store.rows import PLAIN, Row, key_of, pack_event, pack_plain, tags_of
 from enc.node.store.snapshot import pack_state
 from enc.node.store.tags import auto_delete, tag_rows
@@ -61,6 +62,7 @@ class Batch:
         self._leaves: dict[int, dict[bytes, bytes | None]] = {}
         self._flushed: set[int] = set()
         self._terminated: list[tuple[int, int]] = []
+        self._records: list[tuple[int, Record]] = []
         self._live: Counter[int] = Counter()
         self._used: dict[bytes, list[int]] = {}
         self._outbox = Outbox()
@@ -77,6 +79,8 @@ class Batch:
             self._add_event(e, step.event, step)
         if transition.leaves:
             self._leaves.setdefault(e, {}).update(transition.leaves)
+        if transition.records:
+            self._records += [(e, record) for record in transition.records]
         if transition.flushed:
             self._flushed.add(e)
             self._tree += [(e, node, record) for node, record in transition.tree_nodes.items()]
@@ -205,6 +209,7 @@ class Batch:
         ):
             if rows:
                 db.executemany(statement, rows)
+        put_records(db, self._records)
         self._write_counts()
         for k in self._deleted:
             self._delete(k)

@@ -1,11 +1,11 @@
 """Which of many commits were accepted before: one question for a whole batch."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 
 from enc.core.types import Commit, Event
-from enc.node.store.rows import COLUMNS, first8, hash_of, unpack_event
+from enc.node.store.rows import COLUMNS, SEQ_BITS, first8, hash_of, unpack_event
 
 CHUNKS = (256, 32, 4, 1)
 """Commits that one statement asks for: few sizes, so that statements stay prepared."""
@@ -22,15 +22,15 @@ def _query(size: int) -> str:
 _QUERIES = {size: _query(size) for size in CHUNKS}
 
 
-def find_duplicates(db: sqlite3.Connection, commits: Sequence[Commit]) -> dict[bytes, Event]:
-    """The events that these commits became before, by commit hash."""
+def find_duplicates(db: sqlite3.Connection, commits: Sequence[Commit], hidden: Collection[int]) -> dict[bytes, Event]:
+    """The events that these commits became before, by commit hash; but for those under hidden numbers."""
     by_hash = {commit.hash: commit for commit in commits}
     found = {}
     for chunk in _chunks(list(by_hash.values())):
         pairs = tuple(chain.from_iterable((commit.exp, first8(commit.hash)) for commit in chunk))
         for row in db.execute(_QUERIES[len(chunk)], pairs):
             commit_hash = hash_of(row[4])
-            if commit_hash in by_hash:
+            if commit_hash in by_hash and row[0] >> SEQ_BITS not in hidden:
                 found[commit_hash] = unpack_event(row)
     return found
 

@@ -93,12 +93,15 @@ class Ids:
 
     def find(self, db: sqlite3.Connection, e: int, event_id: bytes) -> int | None:
         """The key of the event with this id in enclave number `e`. To be asked before `db` reads anything else."""
-        low, high = e << SEQ_BITS, (e + 1) << SEQ_BITS
         k = self._latest.get(event_id) or self._moving.get(event_id)
-        if k is not None:
-            return k if low <= k < high else None
-        query = "SELECT k, head FROM ids CROSS JOIN events USING (k) WHERE id8 = ? AND k >= ? AND k < ?"
-        for k, head in db.execute(query, (first8(event_id), low, high)):
-            if id_of(head) == event_id:
-                return int(k)
-        return None
+        # A log that was taken in has its ids in the index, and may replace one whose ids are still here.
+        return k if k is not None and k >> SEQ_BITS == e else find_in_index(db, e, event_id)
+
+
+def find_in_index(db: sqlite3.Connection, e: int, event_id: bytes) -> int | None:
+    low, high = e << SEQ_BITS, (e + 1) << SEQ_BITS
+    query = "SELECT k, head FROM ids CROSS JOIN events USING (k) WHERE id8 = ? AND k >= ? AND k < ?"
+    for k, head in db.execute(query, (first8(event_id), low, high)):
+        if id_of(head) == event_id:
+            return int(k)
+    return None

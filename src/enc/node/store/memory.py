@@ -1,5 +1,6 @@
 """A store in dictionaries: for tests, and for nodes that need not outlive their process."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -8,12 +9,13 @@ from msgspec.json import encode
 from enc.core.commit import auto_delete_at
 from enc.core.content import revised_id
 from enc.core.enclave import ClosedBundle, EnclaveState
+from enc.core.errors import Duplicate, EnclaveExists, ReplayFailed
 from enc.core.event import erase, is_erasable, wire_event
 from enc.core.filter import Filter
 from enc.core.memory import EnclaveMemory
 from enc.core.state_key import DELETED
-from enc.core.types import Commit, Event, Target, TreeHead
-from enc.node.store.base import Found, Item, Readable, Step, Stored, Usage, item_of
+from enc.core.types import Commit, Event, Record, RecordKind, Target, TreeHead
+from enc.node.store.base import Charge, Found, Item, Readable, Step, Stored, Usage, item_of
 from enc.node.store.push_memory import PushMemory
 
 
@@ -29,6 +31,7 @@ class _Enclave:
     heads: list[TreeHead] = field(default_factory=list)
     terminated_at: int | None = None
     purged: bool = False
+    charges: tuple[Charge, ...] = ()
 
     def take(self, step: Step) -> None:
         event = step.event
@@ -67,6 +70,50 @@ class _Enclave:
         return min((when for each in whose if (when := auto_delete_at(each)) is not None), default=None)
 
 
+class MemoryStaging:
+    """A Staging of a MemoryStore: an enclave that is not among the others yet."""
+
+    def __init__(self, store: "MemoryStore", enclave: bytes, held: int) -> None:
+        self._store, self._enclave, self._held = store, enclave, held
+        self.name = os.urandom(32)
+        self.size = 0
+        self._steps: list[Step] = []
+
+    @property
+    def _staged(self) -> _Enclave:
+        return self._store._staged[self.name]
+
+    def write(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            staged = self._store._staged.setdefault(self.name, _Enclave(step.transition.state))
+            event = step.event
+            if event is not None and (event.hash, event.exp) in staged.by_hash:
+                raise ReplayFailed(event.seq, Duplicate("the commit stands in the log already"))
+            staged.take(step)
+            self._steps.append(step)
+            if event is not None and event.seq > self._held:
+                self.size += len((event.content or "").encode())
+
+    def target(self, event_id: bytes) -> Target | None:
+        return self._store._memory(self.name).target(event_id)
+
+    def adopt(self, state: EnclaveState, payer: bytes, clock: int) -> None:
+        store, old, staged = self._store, self._store._all.get(self._enclave), self._staged
+        if (old is None) != (self._held < 0):
+            raise EnclaveExists("the enclave came to be, or went, while its log was taken in")
+        more = (Charge(self._held + 1, state.seq, payer),) if state.seq > self._held else ()
+        staged.state, staged.charges = state, (old.charges if old else ()) + more
+        store._all[self._enclave] = store._staged.pop(self.name)
+        store._again(self._enclave, self._steps)
+        store._clock = max(store._clock, clock)
+        used = store.usage(payer)
+        events = state.seq - self._held
+        store._used[payer] = Usage(used.enclaves + (old is None), used.events + events, used.bytes + self.size)
+
+    def drop(self) -> None:
+        self._store._staged.pop(self.name, None)
+
+
 class MemoryStore(PushMemory):
     """A Store that forgets."""
 
@@ -75,6 +122,7 @@ class MemoryStore(PushMemory):
         self._all: dict[bytes, _Enclave] = {}
         self._used: dict[bytes, Usage] = {}
         self._clock = 0
+        self._staged: dict[bytes, _Enclave] = {}
 
     def _get(self, enclave: bytes) -> _Enclave | None:
         found = self._all.get(enclave)
@@ -120,7 +168,7 @@ class MemoryStore(PushMemory):
     # What lies behind a state
 
     def _memory(self, enclave: bytes) -> EnclaveMemory:
-        found = self._get(enclave)
+        found = self._get(enclave) or self._staged.get(enclave)
         return found.memory if found else EnclaveMemory()
 
     def read_node(self, enclave: bytes, node_hash: bytes) -> bytes:
@@ -131,6 +179,25 @@ class MemoryStore(PushMemory):
 
     def target(self, enclave: bytes, event_id: bytes) -> Target | None:
         return self._memory(enclave).target(event_id)
+
+    # A registry's records
+
+    def record(self, enclave: bytes, kind: RecordKind, key: bytes) -> Record | None:
+        return self._memory(enclave).record(kind, key)
+
+    def record_of(self, enclave: bytes, event_id: bytes) -> Record | None:
+        return self._memory(enclave).record_of(event_id)
+
+    def listed(
+        self, enclave: bytes, after: bytes, limit: int, *, app: str | None = None, creator: bytes | None = None
+    ) -> list[Record]:
+        records = (record for (_, _), record in sorted(self._memory(enclave).records.items()))
+        return [
+            record
+            for record in records
+            if record.kind == "enclave" and record.entry is not None and record.key > after
+            if (record.creator == creator if creator is not None else app in (None, record.app))
+        ][:limit]
 
     # Events
 
@@ -223,8 +290,22 @@ class MemoryStore(PushMemory):
         if found is not None:
             self._all[enclave] = _Enclave(found.state, terminated_at=found.terminated_at, purged=True)
             self._forget(enclave)
-            used = self.usage(founder := found.events[0].from_)
+            charged = [charge.identity for charge in found.charges if not charge.first_seq]
+            used = self.usage(founder := (charged or [found.events[0].from_])[0])
             self._used[founder] = Usage(used.enclaves - 1, used.events, used.bytes)
+        return True
+
+    # Logs on their way in
+
+    def stage(self, enclave: bytes, held: int = -1) -> MemoryStaging:
+        return MemoryStaging(self, enclave, held)
+
+    def charges(self, enclave: bytes) -> tuple[Charge, ...]:
+        found = self._get(enclave)
+        return found.charges if found else ()
+
+    def sweep(self, before: int, limit: int = 10_000) -> bool:
+        """Nothing is left: what is given up is forgotten at once."""
         return True
 
     def is_purged(self, enclave: bytes) -> bool:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from enc.core.errors import EncError
 from enc.core.manifest import parse_manifest
 from enc.core.policy import Draft, Effects, Policy
-from enc.core.types import Event, Target
+from enc.core.types import Event, Record, RecordKind, Target
 from enc.node.store.push import Endpoints, register
 from enc.node.store.rows import COLUMNS, unpack_event
 
@@ -28,6 +28,12 @@ class _Rights:
         return self.leaves.get(key)
 
     def target(self, event_id: bytes) -> Target | None:
+        return None
+
+    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+        return None
+
+    def record_of(self, event_id: bytes) -> Record | None:
         return None
 
 

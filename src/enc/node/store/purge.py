@@ -14,6 +14,8 @@ _TABLES = {
     "tree_nodes": "e, hash",
     "log_nodes": "e, level, i",
     "bundles": "e, i",
+    "records": "e, kind, key",
+    "charges": "e, first_seq",
     "kinds": "c",
 }
 """Each with its key, beside events: those that have a row for each event first, `kinds` last."""
@@ -28,9 +30,10 @@ BEGUN, DONE = 1, 2
 def mark(db: sqlite3.Connection, e: int) -> None:
     """From now on nothing of it is read; its founder may found another."""
     (head,) = db.execute("SELECT head FROM events WHERE k = ?", (key_of(e, 0),)).fetchone()
+    charged = db.execute("SELECT identity FROM charges WHERE e = ? AND first_seq = 0", (e,)).fetchone()
     db.execute("UPDATE enclaves SET purged = ? WHERE e = ?", (BEGUN, e))
     db.execute("UPDATE states SET deadline = NULL WHERE e = ?", (e,))
-    db.execute("UPDATE usage SET enclaves = enclaves - 1 WHERE identity = ?", (author_of(head),))
+    db.execute("UPDATE usage SET enclaves = enclaves - 1 WHERE identity = ?", charged or (author_of(head),))
     db.execute("UPDATE node SET enclaves = enclaves - 1")
 
 

@@ -103,6 +103,13 @@ class PushMemory:
         if step.audience:
             self._outbox.append(_Waiting(event, step.audience, counts[event.type]))
 
+    def _again(self, enclave: bytes, steps: Sequence[Step]) -> None:
+        """An enclave's log came anew, whole. What waits of it goes on waiting."""
+        self._endpoints.pop(enclave, None)
+        self._types.pop(enclave, None)
+        for step in steps:
+            self._push(step)
+
     def _forget(self, enclave: bytes) -> None:
         """Everything of a purged enclave; batches that name it find nothing."""
         self._endpoints.pop(enclave, None)

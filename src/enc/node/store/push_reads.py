@@ -67,8 +67,16 @@ def batches(db: sqlite3.Connection, q: int, first: int, last: int, limit: int) -
 
 def _names(db: sqlite3.Connection, numbers: Iterable[int]) -> dict[int, bytes]:
     """The ids of enclaves; those of purged ones too."""
-    query = "SELECT enclave FROM enclaves WHERE e = ?"
-    return {e: db.execute(query, (e,)).fetchone()[0] for e in numbers}
+    return {e: _name(db, e) for e in numbers}
+
+
+def _name(db: sqlite3.Connection, e: int) -> bytes:
+    """Of a log whose place another one took, what that one is called."""
+    while True:
+        enclave, became = db.execute("SELECT enclave, became FROM enclaves WHERE e = ?", (e,)).fetchone()
+        if became is None:
+            return bytes(enclave)
+        e = became
 
 
 def queue(db: sqlite3.Connection, identity: bytes, url: str) -> int | None:

@@ -16,8 +16,11 @@ CREATE TABLE enclaves (
   enclave BLOB NOT NULL UNIQUE,
   manifest TEXT NOT NULL,
   terminated_at INTEGER,
-  purged INTEGER NOT NULL DEFAULT 0 -- 1: nothing of it is read any more, 2: nothing of it is left
+  purged INTEGER NOT NULL DEFAULT 0, -- 1: nothing of it is read any more, 2: nothing of it is left;
+                              -- -1: no enclave's, on its way in or left over, -2: nothing of that is left
+  became INTEGER              -- the number of the log that took its place, whole, when the enclave came back
 );
+CREATE INDEX enclaves_staged ON enclaves (e) WHERE purged = -1;
 CREATE INDEX enclaves_terminated ON enclaves (terminated_at) WHERE terminated_at IS NOT NULL AND purged < 2;
 
 CREATE TABLE states (         -- written with every batch; apart from the manifest, which may be long
@@ -175,3 +178,30 @@ CREATE INDEX batches_waiting ON batches (q, next_try, push_seq, made_at) WHERE s
 CREATE INDEX batches_oldest ON batches (made_at) WHERE state = 0;
 CREATE INDEX batches_settled ON batches (state, settled_at) WHERE state > 0;
 CREATE INDEX batches_dead ON batches (q) WHERE state = 2;
+
+CREATE TABLE records (        -- what a registry holds of each key (enc.core.types.Record)
+  e INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  key BLOB NOT NULL,
+  entry BLOB,                 -- id of the active entry; NULL: deregistered
+  holder BLOB NOT NULL,
+  proved_size INTEGER NOT NULL,
+  sequencer BLOB NOT NULL,
+  manifest BLOB NOT NULL,
+  creator BLOB NOT NULL,
+  app TEXT NOT NULL,
+  text TEXT NOT NULL,         -- what a search looks through
+  PRIMARY KEY (e, kind, key)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX records_entry ON records (e, entry) WHERE entry IS NOT NULL;
+CREATE INDEX records_listed ON records (e, key) WHERE kind = 'enclave' AND entry IS NOT NULL;
+CREATE INDEX records_app ON records (e, app, key) WHERE kind = 'enclave' AND entry IS NOT NULL;
+CREATE INDEX records_creator ON records (e, creator, key) WHERE kind = 'enclave' AND entry IS NOT NULL;
+
+CREATE TABLE charges (        -- events that came with a whole log count as this identity's, not as their authors'
+  e INTEGER NOT NULL,
+  first_seq INTEGER NOT NULL,
+  last_seq INTEGER NOT NULL,
+  identity BLOB NOT NULL,
+  PRIMARY KEY (e, first_seq)
+) WITHOUT ROWID;

@@ -17,9 +17,9 @@ from enc.core.enclave import ClosedBundle, EnclaveState
 from enc.core.event import target_of
 from enc.core.filter import Filter
 from enc.core.manifest import parse_manifest
-from enc.core.types import Commit, Event, Target, TreeHead
+from enc.core.types import Commit, Event, Record, RecordKind, Target, TreeHead
 from enc.node.store import purge
-from enc.node.store.base import Found, Item, Readable, Step, Stored, Usage
+from enc.node.store.base import Charge, Found, Item, Readable, Step, Stored, Usage
 from enc.node.store.batch import ERASE, Batch, Known
 from enc.node.store.connection import ProcessLock, Readers, Settle, Writer, unavailable
 from enc.node.store.duplicates import find_duplicates
@@ -27,9 +27,11 @@ from enc.node.store.ids import Ids
 from enc.node.store.numbers import Numbers
 from enc.node.store.past_endpoints import make_endpoints
 from enc.node.store.push_tables import PushTables
+from enc.node.store.records import BY_ENTRY, BY_KEY, listing, unpack_record
 from enc.node.store.rows import COLUMNS, ID_SQL, MAX_SEQ, Row, first8, key_of, status_of, unhexed, unpack_event
 from enc.node.store.search import Search
 from enc.node.store.snapshot import unpack_state
+from enc.node.store.staging import SqliteStaging, charges, left_over, sweep
 from enc.node.store.stored import read_items
 from enc.node.store.upgrade import upgrade
 
@@ -53,10 +55,14 @@ class SqliteStore(PushTables):
                 upgrade(self._writer.db)
                 make_endpoints(self._writer.db)
                 self._known = Known(Numbers(), Ids(self._writer.db))
+                self._hidden = {e for (e,) in self._writer.db.execute("SELECT e FROM enclaves WHERE purged = -1")}
+                """Numbers that no enclave has."""
             except sqlite3.Error as e:
                 raise unavailable("opened", e) from e
             self._readers = Readers(path)
             self._is_doubtful = False
+            self._staged: dict[bytes, int] = {}
+            """Numbers of the logs that are on their way in."""
             undo.pop_all()
 
     def close(self) -> None:
@@ -77,7 +83,7 @@ class SqliteStore(PushTables):
     def _number(self, db: sqlite3.Connection, enclave: bytes) -> int | None:
         """None where there is no such enclave, and of one that is purged."""
         numbers = self._known.numbers
-        e = numbers.get(enclave)
+        e = numbers.get(enclave) or self._staged.get(enclave)
         if e is None:
             epoch = numbers.epoch
             row = db.execute("SELECT e FROM enclaves WHERE enclave = ? AND purged = 0", (enclave,)).fetchone()
@@ -140,7 +146,7 @@ class SqliteStore(PushTables):
         return int(self._rows("SELECT enclaves FROM node")[0][0])
 
     def enclaves(self) -> Iterator[bytes]:
-        query, last = "SELECT enclave FROM enclaves WHERE enclave > ? ORDER BY enclave LIMIT ?", b""
+        query, last = "SELECT enclave FROM enclaves WHERE enclave > ? AND purged >= 0 ORDER BY enclave LIMIT ?", b""
         while page := self._rows(query, last, _PAGE):
             for (last,) in page:
                 yield last
@@ -168,6 +174,22 @@ class SqliteStore(PushTables):
         found = self.event(enclave, event_id)
         return target_of(found.event) if found else None
 
+    # A registry's records
+
+    def record(self, enclave: bytes, kind: RecordKind, key: bytes) -> Record | None:
+        rows = self._rows_of(enclave, BY_KEY, kind, key)
+        return unpack_record(rows[0]) if rows else None
+
+    def record_of(self, enclave: bytes, event_id: bytes) -> Record | None:
+        rows = self._rows_of(enclave, BY_ENTRY, event_id)
+        return unpack_record(rows[0]) if rows else None
+
+    def listed(
+        self, enclave: bytes, after: bytes, limit: int, *, app: str | None = None, creator: bytes | None = None
+    ) -> list[Record]:
+        query, args = listing(after, limit, app, creator)
+        return [unpack_record(row) for row in self._rows_of(enclave, query, *args)]
+
     # Events
 
     def event(self, enclave: bytes, event_id: bytes) -> Found | None:
@@ -191,7 +213,7 @@ class SqliteStore(PushTables):
 
     def committed_among(self, commits: Sequence[Commit]) -> dict[bytes, Event]:
         with self._readers.lend() as db:
-            return find_duplicates(db, commits)
+            return find_duplicates(db, commits, self._hidden)
 
     def events(self, enclave: bytes, first_seq: int, count: int) -> list[Event]:
         return [unpack_event(row) for row in self._by_seq(_EVENTS, enclave, first_seq, count)]
@@ -262,7 +284,10 @@ class SqliteStore(PushTables):
         self._transact(work)
 
     def terminated(self, before: int, limit: int) -> list[bytes]:
-        query = "SELECT enclave FROM enclaves WHERE terminated_at <= ? AND purged < 2 ORDER BY terminated_at LIMIT ?"
+        query = (
+            "SELECT enclave FROM enclaves WHERE terminated_at <= ? AND purged < 2 AND purged >= 0 "
+            "ORDER BY terminated_at LIMIT ?"
+        )
         return [enclave for (enclave,) in self._rows(query, before, limit)]
 
     def purge(self, enclave: bytes, limit: int = 10_000) -> bool:
@@ -282,6 +307,33 @@ class SqliteStore(PushTables):
         self._transact(work)
         self._known.numbers.forget(enclave)
         return done
+
+    # Logs on their way in
+
+    def stage(self, enclave: bytes, held: int = -1) -> SqliteStaging:
+        return SqliteStaging(self, enclave, held)
+
+    def charges(self, enclave: bytes) -> tuple[Charge, ...]:
+        with self._readers.lend() as db:
+            e = self._number(db, enclave)
+            return () if e is None else charges(db, e)
+
+    def sweep(self, before: int, limit: int = 10_000) -> bool:
+        with self._readers.lend() as db:
+            e = left_over(db, list(self._staged.values()), before)
+        if e is None:
+            return True
+        done = False
+
+        def work(db: sqlite3.Connection) -> Settle:
+            nonlocal done
+            done, settle = sweep(db, self._known.ids, e, limit)
+            return settle
+
+        self._transact(work)
+        if done:
+            self._hidden.discard(e)
+        return False
 
     def is_purged(self, enclave: bytes) -> bool:
         return bool(self._rows("SELECT 1 FROM enclaves WHERE enclave = ? AND purged > 0", enclave))

@@ -28,7 +28,18 @@ Finding = tuple[int | None, str]
 WRONG = "not what the log gives"
 MAX_DAMAGE = 10
 """Lines of integrity_check that are told."""
-_TABLES = ("kinds", "tags", "pending", "tree_nodes", "log_nodes", "bundles", "endpoints", "outbox")
+_TABLES = (
+    "kinds",
+    "tags",
+    "pending",
+    "tree_nodes",
+    "log_nodes",
+    "bundles",
+    "endpoints",
+    "outbox",
+    "records",
+    "charges",
+)
 """Those whose rows name their enclave, and of which a purge leaves nothing."""
 
 
@@ -120,8 +131,8 @@ class Rows:
 
     # The end
 
-    def finish(self, state: EnclaveState) -> Iterator[Finding]:
-        """Counts, and what is kept beside the state."""
+    def finish(self, state: EnclaveState, records: int) -> Iterator[Finding]:
+        """Counts, and what is kept beside the state; a registry's `records` were found before, one by one."""
         if self._terminated_at != self._ended:
             yield state.seq, f"enclaves.terminated_at: {WRONG}"
         if self._deadline != (state.bundle.deadline(state.policy.bundle) if state.bundle else None):
@@ -135,6 +146,7 @@ class Rows:
             "tree_nodes": self._scratch.execute("SELECT count(*) FROM made").fetchone()[0],
             "log_nodes": 2 * size - size.bit_count(),
             "bundles": size,
+            "records": records,
         }
         yield from self._beyond(state.seq)
         for table, count in counts.items():

@@ -1,0 +1,172 @@
+"""An enclave taken in from an archive: events a second, beside two raw verifications an event on all cores.
+
+`python benchmarks/bench_import.py --quick` takes 10,000 events in place of 100,000.
+"""
+
+import gc
+import io
+import multiprocessing
+import os
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from floors import raw_verify, verdict
+
+from enc.core import enclave as machine
+from enc.core.archive import header_of, write_archive
+from enc.core.commit import build_commit, build_manifest
+from enc.core.encoding import compact_json
+from enc.core.event import finalize
+from enc.core.hashing import event_hash, sha256
+from enc.core.memory import EnclaveMemory
+from enc.core.replay import Replay
+from enc.core.signing import PrivateKey
+from enc.core.types import Commit, Event
+from enc.node.directory import Directory
+from enc.node.importing import Importer, Job, Order, Permits
+from enc.node.main import GC_THRESHOLD
+from enc.node.rate_limit import RateLimiter
+from enc.node.sequencer import NO_QUOTA, Sequencer
+from enc.node.store.sqlite import SqliteStore
+
+EVENTS, FEW = 100_000, 10_000
+AT_LEAST = 0.7
+ROUNDS = 6
+LIFE_MS = 3_000_000
+OLD, NEW = PrivateKey(sha256(b"old node")), PrivateKey(sha256(b"new node"))
+AUTHORS = [PrivateKey(sha256(b"author %d" % i)) for i in range(16)]
+MANIFEST = {
+    "enc_v": 2,
+    "states": ["MEMBER"],
+    "traits": ["owner(0)"],
+    "readers": [{"type": "MEMBER", "reads": "*"}],
+    "customs": [{"event": "message", "operator": "MEMBER", "ops": ["C"]}],
+    "init": [
+        {"identity": author.public.hex(), "state": "MEMBER", "traits": [] if i else ["owner"]}
+        for i, author in enumerate(AUTHORS)
+    ],
+    "bundle": {"size": 256, "timeout": 3_600_000},
+}
+
+
+class _Known(Replay):
+    """A replay that is told the state: whoever made the log need not check it."""
+
+    def __init__(self, state: machine.EnclaveState, memory: EnclaveMemory) -> None:
+        super().__init__(state.enclave, memory)
+        self._state, self.sequencers = state, [(OLD.public, 0)]
+
+
+def make(events: int, start: int) -> tuple[bytes, Commit, list[tuple[bytes, bytes, bytes]]]:
+    """An archive, the Migrate that goes with it, and some of its signatures."""
+    memory, log, checks = EnclaveMemory(), list[Event](), list[tuple[bytes, bytes, bytes]]()
+    commit = build_manifest(AUTHORS[0], compact_json(MANIFEST), start + LIFE_MS)
+    policy, effects = machine.judge_manifest(commit)
+    event = finalize(commit, OLD, start, 0)
+    step = machine.found(event, policy, effects)
+    memory.put(event, step)
+    log.append(event)
+    for seq in range(1, events):
+        author = AUTHORS[seq % len(AUTHORS)]
+        commit = build_commit(author, event.enclave, "message", f"{seq:>200}", start + LIFE_MS + seq)
+        effects = machine.judge(step.state, commit, memory, sequencer=OLD.public)
+        event = finalize(commit, OLD, start + seq, seq)
+        step = machine.apply(step.state, event, effects, memory)
+        memory.put(event, step)
+        log.append(event)
+        if len(checks) < 8000:
+            digest = event_hash(event.timestamp, seq, OLD.public, event.sig)
+            checks += [(author.public, event.hash, event.sig), (OLD.public, digest, event.seq_sig)]
+    replay = _Known(step.state, memory)
+    content = {
+        "new_sequencer": NEW.public.hex(),
+        "prev_seq": step.state.seq,
+        "ct_root": replay.checkpoint_root().hex(),
+    }
+    migrate = build_commit(AUTHORS[0], event.enclave, "Migrate", compact_json(content), start + LIFE_MS)
+    return b"".join(write_archive(header_of(replay, None), log)), migrate, checks
+
+
+def _timed(checks: list[tuple[bytes, bytes, bytes]], together: "multiprocessing.synchronize.Barrier") -> float:
+    """Over as long a time as an import takes, about: what else runs on the machine slows both."""
+    work = raw_verify(checks)
+    together.wait()
+    began = time.perf_counter()
+    for _ in range(ROUNDS):
+        work()
+    return (time.perf_counter() - began) / ROUNDS / len(checks)
+
+
+_together: "multiprocessing.synchronize.Barrier"
+
+
+def _child(checks: list[tuple[bytes, bytes, bytes]]) -> float:
+    return _timed(checks, _together)
+
+
+def floor(checks: list[tuple[bytes, bytes, bytes]]) -> float:
+    """Seconds for two raw verifications, with all cores busy at it."""
+    global _together
+    cores, context = len(os.sched_getaffinity(0)), multiprocessing.get_context("fork")
+    _together = context.Barrier(cores)
+    with context.Pool(cores) as pool:
+        times = pool.map(_child, [checks] * cores, chunksize=1)
+    return 2 * (sum(times) / cores) / cores
+
+
+def take_in(folder: Path, archive: bytes, migrate: Commit, events: int, now: int) -> float:
+    """Seconds that an import takes, from the archive's first byte to a node that serves."""
+    store = SqliteStore(folder / "enc.db")
+    directory = Directory(store)
+    sequencer = Sequencer(store, NEW, lambda: now, deliver=lambda outcomes: None, directory=directory)
+    sequencer.start()
+    permits = Permits(
+        may_create=lambda identity: True,
+        rates=RateLimiter(0, 1, time.monotonic),
+        quota=NO_QUOTA,
+        at_once=1,
+        total_bytes=1 << 40,
+        max_manifest=1 << 20,
+        private_endpoints=False,
+    )
+    cores = frozenset(os.sched_getaffinity(0))
+    importer = Importer(store, directory, sequencer, NEW, lambda: now, permits, cores)
+    began = time.perf_counter()
+    job = importer._reserve(Job(Order(migrate, events - 1), None))
+    assert isinstance(job, Job)
+    importer.start(job, io.BytesIO(archive))
+    for thread in list(importer._threads):
+        thread.join()
+    took = time.perf_counter() - began
+    status = importer.status(migrate.hash)
+    assert status is not None
+    assert status.status == "done", status
+    state = directory.get(migrate.enclave)
+    assert state is not None
+    assert state.seq == events
+    sequencer.stop()
+    store.close()
+    return took
+
+
+def main(events: int = EVENTS) -> None:
+    now = time.time_ns() // 1_000_000
+    archive, migrate, checks = make(events, now - events)  # a millisecond apart
+    gc.freeze()  # as a node does
+    gc.set_threshold(*GC_THRESHOLD)
+    before = floor(checks)
+    with TemporaryDirectory() as folder:
+        took = take_in(Path(folder), archive, migrate, events, now) / events
+    least = (before + floor(checks)) / 2
+    ratio = least / took
+    print(
+        f"import: {events:,} events, {1 / took:,.0f} a second = {ratio:.2f} of the floor "
+        f"(two raw verifications on all cores: {1 / least:,.0f} a second), at least {AT_LEAST}: "
+        f"{verdict('import', ratio >= AT_LEAST)}"
+    )
+
+
+if __name__ == "__main__":
+    main(FEW if "--quick" in sys.argv else EVENTS)

@@ -1,0 +1,48 @@
+"""Moving house: an enclave goes to another node, and its readers go with it, without a gap and without trusting either.
+
+The owner signs a Migrate. The old node takes it as its last event, the new one pulls the log and replays it; a reader
+sees the Migrate, asks the new node for it, and checks that its log continues the one that was seen before.
+"""
+
+import tempfile
+from pathlib import Path
+
+from a_local_node import local_node
+
+from enc import Client, Identity
+from enc.client import load_proof
+from enc.client.proof_file import Proof, check_proof
+from enc.core.errors import EnclaveMigrated
+
+alice, bob = Identity.new(), Identity.new()
+
+
+def main(old: str, new: str, folder: Path) -> None:
+    with Client(old, alice, pins=None) as owner, Client(old, bob, pins=None, nodes=[new]) as reader:
+        team = owner.create("team")
+        team.move(bob.public, "OUTSIDER", "MEMBER")
+        team.commit("message", "We move tomorrow.")
+        same = reader.enclave(team.id)  # the same enclave, as Bob sees it; he knows of the other node
+        with same.subscribe(type="message") as heard:
+            print(f"Bob hears at the old node: {next(heard).content}")
+
+            moved = team.migrate(new, folder, tell=lambda step, what: print(f"  {step}"))
+            print(f"The Migrate is event {moved.migrate.seq}; the new node's log has {moved.head.ts} bundle.")
+
+            receipt = same.commit("message", "We have moved.")
+            print(f"Bob writes, and hears: {next(heard).content}")
+        print(f"His client is at the new node now: {same.url == new}")
+
+        proof = Proof(team.id, same.sequencer(), same.proof(receipt.id), same.sequencers().moves).json()
+        for line in check_proof(load_proof(proof)).proved:
+            print(f"  proved: {line}")
+
+    with Client(old, alice, pins=None) as owner:
+        try:
+            owner.enclave(team.id).commit("message", "Anybody here?")
+        except EnclaveMigrated as refusal:
+            print(f"The old node: {refusal.message}.")
+
+
+with local_node() as old, local_node() as new, tempfile.TemporaryDirectory() as folder:
+    main(old, new, Path(folder))

@@ -1,0 +1,105 @@
+"""`enc migrate` and `enc follow`: move an enclave to another node, and go where one has gone."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from enc.cli.archive import Bar
+from enc.cli.command import command
+from enc.cli.output import fields
+from enc.cli.terminal import Terminal
+from enc.core.errors import MisuseError
+
+app = typer.Typer()
+PANEL = "Life of an enclave"
+
+Loss = Annotated[
+    bool,
+    typer.Option("--accept-loss", help="Go on though what you have seen of the old node is not in the log any more."),
+]
+
+
+@command(
+    app,
+    "enc migrate --to https://node.example",
+    "enc migrate --force --archive backup.enc --to https://node.example",
+    panel=PANEL,
+)
+def migrate(
+    at: Terminal,
+    to: Annotated[str, typer.Option("--to", metavar="URL", help="The node that goes on.")],
+    which: Annotated[str | None, typer.Argument(metavar="ENCLAVE", help="The enclave. Else: --enclave.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Without the old node, from an archive.")] = False,
+    archive: Annotated[Path | None, typer.Option(metavar="FILE", help="With --force: a copy of the whole log.")] = None,
+    source: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where the new node reaches the old one, if not where you do.")
+    ] = None,
+    accept_loss: Loss = False,
+    use: Annotated[bool, typer.Option("--use", help="The profile uses the new node from now on.")] = False,
+) -> None:
+    """Move your enclave to another node, and tell the registry. Interrupted, run the same command again.
+
+    The log is copied and replayed here first; the old node then takes the Migrate as its last event, the new one pulls
+    the log and replays it too; at the end its head is checked to extend what you saw at the old one. By force, the new
+    node gets your archive: what the old one took after that is lost to the enclave.
+    """
+    if force != (archive is not None):
+        raise MisuseError("--force and --archive FILE go together")
+    more: dict[str, Any] = {"accept_loss": accept_loss, **({"url": to} if force else {})}
+    with at.client_as(at.identity(), **more) as client, Bar(at.is_terminal) as bar:
+        enclave, tell = client.enclave(which or at.settings.get("enclave")), partial(_tell, at)
+        found = enclave.migrate(to, _folder(), archive=archive, source=source, tell=tell, progress=bar.show)
+    if use:
+        at.settings.store("node", to)
+    at.say(
+        {
+            "enclave": found.migrate.enclave.hex(),
+            "node": to,
+            "sequencer": found.sequencer.hex(),
+            "migrate": {"seq": found.migrate.seq, "id": found.migrate.id.hex()},
+            "head": found.head.ts,
+            "registered": found.registered is not None,
+        },
+        f"{found.migrate.enclave.hex()} is at {to}: {found.head.ts} bundles",
+    )
+
+
+def _folder() -> Path:
+    from enc.client.pins import default_directory
+
+    return default_directory().parent / "moves"
+
+
+def _tell(at: Terminal, step: str, what: str) -> None:
+    """A line for each step: among the answers for programs, beside them for people."""
+    if at.as_json:
+        at.say({"step": step, "what": what}, "")
+    else:
+        at.note(f"{step:<8}  {what}")
+
+
+@command(app, "enc follow", "enc follow --at https://node.example --accept-loss", panel=PANEL)
+def follow(
+    at: Terminal,
+    there: Annotated[
+        str | None, typer.Option("--at", metavar="URL", help="The node that you were told. Else: the registry's.")
+    ] = None,
+    accept_loss: Loss = False,
+    use: Annotated[bool, typer.Option("--use", help="The profile uses that node from now on.")] = False,
+) -> None:
+    """Go to the node that an enclave has moved to: checked by its Migrates, and by what you have seen before."""
+    more: dict[str, Any] = {"url": there or at.settings.values["node"].value, "accept_loss": accept_loss}
+    if there is None and at.settings.values["registry"].value is not None:
+        more["url"] = None
+    with at.client_as(at.identity(), **more) as client:
+        enclave = client.enclave(at.settings.get("enclave"))
+        head, history = enclave.head(), enclave.sequencers()
+        url = enclave.url
+    if use:
+        at.settings.store("node", url)
+    terms = [{"sequencer": (term.sequencer or b"").hex(), "from_seq": term.from_seq} for term in history.terms()]
+    wire = {"enclave": enclave.hex, "node": url, "head": head.ts, "sequencers": terms}
+    lines = {f"from {term['from_seq']}": term["sequencer"] for term in terms}
+    at.say(wire, fields(enclave=enclave.hex, node=url, head=f"{head.ts} bundles", **lines))

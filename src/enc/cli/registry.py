@@ -1,0 +1,187 @@
+"""`enc registry`: found a registry, say in one what is yours, and ask it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enc.cli.command import NODE, command
+from enc.cli.output import Row, fields, short
+from enc.cli.terminal import Terminal
+from enc.core.errors import MisuseError
+
+if TYPE_CHECKING:
+    from enc.client import Client, Resolution
+    from enc.core.types import Receipt
+
+app = typer.Typer(
+    name="registry",
+    help="Who knows where enclaves, nodes and people are: found a registry, register what is yours, ask it.",
+    no_args_is_help=True,
+)
+
+
+@command(app, "enc registry init --use", flags=NODE)
+def init(
+    at: Terminal,
+    use: Annotated[bool, typer.Option("--use", help="The profile uses the new registry from now on.")] = False,
+) -> None:
+    """Found a registry on the node. Its lookups are served once the node runs with `--registry ID`."""
+    with at.client() as client:
+        enclave = client.create("registry")
+        seq_pub = client.seq_pub().hex()
+        text = f"{client.url}#{enclave.hex}:{seq_pub}"
+    if use:
+        at.settings.store("registry", text)
+    at.say({"enclave": enclave.hex, "sequencer": seq_pub, "node": client.url, "registry": text}, text)
+    at.note(f"serve its lookups: enc node run … --registry {enclave.hex}")
+
+
+@command(
+    app, "enc registry register-node https://node.example --key /var/lib/enc/node.key", name="register-node", flags=NODE
+)
+def register_node(
+    at: Terminal,
+    uris: Annotated[list[str], typer.Argument(metavar="URI…", help="Where the node is reached, the preferred first.")],
+    key: Annotated[Path, typer.Option(metavar="FILE", help="The node's key file: it speaks for itself alone.")],
+) -> None:
+    """Say where a node is reached. A node with `registry.url` in its configuration does so itself."""
+    from enc.client import Identity
+    from enc.node import key_file
+
+    with at.client_as(Identity(key_file.load(key))) as client:
+        _registered(at, client, client.register_node(uris))
+
+
+@command(app, "enc registry register-enclave --app chat", name="register-enclave")
+def register_enclave(
+    at: Terminal,
+    app_: Annotated[str | None, typer.Option("--app", metavar="NAME", help="What uses it.")] = None,
+    desc: Annotated[str | None, typer.Option(metavar="TEXT", help="What it is, for people.")] = None,
+    meta: Annotated[str | None, typer.Option(metavar="JSON", help="Whatever else an application says of it.")] = None,
+) -> None:
+    """Say, as the owner, where your enclave is. Who became the owner by a Transfer proves it by this; do so at once.
+
+    Until then the owner before can still speak for it. What is not given stays as it was said before.
+    """
+    with at.client() as client:
+        enclave = client.enclave(at.settings.get("enclave"))
+        receipt = enclave.register(app=app_, desc=desc, meta=None if meta is None else _object(meta))
+        _registered(at, client, receipt)
+
+
+@command(app, "enc registry register-identity personal=5c1f…", name="register-identity", flags=NODE)
+def register_identity(
+    at: Terminal,
+    enclaves: Annotated[
+        list[str] | None, typer.Argument(metavar="LABEL=ID…", help="Your enclaves, each under a label.")
+    ] = None,
+    sub_key: Annotated[bool, typer.Option("--sub-key/--no-sub-key", help="Also the key that others seal to.")] = True,
+) -> None:
+    """Say which enclaves are yours. It takes the place of what you said before."""
+    named = dict(_labelled(each) for each in enclaves or ())
+    with at.client() as client:
+        _registered(at, client, client.register_identity(named, sub_key=sub_key))
+
+
+def _labelled(text: str) -> tuple[str, str]:
+    label, is_given, enclave = text.partition("=")
+    if not is_given or not label:
+        raise MisuseError(f"{text}: expected LABEL=ID")
+    return label, enclave
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as e:
+        raise MisuseError(f"--meta: not JSON: {e}") from None
+    if not isinstance(found, dict):
+        raise MisuseError("--meta: expected an object")
+    return found
+
+
+def _registered(at: Terminal, client: "Client", receipt: "Receipt | None") -> None:
+    if receipt is None:
+        at.say({"registered": False}, "known already")
+    else:
+        at.receipt(client.registry(), receipt)
+
+
+@command(app, "enc registry resolve 5c1f…", flags=NODE)
+def resolve(at: Terminal, which: Annotated[str, typer.Argument(metavar="ENCLAVE", help="An enclave's id.")]) -> None:
+    """Where an enclave is: the registry's entry, checked by its proof."""
+    with at.client_as(None) as client:
+        found = client.resolve(which)
+    wire = _wire(found)
+    at.say(wire, fields(**{**wire, "endpoints": " ".join(wire["endpoints"]), "meta": json.dumps(wire["meta"])}))
+
+
+def _wire(found: "Resolution") -> dict[str, Any]:
+    record = found.record
+    return {
+        "enclave": found.enclave.hex(),
+        "sequencer": found.sequencer.hex(),
+        "endpoints": [endpoint.uri for endpoint in found.node.endpoints],
+        "holder": record.holder.hex(),
+        "creator": record.entry.manifest_event.from_.hex(),
+        "app": record.entry.app,
+        "desc": record.entry.desc,
+        "meta": dict(record.entry.meta),
+        "entry": record.item.id.hex(),
+        "proved": record.is_proved,
+    }
+
+
+@command(app, "enc registry lookup 3f0c…", flags=NODE)
+def lookup(at: Terminal, who: Annotated[str, typer.Argument(metavar="IDENTITY", help="A public key.")]) -> None:
+    """What somebody has made known: their enclaves, and the key to seal to."""
+    with at.client_as(None) as client:
+        found = client.lookup(who)
+    enclaves = {label: enclave.hex() for label, enclave in found.enclaves.items()}
+    sub_pub = found.sub_pub.hex() if found.sub_pub else None
+    at.say(
+        {"identity": found.id_pub.hex(), "enclaves": enclaves, "sub_pub": sub_pub},
+        fields(identity=found.id_pub.hex(), sub_pub=sub_pub or "-", **enclaves),
+    )
+
+
+@command(app, "enc registry list --app chat", "enc registry list -q garden", name="list", flags=NODE)
+def list_(
+    at: Terminal,
+    app_: Annotated[str | None, typer.Option("--app", metavar="NAME", help="Of this application.")] = None,
+    creator: Annotated[str | None, typer.Option(metavar="IDENTITY", help="Founded by this identity.")] = None,
+    q: Annotated[
+        str | None, typer.Option("--query", "-q", metavar="TEXT", help="With this in what it is said to be.")
+    ] = None,
+) -> None:
+    """The enclaves in the registry, to look through: by its word alone. `resolve` checks one."""
+    with at.client_as(None) as client:
+        at.rows(
+            ("enclave", "app", "holder", "about"), _listed(client, {"app": app_, "creator": creator, "q": q}), cut=True
+        )
+
+
+def _listed(client: "Client", search: dict[str, str | None]) -> Iterator[Row]:
+    after: str | None = None
+    while True:
+        page, after = client.listing(**search, after=after)
+        for each in page:
+            cells = (
+                str(each.get("enclave_id")),
+                str(each.get("app", "")),
+                _short(each.get("holder")),
+                str(each.get("desc", "")),
+            )
+            yield each, cells
+        if after is None:
+            return
+
+
+def _short(key: Any) -> str:
+    try:
+        return short(bytes.fromhex(str(key)))
+    except ValueError:
+        return "-"

@@ -1,0 +1,235 @@
+"""A registry, as a client asks it: where an enclave is, where a node is reached, what an identity has made known.
+
+A registry is an enclave, and its answers are events of it. So nothing that it says is taken on trust: each entry
+comes with its own signatures and a proof that it stands, under a head that extends every one seen before. What it
+leaves out cannot be seen; where it sends a client, that node must still show that the enclave came to it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlencode
+
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from enc.client.answers import WirePage, read
+from enc.client.flow import Call, Flow, work
+from enc.client.items import Item, take_items
+from enc.client.link import Link
+from enc.core.encoding import unhex
+from enc.core.errors import InvalidProof, MisuseError
+from enc.core.filter import parse_filter
+from enc.core.reg_entry import (
+    EnclaveEntry,
+    IdentityEntry,
+    NodeEntry,
+    parse_enclave,
+    parse_identity,
+    parse_node,
+)
+from enc.core.types import Event
+
+CACHE_S = 300.0
+"""How long an answer is good without asking again."""
+MAX_CACHED = 1024
+MAX_LISTED = 100
+_TYPES = ("Reg_Node", "Reg_Enclave", "Reg_Identity")
+_Kind = Literal["resolve", "identity", "nodes", "enclaves"]
+
+T = TypeVar("T")
+
+
+class Registry(Struct, frozen=True, kw_only=True):
+    """Which registry counts: the node that it is on, its id, and its sequencer's key where that is known."""
+
+    url: str
+    enclave: bytes
+    seq_pub: bytes | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.enclave) != 32 or len(self.seq_pub or bytes(32)) != 32:
+            raise MisuseError("registry: an enclave's id and a sequencer's key are 32 bytes")
+
+
+class Record(Struct, frozen=True):
+    """What the registry holds of an enclave. The entry is checked; sequencer and size are the registry's word."""
+
+    enclave: bytes
+    entry: EnclaveEntry
+    item: Item
+    sequencer: bytes
+    holder: bytes
+    proved_size: int
+
+    @property
+    def is_proved(self) -> bool:
+        """Under a signed head; else its bundle is still open."""
+        return self.item.fact is not None
+
+
+class Resolution(Struct, frozen=True):
+    """Where an enclave is."""
+
+    record: Record
+    node: NodeEntry
+
+    @property
+    def enclave(self) -> bytes:
+        return self.record.enclave
+
+    @property
+    def sequencer(self) -> bytes:
+        return self.node.seq_pub
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Where the node answers, the preferred first."""
+        return tuple(each.uri for each in self.node.endpoints if each.uri.startswith(("http://", "https://")))
+
+    @property
+    def migrates(self) -> tuple[Event, ...]:
+        """Those that the entry brought."""
+        return tuple(link.event for link in self.record.entry.links)
+
+    @property
+    def origin(self) -> bytes | None:
+        """The first sequencer, if the enclave's creator vouches for it by having signed the entry."""
+        manifest = self.record.entry.manifest_event
+        return manifest.sequencer if self.record.item.author == manifest.from_ else None
+
+
+class _Entry(Struct):
+    """What an answer says beyond its events."""
+
+    sequencer: str = ""
+    holder: str = ""
+    proved_size: int = 0
+
+
+class _Answer(_Entry, kw_only=True):
+    proof: WirePage
+    enclave: _Entry | None = None
+
+
+class _Listed(Struct, kw_only=True):
+    enclaves: list[dict[str, Any]]
+    next: str | None = None
+
+
+_answer, _listed = Decoder(_Answer), Decoder(_Listed)
+
+
+class Directory:
+    """`link`: the registry's own enclave. `clock`: seconds that never fall."""
+
+    def __init__(self, link: Link, clock: Callable[[], float]) -> None:
+        self.link, self._clock = link, clock
+        self._kept: OrderedDict[tuple[str, bytes], tuple[float, Any]] = OrderedDict()
+
+    def resolve(self, enclave: bytes, *, fresh: bool = False) -> Flow[Resolution]:
+        """Where an enclave is; EnclaveNotFound or NodeNotFound, by the registry's word."""
+        return (yield from self._cached("resolve", enclave, self._resolution, fresh))
+
+    def lookup(self, identity: bytes, *, fresh: bool = False) -> Flow[IdentityEntry]:
+        """What an identity says of itself; IdentityNotFound, by the registry's word."""
+        return (yield from self._cached("identity", identity, self._identity, fresh))
+
+    def record(self, enclave: bytes) -> Flow[Record]:
+        """What the registry holds of an enclave now, wherever its node is."""
+        answer, items, text = yield from self._ask("enclaves", enclave)
+        return self._record(enclave, answer, items, text)
+
+    def node(self, seq_pub: bytes) -> Flow[NodeEntry]:
+        """Where a node is reached, as it says itself."""
+        _, items, text = yield from self._ask("nodes", seq_pub)
+        return self._node(seq_pub, items, text)
+
+    def listing(self, search: Mapping[str, str]) -> Flow[tuple[list[dict[str, Any]], str | None]]:
+        """A page of enclaves for people to look through, by the registry's word alone; and where the next begins."""
+        witness = yield from self.link.witness()
+        text = yield from self.link.node.courier.request(Call(f"/enclaves?{urlencode(search)}"))
+        with witness.judging("enclaves", text):
+            wire = read(text, _listed)
+            if len(wire.enclaves) > MAX_LISTED or (wire.next is not None and wire.next <= search.get("after", "")):
+                raise InvalidProof("not a page of the list")
+        return wire.enclaves, wire.next
+
+    # Keeping
+
+    def _cached(self, kind: _Kind, key: bytes, ask: Callable[[bytes], Flow[T]], fresh: bool) -> Flow[T]:
+        until, found = self._kept.get((kind, key), (0.0, None))
+        if found is not None and not fresh and self._clock() < until:
+            return found  # type: ignore[no-any-return]
+        self._kept.pop((kind, key), None)
+        found = yield from ask(key)
+        self._kept[kind, key] = self._clock() + CACHE_S, found
+        if len(self._kept) > MAX_CACHED:
+            self._kept.popitem(last=False)
+        return found
+
+    def forget(self, key: bytes) -> None:
+        """What was kept of a key: it has changed."""
+        for kind in ("resolve", "identity"):
+            self._kept.pop((kind, key), None)
+
+    # Checking
+
+    def _ask(self, kind: _Kind, key: bytes) -> Flow[tuple[_Answer, list[Item], bytes]]:
+        """An answer whose entries are events of the registry that stand."""
+        link = self.link
+        witness = yield from link.witness()
+        since = witness.size
+        text = yield from link.node.courier.request(Call(f"/{kind}/{key.hex()}?proof=1"))
+        with witness.judging(kind, text):
+            wire = read(text, _answer)
+            filter_ = parse_filter({"type": list(_TYPES)})
+        items = yield from work(lambda: take_items(witness, wire.proof.events, filter_, text))
+        items = yield from link.proved(items, wire.proof, text, since)
+        with witness.judging(kind, text):
+            if any(item.status != "active" or item.content is None for item in items):
+                raise InvalidProof("an entry that is superseded")
+        return wire, items, text
+
+    def _resolution(self, enclave: bytes) -> Flow[Resolution]:
+        answer, items, text = yield from self._ask("resolve", enclave)
+        record = self._record(enclave, answer.enclave or _Entry(), items, text)
+        return Resolution(record, self._node(record.sequencer, items, text))
+
+    def _record(self, enclave: bytes, said: _Entry, items: list[Item], text: bytes) -> Record:
+        with self.link.known_witness().judging("enclave", text):
+            for item in _of("Reg_Enclave", items):
+                entry = parse_enclave(item.event)
+                sequencer = unhex(said.sequencer, 32, "sequencer", InvalidProof)
+                if entry.manifest_event.enclave != enclave:
+                    raise InvalidProof("an entry of another enclave")
+                if entry.said_sequencer != sequencer:
+                    raise InvalidProof("sequencer: not the one that the entry's Migrates lead to")
+                holder = unhex(said.holder, 32, "holder", InvalidProof)
+                if holder != item.author:
+                    raise InvalidProof("holder: not the entry's author")
+                return Record(enclave, entry, item, sequencer, holder, said.proved_size)
+            raise InvalidProof("no entry")
+
+    def _node(self, seq_pub: bytes, items: list[Item], text: bytes) -> NodeEntry:
+        with self.link.known_witness().judging("node", text):
+            for item in _of("Reg_Node", items):
+                entry = parse_node(item.event)
+                if entry.seq_pub != seq_pub or item.author != seq_pub:
+                    raise InvalidProof("an entry of another node, or by another")
+                return entry
+            raise InvalidProof("no entry")
+
+    def _identity(self, identity: bytes) -> Flow[IdentityEntry]:
+        _, items, text = yield from self._ask("identity", identity)
+        with self.link.known_witness().judging("identity", text):
+            for item in _of("Reg_Identity", items):
+                entry = parse_identity(item.event)
+                if entry.id_pub != identity or item.author != identity:
+                    raise InvalidProof("an entry of another identity, or by another")
+                return entry
+            raise InvalidProof("no entry")
+
+
+def _of(type_: str, items: list[Item]) -> Iterator[Item]:
+    return (item for item in items if item.type == type_)

@@ -1,0 +1,38 @@
+"""What is asked of a node that the enclave has left is asked again of the one that it went to."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from enc.client.errors import TimedOut, Unreachable
+from enc.client.flow import Flow
+from enc.core.errors import EncError, EnclaveMigrated
+
+MAX_HOPS = 8
+"""Nodes that one request follows an enclave through."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Follower(Protocol):
+    def follow(self, error: EncError) -> Flow[None]: ...
+
+
+S = TypeVar("S", bound=Follower)
+
+
+def following(method: Callable[Concatenate[S, P], Flow[T]]) -> Callable[Concatenate[S, P], Flow[T]]:
+    """The flow, from its start again at each node that the enclave has gone on to."""
+
+    @wraps(method)
+    def flow(self: S, /, *args: P.args, **more: P.kwargs) -> Flow[Any]:
+        for _ in range(MAX_HOPS):
+            try:
+                return (yield from method(self, *args, **more))
+            except (EnclaveMigrated, Unreachable, TimedOut) as e:
+                error = e
+            yield from self.follow(error)
+        return (yield from method(self, *args, **more))
+
+    return flow

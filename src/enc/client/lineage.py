@@ -1,0 +1,58 @@
+"""The line of an enclave's sequencers, as its own log tells it."""
+
+from collections.abc import Iterable, Sequence
+
+from enc.client.answers import WireItem, page_decoder, read
+from enc.client.flow import Flow
+from enc.client.history import History, history_of
+from enc.client.speech import Speech
+from enc.client.witness import Witness
+from enc.core.commit import version_of
+from enc.core.errors import InvalidProof, Unauthorized
+from enc.core.event import check_event, event_from_wire
+from enc.core.filter import MAX_LIMIT
+from enc.core.types import Event
+
+_WANTED = {"type": ["Manifest", "Migrate"], "limit": MAX_LIMIT}
+
+
+def learned(speech: Speech, hints: Sequence[Event] = ()) -> Flow[History]:
+    """The sequencers, as the Manifest and the Migrates in the log say; the witness knows them then.
+
+    `hints`: Migrates that came from elsewhere, for who may not read them in the log.
+    """
+    witness = yield from speech.witness()
+    try:
+        text = yield from speech.ask("/", "Query", {"filter": _WANTED})
+    except Unauthorized:
+        text = b'{"events":[]}'
+    with witness.judging("page", text):
+        shown = (event_from_wire(wire.event) for wire in read(text, page_decoder).events)
+        history = _history(witness, [*hints, *shown])
+    if history.moves and history.knows(witness.sequencer) and history.holds(witness.history):
+        witness.learn(history)
+    return history
+
+
+def _history(witness: Witness, events: Iterable[Event]) -> History:
+    found = sorted({event.id: event for event in events}.values(), key=lambda event: event.seq)
+    first = None
+    if found and found[0].type == "Manifest":
+        manifest = found.pop(0)
+        check_event(manifest, version_of(manifest))
+        if manifest.enclave != witness.enclave:
+            raise InvalidProof("a Manifest of another enclave")
+        first = manifest.sequencer
+    return history_of(first, found, witness.enclave)
+
+
+def is_strange(witness: Witness, wires: Iterable[WireItem]) -> bool:
+    """Whether there are events among these that only Migrates which are not known yet could explain."""
+    return any(witness.is_strange(wire.event.seq, _key(wire.event.sequencer)) for wire in wires)
+
+
+def _key(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""

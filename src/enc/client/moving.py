@@ -1,0 +1,289 @@
+"""Moving an enclave to another node, step by step, each of which first looks whether it is done.
+
+    peaceful   copy the log -> hold the enclave still -> sign the Migrate -> the old node takes it -> the new one pulls
+    forced     read the archive -> sign the Migrate -> the new node replays the archive and takes the Migrate itself
+    both       wait for the new node -> see that its log continues what was seen before -> tell the registry
+
+What must not be lost lies in a folder of its own until all is done: the Migrate from before it is sent, and the copy
+of the log, by which the enclave can be moved by force if a node should fail in between. So whoever is interrupted
+calls again.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.json import Decoder
+
+from enc.client.answers import read
+from enc.client.backup import finish, gather, opened, resume
+from enc.client.directory import Directory
+from enc.client.errors import ForeignSequencer, Unreachable
+from enc.client.flow import Call, Flow, Pause, work
+from enc.client.journal import Journal
+from enc.client.link import Link
+from enc.client.node_link import NodeLink
+from enc.client.registering import register_enclave
+from enc.core.archive import header_of, read_archive, verify_archive
+from enc.core.commit import wire_commit
+from enc.core.content import parse_migrate
+from enc.core.enclave import view
+from enc.core.encoding import compact_json
+from enc.core.errors import (
+    CheckpointMismatch,
+    EnclaveNotFound,
+    Expired,
+    InvalidArchive,
+    InvalidEndpointUrl,
+    InvalidProof,
+    Unauthorized,
+    UpstreamUnreachable,
+    from_wire,
+)
+from enc.core.event import sequenced, wire_event
+from enc.core.receipt import check_receipt, parse_receipt
+from enc.core.replay import Replay
+from enc.core.types import Commit, Event, Receipt, TreeHead
+
+HOLD_S = 30
+"""For how long the old node is asked to take nothing but the Migrate."""
+POLL_S = 0.5
+MAX_TRIES = 5
+"""How often a Migrate is signed anew, where the log went on under it."""
+
+StepName = Literal["copy", "hold", "sign", "migrate", "import", "wait", "verify", "register"]
+Tell = Callable[[StepName, str], None]
+"""Called at the end of each step, with what came of it."""
+Progress = Callable[[int, int], None]
+
+
+class Moved(Struct, frozen=True):
+    """What a move came to: the Migrate, and the new node's head, which extends what was seen before."""
+
+    migrate: Event
+    head: TreeHead
+    registered: Receipt | None
+
+    @property
+    def sequencer(self) -> bytes:
+        return parse_migrate(self.migrate).new_sequencer
+
+
+class _Checkpoint(Struct):
+    seq: int
+    ct_root: str
+
+
+class _Status(Struct, kw_only=True):
+    status: Literal["running", "done", "failed"]
+    events: int = 0
+    total: int = 0
+    receipt: dict[str, Any] | UnsetType = UNSET
+    error: dict[str, Any] | UnsetType = UNSET
+
+
+_checkpoint, _status = Decoder(_Checkpoint), Decoder(_Status)
+
+
+class Mover:
+    """One move of one enclave. `link`: through the old node; `new`: the same enclave through the new one."""
+
+    def __init__(
+        self,
+        link: Link,
+        new: Link,
+        folder: Path,
+        directory: Directory | None = None,
+        *,
+        tell: Tell = lambda step, what: None,
+        progress: Progress = lambda here, total: None,
+    ) -> None:
+        self._link, self._new, self._folder, self._directory = link, new, folder, directory
+        self._tell, self._progress = tell, progress
+
+    @property
+    def _to(self) -> NodeLink:
+        return self._new.node
+
+    def peaceful(self, source: str) -> Flow[Moved]:
+        """With the old node's help. `source`: where the new one reaches it; if it cannot, it gets the copy."""
+        journal = yield from self._journal()
+        event = journal.event() or (yield from self._present()) or (yield from self._migrate(journal))
+        journal.keep(event)
+        order = {"migrate": wire_event(event)}
+        try:
+            yield from self._import({**order, "source": source}, event, None)
+        except (UpstreamUnreachable, InvalidEndpointUrl):
+            if not journal.copy.exists():
+                raise
+            yield from self._import(order, event, journal.copy)
+        return (yield from self._finish(journal, event))
+
+    def forced(self, archive: Path) -> Flow[Moved]:
+        """Without the old node: from a copy of the log."""
+        journal = yield from self._journal()
+        event = journal.event() or (yield from self._present())
+        if event is None:
+            event = yield from self._take_over(journal, archive)
+            journal.keep(event)
+        return (yield from self._finish(journal, event))
+
+    def _journal(self) -> Flow[Journal]:
+        journal = Journal(self._folder, self._link.enclave, (yield from self._to.seq_pub()))
+        journal.open()
+        return journal
+
+    def _present(self) -> Flow[Event | None]:
+        """The Migrate by which the new node is the sequencer already; None if it is not."""
+        try:
+            page = yield from self._new.page({"type": "Migrate", "limit": 1, "reverse": True})
+        except (EnclaveNotFound, ForeignSequencer):
+            return None
+        key = yield from self._to.seq_pub()
+        is_there = page.items and self._new.known_witness().history.departure(key) is None
+        return page.items[0].event if is_there and page.items[0].event.content else None
+
+    # Peaceful
+
+    def _migrate(self, journal: Journal) -> Flow[Event]:
+        """The Migrate as the old node's last event. A commit that was kept is sent first: it may have been taken."""
+        if self._directory is not None:
+            yield from self._register_before(self._directory)
+        for _ in range(MAX_TRIES):
+            commit = journal.commit() or (yield from self._signed(journal))
+            try:
+                receipt = yield from self._link.submit(commit)
+            except (CheckpointMismatch, Expired):
+                journal.drop_commit()
+                continue
+            r = receipt
+            event = sequenced(commit, r.id, r.timestamp, r.sequencer, r.seq, r.seq_sig)
+            self._tell("migrate", f"event {event.seq}, taken by {event.sequencer.hex()}")
+            return event
+        raise CheckpointMismatch("the log went on under every Migrate that was signed", seq=0, ct_root="")
+
+    def _register_before(self, directory: Directory) -> Flow[None]:
+        """A registry takes a Migrate only from the holder of the entry: whoever owns the enclave is that first."""
+        try:
+            record = yield from directory.record(self._link.enclave)
+        except EnclaveNotFound:
+            return
+        if record.holder != self._link.identity.public:
+            yield from register_enclave(directory, self._link)
+
+    def _signed(self, journal: Journal) -> Flow[Commit]:
+        """Copy the log, then hold it still for its last events, and sign what the copy says."""
+        replay = Replay(self._link.enclave)
+        with opened(journal.part) as file:
+            yield from work(lambda: resume(file, journal.part, replay))
+            head = yield from gather(self._link, file, replay, self._progress)
+            self._tell("copy", f"{replay.events} events, replayed")
+            text = yield from self._link.ask("/checkpoint", "Checkpoint", {"hold": HOLD_S})
+            with self._link.known_witness().judging("checkpoint", text):
+                said = read(text, _checkpoint)
+            if replay.events <= said.seq:
+                head = yield from gather(self._link, file, replay, self._progress)
+        self._tell("hold", f"the log stands at {said.seq}")
+        with self._link.known_witness().judging("checkpoint", text):
+            if (said.seq, said.ct_root) != (replay.state.seq, replay.checkpoint_root().hex()):
+                raise InvalidProof("not what the log itself gives")
+        header = header_of(replay, head)
+        journal.copy.unlink(missing_ok=True)
+        yield from work(lambda: finish(header, journal.part, journal.copy))
+        return (yield from self._sign(journal, replay))
+
+    def _sign(self, journal: Journal, replay: Replay) -> Flow[Commit]:
+        to = yield from self._to.seq_pub()
+        content = {
+            "new_sequencer": to.hex(),
+            "prev_seq": replay.state.seq,
+            "ct_root": replay.checkpoint_root().hex(),
+        }
+        commit = self._link.prepare("Migrate", compact_json(content))
+        journal.keep(commit)
+        self._tell("sign", f"after event {replay.state.seq}, to {to.hex()}")
+        return commit
+
+    # Forced
+
+    def _take_over(self, journal: Journal, archive: Path) -> Flow[Event]:
+        for _ in range(MAX_TRIES):
+            commit = journal.commit()
+            if commit is None:
+                replay = yield from work(lambda: self._replayed(archive))
+                self._tell("copy", f"{replay.events} events, replayed")
+                commit = yield from self._sign(journal, replay)
+            try:
+                return (yield from self._import({"migrate": wire_commit(commit)}, commit, archive))
+            except Expired:
+                journal.drop_commit()
+        raise Expired("exp has passed")
+
+    def _replayed(self, archive: Path) -> Replay:
+        header, events = read_archive(Call("", file=archive).pieces())
+        if header.enclave != self._link.enclave:
+            raise InvalidArchive("the archive is another enclave's")
+        replay = verify_archive(header, events)
+        me = self._link.identity.public
+        if not replay.state.policy.is_owner(view(replay.state, replay.store).bitmask(me)):
+            raise Unauthorized("only the owner may Migrate, and by this archive that is somebody else")
+        return replay
+
+    # Both
+
+    def _import(self, order: dict[str, Any], migrate: Commit, archive: Path | None) -> Flow[Event]:
+        """Order the import, and wait for its end; the Migrate as it stands in the log."""
+        body = msgspec.json.encode(order)
+        call = Call("/import", body) if archive is None else _upload(body, archive)
+        courier, status = self._to.courier, f"/import/{migrate.hash.hex()}"
+        answer = _told((yield from courier.request(call)))
+        self._tell("import", f"asked of {self._to.url}")
+        while answer.status == "running":
+            self._progress(answer.events, answer.total)
+            yield Pause(POLL_S)
+            try:
+                answer = _told((yield from courier.request(Call(status))))
+            except EnclaveNotFound:  # the node was started anew in between: it has kept nothing, or all
+                answer = _told((yield from courier.request(call)))
+        if answer.status == "failed" or answer.receipt is UNSET:
+            raise from_wire(answer.error if answer.error is not UNSET else {})
+        event = _finalised(migrate, answer.receipt)
+        self._tell("wait", f"{event.seq + 1} events are at {self._to.url}")
+        return event
+
+    def _finish(self, journal: Journal, event: Event) -> Flow[Moved]:
+        """The new node's log continues what was seen of the old one; then the registry hears of it."""
+        self._new.restart()
+        head = yield from self._new.head()
+        yield from self._new.place(event.id)
+        self._tell("verify", f"a head of {head.ts} bundles, which extends what was seen before")
+        receipt = None
+        if self._directory is not None:
+            receipt = yield from register_enclave(self._directory, self._new)
+            self._tell("register", "registered" if receipt else "known already")
+        journal.close()
+        return Moved(event, head, receipt)
+
+
+def _upload(order: bytes, archive: Path) -> Call:
+    return Call("/import", order + b"\n", file=archive, kind="application/x-enc-import")
+
+
+def _told(body: bytes) -> _Status:
+    try:
+        return read(body, _status)
+    except InvalidProof as e:
+        raise Unreachable(f"/import: not the answer of a node: {e.message}") from None
+
+
+def _finalised(migrate: Commit, wire: dict[str, Any]) -> Event:
+    """The Migrate as an event, by the receipt that it was given."""
+    if isinstance(migrate, Event):
+        return migrate
+    receipt = parse_receipt(msgspec.json.encode(wire))
+    check_receipt(receipt, migrate, receipt.sequencer)
+    if receipt.sequencer != parse_migrate(migrate).new_sequencer:
+        raise InvalidProof("receipt: the Migrate was taken by another node than it names")
+    return sequenced(migrate, receipt.id, receipt.timestamp, receipt.sequencer, receipt.seq, receipt.seq_sig)

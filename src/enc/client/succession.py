@@ -1,0 +1,166 @@
+"""How a client comes to believe an enclave's next sequencer: by the Migrates, and by the log that they continue.
+
+A node that says it goes on with an enclave is asked as a stranger is, by a link with an empty memory, and what it shows
+is then held against what was pinned before:
+
+ 1. its log holds Migrates that lead from the pinned sequencer to it, each checked in full     ForeignSequencer
+ 2. each stands where it must: a peaceful one ends its bundle, a forced one begins one         Forgery
+ 3. its head extends the pinned one; unless what was pinned lies beyond a Migrate              Fork, LostRange
+ 4. a forced Migrate names the root of the log before it, which the head extends               Forgery
+ 5. a forced Migrate's author was the owner: as the pinned head says, or the Manifest, or by
+    events that passed the ownership on, each signed by the owner before and ordered by the
+    sequencer that was trusted                                                                 Forgery
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from enc.client.errors import Forgery, LostRange
+from enc.client.flow import Flow
+from enc.client.history import History, Move
+from enc.client.lineage import learned
+from enc.client.link import Link
+from enc.client.passing import passing
+from enc.client.pins import Pin, pin_of
+from enc.client.reads import sound
+from enc.core.content import parse_migrate
+from enc.core.errors import EnclaveMigrated, InvalidProof
+from enc.core.event import wire_event
+from enc.core.merkle_log import check_consistency
+from enc.core.owner_proof import find_passage
+from enc.core.policy import Policy
+from enc.core.types import Event, TreeHead
+
+
+def adopt(probe: Link, pin: Pin, hints: Sequence[Event] = (), *, accept_loss: bool = False) -> Flow[Pin | None]:
+    """The pin for the node that `probe` asks with an empty memory; None if the node does not show that it goes on.
+
+    `hints`: Migrates that came from elsewhere, for who may not read them in the log.
+    """
+    history = yield from learned(probe, hints)
+    node = probe.known_witness().sequencer
+    if history.sequencer != node:
+        if not history.knows(node) or pin.history.holds(history):
+            return None
+        raise EnclaveMigrated("the enclave has left this node too", new_sequencer=(history.sequencer or b"").hex())
+    fresh = _fresh(history, pin)
+    if not fresh:
+        return None
+    sizes = pin.history.sizes()
+    for move in fresh:
+        sizes[move.event.id] = yield from _size(probe, move)
+    head = yield from probe.head()
+    base = _base(history, pin, fresh[0], sizes[fresh[0].event.id], accept_loss)
+    if base is not None and base.ts:
+        yield from _check_extends(probe, pin.sequencer, base, head)
+    for move in fresh:
+        if move.is_forced:
+            size = sizes[move.event.id]
+            yield from _check_root(probe, move, size, head)
+            yield from _check_owner(probe, move, base.ts if base else 0, size)
+    return pin_of(node, head, history.sized(sizes))
+
+
+def _fresh(history: History, pin: Pin) -> tuple[Move, ...]:
+    """The moves since the term of the pinned sequencer, or of the last before it that both know; none if there is none.
+
+    Of several terms of one key it is the one that the pinned moves lead to, and else the last.
+    """
+    own = [term.sequencer for term in pin.history.terms()]
+    end = max((i for i, key in enumerate(own) if key == pin.sequencer), default=0)
+    led = {move.event.id for move in pin.moves[:end]}
+    shared = [i for i, move in enumerate(history.moves) if move.event.id in led]
+    if shared:
+        return history.moves[shared[-1] + 1 :]
+    keys = [term.sequencer for term in history.terms()]
+    for known in reversed(own[: end + 1]):
+        if known is not None and known in keys:
+            return history.moves[len(keys) - 1 - keys[::-1].index(known) :]
+    return ()
+
+
+def _size(probe: Link, move: Move) -> Flow[int]:
+    """How many bundles the log had when the sequencer before was done: a Migrate closes a bundle, or opens one."""
+    membership, anchor = yield from probe.place(move.event.id)
+    with sound(probe, move.event):
+        if membership.ei != (0 if move.is_forced else membership.size - 1):
+            raise InvalidProof("a Migrate that is not at the border of its bundle")
+    return anchor.index + (not move.is_forced)
+
+
+def _base(history: History, pin: Pin, move: Move, size: int, accept_loss: bool) -> TreeHead | None:
+    """The pinned head, if the log that goes on has all of it; LostRange if not, unless the user accepts that.
+
+    Whoever takes over from a copy counts its last bundle as closed, though it may have had more events.
+    """
+    head = pin.head
+    if history.holds(pin.history):
+        if head is None or head.ts < size or (head.ts == size and not move.is_forced):
+            return head
+        if head.ts == size and head.r == parse_migrate(move.event).ct_root:
+            return head
+    if accept_loss:
+        return None
+    first, end = size - move.is_forced, max(head.ts if head else 0, size)
+    message = (
+        f"the log went on by Migrate {move.event.seq} from a copy without what was seen here before: what "
+        f"{pin.sequencer.hex()} put at {move.event.seq} and later, in bundles {first} to {end - 1}, is lost"
+    )
+    raise LostRange(message, first_seq=move.event.seq, bundles=[first, end])
+
+
+def _check_extends(probe: Link, sequencer: bytes, pinned: TreeHead, head: TreeHead) -> Flow[None]:
+    witness = probe.known_witness()
+    if pinned.ts == head.ts:
+        if pinned.r != head.r:
+            raise witness.other_root(sequencer, pinned, head)
+        return
+    proof = yield from probe.consistency(pinned, head, sequencer)
+    witness.connect(pinned, head, proof, sequencer)
+
+
+def _check_root(probe: Link, move: Move, size: int, head: TreeHead) -> Flow[None]:
+    """A forced Migrate names the root of the log that it takes over."""
+    root = parse_migrate(move.event).ct_root
+    proof = yield from probe.consistency(TreeHead(0, size, root, b""), head)
+    with sound(probe, move.event):
+        if (proof.ts1, proof.ts2) != (size, head.ts):
+            raise InvalidProof("consistency: for other sizes than asked")
+        check_consistency(proof, root, head.r)
+
+
+def _check_owner(probe: Link, move: Move, base: int, size: int) -> Flow[None]:
+    """Its author owned the enclave: by the state after `base` bundles, which is trusted, and what came since.
+
+    The node's own word for the state just before must say so too: who gave the enclave away does not own it.
+    """
+    rules, events = yield from passing(probe, move.event.seq)
+    owner = move.event.from_
+    if not (yield from _owns(probe, rules, owner, size)):
+        raise _no_owner(probe, move)
+    if base == 0:
+        manifest = events[0]
+        if find_passage(rules, events, manifest.from_, owner) is None:
+            raise _no_owner(probe, move)
+        return
+    for event in [None, *reversed(events)]:
+        if event is not None:
+            if owner not in rules.new_owners(event):
+                continue
+            if (yield from probe.place(event.id))[1].index < base:
+                break
+            owner = event.from_
+        if (yield from _owns(probe, rules, owner, base)):
+            return
+    raise _no_owner(probe, move)
+
+
+def _owns(probe: Link, rules: Policy, identity: bytes, size: int) -> Flow[bool]:
+    fact = yield from probe.state_fact("rbac", identity, size)
+    return rules.is_owner(int.from_bytes(fact.value or b"", "big"))
+
+
+def _no_owner(probe: Link, move: Move) -> Forgery:
+    message = f"Migrate {move.event.seq}: its author {move.event.from_.hex()} is not shown to be the owner"
+    return probe.known_witness().forgery(message, msgspec.json.encode(wire_event(move.event)))

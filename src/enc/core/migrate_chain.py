@@ -1,0 +1,95 @@
+"""Chains of Migrate events: how an enclave came from one sequencer to another (docs/protocol.md, section 23.5).
+
+Each link is a full event. Checked in this order, each step with a message of its own:
+
+ 1. it is a Migrate, of this enclave
+ 2. commit hash, author's signature, sequencer's signature, id; `seq` is the one after `prev_seq`
+ 3. it was finalised by the sequencer before it (peaceful), or by its own `new_sequencer` (forced)
+ 4. its author is the holder so far, or the link brings an owner proof for its author under the sequencer before it;
+    then the author is the holder from there on
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from enc.core.content import Migrate, parse_migrate
+from enc.core.encoding import convert_json
+from enc.core.errors import EncError, InvalidCommit, InvalidProof
+from enc.core.event import WireEvent, check_event, event_from_wire, wire_event
+from enc.core.owner_proof import Holding, OwnerProof, check_owner_proof, parse_owner_proof, wire_owner_proof
+from enc.core.types import Event
+
+MAX_LINKS = 16
+"""Migrate events that one registration may bring; after more moves, the first of them are registered first.
+
+All of it is checked where commits are ordered, so the most that one may cost is kept small: some 100 signatures."""
+
+
+class Link(Struct, frozen=True):
+    """One Migrate, and, where its author is not the holder, why it counts."""
+
+    event: Event
+    owner_proof: OwnerProof | None = None
+
+
+def parse_chain(value: Any, path: str) -> tuple[Link, ...]:
+    """The links that decoded JSON spells; a fault of form is InvalidCommit with the path."""
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_LINKS:
+        raise InvalidCommit(f"{path}: expected a list of 1 to {MAX_LINKS}")
+    return tuple(parse_link(each, f"{path}[{i}]") for i, each in enumerate(value))
+
+
+def parse_link(value: Any, path: str) -> Link:
+    """A Migrate's event, with `owner_proof` beside its own fields."""
+    try:
+        event = event_from_wire(convert_json(value, WireEvent, InvalidCommit))
+    except EncError as e:
+        raise InvalidCommit(f"{path}: {e.message}") from None
+    proof = value.get("owner_proof")
+    return Link(event, None if proof is None else parse_owner_proof(proof, f"{path}.owner_proof"))
+
+
+def wire_link(link: Link) -> dict[str, Any]:
+    wire = wire_event(link.event)
+    if link.owner_proof is not None:
+        wire["owner_proof"] = wire_owner_proof(link.owner_proof)
+    return wire
+
+
+def check_chain(links: Sequence[Link], known: Holding) -> Holding:
+    """Who holds the enclave after the last link, and whose log it is; InvalidProof names the link and the step."""
+    for i, link in enumerate(links):
+        try:
+            known = _check_link(link, known)
+        except EncError as e:
+            raise InvalidProof(f"[{i}]{'' if e.message.startswith('.') else ': '}{e.message}") from None
+    return known
+
+
+def _check_link(link: Link, known: Holding) -> Holding:
+    migrate = _check_event(link.event, known)
+    if link.event.sequencer not in (known.sequencer, migrate.new_sequencer):  # 3
+        raise InvalidProof("finalised by neither the sequencer before it nor its own new_sequencer")
+    if link.owner_proof is not None:  # 4
+        try:
+            known = check_owner_proof(link.owner_proof, link.event.from_, known)
+        except InvalidProof as e:
+            raise InvalidProof(f".owner_proof.{e.message}") from None
+    elif link.event.from_ != known.holder:
+        raise InvalidProof("not by the holder, and without an owner proof of its author's")
+    return replace(known, sequencer=migrate.new_sequencer)
+
+
+def _check_event(event: Event, known: Holding) -> Migrate:
+    if event.type != "Migrate":  # 1
+        raise InvalidProof("expected a Migrate")
+    if event.enclave != known.manifest.enclave:
+        raise InvalidProof("of another enclave")
+    check_event(event, known.policy.enc_v)  # 2
+    migrate = parse_migrate(event)
+    if event.seq != migrate.prev_seq + 1:
+        raise InvalidProof("seq: not the one after prev_seq")
+    return migrate

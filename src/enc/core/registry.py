@@ -1,0 +1,159 @@
+"""The rules of a registry: which entries stand, and who may replace or delete them (docs/protocol.md, section 23).
+
+An enclave is a registry iff its Manifest says `"registry": true`, so replay gives the same records on every machine.
+
+ - one active entry a key; a newer one by someone entitled supersedes it; no Update; a Delete deregisters
+ - a node and an identity speak for themselves alone
+ - an enclave's entry belongs to its holder: the creator, until somebody else brings an owner proof
+ - the sequencer changes by a chain of Migrate events alone, and the log's first event never
+ - entries are never erased
+
+What the manifest says of Reg_* types (who may C and D) holds as well, and is asked first.
+"""
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from msgspec.structs import replace
+
+from enc.core.commit import auto_delete_at, manifest_version
+from enc.core.content import revised_id
+from enc.core.errors import EncError, InvalidCommit, InvalidProof, InvalidTarget, RegistryConflict, Unauthorized
+from enc.core.event import check_event
+from enc.core.manifest import parse_manifest
+from enc.core.migrate_chain import check_chain
+from enc.core.owner_proof import Holding, check_owner_proof
+from enc.core.policy import Draft, Policy
+from enc.core.reg_entry import EnclaveEntry, parse_enclave, parse_identity, parse_node
+from enc.core.state_key import DELETED, status_key
+from enc.core.types import REGISTRY_TYPES, Commit, Event, Record, RecordKind
+
+
+def judge_registry(commit: Commit, policy: Policy, draft: Draft) -> None:
+    """Judge a commit in a registry. What is about no entry is the policy's alone."""
+    if commit.type in _JUDGES:
+        if auto_delete_at(commit) is not None:
+            raise InvalidCommit("tags: an entry of a registry is never erased")
+        _JUDGES[commit.type](commit, policy, draft)
+    elif commit.type in ("Update", "Delete"):
+        _judge_revision(commit, policy, draft)
+    else:
+        policy.judge(commit, draft)
+
+
+def _judge_revision(commit: Commit, policy: Policy, draft: Draft) -> None:
+    target_id = revised_id(commit)
+    target = draft.target(target_id)
+    if target is None or target.type not in REGISTRY_TYPES:
+        policy.judge(commit, draft)
+        return
+    if commit.type == "Update":
+        raise InvalidTarget(f"a {target.type} is not updated: a new one takes its place")
+    if draft.leaf(status_key(target_id)) not in (None, DELETED):
+        raise InvalidTarget("the entry was superseded: delete the active one")
+    # The active entry is its holder's own event, so that Sender is the holder.
+    policy.judge(commit, draft)
+    draft.erases.clear()
+    record = draft.record_of(target_id)
+    if record is not None:
+        draft.records.append(replace(record, entry=None))
+
+
+def _enter(draft: Draft, record: Record) -> None:
+    """The commit becomes the active entry of its key."""
+    before = draft.record(record.kind, record.key)
+    if before is not None and before.entry is not None:
+        draft.supersedes.append(before.entry)
+    draft.records.append(record)
+
+
+# Nodes and identities
+
+
+def _judge_node(commit: Commit, policy: Policy, draft: Draft) -> None:
+    _speak_for_oneself(commit, policy, draft, "node", parse_node(commit).seq_pub, "seq_pub")
+
+
+def _judge_identity(commit: Commit, policy: Policy, draft: Draft) -> None:
+    _speak_for_oneself(commit, policy, draft, "identity", parse_identity(commit).id_pub, "id_pub")
+
+
+def _speak_for_oneself(commit: Commit, policy: Policy, draft: Draft, kind: RecordKind, key: bytes, field: str) -> None:
+    policy.judge(commit, draft)
+    if commit.from_ != key:
+        raise Unauthorized(f"content.{field}: only its own key may register it")
+    _enter(draft, Record(kind=kind, key=key, entry=b"", holder=key))
+
+
+# Enclaves
+
+
+def _judge_enclave(commit: Commit, policy: Policy, draft: Draft) -> None:
+    entry = parse_enclave(commit)
+    policy.judge(commit, draft)
+    manifest = entry.manifest_event
+    record = draft.record("enclave", manifest.enclave)
+    if record is not None and record.manifest != manifest.id:
+        raise RegistryConflict("manifest_event: the enclave is registered with another log")
+    known = _entitle(entry, commit.from_, _known(manifest, record))
+    _check_sequencer(entry, known)
+    _enter(
+        draft,
+        Record(
+            kind="enclave",
+            key=manifest.enclave,
+            entry=b"",
+            holder=known.holder,
+            proved_size=known.proved_size,
+            sequencer=known.sequencer,
+            manifest=manifest.id,
+            creator=manifest.from_,
+            app=entry.app,
+            text=entry.text,
+        ),
+    )
+
+
+def _known(manifest: Event, record: Record | None) -> Holding:
+    """What stands before this registration; before the first one, what the Manifest says."""
+    try:
+        check_event(manifest, manifest_version(manifest))
+        policy = parse_manifest(manifest.content or "")
+    except EncError as e:
+        raise InvalidCommit(f"manifest_event: {e.message}") from None
+    if record is None:
+        return Holding(manifest, policy, manifest.from_, 0, manifest.sequencer)
+    return Holding(manifest, policy, record.holder, record.proved_size, record.sequencer)
+
+
+def _entitle(entry: EnclaveEntry, submitter: bytes, known: Holding) -> Holding:
+    """Who holds the entry from now on, which is the submitter; or why it may not be."""
+
+    def refuse(message: str) -> NoReturn:
+        raise (RegistryConflict if entry.links else Unauthorized)(message)
+
+    try:
+        known = check_chain(entry.links, known)
+    except InvalidProof as e:
+        refuse(f"migrate_events{e.message}")
+    if entry.owner_proof is not None:
+        try:
+            return check_owner_proof(entry.owner_proof, submitter, known)
+        except InvalidProof as e:
+            refuse(f"owner_proof.{e.message}")
+    if submitter != known.holder:
+        refuse("not by the entry's holder, and without an owner proof")
+    return known
+
+
+def _check_sequencer(entry: EnclaveEntry, known: Holding) -> None:
+    """The entry itself says whose log it is, so that who reads it alone learns the same."""
+    if entry.said_sequencer != known.sequencer or entry.sequencer not in (None, known.sequencer):
+        raise RegistryConflict("sequencer: another than the one on record needs migrate_events")
+
+
+_JUDGES: dict[str, Callable[[Commit, Policy, Draft], None]] = {
+    "Reg_Node": _judge_node,
+    "Reg_Enclave": _judge_enclave,
+    "Reg_Identity": _judge_identity,
+}

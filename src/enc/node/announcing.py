@@ -1,0 +1,50 @@
+"""A node makes itself known in a registry: in the background, until it is done, whatever happens meanwhile."""
+
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from enc.core.errors import EncError
+from enc.core.types import Receipt
+
+FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 300.0
+
+_log = structlog.get_logger("enc.registry")
+
+
+class Announcer:
+    """`register` says where the node is reached; it gives None where the registry knows that already."""
+
+    def __init__(self, register: Callable[[], Receipt | None], endpoints: tuple[str, ...]) -> None:
+        self._register, self._endpoints = register, endpoints
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="announcer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Try no more. What is under way is not waited for: it may be sent again at the next start."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        pause = FIRST_PAUSE_S
+        while not self._stopped.is_set():
+            if self._is_done(pause):
+                return
+            self._stopped.wait(pause)
+            pause = min(pause * 2, MAX_PAUSE_S)
+
+    def _is_done(self, pause: float) -> bool:
+        try:
+            receipt = self._register()
+        except EncError as e:
+            _log.warning("not_registered", code=e.code, reason=e.message, again_in_s=pause)
+        except Exception as e:
+            _log.error("not_registered", reason=type(e).__name__, again_in_s=pause, exc_info=e)
+        else:
+            what = "registered" if receipt else "registered_before"
+            _log.info(what, endpoints=self._endpoints, **({"seq": receipt.seq} if receipt else {}))
+            return True
+        return False

@@ -1,0 +1,84 @@
+"""Signatures of a log that is taken in, checked on every core by processes that live as long as that takes.
+
+Slices are asked for ahead: while the processes check the next ones, the node replays the one before.
+"""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+
+from enc.core import hashing
+from enc.core.commit import check_hash
+from enc.core.errors import InvalidCommit, InvalidHash, InvalidSignature
+from enc.core.types import Event
+from enc.node.verifier import RECORD
+from enc.node.verifiers import Verifiers
+
+FEW = 4096
+"""Events that are checked before processes would have started."""
+PART = 1024
+"""Signatures that a process is asked for at once: it is seldom idle for want of the next."""
+
+
+class Checked:
+    """A slice of a log whose signatures are being checked. `check` is check_event, and waits for the verdict."""
+
+    def __init__(self, events: Sequence[Event], verdicts: Sequence["Future[list[bool]]"]) -> None:
+        self.events = events
+        self._verdicts = verdicts
+        self._found: dict[int, tuple[bool, bool]] = {}
+
+    def wait(self) -> None:
+        found = [verdict for part in self._verdicts for verdict in part.result()]
+        pairs = zip(found[::2], found[1::2], strict=True)
+        self._found = {id(event): pair for event, pair in zip(self.events, pairs, strict=True)}
+
+    def check(self, event: Event, enc_v: int) -> None:
+        if event.type == "Manifest" and event.seq != 0:
+            raise InvalidCommit("seq: a Manifest is event 0")
+        check_hash(event, enc_v)
+        by_author, by_sequencer = self._found[id(event)]
+        if not by_author:
+            raise InvalidSignature("sig: not the author's signature over this commit")
+        if not by_sequencer:
+            raise InvalidSignature("seq_sig: not the sequencer's signature over this event")
+        if hashing.sha256(event.seq_sig) != event.id:
+            raise InvalidHash("id: not the hash of seq_sig")
+
+
+class Checkers:
+    """One process for each core that is named; of a log of few `events`, which is checked sooner, none."""
+
+    def __init__(self, cores: Iterable[int], events: int) -> None:
+        cores = set(cores)
+        self._free: SimpleQueue[Verifiers] = SimpleQueue()
+        self._all = [Verifiers(1, cores, PART) for _ in cores] if events > FEW else [Verifiers(0)]
+        for verifiers in self._all:
+            self._free.put(verifiers)
+        self._pool = ThreadPoolExecutor(len(self._all), thread_name_prefix="checkers")
+
+    def submit(self, events: Sequence[Event]) -> Checked:
+        records = [record for event in events for record in _records(event)]
+        parts = [records[i : i + PART] for i in range(0, len(records), PART)]
+        return Checked(events, [self._pool.submit(self._check, part) for part in parts])
+
+    def _check(self, records: list[bytes]) -> list[bool]:
+        verifiers = self._free.get()
+        try:
+            return verifiers.check_records(records)
+        finally:
+            self._free.put(verifiers)
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        for verifiers in self._all:
+            verifiers.close()
+
+
+def _records(event: Event) -> tuple[bytes, bytes]:
+    """What must be signed: the commit by its author, the event by its sequencer."""
+    digest = hashing.event_hash(event.timestamp, event.seq, event.sequencer, event.sig)
+    return (
+        RECORD.pack(event.alg == "ecdsa", event.from_, event.hash, event.sig),
+        RECORD.pack(False, event.sequencer, digest, event.seq_sig),
+    )

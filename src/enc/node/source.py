@@ -1,0 +1,165 @@
+"""The log of an enclave, pulled page by page from the node that has it, with a session of this node's own key."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from msgspec import Raw, Struct
+from msgspec.json import Decoder, encode
+
+from enc.core.encoding import decode_json
+from enc.core.envelope import answer_text, seal_request
+from enc.core.errors import (
+    EncError,
+    InvalidArchive,
+    PeerError,
+    RateLimited,
+    ReplayFailed,
+    Unavailable,
+    UpstreamUnreachable,
+    from_wire,
+)
+from enc.core.event import parse_event
+from enc.core.filter import MAX_LIMIT
+from enc.core.sealing import NONCE_SIZE
+from enc.core.session import Session, client_keys, open_session
+from enc.core.signing import PrivateKey
+from enc.core.tree_head import WireHead, head_from_wire
+from enc.core.types import Event, TreeHead
+from enc.node.dialing import post
+from enc.node.endpoints import Endpoint
+
+MAX_PAGE = 32 << 20
+"""Bytes of one answer."""
+SESSION_S = 3600
+RENEW_S = 300
+"""Before its end a session is replaced."""
+PAUSES_S = (1, 2, 4, 8)
+"""Between tries of a page that did not come."""
+
+
+class _Page(Struct):
+    events: list[Raw]
+    seq: int
+    sth: WireHead | None = None
+
+
+_page, _error = Decoder(_Page), Decoder(dict[str, Any])
+
+
+class Cancelled(EncError):
+    """The node stops."""
+
+
+class Source:
+    """Another node, asked for one enclave's log up to and with `last`."""
+
+    sth: TreeHead | None = None
+    """The head that came with the last page."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        key: PrivateKey,
+        seq_pub: bytes,
+        enclave: bytes,
+        last: int,
+        clock: Callable[[], int],
+        stopped: threading.Event,
+        *,
+        max_bytes: int,
+        allow_private: bool,
+    ) -> None:
+        self._endpoint, self._key, self._seq_pub, self._enclave, self._last = endpoint, key, seq_pub, enclave, last
+        self._clock, self._stopped, self._allow_private = clock, stopped, allow_private
+        self._left = max_bytes
+        self._session: Session | None = None
+
+    def events(self) -> Iterator[Event]:
+        """The events in order. The next page is on its way while this one is used."""
+        with ThreadPoolExecutor(1, thread_name_prefix="source") as pool:
+            seq, page = 0, pool.submit(self._fetch, 0)
+            while True:
+                lines = page.result()
+                if seq + len(lines) <= self._last:
+                    page = pool.submit(self._fetch, seq + len(lines))
+                for line in lines:
+                    yield _event(line, seq)
+                    seq += 1
+                if seq > self._last:
+                    return
+
+    def _fetch(self, from_seq: int) -> list[bytes]:
+        page = self._page(from_seq)
+        if page.seq != self._last:
+            said = f"the source's log ends at seq {page.seq}, and not with the Migrate at {self._last}"
+            raise InvalidArchive(said)
+        if not 0 < len(page.events) <= min(MAX_LIMIT, self._last + 1 - from_seq):
+            raise ReplayFailed(from_seq, InvalidArchive("the source leaves the event out, or gives too many"))
+        lines = [bytes(raw) for raw in page.events]
+        self._left -= sum(map(len, lines))
+        if self._left < 0:
+            raise InvalidArchive("the log is larger than this node takes")
+        if from_seq + len(lines) > self._last:
+            self.sth = _head(page)
+        return lines
+
+    def _page(self, from_seq: int) -> _Page:
+        for pause in (*PAUSES_S, None):
+            try:
+                return self._ask(from_seq)
+            except (UpstreamUnreachable, Unavailable, RateLimited) as e:
+                if pause is None:
+                    raise UpstreamUnreachable(f"seq {from_seq}: {e.message}") from None
+                if self._stopped.wait(pause):
+                    raise Cancelled("the node stops") from None
+        raise AssertionError("not reached")
+
+    def _ask(self, from_seq: int) -> _Page:
+        session = self._current()
+        body = {"from_seq": from_seq, "limit": MAX_LIMIT}
+        request = seal_request(session, self._seq_pub, self._enclave, "Export", body, os.urandom(NONCE_SIZE))
+        status, answer = post(
+            self._endpoint, "/export", encode(request), max_bytes=MAX_PAGE, allow_private=self._allow_private
+        )
+        if status != 200:
+            raise _refusal(status, answer)
+        try:
+            plain = answer_text(client_keys(session, self._seq_pub, self._enclave), answer)
+        except PeerError as e:
+            raise InvalidArchive(f"seq {from_seq}: the source's answer does not open: {e.message}") from None
+        return decode_json(plain, _page, InvalidArchive)
+
+    def _current(self) -> Session:
+        now = self._clock() // 1000
+        if self._session is None or self._session.token.expires < now + RENEW_S:
+            self._session = open_session(self._key, now + SESSION_S)
+        return self._session
+
+
+def _event(line: bytes, seq: int) -> Event:
+    try:
+        return parse_event(line)
+    except PeerError as e:
+        raise ReplayFailed(seq, InvalidArchive(e.message)) from None
+
+
+def _head(page: _Page) -> TreeHead | None:
+    try:
+        return None if page.sth is None else head_from_wire(page.sth)
+    except PeerError as e:
+        raise InvalidArchive(f"sth: {e.message}") from None
+
+
+def _refusal(status: int, answer: bytes) -> EncError:
+    """What a source that does not give its log says. Its words go no further than its code: they are not ours."""
+    try:
+        error = from_wire(_error.decode(answer))
+    except (ValueError, RecursionError):
+        return UpstreamUnreachable(f"the source answers with status {status}")
+    if isinstance(error, Unavailable | RateLimited):
+        return type(error)("the source is busy")
+    code = error.code if error.code.isascii() and error.code.isidentifier() and len(error.code) <= 64 else "an error"
+    return InvalidArchive(f"the source refuses: {code}")

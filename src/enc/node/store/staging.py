@@ -1,0 +1,195 @@
+"""A log on its way into the database: kept in slices under a number of its own, which no enclave has until the end.
+
+Rows of an enclave are kept by its number. A staged log has one too, in a row of `enclaves` whose id is 32 random bytes
+and whose `purged` is STAGED, which no search, sweep or listing looks at. Adopting it is one transaction that gives the
+row its enclave's id: so a node that dies at any point has all of it or nothing, and what is left over is taken away in
+bounded steps by whoever starts next. Its rows are made by the same code as those of a commit.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from enc.core.enclave import EnclaveState
+from enc.core.errors import Duplicate, EnclaveExists, ReplayFailed
+from enc.core.event import target_of
+from enc.core.types import Event, Target
+from enc.node.store import purge
+from enc.node.store.base import Charge, Step
+from enc.node.store.batch import Batch, Known
+from enc.node.store.ids import Ids, Places, find_in_index
+from enc.node.store.insert import insert
+from enc.node.store.numbers import Numbers
+from enc.node.store.rows import MAX_SEQ, first8, key_of
+from enc.node.store.snapshot import pack_state
+
+if TYPE_CHECKING:
+    from enc.node.store.sqlite import SqliteStore
+
+STAGED, GONE = -1, -2
+"""Values of `enclaves.purged`: no enclave's yet, or none's any more; and one of which nothing is left."""
+
+GENERATION = 65_536
+"""Ids that are gathered before they go into the index, where neighbours share a page."""
+
+_REPEATS = (
+    "SELECT min(b.k) FROM events AS b CROSS JOIN events AS a ON a.exp = b.exp AND a.hash8 = b.hash8 "
+    "WHERE b.k BETWEEN ? AND ? AND a.k >= ? AND a.k < b.k AND substr(a.head, 82, 64) = substr(b.head, 82, 64)"
+)
+
+
+class StagedIds(Ids):
+    """Where the events of one staged log stand: those that came last in memory, the others in the index."""
+
+    def __init__(self) -> None:
+        self._places: dict[bytes, int] = {}
+
+    def add(self, db: sqlite3.Connection, places: Places) -> Callable[[], None]:
+        return lambda: self._places.update(places)
+
+    def find(self, db: sqlite3.Connection, e: int, event_id: bytes) -> int | None:
+        k = self._places.get(event_id)
+        return find_in_index(db, e, event_id) if k is None else k
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._places) >= GENERATION
+
+    def move(self, db: sqlite3.Connection) -> Callable[[], None]:
+        """Put all of them into the index."""
+        insert(db, "INSERT INTO ids", sorted((first8(id_), k) for id_, k in self._places.items()))
+        return self._places.clear
+
+
+class StagedBatch(Batch):
+    """The rows of steps that nobody sees yet: what they make of the state, and what they cost, is kept at the end."""
+
+    def __init__(self, db: sqlite3.Connection, known: Known, enclave: bytes, e: int) -> None:
+        super().__init__(db, known)
+        self._numbers[enclave] = e
+
+    def _charge(self, event: Event) -> None:
+        """At the end, to one identity."""
+
+    def _write_states(self) -> None:
+        """At the end, the last one."""
+
+
+class SqliteStaging:
+    """A Staging in the database. Used by one thread at a time, and written to where the store is."""
+
+    def __init__(self, store: "SqliteStore", enclave: bytes, held: int) -> None:
+        self._store, self._enclave, self._held = store, enclave, held
+        self.name = os.urandom(32)
+        self._ids = StagedIds()
+        self._known = Known(Numbers(), self._ids)
+        self.size = 0
+        self._e = 0
+        store._transact(self._begin)
+        store._staged[self.name] = self._e
+        store._hidden.add(self._e)
+
+    def _begin(self, db: sqlite3.Connection) -> None:
+        query = "INSERT INTO enclaves (enclave, manifest, purged) VALUES (?, '', ?)"
+        self._e = db.execute(query, (self.name, STAGED)).lastrowid or 0
+
+    def write(self, steps: Sequence[Step]) -> None:
+        def work(db: sqlite3.Connection) -> Callable[[], None]:
+            batch = StagedBatch(db, self._known, self._enclave, self._e)
+            for step in steps:
+                batch.add(step)
+            return batch.write()
+
+        self._store._transact(work)
+        events = [step.event for step in steps if step.event is not None]
+        self.size += sum(len((event.content or "").encode()) for event in events if event.seq > self._held)
+        if events:
+            self._check_repeats(events[0].seq, events[-1].seq)
+        if self._ids.is_full:
+            self._store._transact(self._ids.move)
+
+    def _check_repeats(self, first: int, last: int) -> None:
+        """No commit stands in the log twice. Asked of the index, so that nothing of the log need be remembered."""
+        ends = key_of(self._e, first), key_of(self._e, last), key_of(self._e, 0)
+        ((k,),) = self._store._rows(_REPEATS, *ends)
+        if k is not None:
+            raise ReplayFailed(k & MAX_SEQ, Duplicate("the commit stands in the log already"))
+
+    def target(self, event_id: bytes) -> Target | None:
+        with self._store._readers.lend() as db:
+            k = self._ids.find(db, self._e, event_id)
+        found = [] if k is None else self._store.events(self.name, k & MAX_SEQ, 1)
+        return target_of(found[0]) if found else None
+
+    def adopt(self, state: EnclaveState, payer: bytes, clock: int) -> None:
+        self._store._transact(self._ids.move)
+        self._store._transact(lambda db: self._adopt(db, state, payer, clock))
+        store = self._store
+        store._staged.pop(self.name)
+        store._hidden.discard(self._e)
+        store._known.numbers.forget(self._enclave)
+
+    def _adopt(self, db: sqlite3.Connection, state: EnclaveState, payer: bytes, clock: int) -> Callable[[], None]:
+        row = db.execute("SELECT e FROM enclaves WHERE enclave = ?", (self._enclave,)).fetchone()
+        if (row is None) != (self._held < 0):
+            raise EnclaveExists("the enclave came to be, or went, while its log was taken in")
+        if row is not None:
+            self._replace(db, row[0], clock)
+        query = "UPDATE enclaves SET enclave = ?, manifest = ?, purged = 0 WHERE e = ?"
+        db.execute(query, (self._enclave, self._manifest(db), self._e))
+        db.execute("UPDATE node SET clock = max(clock, ?), enclaves = enclaves + ?", (clock, row is None))
+        deadline = state.bundle.deadline(state.policy.bundle) if state.bundle else None
+        db.execute("INSERT INTO states VALUES (?, ?, ?)", (self._e, pack_state(state), deadline))
+        insert(db, "INSERT INTO pending", [(self._e, key, value) for key, value in state.pending.items()])
+        self._charge(db, state.seq, payer)
+        return lambda: None if row is None else self._store._hidden.add(row[0])
+
+    def _manifest(self, db: sqlite3.Connection) -> str:
+        (content,) = db.execute("SELECT content FROM events WHERE k = ?", (key_of(self._e, 0),)).fetchone()
+        return str(content)
+
+    def _replace(self, db: sqlite3.Connection, e: int, clock: int) -> None:
+        """What stood here before is no enclave's any more. Who reads it may go on for a while."""
+        query = "UPDATE enclaves SET enclave = ?, purged = ?, terminated_at = ?, became = ? WHERE e = ?"
+        db.execute(query, (os.urandom(32), STAGED, clock, self._e, e))
+        db.execute("UPDATE outbox SET e = ? WHERE e = ?", (self._e, e))
+        db.execute("DELETE FROM states WHERE e = ?", (e,))
+        db.execute("UPDATE charges SET e = ? WHERE e = ?", (self._e, e))
+
+    def _charge(self, db: sqlite3.Connection, last: int, payer: bytes) -> None:
+        if last > self._held:
+            db.execute("INSERT INTO charges VALUES (?, ?, ?, ?)", (self._e, self._held + 1, last, payer))
+        insert(
+            db,
+            "INSERT INTO usage",
+            [(payer, self._held < 0, last - self._held, self.size)],
+            "ON CONFLICT DO UPDATE SET enclaves = enclaves + excluded.enclaves, "
+            "events = events + excluded.events, bytes = bytes + excluded.bytes",
+        )
+
+    def drop(self) -> None:
+        """From now on it is left over, and is taken away with what is."""
+        self._store._staged.pop(self.name, None)
+
+
+def charges(db: sqlite3.Connection, e: int) -> tuple[Charge, ...]:
+    query = "SELECT first_seq, last_seq, identity FROM charges WHERE e = ? ORDER BY first_seq"
+    return tuple(Charge(*row) for row in db.execute(query, (e,)))
+
+
+def left_over(db: sqlite3.Connection, in_use: Sequence[int], before: int) -> int | None:
+    """The number of a log that no enclave has and nobody stages, and that rests since `before`."""
+    query = "SELECT e FROM enclaves WHERE purged = -1 AND coalesce(terminated_at, 0) <= ?"
+    return next((e for (e,) in db.execute(query, (before,)) if e not in in_use), None)
+
+
+def sweep(db: sqlite3.Connection, ids: Ids, e: int, limit: int) -> tuple[bool, Callable[[], None]]:
+    """Take away up to `limit` rows of a log that is left over. Whether nothing is left, and what to call after."""
+    done, settle = purge.take_away(db, ids, e, limit)
+    if done:
+        (was_real,) = db.execute("SELECT terminated_at IS NOT NULL FROM enclaves WHERE e = ?", (e,)).fetchone()
+        # Ids of one that was an enclave may still be among the recent ones: its number is never given again.
+        gone = "UPDATE enclaves SET purged = -2 WHERE e = ?" if was_real else "DELETE FROM enclaves WHERE e = ?"
+        db.execute(gone, (e,))
+    return done, settle

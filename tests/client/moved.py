@@ -1,0 +1,53 @@
+"""Real nodes, a registry on one of them, and people who move enclaves between the others."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from enc.client import Client, Identity, Registry
+from enc.node import key_file
+from tests.node.running import RunningNode
+
+
+class Town(Struct, frozen=True):
+    """Nodes by name, and the registry that knows them."""
+
+    nodes: dict[str, RunningNode]
+    registry: Registry
+    home: Path
+
+    def client(self, who: Identity, at: str | None = None, **more: object) -> Client:
+        """Somebody with pins of their own; at a node, or wherever the registry says."""
+        url = self.nodes[at].url if at else None
+        options = {"pins": self.home / "pins" / who.hex, "registry": self.registry, **more}
+        return Client(url, who, **options)  # type: ignore[arg-type]
+
+    @property
+    def text(self) -> str:
+        """The registry, as a setting has it."""
+        key = (self.registry.seq_pub or b"").hex()
+        return f"{self.registry.url}#{self.registry.enclave.hex()}:{key}"
+
+
+@contextmanager
+def town(home: Path, *names: str) -> Iterator[Town]:
+    """A registry on a node of its own, and nodes that are known in it."""
+    with RunningNode(home / "registry") as first, Client(first.url, Identity.new(), pins=None) as founder:
+        registry = founder.create("registry")
+        enclave = registry.id
+    with ExitStack() as stack:
+        node = stack.enter_context(RunningNode(home / "registry", "--registry", enclave.hex()))
+        where = Registry(url=node.url, enclave=enclave, seq_pub=node.seq_pub)
+        nodes = {name: stack.enter_context(RunningNode(home / name)) for name in names}
+        found = Town(nodes, where, home)
+        for each in nodes.values():
+            introduce(found, each)
+        yield found
+
+
+def introduce(place: Town, node: RunningNode) -> None:
+    key = key_file.load(node.data / "node.key")
+    with Client(identity=Identity(key), registry=place.registry, pins=None) as client:
+        client.register_node([node.url])

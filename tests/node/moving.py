@@ -1,0 +1,194 @@
+"""Enclaves that move: orders, archives, and a source that tells whatever log it is given."""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+from msgspec.json import decode, encode
+
+from enc.core.archive import header_of, write_archive
+from enc.core.commit import wire_commit
+from enc.core.enclave import EnclaveState
+from enc.core.envelope import open_request, parse_request, seal_answer
+from enc.core.event import parse_event, wire_event
+from enc.core.replay import Replay
+from enc.core.sealing import NONCE_SIZE
+from enc.core.signing import PrivateKey
+from enc.core.tree_head import sign_head, wire_head
+from enc.core.types import Commit, Event, TreeHead
+from enc.node.checkers import Checkers
+from enc.node.migration import Intake
+from enc.node.store.base import Store
+from tests.core.world import START, person
+
+from .served import NODE, Enclave, Json, Served, good
+
+WITH_ARCHIVE = {"content-type": "application/x-enc-import"}
+
+
+def order(node: Served, migrate: Commit, source: str | None = None, archive: bytes | None = None) -> httpx.Response:
+    wire = wire_event(migrate) if isinstance(migrate, Event) else wire_commit(migrate)
+    if archive is not None:
+        return node.post(encode({"migrate": wire}) + b"\n" + archive, "/import", headers=WITH_ARCHIVE)
+    return node.post({"migrate": wire, **({} if source is None else {"source": source})}, "/import")
+
+
+def ended(node: Served, import_: str) -> Json:
+    """How an import ended."""
+    for thread in list(node.node.importer._threads):
+        thread.join()
+    status = good(node.get(f"/import/{import_}"))
+    assert status["status"] != "running"
+    return status
+
+
+def imported(node: Served, *what: Any, **more: Any) -> Json:
+    """Order an import, and wait for its end."""
+    response = order(node, *what, **more)
+    assert response.status_code in (200, 202), response.text
+    return ended(node, decode(response.content)["import"]) if response.status_code == 202 else decode(response.content)
+
+
+def done(node: Served, *what: Any, **more: Any) -> Json:
+    status = imported(node, *what, **more)
+    assert status["status"] == "done", status
+    return status
+
+
+def failure(node: Served, *what: Any, **more: Any) -> Json:
+    """Why an import failed."""
+    status = imported(node, *what, **more)
+    assert status["status"] == "failed", status
+    error: Json = status["error"]
+    return error
+
+
+def log_of(enclave: Enclave, by: str = "alice") -> list[Event]:
+    """The whole log, as its owner exports it."""
+    events = list[Event]()
+    while True:
+        page = enclave.ask(by, "Export", from_seq=len(events))
+        events += [parse_event(encode(event)) for event in page["events"]]
+        if len(events) > page["seq"]:
+            return events
+
+
+def archive_of(events: Sequence[Event], sth: TreeHead | None = None) -> bytes:
+    replay = Replay()
+    for event in events:
+        replay.take(event)
+    return b"".join(write_archive(header_of(replay, sth), events))
+
+
+def migrate_commit(enclave: Enclave, to: Served, by: str = "alice", events: Sequence[Event] | None = None) -> Commit:
+    """The owner's Migrate from what the log is now, or from what they have of it."""
+    replay = Replay()
+    for event in log_of(enclave, by) if events is None else events:
+        replay.take(event)
+    content = {
+        "new_sequencer": to.key.public.hex(),
+        "prev_seq": replay.state.seq,
+        "ct_root": replay.checkpoint_root().hex(),
+    }
+    return enclave.commit(by, "Migrate", content)
+
+
+def move(enclave: Enclave, to: Served, by: str = "alice") -> Enclave:
+    """A peaceful move."""
+    enclave.node.submit(migrate_commit(enclave, to, by))
+    done(to, log_of(enclave, by)[-1], enclave.node.url)
+    return enclave.at(to)
+
+
+def force(enclave: Enclave, to: Served, by: str = "alice", upto: int | None = None) -> Enclave:
+    """A forced move: from a copy of the log, or from the part up to a seq."""
+    events = log_of(enclave, by)[: None if upto is None else upto + 1]
+    done(to, migrate_commit(enclave, to, by, events), archive=archive_of(events))
+    return enclave.at(to)
+
+
+class Telling:
+    """A node that does nothing but export: it tells the events that it was given, page by page, in its own name.
+
+    `twist` may change the body of an answer, `answer` may give any answer in its place.
+    """
+
+    def __init__(
+        self,
+        key: PrivateKey,
+        events: Sequence[Event | Json],
+        *,
+        page: int = 1000,
+        seq: int | None = None,
+        twist: Callable[[Json], None] = lambda body: None,
+        answer: Callable[[int], tuple[int, bytes] | None] = lambda n: None,
+        now: Callable[[], float] = lambda: START / 1000,
+    ) -> None:
+        self._now = now
+        self._key, self._page, self._twist, self._answer = key, page, twist, answer
+        self._events = [wire_event(event) if isinstance(event, Event) else event for event in events]
+        self._seq = len(events) - 1 if seq is None else seq
+        self.asked: list[int] = []
+        """The seq from which each page was asked."""
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        telling = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                status, body = telling.respond(self.rfile.read(int(self.headers["content-length"])))
+                self.send_response(status)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args: Any) -> None:
+                """Nothing."""
+
+        return Handler
+
+    def respond(self, data: bytes) -> tuple[int, bytes]:
+        if (instead := self._answer(len(self.asked))) is not None:
+            self.asked.append(-1)
+            return instead
+        request = parse_request(data)
+        opened = open_request(request, self._key, int(self._now()))
+        first = opened.body["from_seq"]
+        self.asked.append(first)
+        body: Json = {"events": self._events[first : first + self._page], "seq": self._seq}
+        self._twist(body)
+        return 200, encode(seal_answer(opened.keys, body, os.urandom(NONCE_SIZE)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def take_in(store: Store, events: Sequence[Event], payer: str, held: EnclaveState | None = None) -> None:
+    """Stage a log as an import does, and adopt it."""
+    staging = store.stage(events[0].enclave, held.seq if held else -1)
+    checkers = Checkers((), len(events))
+    intake = Intake(store, staging, NODE, events[0].enclave, held, checkers, write=staging.write)
+    intake.take(events)
+    intake.finish()
+    staging.adopt(intake.replay.state, person(payer).public, 0)
+    intake.close()
+    checkers.close()
+
+
+def head(key: PrivateKey, enclave: bytes, size: int, root: bytes) -> Json:
+    return wire_head(sign_head(key, enclave, START, size, root))
