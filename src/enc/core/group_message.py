@@ -1,0 +1,66 @@
+"""Messages of a group (docs/protocol.md, section 26.6): a key for each, and their sealed form.
+
+Every sender has a chain of keys in every epoch. One counter, `sender_seq`, runs over all that a sender seals in an
+epoch; gaps are allowed, so whoever opens bounds it by the place of the event in the log before deriving anything.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from enc.core.encoding import check_numbers, compact_json, convert_json
+from enc.core.errors import InvalidCommit
+from enc.core.group_envelope import open_short, seal_short
+from enc.core.sealing import hkdf
+
+
+class Sealed(Struct, frozen=True):
+    """The content of a message, a reaction, a notice, and of their Updates."""
+
+    epoch: int
+    sender_seq: int
+    ciphertext: str
+
+
+class Chain:
+    """One sender's message keys in one epoch. Each costs two derivations, once."""
+
+    def __init__(self, epoch_secret: bytes, sender: bytes) -> None:
+        self._link = hkdf(epoch_secret, f"enc:mls:sender:{sender.hex()}")
+        self._keys: list[bytes] = []
+
+    def key(self, sender_seq: int) -> bytes:
+        while len(self._keys) <= sender_seq:
+            self._keys.append(hkdf(self._link, "enc:mls:ratchet:message"))
+            self._link = hkdf(self._link, "enc:mls:ratchet:advance")
+        return self._keys[sender_seq]
+
+
+def parse_sealed(value: Any) -> Sealed:
+    """The form of a sealed content, or InvalidCommit."""
+    found = convert_json(value, Sealed, InvalidCommit)
+    check_numbers(InvalidCommit, epoch=found.epoch, sender_seq=found.sender_seq)
+    return found
+
+
+def check_place(sealed: Sealed, seq: int, epoch_seq: int) -> None:
+    """A sender cannot have sealed more in an epoch than there are events after it: InvalidCommit, and nothing derived.
+
+    `seq` is the event's, `epoch_seq` that of the event which made the epoch.
+    """
+    if sealed.sender_seq >= seq - epoch_seq:
+        raise InvalidCommit("sender_seq: more than the log has room for")
+
+
+def seal_message(chain: Chain, epoch: int, sender_seq: int, text: str, nonce: bytes) -> str:
+    """A content, as JSON."""
+    ciphertext = seal_short(chain.key(sender_seq), text.encode(), nonce)
+    return compact_json({"epoch": epoch, "sender_seq": sender_seq, "ciphertext": ciphertext})
+
+
+def open_message(chain: Chain, sealed: Sealed) -> str:
+    """The text, or DecryptFailed. `check_place` comes first."""
+    try:
+        return open_short(chain.key(sealed.sender_seq), sealed.ciphertext, "ciphertext").decode()
+    except UnicodeDecodeError:
+        raise InvalidCommit("ciphertext: what is sealed is no text") from None

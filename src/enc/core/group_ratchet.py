@@ -1,0 +1,327 @@
+"""A group's epochs (docs/protocol.md, section 26): who makes one, what it says, who can open it.
+
+    propose(state, members, key, randomness)   an admin's side: the envelope for everybody, and its root secret
+    accept(state, members, author, envelope)   everybody's side: the state that follows, or why it does not count
+    consume(before, after, envelope, key, …)   a member's side: the secrets that are theirs
+
+A State is public and follows from the log alone. Secrets are a member's own, by the public keys they belong to.
+Randomness is an argument: fresh secrets, an ephemeral key, nonces.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from msgspec import UNSET, Struct
+
+from enc.core.encoding import unhex
+from enc.core.errors import DecryptFailed, InvalidCommit, MisuseError
+from enc.core.group_envelope import Envelope, Fill, Rung, Wrap, unwrap, wrap_secret
+from enc.core.group_tree import (
+    Inner,
+    Leaf,
+    Tree,
+    forget,
+    insert,
+    is_one,
+    path_to,
+    remove,
+    set_id,
+)
+from enc.core.sealing import hkdf
+from enc.core.signing import CURVE_ORDER, PrivateKey, check_public_key
+
+
+class State(Struct, frozen=True):
+    """What everybody knows of a group after its last epoch that counts."""
+
+    n: int = -1
+    members: frozenset[bytes] = frozenset()
+    tree: Tree | None = None
+
+
+NO_EPOCH = State()
+
+Secrets = Mapping[bytes, bytes]
+"""A member's node secrets, by the public keys that they give."""
+_NONE: Mapping[bytes, bytes] = MappingProxyType({})
+
+
+class Randomness(Struct, frozen=True):
+    """Never used twice. `fills` are taken as far as they are needed; nonces likewise."""
+
+    secret: bytes
+    eph: PrivateKey
+    fills: Iterator[bytes]
+    nonces: Iterator[bytes]
+
+
+class Epoch(Struct, frozen=True):
+    """What a member holds of an epoch that counts."""
+
+    n: int
+    root_secret: bytes
+    secrets: Secrets
+
+    @property
+    def secret(self) -> bytes:
+        return epoch_secret(self.root_secret)
+
+
+def node_key(secret: bytes) -> PrivateKey:
+    """The key pair of an inner node."""
+    number = int.from_bytes(hkdf(secret, "enc:mls:node"), "big") % CURVE_ORDER
+    return PrivateKey(number.to_bytes(32, "big"))
+
+
+def next_secret(secret: bytes) -> bytes:
+    """The secret of the next node up the path."""
+    return hkdf(secret, "enc:mls:path")
+
+
+def epoch_secret(root_secret: bytes) -> bytes:
+    return hkdf(root_secret, "enc:mls:epoch")
+
+
+# The tree of an epoch
+
+
+def tree_for(state: State, members: frozenset[bytes]) -> Tree | None:
+    """The last epoch's tree over these members: nodes over the same members keep their keys, unless somebody may
+    know them who is no member any more."""
+    tree, gone = state.tree, state.members - members
+    if gone and tree is not None:
+        tree = forget(tree, gone)
+    for key in gone:
+        tree = remove(tree, key)
+    for key in members - state.members:
+        tree = insert(tree, key)
+    return tree
+
+
+def _siblings(tree: Tree, member: bytes) -> list[tuple[Inner, Tree, bool]]:
+    """From the member's parent to the root: the node, its other child, and whether the member is on the right."""
+    found = []
+    for node in reversed(path_to(tree, member)):
+        on_right = is_one(member, node.bit)
+        found.append((node, node.left if on_right else node.right, on_right))
+    return found
+
+
+def _key(tree: Tree) -> bytes:
+    if tree.key is None:
+        raise MisuseError("this node has no key yet")
+    return tree.key
+
+
+class _Filler:
+    """Gives the blank nodes of a subtree their keys, children before parents, left before right."""
+
+    def __init__(self, author: bytes) -> None:
+        self._author = author
+
+    def fill(self, tree: Tree) -> Tree:
+        if isinstance(tree, Leaf) or tree.key is not None:
+            return tree
+        left, right = self.fill(tree.left), self.fill(tree.right)
+        taint = left.taint | right.taint | {self._author}
+        return Inner(tree.bit, left, right, self.give(_key(left), _key(right)), taint)
+
+    def give(self, left: bytes, right: bytes) -> bytes:
+        """The public key of the node over two others."""
+        raise NotImplementedError
+
+
+def _climb(
+    levels: Sequence[tuple[Inner, Tree, bool]], filled: Sequence[Tree], keys: Sequence[bytes], author: bytes
+) -> Tree:
+    """The whole tree again: the author's path with new keys, between the filled subtrees beside it."""
+    tree: Tree = Leaf(author)
+    for (node, _, on_right), sibling, key in zip(levels, filled, keys, strict=True):
+        pair = (sibling, tree) if on_right else (tree, sibling)
+        tree = Inner(node.bit, *pair, key, tree.taint | sibling.taint | {author})
+    return tree
+
+
+# Making an epoch
+
+
+class _Maker(_Filler):
+    def __init__(self, author: bytes, chance: Randomness) -> None:
+        super().__init__(author)
+        self._chance = chance
+        self.fills: list[Fill] = []
+        self.secrets: dict[bytes, bytes] = {}
+
+    def wrap(self, to: bytes, secret: bytes) -> Wrap:
+        return wrap_secret(self._chance.eph, to, secret, next(self._chance.nonces))
+
+    def give(self, left: bytes, right: bytes) -> bytes:
+        secret = next(self._chance.fills)
+        public = node_key(secret).public
+        self.fills.append(Fill(public.hex(), (self.wrap(left, secret), self.wrap(right, secret))))
+        return public
+
+
+def propose(
+    state: State, members: frozenset[bytes], author: bytes, chance: Randomness, subs: Mapping[bytes, bytes] = _NONE
+) -> tuple[Envelope, Epoch, State]:
+    """The next epoch, made by `author` for `members`; `subs` are members' registered sub-keys, by member."""
+    tree = tree_for(state, members)
+    if tree is None or author not in members:
+        raise MisuseError("an epoch is made by one of its members")
+    maker, secret = _Maker(author, chance), chance.secret
+    own = maker.wrap(author, secret)
+    levels = _siblings(tree, author)
+    filled = [maker.fill(sibling) for _, sibling, _ in levels]
+    rungs, secrets, keys = list[Rung](), dict[bytes, bytes](), list[bytes]()
+    for i, sibling in enumerate(filled):
+        secret = next_secret(secret) if i else secret
+        public = node_key(secret).public
+        rungs.append(Rung(public.hex(), maker.wrap(_key(sibling), secret)))
+        secrets[public] = secret
+        keys.append(public)
+    envelope = Envelope(
+        n=state.n + 1,
+        eph=chance.eph.public.hex(),
+        members=set_id(members).hex(),
+        self_=own,
+        fill=tuple(maker.fills),
+        path=tuple(rungs),
+        or_wraps=tuple(maker.wrap(subs[m], secret) for m in sorted(subs) if m in members) if subs else UNSET,
+    )
+    after = State(envelope.n, members, _climb(levels, filled, keys, author))
+    return envelope, Epoch(envelope.n, secret, secrets), after
+
+
+# What counts
+
+
+class _Reader(_Filler):
+    """Takes the fills of an envelope as they come, and checks that each is the one that must come."""
+
+    def __init__(self, author: bytes, envelope: Envelope) -> None:
+        super().__init__(author)
+        self._fills = iter(envelope.fill)
+        self.taken = 0
+
+    def give(self, left: bytes, right: bytes) -> bytes:
+        fill = next(self._fills, None)
+        if fill is None:
+            raise InvalidCommit("epoch.fill: a node without a key is not filled")
+        name = f"epoch.fill[{self.taken}]"
+        if [wrap.to for wrap in fill.wraps] != [left.hex(), right.hex()]:
+            raise InvalidCommit(f"{name}.wraps: not sealed to the node's two children")
+        self.taken += 1
+        return _point(fill.pub, f"{name}.pub")
+
+
+def accept(state: State, members: frozenset[bytes], author: bytes, envelope: Envelope) -> State:
+    """The state after an epoch that counts, or InvalidCommit: then the event changes no key.
+
+    That the event stands, that its author is an admin after it, and that it has no `auto-delete` tag is the caller's.
+    """
+    if envelope.n != state.n + 1:
+        raise InvalidCommit(f"epoch.n: expected {state.n + 1}")
+    if author not in members:
+        raise InvalidCommit("epoch: its author is no member")
+    if unhex(envelope.members, 32, "epoch.members") != set_id(members):
+        raise InvalidCommit("epoch.members: not the members after the event")
+    _point(envelope.eph, "epoch.eph")
+    if envelope.self_.to != author.hex():
+        raise InvalidCommit("epoch.self.to: not the author")
+    tree = tree_for(state, members)
+    assert tree is not None  # noqa: S101  # the author is in it
+    levels = _siblings(tree, author)
+    if len(envelope.path) != len(levels):
+        raise InvalidCommit(f"epoch.path: expected {len(levels)} nodes")
+    reader = _Reader(author, envelope)
+    filled = [reader.fill(sibling) for _, sibling, _ in levels]
+    if reader.taken != len(envelope.fill):
+        raise InvalidCommit("epoch.fill: more than there are nodes without a key")
+    keys = []
+    for i, (rung, sibling) in enumerate(zip(envelope.path, filled, strict=True)):
+        if rung.wrap.to != _key(sibling).hex():
+            raise InvalidCommit(f"epoch.path[{i}].wrap.to: not the sibling's key")
+        keys.append(_point(rung.pub, f"epoch.path[{i}].pub"))
+    return State(envelope.n, members, _climb(levels, filled, keys, author))
+
+
+def _point(text: str, field: str) -> bytes:
+    public = unhex(text, 32, field)
+    check_public_key(public, field)
+    return public
+
+
+# Opening an epoch
+
+
+def consume(after: State, author: bytes, envelope: Envelope, key: PrivateKey, secrets: Secrets = _NONE) -> Epoch:
+    """What a member with identity `key` holds of the epoch that made `after`, given what it held before.
+
+    DecryptFailed: the author left this member out, by mistake or not. The public state holds all the same.
+    """
+    if after.tree is None or key.public not in after.members:
+        raise MisuseError("only a member opens an epoch")
+    eph = unhex(envelope.eph, 32, "epoch.eph")
+    if key.public == author:
+        return _from_self(after, envelope, unwrap(key, eph, envelope.self_), key.public, secrets)
+    held = {**secrets, **_open_fills(envelope, eph, key, secrets)}
+    path = path_to(after.tree, author)
+    meeting = next(i for i, node in enumerate(path) if is_one(key.public, node.bit) != is_one(author, node.bit))
+    rung = len(path) - 1 - meeting
+    secret = _open_wrap(envelope.path[rung].wrap, eph, key, held)
+    return _finish(after, envelope, rung, secret, key.public, held)
+
+
+def _from_self(after: State, envelope: Envelope, secret: bytes, member: bytes, secrets: Secrets) -> Epoch:
+    if not envelope.path:
+        return Epoch(after.n, secret, {})
+    return _finish(after, envelope, 0, secret, member, dict(secrets))
+
+
+def consume_handoff(after: State, envelope: Envelope, root_secret: bytes) -> Epoch:
+    """An epoch whose root secret came another way: used only if it gives the announced root key."""
+    if envelope.path and node_key(root_secret).public.hex() != envelope.path[-1].pub:
+        raise DecryptFailed("handoff: not the root secret of this epoch")
+    return Epoch(after.n, root_secret, {})
+
+
+def _open_fills(envelope: Envelope, eph: bytes, key: PrivateKey, secrets: Secrets) -> dict[bytes, bytes]:
+    """Secrets of filled nodes above the member, each opened with the key of the one below."""
+    held, found = dict(secrets), dict[bytes, bytes]()
+    for i, fill in enumerate(envelope.fill):
+        for wrap in fill.wraps:
+            if wrap.to == key.public.hex() or bytes.fromhex(wrap.to) in held:
+                secret = _open_wrap(wrap, eph, key, held)
+                found |= _announced(fill.pub, secret, f"epoch.fill[{i}]")
+                held |= found
+                break
+    return found
+
+
+def _open_wrap(wrap: Wrap, eph: bytes, key: PrivateKey, held: Secrets) -> bytes:
+    to = bytes.fromhex(wrap.to)
+    if to == key.public:
+        return unwrap(key, eph, wrap)
+    if to not in held:
+        raise DecryptFailed("epoch: sealed to a key that this member was never given")
+    return unwrap(node_key(held[to]), eph, wrap)
+
+
+def _announced(pub: str, secret: bytes, field: str) -> dict[bytes, bytes]:
+    public = node_key(secret).public
+    if public.hex() != pub:
+        raise DecryptFailed(f"{field}: the secret does not give the announced key")
+    return {public: secret}
+
+
+def _finish(
+    after: State, envelope: Envelope, rung: int, secret: bytes, member: bytes, held: dict[bytes, bytes]
+) -> Epoch:
+    """From one secret of the path up to the root; of what is held, only keys above the member stay."""
+    for i in range(rung, len(envelope.path)):
+        secret = next_secret(secret) if i > rung else secret
+        held |= _announced(envelope.path[i].pub, secret, f"epoch.path[{i}]")
+    assert after.tree is not None  # noqa: S101  # its caller looked
+    above = {node.key for node in path_to(after.tree, member)}
+    return Epoch(after.n, secret, {public: known for public, known in held.items() if public in above})

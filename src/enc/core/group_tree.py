@@ -1,0 +1,102 @@
+"""The tree of a group's keys (docs/protocol.md, section 26.1): binary, radix, over the members' public keys.
+
+An inner node stands wherever the keys under it part, at one bit, 0 to the left. The tree is a value: a change makes
+new nodes above what changed and shares all others, which keep their keys. Costs are those of the depth, about log N.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from enc.core.hashing import H
+
+_NOBODY: frozenset[bytes] = frozenset()
+
+
+def set_id(members: Iterable[bytes]) -> bytes:
+    """What names a set of members."""
+    return H("enc:mls:set", sorted(members))
+
+
+class Leaf(Struct, frozen=True):
+    """A member, whose key pair is its identity."""
+
+    key: bytes
+    taint: frozenset[bytes] = _NOBODY
+
+    @property
+    def first(self) -> bytes:
+        return self.key
+
+
+class Inner(Struct, frozen=True):
+    """Where the keys below part."""
+
+    bit: int
+    """The position, 0 first, at which the keys on the left have 0 and those on the right have 1."""
+    left: "Tree"
+    right: "Tree"
+    key: bytes | None = None
+    """Its public key. A node that has one has none without one below it: a change below takes both away."""
+    taint: frozenset[bytes] = _NOBODY
+    """Identities that may know its secret, whether they are below it or not. It holds the taints of all nodes below,
+    since a node's key is made with or after theirs."""
+
+    @property
+    def first(self) -> bytes:
+        node: Tree = self
+        while isinstance(node, Inner):
+            node = node.left
+        return node.key
+
+
+Tree = Leaf | Inner
+
+
+def is_one(key: bytes, bit: int) -> bool:
+    return bool(key[bit >> 3] >> (7 - (bit & 7)) & 1)
+
+
+def _parting(a: bytes, b: bytes) -> int:
+    """The first bit in which two keys differ."""
+    return 256 - (int.from_bytes(a, "big") ^ int.from_bytes(b, "big")).bit_length()
+
+
+def insert(tree: Tree | None, key: bytes) -> Tree:
+    """The tree with one more member; nodes above it have no key."""
+    if tree is None:
+        return Leaf(key)
+    bit = _parting(tree.first, key)
+    if isinstance(tree, Leaf) or bit < tree.bit:
+        pair = (tree, Leaf(key)) if is_one(key, bit) else (Leaf(key), tree)
+        return Inner(bit, *pair)
+    if is_one(key, tree.bit):
+        return Inner(tree.bit, tree.left, insert(tree.right, key))
+    return Inner(tree.bit, insert(tree.left, key), tree.right)
+
+
+def remove(tree: Tree | None, key: bytes) -> Tree | None:
+    """The tree without a member; nodes above it have no key."""
+    if tree is None or isinstance(tree, Leaf):
+        return None
+    if is_one(key, tree.bit):
+        rest = remove(tree.right, key)
+        return tree.left if rest is None else Inner(tree.bit, tree.left, rest)
+    rest = remove(tree.left, key)
+    return tree.right if rest is None else Inner(tree.bit, rest, tree.right)
+
+
+def forget(tree: Tree, gone: frozenset[bytes]) -> Tree:
+    """A tree in which every node has a key, without the keys that somebody who is gone may know."""
+    if isinstance(tree, Leaf) or tree.taint.isdisjoint(gone):
+        return tree
+    return Inner(tree.bit, forget(tree.left, gone), forget(tree.right, gone))
+
+
+def path_to(tree: Tree, key: bytes) -> list[Inner]:
+    """The inner nodes from the root to the member's leaf."""
+    found: list[Inner] = []
+    while isinstance(tree, Inner):
+        found.append(tree)
+        tree = tree.right if is_one(key, tree.bit) else tree.left
+    return found
