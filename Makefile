@@ -17,7 +17,7 @@ $(STAMP): requirements.lock pyproject.toml scripts/venv
 	@touch $@
 
 test: $(STAMP) ## run all tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(STAMP) ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check .

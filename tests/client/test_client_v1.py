@@ -204,6 +204,32 @@ def test_what_is_wrong_in_either_version_is_told_as_the_node_told_it_first(stage
         fresh(stage, team, "bob").commit("message", "x", tags=[["k", "a,b"]])
 
 
+@pytest.mark.parametrize(("who", "fault"), [("bob", "King: no role of this enclave"), ("mallory", "give bitmasks")])
+def test_who_says_what_only_version_1_has_is_told_what_is_wrong_with_it(
+    stage: Stage, team: Any, who: str, fault: str
+) -> None:
+    """And not that another version has no such words."""
+    with pytest.raises(MisuseError, match=fault):
+        fresh(stage, team, who).move(BOB, "Member", "King", force=True)
+    with pytest.raises(MisuseError, match=fault):
+        fresh(stage, team, who).move(BOB, ["Member"], ["King"])
+
+
+@pytest.mark.parametrize(
+    ("call", "fault"),
+    [
+        (lambda e: e.commit("Grant", {"role": "Admin"}), "identity"),
+        (lambda e: e.send(e.prepare("Grant", {"role": "Admin"})), "identity"),
+        (lambda e: e.move(BOB, "0x0", "0x1", force=True), "reserved"),
+        (lambda e: e.move(BOB, "0x0", "0x1"), "reserved"),
+    ],
+)
+def test_who_signs_with_ecdsa_is_told_what_is_wrong(stage: Stage, team: Any, call: Any, fault: str) -> None:
+    """Neither that the first try was, nor that the first version tried has no such words."""
+    with pytest.raises(InvalidCommit, match=fault):
+        call(fresh(stage, team, alg="ecdsa"))
+
+
 # Errors
 
 
@@ -350,6 +376,19 @@ def test_who_may_not_read_what_decides_it_is_told_that_it_is_unknown(stage: Stag
         fresh(stage, personal, "bob").overview()
 
 
+def test_who_may_no_longer_read_what_decides_it_is_not_told_what_it_was(stage: Stage) -> None:
+    """Though no closed bundle tells of the right that was lost."""
+    schema = [row("Manifest", "Any", "R"), row("*", "Member", "R"), row("Revoke", "Owner", "C", "Member")]
+    schema += [row(type_, "Owner", "C") for type_ in ("Pause", "Resume", "Terminate")]
+    team = stage.client().create(manifest(schema, initial(alice="Owner", bob="Member")))
+    stage.close_bundle()
+    bob = fresh(stage, team, "bob")
+    assert bob.overview().lifecycle == "active"
+    team.revoke(BOB, "Member")
+    team.pause()
+    assert bob.overview().lifecycle == "unknown"
+
+
 def test_the_sequencer_reads_as_node(stage: Stage, team: Any) -> None:
     node = fresh(stage, team, "node")
     node.commit("Report", "all is well")
@@ -479,3 +518,40 @@ def test_kinds() -> None:
     assert kind_of('{"kind":"mine"}') == "mine"
     with pytest.raises(MisuseError):
         of_kind("")
+
+
+# Pushes
+
+
+def push_to_dave(stage: Stage, team: Any) -> list[Any]:
+    """Everything that waits becomes a batch; dave, a DataView since the Manifest, pulls it."""
+    stage.node.store.spread(stage.clock.now)
+    return list(fresh(stage, team, "dave").pull(ENDPOINT))
+
+
+@pytest.mark.parametrize("type_", ["Shared", "message"])
+def test_a_pushed_content_that_was_erased_is_gone_by_this_version_s_types(stage: Stage, team: Any, type_: str) -> None:
+    """In version 2 nothing erases a `Shared`; here it is a content event."""
+    said = team.commit(type_, "words")
+    team.update(said.id, "other words")
+    (batch,) = push_to_dave(stage, team)
+    assert [(event.type, event.content) for event in batch.events[team.id]] == [
+        (type_, None),
+        ("Update", "other words"),
+    ]
+
+
+@pytest.mark.parametrize("type_", ["Grant_Push", "Force_Move", "Transfer_Owner"])
+def test_a_pushed_content_that_this_version_never_erases_is_withheld(stage: Stage, team: Any, type_: str) -> None:
+    team.grant(BOB, "DataView", endpoint=ENDPOINT)
+    team.move(BOB, "Member,DataView", "Member", force=True)
+    team.transfer(CAROL, "Owner")
+
+    def withhold(batches: list[Any]) -> None:
+        for event in (event for batch in batches for event in batch["push"]["enclaves"][0]["events"]):
+            if event["type"] == type_:
+                event.update(content=None, content_hash=content_hash(event["content"]).hex())
+
+    stage.node.lie("Pull", withhold)
+    with pytest.raises(Forgery, match="withheld"):
+        push_to_dave(stage, team)

@@ -94,6 +94,15 @@ def test_a_name_that_is_no_role_is_told_the_roles(roles: Any) -> None:
         ONE.move(BOB, roles, "0x0", force=False)
 
 
+@pytest.mark.parametrize("roles", [1 << 32, None, [1 << 32], [None], b"Admin"])
+@pytest.mark.parametrize("dialect", [ONE, DialectV1()], ids=["known roles", "unknown roles"])
+def test_what_is_neither_names_nor_a_bitmask_s_text(dialect: DialectV1, roles: Any) -> None:
+    with pytest.raises(MisuseError, match="a bitmask as text"):
+        dialect.move(BOB, roles, "0x0", force=False)
+    with pytest.raises(MisuseError, match="a bitmask as text"):
+        dialect.operation({"type": "Move", "target": BOB, "from": "0x0", "to": roles})
+
+
 def test_without_the_manifest_names_mean_nothing_and_bitmasks_do() -> None:
     assert dialect_of(1).move(BOB, "0x2", "0x0", force=False)[0] == "Move"
     with pytest.raises(RolesUnknownError):

@@ -288,7 +288,6 @@ def test_compact_json_sorts_and_packs() -> None:
         {"a": object()},
         {1: 0, "a": 0},
     ],
-    ids=repr,
 )
 def test_compact_json_of_what_is_not_json_is_misuse(value: object) -> None:
     with pytest.raises(MisuseError, match="not JSON"):

@@ -6,11 +6,11 @@ from typing import Literal
 from enc.client.flow import Flow
 from enc.client.link import Link
 from enc.core.content import parse_migrate
-from enc.core.enclave import judge_manifest
 from enc.core.errors import TreeSizeNotFound
 from enc.core.hashing import sha256
 from enc.core.policy import Policy, ReadScope
-from enc.core.state_key import identity_key, shared_slot
+from enc.core.proof import parse_state_proof
+from enc.core.state_key import shared_slot
 from enc.core.types import Event
 
 Lifecycle = Literal["active", "paused", "terminated", "migrated", "unknown"]
@@ -24,9 +24,9 @@ LIFECYCLES: Mapping[bytes | None, Lifecycle] = {
 _ENDS, _TURNS = ("Terminate", "Migrate"), ("Pause", "Resume")
 
 
-def lifecycle(link: Link, manifest: Event, rules: Policy) -> Flow[Lifecycle]:
+def lifecycle(link: Link, rules: Policy) -> Flow[Lifecycle]:
     """What the enclave is: proved, as of the last closed bundle; or, by its log, as far as the node shows it."""
-    found = _by_state(link) if rules.lifecycle_in_state else _by_log(link, manifest, rules)
+    found = _by_state(link) if rules.lifecycle_in_state else _by_log(link, rules)
     return (yield from found)
 
 
@@ -41,9 +41,9 @@ def _by_state(link: Link) -> Flow[Lifecycle]:
     return LIFECYCLES[fact.value]
 
 
-def _by_log(link: Link, manifest: Event, rules: Policy) -> Flow[Lifecycle]:
+def _by_log(link: Link, rules: Policy) -> Flow[Lifecycle]:
     """The last event that changes it decides; unknown to who may not read them all."""
-    scope = yield from _scope(link, manifest, rules)
+    scope = yield from _scope(link, rules)
     if any(scope.of(type_) != "all" for type_ in (*_ENDS, *_TURNS)):
         return "unknown"
     end, turn = (yield from _last(link, _ENDS)), (yield from _last(link, _TURNS))
@@ -62,13 +62,11 @@ def _last(link: Link, types: tuple[str, ...]) -> Flow[Event | None]:
     return page.items[0].event if page.items else None
 
 
-def _scope(link: Link, manifest: Event, rules: Policy) -> Flow[ReadScope]:
-    """What this identity may read, after the last closed bundle, or as the Manifest began it."""
-    me = link.identity.public
-    try:
-        fact = yield from link.state_fact("rbac", me)
-        value = fact.value
-    except TreeSizeNotFound:
-        value = judge_manifest(manifest)[1].writes.get(identity_key(me))
-    bitmask, is_node = int.from_bytes(value or b"", "big"), me == link.known_witness().sequencer
-    return rules.read_scope(bitmask, lambda alias: True, is_node=is_node)
+def _scope(link: Link, rules: Policy) -> Flow[ReadScope]:
+    """What this identity may read now. The node's word for it will do: the pages that it is about prove no more."""
+    me, witness = link.identity.public, link.known_witness()
+    text = yield from link.ask("/state", "State_Proof", {"namespace": "rbac", "key": me.hex(), "mode": "current"})
+    with witness.judging("state", text):
+        value = parse_state_proof(text).v
+    bitmask = int.from_bytes(value or b"", "big")
+    return rules.read_scope(bitmask, lambda alias: True, is_node=me == witness.sequencer)

@@ -1,7 +1,7 @@
 """A batch, as a node pushes it or answers a Pull with it, and what must hold before anyone sees its events.
 
-`parse_batch` reads its form: each enclave once, its events by rising seq, no content withheld. `check_batch` is what an
-event proves by itself and in the light of what is known of its enclave: hash, both signatures, id, the sequencer.
+`parse_batch` reads its form: each enclave once, its events by rising seq. `check_batch` is what an event proves by
+itself and in the light of what is known of its enclave: hash, both signatures, id, the sequencer, no content withheld.
 Whether something was left out shows in the next batch's number alone.
 """
 
@@ -92,7 +92,10 @@ def parse_batches(text: bytes) -> list[PushedBatch]:
 def check_batch(batch: PushedBatch, witness_of: WitnessOf, answer: bytes) -> None:
     """Every event holds, by what its enclave's witness knows; else Distrust, with `answer` as evidence."""
     for enclave, events in batch.events.items():
-        witness_of(enclave).take_events(events, answer)
+        witness = witness_of(enclave)
+        witness.take_events(events, answer)
+        with witness.judging("event", answer):
+            _check_contents(events, witness.dialect.predefined)
 
 
 def _batch_of(wire: WireBatch) -> PushedBatch:
@@ -123,7 +126,12 @@ def _check_events(events: Sequence[Event], enclave: str) -> None:
     for event in events:
         if event.enclave.hex() != enclave:
             raise InvalidProof(f"event {event.seq}: of another enclave")
-        if event.content is None and not is_erasable(event):
+
+
+def _check_contents(events: Sequence[Event], predefined: frozenset[str]) -> None:
+    """Each is there, or may be gone by the enclave's version, which its events have told by now."""
+    for event in events:
+        if event.content is None and not is_erasable(event, predefined):
             raise InvalidProof(f"event {event.seq}: its content is withheld")
 
 

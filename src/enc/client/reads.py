@@ -61,7 +61,7 @@ def overview(link: Link) -> Flow[Overview]:
     head = yield from link.head()
     with sound(link, event):
         rules = parse_manifest(event.content or "")
-    state = yield from lifecycle(link, event, rules)
+    state = yield from lifecycle(link, rules)
     sequencer = link.known_witness().sequencer
     return Overview(link.enclave, sequencer, rules.manifest, event.timestamp, state, head, rules.names)
 

@@ -38,7 +38,7 @@ def send(link: Link, commit: Commit) -> Flow[Receipt]:
     try:
         return (yield from link.send(commit))
     except (InvalidHash, InvalidCommit) as e:
-        if not is_mine or not _is_other(link, e):
+        if not is_mine or not _is_other(link, commit, e):
             raise
         first = e
     try:
@@ -51,15 +51,18 @@ def _other(enc_v: int) -> Dialect:
     return dialect_of(next(each for each in VERSIONS if each != enc_v))
 
 
-def _is_other(link: Link, error: PeerError) -> bool:
+def _is_other(link: Link, commit: Commit, error: PeerError) -> bool:
     """Whether the refusal may mean that the enclave is of another version: by its hash, or by an `alg` it has not."""
     if link.known_witness().enc_v is not None:
         return False
-    return isinstance(error, InvalidHash) or link.alg != "schnorr"
+    return isinstance(error, InvalidHash) or commit.alg != "schnorr"
 
 
 def _try(link: Link, saying: Saying) -> Flow[Receipt]:
-    """By each version in turn. What has no words in one may have some in another."""
+    """By each version in turn. What has no words in one may have some in another.
+
+    Where none has, the last to be tried is the one that may have read the Manifest; its complaint is told.
+    """
     wrong, refused = list[EncError](), list[EncError]()
     for enc_v in sorted(VERSIONS, reverse=True):
         try:
@@ -70,10 +73,10 @@ def _try(link: Link, saying: Saying) -> Flow[Receipt]:
         try:
             return (yield from link.send(commit))
         except (InvalidHash, InvalidCommit) as e:
-            if not _is_other(link, e):
+            if not _is_other(link, commit, e):
                 raise
             refused.append(e)
-    raise (wrong or refused)[0]
+    raise wrong[-1] if wrong else refused[0]
 
 
 def _prepare(link: Link, saying: Saying, dialect: Dialect) -> Flow[Commit]:

@@ -1,6 +1,6 @@
 """The dialects of both versions (docs/protocol.md, sections 14 and 21.6)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -139,6 +139,8 @@ class DialectV1(Struct, frozen=True):
         """A bitmask as the wire spells it, from one or from names of roles; no name at all is `0x0`."""
         if isinstance(roles, str) and is_bitmask(roles):
             return roles
+        if not isinstance(roles, Collection) or not all(isinstance(name, str) for name in roles):
+            raise MisuseError('expected names of roles, or a bitmask as text, such as "0x100000000"')
         if self.roles is None:
             raise RolesUnknownError
         bits = {"Owner": OWNER, **self.roles}

@@ -18,7 +18,7 @@ from enc.core.commit import (
 from enc.core.encoding import check_numbers, decode_json, unhex
 from enc.core.errors import InvalidCommit, InvalidHash, InvalidSignature
 from enc.core.signing import PrivateKey, check_schnorr
-from enc.core.types import PREDEFINED, Commit, Event, Receipt, Target
+from enc.core.types import Commit, Event, Receipt, Target
 
 
 class WireEvent(WireCommit, kw_only=True):
@@ -149,10 +149,10 @@ def target_of(event: Event) -> Target:
     return Target(event.type, event.from_, auto_delete_at(event) is not None)
 
 
-def is_erasable(event: Event, predefined: frozenset[str] = PREDEFINED) -> bool:
+def is_erasable(event: Event, predefined: frozenset[str]) -> bool:
     """Only what applications wrote is ever erased: content events, and the Updates of them.
 
-    `predefined` is the policy's; without it, version 2's.
+    `predefined` is the policy's.
     """
     return event.type == "Update" or event.type not in predefined
 
