@@ -3,6 +3,7 @@
 from enc.cli import push
 from enc.cli.terminal import Terminal
 from enc.client import Delivery, Identity
+from enc.client.deliveries import Queue
 from tests.cli.people import Person
 
 URL = "https://hooks.invalid/push"
@@ -27,15 +28,11 @@ def test_the_owner_sees_every_endpoint(alice: Person) -> None:
         "identity": BOB.hex,
         "trait": "admin",
         "url": URL,
-        "push_seq": 0,
-        "waiting": 0,
-        "oldest": None,
-        "delivered": 0,
-        "dead": 0,
+        "has_dead": False,
         "last_error": "",
         "last_error_at": None,
     }
-    assert alice.ask("push", "status").stdout == f"{BOB.hex}\tadmin\t0\t0\t\t0\t\t{URL}\n"
+    assert alice.ask("push", "status").stdout == f"{BOB.hex}\tadmin\t\t\t\t\t\t{URL}\n"
 
 
 def test_anyone_else_sees_their_own(alice: Person) -> None:
@@ -48,8 +45,9 @@ def test_anyone_else_sees_their_own(alice: Person) -> None:
 
 
 def test_a_queue_in_trouble() -> None:
-    delivery = Delivery(BOB.public, "admin", URL, 9, 3, 1_800_000_000_000, 5, 1, "status 503", 1_800_000_000_001)
+    queue = Queue(9, 3, 1_800_000_000_000, 5, 1)
+    delivery = Delivery(BOB.public, "admin", URL, True, "status 503", 1_800_000_000_001, queue)
     wire, cells = push._row(Terminal({}), delivery)
-    assert (wire["oldest"], wire["dead"]) == (1_800_000_000_000, 1)
+    assert (wire["queue"]["oldest"], wire["queue"]["dead"]) == (1_800_000_000_000, 1)
     assert cells[2:4] + cells[5:] == ("9", "3", "1", "status 503", URL)
     assert cells[4].startswith("2027-01-1")

@@ -356,11 +356,16 @@ def test_deliveries_of_the_owner_and_of_others(pushed: Pushed) -> None:
         [(pub("vera"), "dataview"), (pub("nick"), "watcher")]
     )
     (own,) = pushed.by("vera").deliveries()
-    assert own in found
-    assert (own.url, own.push_seq, own.waiting, own.delivered, own.dead) == (URL, 2, 2, 0, 0)
-    assert own.oldest is not None
-    assert (own.last_error, own.last_error_at) == ("", None)
+    assert replace(own, queue=None) in found
+    queue = own.queue
+    assert queue is not None
+    assert (queue.push_seq, queue.waiting, queue.delivered, queue.dead) == (2, 2, 0, 0)
+    assert queue.oldest is not None
+    assert (own.url, own.has_dead, own.last_error, own.last_error_at) == (URL, False, "", None)
     assert pushed.by("bob").deliveries() == []
+
+
+QUEUE = {"push_seq": 1, "waiting": 0, "oldest": None, "delivered": 1, "dead": 0}
 
 
 def test_deliveries_page_by_page(pushed: Pushed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,8 +382,9 @@ def test_deliveries_page_by_page(pushed: Pushed, monkeypatch: pytest.MonkeyPatch
         lambda answer: answer["endpoints"].append(answer["endpoints"][0]),
         lambda answer: {"endpoints": [], "more": True},
         lambda answer: {**answer, "more": True},
-        lambda answer: answer["endpoints"][0].update(push_seq=-1),
-        lambda answer: answer["endpoints"][0].update(oldest=-1),
+        lambda answer: answer["endpoints"][0].update(queue={**QUEUE, "push_seq": -1}),
+        lambda answer: answer["endpoints"][0].update(queue={**QUEUE, "oldest": -1}),
+        lambda answer: answer["endpoints"][0].update(last_error_at=-1),
         lambda answer: answer["endpoints"][0].update(identity="ab"),
         lambda answer: answer["endpoints"][0].pop("url"),
         lambda answer: [],

@@ -342,7 +342,12 @@ def test_a_delivery_opens_as_the_kernel_says() -> None:
     one = Due(1, 7, vera.public, 'https://hook.example/"q"?a=1', 0, 1)
     body = sealed(NODE.public, one, b'{"push_seq":7}', push_key(NODE, vera.public))
     push = open_push(vera, body)
-    assert (push.from_, push.to, push.url, push.body) == (NODE.public, vera.public, one.url, {"push_seq": 7})
+    assert (push.from_, push.to, push.url, push.body) == (
+        NODE.public,
+        vera.public,
+        one.url,
+        {"url": one.url, "push_seq": 7},
+    )
     assert body != sealed(NODE.public, one, b'{"push_seq":7}', push_key(NODE, vera.public))
 
 

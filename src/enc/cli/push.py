@@ -82,13 +82,14 @@ def receive(
 def _row(at: Terminal, delivery: "Delivery") -> Row:
     from enc.client.deliveries import wire_delivery
 
+    queue = delivery.queue
     return wire_delivery(delivery), (
         short(delivery.identity) if at.is_terminal else delivery.identity.hex(),
         delivery.trait,
-        str(delivery.push_seq),
-        str(delivery.waiting),
-        "" if delivery.oldest is None else when(delivery.oldest),
-        str(delivery.dead),
+        str(queue.push_seq) if queue else "",
+        str(queue.waiting) if queue else "",
+        when(queue.oldest) if queue and queue.oldest is not None else "",
+        str(queue.dead) if queue else "yes" * delivery.has_dead,
         delivery.last_error,
         delivery.url,
     )

@@ -135,12 +135,13 @@ class Clerk:
         """A group of events, and notices. False: there is nothing to do now."""
         try:
             handed = self._events()
+            told = self._notices()
         except (Unavailable, sqlite3.Error) as e:
             logger.error("nothing can be handed over: %s", e)
             self._waits[b""] = self._next_wait(b"")
             return False
         self._waits.pop(b"", None)
-        return self._notices() or handed
+        return told or handed
 
     def _events(self) -> bool:
         if self._is_waiting(b""):  # the disk would not have it

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.json import Decoder
+from msgspec.structs import asdict
 
 from enc.client.answers import read
 from enc.client.flow import Flow
@@ -15,12 +16,9 @@ MAX_PAGES = 1000
 """Pages that one node may fill: a hostile one shall not go on for ever."""
 
 
-class Delivery(Struct, frozen=True):
-    """An endpoint that is registered in the enclave, and its queue, which is over all enclaves of the node."""
+class Queue(Struct, frozen=True):
+    """What goes to one identity at one URL, from all enclaves of the node."""
 
-    identity: bytes
-    trait: str
-    url: str
     push_seq: int
     """Of the latest batch; 0: none yet."""
     waiting: int
@@ -31,21 +29,30 @@ class Delivery(Struct, frozen=True):
     """Batches, ever."""
     dead: int
     """Batches that were given up; they can be pulled while the node keeps them."""
+
+
+class Delivery(Struct, frozen=True):
+    """An endpoint that is registered in the enclave, and how it fares."""
+
+    identity: bytes
+    trait: str
+    url: str
+    has_dead: bool
+    """Whether batches were given up, of this enclave or of another on the node."""
     last_error: str
     last_error_at: int | None
+    queue: Queue | None
+    """For who asks about an endpoint of their own."""
 
 
 class _Wire(Struct, kw_only=True):
     identity: str
     trait: str
     url: str
-    push_seq: int
-    waiting: int
-    oldest: int | None
-    delivered: int
-    dead: int
+    has_dead: bool
     last_error: str
     last_error_at: int | None
+    queue: Queue | None = None
 
 
 class _Page(Struct):
@@ -84,20 +91,16 @@ def _after(found: list[Delivery]) -> dict[str, Any]:
 
 
 def _delivery(wire: _Wire) -> Delivery:
-    numbers = {"push_seq": wire.push_seq, "waiting": wire.waiting, "delivered": wire.delivered, "dead": wire.dead}
-    times = {"oldest": wire.oldest or 0, "last_error_at": wire.last_error_at or 0}
-    check_numbers(InvalidProof, **numbers, **times)
+    numbers = asdict(wire.queue) if wire.queue else {}
+    check_numbers(InvalidProof, last_error_at=wire.last_error_at or 0, **{name: n or 0 for name, n in numbers.items()})
     return Delivery(
         unhex(wire.identity, 32, "identity", InvalidProof),
         wire.trait,
         wire.url,
-        wire.push_seq,
-        wire.waiting,
-        wire.oldest,
-        wire.delivered,
-        wire.dead,
+        wire.has_dead,
         wire.last_error,
         wire.last_error_at,
+        wire.queue,
     )
 
 
@@ -106,11 +109,8 @@ def wire_delivery(delivery: Delivery) -> dict[str, Any]:
         "identity": delivery.identity.hex(),
         "trait": delivery.trait,
         "url": delivery.url,
-        "push_seq": delivery.push_seq,
-        "waiting": delivery.waiting,
-        "oldest": delivery.oldest,
-        "delivered": delivery.delivered,
-        "dead": delivery.dead,
+        "has_dead": delivery.has_dead,
         "last_error": delivery.last_error,
         "last_error_at": delivery.last_error_at,
+        **({"queue": asdict(delivery.queue)} if delivery.queue else {}),
     }

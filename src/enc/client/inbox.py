@@ -13,7 +13,7 @@ It knows no clock and no socket. One thread at a time may use it.
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -28,6 +28,9 @@ from enc.core.encoding import MAX_INT
 from enc.core.errors import Unavailable
 from enc.core.event import erase, parse_event, wire_event
 from enc.core.types import Event
+
+Accepts = Callable[[bytes], bool]
+"""Whether events of an enclave are wanted."""
 
 MAX_EARLY = 1000
 """Batches of one queue that may wait for one before them."""
@@ -47,10 +50,18 @@ class Place(Struct, frozen=True):
 
 
 class Inbox:
-    """`wants_notices`: without, those are let go."""
+    """`wants_notices`: without, those are let go; and so is what is of an enclave that is not accepted."""
 
-    def __init__(self, db: Db, *, wants_notices: bool, max_bytes: int = MAX_BYTES, max_early: int = MAX_EARLY) -> None:
-        self.db, self._wants_notices = db, wants_notices
+    def __init__(
+        self,
+        db: Db,
+        *,
+        wants_notices: bool,
+        accepts: Accepts = lambda _: True,
+        max_bytes: int = MAX_BYTES,
+        max_early: int = MAX_EARLY,
+    ) -> None:
+        self.db, self._wants_notices, self._accepts = db, wants_notices, accepts
         self._max_bytes, self._max_early = max_bytes, max_early
         self.bytes: int = self._one("SELECT coalesce(sum(length(event)), 0) FROM enc_events")[0]
 
@@ -93,11 +104,13 @@ class Inbox:
             next_ = self._next(seq_pub)
             self._check_room(seq_pub, batch.push_seq > next_)
             for enclave, events in batch.events.items():
-                self._know(enclave, seq_pub)
-                self._keep(enclave, events, seq_pub, batch.push_seq)
+                if self._accepts(enclave):
+                    self._know(enclave, seq_pub)
+                    self._keep(enclave, events, seq_pub, batch.push_seq)
             for notice in batch.notices:
-                self._know(notice.enclave, seq_pub)
-                self._note(notice)
+                if self._accepts(notice.enclave):
+                    self._know(notice.enclave, seq_pub)
+                    self._note(notice)
             self.db.execute("INSERT INTO enc_early VALUES (?, ?)", (seq_pub, batch.push_seq))
             self._advance(seq_pub, next_)
         return True
@@ -178,9 +191,9 @@ class Inbox:
     # Gaps
 
     def place(self, seq_pub: bytes, most: int = 16) -> Place:
-        """How far a node's queue is, and up to `most` enclaves that it is known by."""
+        """How far a node's queue is, and up to `most` enclaves that it is known by: any, as some may be gone."""
         first = self._one("SELECT min(push_seq) FROM enc_early WHERE seq_pub = ?", seq_pub)[0]
-        sql = "SELECT enclave FROM enc_enclaves WHERE seq_pub = ? LIMIT ?"
+        sql = "SELECT enclave FROM enc_enclaves WHERE seq_pub = ? ORDER BY random() LIMIT ?"
         enclaves = tuple(enclave for (enclave,) in self.db.execute(sql, (seq_pub, most)))
         return Place(self._next(seq_pub), None if first is None else first - 1, enclaves)
 

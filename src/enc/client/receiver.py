@@ -20,7 +20,7 @@ from enc.client.catch_up import CatchUp, Gap, OnDistrust, OnGap
 from enc.client.clerk import Clerk, Clock, Handle, OnNotice, Retries, told
 from enc.client.errors import Distrust
 from enc.client.identity import Identity
-from enc.client.inbox import MAX_BYTES, MAX_EARLY, Inbox
+from enc.client.inbox import MAX_BYTES, MAX_EARLY, Accepts, Inbox
 from enc.client.inbox_file import InboxFile
 from enc.client.pins import Pins
 from enc.client.push_body import check_batch, parse_batch
@@ -45,7 +45,9 @@ class PushReceiver:
     `state`: the file in which it keeps what it has and how far it is; `schema` is SQL for the handler's own tables in
     it. `handle(event, db)` is called with each event, once, by rising seq in each enclave. `on_notice(notice)` is told
     of events that this identity is only notified of, `on_gap(gap)` of batches that are lost, `on_distrust(error)` of
-    what a node said that cannot be true. `group`: events that may share one transaction.
+    what a node said that cannot be true. `accepts(enclave)` says whose events are wanted: whoever founds an enclave on
+    a node can register this identity and URL in it, and without this their events come too. `group`: events
+    that may share one transaction.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class PushReceiver:
         on_notice: OnNotice | None = None,
         on_gap: OnGap | None = None,
         on_distrust: OnDistrust | None = None,
+        accepts: Accepts = lambda _: True,
         schema: str = "",
         group: int = 1,
         pins: Pins | Path | str | Literal["default"] | None = "default",
@@ -76,7 +79,11 @@ class PushReceiver:
             raise MisuseError(f"group: expected 1 to {MAX_GROUP} events")
         self._file = InboxFile(Path(state), identity.public, url, schema)
         self.inbox = Inbox(
-            self._file.db, wants_notices=on_notice is not None, max_bytes=max_waiting, max_early=max_early
+            self._file.db,
+            wants_notices=on_notice is not None,
+            accepts=accepts,
+            max_bytes=max_waiting,
+            max_early=max_early,
         )
         kept = self.inbox.keys()
         known = {node: kept.get(node) if key is None else key for node, key in known.items()}
@@ -144,7 +151,7 @@ class PushReceiver:
             if self._strangers:
                 raise Unavailable("from: not every node's key is known yet", retry_after_ms=1000)
             raise Unauthorized("from: no node that is expected to push here")
-        if push.url != self.url:
+        if push.url != self.url or push.body.get("url", self.url) != self.url:  # the one inside is sealed
             raise Unauthorized("url: another one than this")
         if self._file_push(push, body):
             self._catch_ups[node].wake()
@@ -176,7 +183,10 @@ class PushReceiver:
     def distrusts(self, error: Distrust) -> None:
         logger.error("a node said what cannot be true: %s", told(error))
         if self._on_distrust is not None:
-            self._on_distrust(error)
+            try:
+                self._on_distrust(error)
+            except Exception:  # its fault must not end the thread that tells it
+                logger.exception("on_distrust failed")
 
 
 def _identity(identity: object) -> Identity:

@@ -15,7 +15,7 @@ from enc.core.types import Event, Record, RecordKind, Target
 from enc.node.store.push import Audience, Endpoints, Recipient, Right, register
 
 MAX_SILENT = 65_536
-"""Enclaves without endpoints that are remembered as such."""
+"""Enclaves without endpoints that are remembered as such, from one transaction to the next."""
 MAX_ENDPOINTS = 65_536
 """Endpoints that are remembered, of all enclaves; those of one are, whatever their number."""
 MAX_ANSWERS = 1024
@@ -53,14 +53,20 @@ class _Listeners:
 
     def __init__(self, endpoints: Endpoints) -> None:
         self.endpoints = endpoints
-        self.forget()
-
-    def forget(self) -> None:
-        """Rights or endpoints have changed."""
-        self.urls = sorted({(identity, url) for (identity, _), url in self.endpoints.items()})
-        self.keys = {identity_key(identity): identity for identity, _ in self.urls}
-        self.identities = frozenset(self.keys.values())
         self._bitmasks: dict[bytes, int] = {}
+        self.keys: dict[bytes, bytes] = {}
+        self.list()
+
+    def list(self) -> None:
+        """Endpoints have changed. Of those who stay, what they hold is still known: to read it again is much."""
+        known = {identity: key for key, identity in self.keys.items()}
+        self.urls = sorted({(identity, url) for (identity, _), url in self.endpoints.items()})
+        self.identities = frozenset(identity for identity, _ in self.urls)
+        self.keys = {known.get(identity) or identity_key(identity): identity for identity in self.identities}
+        self._bitmasks = {each: held for each, held in self._bitmasks.items() if each in self.identities}
+        self._forget()
+
+    def _forget(self) -> None:
         self._answers: dict[tuple[Subject, bytes | None], Audience] = {}
         self._same: dict[Audience, Audience] = {}
 
@@ -77,8 +83,7 @@ class _Listeners:
         return found
 
     def _judge(self, subject: Subject, author: bytes, state: EnclaveState, draft: Draft) -> Audience:
-        if not self._bitmasks:
-            self._bitmasks = {identity: draft.bitmask(identity) for identity in self.identities}
+        held = self._bitmasks | {each: draft.bitmask(each) for each in self.identities - self._bitmasks.keys()}
         closed = dict[str, bool]()
 
         def is_closed(alias: str) -> bool:
@@ -87,22 +92,26 @@ class _Listeners:
             return closed[alias]
 
         # Of those who hold the same, one is asked for all.
-        like = {identity: self._like(identity, author, state.sequencer) for identity in self.identities}
+        like = {
+            identity: (held[identity], identity == author, identity == state.sequencer) for identity in self.identities
+        }
         asked = {kind: identity for identity, kind in like.items()}
-        bitmasks = {identity: self._bitmasks[identity] for identity in asked.values()}
+        bitmasks = {identity: held[identity] for identity in asked.values()}
         given = recipients(state.policy, subject, author, bitmasks, is_closed, state.sequencer)
+        self._bitmasks = held  # only now: of a step that fails nothing is remembered
         rights: dict[bytes, Right | None] = {identity: given.get(asked[kind]) for identity, kind in like.items()}
         return tuple(
             Recipient(identity, url, right) for identity, url in self.urls if (right := rights[identity]) is not None
         )
 
-    def _like(self, identity: bytes, author: bytes, sequencer: bytes) -> tuple[int, bool, bool]:
-        return self._bitmasks[identity], identity == author, identity == sequencer
-
-    def is_touched(self, event: Event, effects: Effects) -> bool:
-        """Whether the event may change who hears of what: bitmasks of listeners, or gates."""
+    def touch(self, event: Event, effects: Effects) -> None:
+        """Forget what the event may change of who hears of what: bitmasks of listeners, or gates."""
         is_slot = event.type in ("Shared", "Own")
-        return any(key in self.keys or (key[:1] == KV and not is_slot) for key in effects.writes)
+        touched = [key for key in effects.writes if key in self.keys or (key[:1] == KV and not is_slot)]
+        for key in touched:
+            self._bitmasks.pop(self.keys.get(key, b""), None)
+        if touched:
+            self._forget()
 
 
 class Audiences:
@@ -112,6 +121,7 @@ class Audiences:
         self._store = store
         self._silent: set[bytes] = set()
         self._listening: dict[bytes, _Listeners] = {}
+        self._has_grown = False
 
     def of(self, event: Event, subject: Subject, effects: Effects, transition: Transition, reader: Reader) -> Audience:
         """Who hears of the event; `reader` is what lies behind the state before it."""
@@ -123,7 +133,7 @@ class Audiences:
         audience = self._hear(listeners, event, subject, effects, transition, reader) if listeners.urls else ()
         if effects.endpoints or effects.lifecycle == "terminated":
             register(listeners.endpoints, effects)
-            listeners.forget()
+            listeners.list()
             known = None
         if known is None:
             self._keep(enclave, listeners)
@@ -138,8 +148,8 @@ class Audiences:
         transition: Transition,
         reader: Reader,
     ) -> Audience:
-        if effects.writes and listeners.is_touched(event, effects):
-            listeners.forget()
+        if effects.writes:
+            listeners.touch(event, effects)
         return listeners.hear(subject, event.from_, transition, reader)
 
     def forget(self, enclave: bytes) -> None:
@@ -152,14 +162,21 @@ class Audiences:
 
     def _keep(self, enclave: bytes, listeners: _Listeners) -> None:
         self.forget(enclave)
+        self._has_grown = True
         if listeners.urls:
             self._listening[enclave] = listeners
-            while len(self._listening) > 1 and self._weight() > MAX_ENDPOINTS:
-                self._listening.pop(next(iter(self._listening)))
+        else:
+            self._silent.add(enclave)
+
+    def trim(self) -> None:
+        """Between two transactions: what is forgotten inside one would be read from a store that has none of it yet."""
+        if not self._has_grown:
             return
-        if len(self._silent) >= MAX_SILENT:
+        self._has_grown = False
+        while len(self._listening) > 1 and self._weight() > MAX_ENDPOINTS:
+            self._listening.pop(next(iter(self._listening)))
+        if len(self._silent) > MAX_SILENT:
             self._silent.clear()
-        self._silent.add(enclave)
 
     def _weight(self) -> int:
         return sum(len(each.endpoints) for each in self._listening.values())

@@ -1,7 +1,8 @@
 """Answers to Deliveries: how the pushes of an enclave's events fare, for its owner and for whom they are.
 
 The owner sees every endpoint that is registered in the enclave, anyone else only their own. A queue is over all
-enclaves of the node, and so are its figures.
+enclaves of the node, and so are its figures: they are for its recipient alone. Anybody can found an enclave and
+register somebody's endpoint in it, and would otherwise learn how busy they are elsewhere.
 """
 
 import re
@@ -46,24 +47,33 @@ def deliveries(store: Store, opened: Opened, access: Access) -> bytes:
     whose = None if everybody else access.identity
     reports = store.reports(enclave, whose, limit=max(len(registered), 1)) if shown else []
     queues = {(report.identity, report.url): report for report in reports}
-    wire: dict[str, Any] = {"endpoints": [_wire(key, urls[key], queues.get((key[0], urls[key]))) for key in shown]}
+    wire: dict[str, Any] = {
+        "endpoints": [
+            _wire(key, urls[key], queues.get((key[0], urls[key])), key[0] == access.identity) for key in shown
+        ]
+    }
     return encode(wire | ({"more": True} if len(urls) > len(shown) else {}))
 
 
-def _wire(key: tuple[bytes, str], url: str, queue: QueueReport | None) -> dict[str, Any]:
-    """An endpoint and its queue; there is none before the first event."""
-    return {
+def _wire(key: tuple[bytes, str], url: str, queue: QueueReport | None, is_own: bool) -> dict[str, Any]:
+    """An endpoint and how it fares; there is no queue before the first event."""
+    wire = {
         "identity": key[0].hex(),
         "trait": key[1],
         "url": url,
-        "push_seq": queue.push_seq if queue else 0,
-        "waiting": queue.waiting if queue else 0,
-        "oldest": queue.oldest if queue else None,
-        "delivered": queue.delivered if queue else 0,
-        "dead": queue.dead if queue else 0,
+        "has_dead": bool(queue and queue.dead),
         "last_error": told(queue.last_error) if queue else "",
         "last_error_at": queue.last_error_at if queue else None,
     }
+    if is_own:
+        wire["queue"] = {
+            "push_seq": queue.push_seq if queue else 0,
+            "waiting": queue.waiting if queue else 0,
+            "oldest": queue.oldest if queue else None,
+            "delivered": queue.delivered if queue else 0,
+            "dead": queue.dead if queue else 0,
+        }
+    return wire
 
 
 def told(error: str) -> str:

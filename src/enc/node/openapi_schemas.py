@@ -278,18 +278,24 @@ _PARTS: Schema = {
         },
     ),
     "Delivery": shape(
-        "An endpoint and its queue, which is one for all enclaves of the node.",
+        "An endpoint and how it fares; for its recipient alone its queue, which is one for all enclaves of the node.",
         {
             "identity": KEY,
             "trait": _text("For which it is registered."),
             "url": _text("Where it is."),
-            "push_seq": _integer("Of the newest batch; 0: none yet.", 0),
-            "waiting": INTEGER,
-            "oldest": {"type": ["integer", "null"], "description": "When the oldest batch that waits was made."},
-            "delivered": INTEGER,
-            "dead": INTEGER,
+            "has_dead": {"type": "boolean"},
             "last_error": _text("A few words, or nothing."),
             "last_error_at": {"type": ["integer", "null"]},
+            "queue?": shape(
+                "Of batches.",
+                {
+                    "push_seq": _integer("Of the newest batch; 0: none yet.", 0),
+                    "waiting": INTEGER,
+                    "oldest": {"type": ["integer", "null"], "description": "When the oldest that waits was made."},
+                    "delivered": INTEGER,
+                    "dead": INTEGER,
+                },
+            ),
         },
     ),
 }

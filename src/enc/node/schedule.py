@@ -125,11 +125,14 @@ class Schedule:
     def holds(self, queue: int) -> bool:
         return queue in self._in_line or queue in self._flights
 
-    def offer(self, due: Due, now: int) -> bool:
-        """Put a batch in line, unless its queue is there already or on its way, or there is no place for it yet."""
+    def offer(self, due: Due, now: int, ahead_ms: int = HOST_AHEAD_MS) -> bool:
+        """Put a batch in line, unless its queue is there already or on its way, or there is no place for it yet.
+
+        `ahead_ms`: how long it may stand there for its host.
+        """
         standing, host = self.standing(due), urlsplit(due.url).hostname or ""
         ready_at = max(now, self._hosts.get(host, 0.0) - HOST_BURST_MS)
-        if self.holds(due.queue) or ready_at > now + HOST_AHEAD_MS or not self._places.fits(standing, 1):
+        if self.holds(due.queue) or ready_at > now + ahead_ms or not self._places.fits(standing, 1):
             return False
         self._places.add(standing, 1)
         self._in_line.add(due.queue)

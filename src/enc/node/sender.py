@@ -88,7 +88,7 @@ class Sender:
         """Of the outcomes, the first ones: told, and not answered yet."""
         self._wake, self._has_news, self._is_over = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._after = 0
-        """The last queue of the last page."""
+        """The queue after which the next look begins: the last one that got a place."""
         self._freed: list[int] = []
         self._look_at = 0.0
 
@@ -135,22 +135,28 @@ class Sender:
     # What is due
 
     def _look(self) -> None:
-        """Now and then at all queues; in between at those that a batch has left."""
+        """Now and then at all queues; in between at those that a batch has left, if their host has time to spare.
+
+        A look begins after the last queue that got a place: where there are not enough for all, they take turns.
+        """
         loop, now = asyncio.get_running_loop(), self._clock()
         freed, self._freed = self._freed, []
         if loop.time() < self._look_at and len(freed) <= PAGE // 8:
             for queue in freed:
                 for due in self._reads.due(now, 1, queue - 1):
-                    self._schedule.offer(due, now)
+                    self._schedule.offer(due, now, 0)
             return
         self._look_at = loop.time() + self._look_s
+        after, last, is_round = self._after, 0, not self._after
         for _ in range(PAGES):
-            page = self._reads.due(now, PAGE, self._after)
+            page = self._reads.due(now, PAGE, after)
             for due in page:
-                self._schedule.offer(due, now)
-            self._after = page[-1].queue if len(page) == PAGE else 0
-            if not self._after:
-                return
+                last = due.queue if self._schedule.offer(due, now) else last
+            after = page[-1].queue if len(page) == PAGE else 0
+            if not after and is_round:
+                break
+            is_round = is_round or not after
+        self._after = last or after
 
     # One try
 
@@ -232,8 +238,12 @@ class Sender:
 
 
 def sealed(seq_pub: bytes, due: Due, plaintext: bytes, key: bytes) -> bytes:
-    """A delivery as it is posted (enc.core.envelope.seal_push). It may be megabytes: its parts are joined once."""
+    """A delivery as it is posted (enc.core.envelope.seal_push). It may be megabytes: its parts are joined once.
+
+    The url stands inside too: the key is the same for all of a recipient's, and the one outside is bound by nothing.
+    """
     nonce = os.urandom(NONCE_SIZE)
+    plaintext = b'{"url":%b,%b' % (encode(due.url), plaintext[1:])
     content = base64.b64encode(nonce + encrypt(key, plaintext, nonce))
     outside = encode({"type": "Push", "from": seq_pub.hex(), "to": due.identity.hex(), "url": due.url})
     return b"".join((outside[:-1], b',"content":"', content, b'"}'))

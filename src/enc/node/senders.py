@@ -124,13 +124,13 @@ class Senders:
     def close(self) -> None:
         """Let it finish what is under way, for a short time. What is not settled by then goes out once more, later."""
         self._stopping.set()
-        if self._process is not None:
-            self._process.end_input()
+        if (process := self._process) is not None:  # the thread may set it to None at any time
+            process.end_input()
         if self._thread.ident is None:
             return
         self._thread.join(STOP_S)
-        if self._thread.is_alive() and self._process is not None:
-            self._process.kill()
+        if self._thread.is_alive() and (process := self._process) is not None:
+            process.kill()
             self._thread.join(STOP_S)
 
     def _run(self) -> None:

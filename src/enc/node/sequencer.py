@@ -204,6 +204,7 @@ class Sequencer:
             outcomes = [(ticket, failure) for ticket in tickets]
         if failure is not None:
             outcomes = [(ticket, failure) for ticket, _ in outcomes]
+        self._audiences.trim()
         if outcomes:
             self._deliver(outcomes)
         if failure is None and batch.steps:

@@ -54,11 +54,14 @@ def read_reports(path: Path, limit: int = 10_000) -> list[QueueReport]:
 def redeliver_at(path: Path, now: int, identity: bytes | None = None, url: str | None = None) -> int:
     """Let dead batches of a store wait again, whether its node runs or not; how many there were."""
     open_existing(path).close()
+    count, some = 0, -1
     try:
         with closing(connect_writer(path)) as db:
-            db.execute("BEGIN IMMEDIATE")
-            count = settling.redeliver(db, now, identity, url)
-            db.execute("COMMIT")
+            while some:  # in small transactions: a running node's commits wait for each
+                db.execute("BEGIN IMMEDIATE")
+                some = settling.redeliver(db, now, identity, url)
+                db.execute("COMMIT")
+                count += max(some, 0)
     except sqlite3.Error as e:
         raise _unread(path, e) from None
     return count

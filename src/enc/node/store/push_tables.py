@@ -96,11 +96,13 @@ class PushTables:
         return is_more
 
     def redeliver(self, now: int, identity: bytes | None = None, url: str | None = None) -> int:
-        count = 0
+        count, some = 0, -1
 
         def work(db: sqlite3.Connection) -> None:
-            nonlocal count
-            count = settling.redeliver(db, now, identity, url)
+            nonlocal some
+            some = settling.redeliver(db, now, identity, url)
 
-        self._transact(work)
+        while some:
+            self._transact(work)
+            count += some
         return count

@@ -13,7 +13,12 @@ MAX_ERROR = 200
 
 FIND = "SELECT b, events FROM batches WHERE q = ? AND push_seq = ? AND state = 0"
 OLD = "SELECT b, q FROM batches WHERE state = ? AND state > 0 AND settled_at <= ? LIMIT ?"
-REVIVE = "UPDATE batches SET state = 0, tries = 0, next_try = ?, settled_at = NULL WHERE q = ? AND state = 2"
+REVIVE = (
+    "UPDATE batches SET state = 0, tries = 0, next_try = ?, settled_at = NULL "
+    "WHERE b IN (SELECT b FROM batches WHERE q = ? AND state = 2 ORDER BY b LIMIT ?) RETURNING events"
+)
+MAX_REVIVED = 2000
+"""Batches that wait again by one transaction: commits wait no longer than that takes."""
 
 
 def settle(db: sqlite3.Connection, outcomes: Sequence[Outcome]) -> list[Died]:
@@ -76,18 +81,22 @@ def is_any_old(db: sqlite3.Connection, delivered_before: int, dead_before: int) 
 
 
 def redeliver(db: sqlite3.Connection, now: int, identity: bytes | None, url: str | None) -> int:
-    """Let dead batches wait again, of these queues or of all; how many there were."""
+    """Let dead batches wait again, of these queues or of all, so many at once; how many there were: 0 at the end."""
     query = (
         "SELECT q FROM queues WHERE dead > 0 AND (?1 IS NULL OR identity = ?1) AND (?2 IS NULL OR url = ?2) ORDER BY q"
     )
-    return sum(_revive(db, q, now) for (q,) in db.execute(query, (identity, url)).fetchall())
+    count = 0
+    for (q,) in db.execute(query, (identity, url)).fetchall():
+        count += _revive(db, q, now, MAX_REVIVED - count)
+        if count == MAX_REVIVED:
+            break
+    return count
 
 
-def _revive(db: sqlite3.Connection, q: int, now: int) -> int:
-    (events,) = db.execute("SELECT sum(events) FROM batches WHERE q = ? AND state = 2", (q,)).fetchone()
-    count = db.execute(REVIVE, (now, q)).rowcount
+def _revive(db: sqlite3.Connection, q: int, now: int, most: int) -> int:
+    revived = db.execute(REVIVE, (now, q, most)).fetchall()
     db.execute(
         "UPDATE queues SET waiting = waiting + ?1, waiting_events = waiting_events + ?2, dead = dead - ?1 WHERE q = ?3",
-        (count, events or 0, q),
+        (len(revived), sum(events for (events,) in revived), q),
     )
-    return count
+    return len(revived)
