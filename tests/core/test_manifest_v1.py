@@ -191,12 +191,6 @@ def test_a_role_twice_in_the_initial_state_is_a_key_twice() -> None:
         parse_manifest(content)
 
 
-def test_a_registry_is_not_founded_with_version_1() -> None:
-    content = compact_json({**manifest(REGISTRY, initial(olga="Owner")), "registry": True})
-    with pytest.raises(InvalidCommit, match=r"^registry: "):
-        judge_manifest(build_manifest(person("olga"), content, 0, enc_v=1))
-
-
 # Roles and bits
 
 

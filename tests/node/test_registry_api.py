@@ -30,6 +30,7 @@ from enc.node.config import Config, Registry, Retention
 from enc.node.fsck import check_store
 from enc.node.store.memory import MemoryStore
 from tests.core.registry import REGISTRY, TEAM, House, identity_entry, node_entry
+from tests.core.test_registry_v1 import SCHEMA
 from tests.core.world import START, Json, init, person, pub
 
 from .moving import move
@@ -40,7 +41,7 @@ GONE = {"reason": "author"}
 
 def registry_id(manifest: Json = REGISTRY) -> bytes:
     """Of olga's registry: known before it is founded."""
-    return build_manifest(person("olga"), compact_json(manifest), START).enclave
+    return build_manifest(person("olga"), compact_json(manifest), START, enc_v=manifest["enc_v"]).enclave
 
 
 def serving(registry: bytes | None, **more: Any) -> Config:
@@ -584,3 +585,22 @@ def test_a_registry_after_a_restart(tmp_path: Path) -> None:
 def test_browsers_may_look_up(scene: Scene) -> None:
     response = scene.node.get("/enclaves", headers={"Origin": "https://app.example"})
     assert response.headers["access-control-allow-origin"] == "*"
+
+
+def test_a_registry_of_version_1_is_served_alike(tmp_path: Path) -> None:
+    store = sqlite(tmp_path)
+    with Served(serving(registry_id(SCHEMA)), store) as node:
+        scene = Scene(node, SCHEMA)
+        house = scene.house()
+        scene.registry.send("node", "Reg_Node", node_entry("node"))
+        receipt = scene.register(house, app="chat")
+        found = scene.get(f"/resolve/{house.state.enclave.hex()}")
+        assert found["enclave"]["entry"] == rests_on(scene, receipt)
+        assert found["node"]["seq_pub"] == pub("node")
+        node.clock.tick(10_000)
+        node.settle()
+        (item,) = scene.get(f"/enclaves/{house.state.enclave.hex()}?proof=1")["proof"]["events"]
+        assert item["event"]["id"] == receipt.id.hex()
+        assert item["proof"] is not None
+    assert check_store(store, NODE.public, None, lambda events: None).differences == []
+    store.close()

@@ -164,8 +164,6 @@ def judge_manifest(commit: Commit) -> tuple[Policy, Effects]:
     if commit.content is None:
         raise InvalidCommit("content: a Manifest is never erased")
     policy = parse_manifest(commit.content)
-    if policy.registry and policy.enc_v == 1:
-        raise InvalidCommit("registry: a registry is founded with enc_v 2")
     draft = Draft(_NoState())
     policy.found(draft)
     return policy, draft.effects()

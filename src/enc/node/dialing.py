@@ -62,8 +62,8 @@ def post(endpoint: Endpoint, path: str, body: bytes, *, max_bytes: int, allow_pr
     with closing(_Connection(endpoint, allow_private=allow_private)) as connection:
         try:
             connection.request("POST", prefix + path, body, headers)
-            response = connection.getresponse()
-            return response.status, _read(response, max_bytes)
+            with connection.getresponse() as response:
+                return response.status, _read(response, max_bytes)
         except (OSError, HTTPException) as e:
             raise UpstreamUnreachable(f"the node does not answer: {type(e).__name__}") from None
 
