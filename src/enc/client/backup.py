@@ -46,6 +46,7 @@ def pull(link: Link, path: Path, progress: Progress = lambda here, total: None) 
         raise MisuseError(f"{path} is there already: give another name, or remove it")
     part = path.with_name(path.name + ".part")
     replay = Replay(link.enclave)
+    yield from link.head()  # follows the enclave to where it is
     with opened(part) as file:
         yield from work(lambda: resume(file, part, replay))
         head = yield from gather(link, file, replay, progress)

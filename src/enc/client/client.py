@@ -308,7 +308,7 @@ class Enclave(Writes[Receipt]):
         setup = self._client._setup
         new = setup.link_at(self.id, to)
         mover = Mover(self._link, new, Path(folder), setup.directory, tell=tell, progress=progress)
-        flow = mover.peaceful(source or self.url) if archive is None else mover.forced(Path(archive))
+        flow = mover.peaceful(lambda: source or self.url) if archive is None else mover.forced(Path(archive))
         return self._run(flow)
 
     # What apps ask

@@ -114,7 +114,7 @@ class Guide:
             if self._accept_loss and grown(pin, new) != new:
                 speech.pins.remove(speech.enclave)
             speech.pins.store(speech.enclave, new)
-        elif not pin.history.knows(seq_pub):
+        elif pin.history.departure(seq_pub) is None:  # not a former one: it has to show how the log came to it
             raise speech.foreign(pin.sequencer, seq_pub)
         else:
             speech.node = (yield from self.find(speech.enclave, pin.sequencer, speech.node)) or speech.node

@@ -135,7 +135,8 @@ def history_of(first: bytes | None, migrates: Sequence[Event], enclave: bytes) -
         move = move_of(event, before, enclave)
         if event.seq <= last:
             raise InvalidProof(f"Migrate {event.seq}: not after the one before it")
-        moves.append(move)
+        if move.new_sequencer != before:  # who names itself goes on as before
+            moves.append(move)
         before, last = move.new_sequencer, event.seq
     if first is None and moves and not moves[0].is_forced:
         first = moves[0].event.sequencer

@@ -41,8 +41,12 @@ class Journal:
     def drop_commit(self) -> None:
         self._commit.unlink(missing_ok=True)
 
-    def close(self) -> None:
-        """All is done."""
+    def clear(self) -> None:
+        """Nothing of it counts any more."""
         for path in (self._event, self._commit, self.copy, self.part):
             path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """All is done."""
+        self.clear()
         self._folder.rmdir()

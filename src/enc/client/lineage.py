@@ -22,13 +22,15 @@ def learned(speech: Speech, hints: Sequence[Event] = ()) -> Flow[History]:
     `hints`: Migrates that came from elsewhere, for who may not read them in the log.
     """
     witness = yield from speech.witness()
+    known = [move.event for move in witness.history.moves]
     try:
         text = yield from speech.ask("/", "Query", {"filter": _WANTED})
     except Unauthorized:
         text = b'{"events":[]}'
     with witness.judging("page", text):
-        shown = (event_from_wire(wire.event) for wire in read(text, page_decoder).events)
-        history = _history(witness, [*hints, *shown])
+        shown = [event_from_wire(wire.event) for wire in read(text, page_decoder).events]
+        is_told = any(event.type == "Migrate" for event in shown)
+        history = _history(witness, shown if is_told else [*known, *hints, *shown])
     if history.moves and history.knows(witness.sequencer) and history.holds(witness.history):
         witness.learn(history)
     return history

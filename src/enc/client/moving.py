@@ -25,6 +25,7 @@ from enc.client.flow import Call, Flow, Pause, work
 from enc.client.journal import Journal
 from enc.client.link import Link
 from enc.client.node_link import NodeLink
+from enc.client.reads import manifest_event
 from enc.client.registering import register_enclave
 from enc.core.archive import header_of, read_archive, verify_archive
 from enc.core.commit import wire_commit
@@ -36,8 +37,8 @@ from enc.core.errors import (
     EnclaveNotFound,
     Expired,
     InvalidArchive,
-    InvalidEndpointUrl,
     InvalidProof,
+    PeerError,
     Unauthorized,
     UpstreamUnreachable,
     from_wire,
@@ -107,15 +108,18 @@ class Mover:
     def _to(self) -> NodeLink:
         return self._new.node
 
-    def peaceful(self, source: str) -> Flow[Moved]:
-        """With the old node's help. `source`: where the new one reaches it; if it cannot, it gets the copy."""
+    def peaceful(self, source: Callable[[], str]) -> Flow[Moved]:
+        """With the old node's help. `source`: where the new one reaches it; if it cannot, it gets the copy.
+
+        Asked for only when the Migrate is there: until then the enclave may be found at another node than thought.
+        """
         journal = yield from self._journal()
         event = journal.event() or (yield from self._present()) or (yield from self._migrate(journal))
         journal.keep(event)
         order = {"migrate": wire_event(event)}
         try:
-            yield from self._import({**order, "source": source}, event, None)
-        except (UpstreamUnreachable, InvalidEndpointUrl):
+            yield from self._import({**order, "source": source()}, event, None)
+        except (PeerError, UpstreamUnreachable):
             if not journal.copy.exists():
                 raise
             yield from self._import(order, event, journal.copy)
@@ -133,7 +137,16 @@ class Mover:
     def _journal(self) -> Flow[Journal]:
         journal = Journal(self._folder, self._link.enclave, (yield from self._to.seq_pub()))
         journal.open()
+        event = journal.event()
+        if event is not None and self._is_past(event):
+            journal.clear()
         return journal
+
+    def _is_past(self, event: Event) -> bool:
+        """The enclave has gone another way since, or further: to follow this Migrate now would make a second log."""
+        pin = self._link.pins.load(self._link.enclave)
+        latest = pin.moves[-1].event if pin is not None and pin.moves else event
+        return latest.seq >= event.seq and latest.id != event.id
 
     def _present(self) -> Flow[Event | None]:
         """The Migrate by which the new node is the sequencer already; None if it is not."""
@@ -149,6 +162,7 @@ class Mover:
 
     def _migrate(self, journal: Journal) -> Flow[Event]:
         """The Migrate as the old node's last event. A commit that was kept is sent first: it may have been taken."""
+        yield from self._link.head()  # follows the enclave to where it is
         if self._directory is not None:
             yield from self._register_before(self._directory)
         for _ in range(MAX_TRIES):
@@ -167,10 +181,10 @@ class Mover:
     def _register_before(self, directory: Directory) -> Flow[None]:
         """A registry takes a Migrate only from the holder of the entry: whoever owns the enclave is that first."""
         try:
-            record = yield from directory.record(self._link.enclave)
+            holder = (yield from directory.record(self._link.enclave)).holder
         except EnclaveNotFound:
-            return
-        if record.holder != self._link.identity.public:
+            holder = (yield from manifest_event(self._link)).from_
+        if holder != self._link.identity.public:
             yield from register_enclave(directory, self._link)
 
     def _signed(self, journal: Journal) -> Flow[Commit]:
@@ -201,7 +215,7 @@ class Mover:
             "prev_seq": replay.state.seq,
             "ct_root": replay.checkpoint_root().hex(),
         }
-        commit = self._link.prepare("Migrate", compact_json(content))
+        commit = self._link.prepare("Migrate", compact_json(content), dialect=replay.state.policy.dialect)
         journal.keep(commit)
         self._tell("sign", f"after event {replay.state.seq}, to {to.hex()}")
         return commit

@@ -36,9 +36,10 @@ from enc.core.types import Event, TreeHead
 def adopt(probe: Link, pin: Pin, hints: Sequence[Event] = (), *, accept_loss: bool = False) -> Flow[Pin | None]:
     """The pin for the node that `probe` asks with an empty memory; None if the node does not show that it goes on.
 
-    `hints`: Migrates that came from elsewhere, for who may not read them in the log.
+    `hints`: Migrates that came from elsewhere, for who may not read them in the log. Those that the pin has count too:
+    a node does not get past them by not showing them.
     """
-    history = yield from learned(probe, hints)
+    history = yield from learned(probe, [*hints, *(move.event for move in pin.moves)])
     node = probe.known_witness().sequencer
     if history.sequencer != node:
         if not history.knows(node) or pin.history.holds(history):
@@ -50,6 +51,9 @@ def adopt(probe: Link, pin: Pin, hints: Sequence[Event] = (), *, accept_loss: bo
     sizes = pin.history.sizes()
     for move in fresh:
         sizes[move.event.id] = yield from _size(probe, move)
+    fresh = _beyond(fresh, pin, sizes)
+    if not fresh:
+        return None
     head = yield from probe.head()
     base = _base(history, pin, fresh[0], sizes[fresh[0].event.id], accept_loss)
     if base is not None and base.ts:
@@ -65,7 +69,8 @@ def adopt(probe: Link, pin: Pin, hints: Sequence[Event] = (), *, accept_loss: bo
 def _fresh(history: History, pin: Pin) -> tuple[Move, ...]:
     """The moves since the term of the pinned sequencer, or of the last before it that both know; none if there is none.
 
-    Of several terms of one key it is the one that the pinned moves lead to, and else the last.
+    Of several terms of one key it is the one that the pinned moves lead to, and else the first: what lies between two
+    of them is nothing that the pinned sequencer has said.
     """
     own = [term.sequencer for term in pin.history.terms()]
     end = max((i for i, key in enumerate(own) if key == pin.sequencer), default=0)
@@ -76,8 +81,15 @@ def _fresh(history: History, pin: Pin) -> tuple[Move, ...]:
     keys = [term.sequencer for term in history.terms()]
     for known in reversed(own[: end + 1]):
         if known is not None and known in keys:
-            return history.moves[len(keys) - 1 - keys[::-1].index(known) :]
+            return history.moves[keys.index(known) :]
     return ()
+
+
+def _beyond(fresh: tuple[Move, ...], pin: Pin, sizes: dict[bytes, int]) -> tuple[Move, ...]:
+    """Without those by which the enclave came back to the pinned sequencer, and which that one has signed for."""
+    size = pin.head.ts if pin.head else 0
+    signed = [m.new_sequencer == pin.sequencer and (m.is_forced or sizes[m.event.id] <= size) for m in fresh]
+    return fresh[len(signed) - signed[::-1].index(True) :] if True in signed else fresh
 
 
 def _size(probe: Link, move: Move) -> Flow[int]:

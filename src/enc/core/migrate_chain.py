@@ -5,7 +5,9 @@ Each link is a full event. Checked in this order, each step with a message of it
  1. it is a Migrate, of this enclave
  2. commit hash, author's signature, sequencer's signature, id; `seq` is the one after `prev_seq`
  3. it was finalised by the sequencer before it (peaceful), or by its own `new_sequencer` (forced)
- 4. its author is the holder so far, or the link brings an owner proof for its author under the sequencer before it;
+ 4. it comes after every Migrate that was brought before: an old one, of an enclave that came back, moves nothing
+    (but for the holder itself, who could sign a new one)
+ 5. its author is the holder so far, or the link brings an owner proof for its author under the sequencer before it;
     then the author is the holder from there on
 """
 
@@ -73,14 +75,16 @@ def _check_link(link: Link, known: Holding) -> Holding:
     migrate = _check_event(link.event, known)
     if link.event.sequencer not in (known.sequencer, migrate.new_sequencer):  # 3
         raise InvalidProof("finalised by neither the sequencer before it nor its own new_sequencer")
-    if link.owner_proof is not None:  # 4
+    if link.event.seq <= known.moved_at:  # 4
+        raise InvalidProof(f"seq: must be above {known.moved_at}, that of a Migrate that was brought before")
+    if link.owner_proof is not None:  # 5
         try:
             known = check_owner_proof(link.owner_proof, link.event.from_, known)
         except InvalidProof as e:
             raise InvalidProof(f".owner_proof.{e.message}") from None
     elif link.event.from_ != known.holder:
         raise InvalidProof("not by the holder, and without an owner proof of its author's")
-    return replace(known, sequencer=migrate.new_sequencer)
+    return replace(known, sequencer=migrate.new_sequencer, moved_at=link.event.seq)
 
 
 def _check_event(event: Event, known: Holding) -> Migrate:

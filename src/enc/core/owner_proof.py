@@ -77,6 +77,7 @@ class Holding(Struct, frozen=True):
     holder: bytes
     proved_size: int
     sequencer: bytes
+    moved_at: int = -1
 
 
 # Building

@@ -106,6 +106,7 @@ def _judge_enclave(commit: Commit, policy: Policy, draft: Draft) -> None:
             holder=known.holder,
             proved_size=known.proved_size,
             sequencer=known.sequencer,
+            moved_at=known.moved_at,
             manifest=manifest.id,
             creator=manifest.from_,
             app=entry.app,
@@ -123,7 +124,7 @@ def _known(manifest: Event, record: Record | None) -> Holding:
         raise InvalidCommit(f"manifest_event: {e.message}") from None
     if record is None:
         return Holding(manifest, policy, manifest.from_, 0, manifest.sequencer)
-    return Holding(manifest, policy, record.holder, record.proved_size, record.sequencer)
+    return Holding(manifest, policy, record.holder, record.proved_size, record.sequencer, record.moved_at)
 
 
 def _entitle(entry: EnclaveEntry, submitter: bytes, known: Holding) -> Holding:
@@ -132,6 +133,8 @@ def _entitle(entry: EnclaveEntry, submitter: bytes, known: Holding) -> Holding:
     def refuse(message: str) -> NoReturn:
         raise (RegistryConflict if entry.links else Unauthorized)(message)
 
+    if submitter == known.holder:  # who holds it may go back to an older copy of the log, by force
+        known = replace(known, moved_at=-1)
     try:
         known = check_chain(entry.links, known)
     except InvalidProof as e:

@@ -146,6 +146,8 @@ class Record(Struct, frozen=True, kw_only=True):
     proved_size: int = 0
     """Size of the latest tree under which someone proved to own the enclave: older proofs tell nothing new."""
     sequencer: bytes = b""
+    moved_at: int = -1
+    """Seq of the latest Migrate that was brought: an older one moves nothing any more."""
     manifest: bytes = b""
     """Id of the Manifest's event: with it the log is the same one for good."""
     creator: bytes = b""

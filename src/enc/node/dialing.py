@@ -6,8 +6,10 @@ not to the name. Redirects are not followed.
 
 import socket
 import ssl
-from collections.abc import Mapping
-from contextlib import closing
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from ipaddress import ip_address
 from typing import Any
@@ -17,6 +19,9 @@ from enc.core.errors import UpstreamUnreachable
 from enc.node.endpoints import Endpoint, check_address
 
 TIMEOUT_S = 30
+MAX_S = 300
+"""Seconds that one answer may take, however steadily it comes."""
+WATCH_S = 0.2
 
 
 def resolve(endpoint: Endpoint, *, allow_private: bool) -> list[Any]:
@@ -31,16 +36,24 @@ def resolve(endpoint: Endpoint, *, allow_private: bool) -> list[Any]:
     return found
 
 
-def connect(endpoint: Endpoint, *, allow_private: bool) -> socket.socket:
-    """A connection to one of the addresses that were judged."""
+def connect(
+    endpoint: Endpoint, *, allow_private: bool, began: Callable[[socket.socket], None] = lambda sock: None
+) -> socket.socket:
+    """A connection to one of the addresses that were judged. `began` gets each socket that is tried."""
     for family, kind, protocol, _, address in resolve(endpoint, allow_private=allow_private):
         plain = socket.socket(family, kind, protocol)
         try:
             plain.settimeout(TIMEOUT_S)
+            began(plain)
             plain.connect(address)
             if not endpoint.is_tls:
                 return plain
-            return ssl.create_default_context().wrap_socket(plain, server_hostname=endpoint.host)
+            context = ssl.create_default_context()
+            tls = context.wrap_socket(plain, server_hostname=endpoint.host, do_handshake_on_connect=False)
+            plain = tls
+            began(tls)
+            tls.do_handshake()
+            return tls
         except (OSError, ValueError):
             plain.close()
     raise UpstreamUnreachable("the node cannot be reached")
@@ -50,19 +63,49 @@ class _Connection(HTTPConnection):
     def __init__(self, endpoint: Endpoint, *, allow_private: bool) -> None:
         super().__init__(endpoint.host, endpoint.port, timeout=TIMEOUT_S)
         self._endpoint, self._allow_private = endpoint, allow_private
+        self._tried: socket.socket | None = None
 
     def connect(self) -> None:
-        self.sock = connect(self._endpoint, allow_private=self._allow_private)
+        self.sock = connect(self._endpoint, allow_private=self._allow_private, began=self._try)
+
+    def _try(self, sock: socket.socket) -> None:
+        self._tried = sock
+
+    def _cut(self) -> None:
+        """From another thread: whoever waits for the peer waits no longer."""
+        if self._tried is not None:
+            with suppress(OSError):
+                self._tried.shutdown(socket.SHUT_RDWR)
+
+    @contextmanager
+    def watched(self, stopped: threading.Event) -> Iterator[None]:
+        """It is cut once it takes too long, or when nobody wants the answer any more."""
+        done, end = threading.Event(), time.monotonic() + MAX_S
+
+        def watch() -> None:
+            while not done.wait(WATCH_S):
+                if stopped.is_set() or time.monotonic() > end:
+                    self._cut()
+
+        watcher = threading.Thread(target=watch, name="watch", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
 
 
-def post(endpoint: Endpoint, path: str, body: bytes, *, max_bytes: int, allow_private: bool) -> tuple[int, bytes]:
+def post(
+    endpoint: Endpoint, path: str, body: bytes, *, max_bytes: int, allow_private: bool, stopped: threading.Event
+) -> tuple[int, bytes]:
     """The status and body of what is answered; UpstreamUnreachable if nothing is, or more than `max_bytes`."""
     prefix = urlsplit(endpoint.url).path.rstrip("/")
     headers: Mapping[str, str] = {"Content-Type": "application/json", "Connection": "close"}
-    with closing(_Connection(endpoint, allow_private=allow_private)) as connection:
+    with closing(_Connection(endpoint, allow_private=allow_private)) as connection, connection.watched(stopped):
         try:
             connection.request("POST", prefix + path, body, headers)
-            with connection.getresponse() as response:
+            with closing(connection.getresponse()) as response:
                 return response.status, _read(response, max_bytes)
         except (OSError, HTTPException) as e:
             raise UpstreamUnreachable(f"the node does not answer: {type(e).__name__}") from None

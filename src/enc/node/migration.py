@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from enc.core import enclave as machine
+from enc.core.commit import check_hash
 from enc.core.content import revised_id
 from enc.core.enclave import EnclaveState, Transition
 from enc.core.errors import EncError, EnclaveExists, InvalidCommit, ReplayFailed
@@ -28,7 +29,7 @@ from enc.node.store.base import Staging, Step, Store
 from enc.node.workspace import NodeCache, Workspace
 
 SLICE, SLICE_BYTES = 1024, 4 << 20
-"""Events of one transaction, and bytes of their contents: commits to other enclaves wait no longer than that takes."""
+"""Events of one transaction, and bytes of contents and tags: commits to other enclaves wait no longer than it takes."""
 AHEAD = 4
 """Slices whose signatures are checked ahead."""
 CACHED = 65_536
@@ -196,6 +197,7 @@ class Intake:
     def finalize(self, commit: Commit, clock: int) -> tuple[Event, EnclaveState]:
         """A forced Migrate becomes this node's first event. Nobody hears of it before all is adopted."""
         state = self.replay.state
+        check_hash(commit, state.policy.enc_v)
         if state.sequencer == self._key.public and not state.migrated:
             raise InvalidCommit("new_sequencer: this node is the log's sequencer, and must not sign a second ending")
         effects = machine.judge(state, commit, self._shelf, sequencer=self._key.public, takeover=True)
@@ -214,7 +216,7 @@ def _slices(events: Iterable[Event]) -> Iterator[list[Event]]:
     try:
         for event in events:
             slice_.append(event)
-            size += len(event.content or "")
+            size += len(event.content or "") + sum(64 + len(text) for tag in event.tags for text in tag)
             if len(slice_) >= SLICE or size >= SLICE_BYTES:
                 yield slice_
                 slice_, size = [], 0

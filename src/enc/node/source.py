@@ -122,7 +122,12 @@ class Source:
         body = {"from_seq": from_seq, "limit": MAX_LIMIT}
         request = seal_request(session, self._seq_pub, self._enclave, "Export", body, os.urandom(NONCE_SIZE))
         status, answer = post(
-            self._endpoint, "/export", encode(request), max_bytes=MAX_PAGE, allow_private=self._allow_private
+            self._endpoint,
+            "/export",
+            encode(request),
+            max_bytes=MAX_PAGE,
+            allow_private=self._allow_private,
+            stopped=self._stopped,
         )
         if status != 200:
             raise _refusal(status, answer)

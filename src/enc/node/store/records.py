@@ -10,7 +10,7 @@ from enc.core.types import Record
 from enc.node.store.insert import insert
 from enc.node.store.rows import Row
 
-COLUMNS = "kind, key, entry, holder, proved_size, sequencer, manifest, creator, app, text"
+COLUMNS = "kind, key, entry, holder, proved_size, sequencer, moved_at, manifest, creator, app, text"
 _NAMES = COLUMNS.split(", ")
 LISTED = "kind = 'enclave' AND entry IS NOT NULL"
 """What the listing's indexes hold: SQLite can use them for queries that say the same."""
@@ -25,6 +25,7 @@ def pack_record(e: int, record: Record) -> Row:
         record.holder,
         record.proved_size,
         record.sequencer,
+        record.moved_at,
         record.manifest,
         record.creator,
         record.app,

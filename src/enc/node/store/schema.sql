@@ -187,6 +187,7 @@ CREATE TABLE records (        -- what a registry holds of each key (enc.core.typ
   holder BLOB NOT NULL,
   proved_size INTEGER NOT NULL,
   sequencer BLOB NOT NULL,
+  moved_at INTEGER NOT NULL,
   manifest BLOB NOT NULL,
   creator BLOB NOT NULL,
   app TEXT NOT NULL,

@@ -1,0 +1,136 @@
+"""Moves after moves: to the next node, by the next owner, with a journal that is past."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enc.client import Identity
+from enc.core.encoding import compact_json
+
+from .moved import Town, town
+from .test_moving import found_team
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    with town(tmp_path_factory.mktemp("town"), "a", "b", "c") as found:
+        yield found
+
+
+def test_back_to_a_node_left_by_force(place: Town, tmp_path: Path) -> None:
+    alice = Identity.new()
+    with place.client(alice, "c") as mine:
+        team = found_team(mine)
+        team.register()
+        team.migrate(place.nodes["a"].url, tmp_path / "moves")
+        team.commit("message", "one")
+        team.archive(tmp_path / "copy.enc")
+        team.migrate(place.nodes["b"].url, tmp_path / "moves", archive=tmp_path / "copy.enc")
+        team.commit("message", "two")
+        found = team.migrate(place.nodes["a"].url, tmp_path / "moves")
+        assert found.sequencer == place.nodes["a"].seq_pub
+        assert team.commit("message", "x").sequencer == place.nodes["a"].seq_pub
+
+
+def test_self_migrate(place: Town, tmp_path: Path) -> None:
+    alice, bob = Identity.new(), Identity.new()
+    with place.client(alice, "a") as mine, place.client(bob, "a") as his:
+        team = found_team(mine)
+        team.move(bob.public, "OUTSIDER", "MEMBER")
+        his.enclave(team.id).head()
+        his.enclave(team.id).commit("message", "hi")
+        team.migrate(place.nodes["b"].url, tmp_path / "moves")
+        team.commit("message", "one")
+        # at b: a Migrate to b itself
+        team.archive(tmp_path / "c.enc")
+        from enc.core.archive import read_archive
+
+        header, _ = read_archive([(tmp_path / "c.enc").read_bytes()])
+        content = {
+            "new_sequencer": place.nodes["b"].seq_pub.hex(),
+            "prev_seq": header.checkpoint_seq,
+            "ct_root": header.checkpoint_root.hex(),
+        }
+        team.commit("Migrate", compact_json(content))
+        team.commit("message", "two")
+        team.migrate(place.nodes["c"].url, tmp_path / "moves")
+        assert team.commit("message", "three").sequencer == place.nodes["c"].seq_pub
+    with place.client(bob, "c") as his:
+        assert his.enclave(team.id).commit("message", "hello")
+        names = [term.sequencer for term in his.enclave(team.id).sequencers().terms()]
+        assert names == [place.nodes[name].seq_pub for name in "abc"]
+
+
+def test_stale_journal(place: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A -> B was taken by A, and never came to B; by force to C instead. Later C -> B."""
+    from enc.client.moving import Mover
+    from enc.core.errors import Unauthorized
+
+    alice = Identity.new()
+
+    def refuse(*what: Any) -> Any:
+        raise Unauthorized("quota")
+        yield
+
+    with place.client(alice, "a") as mine:
+        team = found_team(mine)
+        team.register()
+        with monkeypatch.context() as patch:
+            patch.setattr(Mover, "_import", refuse)
+            with pytest.raises(Unauthorized):
+                team.migrate(place.nodes["b"].url, tmp_path / "moves")
+    with place.client(alice, "c", accept_loss=True) as mine:
+        team = mine.enclave(team.id)
+        copies = list((tmp_path / "moves").glob("*/log.enc"))
+        assert copies
+        team.migrate(place.nodes["c"].url, tmp_path / "moves", archive=copies[0])
+        team.commit("message", "at c")
+    with place.client(alice, "c") as mine:
+        team = mine.enclave(team.id)
+        found = team.migrate(place.nodes["b"].url, tmp_path / "moves")
+        assert found.sequencer == place.nodes["b"].seq_pub
+        assert team.commit("message", "x").sequencer == place.nodes["b"].seq_pub
+        assert [item.content for item in team.query(type="message")] == ["at c", "x"]
+
+
+def test_a_fresh_client_at_the_first_node_moves_it_on(place: Town, tmp_path: Path) -> None:
+    alice = Identity.new()
+    with place.client(alice, "a") as mine:
+        team = found_team(mine)
+        team.register()
+        team.migrate(place.nodes["b"].url, tmp_path / "moves")
+    with place.client(alice, "a") as mine:
+        team = mine.enclave(team.id)
+        found = team.migrate(place.nodes["c"].url, tmp_path / "moves")
+        assert found.sequencer == place.nodes["c"].seq_pub
+
+
+def test_move_and_move_on(place: Town, tmp_path: Path) -> None:
+    alice = Identity.new()
+    with place.client(alice, "a") as mine:
+        team = found_team(mine)
+        team.register()
+        team.migrate(place.nodes["b"].url, tmp_path / "moves")
+        found = team.migrate(place.nodes["c"].url, tmp_path / "moves")
+        assert found.sequencer == place.nodes["c"].seq_pub
+
+
+def test_move_and_archive(place: Town, tmp_path: Path) -> None:
+    alice = Identity.new()
+    with place.client(alice, "a") as mine:
+        team = found_team(mine)
+        team.register()
+        team.migrate(place.nodes["b"].url, tmp_path / "moves")
+        team.archive(tmp_path / "x.enc")
+
+
+def test_a_new_owner_moves_what_nobody_had_registered(place: Town, tmp_path: Path) -> None:
+    alice, bob = Identity.new(), Identity.new()
+    with place.client(alice, "a") as mine, place.client(bob, "a") as his:
+        team = found_team(mine)
+        team.move(bob.public, "OUTSIDER", "MEMBER")
+        team.transfer(bob.public, "owner")
+        his.enclave(team.id).migrate(place.nodes["b"].url, tmp_path / "moves")
+        assert his.resolve(team.id, fresh=True).record.holder == bob.public
