@@ -42,14 +42,15 @@ with local_node() as node, tempfile.TemporaryDirectory() as folder, Client(node,
     hook = f"http://127.0.0.1:{listening.getsockname()[1]}/sales"
     sales = client.create(MANIFEST)
     sales.grant(counter.public, "counter", endpoint=hook)
-    with serving(PushReceiver(counter, hook, [node], state, count, schema=SCHEMA, pins=None).app, listening):
+    mine = {"accepts": lambda enclave: enclave == sales.id, "schema": SCHEMA, "pins": None}
+    with serving(PushReceiver(counter, hook, [node], state, count, **mine).app, listening):
         for what in ("tea", "tea", "cake"):
             sales.commit("sale", what)
         print("Pushed, checked and counted, by seq:", *(counted.get() for _ in range(3)))
     for what in ("tea", "soup"):
         sales.commit("sale", what)
     print("The app is away, and two more are sold.")
-    with serving(PushReceiver(counter, hook, [node], state, count, schema=SCHEMA, pins=None).app, listening):
+    with serving(PushReceiver(counter, hook, [node], state, count, **mine).app, listening):
         print("It is back:", *(counted.get() for _ in range(2)))
     with closing(listening), closing(sqlite3.connect(state)) as db:
         print("Sold in all:", dict(db.execute("SELECT what, n FROM sold ORDER BY what")))

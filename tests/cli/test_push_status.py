@@ -18,7 +18,8 @@ def member(alice: Person) -> None:
 
 def test_nobody_is_pushed_to(alice: Person) -> None:
     assert alice.tell("push", "status") == []
-    assert alice.ask("push", "status").stdout == ""
+    result = alice.ask("push", "status")
+    assert (result.stdout, "no endpoint is registered" in result.stderr) == ("", True)
 
 
 def test_the_owner_sees_every_endpoint(alice: Person) -> None:
@@ -32,7 +33,7 @@ def test_the_owner_sees_every_endpoint(alice: Person) -> None:
         "last_error": "",
         "last_error_at": None,
     }
-    assert alice.ask("push", "status").stdout == f"{BOB.hex}\tadmin\t\t\t\t\t\t{URL}\n"
+    assert alice.ask("push", "status").stdout == f"{BOB.hex}\tadmin\t\t\t\t\t\t\t{URL}\n"
 
 
 def test_anyone_else_sees_their_own(alice: Person) -> None:
@@ -49,5 +50,7 @@ def test_a_queue_in_trouble() -> None:
     delivery = Delivery(BOB.public, "admin", URL, True, "status 503", 1_800_000_000_001, queue)
     wire, cells = push._row(Terminal({}), delivery)
     assert (wire["queue"]["oldest"], wire["queue"]["dead"]) == (1_800_000_000_000, 1)
-    assert cells[2:4] + cells[5:] == ("9", "3", "1", "status 503", URL)
+    assert cells[2:4] + cells[5:7] + cells[8:] == ("9", "3", "5", "1", URL)
     assert cells[4].startswith("2027-01-1")
+    assert cells[7].startswith("status 503 at 2027-01-1")
+    assert len(cells) == len(push._COLUMNS)

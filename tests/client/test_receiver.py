@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sqlite3
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,7 +15,8 @@ import httpx
 import pytest
 
 from enc.client import Distrust, Equivocation, ForeignSequencer, Forgery, PushReceiver
-from enc.client.clerk import Retries
+from enc.client.clerk import QUIET_S, Retries
+from enc.client.errors import Unreachable
 from enc.client.inbox_file import Db
 from enc.client.pins import FilePins, Pin
 from enc.client.push_body import parse_batch
@@ -403,6 +405,39 @@ def test_a_handler_that_ends_the_transaction_ends_the_receiver(post: Post) -> No
         receiver.take(push(2))
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_handler_that_calls_for_an_end_has_failed(
+    post: Post, is_async: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = 0
+
+    def handle(event: Event, db: Db) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            sys.exit(3)
+        note(event, db)
+
+    async def handle_async(event: Event, db: Db) -> None:
+        handle(event, db)
+
+    receiver = post.started(handle_async if is_async else handle)
+    receiver.take(push(1, *post.enclave()))
+    assert post.seqs(receiver) == [0]
+    assert "SystemExit(3)" in caplog.text
+
+
+def test_whatever_ends_the_receiver_is_told_of(post: Post, caplog: pytest.LogCaptureFixture) -> None:
+    def handle(event: Event, db: Db) -> None:
+        raise KeyboardInterrupt
+
+    receiver = post.started(handle)
+    receiver.take(push(1, *post.enclave()))
+    receiver.clerk._thread.join()
+    assert isinstance(receiver.clerk.error, KeyboardInterrupt)
+    assert "the receiver stops: KeyboardInterrupt" in said(caplog)
+
+
 def test_enclaves_take_turns(post: Post) -> None:
     many, few = sorted((post.enclave(["text"] * 6) for _ in range(2)), key=lambda events: events[0].enclave)
     receiver = post.receiver(group=2)
@@ -490,7 +525,7 @@ def test_notices_that_nobody_wants_are_let_go(post: Post) -> None:
 
 def test_two_receivers_cannot_share_a_state_file(post: Post) -> None:
     post.receiver()
-    with pytest.raises(MisuseError, match="another process is using it"):
+    with pytest.raises(MisuseError, match="another receiver is using it"):
         post.receiver()
 
 
@@ -553,6 +588,64 @@ def test_what_nobody_foresaw_is_told_to_no_peer(post: Post, monkeypatch: pytest.
     assert found.value.message == "the push could not be taken"
 
 
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "enc.client.receiver"]
+
+
+def test_a_push_that_is_refused_is_told_of_once_in_a_while_for_each_reason(
+    post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver = post.started(nodes={OTHER.public: URL})
+    for _ in range(3):
+        for what in (b"{", push(1, to="carol"), push(1), push(1, key=OTHER, url=HOOK + "/2")):
+            with pytest.raises(PeerError):
+                receiver.take(what)
+    lines = [line for line in said(caplog) if line.startswith("a push is refused")]
+    assert lines.pop(0).startswith("a push is refused: DECRYPT_FAILED: ")
+    assert lines == [
+        "a push is refused: DECRYPT_FAILED: to: addressed to another identity; "
+        f"this receiver's is {person('bob').public.hex()}",
+        "a push is refused: UNAUTHORIZED: from: no node that is expected to push here",
+        "a push is refused: UNAUTHORIZED: url: another one than this",
+    ]
+    post.now += QUIET_S
+    with pytest.raises(Unauthorized):
+        receiver.take(push(1))
+    assert said(caplog)[-1] == f"{lines[1]} (2 more times since this was said)"
+
+
+def test_a_disk_that_takes_nothing_is_told_of(post: Post, caplog: pytest.LogCaptureFixture) -> None:
+    receiver = post.started()
+    receiver.clerk.do(lambda: receiver.inbox.db.execute("PRAGMA query_only = 1")).result()
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            receiver.take(push(1, *post.enclave(["one"])))
+    (line,) = [line for line in said(caplog) if line.startswith("a push is refused")]
+    assert "the inbox cannot be written" in line
+    assert line.endswith("attempt to write a readonly database")
+
+
+def test_a_node_whose_key_cannot_be_had_is_told_of(post: Post, caplog: pytest.LogCaptureFixture) -> None:
+    post.node.arrives = unreachable
+    receiver = post.started(nodes=[URL])
+    with pytest.raises(Unavailable):
+        receiver.take(push(1))
+    (catch_up,) = receiver._catch_ups.values()
+    until(receiver, lambda: catch_up._is_down)
+    catch_up._tell(Unreachable("cut"))
+    lines = said(caplog)
+    assert "a push is refused: UNAVAILABLE: from: not every node's key is known yet" in lines
+    assert len([line for line in lines if line.startswith(f"{URL} cannot be asked")]) == 1
+
+
+def test_what_is_refused_while_it_closes_is_no_news(post: Post, caplog: pytest.LogCaptureFixture) -> None:
+    receiver = post.started()
+    receiver.close()
+    with pytest.raises(Unavailable):
+        receiver.take(push(1))
+    assert not [line for line in said(caplog) if "refused" in line]
+
+
 # Making one
 
 
@@ -566,12 +659,30 @@ def test_what_nobody_foresaw_is_told_to_no_peer(post: Post, monkeypatch: pytest.
         {"url": "bob.test/hook"},
         {"group": 0},
         {"group": 1001},
+        {"handle": None},
+        {"enclave": "general"},
+        {"enclave": [b"short"]},
+        {"url": "https://b\u00f6b.test/hook"},
+        {"url": "https://bob.test/h ook"},
+        {"url": "https://bob.test/hook#2"},
+        {"url": "https://bob.test/hook\\2"},
+        {"url": "https://[bob.test/hook"},
     ],
 )
 def test_a_wrong_call_is_misuse(post: Post, wrong: dict[str, Any]) -> None:
     with pytest.raises(MisuseError):
         post.receiver(**wrong)
-    assert not post.state.exists()
+    assert not list(post.state.parent.glob("inbox.db*"))
+
+
+@pytest.mark.parametrize("state", ["", ".", "/", "missing/inbox.db"])
+def test_a_state_file_is_a_file_in_a_directory_that_is_there(
+    post: Post, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(post.state.parent)
+    with pytest.raises(MisuseError, match=r"expected the path of a file|there is no directory missing"):
+        post.receiver(state=state)
+    assert not Path("missing").exists()
 
 
 def test_an_identity_is_one(post: Post) -> None:

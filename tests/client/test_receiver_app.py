@@ -245,4 +245,4 @@ def test_two_processes_cannot_share_a_state_file(post: Post, tmp_path: Path, cap
     with started(tmp_path / "shared.db"):
         with pytest.raises(AssertionError, match="it did not start"):
             started(tmp_path / "shared.db")
-        assert "another process is using it" in capfd.readouterr().err
+        assert "another receiver is using it" in capfd.readouterr().err

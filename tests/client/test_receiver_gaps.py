@@ -1,5 +1,6 @@
 """Gaps: what no push brought is pulled; what is kept no more is asked for by Query; what cannot be had is told of."""
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,9 @@ import pytest
 
 from enc.client import Forgery, Gap, PushReceiver
 from enc.client.catch_up import ROUND_S
-from enc.core.errors import EnclaveNotFound, RateLimited, Unauthorized, Unavailable
+from enc.client.clerk import Retries
+from enc.client.pins import FilePins, Pin
+from enc.core.errors import EnclaveNotFound, PeerError, RateLimited, Unauthorized, Unavailable
 from enc.core.types import Event
 from tests.core.world import person
 from tests.node.served import NODE
@@ -16,6 +19,7 @@ from tests.simulator import Json
 
 from .pushing import HOOK, Post, body, note, push, rows_of, until
 from .scene import flip, instead
+from .stage import URL
 from .test_receiver import fails, unreachable
 
 
@@ -132,6 +136,86 @@ def test_what_is_missing_is_asked_for_when_it_starts(post: Post) -> None:
     receiver = post.started()
     handed(receiver, 0, 1, 2)
     assert asked[0] == {"start_after": 1}
+
+
+def test_a_new_receiver_that_is_told_an_enclave_asks_by_it_when_it_starts(post: Post) -> None:
+    events, other = post.enclave(["one", "two"]), post.enclave()
+    asked = keeps(post, body(1, events[0]), body(2, *events[1:]))
+    receiver = post.started(enclave=other[0].enclave.hex())
+    handed(receiver, 0, 1, 2)
+    assert asked[0] == {"start_after": 0}
+    assert post.gaps == []
+
+
+def test_one_that_is_told_none_says_that_it_waits(post: Post, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "enc.client.receiver")
+    asked = keeps(post, body(1, *post.enclave(["one"])))
+    receiver = post.started()
+    (catch_up,) = receiver._catch_ups.values()
+    until(receiver, lambda: catch_up._due == post.now + ROUND_S)
+    assert f"{URL}: no enclave is known there to ask by" in caplog.text
+    assert asked == []
+
+
+def test_an_enclave_is_asked_by_only_at_the_node_that_it_is_pinned_to(
+    post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine, foreign = post.enclave(["one"]), post.enclave()
+    FilePins(post.stage.pins).remove(foreign[0].enclave)
+    FilePins(post.stage.pins).store(foreign[0].enclave, Pin(person("node2").public, None))
+    keeps(post, body(1, *mine))
+    receiver = post.started(enclave=[foreign[0].enclave, mine[0].enclave])
+    handed(receiver, 0, 1)
+    assert post.lies == []
+
+
+def test_a_named_enclave_that_a_node_does_not_answer_for_is_told_of(
+    post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    post.node.lie("Pull", instead(EnclaveNotFound("no such enclave")))
+    first, *_ = post.enclave()
+    receiver = post.started(enclave=first.enclave)
+    (catch_up,) = receiver._catch_ups.values()
+    until(receiver, lambda: catch_up._due == post.now + ROUND_S)
+    assert f"{URL} does not answer a Pull by {first.enclave.hex()}: ENCLAVE_NOT_FOUND" in caplog.text
+
+
+def test_a_node_that_is_down_when_it_starts_is_told_of(post: Post, caplog: pytest.LogCaptureFixture) -> None:
+    with post.receiver() as receiver:
+        receiver.take(push(1, *post.enclave()))
+    post.node.arrives = unreachable
+    receiver = post.started(retries=Retries(first_s=1.0))
+    (catch_up,) = receiver._catch_ups.values()
+    until(receiver, lambda: catch_up._is_down)
+    assert f"{URL} cannot be asked for what may be missing; it is tried again: UNREACHABLE" in caplog.text
+
+
+@pytest.mark.parametrize("is_gap", [True, False])
+def test_a_push_shows_that_its_node_is_up_and_may_be_asked_again(post: Post, is_gap: bool) -> None:
+    events = post.enclave(["one", "two", "three"])
+    with post.receiver() as receiver:
+        receiver.take(push(1, events[0]))
+    post.node.arrives = unreachable
+    receiver = post.started(retries=Retries(first_s=7.0))
+    (catch_up,) = receiver._catch_ups.values()
+    until(receiver, lambda: catch_up._is_down)
+    keeps(post, body(2, events[1]), body(3, events[2]), body(4, events[3]))
+    post.node.arrives = lambda request: None
+    receiver.take(push(3 if is_gap else 2, events[2 if is_gap else 1]))
+    handed(receiver, 0, 1, 2, *([] if is_gap else [3]))
+
+
+@pytest.mark.parametrize("refusal", [Unauthorized, RateLimited])
+def test_a_node_that_refuses_is_not_asked_again_by_every_push(post: Post, refusal: type[PeerError]) -> None:
+    events = post.enclave(["one", "two", "three"])
+    receiver = post.started(retries=Retries(first_s=7.0))
+    post.node.lie("Pull", instead(refusal("not now")))
+    receiver.take(push(1, events[0]))
+    receiver.take(push(3, events[2]))
+    (catch_up,) = receiver._catch_ups.values()
+    until(receiver, lambda: catch_up._pause)
+    receiver.take(push(4, events[3]))
+    assert (catch_up._pause, catch_up._due) == (7.0, post.now + 7.0)
 
 
 def test_what_a_node_has_given_up_to_push_is_asked_for_once_in_a_while(post: Post) -> None:

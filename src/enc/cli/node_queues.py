@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 app = node.app
 
 COLUMNS = ("identity", "push_seq", "waiting", "oldest", "delivered", "dead", "url", "last error")
+
+MAX_QUEUES = 10_000
+"""Queues that are looked at."""
 
 _HEX64 = re.compile(r"[0-9a-f]{64}").fullmatch
 
@@ -52,13 +56,26 @@ def redeliver(
 
     with exits.failing(NAME):
         path = load(config, data)[0].store_path
-        if all_ is (identity is not None or url is not None):
+        is_named = identity is not None or url is not None
+        if all_ and is_named:
+            raise MisuseError("redeliver: --all is every dead letter: leave it out, or --identity and --url")
+        if not all_ and not is_named:
             raise MisuseError("redeliver: say which with --identity, --url or both, or --all")
         if identity is not None and not _HEX64(identity):
             raise MisuseError("--identity: expected 64 lower-case hex digits")
         named = None if identity is None else bytes.fromhex(identity)
         count = redeliver_at(path, time.time_ns() // 1_000_000, named, url)
+        if is_named and not count and not _has_queue(path, named, url):
+            typer.echo(f"{NAME}: there is no such queue; `enc node queues` lists those there are", err=True)
     typer.echo("1 batch waits again" if count == 1 else f"{count} batches wait again")
+
+
+def _has_queue(path: Path, identity: bytes | None, url: str | None) -> bool:
+    from enc.node.store.push_reader import read_reports
+
+    reports = read_reports(path, MAX_QUEUES)
+    is_cut = len(reports) == MAX_QUEUES  # it may be among those that were not looked at
+    return is_cut or any(identity in (None, each.identity) and url in (None, each.url) for each in reports)
 
 
 def _rows(reports: "Iterable[QueueReport]", now: int, *, is_cut: bool) -> Iterator[Row]:

@@ -1,72 +1,21 @@
-"""The server behind `enc push receive`: a receiver of pushes whose handler prints, or runs a command."""
+"""The server behind `enc push receive`: who listens, what is said on stderr, and how it ends."""
 
 import asyncio
 import contextlib
 import logging
-import shlex
+import os
 import signal
 import socket
 import ssl
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import typer
 import uvicorn
 
-from enc.cli.exits import one_line
+from enc.cli.handing import Ended, Hand, say
 from enc.client import Gap, PushReceiver
-from enc.client.inbox_file import Db
 from enc.core.errors import MisuseError
-from enc.core.event import wire_event
-from enc.core.types import Event
-
-Handle = Callable[[Event, Db], None]
-
-
-class Broken(Exception):
-    """What takes the events takes them no more."""
-
-
-def say(text: str) -> None:
-    typer.echo(f"enc: {one_line(text)}", err=True)
-
-
-def printing(end: Callable[[Exception], None]) -> Handle:
-    """Each event as a line of JSON on stdout. Where nobody reads any more: end, and leave it for the next run."""
-
-    def handle(event: Event, db: Db) -> None:
-        try:
-            sys.stdout.buffer.write(msgspec.json.encode(wire_event(event)) + b"\n")
-            sys.stdout.buffer.flush()
-        except OSError as e:
-            end(e)
-            raise Broken("nobody reads what is printed") from None
-
-    return handle
-
-
-def running(command: str) -> Handle:
-    """A command for each event, with its JSON on stdin; one that ends with another code than 0 is run again later."""
-    try:
-        words = shlex.split(command)
-    except ValueError as e:
-        raise MisuseError(f"--exec: {e}") from None
-    if not words:
-        raise MisuseError("--exec: expected a command")
-
-    def handle(event: Event, db: Db) -> None:
-        try:
-            code = subprocess.run(words, input=msgspec.json.encode(wire_event(event)), check=False).returncode  # noqa: S603
-        except OSError as e:
-            raise Broken(f"{words[0]}: {e.strerror}") from None
-        if code:
-            raise Broken(f"{words[0]} ended with {code}")
-
-    return handle
 
 
 class Receiving:
@@ -81,10 +30,12 @@ class Receiving:
         if self._server is not None:
             self._server.should_exit = True
 
-    def serve(self, receiver: PushReceiver, listening: socket.socket, cert: Path | None, key: Path | None) -> None:
+    def serve(
+        self, receiver: PushReceiver, hand: Hand, listening: socket.socket, cert: Path | None, key: Path | None
+    ) -> None:
         """Raises what has ended it, if no signal did."""
         try:
-            self._server = _Server(_settings(receiver.app, cert, key), receiver.url)
+            self._server = _Server(_settings(receiver.app, cert, key), receiver.url, hand)
             asyncio.run(self._server.serve(sockets=[listening]))
         finally:
             receiver.close()
@@ -93,9 +44,9 @@ class Receiving:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, url: str) -> None:
+    def __init__(self, config: uvicorn.Config, url: str, hand: Hand) -> None:
         super().__init__(config)
-        self._url = url
+        self._url, self._hand, self._is_told = url, hand, False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -105,7 +56,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM stop it in order; a second one ends it at once."""
+        """SIGINT and SIGTERM stop it in order; a second one ends it at once, and what it has under way."""
         loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
         for number in numbers:
             loop.add_signal_handler(number, self.handle_exit, number, None)
@@ -116,31 +67,55 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        if self.should_exit:
+        if self._is_told:
+            self._hand.kill()
             signal.signal(sig, signal.SIG_DFL)
             signal.raise_signal(sig)
-        self.should_exit = True
+        self._is_told = self.should_exit = True
+        self._hand.stop()
 
 
 def _settings(app: Any, cert: Path | None, key: Path | None) -> uvicorn.Config:
-    try:
-        config = uvicorn.Config(
-            app,
-            interface="asgi3",
-            lifespan="on",
-            log_config=None,
-            log_level="error",
-            access_log=False,
-            server_header=False,
-            limit_concurrency=256,
-            timeout_graceful_shutdown=10,
-            ssl_certfile=cert,
-            ssl_keyfile=key,
-        )
-        config.load()
-    except (OSError, ssl.SSLError) as e:
-        raise MisuseError(f"--cert, --key: cannot be used: {e}") from None
+    config = uvicorn.Config(
+        app,
+        interface="asgi3",
+        lifespan="on",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=256,
+        timeout_graceful_shutdown=10,
+        ssl_certfile=cert,
+        ssl_keyfile=key,
+    )
+    config.load()
     return config
+
+
+def accepting(only: Sequence[str] | None) -> Callable[[bytes], bool]:
+    """Whose events are taken: those of the enclaves named, or everybody's."""
+    from enc.client.writes import as_bytes
+
+    wanted = None if not only else {as_bytes(each, "--only") for each in only}
+    return lambda enclave: wanted is None or enclave in wanted
+
+
+def check_tls(cert: Path | None, key: Path | None) -> None:
+    """Before anything is made: the files can be used."""
+    if cert is None:
+        if key is not None:
+            raise MisuseError("--key: expected --cert with it")
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
+    except ssl.SSLError as e:
+        hint = "" if key else "; without --key, the file must hold the key as well"
+        raise MisuseError(
+            f"--cert, --key: no certificate and its key, unencrypted, in PEM: {e.reason or e}{hint}"
+        ) from None
+    except OSError as e:
+        raise MisuseError(f"--cert, --key: cannot be used: {e.strerror}") from None
 
 
 def listen(place: str) -> socket.socket:
@@ -153,7 +128,9 @@ def listen(place: str) -> socket.socket:
         family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, int(port)), family=family)
     except OSError as e:
-        raise MisuseError(f"--listen: cannot listen on {place}: {e.strerror or e}") from None
+        is_named = isinstance(e, socket.gaierror) or not e.errno  # a name that is not found has an error of its own
+        why = e.strerror or e if is_named else os.strerror(e.errno or 0)
+        raise MisuseError(f"--listen: cannot listen on {place}: {why}") from None
 
 
 def on_gap(skip_lost: bool) -> Callable[[Gap], bool]:
@@ -174,10 +151,22 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, Ended):
+            return
         say(f"{record.getMessage()}" + ("" if error is None else f": {error or type(error).__name__}"))
 
 
-def tell_on_stderr() -> None:
-    logger = logging.getLogger("enc.client.receiver")
-    logger.addHandler(_Lines())
+@contextlib.contextmanager
+def telling_on_stderr() -> Iterator[None]:
+    """What the library logs is said, and by nobody else."""
+    logger, lines = logging.getLogger("enc.client.receiver"), _Lines()
+    before = logger.level, logger.propagate
+    logger.addHandler(lines)
+    logger.setLevel(logging.INFO)
     logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(lines)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]

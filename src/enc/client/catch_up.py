@@ -6,7 +6,7 @@ has given up to push. Everything that it gets goes through the clerk, as pushes 
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from msgspec import Struct
@@ -25,6 +25,10 @@ PAGE = 500
 ROUND_S = 3600.0
 """How long nothing needs to come before the node is asked whether there is anything."""
 
+UNKNOWN = (
+    "no enclave is known there to ask by, so that what came before is asked for only once it pushes; "
+    "name an enclave of that node to ask at once"
+)
 NEVER = float("inf")
 
 logger = logging.getLogger("enc.client.receiver")
@@ -55,6 +59,10 @@ class Desk(Protocol):
     clerk: Clerk
     timeout: float
     on_gap: OnGap | None
+    enclaves: tuple[bytes, ...]
+    """Those that the owner named to ask by."""
+
+    def remark(self, level: int, kind: str, text: str) -> None: ...
 
     def met(self, node: str, seq_pub: bytes) -> None: ...
 
@@ -69,6 +77,8 @@ class CatchUp:
         self._retries, self._clock = retries, clock
         self._wake, self._is_closed = threading.Condition(), False
         self._due, self._pause, self._told = 0.0, 0.0, Gap(b"", "", 0, 0)
+        self._is_down = False
+        """The last round failed, and not by what the node said."""
         self._client: Client | None = None
         self._thread = threading.Thread(target=self._run, name="enc-catch-up", daemon=True)
 
@@ -80,6 +90,15 @@ class CatchUp:
         with self._wake:
             self._due = min(self._due, self._clock() + self._pause)
             self._wake.notify()
+
+    def heard(self, *, is_missing: bool) -> None:
+        """The node has pushed: so it is up, and if it did not answer before, it may now."""
+        with self._wake:
+            was_down, self._is_down = self._is_down, False
+            if was_down:
+                self._pause = 0.0
+        if was_down or is_missing:
+            self.wake()
 
     def close(self) -> None:
         with self._wake:
@@ -107,33 +126,53 @@ class CatchUp:
 
     def _try(self) -> None:
         """A round; what failed is tried again later, but for a lie: that is for people to look at."""
+        is_down = False
         try:
             is_whole = self.round()
         except Distrust as e:
             self._desk.distrusts(e)
             return
         except Exception as e:
-            if not isinstance(e, WorldError | RateLimited):
-                logger.error("catching up with %s failed: %s", self.node, told(e))
-            is_whole = False
-        self._pause = 0.0 if is_whole else self._retries.after(self._pause)
+            self._tell(e)
+            is_whole, is_down = False, isinstance(e, WorldError)
         with self._wake:
+            self._is_down = is_down
+            self._pause = 0.0 if is_whole else self._retries.after(self._pause)
             self._due = min(self._due, self._clock() + (ROUND_S if is_whole else self._pause))
+
+    def _tell(self, error: Exception) -> None:
+        if isinstance(error, WorldError | RateLimited):
+            text = f"{self.node} cannot be asked for what may be missing; it is tried again: {told(error)}"
+            self._desk.remark(logging.WARNING, f"{self.node} {error.code}", text)
+        else:
+            logger.error("catching up with %s failed: %s", self.node, told(error))
 
     def round(self) -> bool:
         """Pull whatever the node has beyond what is here. False: something is still missing."""
         seq_pub = self._key()
-        place = self._place(seq_pub)
-        for enclave in place.enclaves:
+        place, refusals = self._place(seq_pub), dict[bytes, str]()
+        for enclave in self._doors(seq_pub, place):
             try:
                 self._pull(seq_pub, self._at(seq_pub).enclave(enclave), place)
             except (Distrust, RateLimited):
                 raise
             except PeerError as e:  # another of the enclaves may still do to ask by
-                logger.warning("%s does not answer a Pull by %s: %s", self.node, enclave.hex(), told(e))
+                refusals[enclave] = f"{self.node} does not answer a Pull by {enclave.hex()}: {told(e)}"
             else:
                 return self._settle(seq_pub, place)
+        for enclave, refusal in refusals.items():
+            self._desk.remark(logging.WARNING, f"{self.node} {enclave.hex()}", refusal)
+        if not refusals:
+            self._desk.remark(logging.INFO, f"{self.node} unknown", f"{self.node}: {UNKNOWN}")
         return place.until is None
+
+    def _doors(self, seq_pub: bytes, place: Place) -> Iterator[bytes]:
+        """Enclaves to ask by: those that the node is known by, then those named, but for what is pinned to another."""
+        yield from place.enclaves
+        for enclave in self._desk.enclaves:
+            pin = self._desk.pins.load(enclave)
+            if enclave not in place.enclaves and (pin is None or pin.sequencer == seq_pub):
+                yield enclave
 
     def _key(self) -> bytes:
         if self._seq_pub is None:

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -42,6 +43,30 @@ class Retries(Struct, frozen=True):
         return min(max(pause * 2, self.first_s), self.max_s)
 
 
+QUIET_S = 60.0
+"""For how long what was said is not said again."""
+
+
+class Remarks:
+    """What may come with every push is said once in a while for each kind of it, with how often it came meanwhile.
+
+    Kinds are the program's own words, and so are few.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._said: dict[str, tuple[float, int]] = {}
+
+    def say(self, level: int, kind: str, text: str) -> None:
+        with self._lock:
+            now = self._clock()
+            last, unsaid = self._said.get(kind, (now - QUIET_S, 0))
+            is_due = now - last >= QUIET_S
+            self._said[kind] = (now, 0) if is_due else (last, unsaid + 1)
+        if is_due:
+            logger.log(level, "%s%s", text, f" ({unsaid} more times since this was said)" if unsaid else "")
+
+
 class _Wait(Struct, frozen=True):
     until: float
     pause: float
@@ -52,7 +77,7 @@ class Clerk:
 
     loop: asyncio.AbstractEventLoop | None = None
     """Where a handler that awaits is run; None: on one of the clerk's own."""
-    error: Exception | None = None
+    error: BaseException | None = None
     """What has ended its work for good."""
 
     def __init__(
@@ -99,7 +124,7 @@ class Clerk:
                     self._do(*self._work.popleft())
                 if not self._hand_over():
                     self._sleep()
-        except Exception as e:
+        except BaseException as e:  # whatever it is, nothing is handed over any more: that must not go unseen
             logger.critical("the receiver stops: %s", told(e))
             self.error = e
         finally:
@@ -217,7 +242,8 @@ class Clerk:
         return bool(found)
 
     def _call(self, handler: Callable[..., Any], *given: Any) -> None:
-        result = handler(*given)
+        with _no_exit():
+            result = handler(*given)
         if not inspect.isawaitable(result):
             return
         if self.loop is not None and not self.loop.is_closed():
@@ -242,9 +268,19 @@ class Clerk:
 
 
 async def _awaited(result: Any) -> None:
-    await result
+    with _no_exit():
+        await result
 
 
-def told(error: Exception) -> str:
+@contextmanager
+def _no_exit() -> Iterator[None]:
+    """A handler does not end the program, nor this thread or the server's loop: to want to is to fail."""
+    try:
+        yield
+    except SystemExit as e:
+        raise RuntimeError(f"the handler calls for an end of the program: SystemExit({e.code!r})") from e
+
+
+def told(error: BaseException) -> str:
     """What a log may say of an error."""
     return f"{error.code}: {error.message}" if isinstance(error, EncError) else type(error).__name__

@@ -106,9 +106,12 @@ def _locked(path: Path) -> int:
 
     A file of its own: to close any descriptor of the database itself would drop SQLite's locks on it.
     """
+    if not path.name or path.is_dir():
+        raise MisuseError(f"state: expected the path of a file, and not {str(path)!r}")
+    if not path.parent.is_dir():
+        private_file.refuse(path, f"there is no directory {path.parent}")
     lock = path.with_name(path.name + ".lock")
     try:
-        private_file.make_directory(path.parent)
         fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except (OSError, ValueError) as e:
         private_file.refuse(lock, f"cannot be made: {private_file.reason(e)}")
@@ -116,7 +119,7 @@ def _locked(path: Path) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(fd)
-        private_file.refuse(path, "another process is using it; stop that one, or give the path of another")
+        private_file.refuse(path, "another receiver is using it; close that one, or give the path of another")
     return fd
 
 

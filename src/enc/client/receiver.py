@@ -9,6 +9,8 @@ has its author's signature and that node's, and fits what is known of its enclav
 """
 
 import logging
+import re
+import sqlite3
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import Literal, Self
 from urllib.parse import urlsplit
 
 from enc.client.catch_up import CatchUp, Gap, OnDistrust, OnGap
-from enc.client.clerk import Clerk, Clock, Handle, OnNotice, Retries, told
+from enc.client.clerk import Clerk, Clock, Handle, OnNotice, Remarks, Retries, told
 from enc.client.errors import Distrust
 from enc.client.identity import Identity
 from enc.client.inbox import MAX_BYTES, MAX_EARLY, Accepts, Inbox
@@ -30,11 +32,13 @@ from enc.client.transport import base_url
 from enc.client.witness import Witness
 from enc.client.writes import Id, as_bytes
 from enc.core.envelope import Push, open_push
-from enc.core.errors import InternalError, MisuseError, PeerError, Unauthorized, Unavailable, WorldError
+from enc.core.errors import DecryptFailed, InternalError, MisuseError, PeerError, Unauthorized, Unavailable, WorldError
 
 __all__ = ["Gap", "PushReceiver"]
 
 MAX_GROUP = 1000
+
+_PLAIN = re.compile(r"[!\"$-\[\]-~]+")
 
 logger = logging.getLogger("enc.client.receiver")
 
@@ -46,8 +50,9 @@ class PushReceiver:
     it. `handle(event, db)` is called with each event, once, by rising seq in each enclave. `on_notice(notice)` is told
     of events that this identity is only notified of, `on_gap(gap)` of batches that are lost, `on_distrust(error)` of
     what a node said that cannot be true. `accepts(enclave)` says whose events are wanted: whoever founds an enclave on
-    a node can register this identity and URL in it, and without this their events come too. `group`: events
-    that may share one transaction.
+    a node can register this identity and URL in it, and without this their events come too. `enclave`: one on the
+    node, or one on each, by which a receiver that has no events yet can ask for what it missed. `group`: events that
+    may share one transaction.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class PushReceiver:
         on_gap: OnGap | None = None,
         on_distrust: OnDistrust | None = None,
         accepts: Accepts = lambda _: True,
+        enclave: Id | Iterable[Id] = (),
         schema: str = "",
         group: int = 1,
         pins: Pins | Path | str | Literal["default"] | None = "default",
@@ -74,9 +80,12 @@ class PushReceiver:
     ) -> None:
         self.identity, self.url, self.pins, self.timeout = _identity(identity), _checked(url), open_pins(pins), timeout
         self.on_gap, self._on_distrust = on_gap, on_distrust
-        known = _nodes(nodes)
+        self.enclaves, known = _enclaves(enclave), _nodes(nodes)
+        if not callable(handle):
+            raise MisuseError("handle: expected a function of an event and a database")
         if not 1 <= group <= MAX_GROUP:
             raise MisuseError(f"group: expected 1 to {MAX_GROUP} events")
+        self._remarks = Remarks(clock)
         self._file = InboxFile(Path(state), identity.public, url, schema)
         self.inbox = Inbox(
             self._file.db,
@@ -138,7 +147,8 @@ class PushReceiver:
         except Distrust as e:
             self.distrusts(e)
             raise
-        except (PeerError, WorldError):
+        except (PeerError, WorldError) as e:
+            self._refuse(e)
             raise
         except Exception as e:  # also MisuseError: of this program, not of the node
             logger.error("a push could not be taken: %s", told(e))
@@ -153,8 +163,19 @@ class PushReceiver:
             raise Unauthorized("from: no node that is expected to push here")
         if push.url != self.url or push.body.get("url", self.url) != self.url:  # the one inside is sealed
             raise Unauthorized("url: another one than this")
-        if self._file_push(push, body):
-            self._catch_ups[node].wake()
+        self._catch_ups[node].heard(is_missing=self._file_push(push, body))
+
+    def _refuse(self, error: PeerError | WorldError) -> None:
+        """Say so, for whoever wonders why nothing comes."""
+        is_for_another = isinstance(error, DecryptFailed) and error.message.startswith("to: addressed")
+        kind = error.message if is_for_another or isinstance(error, WorldError | Unauthorized) else error.code
+        more = ""
+        if is_for_another:
+            more = f"; this receiver's is {self.identity.hex}"
+        elif isinstance(error.__cause__, sqlite3.Error):
+            more = f": {error.__cause__}"
+        level = logging.ERROR if isinstance(error, WorldError) else logging.WARNING
+        self.remark(level, kind, f"a push is refused: {told(error)}{more}")
 
     def _file_push(self, push: Push, body: bytes) -> bool:
         """Whether a batch before it is missing. One that is here already is not checked again."""
@@ -173,6 +194,11 @@ class PushReceiver:
         return self.clerk.do(file).result()
 
     # For the parts
+
+    def remark(self, level: int, kind: str, text: str) -> None:
+        """Log it, if it was not just now; what comes of closing is no news."""
+        if not self._is_closed:
+            self._remarks.say(level, kind, text)
 
     def met(self, node: str, seq_pub: bytes) -> None:
         """A node has told its key: it holds from now on, and over restarts."""
@@ -196,10 +222,20 @@ def _identity(identity: object) -> Identity:
 
 
 def _checked(url: str) -> str:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as e:
+        raise MisuseError(f"url: {e}") from None
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise MisuseError(f"url: expected the http:// or https:// URL that is registered, and not {url!r}")
+    if not _PLAIN.fullmatch(url):
+        raise MisuseError(f"url: a node registers printable ASCII without backslashes and fragments, and not {url!r}")
     return url
+
+
+def _enclaves(enclave: Id | Iterable[Id]) -> tuple[bytes, ...]:
+    named = [enclave] if isinstance(enclave, bytes | str) else enclave
+    return tuple(as_bytes(each, "enclave") for each in named)
 
 
 def _nodes(nodes: Mapping[Id, str] | Iterable[str]) -> dict[str, bytes | None]:
