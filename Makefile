@@ -36,6 +36,10 @@ demo: $(STAMP) ## show what works today
 	@$(BIN)/python examples/todo_list.py
 	@echo
 	@$(BIN)/python examples/audit_log.py
+	@echo
+	@$(BIN)/python examples/webhook.py
+	@echo
+	@$(BIN)/python examples/moving_house.py
 
 clean: ## remove everything that was built
 	@rm -rf "$(VENV)" build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
