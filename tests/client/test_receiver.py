@@ -14,15 +14,17 @@ from typing import Any
 import httpx
 import pytest
 
-from enc.client import Distrust, Equivocation, ForeignSequencer, Forgery, PushReceiver
+from enc.client import Distrust, Equivocation, ForeignSequencer, Forgery, PushReceiver, SplitBrain
 from enc.client.clerk import QUIET_S, Retries
 from enc.client.errors import Unreachable
 from enc.client.inbox_file import Db
 from enc.client.pins import FilePins, Pin
 from enc.client.push_body import parse_batch
+from enc.core.commit import build_commit
+from enc.core.encoding import compact_json
 from enc.core.envelope import seal_push
 from enc.core.errors import DecryptFailed, EncError, InternalError, MisuseError, PeerError, Unauthorized, Unavailable
-from enc.core.event import erase, wire_event
+from enc.core.event import erase, finalize, wire_event
 from enc.core.types import Event
 from tests.core.world import person
 from tests.node.served import NODE
@@ -164,6 +166,23 @@ def test_an_enclave_is_its_first_node_s(post: Post) -> None:
         receiver.take(push(1, post.message(first, "mine", 1, by=OTHER), key=OTHER))
     with pytest.raises(ForeignSequencer):
         receiver.inbox._know(first.enclave, OTHER.public)
+
+
+def test_an_enclave_that_has_moved_is_its_new_node_s(post: Post) -> None:
+    """Once that is known: by a Migrate that the old node pushed."""
+    first, one = post.enclave(["one"])
+    receiver = post.started(nodes={NODE.public: URL, OTHER.public: "http://other.test"}, pins=None)
+    receiver.take(push(1, first, one))
+    later = post.message(first, "there", one.seq + 2, by=OTHER)
+    with pytest.raises(ForeignSequencer):
+        receiver.take(push(1, later, key=OTHER))
+    content = {"new_sequencer": OTHER.public.hex(), "prev_seq": one.seq, "ct_root": "00" * 32}
+    commit = build_commit(person("alice"), first.enclave, "Migrate", compact_json(content), one.exp)
+    receiver.take(push(2, finalize(commit, NODE, one.timestamp, one.seq + 1)))
+    receiver.take(push(1, later, key=OTHER))
+    assert post.seqs(receiver) == [0, 1, 2, 3]
+    with pytest.raises(SplitBrain):
+        receiver.take(push(3, post.message(first, "still here", one.seq + 3)))
 
 
 def test_content_that_may_be_erased_is_missing_and_any_other_is_withheld(post: Post) -> None:

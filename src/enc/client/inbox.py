@@ -6,7 +6,7 @@ Rules:
  2. a batch counts once, an event once, by its place in its enclave's log
  3. an event waits until every batch before its own is here, or is known to be lost
  4. one place of a log holds one event (Equivocation); the first node that brought an enclave's events is the only one
-    that may (ForeignSequencer)
+    that may (ForeignSequencer), until the enclave is known to have moved
  5. what waits is bounded: past it nothing is taken, and the node tries again later
 
 It knows no clock and no socket. One thread at a time may use it.
@@ -31,6 +31,8 @@ from enc.core.types import Event
 
 Accepts = Callable[[bytes], bool]
 """Whether events of an enclave are wanted."""
+Moved = Callable[[bytes, bytes], bool]
+"""Whether an enclave is known to have come to the node with this key."""
 
 MAX_EARLY = 1000
 """Batches of one queue that may wait for one before them."""
@@ -58,10 +60,11 @@ class Inbox:
         *,
         wants_notices: bool,
         accepts: Accepts = lambda _: True,
+        moved: Moved = lambda enclave, seq_pub: False,
         max_bytes: int = MAX_BYTES,
         max_early: int = MAX_EARLY,
     ) -> None:
-        self.db, self._wants_notices, self._accepts = db, wants_notices, accepts
+        self.db, self._wants_notices, self._accepts, self._moved = db, wants_notices, accepts, moved
         self._max_bytes, self._max_early = max_bytes, max_early
         self.bytes: int = self._one("SELECT coalesce(sum(length(event)), 0) FROM enc_events")[0]
 
@@ -133,12 +136,14 @@ class Inbox:
             raise Unavailable("too many batches wait for one before them", retry_after_ms=RETRY_MS)
 
     def _know(self, enclave: bytes, seq_pub: bytes) -> None:
-        """Rule 4: the enclave is this node's, for good."""
+        """Rule 4: the enclave is this node's, as far as is known."""
         sql = "INSERT INTO enc_enclaves (enclave, seq_pub) VALUES (?, ?) ON CONFLICT DO NOTHING"
         if self.db.execute(sql, (enclave, seq_pub)).rowcount:
             return
         known = self.db.execute("SELECT seq_pub FROM enc_enclaves WHERE enclave = ?", (enclave,)).fetchone()[0]
-        if known != seq_pub:
+        if known != seq_pub and self._moved(enclave, seq_pub):
+            self.db.execute("UPDATE enc_enclaves SET seq_pub = ? WHERE enclave = ?", (seq_pub, enclave))
+        elif known != seq_pub:
             message = f"pushed by {seq_pub.hex()}, and the enclave's sequencer is {known.hex()}"
             raise ForeignSequencer(message, said("foreign", enclave, known, message, b""))
 

@@ -91,6 +91,7 @@ class PushReceiver:
             self._file.db,
             wants_notices=on_notice is not None,
             accepts=accepts,
+            moved=self._has_moved,
             max_bytes=max_waiting,
             max_early=max_early,
         )
@@ -176,6 +177,11 @@ class PushReceiver:
             more = f": {error.__cause__}"
         level = logging.ERROR if isinstance(error, WorldError) else logging.WARNING
         self.remark(level, kind, f"a push is refused: {told(error)}{more}")
+
+    def _has_moved(self, enclave: bytes, seq_pub: bytes) -> bool:
+        """By a Migrate that was pushed, or that another client with the same pins has seen."""
+        pin = self.pins.load(enclave)
+        return pin is not None and bool(pin.moves) and pin.history.sequencer == seq_pub
 
     def _file_push(self, push: Push, body: bytes) -> bool:
         """Whether a batch before it is missing. One that is here already is not checked again."""
