@@ -162,12 +162,13 @@ class Outside:
 
     def access(self, enclave: bytes, type_: str) -> Commit:
         """Somebody gets an endpoint, or loses what it hangs on."""
+        number = ("n", str(self._number))  # no two of one millisecond are the same commit
         who, trait = self.rng.choice([("vera", "admin"), ("nick", "watch"), ("carol", "admin")])
         url = {"endpoint": f"https://{self.rng.randrange(3)}.example/"} if type_ == "Grant" else {}
         if self._versions[enclave] == 1:
             role = {"identity": person(who).public.hex(), "role": "DataView", **url}
-            return self.sign(enclave, "Grant_Push" if url else type_, role)
-        return self.sign(enclave, type_, give(who, trait, **url))
+            return self.sign(enclave, "Grant_Push" if url else type_, role, number)
+        return self.sign(enclave, type_, give(who, trait, **url), number)
 
     # What is told
 

@@ -134,7 +134,6 @@ BROKEN: dict[str, Json] = {
     "a reserved target": {"RBAC": {**SMALL_V1["RBAC"], "schema": [row("Grant", "Owner", "C", "Owner")]}},
     "bundle": {"bundle": {"size": 0}},
     "meta": {"meta": 3},
-    "registry": {"registry": True},
 }
 
 

@@ -123,7 +123,7 @@ def entries(node: RunningNode, event: str) -> list[dict[str, Any]]:
     return [entry for line in node.log().splitlines() if (entry := json.loads(line))["event"] == event]
 
 
-def command(node: RunningNode, *words: str) -> str:
+def command(node: RunningNode, *words: str, warning: str = "") -> str:
     done = subprocess.run(
         [sys.executable, "-c", "from enc.cli import main; main()", "node", *words, "--data", str(node.data)],
         capture_output=True,
@@ -131,7 +131,8 @@ def command(node: RunningNode, *words: str) -> str:
         timeout=PATIENCE_S,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, bool(done.stderr)) == (0, bool(warning)), done.stderr
+    assert warning in done.stderr
     return done.stdout
 
 
@@ -315,7 +316,7 @@ def test_a_dead_letter_is_told_of_and_sent_again_when_its_operator_says_so(tmp_p
         queue = json.loads(command(node, "queues", "--json"))
         assert (queue["waiting"], queue["dead"], queue["last_error"]) == (0, 1, "status 410")
         hooks.answers = lambda name, push_seq: 200
-        assert command(node, "redeliver", "--url", hooks.url("nobody")) == "0 batches wait again\n"
+        assert command(node, "redeliver", "--identity", pub("bob"), warning="no such queue") == "0 batches wait again\n"
         assert (
             command(node, "redeliver", "--identity", pub("vera"), "--url", hooks.url("vera")) == "1 batch waits again\n"
         )
