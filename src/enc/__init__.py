@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING, Any
 
 from enc.version import __version__
 
-__all__ = ["AsyncClient", "Client", "Identity", "PushReceiver", "__version__"]
+__all__ = ["AsyncClient", "Client", "Identity", "PushReceiver", "Registry", "__version__"]
 
 if TYPE_CHECKING:
-    from enc.client import AsyncClient, Client, Identity, PushReceiver
+    from enc.client import AsyncClient, Client, Identity, PushReceiver, Registry
 
 
 def __getattr__(name: str) -> Any:
     """The client's names, fetched when they are asked for: the kernel and the node do without."""
-    if name in ("AsyncClient", "Client", "Identity", "PushReceiver"):
+    if name in ("AsyncClient", "Client", "Identity", "PushReceiver", "Registry"):
         from enc import client
 
         return getattr(client, name)

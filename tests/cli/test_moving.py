@@ -1,6 +1,7 @@
 """`enc registry`, `enc migrate` and `enc follow`: between real nodes, killed at every step and run again."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from enc.cli import profiles
 from enc.client import Client, Identity
 from enc.client.templates import template
 from tests.client.moved import Town, town
+from tests.node.running import RunningNode
 
 from .people import PATIENCE_S, Person
 
@@ -129,14 +131,18 @@ def test_what_is_lost_is_told_and_followed_by_choice(place: Town, owner: Person)
         owner.ask("commit", "message", f"lost {n}")
     owner.ask("head")
     command = ["migrate", "--force", "--archive", "copy.enc", "--to", place.nodes["b"].url]
-    result = owner.ask(*command, "--json", code=1)
-    error = json.loads(result.stderr)["error"]
+    error = owner.refused(*command, code=1)
     assert (error["code"], error["first_seq"]) == ("LOST_RANGE", 3)
-    assert owner.refused("follow", "--at", place.nodes["b"].url, code=1)["code"] == "LOST_RANGE"
+    seen = shutil.copytree(owner.pins, owner.home / "seen")
     assert owner.tell(*command, "--accept-loss")[-1]["registered"]
     check_moved(place, owner)
     (found,) = owner.tell("follow", "--use")
     assert (found["node"], len(found["sequencers"])) == (place.nodes["b"].url, 2)
+    shutil.rmtree(owner.pins)
+    seen.rename(owner.pins)
+    assert owner.refused("follow", code=1)["code"] == "LOST_RANGE"
+    owner.ask("follow", "--accept-loss")
+    owner.ask("head")
 
 
 def test_what_the_old_node_goes_on_to_sign_is_refused(place: Town, owner: Person) -> None:
@@ -210,3 +216,40 @@ def test_a_transfer_says_what_the_new_owner_should_do(place: Town, owner: Person
 def test_what_names_no_registry(owner: Person, text: str) -> None:
     assert owner.refused("config", "set", "registry", text, code=2)
     assert owner.refused("query", "--registry", text, code=2)
+
+
+# The node of the profile is another
+
+
+@pytest.mark.parametrize("command", [("commit", "message", "x"), ("head",), ("archive", "pull", "c.enc"), ("migrate",)])
+def test_the_node_of_the_profile_need_not_be_the_enclaves(place: Town, owner: Person, command: tuple[str, ...]) -> None:
+    """It never had it: the registry says who does, and the pin that it is that one."""
+    profiles.store(owner.config, "default", "node", place.nodes["b"].url)
+    owner.tell(*command, *(["--to", place.nodes["b"].url] if command == ("migrate",) else []))
+    assert not list(owner.home.glob("enc-evidence*"))
+
+
+def test_who_reads_from_a_node_that_was_left_is_told(place: Town, owner: Person) -> None:
+    """The registry does not answer, and the profile names the old node."""
+    assert owner.ask("query").stderr == ""
+    owner.ask("migrate", "--to", place.nodes["b"].url)
+    away = ("--registry", place.text.replace(place.registry.url, "http://127.0.0.1:1"), "--timeout", "1")
+    assert "a node that the enclave has left" in owner.ask("query", *away).stderr
+
+
+def test_the_way_out_of_a_move_that_was_refused_after_all(place: Town, owner: Person, tmp_path: Path) -> None:
+    """The node has a list of who may bring enclaves, which nobody can ask for."""
+    with RunningNode(tmp_path / "node", env={"ENC_NODE_ADMISSION_CREATE": "allowlist"}) as node:
+        result = owner.ask("migrate", "--to", node.url, code=1)
+        assert "UNAUTHORIZED" in result.stderr
+        owner.ask("archive", "pull", "copy.enc")
+    owner.ask("migrate", "--force", "--archive", "copy.enc", "--to", place.nodes["b"].url)
+    assert owner.tell("commit", "message", "three")[0]["sequencer"] == place.nodes["b"].seq_pub.hex()
+
+
+def test_a_watch_goes_on_through_a_move(place: Town, owner: Person) -> None:
+    with owner.watching("--after", "1") as watch:
+        assert watch.next()["content"] == "two"
+        owner.ask("migrate", "--to", place.nodes["b"].url)
+        owner.ask("commit", "message", "three")
+        assert [watch.next()["type"] for _ in range(2)] == ["Migrate", "message"]

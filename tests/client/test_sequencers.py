@@ -132,6 +132,41 @@ def test_a_subscription_goes_on_at_the_new_node(moving: Moving) -> None:
     feed.close()
 
 
+class Late(dict[str, Simulator]):
+    """The new node is there, and has the enclave only after some naps."""
+
+    def __init__(self, new: Simulator, naps: list[float]) -> None:
+        super().__init__({"b.test": Simulator(new.clock, new.key)})
+        self._new, self._naps, self._until = new, naps, len(naps) + 4
+
+    def __getitem__(self, host: str) -> Simulator:
+        return self._new if len(self._naps) >= self._until else super().__getitem__(host)
+
+
+@pytest.mark.parametrize("what", ["commit", "subscription"])
+def test_the_end_of_a_move_is_waited_for(moving: Moving, what: str) -> None:
+    enclave = moving.follower("bob", patience=30.0)
+    feed = enclave.subscribe(type="message", after=6)
+    assert next(feed).content == "four"
+    new = moving.depart()
+    moving.stage.others = Late(new, moving.stage.naps)
+    if what == "subscription":
+        moving.write(new, "five")
+        assert next(feed).content == "five"
+    else:
+        assert enclave.commit("message", "five").sequencer == B.public
+    feed.close()
+    assert moving.stage.naps[-4:] == [0.1, 0.2, 0.4, 0.8]
+
+
+def test_the_end_of_a_move_is_waited_for_as_long_as_patience_lasts(moving: Moving) -> None:
+    enclave = moving.follower("bob", patience=3.0)
+    moving.stage.others = Late(moving.depart(), [0.0] * 99)
+    with pytest.raises(EnclaveMigrated):
+        enclave.commit("message", "five")
+    assert 1 < sum(moving.stage.naps) < 3
+
+
 def test_a_subscription_turns_where_its_client_has_turned(moving: Moving) -> None:
     """The old node was left by force, and says nothing of it."""
     enclave = moving.follower("bob", patience=1.0)

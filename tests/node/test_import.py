@@ -775,7 +775,7 @@ def test_one_import_of_an_enclave_at_a_time_and_a_bounded_number_of_all() -> Non
 def test_a_node_that_takes_none() -> None:
     made = moved()
     with Served(replace(DEV, imports=Imports(at_once=0))) as node:
-        assert refused(node, wire_event(made.events[-1])).code == "UNAVAILABLE"
+        assert refused(node, wire_event(made.events[-1])).code == "UNAUTHORIZED"
 
 
 def test_a_node_that_stops_gives_up_what_is_under_way() -> None:

@@ -21,7 +21,7 @@ from enc.node.logs import MAX_ITEMS, MAX_TEXT, REDACTED, SECRETS, redact, setup_
 from tests.core.strategies import examples
 
 KEY = PrivateKey(b"k" * 32)
-NAMES = ["", "enc", "uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "asyncio"]
+NAMES = ["", "enc", "uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "asyncio", "httpx", "httpcore"]
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +100,7 @@ def test_what_is_below_the_level_is_not_written(level: str, heard: list[str], lo
     assert [entry["level"] for entry in log.entries] == heard
 
 
-@pytest.mark.parametrize("name", [*NAMES[2:], "websockets.server", "anything"])
+@pytest.mark.parametrize("name", [*NAMES[2:7], "websockets.server", "anything"])
 def test_libraries_are_routed_the_same_way_but_never_below_info(name: str) -> None:
     logger = logging.getLogger(name)
     logger.handlers[:] = [logging.NullHandler()] if name in NAMES else []
@@ -111,6 +111,14 @@ def test_libraries_are_routed_the_same_way_but_never_below_info(name: str) -> No
     del entry["time"]
     assert entry == {"level": "info", "event": "listening on 7700", "logger": name}
     assert logger.handlers == []
+
+
+def test_requests_that_the_node_makes_are_no_entries() -> None:
+    stream = io.StringIO()
+    setup_logs("info", "json", stream)
+    logging.getLogger("httpx").info("HTTP Request: POST")
+    logging.getLogger("httpx").warning("odd")
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["odd"]
 
 
 def test_libraries_obey_a_higher_level() -> None:

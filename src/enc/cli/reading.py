@@ -48,6 +48,7 @@ def query(
         found = enclave.query(proof=proof, limit=limit, reverse=reverse, **search)
         columns = ("seq", "time", "type", "author", *(["bundle"] if proof else []), "content")
         at.rows(columns, (_row(at, item, enclave.sequencer() if proof else None) for item in found), cut=True)
+        at.note_left(enclave)
 
 
 @command(app, "enc watch", "enc watch --after 41 --type message --json", panel="Reading")

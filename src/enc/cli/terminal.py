@@ -68,6 +68,14 @@ class Terminal(Output):
         with self.client(anybody=anybody) as client:
             yield client.enclave(enclave)
 
+    def note_left(self, enclave: "Enclave") -> None:
+        """Say so where the answers came from a node that the enclave is known to have left."""
+        from enc.client.pins import FilePins, default_directory
+
+        pin = FilePins(default_directory()).load(enclave.id)
+        if pin is not None and pin.history.departure(enclave.sequencer()) is not None:
+            self.note(f"{enclave.url} is a node that the enclave has left, and the one that it went to was not found")
+
     def receipt(self, enclave: "Enclave", receipt: "Receipt") -> None:
         """Say that something was written."""
         from enc.core.receipt import wire_receipt

@@ -313,9 +313,19 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         """
         setup = self._client._setup
         new = setup.link_at(self.id, to)
-        mover = Mover(self._link, new, Path(folder), setup.directory, tell=tell, progress=progress)
+        mover = Mover(
+            self._link,
+            new,
+            Path(folder),
+            setup.directory,
+            tell=tell,
+            progress=progress,
+            accept_loss=setup.accept_loss,
+        )
         flow = mover.peaceful(lambda: source or self.url) if archive is None else mover.forced(Path(archive))
-        return await self._run(flow)
+        found = await self._run(flow)
+        setup.know(to)
+        return found
 
     # What apps ask
 

@@ -307,9 +307,19 @@ class Enclave(Writes[Receipt]):
         """
         setup = self._client._setup
         new = setup.link_at(self.id, to)
-        mover = Mover(self._link, new, Path(folder), setup.directory, tell=tell, progress=progress)
+        mover = Mover(
+            self._link,
+            new,
+            Path(folder),
+            setup.directory,
+            tell=tell,
+            progress=progress,
+            accept_loss=setup.accept_loss,
+        )
         flow = mover.peaceful(lambda: source or self.url) if archive is None else mover.forced(Path(archive))
-        return self._run(flow)
+        found = self._run(flow)
+        setup.know(to)
+        return found
 
     # What apps ask
 

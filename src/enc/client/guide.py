@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from enc.client.directory import CACHE_S, Directory, Resolution
-from enc.client.errors import Distrust, LostRange
-from enc.client.flow import Flow
+from enc.client.errors import Distrust, LostRange, Unreachable
+from enc.client.flow import Call, Flow
 from enc.client.history import History
 from enc.client.lineage import learned
 from enc.client.link import Link
@@ -12,7 +12,7 @@ from enc.client.node_link import NodeLink
 from enc.client.pins import MemoryPins, Pin, grown
 from enc.client.speech import Speech
 from enc.client.succession import adopt
-from enc.core.errors import EnclaveMigrated, MisuseError, PeerError, WorldError
+from enc.core.errors import EnclaveMigrated, EnclaveNotFound, MisuseError, PeerError, WorldError
 
 MAX_SEEN = 256
 """Enclaves of which it is remembered what the registry said."""
@@ -38,30 +38,67 @@ class Guide:
         self._seen: dict[bytes, Resolution] = {}
         self._glance, self._clock, self._due = glance, clock, dict[bytes, float]()
 
+    @property
+    def has_hope(self) -> bool:
+        """Whether there is anybody who could name another node sooner or later."""
+        return self._directory is not None or bool(self._nodes)
+
+    def know(self, url: str) -> None:
+        """One more node to which an enclave may move."""
+        if url not in self._nodes:
+            self._nodes = (*self._nodes[-MAX_SEEN:], url)
+
+    def locate(self, enclave: bytes) -> Flow[NodeLink]:
+        """The node that the registry names, where nothing else is known; Unreachable if it does not answer."""
+        if self._directory is None:
+            raise EnclaveNotFound("no registry was given that may know the enclave")
+        try:
+            resolution = yield from self._directory.resolve(enclave, fresh=True)
+        except EnclaveNotFound:
+            raise EnclaveNotFound("no registry that was given knows the enclave") from None
+        self._remember(resolution)
+        found = yield from self._first(resolution.urls, resolution.sequencer, None, enclave)
+        if found is None:
+            raise _silent(resolution)
+        return found
+
+    def _check_named(self, enclave: bytes, key: bytes) -> None:
+        """Whoever else the registry names for an enclave that this node does not show, does not answer."""
+        seen = self._seen.get(enclave)
+        if seen is not None and seen.sequencer != key:
+            raise _silent(seen)
+
     def find(self, enclave: bytes, sequencer: bytes | None, node: NodeLink) -> Flow[NodeLink | None]:
         """A node with this key, or with the one that the registry names; other than the one that is left."""
         resolution = yield from self._resolution(enclave)
         if resolution is not None:
             self._remember(resolution)
-            found = yield from self._first(resolution.urls, resolution.sequencer, node)
+            found = yield from self._first(resolution.urls, resolution.sequencer, node, enclave)
             if found is not None:
                 return found
-        return None if sequencer is None else (yield from self._first(self._nodes, sequencer, node))
+        return None if sequencer is None else (yield from self._first(self._nodes, sequencer, node, enclave))
 
     def _remember(self, resolution: Resolution) -> None:
         if len(self._seen) >= MAX_SEEN:
             self._seen.clear()
         self._seen[resolution.enclave] = resolution
 
-    def _first(self, urls: Iterable[str], sequencer: bytes, left: NodeLink) -> Flow[NodeLink | None]:
-        """The first of these that answers, in their order, and has the key; none that was just left."""
+    def _first(
+        self, urls: Iterable[str], sequencer: bytes, left: NodeLink | None, enclave: bytes
+    ) -> Flow[NodeLink | None]:
+        """The first of these, in their order, that has the key and the enclave; none that was just left.
+
+        Each is asked once. A node that a Migrate names has the enclave only once its import is done.
+        """
         for url in urls:
             node = self._reach(url)
             try:
-                key = yield from node.seq_pub()
+                key = yield from node.seq_pub(node.glance())
             except (WorldError, Distrust, MisuseError):
                 continue
-            if key == sequencer and not (not left.is_nowhere and left.found == key):
+            if key != sequencer or (left is not None and not left.is_nowhere and left.found == key):
+                continue
+            if (yield from _has(node, enclave)):
                 return node
         return None
 
@@ -107,17 +144,34 @@ class Guide:
         return seen.origin if seen else None
 
     def succeed(self, speech: Speech, pin: Pin) -> Flow[None]:
-        """Adopt the node by its log, or turn to the pinned one if this was a sequencer once; else it is a stranger."""
-        seq_pub = yield from speech.node.seq_pub()
+        """Adopt the node by its log, or turn to the pinned one; else it is a stranger."""
         new = yield from self._adopted(speech, pin)
+        if new is None:
+            new = yield from self._elsewhere(speech, pin)
         if new is not None:
             if self._accept_loss and grown(pin, new) != new:
                 speech.pins.remove(speech.enclave)
             speech.pins.store(speech.enclave, new)
-        elif pin.history.departure(seq_pub) is None:  # not a former one: it has to show how the log came to it
-            raise speech.foreign(pin.sequencer, seq_pub)
-        else:
-            speech.node = (yield from self.find(speech.enclave, pin.sequencer, speech.node)) or speech.node
+
+    def _elsewhere(self, speech: Speech, pin: Pin) -> Flow[Pin | None]:
+        """The node shows nothing: turn to the one that is pinned, or to whom the registry names and who does show it.
+
+        A node that never had the enclave may be the one that the user names for all: that is no lie of it.
+        """
+        seq_pub = yield from speech.node.seq_pub()
+        found = yield from self.find(speech.enclave, pin.sequencer, speech.node)
+        if found is None:
+            self._check_named(speech.enclave, seq_pub)
+            if pin.history.departure(seq_pub) is None:  # not a former one: it has to show how the log came to it
+                raise speech.foreign(pin.sequencer, seq_pub)
+            return None
+        speech.node = found
+        if found.found == pin.sequencer:
+            return None
+        new = yield from self._adopted(speech, pin)
+        if new is None and pin.history.departure(found.found or b"") is None:
+            raise speech.foreign(pin.sequencer, found.found or b"")
+        return new
 
     def _adopted(self, speech: Speech, pin: Pin) -> Flow[Pin | None]:
         probe = Link(speech.node, speech.identity, speech.enclave, MemoryPins(), speech.now, speech.alg)
@@ -129,6 +183,21 @@ class Guide:
             raise
         except PeerError:  # it will not say how the enclave came to it: it is a stranger
             return None
+
+
+def _silent(resolution: Resolution) -> Unreachable:
+    where = " ".join(resolution.urls) or "no address"
+    return Unreachable(f"the registry names the node {resolution.sequencer.hex()} at {where}, which does not answer")
+
+
+def _has(node: NodeLink, enclave: bytes) -> Flow[bool]:
+    try:
+        yield from node.glance().request(Call(f"/{enclave.hex()}/sth"))
+    except EnclaveNotFound:
+        return False
+    except (PeerError, WorldError):
+        pass
+    return True
 
 
 def _known(speech: Speech) -> Flow[History]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from enc.client.flow import Flow
+from enc.client.lineage import learned
 from enc.client.link import Link
 from enc.core.content import parse_migrate
 from enc.core.errors import TreeSizeNotFound
@@ -38,7 +39,17 @@ def _by_state(link: Link) -> Flow[Lifecycle]:
         return "active"
     if fact.value not in LIFECYCLES:
         raise link.known_witness().forgery("lifecycle: the state says what is none", (fact.value or b"").hex().encode())
-    return LIFECYCLES[fact.value]
+    found = LIFECYCLES[fact.value]
+    return (yield from _arrived(link)) if found == "migrated" else found
+
+
+def _arrived(link: Link) -> Flow[Lifecycle]:
+    """The state says `migrated` until an event comes after the Migrate; where it led to, the enclave goes on."""
+    history = yield from learned(link)
+    if not history.moves or history.sequencer != link.known_witness().sequencer:
+        return "migrated"
+    turn = yield from _last(link, _TURNS)
+    return "paused" if turn is not None and turn.type == "Pause" else "active"
 
 
 def _by_log(link: Link, rules: Policy) -> Flow[Lifecycle]:

@@ -20,13 +20,16 @@ from msgspec.json import Decoder
 from enc.client.answers import read
 from enc.client.backup import finish, gather, opened, resume
 from enc.client.directory import Directory
-from enc.client.errors import ForeignSequencer, Unreachable
+from enc.client.errors import ForeignSequencer, LostRange, Unreachable
 from enc.client.flow import Call, Flow, Pause, work
 from enc.client.journal import Journal
 from enc.client.link import Link
 from enc.client.node_link import NodeLink
+from enc.client.pins import Pin
 from enc.client.reads import manifest_event
 from enc.client.registering import register_enclave
+from enc.client.succession import lost
+from enc.client.welcome import Terms, begins_with, check_held, checkpoint_size, terms
 from enc.core.archive import header_of, read_archive, verify_archive
 from enc.core.commit import wire_commit
 from enc.core.content import parse_migrate
@@ -100,8 +103,10 @@ class Mover:
         *,
         tell: Tell = lambda step, what: None,
         progress: Progress = lambda here, total: None,
+        accept_loss: bool = False,
     ) -> None:
         self._link, self._new, self._folder, self._directory = link, new, folder, directory
+        self._accept_loss = accept_loss
         self._tell, self._progress = tell, progress
 
     @property
@@ -113,7 +118,11 @@ class Mover:
 
         Asked for only when the Migrate is there: until then the enclave may be found at another node than thought.
         """
-        journal = yield from self._journal()
+        with (yield from self._journal()) as journal:
+            return (yield from self._peaceful(journal, source))
+
+    def _peaceful(self, journal: Journal, source: Callable[[], str]) -> Flow[Moved]:
+        self._clear_past(journal)
         event = journal.event() or (yield from self._present()) or (yield from self._migrate(journal))
         journal.keep(event)
         order = {"migrate": wire_event(event)}
@@ -127,20 +136,21 @@ class Mover:
 
     def forced(self, archive: Path) -> Flow[Moved]:
         """Without the old node: from a copy of the log."""
-        journal = yield from self._journal()
-        event = journal.event() or (yield from self._present())
-        if event is None:
-            event = yield from self._take_over(journal, archive)
-            journal.keep(event)
-        return (yield from self._finish(journal, event))
+        with (yield from self._journal()) as journal:
+            self._clear_past(journal)
+            event = journal.event() or (yield from self._present())
+            if event is None:
+                event = yield from self._take_over(journal, archive)
+                journal.keep(event)
+            return (yield from self._finish(journal, event))
 
     def _journal(self) -> Flow[Journal]:
-        journal = Journal(self._folder, self._link.enclave, (yield from self._to.seq_pub()))
-        journal.open()
+        return Journal(self._folder, self._link.enclave, (yield from self._to.seq_pub()))
+
+    def _clear_past(self, journal: Journal) -> None:
         event = journal.event()
         if event is not None and self._is_past(event):
             journal.clear()
-        return journal
 
     def _is_past(self, event: Event) -> bool:
         """The enclave has gone another way since, or further: to follow this Migrate now would make a second log."""
@@ -163,10 +173,13 @@ class Mover:
     def _migrate(self, journal: Journal) -> Flow[Event]:
         """The Migrate as the old node's last event. A commit that was kept is sent first: it may have been taken."""
         yield from self._link.head()  # follows the enclave to where it is
+        asked = yield from terms(self._to)
+        if journal.commit() is None:  # else it may have been taken
+            asked.check_open()
         if self._directory is not None:
             yield from self._register_before(self._directory)
         for _ in range(MAX_TRIES):
-            commit = journal.commit() or (yield from self._signed(journal))
+            commit = journal.commit() or (yield from self._signed(journal, asked))
             try:
                 receipt = yield from self._link.submit(commit)
             except (CheckpointMismatch, Expired):
@@ -187,13 +200,19 @@ class Mover:
         if holder != self._link.identity.public:
             yield from register_enclave(directory, self._link)
 
-    def _signed(self, journal: Journal) -> Flow[Commit]:
-        """Copy the log, then hold it still for its last events, and sign what the copy says."""
+    def _signed(self, journal: Journal, asked: Terms) -> Flow[Commit]:
+        """Copy the log, then hold it still for its last events, and sign what the copy says.
+
+        A log that the new node would refuse is not signed away.
+        """
         replay = Replay(self._link.enclave)
+        manifest = len(((yield from manifest_event(self._link)).content or "").encode())
         with opened(journal.part) as file:
             yield from work(lambda: resume(file, journal.part, replay))
             head = yield from gather(self._link, file, replay, self._progress)
             self._tell("copy", f"{replay.events} events, replayed")
+            asked.check_fits(replay, file.tell(), manifest)
+            yield from check_held(self._to, replay)
             text = yield from self._link.ask("/checkpoint", "Checkpoint", {"hold": HOLD_S})
             with self._link.known_witness().judging("checkpoint", text):
                 said = read(text, _checkpoint)
@@ -227,6 +246,7 @@ class Mover:
             commit = journal.commit()
             if commit is None:
                 replay = yield from work(lambda: self._replayed(archive))
+                self._check_loss(replay)
                 self._tell("copy", f"{replay.events} events, replayed")
                 commit = yield from self._sign(journal, replay)
             try:
@@ -244,6 +264,22 @@ class Mover:
         if not replay.state.policy.is_owner(view(replay.state, replay.store).bitmask(me)):
             raise Unauthorized("only the owner may Migrate, and by this archive that is somebody else")
         return replay
+
+    def _check_loss(self, replay: Replay) -> None:
+        """The archive has all that was seen here before, or the user goes on without it."""
+        pin = self._link.pins.load(self._link.enclave)
+        if pin is None or self._accept_loss:
+            return
+        has_moves = all(replay.store.target(move.event.id) is not None for move in pin.moves)
+        if has_moves and (pin.head is None or begins_with(replay, pin.head)):
+            return
+        size, seq = checkpoint_size(replay), replay.state.seq + 1
+        end = max(pin.head.ts if pin.head else 0, size)
+        message = (
+            f"the archive ends before event {seq}, and more was seen here: what {pin.sequencer.hex()} put there and "
+            f"later, in bundles {size - 1} to {end - 1}, would be lost; nothing was sent"
+        )
+        raise LostRange(message, first_seq=seq, bundles=[size - 1, end])
 
     # Both
 
@@ -269,16 +305,28 @@ class Mover:
 
     def _finish(self, journal: Journal, event: Event) -> Flow[Moved]:
         """The new node's log continues what was seen of the old one; then the registry hears of it."""
+        before = self._new.pins.load(self._new.enclave)
         self._new.restart()
         head = yield from self._new.head()
         yield from self._new.place(event.id)
-        self._tell("verify", f"a head of {head.ts} bundles, which extends what was seen before")
+        self._tell("verify", f"a head of {head.ts} bundles; {self._loss(before, event)}")
         receipt = None
         if self._directory is not None:
             receipt = yield from register_enclave(self._directory, self._new)
             self._tell("register", "registered" if receipt else "known already")
         journal.close()
+        self._link.node = self._to
+        self._link.restart()
         return Moved(event, head, receipt)
+
+    def _loss(self, before: Pin | None, event: Event) -> str:
+        """What the pinned log lost by the move, if it did."""
+        history = self._new.known_witness().history
+        moves = [move for move in history.moves if move.event.id == event.id and move.size is not None]
+        if before is None or not moves or before.sequencer == moves[0].new_sequencer:
+            return "it extends what was seen before"
+        loss = lost(history, before, moves[0], moves[0].size or 0)
+        return "it extends what was seen before" if loss is None else loss.message
 
 
 def _upload(order: bytes, archive: Path) -> Call:

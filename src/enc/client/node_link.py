@@ -23,10 +23,14 @@ class NodeLink:
         """None: the client's own."""
         return self.courier.base
 
-    def seq_pub(self) -> Flow[bytes]:
-        """The node's key: what the caller said, and else what the node itself says."""
+    def glance(self) -> Courier:
+        """Asks once, without patience."""
+        return self.courier if self.url is None else self.courier.to(self.url, 0)
+
+    def seq_pub(self, by: Courier | None = None) -> Flow[bytes]:
+        """The node's key: what the caller said, and else what the node itself says. `by`: who asks it."""
         if self.found is None:
-            body = yield from self.courier.request(Call("/info"))
+            body = yield from (by or self.courier).request(Call("/info"))
             found = self._read(body)
             if self._expected not in (None, found):
                 message = f"the node's key is {found.hex()}, and {(self._expected or b'').hex()} was expected"

@@ -61,7 +61,11 @@ def register_identity(
 
 def register_enclave(directory: Directory, link: Link, words: Words | None = None) -> Flow[Receipt | None]:
     """Where an enclave is, said by its owner: with the Migrates since the last entry, and an owner proof if somebody
-    else made that. None if all of it is known already."""
+    else made that. None if all of it is known already.
+
+    The head that says so is pinned: whoever goes on from an older copy, as an owner before might, is seen to do so.
+    """
+    yield from link.head()
     rules, events = yield from passing(link)
     manifest, me = events[0], link.identity.public
     record = yield from _record(directory, link.enclave)
@@ -79,6 +83,7 @@ def register_enclave(directory: Directory, link: Link, words: Words | None = Non
     registry = directory.link
     receipt = yield from registry.send(registry.prepare("Reg_Enclave", compact_json(content)))
     directory.forget(link.enclave)
+    yield from link.head()
     return receipt
 
 

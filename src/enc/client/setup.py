@@ -51,7 +51,7 @@ class Setup:
         self.identity = identity or Identity.new()
         self.patience = patience
         self._process = os.getpid()
-        self._pins, self._alg, self._accept_loss = open_pins(pins), alg, accept_loss
+        self._pins, self._alg, self.accept_loss = open_pins(pins), alg, accept_loss
         known = None if seq_pub is None else as_bytes(seq_pub, "seq_pub")
         self.courier = Courier(patience, time.monotonic, None if url is None else base_url(url))
         self.node = NodeLink(self.courier, known, is_nowhere=url is None)
@@ -75,8 +75,12 @@ class Setup:
 
     def link_at(self, enclave: bytes, url: str) -> Link:
         """An enclave through another node, and through no other than that."""
-        guide = Guide(self._reach, accept_loss=self._accept_loss)
+        guide = Guide(self._reach, accept_loss=self.accept_loss)
         return Link(self._reach(url), self.identity, enclave, self._pins, now_ms, self._alg, guide)
+
+    def know(self, url: str) -> None:
+        """A node to which an enclave has moved."""
+        self._guide.know(base_url(url))
 
     def asked_directory(self) -> Directory:
         """The registry; MisuseError if none was given."""

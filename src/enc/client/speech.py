@@ -13,7 +13,7 @@ import msgspec
 
 from enc.client.errors import ForeignSequencer
 from enc.client.evidence import said
-from enc.client.flow import Call, Flow
+from enc.client.flow import Call, Flow, Pause
 from enc.client.following import following
 from enc.client.identity import Identity
 from enc.client.node_link import NodeLink
@@ -54,6 +54,15 @@ RENEW_S = 300
 
 class Guide(Protocol):
     """Where an enclave has gone, and whether who says so is right."""
+
+    @property
+    def has_hope(self) -> bool:
+        """Whether there is anybody who could name another node sooner or later."""
+        ...
+
+    def locate(self, enclave: bytes) -> Flow[NodeLink]:
+        """The node that a registry names; raises if there is none, or it does not answer."""
+        ...
 
     def find(self, enclave: bytes, sequencer: bytes | None, node: NodeLink) -> Flow[NodeLink | None]:
         """A node that has this key, or the one that a registry names; other than `node`."""
@@ -108,8 +117,8 @@ class Speech:
         return self.known_witness()
 
     def _meet(self) -> Flow[None]:
-        if self.node.is_nowhere:
-            yield from self._turn_to(None, EnclaveNotFound("no registry that was given knows the enclave"))
+        if self.node.is_nowhere and self._guide is not None:
+            self.node = yield from self._guide.locate(self.enclave)
         seq_pub = yield from self.node.seq_pub()
         pin = self.pins.load(self.enclave) or self._vouched()
         if pin is not None and pin.sequencer != seq_pub:
@@ -135,23 +144,33 @@ class Speech:
         if self._guide is None:
             raise error
         if isinstance(error, EnclaveMigrated):
-            yield from self._turn_to(_key(error.context.get("new_sequencer")), error)
+            yield from self._await_new(_key(error.context.get("new_sequencer")), error)
             return
         pin = self.pins.load(self.enclave)
         key = self.node.found or (pin.sequencer if pin else None)
         if not (yield from self._guide.may_have_moved(self.enclave, key)):
             raise error
-        yield from self._turn_to(None, error)
+        yield from self._await_new(None, error)
+
+    def _await_new(self, sequencer: bytes | None, error: EncError) -> Flow[None]:
+        """Turn to the new node, with patience; else the error stands.
+
+        A Migrate is known before the new node has the log, and before a registry hears of it.
+        """
+        backoff = self.node.courier.backoff()
+        while self._guide is not None:
+            found = yield from self._guide.find(self.enclave, sequencer, self.node)
+            if found is not None:
+                self.node, self._witness = found, None
+                return
+            if not self._guide.has_hope:
+                break
+            yield Pause(backoff.wait(error))
+        raise error
 
     def restart(self) -> None:
         """Meet the node anew: something has changed there."""
         self._witness = None
-
-    def _turn_to(self, sequencer: bytes | None, error: EncError) -> Flow[None]:
-        found = None if self._guide is None else (yield from self._guide.find(self.enclave, sequencer, self.node))
-        if found is None:
-            raise error
-        self.node, self._witness = found, None
 
     @following
     def met(self) -> Flow[Witness]:

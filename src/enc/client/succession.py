@@ -106,20 +106,28 @@ def _base(history: History, pin: Pin, move: Move, size: int, accept_loss: bool) 
 
     Whoever takes over from a copy counts its last bundle as closed, though it may have had more events.
     """
+    loss = lost(history, pin, move, size)
+    if loss is None:
+        return pin.head
+    if accept_loss:
+        return None
+    raise loss
+
+
+def lost(history: History, pin: Pin, move: Move, size: int) -> LostRange | None:
+    """What was pinned and is not in the log that went on by this move, from `size` bundles."""
     head = pin.head
     if history.holds(pin.history):
         if head is None or head.ts < size or (head.ts == size and not move.is_forced):
-            return head
+            return None
         if head.ts == size and head.r == parse_migrate(move.event).ct_root:
-            return head
-    if accept_loss:
-        return None
+            return None
     first, end = size - move.is_forced, max(head.ts if head else 0, size)
     message = (
         f"the log went on by Migrate {move.event.seq} from a copy without what was seen here before: what "
         f"{pin.sequencer.hex()} put at {move.event.seq} and later, in bundles {first} to {end - 1}, is lost"
     )
-    raise LostRange(message, first_seq=move.event.seq, bundles=[first, end])
+    return LostRange(message, first_seq=move.event.seq, bundles=[first, end])
 
 
 def _check_extends(probe: Link, sequencer: bytes, pinned: TreeHead, head: TreeHead) -> Flow[None]:

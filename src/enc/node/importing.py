@@ -156,6 +156,8 @@ class Importer:
             check_expiry(order.migrate, self._clock())
         if not self._permits.may_create(order.migrate.from_):
             raise Unauthorized("this node does not create enclaves for this identity")
+        if self._permits.at_once == 0:
+            raise Unauthorized("this node takes no imports")
         held = self._held(order.migrate.enclave)
         self._check_quota(order, held, 0)
         if order.source is not None:

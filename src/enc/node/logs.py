@@ -36,6 +36,8 @@ LEVELS: Mapping[Level, int] = {
 }
 _WORD = re.compile(r"[_.\-]")
 _OURS = "enc"
+_CHATTY = ("httpx", "httpcore")
+"""Libraries that tell of every request."""
 
 
 def setup_logs(level: Level, format: Format, stream: TextIO | None = None) -> None:
@@ -81,6 +83,8 @@ def _route(handler: logging.Handler, level: int) -> None:
     root.handlers[:] = [handler]
     root.setLevel(max(level, logging.INFO))
     logging.getLogger(_OURS).setLevel(level)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers.clear()

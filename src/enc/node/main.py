@@ -252,6 +252,11 @@ class Node:
             "enc_v": VERSIONS,
             "url": self.config.public_url or None,
             "create": self.config.admission.create,
+            "imports": {
+                "at_once": self.config.imports.at_once,
+                "archive_bytes": self.config.imports.archive_bytes,
+                "total_bytes": self.config.imports.total_bytes,
+            },
             "registry": self.config.registry.enclave or None,
             "limits": {
                 "content": limits.content,

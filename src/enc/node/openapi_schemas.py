@@ -29,6 +29,7 @@ from enc.node.subscriptions import Reason
 
 Schema = dict[str, Any]
 
+IMPORTS: dict[str, Schema] = msgspec.json.schema(config.Imports)["$defs"]["Imports"]["properties"]
 LIMITS: dict[str, Schema] = msgspec.json.schema(config.Limits)["$defs"]["Limits"]["properties"]
 """What an operator may limit, with its meaning and the bounds of the limit."""
 
@@ -168,6 +169,7 @@ _PLAIN: Schema = {
             "enc_v": {**_list(_integer("", 1)), "description": "Versions of the enclaves that it hosts."},
             "url": {"type": ["string", "null"], "description": "Where it is reached from outside, if it was told."},
             "create": _word("Who may found enclaves here.", *get_args(config.Creation)),
+            "imports": shape("What it takes in of enclaves that are moved to it.", IMPORTS),
             "registry": {
                 "anyOf": [HASH, {"type": "null"}],
                 "description": "The registry that it answers lookups from.",

@@ -1,0 +1,89 @@
+"""What can be known of a node before an enclave is moved to it: a refusal after the Migrate leaves it nowhere."""
+
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from enc.client.answers import read
+from enc.client.flow import Call, Flow
+from enc.client.node_link import NodeLink
+from enc.core.errors import EnclaveExists, EnclaveNotFound, InvalidArchive, InvalidProof, Unauthorized
+from enc.core.hashing import log_leaf
+from enc.core.memory import EnclaveMemory
+from enc.core.merkle_log import Edge
+from enc.core.replay import Replay
+from enc.core.tree_head import parse_head
+from enc.core.types import TreeHead
+
+
+class _Imports(Struct, frozen=True):
+    at_once: int = 1
+    total_bytes: int = 1 << 62
+
+
+class _Limits(Struct, frozen=True):
+    manifest: int = 1 << 62
+
+
+class Terms(Struct, frozen=True):
+    """What a node says of whom and what it takes; what it does not say is no hindrance."""
+
+    create: str = "open"
+    enc_v: list[int] = []
+    imports: _Imports = _Imports()
+    limits: _Limits = _Limits()
+
+    def check_open(self) -> None:
+        """It takes enclaves at all."""
+        if self.create == "closed":
+            raise Unauthorized("the node takes no enclaves: nothing was moved")
+        if self.imports.at_once == 0:
+            raise Unauthorized("the node takes no imports: nothing was moved")
+
+    def check_fits(self, replay: Replay, unfolded: int, manifest: int) -> None:
+        """This log, of so many bytes as JSON lines, with a Manifest of so many."""
+        enc_v = replay.state.policy.enc_v
+        if self.enc_v and enc_v not in self.enc_v:
+            raise InvalidArchive(f"the node hosts no enclaves of version {enc_v}: nothing was moved")
+        if unfolded > self.imports.total_bytes:
+            most = self.imports.total_bytes
+            raise InvalidArchive(f"the log has {unfolded} bytes, and the node takes {most}: nothing was moved")
+        if manifest > self.limits.manifest:
+            most = self.limits.manifest
+            raise InvalidArchive(f"the Manifest has {manifest} bytes, and the node takes {most}: nothing was moved")
+
+
+_terms = Decoder(Terms)
+
+
+def terms(node: NodeLink) -> Flow[Terms]:
+    """As the node's `/info` says."""
+    try:
+        return read((yield from node.courier.request(Call("/info"))), _terms)
+    except InvalidProof:
+        return Terms()
+
+
+def check_held(node: NodeLink, replay: Replay) -> Flow[None]:
+    """What the node still holds under the enclave's id is the beginning of this log: it would refuse any other."""
+    enclave = replay.state.enclave
+    try:
+        head = parse_head((yield from node.courier.request(Call(f"/{enclave.hex()}/sth"))))
+    except (EnclaveNotFound, InvalidProof):
+        return
+    if not begins_with(replay, head):
+        raise EnclaveExists("the node holds another log under this enclave's id: nothing was moved")
+
+
+def begins_with(replay: Replay, head: TreeHead) -> bool:
+    """Whether a head is of a beginning of the log; its last bundle may count as closed."""
+    store, size = replay.store, replay.state.log.size
+    if head.ts > size:
+        return head.ts == checkpoint_size(replay) and head.r == replay.checkpoint_root()
+    bundles = store.bundles[: head.ts] if isinstance(store, EnclaveMemory) else []
+    edge, _ = Edge().extend(log_leaf(bundle.events_root, bundle.state_hash) for bundle in bundles)
+    return edge.root() == head.r
+
+
+def checkpoint_size(replay: Replay) -> int:
+    """Bundles of the log, its last one counted as closed."""
+    return replay.state.log.size + (replay.state.bundle is not None)
