@@ -21,6 +21,7 @@ from tests.core.world import LIFETIME, give, move, person
 
 from .moving import archive_of, done, failure, force, log_of, migrate_commit, order
 from .moving import move as move_to
+from .pushing import PUSHED, register, report, say
 from .served import SMALL, Clock, Enclave, Served, about, bad, good
 
 Nodes = tuple[Served, Served, Served]
@@ -285,6 +286,20 @@ def test_a_forced_migrate_may_follow_one_whose_new_sequencer_finalised_nothing(n
     talk(at_c, 1)
     assert [key for key, _ in audit(at_c).sequencers] == [a.key.public, c.key.public]
     assert order(b, log_of(at_a)[-1], a.url).status_code == 202, "a split, which clients notice"
+
+
+def test_who_hears_of_events_is_what_the_log_says_when_it_comes_back(nodes: Nodes) -> None:
+    """The node had it without an endpoint; one was registered elsewhere."""
+    a, b, _ = nodes
+    at_a = a.found(PUSHED)
+    say(at_a, "nobody hears")
+    at_b = move_to(at_a, b)
+    register(at_b, "vera", "dataview")
+    say(at_b, "pushed by the other node")
+    assert report(b, "vera").waiting_events == 1
+    back = move_to(at_b, a)
+    say(back, "pushed by this one")
+    assert report(a, "vera").waiting_events == 1
 
 
 def test_a_restarted_node_goes_on_with_what_it_took_in(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from enc.core.errors import EncError
 from enc.core.replay import Replay
 from enc.core.types import Event, Receipt, Record
 from enc.node.fsck import check_store
-from enc.node.store import records, upgrade
+from enc.node.store import records
 from enc.node.store.base import Store
 from enc.node.store.memory import MemoryStore
 from enc.node.store.sqlite import SqliteStore
@@ -262,22 +262,3 @@ def test_every_listing_has_its_index_and_sorts_nothing(tmp_path: Path, more: Any
         for lookup, values in ((records.BY_KEY, (1, "node", b"")), (records.BY_ENTRY, (1, b""))):
             (step,) = [row[-1] for row in db.execute(f"EXPLAIN QUERY PLAN {lookup}", values)]
             assert step.startswith("SEARCH records USING")
-
-
-def test_a_database_from_before_gets_its_table(tmp_path: Path) -> None:
-    def schema() -> list[Any]:
-        with closing(sqlite3.connect(tmp_path / "enc.db")) as db:
-            query = "SELECT name, replace(sql, ' ', '') FROM sqlite_master WHERE name LIKE 'records%' ORDER BY name"
-            return db.execute(query).fetchall()
-
-    SqliteStore(tmp_path / "enc.db").close()
-    made = schema()
-    with closing(sqlite3.connect(tmp_path / "enc.db")) as db:
-        db.execute("DROP TABLE records")
-        (script,) = (script for script in upgrade.UPGRADES if "CREATE TABLE records" in script)
-        db.executescript(script)
-    assert schema() == made
-    assert len(made) == 5
-    store = SqliteStore(tmp_path / "enc.db")
-    Office(store).house(1)
-    store.close()

@@ -16,6 +16,7 @@ import uvicorn
 from enc.cli.handing import Ended, Hand, say
 from enc.client import Gap, PushReceiver
 from enc.core.errors import MisuseError
+from enc.node.server import signals_to
 
 
 class Receiving:
@@ -57,14 +58,8 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """SIGINT and SIGTERM stop it in order; a second one ends it at once, and what it has under way."""
-        loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
-        for number in numbers:
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        try:
+        with signals_to(self.handle_exit):
             yield
-        finally:
-            for number in numbers:
-                loop.remove_signal_handler(number)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         if self._is_told:

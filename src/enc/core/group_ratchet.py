@@ -8,6 +8,7 @@ A State is public and follows from the log alone. Secrets are a member's own, by
 Randomness is an argument: fresh secrets, an ephemeral key, nonces.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -113,7 +114,7 @@ def _key(tree: Tree) -> bytes:
     return tree.key
 
 
-class _Filler:
+class _Filler(ABC):
     """Gives the blank nodes of a subtree their keys, children before parents, left before right."""
 
     def __init__(self, author: bytes) -> None:
@@ -126,9 +127,9 @@ class _Filler:
         taint = left.taint | right.taint | {self._author}
         return Inner(tree.bit, left, right, self.give(_key(left), _key(right)), taint)
 
+    @abstractmethod
     def give(self, left: bytes, right: bytes) -> bytes:
         """The public key of the node over two others."""
-        raise NotImplementedError
 
 
 def _climb(

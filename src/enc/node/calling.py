@@ -13,14 +13,13 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from ipaddress import ip_address
 from typing import cast
 from urllib.parse import urlsplit
 
 import httptools
 
 from enc.core.errors import InvalidEndpointUrl, MisuseError
-from enc.node.endpoints import Endpoint, check_address, parse_endpoint
+from enc.node.endpoints import Endpoint, check_addresses, parse_endpoint
 from enc.version import __version__
 
 MAX_HEAD = 16 * 1024
@@ -130,8 +129,7 @@ class Caller:
         try:
             found = await asyncio.shield(lookup)
             if not self._allow_private:
-                for _, address in found:
-                    check_address(ip_address(str(address[0])))
+                check_addresses(str(address[0]) for _, address in found)
         except asyncio.CancelledError:
             await asyncio.wait([lookup])  # its thread is not free before that, and so neither is this call's place
             raise

@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
 from enc.core.errors import UpstreamUnreachable
-from enc.node.endpoints import Endpoint, check_address
+from enc.node.endpoints import Endpoint, check_addresses
 
 TIMEOUT_S = 30
 MAX_S = 300
@@ -31,8 +30,7 @@ def resolve(endpoint: Endpoint, *, allow_private: bool) -> list[Any]:
     except (OSError, UnicodeError):
         raise UpstreamUnreachable("the host's name cannot be resolved") from None
     if not allow_private:
-        for *_, address in found:
-            check_address(ip_address(str(address[0]).partition("%")[0]))
+        check_addresses(str(address[0]) for *_, address in found)
     return found
 
 

@@ -137,6 +137,15 @@ def _literal(host: str) -> IPv4Address | IPv6Address | None:
         return None
 
 
+def check_addresses(found: Iterable[str]) -> None:
+    """What a host resolved to: one that may not be called is enough to call none. InvalidEndpointUrl."""
+    for text in found:
+        address = _literal(text)
+        if address is None:
+            raise InvalidEndpointUrl("endpoint: its host has no public address")
+        check_address(address)
+
+
 def check_address(address: IPv4Address | IPv6Address) -> None:
     """The address is one of the public network, or InvalidEndpointUrl. It names no address: names may be probed."""
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None

@@ -23,6 +23,19 @@ from enc.node.ws_protocol import WebSocketProtocol
 _log = structlog.get_logger("enc.server")
 
 
+@contextlib.contextmanager
+def signals_to(handle: Callable[[int, Any], None]) -> Iterator[None]:
+    """SIGINT and SIGTERM, as the running event loop sees them: it is woken by one."""
+    loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, handle, number, None)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
 class Server(uvicorn.Server):
     """One listening socket. `drain` is awaited after the socket is closed and before connections are."""
 
@@ -81,14 +94,8 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """SIGINT and SIGTERM stop the node; a second one stops it without waiting for slow peers."""
-        loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
-        for number in numbers:
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        try:
+        with signals_to(self.handle_exit):
             yield
-        finally:
-            for number in numbers:
-                loop.remove_signal_handler(number)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         if self.should_exit:

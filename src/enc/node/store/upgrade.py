@@ -10,43 +10,7 @@ APPLICATION = 0x656E6301
 
 _FILES = files("enc.node.store")
 
-_RECORDS = """
-CREATE TABLE records (        -- what a registry holds of each key (enc.core.types.Record)
-  e INTEGER NOT NULL,
-  kind TEXT NOT NULL,
-  key BLOB NOT NULL,
-  entry BLOB,                 -- id of the active entry; NULL: deregistered
-  holder BLOB NOT NULL,
-  proved_size INTEGER NOT NULL,
-  sequencer BLOB NOT NULL,
-  moved_at INTEGER NOT NULL,
-  manifest BLOB NOT NULL,
-  creator BLOB NOT NULL,
-  app TEXT NOT NULL,
-  text TEXT NOT NULL,         -- what a search looks through
-  PRIMARY KEY (e, kind, key)
-) WITHOUT ROWID;
-CREATE UNIQUE INDEX records_entry ON records (e, entry) WHERE entry IS NOT NULL;
-CREATE INDEX records_listed ON records (e, key) WHERE kind = 'enclave' AND entry IS NOT NULL;
-CREATE INDEX records_app ON records (e, app, key) WHERE kind = 'enclave' AND entry IS NOT NULL;
-CREATE INDEX records_creator ON records (e, creator, key) WHERE kind = 'enclave' AND entry IS NOT NULL;
-"""
-"""The records of registries. No database of an earlier version holds a registry: there is nothing to fill in."""
-
-_CHARGES = """
-ALTER TABLE enclaves ADD COLUMN became INTEGER; -- the number of the log that took its place
-CREATE INDEX enclaves_staged ON enclaves (e) WHERE purged = -1;
-CREATE TABLE charges (        -- events that came with a whole log count as this identity's, not as their authors'
-  e INTEGER NOT NULL,
-  first_seq INTEGER NOT NULL,
-  last_seq INTEGER NOT NULL,
-  identity BLOB NOT NULL,
-  PRIMARY KEY (e, first_seq)
-) WITHOUT ROWID;
-"""
-"""Logs that are taken in whole. An earlier version took none."""
-
-UPGRADES: tuple[str, ...] = (_FILES.joinpath("upgrade_2.sql").read_text(), _RECORDS, _CHARGES)
+UPGRADES: tuple[str, ...] = (_FILES.joinpath("upgrade_2.sql").read_text(),)
 """Scripts, each from one version to the next: the first makes version 2 of version 1. `schema.sql` is the latest."""
 
 

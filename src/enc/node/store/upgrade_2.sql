@@ -61,3 +61,34 @@ CREATE INDEX batches_waiting ON batches (q, next_try, push_seq, made_at) WHERE s
 CREATE INDEX batches_oldest ON batches (made_at) WHERE state = 0;
 CREATE INDEX batches_settled ON batches (state, settled_at) WHERE state > 0;
 CREATE INDEX batches_dead ON batches (q) WHERE state = 2;
+
+-- There was no registry, and no log was taken in whole.
+CREATE TABLE records (
+  e INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  key BLOB NOT NULL,
+  entry BLOB,
+  holder BLOB NOT NULL,
+  proved_size INTEGER NOT NULL,
+  sequencer BLOB NOT NULL,
+  moved_at INTEGER NOT NULL,
+  manifest BLOB NOT NULL,
+  creator BLOB NOT NULL,
+  app TEXT NOT NULL,
+  text TEXT NOT NULL,
+  PRIMARY KEY (e, kind, key)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX records_entry ON records (e, entry) WHERE entry IS NOT NULL;
+CREATE INDEX records_listed ON records (e, key) WHERE kind = 'enclave' AND entry IS NOT NULL;
+CREATE INDEX records_app ON records (e, app, key) WHERE kind = 'enclave' AND entry IS NOT NULL;
+CREATE INDEX records_creator ON records (e, creator, key) WHERE kind = 'enclave' AND entry IS NOT NULL;
+
+ALTER TABLE enclaves ADD COLUMN became INTEGER;
+CREATE INDEX enclaves_staged ON enclaves (e) WHERE purged = -1;
+CREATE TABLE charges (
+  e INTEGER NOT NULL,
+  first_seq INTEGER NOT NULL,
+  last_seq INTEGER NOT NULL,
+  identity BLOB NOT NULL,
+  PRIMARY KEY (e, first_seq)
+) WITHOUT ROWID;
