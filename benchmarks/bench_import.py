@@ -134,9 +134,7 @@ def take_in(folder: Path, archive: bytes, migrate: Commit, events: int, now: int
     cores = frozenset(os.sched_getaffinity(0))
     importer = Importer(store, directory, sequencer, NEW, lambda: now, permits, cores)
     began = time.perf_counter()
-    job = importer._reserve(Job(Order(migrate, events - 1), None))
-    assert isinstance(job, Job)
-    importer.start(job, io.BytesIO(archive))
+    importer.start(Job(Order(migrate, events - 1), None), io.BytesIO(archive))
     for thread in list(importer._threads):
         thread.join()
     took = time.perf_counter() - began

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from enc.client.errors import TooManyMoves
 from enc.client.evidence import check_evidence, load_evidence, split_event, split_head, two_heads
 from enc.client.history import MAX_CONTENT, MAX_MOVES, History, history_of
 from enc.client.pins import FilePins, Pin, grown, pin_of
@@ -89,7 +90,7 @@ def test_what_is_no_chain(first: PrivateKey, events: list[Event], why: str) -> N
 
 def test_a_chain_has_a_bound() -> None:
     history_of(None, [migrate(seq, A, A) for seq in range(1, MAX_MOVES + 1)], ENCLAVE)
-    with pytest.raises(InvalidProof, match="over 64 Migrates"):
+    with pytest.raises(TooManyMoves, match="follows at most 64"):
         history_of(None, [migrate(seq, A, A) for seq in range(1, MAX_MOVES + 2)], ENCLAVE)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from enc.client import Client, Identity, LostRange, Unreachable
+from enc.client import Client, Forgery, Identity, LostRange, Unreachable
 from enc.client.pins import FilePins
 from enc.core.errors import EncError, EnclaveExists, EnclaveNotFound, InvalidArchive, MisuseError, Unauthorized
 from tests.node.running import RunningNode
@@ -101,6 +101,55 @@ def test_whoever_registers_has_seen_a_head(place: Town, tmp_path: Path) -> None:
         thief.enclave(team.id).migrate(place.nodes["b"].url, tmp_path / "moves", archive=tmp_path / "copy.enc")
     with place.client(bob, "b", registry=None) as his, pytest.raises(LostRange):
         his.enclave(team.id).head()
+
+
+@pytest.mark.parametrize("way", ["a registry", "no registry", "a registry that is behind"])
+def test_a_former_owner_s_takeover_is_not_followed_for_being_told_to_accept_a_loss(
+    place: Town, tmp_path: Path, way: str
+) -> None:
+    """By the old copy alice owns the enclave still; only the registry can tell a reader that she does not."""
+    alice, bob, carol = Identity.new(), Identity.new(), Identity.new()
+    with place.client(alice, "a") as mine, place.client(bob, "a") as his, place.client(carol, "a") as hers:
+        team = found_team(mine, bundle={"size": 1})
+        for who in (bob, carol):
+            team.move(who.public, "OUTSIDER", "MEMBER")
+        team.archive(tmp_path / "copy.enc")
+        team.transfer(bob.public, "owner")
+        if way != "a registry that is behind":
+            his.enclave(team.id).register()
+        hers.enclave(team.id).head()
+    with place.client(alice, "a", registry=None, pins=None) as thief:
+        thief.enclave(team.id).migrate(place.nodes["b"].url, tmp_path / "moves", archive=tmp_path / "copy.enc")
+    options = {"registry": None} if way == "no registry" else {}
+    with place.client(carol, "b", accept_loss=True, **options) as hers:
+        if way == "a registry":
+            with pytest.raises(Forgery, match=f"by the registry the enclave is {bob.hex}'s"):
+                hers.enclave(team.id).head()
+        else:
+            assert hers.enclave(team.id).head().ts == 4
+    pin = FilePins(place.home / "pins" / carol.hex).load(team.id)
+    assert pin is not None
+    assert (pin.sequencer == place.nodes["a"].seq_pub) == (way == "a registry")
+
+
+def test_a_loss_that_the_registry_has_taken_is_followed_under_its_next_owner_too(place: Town, tmp_path: Path) -> None:
+    alice, bob, carol = Identity.new(), Identity.new(), Identity.new()
+    with place.client(alice, "a", registry=None) as mine, place.client(carol, "a", registry=None) as hers:
+        team = found_team(mine, bundle={"size": 1})
+        for who in (bob, carol):
+            team.move(who.public, "OUTSIDER", "MEMBER")
+        team.archive(tmp_path / "copy.enc")
+        hers.enclave(team.id).commit("message", "lost")
+        hers.enclave(team.id).head()
+    with place.client(alice, "b", registry=None, pins=None) as mine:
+        team = mine.enclave(team.id)
+        team.migrate(place.nodes["b"].url, tmp_path / "moves", archive=tmp_path / "copy.enc")
+        team.transfer(bob.public, "owner")
+    with place.client(bob, "b") as his:
+        his.enclave(team.id).register()
+        assert his.resolve(team.id, fresh=True).record.holder == bob.public
+    with place.client(carol, "b", accept_loss=True) as hers:
+        assert hers.enclave(team.id).commit("message", "on").sequencer == place.nodes["b"].seq_pub
 
 
 # Where it is

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from enc.client import Identity
+from enc.client import Identity, TooManyMoves, history, registering
 from enc.core.encoding import compact_json
+from enc.core.errors import MisuseError
 
 from .moved import Town, town
 from .test_moving import found_team
@@ -134,3 +135,120 @@ def test_a_new_owner_moves_what_nobody_had_registered(place: Town, tmp_path: Pat
         team.transfer(bob.public, "owner")
         his.enclave(team.id).migrate(place.nodes["b"].url, tmp_path / "moves")
         assert his.resolve(team.id, fresh=True).record.holder == bob.public
+
+
+@pytest.mark.parametrize("entry", ["none", "by the owner before"])
+def test_a_new_owner_takes_over_what_others_had_registered(place: Town, tmp_path: Path, entry: str) -> None:
+    """The head in the archive shows whose it was; the old node is not asked."""
+    alice, bob = Identity.new(), Identity.new()
+    with place.client(alice, "a") as mine, place.client(bob, "a", registry=None) as his:
+        team = found_team(mine, bundle={"size": 1})
+        if entry != "none":
+            team.register(app="kept")
+        team.move(bob.public, "OUTSIDER", "MEMBER")
+        team.transfer(bob.public, "owner")
+        his.enclave(team.id).archive(tmp_path / "copy.enc")
+    with place.client(bob, "b", pins=tmp_path / "pins") as his:
+        theirs = his.enclave(team.id)
+        theirs.migrate(place.nodes["b"].url, tmp_path / "moves", archive=tmp_path / "copy.enc")
+        record = his.resolve(team.id, fresh=True).record
+        assert (record.holder, record.sequencer) == (bob.public, place.nodes["b"].seq_pub)
+        assert record.entry.app == ("" if entry == "none" else "kept")
+
+
+def test_what_was_moved_unregistered_is_registered_later_with_an_archive(place: Town, tmp_path: Path) -> None:
+    """Of several moves since, the first is the one that the registry would not take."""
+    alice, bob = Identity.new(), Identity.new()
+    with place.client(alice, "a") as mine, place.client(bob, "a", registry=None) as his:
+        team = found_team(mine, bundle={"size": 1})
+        team.register()
+        team.move(bob.public, "OUTSIDER", "MEMBER")
+        mine.enclave(team.id).archive(tmp_path / "old.enc")
+        team.transfer(bob.public, "owner")
+        theirs = his.enclave(team.id)
+        theirs.archive(tmp_path / "copy.enc")
+        theirs.migrate(place.nodes["b"].url, tmp_path / "moves", archive=tmp_path / "copy.enc")
+        theirs.migrate(place.nodes["c"].url, tmp_path / "moves")
+    with place.client(bob, "c", pins=tmp_path / "pins") as his:
+        theirs = his.enclave(team.id)
+        for archive in (None, tmp_path / "old.enc"):
+            with pytest.raises(MisuseError, match="is here under which the Migrate"):
+                theirs.register(archive=archive)
+        with pytest.raises(MisuseError, match="No such file"):
+            theirs.register(archive=tmp_path / "missing.enc")
+        assert theirs.register(archive=tmp_path / "copy.enc") is not None
+        record = his.resolve(team.id, fresh=True).record
+        assert (record.holder, record.sequencer) == (bob.public, place.nodes["c"].seq_pub)
+        assert len(record.entry.links) == 2
+
+
+def test_who_became_the_owner_at_a_node_in_between(place: Town, tmp_path: Path) -> None:
+    """The enclave is back where the registry thinks that it is, and yet the moves are brought: they say who passed it
+    on, and under whom."""
+    alice, bob = Identity.new(), Identity.new()
+    with place.client(alice, "a") as mine:
+        team = found_team(mine, bundle={"size": 1})
+        team.register()
+        team.move(bob.public, "OUTSIDER", "MEMBER")
+    with place.client(alice, "a", registry=None) as mine:
+        mine.enclave(team.id).migrate(place.nodes["b"].url, tmp_path / "moves")
+        mine.enclave(team.id).transfer(bob.public, "owner")
+    with place.client(bob, "b", registry=None) as his:
+        theirs = his.enclave(team.id)
+        theirs.archive(tmp_path / "copy.enc")
+        theirs.migrate(place.nodes["a"].url, tmp_path / "moves")
+    with place.client(bob, "a") as his:
+        theirs = his.enclave(team.id)
+        with pytest.raises(MisuseError, match="is here under which the Migrate"):
+            theirs.register()
+        assert theirs.register(archive=tmp_path / "copy.enc") is not None
+        record = his.resolve(team.id, fresh=True).record
+        assert (record.holder, record.sequencer) == (bob.public, place.nodes["a"].seq_pub)
+        assert len(record.entry.links) == 2
+
+
+def test_more_moves_than_one_entry_brings(place: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice = Identity.new()
+    with place.client(alice, "a", registry=None) as mine:
+        team = found_team(mine)
+        for name in "bc":
+            team.migrate(place.nodes[name].url, tmp_path / "moves")
+    monkeypatch.setattr(registering, "MAX_LINKS", 1)
+    with place.client(alice, "c") as mine:
+        assert mine.enclave(team.id).register(app="late") is not None
+        found = mine.resolve(team.id, fresh=True)
+        assert (found.sequencer, len(found.migrates)) == (place.nodes["c"].seq_pub, 1)
+        assert found.record.entry.app == "late"
+        assert mine.enclave(team.id).register() is None
+
+
+def test_more_moves_than_one_entry_brings_by_different_owners(
+    place: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob = Identity.new(), Identity.new()
+    with place.client(alice, "a", registry=None) as mine:
+        team = found_team(mine, bundle={"size": 1})
+        team.move(bob.public, "OUTSIDER", "MEMBER")
+        team.migrate(place.nodes["b"].url, tmp_path / "moves")
+        team.transfer(bob.public, "owner")
+    with place.client(bob, "b", registry=None) as his:
+        his.enclave(team.id).migrate(place.nodes["c"].url, tmp_path / "moves")
+    monkeypatch.setattr(registering, "MAX_LINKS", 1)
+    with place.client(bob, "c") as his, pytest.raises(MisuseError, match=f"{alice.hex}'s, who must register"):
+        his.enclave(team.id).register()
+
+
+def test_more_moves_than_a_client_follows(place: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is no lie of anybody's, and is told as what it is."""
+    alice, bob = Identity.new(), Identity.new()
+    with place.client(alice, "a", registry=None) as mine, place.client(bob, "a", registry=None) as his:
+        team = found_team(mine)
+        team.move(bob.public, "OUTSIDER", "MEMBER")
+        his.enclave(team.id).head()
+        for name in "bc":
+            team.migrate(place.nodes[name].url, tmp_path / "moves")
+    monkeypatch.setattr(history, "MAX_MOVES", 1)
+    for pins in (place.home / "pins" / bob.hex, None):
+        with place.client(bob, "c", registry=None, pins=pins) as his, pytest.raises(TooManyMoves) as found:
+            his.enclave(team.id).sequencers()
+        assert found.value.context == {"moves": 2}

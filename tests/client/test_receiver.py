@@ -17,7 +17,8 @@ import pytest
 from enc.client import Distrust, Equivocation, ForeignSequencer, Forgery, PushReceiver, SplitBrain
 from enc.client.clerk import QUIET_S, Retries
 from enc.client.errors import Unreachable
-from enc.client.inbox_file import Db
+from enc.client.inbox import Inbox
+from enc.client.inbox_file import Db, InboxFile
 from enc.client.pins import FilePins, Pin
 from enc.client.push_body import parse_batch
 from enc.core.commit import build_commit
@@ -183,6 +184,23 @@ def test_an_enclave_that_has_moved_is_its_new_node_s(post: Post) -> None:
     assert post.seqs(receiver) == [0, 1, 2, 3]
     with pytest.raises(SplitBrain):
         receiver.take(push(3, post.message(first, "still here", one.seq + 3)))
+
+
+def test_what_the_old_node_still_has_comes_before_what_the_new_one_brings(post: Post, tmp_path: Path) -> None:
+    """Its batches come out of order, and after the new node's: nothing is ready too early."""
+    first, one, two = post.enclave(["one", "two"])
+    there = post.message(first, "there", two.seq + 1, by=OTHER)
+    file = InboxFile(tmp_path / "apart.db", person("bob").public, HOOK, "")
+    inbox = Inbox(file.db, wants_notices=False, moved=lambda *_: True, left=lambda _, key: key == NODE.public)
+    try:
+        for key, push_seq, event in ((NODE, 1, first), (NODE, 3, two), (OTHER, 1, there)):
+            inbox.file(key.public, parse_batch(body(push_seq, event)))
+        assert [event.seq for event in inbox.ready(first.enclave, 10)] == [0]
+        inbox._moved = lambda *_: False
+        inbox.file(NODE.public, parse_batch(body(2, one)))
+        assert [event.seq for event in inbox.ready(first.enclave, 10)] == [0, 1, 2, 3]
+    finally:
+        file.close()
 
 
 def test_content_that_may_be_erased_is_missing_and_any_other_is_withheld(post: Post) -> None:

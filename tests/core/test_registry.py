@@ -24,7 +24,7 @@ from enc.core.types import Event
 
 from .registry import BY_STATE, REGISTRY, TEAM, House, Registry, identity_entry, node_entry
 from .strategies import examples, flip
-from .world import LIFETIME, NO_POINT, START, Json, World, about, give, init, move, path, person, pub
+from .world import LIFETIME, NO_POINT, NODES, START, Json, World, about, give, init, move, path, person, pub
 from .world_v1 import EXAMPLE, initial, manifest
 
 GONE = {"reason": "author"}
@@ -739,6 +739,65 @@ def test_a_passage_that_leads_to_somebody_else(registry: Registry, house: House)
         "passage: does not lead from the holder to the claimant"
     )
     registry.register("mallory", house, owner_proof=house.proof("mallory", passage=(given_to_bob, given_on)))
+
+
+class Returned:
+    """Alice gave the enclave to Bob, and he gave it back. Later its node would have it that he is the owner."""
+
+    def __init__(self, *nodes: str) -> None:
+        self.registry, self.house = Registry(), House(TEAM)
+        self.house.talk(4)
+        self.given = self.house.transfer("alice", "bob")
+        self.house.transfer("bob", "alice")
+        self.registry.register("alice", self.house, links=[self.house.move_to(node) for node in nodes])
+
+    def invent(self) -> None:
+        commit, state = self.house.commit("bob", "message", "mine"), self.house.state
+        event = finalize(commit, person(NODES[state.sequencer]), state.floor, state.seq + 1)
+        invented = Effects(writes={identity_key(person("bob").public): (1 << 9).to_bytes(32, "big")})
+        self.house._keep(event, apply(self.house.state, event, invented, self.house.memory))
+        self.house.settle()
+
+    def refusal(self, *passage: Event) -> str:
+        self.invent()
+        return self.registry.refusal("bob", self.house, owner_proof=self.house.proof("bob", passage=passage))
+
+
+def test_an_old_passage_that_another_sequencer_has_ordered() -> None:
+    sale = Returned("node2")
+    assert sale.refusal(sale.given) == (
+        "UNAUTHORIZED owner_proof.passage[0]: ordered by another than the sequencer on record"
+    )
+    assert sale.registry.holder(sale.house) == "alice"
+
+
+def test_an_old_passage_from_before_the_holder_moved_the_enclave() -> None:
+    sale = Returned("node2", "node")
+    assert sale.refusal(sale.given) == "UNAUTHORIZED owner_proof.passage[0]: not after what came before it"
+
+
+def test_a_passage_is_in_order_and_in_time(registry: Registry, house: House) -> None:
+    first = house.send("alice", "Grant", give("bob", "owner"))
+    second = house.send("bob", "Grant", give("carol", "owner"))
+    house.settle()
+    node = person("node")
+    wrong = {
+        "passage[1]: not after what came before it": (
+            (finalize(first, node, first.timestamp, second.seq), second),
+            (finalize(first, node, second.timestamp + 1, first.seq), second),
+        ),
+        "passage[0]: timestamp: more than 60 s after exp": (
+            (finalize(first, node, first.exp + 60_001, first.seq), second),
+        ),
+        "passage[0]: exp: more than an hour after timestamp": (
+            (finalize(first, node, first.exp - 3_660_001, first.seq), second),
+        ),
+    }
+    for message, passages in wrong.items():
+        for passage in passages:
+            refusal = registry.refusal("carol", house, owner_proof=house.proof("carol", passage=passage))
+            assert refusal == f"UNAUTHORIZED owner_proof.{message}"
+    registry.register("carol", house, owner_proof=house.proof("carol", passage=(first, second)))
 
 
 # Passages

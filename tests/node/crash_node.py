@@ -26,6 +26,7 @@ from enc.core import enclave as machine
 from enc.core.errors import EncError
 from enc.node import janitor, main, migration
 from enc.node.admission import Admission
+from enc.node.answers import Answers
 from enc.node.api_http import HttpApi
 from enc.node.api_ws import Connection
 from enc.node.config import load_config
@@ -237,6 +238,12 @@ SWEEPING: Mapping[str, Place] = {
     "within a sweep of what is left": statement("DELETE FROM events"),
     "after what is left is swept": after(SqliteStore, "sweep", lambda done, *args: not done),
 }
+EXPORTING: Mapping[str, Place] = {
+    "a page is asked for": before(Answers, "_export"),
+    "a page is being read": before(Answers, "_log"),
+    "a page has been read": after(Answers, "_export"),
+    "a page is sealed": after(Answers, "answer"),
+}
 POINTS: Mapping[str, Place] = {
     **ON_THE_WAY,
     **SPREADING,
@@ -248,6 +255,7 @@ POINTS: Mapping[str, Place] = {
     **PULLING,
     **FORCING,
     **SWEEPING,
+    **EXPORTING,
 }
 
 
@@ -283,13 +291,13 @@ def let_fail(flag: Path) -> None:
 def slow_lines() -> None:
     inner = Line.__init__
 
-    def init(line: Line, send: Any, max_bytes: int) -> None:
+    def init(line: Line, send: Any, *more: Any) -> None:
         async def slowly(message: Any) -> None:
             for _ in range(20):
                 await asyncio.sleep(0)
             await send(message)
 
-        inner(line, slowly, max_bytes)
+        inner(line, slowly, *more)
 
     Line.__init__ = init
 

@@ -1,6 +1,7 @@
 """Enclaves that move: orders, archives, and a source that tells whatever log it is given."""
 
 import os
+import ssl
 import threading
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -127,6 +128,7 @@ class Telling:
         twist: Callable[[Json], None] = lambda body: None,
         answer: Callable[[int], tuple[int, bytes] | None] = lambda n: None,
         now: Callable[[], float] = lambda: START / 1000,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._now = now
         self._key, self._page, self._twist, self._answer = key, page, twist, answer
@@ -135,9 +137,11 @@ class Telling:
         self.asked: list[int] = []
         """The seq from which each page was asked."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_address[1]}"
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         telling = self

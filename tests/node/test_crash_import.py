@@ -1,5 +1,6 @@
 """A node that is killed while it takes an enclave in, at any point: it has all of it or nothing, and goes on."""
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,15 +10,19 @@ import httpx
 import pytest
 from msgspec.json import decode, encode
 
-from enc.core.commit import wire_commit
-from enc.core.event import finalize, wire_event
+from enc.core.commit import build_commit, wire_commit
+from enc.core.encoding import compact_json
+from enc.core.envelope import open_answer, seal_request
+from enc.core.event import finalize, parse_event, wire_event
+from enc.core.replay import Replay
+from enc.core.session import client_keys, open_session
 from enc.core.types import Commit, Event
 from enc.node.fsck import check_store
 from enc.node.key_file import load_or_create
 from enc.node.store.sqlite import SqliteStore
 from tests.core.world import GROUP, LIFETIME, START, World, move, person
 
-from .crash_node import FORCING, IMPORTING, PULLING, SWEEPING, Launched, Launcher
+from .crash_node import EXPORTING, FORCING, IMPORTING, PULLING, SWEEPING, Launched, Launcher
 from .moving import WITH_ARCHIVE, Telling, archive_of
 
 PATIENCE_S = 30
@@ -167,3 +172,67 @@ def test_killed_while_it_sweeps_what_was_left(launcher: Launcher, tmp_path: Path
     node.stop()
     assert held(tmp_path / "node", seq_pub, commit, len(made.events) + 1)
     check_swept(tmp_path / "node")
+
+
+# The other side
+
+
+def export(node: Launched, made: World, seq_pub: bytes) -> list[Event] | None:
+    """The whole log in pages of four, as the node that goes on asks for it; None if the node dies meanwhile."""
+    reader, events = person("node3"), list[Event]()
+    while True:
+        session = open_session(reader, time.time_ns() // 1_000_000_000 + 600)
+        body = {"from_seq": len(events), "limit": 4}
+        request = seal_request(session, seq_pub, made.state.enclave, "Export", body, os.urandom(24))
+        try:
+            answer = httpx.post(node.url + "/export", content=encode(request), timeout=PATIENCE_S)
+        except httpx.TransportError:
+            return None
+        page = open_answer(client_keys(session, seq_pub, made.state.enclave), answer.content)
+        events += [parse_event(encode(event)) for event in page["events"]]
+        if len(events) > page["seq"]:
+            return events
+
+
+@pytest.mark.parametrize("nth", [1, 3])
+@pytest.mark.parametrize("point", EXPORTING)
+def test_killed_while_it_gives_a_log_away(launcher: Launcher, tmp_path: Path, point: str, nth: int) -> None:
+    """It has all of it as before, and whoever goes on with the log asks again."""
+    seq_pub = fresh(tmp_path / "node")
+    made, commit = world(seq_pub)
+    node = launcher.start(tmp_path / "node")
+    assert outcome(node, commit, archive=archive_of(made.events))["status"] == "done"
+    replay = Replay()
+    for event in stored(tmp_path / "node", node, commit):
+        replay.take(event)
+    content = {
+        "new_sequencer": person("node3").public.hex(),
+        "prev_seq": replay.state.seq,
+        "ct_root": replay.checkpoint_root().hex(),
+    }
+    exp = time.time_ns() // 1_000_000 + LIFETIME
+    leaving = build_commit(person("alice"), commit.enclave, "Migrate", compact_json(content), exp)
+    node = launcher.start(tmp_path / "node")
+    assert httpx.post(node.url, content=encode(wire_commit(leaving)), timeout=PATIENCE_S).status_code == 200
+    node.kill()
+    whole = len(made.events) + 2
+    node = launcher.start(tmp_path / "node", point=point, nth=nth)
+    assert export(node, made, seq_pub) is None
+    node.kill()
+    assert held(tmp_path / "node", seq_pub, commit, whole)
+    node = launcher.start(tmp_path / "node")
+    given = export(node, made, seq_pub)
+    assert given is not None
+    assert [event.hash for event in given] == [event.hash for event in (*made.events, commit, leaving)]
+    node.stop()
+    assert held(tmp_path / "node", seq_pub, commit, whole)
+
+
+def stored(data: Path, node: Launched, commit: Commit) -> list[Event]:
+    """The log of a node, which is stopped for it."""
+    node.stop()
+    store = SqliteStore(data / "enc.db")
+    try:
+        return store.events(commit.enclave, 0, 1000)
+    finally:
+        store.close()

@@ -623,6 +623,7 @@ def test_an_archive_over_the_limit_is_not_read_to_its_end() -> None:
         error = refused(node, wire_commit(forced(made)), archive=b"x" * 5000)
         assert (error.status, "archive is over 1000" in error.message) == (413, True)
         assert node.node.importer._jobs == {}
+        assert len(node.node.uploads) == 0
 
 
 def test_a_client_that_goes_away_while_it_sends_leaves_nothing(node: Served) -> None:
@@ -631,8 +632,9 @@ def test_a_client_that_goes_away_while_it_sends_leaves_nothing(node: Served) -> 
     with socket.create_connection(("127.0.0.1", int(node.url.rpartition(":")[2]))) as sock:
         head_ = f"POST /import HTTP/1.1\r\nhost: x\r\ncontent-type: {WITH_ARCHIVE['content-type']}\r\n"
         sock.sendall(head_.encode() + b"content-length: 100000\r\n\r\n" + first + b"some of it")
-        node.until(lambda: len(node.node.importer._jobs) == 1)
-    node.until(lambda: not node.node.importer._jobs)
+        node.until(lambda: len(node.node.uploads) == 1)
+    node.until(lambda: not len(node.node.uploads))
+    assert node.node.importer._jobs == {}
     nothing_is_kept(node, made)
     done(node, forced(made), archive=archive_of(made.events))
 

@@ -5,6 +5,7 @@ import http.client
 import itertools
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from socket import create_connection
@@ -14,8 +15,11 @@ import httpx
 import pytest
 from msgspec.json import decode, encode
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
+from websockets.protocol import State
+from websockets.uri import parse_uri
 
 from enc.core.commit import build_commit, build_manifest, wire_commit
 from enc.core.encoding import compact_json
@@ -391,6 +395,25 @@ async def test_what_was_taken_before_a_shutdown_is_answered_and_kept(tmp_path: P
         room.node = again
         kept = room.reader("alice").log(again.url)
     assert {event.hash.hex(): event.seq for event in kept[1:]} == accepted
+
+
+def test_a_stop_reads_on_until_its_peers_have_closed(tmp_path: Path) -> None:
+    """Who still sends when the node's close comes must not meet a closed socket: its reset would take the answers."""
+    with RunningNode(tmp_path / "node") as node, ThreadPoolExecutor(1) as pool:
+        ws = ClientProtocol(parse_uri(node.url.replace("http", "ws")))
+        ws.send_request(ws.connect())
+        with create_connection(("127.0.0.1", httpx.URL(node.url).port or 0), PATIENCE) as sock:
+            sock.sendall(b"".join(ws.data_to_send()))
+            while ws.state is not State.OPEN:
+                ws.receive_data(sock.recv(1 << 16))
+            stopping = pool.submit(node.stop)
+            while ws.close_rcvd is None:
+                ws.receive_data(sock.recv(1 << 16))
+            for _ in range(200):
+                sock.sendall(Frame(Opcode.TEXT, b"x" * 60_000).serialize(mask=True))
+            sock.sendall(b"".join(ws.data_to_send()))
+            assert sock.recv(1) == b""
+        stopping.result(PATIENCE)
 
 
 # Frames

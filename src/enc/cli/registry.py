@@ -61,6 +61,9 @@ def register_enclave(
     app_: Annotated[str | None, typer.Option("--app", metavar="NAME", help="What uses it.")] = None,
     desc: Annotated[str | None, typer.Option(metavar="TEXT", help="What it is, for people.")] = None,
     meta: Annotated[str | None, typer.Option(metavar="JSON", help="Whatever else an application says of it.")] = None,
+    archive: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="An archive from before you moved it, if a move is not taken.")
+    ] = None,
 ) -> None:
     """Say, as the owner, where your enclave is. Who became the owner by a Transfer proves it by this; do so at once.
 
@@ -68,7 +71,7 @@ def register_enclave(
     """
     with at.client() as client:
         enclave = client.enclave(at.settings.get("enclave"))
-        receipt = enclave.register(app=app_, desc=desc, meta=None if meta is None else _object(meta))
+        receipt = enclave.register(app=app_, desc=desc, meta=None if meta is None else _object(meta), archive=archive)
         _registered(at, client, receipt)
 
 

@@ -14,6 +14,7 @@ from enc.client.errors import (
     Rollback,
     SplitBrain,
     TimedOut,
+    TooManyMoves,
     Unreachable,
 )
 from enc.client.evidence import Evidence, check_evidence, load_evidence
@@ -62,6 +63,7 @@ __all__ = [
     "StateFact",
     "Statement",
     "TimedOut",
+    "TooManyMoves",
     "Unreachable",
     "WrongPassphrase",
     "check_evidence",

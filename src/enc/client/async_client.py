@@ -19,7 +19,7 @@ from enc.client.items import Item
 from enc.client.lineage import learned
 from enc.client.link import Bundle, Link
 from enc.client.members import Member
-from enc.client.moving import Moved, Mover, Tell
+from enc.client.moving import Moved, Mover, Tell, heads_of
 from enc.client.pins import Pins
 from enc.client.pulls import Wanted, wanted
 from enc.client.push_body import PushedBatch
@@ -287,14 +287,21 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
     # Where it is
 
     async def register(
-        self, *, app: str | None = None, desc: str | None = None, meta: Mapping[str, Any] | None = None
+        self,
+        *,
+        app: str | None = None,
+        desc: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        archive: Path | str | None = None,
     ) -> Receipt | None:
         """Tell the registry where the enclave is, as its owner; None if it knows. After a Transfer the new owner does.
 
-        What is not said here stays as it was said before.
+        What is not said here stays as it was said before. `archive`: of the log at a former node, whose head shows that
+        somebody whom the registry did not know yet was the owner when they moved the enclave away from there.
         """
-        setup = self._client._setup
-        return await self._run(register_enclave(setup.asked_directory(), self._link, Words(app, desc, meta)))
+        setup, words = self._client._setup, Words(app, desc, meta)
+        heads = heads_of(None, None if archive is None else Path(archive))
+        return await self._run(register_enclave(setup.asked_directory(), self._link, words, heads))
 
     async def migrate(
         self,

@@ -14,10 +14,10 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from enc.client.answers import head_of, read
-from enc.client.flow import Flow, work
+from enc.client.flow import Call, Flow, work
 from enc.client.link import Link
 from enc.client.witness import Witness
-from enc.core.archive import Header, check_header, header_of, verify_archive, write_archive
+from enc.core.archive import Header, check_header, header_of, read_archive, verify_archive, write_archive
 from enc.core.errors import EncError, InvalidArchive, InvalidProof, MisuseError
 from enc.core.event import WireEvent, event_from_wire, parse_event, wire_event
 from enc.core.replay import Replay
@@ -136,6 +136,11 @@ def _events(part: Path) -> Iterator[Event]:
     with part.open("rb") as file:
         for line in file:
             yield parse_event(line)
+
+
+def head_in(archive: Path) -> TreeHead | None:
+    """The head that an archive came with; nothing of it is checked."""
+    return read_archive(Call("", file=archive).pieces())[0].sth
 
 
 class Summary(Struct, frozen=True):

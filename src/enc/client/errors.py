@@ -12,7 +12,8 @@ InvalidProof
     ├── SplitBrain         signed by a former sequencer, after the enclave had moved
     └── Forgery            a receipt, an event or a proof that does not check
 PeerError
-└── LostRange          the enclave went on from a copy that lacks what was seen before: going on is the user's choice
+├── LostRange          the enclave went on from a copy that lacks what was seen before: going on is the user's choice
+└── TooManyMoves       the enclave has moved more often than a client follows: nobody lied
 """
 
 from typing import TYPE_CHECKING
@@ -65,6 +66,12 @@ class LostRange(PeerError):
     """`first_seq`: the first event that is lost; `bundles`: from which to before which bundle of the old log."""
 
     code, status, fields = "LOST_RANGE", 409, ("first_seq", "bundles")
+
+
+class TooManyMoves(PeerError):
+    """`moves`: how often it has."""
+
+    code, status, fields = "TOO_MANY_MOVES", 409, ("moves",)
 
 
 class Forgery(Distrust):

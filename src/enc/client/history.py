@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from enc.client.errors import TooManyMoves
 from enc.core.commit import version_of
 from enc.core.content import parse_migrate
 from enc.core.errors import InvalidProof, PeerError
@@ -127,9 +128,11 @@ def move_of(event: Event, before: bytes | None, enclave: bytes) -> Move:
 
 
 def history_of(first: bytes | None, migrates: Sequence[Event], enclave: bytes) -> History:
-    """The history that a log's Migrates give, one after the other; InvalidProof where one does not fit the others."""
+    """The history that a log's Migrates give, one after the other; InvalidProof where one does not fit the others, and
+    TooManyMoves, unlooked at, where there are more than anybody should have to keep."""
     if len(migrates) > MAX_MOVES:
-        raise InvalidProof(f"over {MAX_MOVES} Migrates")
+        message = f"the enclave has {len(migrates)} Migrates, and a client follows at most {MAX_MOVES}"
+        raise TooManyMoves(message, moves=len(migrates))
     moves, before, last = list[Move](), first, -1
     for event in migrates:
         move = move_of(event, before, enclave)

@@ -4,9 +4,10 @@ Rules:
 
  1. a batch is on disk before its node is told that it came
  2. a batch counts once, an event once, by its place in its enclave's log
- 3. an event waits until every batch before its own is here, or is known to be lost
+ 3. an event waits until every batch before its own is here, or is known to be lost; and so do those after it in the
+    same log, which another node may bring once the enclave has moved
  4. one place of a log holds one event (Equivocation); the first node that brought an enclave's events is the only one
-    that may (ForeignSequencer), until the enclave is known to have moved
+    that may (ForeignSequencer), until the enclave is known to have moved; then the node before may bring its own still
  5. what waits is bounded: past it nothing is taken, and the node tries again later
 
 It knows no clock and no socket. One thread at a time may use it.
@@ -32,7 +33,7 @@ from enc.core.types import Event
 Accepts = Callable[[bytes], bool]
 """Whether events of an enclave are wanted."""
 Moved = Callable[[bytes, bytes], bool]
-"""Whether an enclave is known to have come to the node with this key."""
+"""Whether an enclave is known to have come to the node with this key; or to have gone on from there."""
 
 MAX_EARLY = 1000
 """Batches of one queue that may wait for one before them."""
@@ -61,10 +62,12 @@ class Inbox:
         wants_notices: bool,
         accepts: Accepts = lambda _: True,
         moved: Moved = lambda enclave, seq_pub: False,
+        left: Moved = lambda enclave, seq_pub: False,
         max_bytes: int = MAX_BYTES,
         max_early: int = MAX_EARLY,
     ) -> None:
         self.db, self._wants_notices, self._accepts, self._moved = db, wants_notices, accepts, moved
+        self._left = left
         self._max_bytes, self._max_early = max_bytes, max_early
         self.bytes: int = self._one("SELECT coalesce(sum(length(event)), 0) FROM enc_events")[0]
 
@@ -143,7 +146,7 @@ class Inbox:
         known = self.db.execute("SELECT seq_pub FROM enc_enclaves WHERE enclave = ?", (enclave,)).fetchone()[0]
         if known != seq_pub and self._moved(enclave, seq_pub):
             self.db.execute("UPDATE enc_enclaves SET seq_pub = ? WHERE enclave = ?", (seq_pub, enclave))
-        elif known != seq_pub:
+        elif known != seq_pub and not self._left(enclave, seq_pub):
             message = f"pushed by {seq_pub.hex()}, and the enclave's sequencer is {known.hex()}"
             raise ForeignSequencer(message, said("foreign", enclave, known, message, b""))
 
@@ -237,9 +240,12 @@ class Inbox:
         """The next events of an enclave to be handed over, by rising seq."""
         sql = (
             "SELECT event FROM enc_events JOIN enc_queues USING (seq_pub) "
-            "WHERE enclave = ? AND push_seq < next ORDER BY seq LIMIT ?"
+            "WHERE enclave = :enclave AND push_seq < next AND seq < coalesce((SELECT min(early.seq) "
+            "FROM enc_events AS early JOIN enc_queues AS queue USING (seq_pub) "
+            "WHERE early.enclave = :enclave AND early.push_seq >= queue.next), :most) ORDER BY seq LIMIT :limit"
         )
-        return [parse_event(event) for (event,) in self.db.execute(sql, (enclave, most))]
+        found = self.db.execute(sql, {"enclave": enclave, "most": MAX_INT, "limit": most})
+        return [parse_event(event) for (event,) in found]
 
     def moved(self, event: Event) -> None:
         """The event is handed over: part of the handler's own transaction."""

@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import Decoder
 
 from enc.client.answers import read
-from enc.client.backup import finish, gather, opened, resume
+from enc.client.backup import finish, gather, head_in, opened, resume
 from enc.client.directory import Directory
 from enc.client.errors import ForeignSequencer, LostRange, Unreachable
 from enc.client.flow import Call, Flow, Pause, work
@@ -37,6 +37,7 @@ from enc.core.enclave import view
 from enc.core.encoding import compact_json
 from enc.core.errors import (
     CheckpointMismatch,
+    EnclaveMigrated,
     EnclaveNotFound,
     Expired,
     InvalidArchive,
@@ -142,7 +143,7 @@ class Mover:
             if event is None:
                 event = yield from self._take_over(journal, archive)
                 journal.keep(event)
-            return (yield from self._finish(journal, event))
+            return (yield from self._finish(journal, event, archive))
 
     def _journal(self) -> Flow[Journal]:
         return Journal(self._folder, self._link.enclave, (yield from self._to.seq_pub()))
@@ -162,7 +163,7 @@ class Mover:
         """The Migrate by which the new node is the sequencer already; None if it is not."""
         try:
             page = yield from self._new.page({"type": "Migrate", "limit": 1, "reverse": True})
-        except (EnclaveNotFound, ForeignSequencer):
+        except (EnclaveNotFound, EnclaveMigrated, ForeignSequencer):
             return None
         key = yield from self._to.seq_pub()
         is_there = page.items and self._new.known_witness().history.departure(key) is None
@@ -303,7 +304,7 @@ class Mover:
         self._tell("wait", f"{event.seq + 1} events are at {self._to.url}")
         return event
 
-    def _finish(self, journal: Journal, event: Event) -> Flow[Moved]:
+    def _finish(self, journal: Journal, event: Event, archive: Path | None = None) -> Flow[Moved]:
         """The new node's log continues what was seen of the old one; then the registry hears of it."""
         before = self._new.pins.load(self._new.enclave)
         self._new.restart()
@@ -312,7 +313,8 @@ class Mover:
         self._tell("verify", f"a head of {head.ts} bundles; {self._loss(before, event)}")
         receipt = None
         if self._directory is not None:
-            receipt = yield from register_enclave(self._directory, self._new)
+            heads = heads_of(before, archive, journal.copy if journal.copy.exists() else None)
+            receipt = yield from register_enclave(self._directory, self._new, heads=heads)
             self._tell("register", "registered" if receipt else "known already")
         journal.close()
         self._link.node = self._to
@@ -327,6 +329,13 @@ class Mover:
             return "it extends what was seen before"
         loss = lost(history, before, moves[0], moves[0].size or 0)
         return "it extends what was seen before" if loss is None else loss.message
+
+
+def heads_of(pin: Pin | None, *archives: Path | None) -> list[TreeHead]:
+    """Heads of the sequencers before: the one that was pinned, and those that archives came with."""
+    found = [None if pin is None else pin.head]
+    found += [head_in(archive) for archive in archives if archive is not None]
+    return [head for head in found if head is not None and head.ts]
 
 
 def _upload(order: bytes, archive: Path) -> Call:

@@ -92,6 +92,7 @@ class PushReceiver:
             wants_notices=on_notice is not None,
             accepts=accepts,
             moved=self._has_moved,
+            left=self._has_left,
             max_bytes=max_waiting,
             max_early=max_early,
         )
@@ -182,6 +183,11 @@ class PushReceiver:
         """By a Migrate that was pushed, or that another client with the same pins has seen."""
         pin = self.pins.load(enclave)
         return pin is not None and bool(pin.moves) and pin.history.sequencer == seq_pub
+
+    def _has_left(self, enclave: bytes, seq_pub: bytes) -> bool:
+        """What a former node has signed is checked by its place in the log, as everything is."""
+        pin = self.pins.load(enclave)
+        return pin is not None and pin.history.departure(seq_pub) is not None
 
     def _file_push(self, push: Push, body: bytes) -> bool:
         """Whether a batch before it is missing. One that is here already is not checked again."""

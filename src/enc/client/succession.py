@@ -6,13 +6,15 @@ is then held against what was pinned before:
  1. its log holds Migrates that lead from the pinned sequencer to it, each checked in full     ForeignSequencer
  2. each stands where it must: a peaceful one ends its bundle, a forced one begins one         Forgery
  3. its head extends the pinned one; unless what was pinned lies beyond a Migrate              Fork, LostRange
+    (then, if the user goes on all the same, a registry that knows the enclave must not
+    name another holder than that Migrate's author)                                            Forgery
  4. a forced Migrate names the root of the log before it, which the head extends               Forgery
  5. a forced Migrate's author was the owner: as the pinned head says, or the Manifest, or by
     events that passed the ownership on, each signed by the owner before and ordered by the
     sequencer that was trusted                                                                 Forgery
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -32,8 +34,18 @@ from enc.core.owner_proof import find_passage
 from enc.core.policy import Policy
 from enc.core.types import Event, TreeHead
 
+Holder = Callable[[Event], Flow[bytes | None]]
+"""Who, by a registry, may have ordered this Migrate; None: no registry knows the enclave."""
 
-def adopt(probe: Link, pin: Pin, hints: Sequence[Event] = (), *, accept_loss: bool = False) -> Flow[Pin | None]:
+
+def _nobody(event: Event) -> Flow[bytes | None]:
+    return None
+    yield
+
+
+def adopt(
+    probe: Link, pin: Pin, hints: Sequence[Event] = (), *, accept_loss: bool = False, holder: Holder = _nobody
+) -> Flow[Pin | None]:
     """The pin for the node that `probe` asks with an empty memory; None if the node does not show that it goes on.
 
     `hints`: Migrates that came from elsewhere, for who may not read them in the log. Those that the pin has count too:
@@ -55,7 +67,8 @@ def adopt(probe: Link, pin: Pin, hints: Sequence[Event] = (), *, accept_loss: bo
     if not fresh:
         return None
     head = yield from probe.head()
-    base = _base(history, pin, fresh[0], sizes[fresh[0].event.id], accept_loss)
+    loss = lost(history, pin, fresh[0], sizes[fresh[0].event.id])
+    base = pin.head if loss is None else (yield from _accepted(probe, loss, fresh[0], holder if accept_loss else None))
     if base is not None and base.ts:
         yield from _check_extends(probe, pin.sequencer, base, head)
     for move in fresh:
@@ -101,21 +114,28 @@ def _size(probe: Link, move: Move) -> Flow[int]:
     return anchor.index + (not move.is_forced)
 
 
-def _base(history: History, pin: Pin, move: Move, size: int, accept_loss: bool) -> TreeHead | None:
-    """The pinned head, if the log that goes on has all of it; LostRange if not, unless the user accepts that.
+def _accepted(probe: Link, loss: LostRange, move: Move, holder: Holder | None) -> Flow[TreeHead | None]:
+    """Go on without what was pinned, if the user accepts that; and if it was the owner who did.
 
-    Whoever takes over from a copy counts its last bundle as closed, though it may have had more events.
+    Who goes on from a copy is the owner by that copy, which may be older than a Transfer: a registry knows better.
     """
-    loss = lost(history, pin, move, size)
-    if loss is None:
-        return pin.head
-    if accept_loss:
-        return None
-    raise loss
+    if holder is None:
+        raise loss
+    known = yield from holder(move.event)
+    if known is not None and known != move.event.from_:
+        message = (
+            f"Migrate {move.event.seq}: {move.event.from_.hex()} took over from a copy without what was seen here "
+            f"before, and by the registry the enclave is {known.hex()}'s"
+        )
+        raise probe.known_witness().forgery(message, msgspec.json.encode(wire_event(move.event)))
+    return None
 
 
 def lost(history: History, pin: Pin, move: Move, size: int) -> LostRange | None:
-    """What was pinned and is not in the log that went on by this move, from `size` bundles."""
+    """What was pinned and is not in the log that went on by this move, from `size` bundles.
+
+    Whoever takes over from a copy counts its last bundle as closed, though it may have had more events.
+    """
     head = pin.head
     if history.holds(pin.history):
         if head is None or head.ts < size or (head.ts == size and not move.is_forced):

@@ -20,7 +20,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 
-from enc.client.errors import Distrust, Equivocation, ForeignSequencer, Forgery, Fork, Rollback, SplitBrain
+from enc.client.errors import (
+    Distrust,
+    Equivocation,
+    ForeignSequencer,
+    Forgery,
+    Fork,
+    Rollback,
+    SplitBrain,
+    TooManyMoves,
+)
 from enc.client.evidence import Kind, said, split_event, split_head, two_events, two_heads, unconnected
 from enc.client.history import History, move_of
 from enc.client.pins import Pin, Pins, pin_of
@@ -109,7 +118,7 @@ class Witness:
         """Whatever does not check inside is the node's doing, and `answer` is what it said."""
         try:
             yield
-        except Distrust:
+        except (Distrust, TooManyMoves):
             raise
         except PeerError as e:
             raise self.forgery(f"{what}: {e.message}", answer) from e

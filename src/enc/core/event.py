@@ -8,6 +8,8 @@ from msgspec.structs import replace
 
 from enc.core import hashing
 from enc.core.commit import (
+    MAX_EXP_WINDOW_MS,
+    SKEW_MS,
     UNLIMITED,
     WireCommit,
     auto_delete_at,
@@ -16,7 +18,7 @@ from enc.core.commit import (
     wire_commit,
 )
 from enc.core.encoding import check_numbers, decode_json, unhex
-from enc.core.errors import InvalidCommit, InvalidHash, InvalidSignature
+from enc.core.errors import InvalidArchive, InvalidCommit, InvalidHash, InvalidSignature
 from enc.core.signing import PrivateKey, check_schnorr
 from enc.core.types import Commit, Event, Receipt, Target
 
@@ -142,6 +144,14 @@ def check_event(event: Event, enc_v: int) -> None:
         raise InvalidCommit("seq: a Manifest is event 0")
     check_commit(event, enc_v)
     check_sequenced(event)
+
+
+def check_time(event: Event) -> None:
+    """It was ordered while its commit could be."""
+    if event.timestamp > event.exp + SKEW_MS:
+        raise InvalidArchive("timestamp: more than 60 s after exp")
+    if event.exp > event.timestamp + MAX_EXP_WINDOW_MS + SKEW_MS:
+        raise InvalidArchive("exp: more than an hour after timestamp")
 
 
 def target_of(event: Event) -> Target:

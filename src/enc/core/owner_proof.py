@@ -14,7 +14,9 @@ Checked in this order, each step with a message of its own:
  6. `origin`: the Manifest's event is number 0 of leaf 0 under the same head; any other log of that node has another
  7. `passage`: events that pass the ownership on from the holder to the claimant, each signed by the owner before, so
     that a hostile sequencer cannot invent an owner. A holder who founded the enclave has passed it to those whom the
-    Manifest itself makes owners.
+    Manifest itself makes owners. As in a log that is replayed, they come one after the other, in time of their `exp`;
+    and after the last Migrate that was brought, which the holder signed as the owner: so all are of the sequencer on
+    record, and an older one, from before the enclave came to its holder, is none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +28,7 @@ from msgspec.structs import replace
 from enc.core.bundle import check_membership
 from enc.core.encoding import convert_json, unhex
 from enc.core.errors import EncError, InvalidCommit, InvalidProof
-from enc.core.event import WireEvent, check_event, event_from_wire, wire_event
+from enc.core.event import WireEvent, check_event, check_time, event_from_wire, wire_event
 from enc.core.policy import Policy
 from enc.core.proof import (
     Leaf,
@@ -237,7 +239,7 @@ def _check_origin(proof: OwnerProof, manifest: Event) -> None:
 
 
 def _check_passage(passage: Sequence[Event], owner: bytes, known: Holding) -> None:
-    givers = {known.holder}  # 7
+    givers, last, time = {known.holder}, known.moved_at, 0  # 7
     if known.holder == known.manifest.from_:
         givers |= known.policy.new_owners(known.manifest)
     for i, event in enumerate(passage):
@@ -246,6 +248,12 @@ def _check_passage(passage: Sequence[Event], owner: bytes, known: Holding) -> No
         if event.enclave != known.manifest.enclave:
             raise InvalidProof(f"passage[{i}]: of another enclave")
         _named(f"passage[{i}]", check_event, event, known.policy.enc_v)
+        if event.sequencer != known.sequencer:
+            raise InvalidProof(f"passage[{i}]: ordered by another than the sequencer on record")
+        if event.seq <= last or event.timestamp < time:
+            raise InvalidProof(f"passage[{i}]: not after what came before it")
+        _named(f"passage[{i}]", check_time, event)
+        last, time = event.seq, event.timestamp
         givers = set(_named(f"passage[{i}]", known.policy.new_owners, event))
         if not givers:
             raise InvalidProof(f"passage[{i}]: passes no ownership on")

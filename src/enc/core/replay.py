@@ -18,7 +18,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Protocol
 
-from enc.core.commit import MAX_EXP_WINDOW_MS, SKEW_MS, manifest_version
+from enc.core.commit import SKEW_MS, manifest_version
 from enc.core.content import revised_id
 from enc.core.enclave import (
     EnclaveState,
@@ -32,7 +32,7 @@ from enc.core.enclave import (
     state_hash,
 )
 from enc.core.errors import Duplicate, EncError, InvalidArchive, ReplayFailed
-from enc.core.event import check_event, is_erasable, target_of
+from enc.core.event import check_event, check_time, is_erasable, target_of
 from enc.core.memory import EnclaveMemory
 from enc.core.policy import Effects
 from enc.core.types import PREDEFINED, Event
@@ -179,10 +179,7 @@ class Replay:
     def _check_time(self, event: Event) -> None:
         if self._state is not None and event.timestamp < self._state.floor:
             raise InvalidArchive("timestamp: before that of the event before")
-        if event.timestamp > event.exp + SKEW_MS:
-            raise InvalidArchive("timestamp: more than 60 s after exp")
-        if event.exp > event.timestamp + MAX_EXP_WINDOW_MS + SKEW_MS:
-            raise InvalidArchive("exp: more than an hour after timestamp")
+        check_time(event)
         if self._past.repeats(event):
             raise Duplicate("the commit stands in the log already")
 

@@ -1,6 +1,7 @@
 """`POST /import` and `GET /import/{migrate}`: an order is read, its archive spooled, and its status told.
 
-The archive goes into a file without a name, which is gone with the process, however that ends.
+The archive goes into a file without a name, which is gone with the process, however that ends. Only when all of it is
+there does it become an import: one that is still coming keeps no other out.
 """
 
 import asyncio
@@ -8,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO
+from typing import cast
 
 from msgspec.json import encode
 from starlette.requests import ClientDisconnect, Request
@@ -19,6 +20,8 @@ from enc.core.encoding import unhex
 from enc.core.errors import BodyTooLarge, EnclaveNotFound, InvalidQuery
 from enc.node.api_http import Asking
 from enc.node.importing import Importer, Job, Status
+from enc.node.rate_limit import address_key
+from enc.node.uploads import Upload, Uploads
 
 WITH_ARCHIVE = "application/x-enc-import"
 """The media type of a body whose first line is the order and whose rest is the archive."""
@@ -29,8 +32,10 @@ BLOCK = 1 << 20
 class ImportApi:
     """The routes of imports."""
 
-    def __init__(self, importer: Importer, asking: Asking, max_order: int, max_archive: int, folder: Path) -> None:
-        self._importer, self._asking, self._folder = importer, asking, folder
+    def __init__(
+        self, importer: Importer, asking: Asking, uploads: Uploads, max_order: int, max_archive: int, folder: Path
+    ) -> None:
+        self._importer, self._asking, self._uploads, self._folder = importer, asking, uploads, folder
         self._max_order, self._max_archive = max_order, max_archive
 
     def routes(self) -> list[Route]:
@@ -54,11 +59,8 @@ class ImportApi:
             found: Job | Status = await self._asking.run(self._importer.accept, order, has_archive)
             if isinstance(found, Status):
                 return _told(found)
-            try:
-                archive = await self._spool(pieces, rest) if has_archive else None
-            except BaseException:
-                self._importer.release(found)
-                raise
+            address = address_key(request.client.host if request.client else "")
+            archive = await self._archive(address, pieces, rest) if has_archive else None
         except ClientDisconnect:
             raise InvalidQuery("the request was cut off") from None
         return _told(self._importer.start(found, archive))
@@ -77,24 +79,36 @@ class ImportApi:
             raise InvalidQuery("expected an archive after the first line")
         return data, b""
 
-    async def _spool(self, pieces: AsyncIterator[bytes], first: bytes) -> IO[bytes]:
+    async def _archive(self, address: str, pieces: AsyncIterator[bytes], first: bytes) -> Upload:
         """The archive in a file, read from its start."""
-        folder = self._folder if self._folder.is_dir() else None
+        task = cast("asyncio.Task[object]", asyncio.current_task())
         with ExitStack() as undo:
-            file = undo.enter_context(TemporaryFile(dir=folder))
-            size, waiting = len(first), [first]
-            async for piece in pieces:
-                size += len(piece)
-                if size > self._max_archive:
-                    raise BodyTooLarge(f"the archive is over {self._max_archive} bytes")
-                waiting.append(piece)
-                if sum(map(len, waiting)) >= BLOCK:
-                    await asyncio.to_thread(file.write, b"".join(waiting))
-                    waiting = []
-            await asyncio.to_thread(file.write, b"".join(waiting))
-            file.seek(0)
+            file = undo.enter_context(TemporaryFile(dir=self._folder if self._folder.is_dir() else None))
+            upload = self._uploads.add(address, file, task.cancel)
+            undo.callback(upload.close)
+            try:
+                await self._spool(upload, pieces, first)
+            except asyncio.CancelledError:
+                if upload.refusal is None:
+                    raise
+                task.uncancel()
+                raise upload.refusal from None
             undo.pop_all()
-        return file
+        return upload
+
+    async def _spool(self, upload: Upload, pieces: AsyncIterator[bytes], first: bytes) -> None:
+        upload.grow(len(first))
+        waiting = [first]
+        async for piece in pieces:
+            upload.grow(len(piece))
+            if upload.size > self._max_archive:
+                raise BodyTooLarge(f"the archive is over {self._max_archive} bytes")
+            waiting.append(piece)
+            if sum(map(len, waiting)) >= BLOCK:
+                await asyncio.to_thread(upload.file.write, b"".join(waiting))
+                waiting = []
+        await asyncio.to_thread(upload.file.write, b"".join(waiting))
+        upload.rewind()
 
 
 def _told(status: Status, code: int | None = None) -> Response:

@@ -49,17 +49,17 @@ class Checked:
 class Checkers:
     """One process for each core that is named; of a log of few `events`, which is checked sooner, none."""
 
-    def __init__(self, cores: Iterable[int], events: int) -> None:
-        cores = set(cores)
+    def __init__(self, cores: Iterable[int], events: int, part: int = PART) -> None:
+        cores, self._part = set(cores), part
         self._free: SimpleQueue[Verifiers] = SimpleQueue()
-        self._all = [Verifiers(1, cores, PART) for _ in cores] if events > FEW else [Verifiers(0)]
+        self._all = [Verifiers(1, cores, part) for _ in cores] if events > FEW else [Verifiers(0)]
         for verifiers in self._all:
             self._free.put(verifiers)
         self._pool = ThreadPoolExecutor(len(self._all), thread_name_prefix="checkers")
 
     def submit(self, events: Sequence[Event]) -> Checked:
         records = [record for event in events for record in _records(event)]
-        parts = [records[i : i + PART] for i in range(0, len(records), PART)]
+        parts = [records[i : i + self._part] for i in range(0, len(records), self._part)]
         return Checked(events, [self._pool.submit(self._check, part) for part in parts])
 
     def _check(self, records: list[bytes]) -> list[bool]:

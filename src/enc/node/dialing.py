@@ -113,4 +113,6 @@ def _read(response: HTTPResponse, max_bytes: int) -> bytes:
     body = response.read(max_bytes + 1)
     if len(body) > max_bytes:
         raise UpstreamUnreachable(f"the node's answer is over {max_bytes} bytes")
+    if response.length:  # what was to come still: a read that is told how much to read does not complain
+        raise UpstreamUnreachable("the node's answer was cut off")
     return body

@@ -7,10 +7,10 @@ same Migrate again joins the job that it started, starts a failed one anew, or h
 
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from typing import IO, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import structlog
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -111,6 +111,14 @@ class Job:
         self.status = Status(self.id.hex(), self.enclave.hex(), "running", 0, order.total)
 
 
+class Archive(Protocol):
+    """A log that has come: bytes, from its start."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
 class Permits(Struct, frozen=True, kw_only=True):
     """What this node's operator decides."""
 
@@ -141,13 +149,15 @@ class Importer:
         self._lock = threading.Lock()
         self._jobs: dict[bytes, Job] = {}
         self._ended: OrderedDict[bytes, Status] = OrderedDict()
+        self._line: deque[tuple[Job, Archive | None]] = deque()
+        """Jobs that have not begun."""
         self._threads: set[threading.Thread] = set()
         self._stopped = threading.Event()
 
     # Orders
 
     def accept(self, line: bytes, has_archive: bool) -> Job | Status:
-        """The job that the order starts, once it is given to `start` or `release`; or how it stands already."""
+        """The job that the order starts, once it is given to `start`; or how it stands already."""
         order = self._read(line, has_archive)
         self._permits.rates.take(order.migrate.from_)
         if (known := self._known(order)) is not None:
@@ -162,7 +172,12 @@ class Importer:
         self._check_quota(order, held, 0)
         if order.source is not None:
             resolve(order.source, allow_private=self._permits.private_endpoints)
-        return self._reserve(Job(order, held))
+        job = Job(order, held)
+        with self._lock:
+            running = self._other(job)
+            if running is None and not has_archive:
+                self._check_free()
+        return job if running is None else running.status
 
     def _read(self, line: bytes, has_archive: bool) -> Order:
         """The order, whose Migrate proves itself."""
@@ -210,23 +225,17 @@ class Importer:
             if most and getattr(used, name) > most and (name != "enclaves" or held is None):
                 raise Unauthorized(f"this identity's quota of {name} on this node is used up: {most}")
 
-    def _reserve(self, job: Job) -> Job | Status:
-        with self._lock:
-            if self._stopped.is_set():
-                raise Unavailable("the node stops", retry_after_ms=RETRY_MS)
-            if (running := self._jobs.get(job.id)) is not None:
-                return running.status
-            if any(other.enclave == job.enclave for other in self._jobs.values()):
-                raise Unavailable("another import of this enclave is under way", retry_after_ms=RETRY_MS)
-            if len(self._jobs) >= self._permits.at_once:
-                raise Unavailable("as many imports as this node takes are under way", retry_after_ms=RETRY_MS)
-            self._jobs[job.id] = job
-        return job
+    def _other(self, job: Job) -> Job | None:
+        """The same job, if it is under way. One of the same enclave must not be."""
+        if self._stopped.is_set():
+            raise Unavailable("the node stops", retry_after_ms=RETRY_MS)
+        if job.id not in self._jobs and any(other.enclave == job.enclave for other in self._jobs.values()):
+            raise Unavailable("another import of this enclave is under way", retry_after_ms=RETRY_MS)
+        return self._jobs.get(job.id)
 
-    def release(self, job: Job) -> None:
-        """The order came to nothing."""
-        with self._lock:
-            self._jobs.pop(job.id, None)
+    def _check_free(self) -> None:
+        if len(self._jobs) >= self._permits.at_once:
+            raise Unavailable("as many imports as this node takes are under way", retry_after_ms=RETRY_MS)
 
     def status(self, import_: bytes) -> Status | None:
         with self._lock:
@@ -235,21 +244,41 @@ class Importer:
 
     # Jobs
 
-    def start(self, job: Job, archive: IO[bytes] | None = None) -> Status:
-        """`archive` is closed at the end."""
-        thread = threading.Thread(target=self._run, args=(job, archive), name="import", daemon=True)
-        self._threads.add(thread)
-        thread.start()
+    def start(self, job: Job, archive: Archive | None = None) -> Status:
+        """Begin, or join the same job. One whose log is here waits for its turn. `archive` is closed at the end."""
+        with ExitStack() as undo:
+            if archive is not None:
+                undo.callback(archive.close)
+            with self._lock:
+                if (running := self._other(job)) is not None:
+                    return running.status
+                if archive is None:
+                    self._check_free()
+                self._jobs[job.id] = job
+                self._line.append((job, archive))
+                self._begin()
+            undo.pop_all()
         return job.status
+
+    def _begin(self) -> None:
+        """Those whose turn it is, as many as may run."""
+        while self._line and len(self._threads) < self._permits.at_once and not self._stopped.is_set():
+            thread = threading.Thread(target=self._run, args=self._line.popleft(), name="import", daemon=True)
+            self._threads.add(thread)
+            thread.start()
 
     def stop(self) -> None:
         """End what is under way; nothing of it is kept. The sequencer must still run."""
         with self._lock:
             self._stopped.set()
+            for _, archive in self._line:
+                if archive is not None:
+                    archive.close()
+            self._line.clear()
         for thread in list(self._threads):
             thread.join()
 
-    def _run(self, job: Job, archive: IO[bytes] | None) -> None:
+    def _run(self, job: Job, archive: Archive | None) -> None:
         began = time.perf_counter()
         _log.info("import_started", enclave=job.enclave.hex(), events=job.order.total)
         try:
@@ -270,13 +299,14 @@ class Importer:
             self._ended.move_to_end(job.id)
             while len(self._ended) > MAX_KEPT:
                 self._ended.popitem(last=False)
-        self._threads.discard(threading.current_thread())
+            self._threads.discard(threading.current_thread())
+            self._begin()
 
     def _call(self, work: Callable[[], T]) -> T:
         """On the sequencer's thread, the only one that writes."""
         return self._sequencer.call(work).result()
 
-    def _import(self, job: Job, archive: IO[bytes] | None) -> Event:
+    def _import(self, job: Job, archive: Archive | None) -> Event:
         """The Migrate as it stands in the log that is this node's now."""
         held_seq = job.held.seq if job.held else -1
         staging = self._call(lambda: self._store.stage(job.enclave, held_seq))
@@ -327,7 +357,7 @@ class Importer:
         if enc_v not in VERSIONS:
             raise ReplayFailed(0, InvalidCommit("enc_v: this node hosts no enclaves of this version"))
 
-    def _take_archive(self, job: Job, intake: Intake, archive: IO[bytes]) -> None:
+    def _take_archive(self, job: Job, intake: Intake, archive: Archive) -> None:
         header, events = read_archive(_chunks(archive), max_total=self._permits.total_bytes)
         migrate, before = job.order.migrate, job.order.prev_seq + 1
         if header.enclave != job.enclave:
@@ -386,7 +416,7 @@ def _check_signed(commit: Commit) -> None:
         check_sequenced(commit)
 
 
-def _chunks(archive: IO[bytes]) -> Iterator[bytes]:
+def _chunks(archive: Archive) -> Iterator[bytes]:
     while chunk := archive.read(CHUNK):
         yield chunk
 

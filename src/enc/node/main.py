@@ -55,6 +55,7 @@ from enc.node.store.base import Step, Store
 from enc.node.store.push import Limits, Outcome
 from enc.node.store.sqlite import SqliteStore
 from enc.node.subscriptions import Hub
+from enc.node.uploads import Bounds, Uploads
 from enc.node.verifiers import Verifiers
 from enc.version import __version__
 
@@ -166,8 +167,16 @@ class Node:
         }
         self.registry = RegistryApi(self.store, answers, self.key.public, self.config.registry.id)
         self.importer = self._importer(identities)
-        archive_bytes = self.config.imports.archive_bytes
-        imports = ImportApi(self.importer, asking, limits.body, archive_bytes, self.config.data_path)
+        taking = self.config.imports
+        bounds = Bounds(
+            most=taking.uploads,
+            bytes=taking.uploads_bytes,
+            per_s=taking.upload_bytes_per_s,
+            grace_s=taking.upload_grace_s,
+        )
+        self.uploads = Uploads(bounds, time.monotonic)
+        folder = self.config.data_path
+        imports = ImportApi(self.importer, asking, self.uploads, limits.body, taking.archive_bytes, folder)
         routes = [*self.registry.routes(asking), *imports.routes()]
         self.http = HttpApi(self.desk, asking, addresses, limits.body, pages, self.metrics.answered, routes)
         settings = Settings(
@@ -312,6 +321,7 @@ class Node:
         while True:
             await asyncio.sleep(1)
             self.hub.expire(_now() // 1000)
+            self.uploads.drop_slow()
 
     async def drain(self) -> None:
         """Answer what was accepted, and tell subscribers that it is over."""

@@ -169,7 +169,10 @@ _PLAIN: Schema = {
             "enc_v": {**_list(_integer("", 1)), "description": "Versions of the enclaves that it hosts."},
             "url": {"type": ["string", "null"], "description": "Where it is reached from outside, if it was told."},
             "create": _word("Who may found enclaves here.", *get_args(config.Creation)),
-            "imports": shape("What it takes in of enclaves that are moved to it.", IMPORTS),
+            "imports": shape(
+                "What it takes in of enclaves that are moved to it.",
+                {name: IMPORTS[name] for name in ("at_once", "archive_bytes", "total_bytes")},
+            ),
             "registry": {
                 "anyOf": [HASH, {"type": "null"}],
                 "description": "The registry that it answers lookups from.",

@@ -29,6 +29,16 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.disconnected = True
         self.transport.abort()
 
+    def shutdown(self) -> None:
+        """A close that was sent is waited for, as long as it may take.
+
+        What a peer still sends would else meet a closed socket, which resets the connection: a peer that is writing
+        then never gets to read the answers that it was sent before.
+        """
+        self.stop_keepalive()
+        if not self.close_sent or self.close_timer is None:
+            super().shutdown()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.peer.leave()
         super().connection_lost(exc)
