@@ -11,6 +11,8 @@ from typing import Any, get_args
 import pytest
 from msgspec import structs
 
+from enc.apps import Mailbox, Personal
+from enc.apps.dm import errors as dm_errors
 from enc.client import Client, Enclave, Identity, templates
 from enc.client import errors as client_errors
 from enc.core import errors
@@ -39,8 +41,10 @@ def tables(text: str) -> dict[str, list[list[str]]]:
 
 
 MAP = tables(SPEC_MAP)
-PACKAGES = ("core", "node", "client")
-"""Where the map's names are looked for: of `enc`, and of `tests`."""
+PACKAGES = ("core", "node", "client", "apps")
+"""Where the map's names are looked for."""
+TESTS = (*PACKAGES, "apps/personal", "apps/dm")
+"""Where its tests are."""
 PARTS = {
     "Paths": {f"{method.upper()} {path}" for path, methods in document()["paths"].items() for method in methods},
     "Messages": {"Commit", "Query", "Receipt", *(name.removeprefix("WebSocket.") for name in MESSAGES)},
@@ -55,7 +59,7 @@ PARTS = {
 """What the node has, by the heading of the map that must have a row for each."""
 
 
-WITH_LINES = ("README.md", "docs/client.md", "docs/concepts.md")
+WITH_LINES = ("README.md", "docs/client.md", "docs/concepts.md", "docs/apps.md")
 """Documents whose Python is run, from the first block to the last, as one program."""
 URL = "http://127.0.0.1:7700"
 """Where the documents say that a node is."""
@@ -81,7 +85,7 @@ def test_the_lines_of_a_document_run_and_print_what_it_says(
             code = lines_above + block["code"].replace(URL, node.url)
             exec(compile(code, name, "exec"), names)  # noqa: S102
             out = capsys.readouterr().out
-            assert re.fullmatch(printed(block["says"] or ""), out), out
+            assert re.fullmatch(printed((block["says"] or "").replace(URL, node.url)), out), out
     assert names, "there are no lines"
 
 
@@ -103,6 +107,26 @@ def test_the_readme_names_every_module_of_the_node() -> None:
 def test_the_readme_names_every_module_of_the_client() -> None:
     modules = {path.stem for path in (ROOT / "src/enc/client").glob("*.py")} - {"__init__"}
     assert modules <= set(re.findall(r"`(\w+)`", README))
+
+
+def test_the_readme_names_every_module_of_the_apps() -> None:
+    modules = {path.stem for path in (ROOT / "src/enc/apps").rglob("*.py")} - {"__init__"}
+    assert modules <= set(re.findall(r"`(\w+)`", README))
+
+
+def test_the_apps_document_names_every_call_of_the_personal_store() -> None:
+    text = (ROOT / "docs/apps.md").read_text()
+    for name in (name for name in dir(Personal) if not name.startswith("_")):
+        assert re.search(rf"[.`]{name}[`(]|\.{name}\b", text), name
+
+
+def test_the_apps_document_names_every_call_of_the_mailbox_and_every_refusal() -> None:
+    text = (ROOT / "docs/apps.md").read_text()
+    for name in (name for name in dir(Mailbox) if not name.startswith("_")):
+        assert re.search(rf"[.`]{name}[`(]|\.{name}\b", text), name
+    for name in (ROOT / "docs/apps.md", ROOT / "docs/protocol.md"):
+        codes = {each.code for each in vars(dm_errors).values() if getattr(each, "code", "").startswith("DM_")}
+        assert codes <= set(re.findall(r"`(\w+)`", name.read_text()))
 
 
 def test_the_client_s_document_names_every_call_every_error_and_every_template() -> None:
@@ -171,7 +195,7 @@ def test_the_map_covers_every_part_of_the_node_and_no_other(heading: str) -> Non
 @cache
 def defined(file: str) -> set[str]:
     """Names of the functions and classes of a file of tests."""
-    path = next(path for package in PACKAGES if (path := ROOT / "tests" / package / f"{file}.py").exists())
+    path = next(path for package in TESTS if (path := ROOT / "tests" / package / f"{file}.py").exists())
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)}
 

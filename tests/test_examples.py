@@ -11,7 +11,15 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 HELPERS = {"a_local_node.py", "a_line.py", "a_server.py"}
 """What the programs share."""
-SHORT = ("todo_list.py", "audit_log.py", "live_feed.py", "webhook.py", "moving_house.py")
+SHORT = (
+    "todo_list.py",
+    "audit_log.py",
+    "live_feed.py",
+    "webhook.py",
+    "moving_house.py",
+    "personal_store.py",
+    "direct_messages.py",
+)
 """What an app developer reads first."""
 PATIENCE_S = 120
 """How long a program may take before it counts as stuck."""
@@ -53,6 +61,19 @@ SAYS = {
         "Bob writes, and hears: We have moved.\nHis client is at the new node now: True\n",
         "hands over to",
         "The old node: another node is the sequencer.",
+    ],
+    "personal_store.py": [
+        "The second device knows her: Ada - I count.\nand has her documents: Diary (note) Soup (recipe)\n",
+        "by the word 'again': It rained again.\n",
+        'What the node has of it: {"ciphertext":"',
+        "Bob's notice is pending and nothing is done on its word.\n",
+        "It is confirmed by a proof: Garden\nWhat it hands over opens: True\nEve's stays pending",
+    ],
+    "direct_messages.py": [
+        "Bob is invited: Hi, it is Ada\n",
+        "  Bob: Hello, Ada\n  Ada: Dinner at 8? (edited)\n  Bob: (retracted)\n  Ada: I bring dessert\n",
+        'What the node has of her last message: {"ciphertext":"',
+        "  Bob: Are you there? [refused: UNAUTHORIZED]\nHis new phone has the same thread: True\n",
     ],
     "a_node.py": ["seq 3: 'note 2', under a signed head of 1 bundle", "heard: 'live'", "exit code 0"],
 }

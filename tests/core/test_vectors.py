@@ -271,11 +271,13 @@ def test_a_registry_event_by_event() -> None:
     assert len(example["refused"]) == 8
 
 
-@pytest.mark.parametrize(("program", "name"), [("make_log_v1", "log_v1"), ("make_registry", "registry")])
+@pytest.mark.parametrize(
+    ("program", "name"), [("make_log_v1", "log_v1"), ("make_registry", "registry"), ("make_personal", "personal")]
+)
 def test_the_generator_makes_the_same_bytes(program: str, name: str) -> None:
     assert run_path(str(FOLDER / f"{program}.py"))["text"]() == (FOLDER / f"{name}.json").read_text()
 
 
-@pytest.mark.parametrize("program", ["make_log_v1", "make_registry"])
+@pytest.mark.parametrize("program", ["make_log_v1", "make_registry", "sealing_by_hand", "make_personal"])
 def test_the_generator_shares_nothing_with_the_kernel(program: str) -> None:
     assert "enc" not in re.findall(r"^(?:from|import) (\w+)", (FOLDER / f"{program}.py").read_text(), re.MULTILINE)

@@ -8,9 +8,11 @@ from enc.cli import (
     access,
     archive,
     config,
+    dm,
     enclave,
     exits,
     key,
+    me,
     migrate,
     node_queues,
     proofs,
@@ -33,6 +35,8 @@ app = typer.Typer(
 for part in (key, config, enclave, writing, access, slots, reading, proofs, archive, push, registry, migrate):
     app.add_typer(part.app)
 app.add_typer(node_queues.app)
+app.add_typer(me.app)
+app.add_typer(dm.app)
 
 
 def _print_version(asked: bool) -> None:

@@ -30,7 +30,7 @@ def create(
         str | None,
         typer.Argument(
             metavar="[MANIFEST]",
-            help="A manifest's file, or a template: feed, log, notes, personal-v1, registry or team.",
+            help="A manifest's file, or a template: dm, feed, log, notes, personal, personal-v1, registry or team.",
         ),
     ] = None,
     template: Annotated[str | None, typer.Option(metavar="NAME", help="A template, by its name.")] = None,

@@ -59,7 +59,7 @@ class Terminal(Output):
         if "url" not in more:
             more["url"] = self.settings.get("node") if registry is None else self.settings.values["node"].value
         more["registry"] = None if registry is None else parse_registry(registry)
-        with Client(identity=identity, timeout=timeout, patience=timeout, **more) as client:
+        with Client(identity=identity, timeout=timeout, **{"patience": timeout, **more}) as client:
             yield client
 
     @contextmanager

@@ -102,9 +102,14 @@ class Client:
         self._run(link.found(manifest_content(manifest, self.identity), as_tags(tags)))
         return Enclave(self, link)
 
-    def enclave(self, enclave: Id) -> "Enclave":
-        """An enclave that is there. Nothing is asked yet."""
-        return Enclave(self, self._setup.link(as_bytes(enclave, "enclave")))
+    @property
+    def has_registry(self) -> bool:
+        """Whether a registry was given, which `resolve`, `lookup` and `register` need."""
+        return self._setup.directory is not None
+
+    def enclave(self, enclave: Id, *, at: str | None = None) -> "Enclave":
+        """An enclave that is there, on the client's node or `at` the URL of another. Nothing is asked yet."""
+        return Enclave(self, self._setup.link(as_bytes(enclave, "enclave"), at))
 
     def registry(self) -> "Enclave":
         """The registry itself, which is an enclave like others."""

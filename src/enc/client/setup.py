@@ -70,8 +70,10 @@ class Setup:
         if self._process != os.getpid():
             raise MisuseError("this client was made by another process: make a new one after a fork")
 
-    def link(self, enclave: bytes) -> Link:
-        return Link(self.node, self.identity, enclave, self._pins, now_ms, self._alg, self._guide)
+    def link(self, enclave: bytes, at: str | None = None) -> Link:
+        """An enclave, asked for first at the client's node or `at` another."""
+        node = self.node if at is None else self._reach(at)
+        return Link(node, self.identity, enclave, self._pins, now_ms, self._alg, self._guide)
 
     def link_at(self, enclave: bytes, url: str) -> Link:
         """An enclave through another node, and through no other than that."""

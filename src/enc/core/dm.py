@@ -5,6 +5,7 @@ An epoch secret is made by a mailbox's owner for one contact, who seals messages
 it, one for each message. Nonces and secrets are arguments.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -91,6 +92,11 @@ class Chain:
     def __init__(self, epoch_secret: bytes) -> None:
         self._link = hkdf(epoch_secret, "enc:dm:ratchet:init")
         self._keys: list[bytes] = []
+
+    @property
+    def derived(self) -> Sequence[bytes]:
+        """The keys that were needed so far, from the first."""
+        return self._keys
 
     def key(self, sender_seq: int) -> bytes:
         if not 0 <= sender_seq <= MAX_SENDER_SEQ:

@@ -24,6 +24,30 @@ KINDS = ("group_invite", "dm_invite")
 SECRET = 32
 
 
+class ForeignSender(DecryptFailed):
+    """Sealed by a key that is neither its author's nor registered as the author's."""
+
+    code = "FOREIGN_SENDER"
+
+
+class ContradictingTag(DecryptFailed):
+    """Its plain tags say otherwise than what is sealed."""
+
+    code = "CONTRADICTING_TAG"
+
+
+class NoNotice(DecryptFailed):
+    """What stands there, or what was sealed, has not the form of a notice."""
+
+    code = "NO_NOTICE"
+
+
+class WrongRecipient(DecryptFailed):
+    """Handed to another key."""
+
+    code = "WRONG_RECIPIENT"
+
+
 class _Sealed(Struct):
     ciphertext: str
     nonce: str
@@ -96,21 +120,22 @@ def _plain(value: Any) -> Any:
 def open_notice(key: PrivateKey, senders: tuple[bytes, ...], content: str, tags: Tags = ()) -> Notice:
     """What a notice says. `senders` are the keys that may have sealed it: its author's, and the author's sub-key.
 
-    A plain tag that says otherwise than what is sealed makes it DecryptFailed, as every other fault does.
+    Every fault is a DecryptFailed: NoNotice, ForeignSender, ContradictingTag, Truncated, or plain where it does not
+    open with this key.
     """
-    outside = decode_json(content, _notice, DecryptFailed)
+    outside = decode_json(content, _notice, NoNotice)
     if outside.scheme != SCHEME or not outside.encrypted:
-        raise DecryptFailed(f"scheme: expected {SCHEME}, encrypted")
+        raise NoNotice(f"scheme: expected {SCHEME}, encrypted")
     sender = unhex(outside.sender_pub, 32, "sender_pub", DecryptFailed)
     if sender not in senders:
-        raise DecryptFailed("sender_pub: neither the author's key nor its registered sub-key")
+        raise ForeignSender("sender_pub: neither the author's key nor its registered sub-key")
     check_public_key(sender, "sender_pub", DecryptFailed)
     raw = _open(shared_key(key, sender, NOTICE), outside)
     try:
-        notice = convert_json(strict_json(raw.decode()), Notice, DecryptFailed)
+        notice = convert_json(strict_json(raw.decode()), Notice, NoNotice)
         check_notice(notice)
     except (InvalidCommit, MisuseError, UnicodeDecodeError) as e:
-        raise DecryptFailed(f"what is sealed is no notice: {e}") from None
+        raise NoNotice(f"what is sealed is no notice: {e}") from None
     _check_tags(notice, tags)
     return notice
 
@@ -137,7 +162,7 @@ def _check_tags(notice: Notice, tags: Tags) -> None:
     for name, *values in tags:
         said = getattr(notice, name, UNSET) if name in Notice.__struct_fields__ else UNSET
         if said is not UNSET and values[:1] != [str(said)]:
-            raise DecryptFailed(f"tags: {name} contradicts what is sealed")
+            raise ContradictingTag(f"tags: {name} contradicts what is sealed")
 
 
 # Handoffs
@@ -152,7 +177,7 @@ def seal_handoff(key: PrivateKey, to: bytes, secret: bytes, nonce: bytes) -> Han
 
 def open_handoff(key: PrivateKey, handoff: Handoff) -> bytes:
     if handoff.recipient != key.public.hex():
-        raise DecryptFailed("recipient: handed to another key")
+        raise WrongRecipient("recipient: handed to another key")
     peer = unhex(handoff.ecdh_pub, 32, "ecdh_pub", DecryptFailed)
     check_public_key(peer, "ecdh_pub", DecryptFailed)
     secret = _open(shared_key(key, peer, HANDOFF), _Sealed(handoff.ciphertext, handoff.nonce))

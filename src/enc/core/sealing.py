@@ -19,6 +19,11 @@ from enc.core.signing import PrivateKey
 NONCE_SIZE = 24
 TAG_SIZE = 16
 
+
+class Truncated(DecryptFailed):
+    """Shorter than anything that was ever sealed: cut off on the way. On the wire it has its parent's code."""
+
+
 QUERY, RESPONSE, PUSH = "enc:query", "enc:response", "enc:push"
 
 
@@ -48,7 +53,7 @@ def open_sealed(key: bytes, sealed: bytes) -> bytes:
     if len(key) != 32:
         raise MisuseError("a key is 32 bytes")
     if len(sealed) < NONCE_SIZE + TAG_SIZE:
-        raise DecryptFailed("the sealed content is too short")
+        raise Truncated("the sealed content is too short")
     try:
         return crypto_aead_xchacha20poly1305_ietf_decrypt(sealed[NONCE_SIZE:], None, sealed[:NONCE_SIZE], key)
     except CryptoError:

@@ -1,0 +1,22 @@
+"""Applications on top of the client: small modules that seal what they write, so that no node sees a plaintext.
+
+Each is fetched when it is asked for, and stands on the blocking `enc.client.Client`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from enc.apps.address_book import AddressBook
+    from enc.apps.dm import Mailbox
+    from enc.apps.personal import Personal
+
+__all__ = ["AddressBook", "Mailbox", "Personal"]
+
+_HOMES = {"AddressBook": "address_book", "Mailbox": "dm", "Personal": "personal"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"enc.apps.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

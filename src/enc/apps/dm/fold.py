@@ -1,0 +1,315 @@
+"""A mailbox as its log tells it: contacts, epochs, invitations and threads.
+
+Feed it every event that the owner may read, by rising seq; two devices that were fed the same log say the same. An
+event's old content may be erased by the time it is read, so everything here follows from what never is: later Updates
+and Deletes, tags, and the order of events.
+
+A node cannot sign for others, but it can show what it should have refused. So who may do what is judged here again:
+Moves, rotates, copies and Gates are the owner's; a message is a FRIEND's; revising is its author's, unless BLOCKED.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from enc.apps.address_book import Place
+from enc.apps.dm.epochs import next_given, open_epoch
+from enc.apps.dm.errors import NotAllowed
+from enc.apps.dm.opening import open_copy, open_greeting, open_text
+from enc.apps.dm.peer import Invite, Peer
+from enc.apps.dm.records import MAX_TEXT, Record, parse_record
+from enc.apps.dm.tags import (
+    AT_TAG,
+    FROM_TAG,
+    MAILBOX_TAG,
+    NODE_TAG,
+    TO_TAG,
+    content_object,
+    tag_value,
+    time_said,
+    url_said,
+)
+from enc.apps.dm.thread import Entry, sent_entry
+from enc.client.items import Item
+from enc.core import dm
+from enc.core.content import revised_id
+from enc.core.encoding import unhex
+from enc.core.errors import DecryptFailed, PeerError
+from enc.core.sealing import shared_key
+from enc.core.signing import PrivateKey
+from enc.core.types import Event
+
+MAX_REFUSALS = 1000
+
+Touched = tuple[bytes, bytes]
+"""Whose thread has changed, and the `ref` of the entry."""
+
+
+class Refusal(Struct, frozen=True):
+    """An event that was not taken, or not all of it."""
+
+    seq: int
+    id: bytes
+    author: bytes
+    error: PeerError
+
+
+class Fold:
+    def __init__(self, key: PrivateKey) -> None:
+        self._key, self.me = key, key.public
+        self.peers: dict[bytes, Peer] = {}
+        self.last_seq = -1
+        self.refusals: list[Refusal] = []
+        """The first so many."""
+        self.is_open = True
+        """Strangers may send invitations."""
+        self._sent: dict[bytes, tuple[bytes, int, int]] = {}
+        """Of each `sent` event: to whom, its seq and its time."""
+        self._keys: dict[tuple[str, bytes], bytes] = {}
+        self._takes: dict[str, Callable[[Event], list[Touched]]] = {
+            "Move": self._move,
+            "AC_Bundle": self._bundle,
+            "Gate": self._gate,
+            "rotate": self._rotate,
+            "invite": self._invite,
+            "message": self._message,
+            "sent": self._sent_event,
+            "Update": self._update,
+            "Delete": self._delete,
+        }
+
+    def take(self, item: Item) -> list[Touched]:
+        """The next event. What is wrong with it is put among the refusals, and changes nothing else."""
+        if item.seq <= self.last_seq:
+            return []
+        self.last_seq, event = item.seq, item.event
+        take = self._takes.get(event.type)
+        if take is None:
+            return []
+        try:
+            return take(event)
+        except PeerError as e:
+            self._refuse(event, e)
+            return []
+
+    def peer(self, identity: bytes) -> Peer:
+        return self.peers.setdefault(identity, Peer(identity))
+
+    def thread(self, identity: bytes) -> list[Entry]:
+        known = self.peers.get(identity)
+        return [] if known is None else sorted(known.entries.values(), key=lambda entry: entry.place)
+
+    def invites(self) -> list[Invite]:
+        """Of strangers, the oldest first."""
+        waiting = (peer.invite for peer in self.peers.values() if peer.state == "OUTSIDER")
+        return sorted((invite for invite in waiting if invite is not None), key=lambda invite: invite.at)
+
+    def pending(self) -> Iterator[tuple[Peer, bytes, Record]]:
+        """What was begun and is not known to be done."""
+        for peer in self.peers.values():
+            for ref, record in list(peer.records.items()):
+                if record.pending is not None:
+                    yield peer, ref, record
+
+    # The owner's own events
+
+    def _move(self, event: Event) -> list[Touched]:
+        self._check_owner(event)
+        return self._moved(event, content_object(event))
+
+    def _bundle(self, event: Event) -> list[Touched]:
+        self._check_owner(event)
+        operations = content_object(event).get("operations")
+        for each in operations if isinstance(operations, list) else ():
+            if isinstance(each, dict) and each.get("type") in ("Move", "Gate"):
+                self._moved(event, each) if each["type"] == "Move" else self._gated(each)
+        return []
+
+    def _moved(self, event: Event, content: dict[str, Any]) -> list[Touched]:
+        target, to = unhex(content.get("target"), 32, "target"), content.get("to")
+        if to not in ("OUTSIDER", "FRIEND", "BLOCKED") or target == self.me:
+            raise NotAllowed(f"Move: nobody becomes {to} here")
+        peer = self.peer(target)
+        if peer.state == "BLOCKED":
+            peer.delivered, peer.unblocked_seq = -1, event.seq
+        peer.state = to
+        if to != "OUTSIDER":  # answered
+            peer.invite = None
+        if "epoch" in content:
+            self._own_epoch(event, peer, content["epoch"])
+        return []
+
+    def _rotate(self, event: Event) -> list[Touched]:
+        self._check_owner(event)
+        content = content_object(event)
+        target = unhex(content.get("target"), 32, "target")
+        self._own_epoch(event, self.peer(target), content.get("epoch"))
+        return []
+
+    def _own_epoch(self, event: Event, peer: Peer, wire: Any) -> None:
+        epoch = dm.parse_epoch(wire)
+        peer.own.check_next(epoch.n)
+        peer.own.add(epoch.n, open_epoch(self._key, self.me, epoch))
+        peer.epoch_at, peer.heard = event.timestamp, 0
+
+    def _gate(self, event: Event) -> list[Touched]:
+        self._check_owner(event)
+        self._gated(content_object(event))
+        return []
+
+    def _gated(self, content: dict[str, Any]) -> None:
+        if content.get("alias") == "invites":
+            self.is_open = content.get("state") == "open"
+
+    def _sent_event(self, event: Event) -> list[Touched]:
+        self._check_owner(event)
+        to = unhex(tag_value(event, TO_TAG), 32, TO_TAG)
+        self._sent[event.id] = to, event.seq, event.timestamp
+        return self._copy(event.id, event.content)
+
+    def _copy(self, ref: bytes, content: str | None) -> list[Touched]:
+        """A copy's content, or a later one; None was replaced by one that is still to come."""
+        if content is None:
+            return []
+        to, seq, at = self._sent[ref]
+        others = (self._sent_key(other) for other in list(self.peers) if other != to)
+        record = parse_record(open_copy(content, self._sent_key(to), others))
+        peer = self.peer(to)
+        peer.records[ref] = record
+        if record.epoch >= 0:
+            peer.used[record.epoch] = max(peer.used.get(record.epoch, -1), record.sender_seq)
+        if record.state in ("delivered", "retracted") and seq > peer.unblocked_seq:
+            peer.delivered = max(peer.delivered, record.delivers)
+        is_there = record.state not in ("pending", "refused")
+        if record.mailbox and is_there and seq >= peer.place_seq:  # the newest copy's, whichever was revised last
+            peer.place, peer.place_seq = Place(bytes.fromhex(record.mailbox), record.node), seq
+        if record.kind == "place":
+            return []
+        peer.entries[ref] = sent_entry(self.me, ref, at, record)
+        return [(to, ref)]
+
+    # What others wrote
+
+    def _invite(self, event: Event) -> list[Touched]:
+        peer = self.peer(event.from_)
+        if event.from_ == self.me or peer.state != "OUTSIDER":
+            raise NotAllowed("invite: only a stranger's")
+        greeting = open_greeting(event.content or "", self._key_of(dm.INVITE, event.from_))[:MAX_TEXT]
+        self._introduced(event, peer)
+        peer.invite = Invite(event.id, event.timestamp, event.from_, greeting)
+        entry = Entry(event.timestamp, event.id, event.from_, greeting, "received", kind="invite", ref=event.id)
+        peer.entries[event.id] = entry
+        return [(event.from_, event.id)]
+
+    def _message(self, event: Event) -> list[Touched]:
+        peer = self.peer(event.from_)
+        if peer.state != "FRIEND":
+            raise NotAllowed(f"message: its author is {peer.state}")
+        if event.content == "":  # brings an epoch, and says nothing
+            self._introduced(event, peer)
+            return []
+        self._given(event, peer)
+        peer.heard += 1
+        entry = Entry(event.timestamp, event.id, event.from_, None, "received", ref=event.id)
+        peer.entries[event.id] = self._read(event, peer, entry)
+        return [(event.from_, event.id)]
+
+    def _read(self, event: Event, peer: Peer, entry: Entry) -> Entry:
+        """The entry with what the event says; None, where a later Update says it."""
+        if event.content is None:
+            return replace(entry, text=None, state="received", code="")
+        others = (each.own for each in self.peers.values() if each is not peer)
+        try:
+            return replace(entry, text=open_text(event.content, peer.own, others), state="received", code="")
+        except PeerError as e:
+            self._refuse(event, e)
+            return replace(entry, text=None, state="unreadable", code=e.code)
+
+    def _update(self, event: Event) -> list[Touched]:
+        target = revised_id(event)
+        if target in self._sent:
+            self._check_owner(event)
+            return self._copy(target, event.content)
+        peer = self.peers.get(event.from_)
+        entry = None if peer is None else peer.entries.get(target)
+        if peer is None or entry is None:
+            return []  # of what is deleted by now
+        if peer.state == "BLOCKED" or entry.kind != "message":
+            raise NotAllowed("Update: not of who wrote it, or of who is blocked")
+        peer.entries[target] = self._read(event, peer, replace(entry, is_edited=True))
+        return [(event.from_, target)]
+
+    def _delete(self, event: Event) -> list[Touched]:
+        """The owner's leaves nothing; an author's leaves that there was something."""
+        target = revised_id(event)
+        if event.from_ == self.me:
+            return self._forget(event, target)
+        peer = self.peer(event.from_)
+        if peer.state == "BLOCKED":
+            raise NotAllowed("Delete: of who is blocked")
+        self._given(event, peer)
+        at = time_said(tag_value(event, AT_TAG), event.timestamp)
+        peer.entries[target] = Entry(at, target, event.from_, None, "retracted", ref=target)
+        return [(event.from_, target)]
+
+    def _forget(self, event: Event, target: bytes) -> list[Touched]:
+        """An epoch that came with what is deleted goes on in the Delete: the deleted event is shown to nobody."""
+        author = tag_value(event, FROM_TAG)
+        if author:
+            self._given(event, self.peer(unhex(author, 32, FROM_TAG)))
+        for peer in self.peers.values():
+            if peer.invite is not None and peer.invite.id == target:
+                peer.invite = None
+            if target in peer.entries and target not in peer.records:
+                del peer.entries[target]
+                return [(peer.identity, target)]
+        return []
+
+    def _given(self, event: Event, peer: Peer) -> None:
+        """The epoch that an event brings: one that is wrong leaves the event as it is."""
+        tag = next((tag for tag in event.tags if tag[0] == dm.EPOCH_TAG), None)
+        if tag is None:
+            return
+        try:
+            epoch = dm.parse_epoch_tag(tag)
+            peer.given = next_given(peer.given, epoch.n, open_epoch(self._key, peer.identity, epoch))
+        except PeerError as e:
+            self._refuse(event, e)
+
+    def _introduced(self, event: Event, peer: Peer) -> None:
+        """Where the author's mailbox is, as it says, and its epoch. A new mailbox has epochs of its own."""
+        key, sealed, node = (
+            self._key_of(dm.INVITE, event.from_),
+            tag_value(event, MAILBOX_TAG),
+            tag_value(event, NODE_TAG),
+        )
+        if sealed:
+            mailbox = unhex(open_greeting(sealed, key), 32, MAILBOX_TAG, DecryptFailed)
+            if peer.said is None or peer.said.enclave != mailbox:
+                peer.given, peer.delivered, peer.unblocked_seq = None, -1, event.seq
+                peer.place, peer.place_seq = None, event.seq
+            peer.said = Place(mailbox, url_said(open_greeting(node, key)) if node else None)
+        self._given(event, peer)
+
+    # Keys and refusals
+
+    def _sent_key(self, to: bytes) -> bytes:
+        return self._kept("sent", to, lambda: dm.sent_key(self._key, to))
+
+    def _key_of(self, label: str, other: bytes) -> bytes:
+        return self._kept(label, other, lambda: shared_key(self._key, other, label))
+
+    def _kept(self, label: str, other: bytes, make: Callable[[], bytes]) -> bytes:
+        if (label, other) not in self._keys:
+            self._keys[label, other] = make()
+        return self._keys[label, other]
+
+    def _check_owner(self, event: Event) -> None:
+        if event.from_ != self.me:
+            raise NotAllowed(f"{event.type}: not the owner's")
+
+    def _refuse(self, event: Event, error: PeerError) -> None:
+        if len(self.refusals) < MAX_REFUSALS:
+            self.refusals.append(Refusal(event.seq, event.id, event.from_, error))

@@ -1,0 +1,28 @@
+"""The personal store: one enclave that holds who its owner is, what it keeps for itself, and what reaches it."""
+
+from enc.apps.personal.documents import Document
+from enc.apps.personal.ledger import Entry, Ledger
+from enc.apps.personal.profile import Profile
+from enc.apps.personal.reconciling import (
+    CONFIRMERS,
+    NotConfirmed,
+    Question,
+    Received,
+    Refuted,
+    Unconfirmed,
+)
+from enc.apps.personal.store import Personal
+
+__all__ = [
+    "CONFIRMERS",
+    "Document",
+    "Entry",
+    "Ledger",
+    "NotConfirmed",
+    "Personal",
+    "Profile",
+    "Question",
+    "Received",
+    "Refuted",
+    "Unconfirmed",
+]

@@ -1,0 +1,64 @@
+"""Leaving a notice in somebody's personal enclave: that something was done which concerns them, and where."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from enc.apps.address_book import Place
+from enc.apps.people import Person, place_of
+from enc.apps.personal.ledger import MAX_NOTICE, NOTICE
+from enc.apps.personal.sealing_keys import recipient_key, sender_key
+from enc.client import Client
+from enc.client.writes import as_hex
+from enc.core.encoding import convert_json
+from enc.core.errors import InvalidCommit, MisuseError, PeerError
+from enc.core.personal import Notice, check_notice, seal_handoff, seal_notice
+from enc.core.sealing import NONCE_SIZE
+from enc.core.types import Receipt
+
+_IDS = ("enclave_id", "inviter", "manifest_hash", "move_ref")
+
+
+class NoPersonalStore(MisuseError):
+    """Nobody says where the recipient's personal enclave is."""
+
+
+def make_notice(kind: str, fields: dict[str, Any], inviter: bytes) -> Notice:
+    """Ids may be bytes or hex. MisuseError for what no recipient would take."""
+    given = {"kind": kind, "inviter": inviter, **{name: value for name, value in fields.items() if value is not None}}
+    unknown = given.keys() - (set(Notice.__struct_fields__) - {"handoff"})
+    if unknown:
+        raise MisuseError(f"a notice has no {', '.join(sorted(unknown))}")
+    ids = {name: as_hex(given[name], name) for name in _IDS if name in given}
+    try:
+        return convert_json({**given, **ids}, Notice, InvalidCommit)
+    except PeerError as e:
+        raise MisuseError(e.message) from None
+
+
+def notify(
+    client: Client,
+    to: Person,
+    notice: Notice,
+    *,
+    secret: bytes | None = None,
+    place: Place | None = None,
+    random: Callable[[int], bytes] = os.urandom,
+) -> Receipt:
+    """Seal it to the recipient and write it. `secret`: 32 bytes that are handed over with it, under a key apart."""
+    where = place or place_of(to, "personal", client)
+    if where is None:
+        raise NoPersonalStore(f"where is the personal enclave of {to.identity.hex()}? Give it, or use a registry")
+    key, recipient = sender_key(client), recipient_key(client, to.identity)
+    if secret is not None:
+        notice = replace(notice, handoff=seal_handoff(key, recipient, secret, random(NONCE_SIZE)))
+    try:
+        check_notice(notice)
+    except PeerError as e:
+        raise MisuseError(e.message) from None
+    content = seal_notice(key, recipient, notice, random(NONCE_SIZE))
+    if len(content) > MAX_NOTICE:
+        raise MisuseError(f"a notice is at most {MAX_NOTICE} characters, sealed: this one is {len(content)}")
+    return client.enclave(where.enclave, at=where.node).commit(NOTICE, content)

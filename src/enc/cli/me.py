@@ -1,0 +1,188 @@
+"""`enc me`: your personal store: who you are, what you publish, what you keep for yourself, and what reaches you."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enc.cli import me_contacts, me_documents, me_notices
+from enc.cli.command import NODE, command
+from enc.cli.me_desk import Which, chosen, store
+from enc.cli.output import Row, fields, when
+from enc.cli.terminal import Terminal, content
+from enc.core.encoding import strict_json
+from enc.core.errors import InvalidCommit, MisuseError
+
+if TYPE_CHECKING:
+    from enc.apps.personal import Entry, Personal
+
+app = typer.Typer(
+    name="me",
+    help="Your personal store: a profile, posts, sealed documents, an inbox for notices; and your address book.",
+    no_args_is_help=True,
+)
+
+
+@command(app, "enc me create --name 'Ada L.'", flags=NODE)
+def create(
+    at: Terminal,
+    name: Annotated[str | None, typer.Option(metavar="TEXT", help="Your display name; it is public.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Found another, though you have one.")] = False,
+) -> None:
+    """Found your store on the node, and make it known in the registry, if there is one."""
+    from enc.apps import AddressBook, Personal
+    from enc.apps.announcing import registered
+
+    book = AddressBook()
+    with at.client() as client:
+        known = book.own(client.identity.public, "personal") or registered(client, "personal")
+        if known is not None and not again:
+            raise MisuseError("you have a store: `enc me show`; to found another, --again")
+        made = Personal.create(client, display_name=name, book=book)
+        _told(at, made)
+
+
+@command(app, "enc me use 5c1f… --at https://node.example", flags=NODE)
+def use(
+    at: Terminal,
+    which: Annotated[str, typer.Argument(metavar="ENCLAVE", help="The id of your store.")],
+    there: Annotated[
+        str | None, typer.Option("--at", metavar="URL", help="Its node, if it is not the profile's.")
+    ] = None,
+) -> None:
+    """Say where your store is, on a device that has no registry to ask."""
+    from enc.apps import AddressBook, Personal
+    from enc.apps.address_book import Place
+    from enc.client.writes import as_bytes
+
+    with at.client() as client:
+        found = Personal(client, which, node=there)
+        found.refresh()  # whose it is, the node says by whom it lets read
+        place = Place(as_bytes(which, "enclave"), there or client.url or None)
+        AddressBook().set_own(client.identity.public, "personal", place)
+        _told(at, found)
+
+
+def _told(at: Terminal, found: "Personal") -> None:
+    wire = {"enclave": found.enclave.hex, "node": found.enclave.url, "identity": found.client.identity.hex}
+    at.say(wire, fields(**wire))
+
+
+@command(app, "enc me show", flags=NODE)
+def show(at: Terminal) -> None:
+    """Your store in a few lines. What is in the inbox, `enc me notices` says."""
+    with store(at) as mine:
+        wire: dict[str, Any] = {
+            "enclave": mine.enclave.hex,
+            "node": mine.enclave.url,
+            "identity": mine.client.identity.hex,
+            "name": mine.profile().display_name or "",
+            "posts": len(mine.posts()),
+            "documents": len(mine.documents()),
+            "unreadable": len(mine.unreadable()),
+        }
+        at.say(wire, fields(**wire))
+
+
+@command(app, "enc me announce", flags=NODE)
+def announce(at: Terminal) -> None:
+    """Make your store known in the registry: again, if that failed, or if the registry is a new one."""
+    with store(at) as mine:
+        if not mine.client.has_registry:
+            raise MisuseError("there is no registry to tell: --registry, or `enc config set registry URL#ID:KEY`")
+        mine.announce(mine.profile().display_name)
+        _told(at, mine)
+
+
+# The profile
+
+
+@command(
+    app,
+    "enc me profile",
+    "enc me profile --name 'Ada L.' --bio 'I count.'",
+    "enc me profile --set pronouns=she --unset bio",
+    flags=NODE,
+)
+def profile(
+    at: Terminal,
+    name: Annotated[str | None, typer.Option(metavar="TEXT", help="Your display name.")] = None,
+    bio: Annotated[str | None, typer.Option(metavar="TEXT", help="A word about you.")] = None,
+    avatar: Annotated[str | None, typer.Option(metavar="URL", help="Your picture.")] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Any other field: JSON, or else text.")
+    ] = None,
+    unset: Annotated[list[str] | None, typer.Option(metavar="FIELD", help="Take a field away.")] = None,
+) -> None:
+    """Print your profile, or change some of its fields. It is public, and proved by the enclave's state."""
+    common = {"display_name": name, "bio": bio, "avatar": avatar}
+    changes: dict[str, Any] = {field: value for field, value in common.items() if value is not None}
+    changes |= dict(map(_field, sets or ())) | dict.fromkeys(unset or ())
+    with store(at) as mine:
+        if changes:
+            at.receipt(mine.enclave, mine.set_profile(**changes))
+            return
+        found = mine.profile()
+    texts = {field: value if isinstance(value, str) else json.dumps(value) for field, value in found.fields.items()}
+    at.say({"profile": dict(found.fields), "proved": found.proved}, fields(**texts) if texts else "")
+    if not found.proved:
+        at.note("not yet proved: no closed bundle says so")
+
+
+def _field(text: str) -> tuple[str, Any]:
+    name, is_given, value = text.partition("=")
+    if not is_given or not name:
+        raise MisuseError(f"{text}: expected FIELD=VALUE")
+    try:
+        return name, strict_json(value)
+    except InvalidCommit:
+        return name, value
+
+
+# Posts
+
+
+@command(app, "enc me post 'Hello, world'", "fortune | enc me post -", flags=NODE)
+def post(
+    at: Terminal, text: Annotated[str | None, typer.Argument(metavar="TEXT", help="- reads stdin.")] = None
+) -> None:
+    """Publish something. It is not sealed: dataviews are pushed it."""
+    said = content(text, None)
+    with store(at) as mine:
+        at.receipt(mine.enclave, mine.post(said))
+
+
+@command(app, "enc me posts", flags=NODE)
+def posts(at: Terminal) -> None:
+    """What you have published, the oldest first."""
+    with store(at) as mine:
+        at.rows(("seq", "id", "time", "text"), map(_post, mine.posts()), cut=True)
+
+
+def _post(entry: "Entry") -> Row:
+    text = entry.content or ""
+    try:
+        said = strict_json(text)
+        text = str(said.get("text", text)) if isinstance(said, dict) else text
+    except InvalidCommit:
+        pass
+    wire = {
+        "id": entry.id.hex(),
+        "seq": entry.seq,
+        "created": entry.created,
+        "changed": entry.changed,
+        "content": entry.content,
+    }
+    return wire, (str(entry.seq), entry.id.hex()[:8], when(entry.created), text)
+
+
+@command(app, "enc me unpost 7", flags=NODE)
+def unpost(at: Terminal, which: Which) -> None:
+    """Take a post away for good."""
+    with store(at) as mine:
+        id_ = chosen(which, {entry.id: entry.seq for entry in mine.posts()})
+        at.receipt(mine.enclave, mine.delete_post(id_))
+
+
+for part in (me_documents, me_notices, me_contacts):
+    app.add_typer(part.app)

@@ -1,0 +1,83 @@
+"""The address book of `enc me`: names of your own for people's keys, and where their enclaves are."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enc.cli.command import LOCAL, NODE, command
+from enc.cli.me_desk import Who, Yes, person
+from enc.cli.output import Row, fields
+from enc.cli.terminal import Terminal
+from enc.core.errors import MisuseError
+
+if TYPE_CHECKING:
+    from enc.apps.address_book import Contact
+
+app = typer.Typer()
+
+
+@command(app, "enc me contacts", flags=LOCAL)
+def contacts(at: Terminal) -> None:
+    """Everybody in your address book."""
+    from enc.apps import AddressBook
+
+    at.rows(("name", "identity", "enclaves"), map(_row, AddressBook().contacts()))
+
+
+def _wire(contact: "Contact") -> dict[str, Any]:
+    places = {label: {"enclave": place.enclave.hex(), "node": place.node} for label, place in contact.places.items()}
+    return {"name": contact.name, "identity": contact.identity.hex(), "enclaves": places}
+
+
+def _row(contact: "Contact") -> Row:
+    return _wire(contact), (contact.name, contact.identity.hex(), " ".join(sorted(contact.places)))
+
+
+@command(app, "enc me know bob 3f0c…", "enc me know bob 3f0c… --store 77ab… --at https://node.example", flags=LOCAL)
+def know(
+    at: Terminal,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What you call them.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Their public key.")],
+    to: Annotated[str | None, typer.Option("--store", metavar="ID", help="Their personal store.")] = None,
+    mailbox: Annotated[str | None, typer.Option(metavar="ID", help="Their mailbox.")] = None,
+    there: Annotated[str | None, typer.Option("--at", metavar="URL", help="The node that these are on.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="The name has been somebody else's until now.")] = False,
+) -> None:
+    """Put somebody into your address book."""
+    from enc.apps import AddressBook
+    from enc.apps.address_book import Contact, Place
+    from enc.client.writes import as_bytes
+
+    book, identity = AddressBook(), as_bytes(key, "key")
+    before = book.get(name)
+    if before is not None and before.identity != identity and not again:
+        raise MisuseError(f"{before.name} is {before.identity.hex()} so far: --again, if that is to change")
+    if there is not None and to is None and mailbox is None:
+        raise MisuseError("--at goes with --store or --mailbox")
+    given = {"personal": to, "dm": mailbox}
+    places = {label: Place(as_bytes(id_, label), there) for label, id_ in given.items() if id_ is not None}
+    found = book.put(Contact(name, identity, places), again=again)
+    at.say(_wire(found), fields(name=found.name, identity=found.identity.hex()))
+
+
+@command(app, "enc me forget bob", flags=LOCAL)
+def forget(at: Terminal, name: Annotated[str, typer.Argument(metavar="NAME", help="What you call them.")]) -> None:
+    """Take somebody out of your address book."""
+    from enc.apps import AddressBook
+
+    AddressBook().remove(name)
+    at.say({"forgotten": name}, f"{name} is forgotten")
+
+
+@command(app, "enc me whois 'Ada L.'", flags=NODE)
+def whois(at: Terminal, who: Who, yes: Yes = False) -> None:
+    """Who a word means: a key as it is, a name by your address book, else by the registry.
+
+    Anybody can register under any name: one that only the registry knows is kept once you say that the key is right.
+    """
+    from enc.apps import AddressBook
+
+    with at.client_as(None) as client:
+        found = person(at, who, client, AddressBook(), yes)
+    wire = {"identity": found.identity.hex(), "name": found.name or "", "source": found.source}
+    at.say(wire, fields(**wire))

@@ -1,0 +1,104 @@
+"""Documents of `enc me`: sealed here, opened here, and searched here."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enc.cli.command import NODE, command
+from enc.cli.me_desk import Which, chosen, store
+from enc.cli.output import Row, visible, when
+from enc.cli.terminal import Terminal, content
+from enc.core.errors import MisuseError
+
+if TYPE_CHECKING:
+    from enc.apps.personal import Document, Personal
+
+app = typer.Typer()
+
+Text = Annotated[str | None, typer.Argument(metavar="TEXT", help="- reads stdin.")]
+File = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="The text is in this file.")]
+
+
+@command(app, "enc me add Diary 'It rained.'", "enc me add Recipe --file soup.md --kind recipe", flags=NODE)
+def add(
+    at: Terminal,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called; it is sealed too.")],
+    text: Text = None,
+    file: File = None,
+    kind: Annotated[str, typer.Option(metavar="WORD", help="What it is.")] = "note",
+) -> None:
+    """Keep a document. Nobody but you can read it: it is sealed before it leaves."""
+    said = content(text, file)
+    with store(at) as mine:
+        at.receipt(mine.enclave, mine.add(name, said, kind=kind))
+
+
+@command(app, "enc me list", "enc me list soup leek", name="list", flags=NODE)
+def list_(
+    at: Terminal,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="WORD…", help="Only those that have all of them.")
+    ] = None,
+) -> None:
+    """Your documents, the oldest first. The search is here: the node knows none of the words."""
+    with store(at) as mine:
+        found = mine.documents(" ".join(words or ()))
+        at.rows(("seq", "id", "kind", "changed", "name"), map(_row, found), cut=True)
+        for each in mine.unreadable():
+            at.note(f"{each.seq} ({each.id.hex()[:8]}) does not open: {each.error.message}")
+
+
+def wire(document: "Document") -> dict[str, Any]:
+    return {
+        "id": document.id.hex(),
+        "seq": document.seq,
+        "kind": document.kind,
+        "name": document.name,
+        "text": document.text,
+        "created": document.created,
+        "changed": document.changed,
+        "more": dict(document.more),
+    }
+
+
+def _row(document: "Document") -> Row:
+    cells = (str(document.seq), document.id.hex()[:8], document.kind, when(document.changed), document.name)
+    return wire(document), cells
+
+
+@command(app, "enc me cat 7", flags=NODE)
+def cat(at: Terminal, which: Which) -> None:
+    """Print a document's text."""
+    with store(at) as mine:
+        found = mine.document(_id(mine, which))
+    text = "\n".join(map(visible, found.text.split("\n"))) if at.is_terminal else found.text
+    at.say(wire(found), text)
+
+
+@command(app, "enc me edit 7 'It rained again.'", "enc me edit 7 --name 'Dear diary'", flags=NODE)
+def edit(
+    at: Terminal,
+    which: Which,
+    text: Text = None,
+    file: File = None,
+    name: Annotated[str | None, typer.Option(metavar="TEXT", help="What it is called from now on.")] = None,
+) -> None:
+    """Replace a document's text, or its name. The old ones are erased."""
+    if text is None and file is None and name is None:
+        raise MisuseError("give a text, --file FILE or --name TEXT")
+    said = None if text is None and file is None else content(text, file)
+    with store(at) as mine:
+        at.receipt(mine.enclave, mine.change(_id(mine, which), name=name, text=said))
+
+
+@command(app, "enc me rm 7", flags=NODE)
+def rm(at: Terminal, which: Which) -> None:
+    """Take a document away for good. Its content is erased."""
+    with store(at) as mine:
+        at.receipt(mine.enclave, mine.remove(_id(mine, which)))
+
+
+def _id(mine: "Personal", word: str) -> bytes:
+    known = {each.id: each.seq for each in mine.documents()} | {each.id: each.seq for each in mine.unreadable()}
+    return chosen(word, known)

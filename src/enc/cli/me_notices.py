@@ -1,0 +1,173 @@
+"""The inbox of `enc me`: notices, held against their sources; its gate; and who is told that something came."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enc.cli.command import NODE, command
+from enc.cli.me_desk import Which, Who, Yes, chosen, person, store
+from enc.cli.output import Row, short, when
+from enc.cli.terminal import Terminal
+from enc.core.errors import MisuseError
+
+if TYPE_CHECKING:
+    from enc.apps.personal import Received
+    from enc.client import Member
+
+app = typer.Typer()
+
+
+@command(app, "enc me notices", "enc me notices --all --keep", flags=NODE)
+def notices(
+    at: Terminal,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also what is not confirmed: do nothing on its word.")
+    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Delete nothing, though it is to be discarded.")] = False,
+) -> None:
+    """What others did that concerns you, where the enclave that they name proves it.
+
+    What is not proved yet is asked for again the next time; after a day it is discarded. What its source refutes, or
+    what does not open, is discarded at once.
+    """
+    with store(at) as mine:
+        found = mine.notices(discard=not keep)
+        shown = [each for each in found if everything or each.is_actionable]
+        columns = ("seq", "state", "time", "kind", "enclave", "from", "about")
+        at.rows(columns, (_row(at, each) for each in shown), cut=True)
+    hidden = sum(each.state == "pending" for each in found if each not in shown)
+    if hidden:
+        at.note(f"{hidden} not confirmed yet: enc me notices --all")
+
+
+def _row(at: Terminal, received: "Received") -> Row:
+    claims = received.claims
+    wire: dict[str, Any] = {
+        "id": received.id.hex(),
+        "seq": received.seq,
+        "state": received.state,
+        "actionable": received.is_actionable,
+        "reason": received.reason,
+        "author": received.author.hex(),
+        "timestamp": received.timestamp,
+        "claims": None if claims is None else _claims(claims),
+    }
+    about = received.reason
+    if claims is not None and received.is_actionable:
+        about = " ".join(str(wire["claims"][name]) for name in ("topic", "greeting") if name in wire["claims"])
+    return wire, (
+        str(received.seq),
+        received.state,
+        when(received.timestamp),
+        "" if claims is None else claims.kind,
+        "" if claims is None else claims.enclave_id,
+        short(received.author) if at.is_terminal else received.author.hex(),
+        about,
+    )
+
+
+def _claims(notice: Any) -> dict[str, Any]:
+    """What is sealed, but for the secret: whether one is handed over, and no more."""
+    from msgspec import UNSET
+    from msgspec.structs import asdict
+
+    said = {name: value for name, value in asdict(notice).items() if value is not UNSET}
+    return {**said, "handoff": True} if "handoff" in said else said
+
+
+@command(app, "enc me dismiss 9", flags=NODE)
+def dismiss(at: Terminal, which: Which) -> None:
+    """Delete a notice."""
+    with store(at) as mine:
+        known = {each.id: each.seq for each in mine.inbox()}
+        at.receipt(mine.enclave, mine.remove(chosen(which, known)))
+
+
+@command(
+    app,
+    "enc me notify bob group_invite 5c1f… --of group --move 8e02… --topic Garden",
+    "enc me notify 3f0c… x-poke 5c1f… --of personal --store 77ab… --at https://node.example",
+    flags=NODE,
+)
+def notify(
+    at: Terminal,
+    who: Who,
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="group_invite, dm_invite, or x-…")],
+    source: Annotated[str, typer.Argument(metavar="ENCLAVE", help="Where it happened: what proves it.")],
+    of: Annotated[str, typer.Option(metavar="WORD", help="What that enclave is: group, dm, …")],
+    move: Annotated[str | None, typer.Option(metavar="ID", help="The Move that it is about.")] = None,
+    topic: Annotated[str | None, typer.Option(metavar="TEXT", help="What the enclave is called.")] = None,
+    greeting: Annotated[str | None, typer.Option(metavar="TEXT", help="A word to them.")] = None,
+    there: Annotated[str | None, typer.Option("--at", metavar="URL", help="The node of their store.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--store", metavar="ID", help="Their store, if no registry knows it.")
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Tell somebody of something that you did in another enclave. All of it is sealed to them."""
+    from enc.apps import AddressBook
+    from enc.apps.address_book import Place
+    from enc.client.writes import as_bytes
+
+    if there is not None and to is None:
+        raise MisuseError("--at goes with --store")
+    place = None if to is None else Place(as_bytes(to, "store"), there)
+    with store(at) as mine:
+        whom = person(at, who, mine.client, AddressBook(), yes)
+        receipt = mine.notify(whom, kind, source, of, place=place, move_ref=move, topic=topic, greeting=greeting)
+        at.say({"id": receipt.id.hex(), "seq": receipt.seq, "to": whom.identity.hex()}, receipt.id.hex())
+
+
+@command(app, "enc me gate closed", flags=NODE)
+def gate(
+    at: Terminal,
+    state: Annotated[str | None, typer.Argument(metavar="[open|closed]", help="What it shall be.")] = None,
+) -> None:
+    """Whether your store takes notices; or close and open it."""
+    if state not in (None, "open", "closed"):
+        raise MisuseError("a gate is open or closed")
+    with store(at) as mine:
+        if state is not None:
+            at.receipt(mine.enclave, mine.set_open(state == "open"))
+            return
+        is_open = mine.is_open()
+    at.say({"open": is_open}, "open" if is_open else "closed")
+
+
+# Dataviews
+
+
+@command(app, "enc me grant 3f0c… --endpoint https://view.example/push", flags=NODE)
+def grant(
+    at: Terminal,
+    who: Who,
+    endpoint: Annotated[str | None, typer.Option(metavar="URL", help="Where it is pushed to.")] = None,
+    yes: Yes = False,
+) -> None:
+    """Let a service be pushed your profile, your posts, and that sealed notices came: not what they say."""
+    from enc.apps import AddressBook
+
+    with store(at) as mine:
+        whom = person(at, who, mine.client, AddressBook(), yes)
+        at.receipt(mine.enclave, mine.grant_dataview(whom.identity, endpoint=endpoint))
+
+
+@command(app, "enc me revoke 3f0c…", flags=NODE)
+def revoke(at: Terminal, who: Who) -> None:
+    """Let a service be pushed nothing more."""
+    from enc.apps import AddressBook
+    from enc.apps.people import find
+
+    with store(at) as mine:
+        at.receipt(mine.enclave, mine.revoke_dataview(find(who, AddressBook()).identity))
+
+
+@command(app, "enc me dataviews", flags=NODE)
+def dataviews(at: Terminal) -> None:
+    """Who is pushed what is public, after the last closed bundle."""
+    with store(at) as mine:
+        at.rows(("identity",), map(_view, mine.dataviews()))
+
+
+def _view(member: "Member") -> Row:
+    return {"identity": member.identity.hex(), "traits": list(member.traits)}, (member.identity.hex(),)

@@ -1,0 +1,204 @@
+"""Two people, two nodes, two devices each: they come to the same thread, and no node has seen a word of it."""
+
+import json
+import random
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from enc.apps.address_book import Place
+from enc.apps.dm import Entry, Mailbox
+from enc.client import Client, Identity
+from enc.core import dm
+from enc.core.encoding import unb64
+from enc.core.errors import EncError, Unauthorized
+from tests.node.running import RunningNode
+
+from .conftest import mirrored
+
+MARK = "quince-7c41d2e9-medlar-5b0a9f13-"
+"""Every text begins with it: whoever finds a text finds this."""
+MESSAGES = 500
+
+
+class Person:
+    """Somebody with two devices; the second may be off."""
+
+    def __init__(self, node: RunningNode, stack: ExitStack) -> None:
+        self.node, self.stack, self.identity = node, stack, Identity.new()
+        first = Mailbox.create(self._client())
+        self.place = Place(first.enclave.id, node.url)
+        self.devices = [first, self.device()]
+        self.key = self.identity.public
+
+    def _client(self) -> Client:
+        return self.stack.enter_context(Client(self.node.url, self.identity, pins=None))
+
+    def device(self) -> Mailbox:
+        return Mailbox(self._client(), self.place.enclave)
+
+    def secrets(self, other: bytes) -> Iterator[bytes]:
+        """What must be found nowhere: the key, every epoch's secret, every message's key."""
+        yield self.identity.key.secret
+        peer = self.devices[0]._fold.peer(other)
+        for n, secret in peer.own._secrets.items():
+            yield secret
+            yield from peer.own.chain(n).derived
+
+
+class Conversation:
+    def __init__(self, alice: Person, bob: Person) -> None:
+        self.alice, self.bob, self.random = alice, bob, random.Random(7)
+        self.said: dict[bytes, str | None] = {}
+        """What every message that arrived says now, by its id."""
+        self.refused, self._numbers = 0, count()
+
+    def text(self) -> str:
+        return f"{MARK}{next(self._numbers)} {self.random.choice(['ja', 'nein ☃', 'vielleicht', 'x' * 300])}"
+
+    def meet(self) -> None:
+        alice, bob = self.alice, self.bob
+        alice.devices[0].add(bob.key, bob.place, greeting=self.text())
+        (invite,) = (bob.devices[0].sync(), bob.devices[0].invites())[1]
+        self.said[invite.id] = invite.greeting
+        bob.devices[0].accept(alice.key)
+
+    def step(self, i: int) -> None:
+        """One message, and at times another act, from any device that is on: bob's second is not, half of the time."""
+        me, other = self.random.sample([self.alice, self.bob], 2) if i else (self.bob, self.alice)
+        is_off = me is self.bob and i // 25 % 2 == 1
+        device = me.devices[0 if is_off else self.random.randrange(2)]
+        text = self.text()
+        self._try(lambda: self._said(device.send(other.key, text), text))
+        if self.random.random() < 0.15:
+            self._revise(device, other)
+
+    def _revise(self, device: Mailbox, other: Person) -> None:
+        thread = device.thread(other.key)
+        mine = [entry for entry in thread if entry.state == "delivered" and entry.kind == "message"]
+        if not mine:
+            return
+        entry, text = self.random.choice(mine), self.text()
+        if self.random.random() < 0.6:
+            self._try(lambda: self._said(device.edit(other.key, entry.ref, text), text))
+        else:
+            self._try(lambda: self._said(device.retract(other.key, entry.ref), None))
+
+    def _said(self, entry: Entry, text: str | None) -> None:
+        self.said[entry.id] = text
+
+    def _try(self, act) -> None:  # type: ignore[no-untyped-def]
+        try:
+            act()
+        except Unauthorized:
+            self.refused += 1
+
+    def events(self, i: int) -> None:
+        """What happens besides."""
+        alice, bob = self.alice, self.bob
+        if i == 180:
+            alice.devices[1].block(bob.key)
+        if i == 220:
+            alice.devices[0].unblock(bob.key)
+        if i in (120, 350):
+            alice.devices[0].rotate(bob.key)
+        if i in (121, 400):
+            bob.devices[0].rotate(alice.key)
+
+
+@pytest.fixture(scope="module")
+def over(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Conversation, Path]]:
+    """The whole conversation, with both nodes still there."""
+    home = tmp_path_factory.mktemp("converging")
+    with RunningNode(home / "a") as a, RunningNode(home / "b") as b, ExitStack() as stack:
+        talk = Conversation(Person(a, stack), Person(b, stack))
+        talk.meet()
+        for i in range(MESSAGES):
+            talk.events(i)
+            talk.step(i)
+        for person in (talk.alice, talk.bob):
+            for device in person.devices:
+                device.sync()
+        yield talk, home
+
+
+def test_all_devices_converge(over: tuple[Conversation, Path]) -> None:
+    talk, _ = over
+    for me, other in ((talk.alice, talk.bob), (talk.bob, talk.alice)):
+        fresh = me.device()
+        fresh.sync()
+        first, second = me.devices
+        assert first.thread(other.key) == second.thread(other.key) == fresh.thread(other.key)
+        assert first.contacts() == second.contacts() == fresh.contacts()
+        assert [device.refusals for device in (first, second, fresh)] == [[], [], []]
+    threads = talk.alice.devices[0].thread(talk.bob.key), talk.bob.devices[0].thread(talk.alice.key)
+    assert mirrored(threads[0]) == mirrored(threads[1])
+    assert {entry.id: entry.text for entry in threads[0] if entry.state != "refused"} == talk.said
+
+
+def test_it_was_a_conversation(over: tuple[Conversation, Path]) -> None:
+    """What the others show is shown of enough."""
+    talk, _ = over
+    alice, bob = talk.alice.devices[0], talk.bob.devices[0]
+    thread = bob.thread(talk.alice.key)
+    states = [entry.state for entry in thread]
+    assert len(thread) == MESSAGES + 1
+    assert states.count("refused") > 10 < talk.refused
+    assert states.count("retracted") > 10 < sum(entry.is_edited for entry in thread)
+    assert alice.contact(talk.bob.key).own_epoch == alice.contact(talk.bob.key).given_epoch == 2
+    assert not list(alice._fold.pending()) + list(bob._fold.pending())
+
+
+def test_no_node_has_seen_a_word_or_a_key(over: tuple[Conversation, Path]) -> None:
+    talk, home = over
+    files = {path: path.read_bytes() for path in home.rglob("*") if path.is_file() and path.name != "node.key"}
+    everything = b"\0".join(files.values())
+    secrets = {*talk.alice.secrets(talk.bob.key), *talk.bob.secrets(talk.alice.key)}
+    assert len(secrets) > 400
+    assert not found({MARK.encode(), *secrets}, everything)
+    # That what is there would be found: an enclave's id, what is sealed, and the journals beside the databases.
+    item = next(talk.bob.devices[0].enclave.query(type="message", reverse=True))
+    sealed = dm.parse_message(json.loads(item.content or "")).ciphertext
+    assert found({talk.bob.place.enclave}, everything)
+    assert found({unb64(sealed, "")[:32]}, everything)
+    assert {path.name for path in files} >= {"a.stderr", "b.stderr"}
+
+
+PART = 16
+
+
+def found(needles: set[bytes], everything: bytes) -> set[bytes]:
+    """Which of them stand there, in any spelling.
+
+    Each spelling has 31 bytes or more, and so wherever it stands it fills one of the parts into which all is cut.
+    """
+    forms = [(form, needle) for needle in needles for form in spelled(needle)]
+    assert min(len(form) for form, _ in forms) >= 2 * PART - 1
+    wanted = {form[i : i + PART]: needle for form, needle in forms for i in range(len(form) - PART + 1)}
+    parts = (everything[i : i + PART] for i in range(0, len(everything), PART))
+    return {wanted[part] for part in parts if part in wanted}
+
+
+def spelled(raw: bytes) -> list[bytes]:
+    """The ways in which bytes may stand in a file: as they are, in hex, and in base64 from any place on."""
+    shifted = [b64encode(b"\0" * i + raw)[4 * (i > 0) : (i + len(raw)) // 3 * 4] for i in range(3)]
+    return [raw, raw.hex().encode(), raw.hex().upper().encode(), *shifted]
+
+
+@pytest.mark.parametrize("shift", range(6))
+def test_the_search_finds_what_is_there(shift: int) -> None:
+    said, secret = b"x" * shift + f'{{"text":"{MARK}1 ja"}}'.encode(), bytes(range(32))
+    for raw in (said, b"y" * shift + secret + b"z"):
+        for text in (raw, b64encode(raw), raw.hex().encode(), raw.hex().upper().encode()):
+            assert found({MARK.encode(), secret}, b"before" + text) == {MARK.encode() if raw is said else secret}
+
+
+def test_errors_tell_no_text(over: tuple[Conversation, Path]) -> None:
+    talk, _ = over
+    with pytest.raises(EncError) as caught:
+        talk.alice.devices[0].edit(talk.bob.key, b"\0" * 32, f"{MARK}secret")
+    assert MARK not in str(caught.value)
