@@ -43,7 +43,7 @@ def tables(text: str) -> dict[str, list[list[str]]]:
 MAP = tables(SPEC_MAP)
 PACKAGES = ("core", "node", "client", "apps")
 """Where the map's names are looked for."""
-TESTS = (*PACKAGES, "apps/personal", "apps/dm")
+TESTS = (*PACKAGES, "apps/personal", "apps/dm", "apps/group")
 """Where its tests are."""
 PARTS = {
     "Paths": {f"{method.upper()} {path}" for path, methods in document()["paths"].items() for method in methods},
@@ -59,7 +59,7 @@ PARTS = {
 """What the node has, by the heading of the map that must have a row for each."""
 
 
-WITH_LINES = ("README.md", "docs/client.md", "docs/concepts.md", "docs/apps.md")
+WITH_LINES = ("README.md", "docs/client.md", "docs/concepts.md", "docs/apps.md", "docs/group.md")
 """Documents whose Python is run, from the first block to the last, as one program."""
 URL = "http://127.0.0.1:7700"
 """Where the documents say that a node is."""

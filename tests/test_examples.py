@@ -19,6 +19,7 @@ SHORT = (
     "moving_house.py",
     "personal_store.py",
     "direct_messages.py",
+    "group_chat.py",
 )
 """What an app developer reads first."""
 PATIENCE_S = 120
@@ -74,6 +75,12 @@ SAYS = {
         "  Bob: Hello, Ada\n  Ada: Dinner at 8? (edited)\n  Bob: (retracted)\n  Ada: I bring dessert\n",
         'What the node has of her last message: {"ciphertext":"',
         "  Bob: Are you there? [refused: UNAUTHORIZED]\nHis new phone has the same thread: True\n",
+    ],
+    "group_chat.py": [
+        "Bob is gone and Cleo there: epoch 3, fresh.\nCleo hears: Welcome, Cleo.\n",
+        "What Ann reads:\n  Ann: Hello, Bob. [👋 Bob]\n  Bob: Hello, Ann.\n  Ann: Welcome, Cleo.\n",
+        "What Cleo reads:\n  Ann: (",
+        "any word of theirs: False\nBob: the group is not yours to read",
     ],
     "a_node.py": ["seq 3: 'note 2', under a signed head of 1 bundle", "heard: 'live'", "exit code 0"],
 }

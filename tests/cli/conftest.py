@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from enc.cli import profiles
 from enc.client import Client, Identity
+from tests.cli.group_people import Friend, Friends, let_in
 from tests.cli.people import Person, team
 from tests.node.running import RunningNode
 
@@ -66,3 +67,23 @@ def settled(person: Person, founder: Client) -> Person:
     for name, value in (("node", founder.url), ("identity", str(person.key())), ("enclave", enclave.hex)):
         profiles.store(person.config, "default", name, value)
     return person
+
+
+@pytest.fixture
+def friend(tmp_path: Path, running_node: RunningNode) -> Friends:
+    """Makes people who may meet in a group."""
+    return lambda name: Friend(tmp_path / name, running_node.url)
+
+
+@pytest.fixture
+def ann(friend: Friends) -> Friend:
+    """The owner of a group."""
+    ann = friend("ann")
+    ann.group = ann.one("create", "plans", "--topic", "the summer")["enclave"]
+    return ann
+
+
+@pytest.fixture
+def bob(ann: Friend, friend: Friends) -> Friend:
+    """A member of it."""
+    return let_in(ann, friend("bob"), "bob")

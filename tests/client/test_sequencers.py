@@ -16,7 +16,7 @@ from tests.core.world import LIFETIME, person, pub
 from tests.simulator import Json, Simulator
 
 from .scene import Scene
-from .stage import drain
+from .stage import URL, drain
 
 B, C = person("node-b"), person("node-c")
 AT_B, AT_C = "http://b.test", "http://c.test"
@@ -130,6 +130,20 @@ def test_a_subscription_goes_on_at_the_new_node(moving: Moving) -> None:
     assert next(feed).content == "six"
     assert moving.stage.connected[-1][0] == "ws://b.test/"
     feed.close()
+
+
+def test_a_reader_follows_when_told_to(moving: Moving) -> None:
+    """The node that was left still shows the log as it was, up to the Migrate: whoever has seen that may turn."""
+    enclave = moving.follower("bob")
+    enclave.follow()
+    assert enclave.url == URL
+    new = moving.stage.others["b.test"] = moving.depart()
+    moving.write(new, "five")
+    assert drain(enclave.query(type="Migrate"))
+    assert "five" not in texts(enclave)
+    enclave.follow()
+    assert enclave.url == AT_B
+    assert texts(enclave)[-1] == "five"
 
 
 class Late(dict[str, Simulator]):

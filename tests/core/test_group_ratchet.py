@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from enc.core.encoding import b64
 from enc.core.errors import DecryptFailed, EncError, InvalidCommit, MisuseError
 from enc.core.group_envelope import Envelope, open_short, parse_envelope, seal_short
-from enc.core.group_message import Chain, check_place, open_message, parse_sealed, seal_message
+from enc.core.group_message import Chain, check_place, open_message, parse_sealed, read_sealed, seal_message
 from enc.core.group_ratchet import (
     NO_EPOCH,
     Epoch,
@@ -144,6 +144,7 @@ def test_members_agree_and_who_is_gone_opens_nothing(history: list[tuple[set[int
         made[author] += [*drawn, luck.secret]
         envelope = parse_envelope(json.loads(msgspec.json.encode(sent)))
         assert accept(before, members, author, envelope) == after
+        assert envelope.members == set_id(members).hex()
         for member in members:
             opened = consume(after, author, envelope, KEY_OF[member], group.held[member])
             assert opened.root_secret == epoch.root_secret
@@ -437,3 +438,39 @@ def test_a_counter_beyond_the_log_is_refused_before_anything_is_derived() -> Non
 def test_the_numbers_of_a_message_are_bounded(field: str, number) -> None:
     with pytest.raises(InvalidCommit):
         parse_sealed({"epoch": 0, "sender_seq": 0, "ciphertext": "", field: number})
+
+
+@given(st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1), st.binary(max_size=90))
+def test_a_content_is_read_as_its_json_is(epoch: int, sender_seq: int, raw: bytes) -> None:
+    sealed = {"epoch": epoch, "sender_seq": sender_seq, "ciphertext": b64(raw)}
+    for content in (json.dumps(sealed), json.dumps(sealed, sort_keys=True, separators=(",", ":"))):
+        assert read_sealed(content) == parse_sealed(sealed)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "sender_seq", "ciphertext"),
+    [
+        ("01", "0", ""),
+        ("0", "00", ""),
+        ("-1", "0", ""),
+        ("9007199254740992", "0", ""),
+        ("0", "99999999999999999", ""),
+        ("٣", "0", ""),
+        ("1.0", "0", ""),
+        ("1", "0", '","epoch":"1'),
+        ("1", "0", "\\ud800"),
+    ],
+)
+def test_a_content_that_is_not_strict_is_refused(epoch: str, sender_seq: str, ciphertext: str) -> None:
+    with pytest.raises(InvalidCommit):
+        read_sealed(f'{{"ciphertext":"{ciphertext}","epoch":{epoch},"sender_seq":{sender_seq}}}')
+
+
+@pytest.mark.parametrize("end", ["\n", " ", "x"])
+def test_only_white_space_may_stand_around_a_content(end: str) -> None:
+    content = '{"ciphertext":"","epoch":0,"sender_seq":0}' + end
+    if end == "x":
+        with pytest.raises(InvalidCommit):
+            read_sealed(content)
+    else:
+        assert read_sealed(content) == parse_sealed(json.loads(content))

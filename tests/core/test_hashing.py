@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from enc.core import hashing
 from enc.core.errors import InvalidCommit
-from enc.core.hashing import H, commit_hash, content_hash, enclave_id, event_hash, log_leaf, log_node, tag_text
+from enc.core.hashing import (
+    H,
+    commit_hash,
+    content_hash,
+    enclave_id,
+    event_hash,
+    log_leaf,
+    log_node,
+    member_set,
+    tag_text,
+)
 from enc.core.sparse_merkle import _leaf, _node
 
 from .strategies import WIDTH_BORDERS, examples, hashes, signatures, texts, uints
@@ -117,6 +127,12 @@ def test_tags_at_every_count(count: int) -> None:
     assert commit_hash(2, A, B, "t", C, 0, many) == plain(0x10, A, B, "t", C, 0, many)
     wide = [["k"] * count] if count else []
     assert enclave_id(2, A, B, wide) == plain(0x12, A, "Manifest", B, wide)
+
+
+@pytest.mark.parametrize("size", [0, 1, 23, 24, 255, 256, 4096, 65_536])
+def test_member_sets_at_every_size(size: int) -> None:
+    keys = [number.to_bytes(32, "big") for number in range(size)]
+    assert member_set(keys) == plain("enc:mls:set", keys)
 
 
 def test_tags_may_be_tuples_or_lists() -> None:

@@ -11,6 +11,7 @@ from enc.cli import (
     dm,
     enclave,
     exits,
+    group,
     key,
     me,
     migrate,
@@ -32,7 +33,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for part in (key, config, enclave, writing, access, slots, reading, proofs, archive, push, registry, migrate):
+for part in (key, config, enclave, writing, access, slots, reading, proofs, archive, push, registry, migrate, group):
     app.add_typer(part.app)
 app.add_typer(node_queues.app)
 app.add_typer(me.app)

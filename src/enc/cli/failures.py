@@ -84,6 +84,13 @@ def _judge(error: EncError, evidence_in: Path) -> tuple[int, dict[str, Any]]:
     return FAILED, {}
 
 
+def is_distrust(error: EncError) -> bool:
+    """Nothing that goes on with this node can be believed."""
+    from enc.client.errors import Distrust
+
+    return isinstance(error, Distrust)
+
+
 def _saved(evidence: "Evidence", directory: Path) -> dict[str, str]:
     """Where the evidence is now: in a file of its own, beside those of other times."""
     for n in count(1):

@@ -31,6 +31,10 @@ class Terminal(Output):
         return settings.load(self._flags, os.environ)
 
     @property
+    def has_registry(self) -> bool:
+        return self.settings.values["registry"].value is not None
+
+    @property
     def timeout(self) -> float:
         return float(self._flags.get("timeout") or TIMEOUT_S)
 

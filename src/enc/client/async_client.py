@@ -166,6 +166,13 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         """All of the enclave's sequencers, as the Migrates in its log say."""
         return await self._run(learned(self._link))
 
+    async def follow(self) -> None:
+        """Turn to the node that has the enclave now, where a Migrate that was seen says that it left this one.
+
+        Every write does so by itself; a node that was left still answers who reads, with the log as it was.
+        """
+        await self._run(reads.follow(self._link))
+
     def __repr__(self) -> str:
         return f"AsyncEnclave({self.hex} at {self.url})"
 

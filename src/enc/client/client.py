@@ -166,6 +166,13 @@ class Enclave(Writes[Receipt]):
         """All of the enclave's sequencers, as the Migrates in its log say."""
         return self._run(learned(self._link))
 
+    def follow(self) -> None:
+        """Turn to the node that has the enclave now, where a Migrate that was seen says that it left this one.
+
+        Every write does so by itself; a node that was left still answers who reads, with the log as it was.
+        """
+        self._run(reads.follow(self._link))
+
     def __repr__(self) -> str:
         return f"Enclave({self.hex} at {self.url})"
 

@@ -13,7 +13,7 @@ from enc.client.flow import Flow
 from enc.client.items import Item
 from enc.client.life import Lifecycle, lifecycle
 from enc.client.link import Link
-from enc.core.errors import EncError, EventNotFound, Unauthorized
+from enc.core.errors import EncError, EnclaveMigrated, EventNotFound, Unauthorized
 from enc.core.event import wire_event
 from enc.core.manifest import parse_manifest
 from enc.core.policy import Policy
@@ -69,6 +69,15 @@ def overview(link: Link) -> Flow[Overview]:
 def sound(link: Link, event: Event) -> AbstractContextManager[None]:
     """What no node takes, the enclave's node has not taken: a content that breaks its form is the node's doing."""
     return link.known_witness().judging(f"event {event.seq}", msgspec.json.encode(wire_event(event)))
+
+
+def follow(link: Link) -> Flow[None]:
+    """Turn to the node that has the enclave now, where what is known of the log says that it left this one."""
+    witness = yield from link.witness()
+    try:
+        witness.check_present()
+    except EnclaveMigrated as e:
+        yield from link.follow(e)
 
 
 def status(link: Link, event_id: bytes, *, wait: bool) -> Flow[EventStatus]:

@@ -169,12 +169,20 @@ def judge_manifest(commit: Commit) -> tuple[Policy, Effects]:
     return policy, draft.effects()
 
 
-def judge(state: EnclaveState, commit: Commit, reader: Reader, *, sequencer: bytes, takeover: bool = False) -> Effects:
+def judge(
+    state: EnclaveState,
+    commit: Commit,
+    reader: Reader,
+    *,
+    sequencer: bytes,
+    takeover: bool = False,
+    checkpoint: bool = True,
+) -> Effects:
     """What the commit changes if the node with key `sequencer` finalises it next, or why it may not.
 
     Hash, signature, duplicates and expiry are the caller's business; this is lifecycle, then authorisation with
     gates, then state and rank. With `takeover` another sequencer than the expected one may finalise a Migrate that
-    names it.
+    names it. Without `checkpoint` a Migrate's is not compared: who is not shown deleted events cannot compute it.
     """
     if commit.type == "Manifest":
         raise EnclaveExists("the enclave is there already")
@@ -187,7 +195,7 @@ def judge(state: EnclaveState, commit: Commit, reader: Reader, *, sequencer: byt
         judge_registry(commit, state.policy, draft)
     else:
         state.policy.judge(commit, draft)
-    if migrate is not None:
+    if migrate is not None and checkpoint:
         _check_checkpoint(state, migrate, reader)
     lifecycle = _ENDS_AS.get(commit.type)
     if lifecycle is not None and state.policy.lifecycle_in_state:

@@ -1,6 +1,5 @@
 """Bytes to text and back, with one spelling each: CBOR for hashing, hex, base64 and JSON for the wire."""
 
-import base64
 import binascii
 import json
 from typing import Any, NoReturn, TypeVar
@@ -42,14 +41,14 @@ def check_numbers(error: type[PeerError], **numbers: int) -> None:
 
 def b64(raw: bytes) -> str:
     """Standard base64 with padding."""
-    return base64.b64encode(raw).decode("ascii")
+    return binascii.b2a_base64(raw, newline=False).decode("ascii")
 
 
 def unb64(text: object, field: str, error: type[PeerError] = InvalidCommit) -> bytes:
     """The inverse of b64; any other spelling of the same bytes is refused."""
     try:
-        raw = base64.b64decode(text, validate=True)  # type: ignore[arg-type]
-    except (ValueError, TypeError, binascii.Error):
+        raw = binascii.a2b_base64(text, strict_mode=True)  # type: ignore[arg-type]
+    except (ValueError, TypeError):
         raise error(f"{field}: expected standard base64") from None
     if b64(raw) != text:
         raise error(f"{field}: expected standard base64 with padding and no stray bits")
@@ -103,9 +102,7 @@ def strict_json(text: str) -> Any:
     number too large for a double, nesting past MAX_DEPTH.
     """
     try:
-        value = json.loads(
-            text, object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant
-        )
+        value = _strict.decode(text)
         text.encode()
     except InvalidCommit:
         raise
@@ -155,6 +152,10 @@ def compact_size(value: Any) -> int:
 
 def _constant(name: str) -> NoReturn:
     raise InvalidCommit(f"content: {name} is not JSON")
+
+
+_strict = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant)
+"""Made once: making it takes longer than reading a short text with it."""
 
 
 def _check_texts(value: Any) -> None:

@@ -4,11 +4,12 @@ Every sender has a chain of keys in every epoch. One counter, `sender_seq`, runs
 epoch; gaps are allowed, so whoever opens bounds it by the place of the event in the log before deriving anything.
 """
 
+import re
 from typing import Any
 
 from msgspec import Struct
 
-from enc.core.encoding import check_numbers, compact_json, convert_json
+from enc.core.encoding import check_numbers, compact_json, convert_json, strict_json
 from enc.core.errors import InvalidCommit
 from enc.core.group_envelope import open_short, seal_short
 from enc.core.sealing import hkdf
@@ -23,21 +24,38 @@ class Sealed(Struct, frozen=True):
 
 
 class Chain:
-    """One sender's message keys in one epoch. Each costs two derivations, once."""
+    """One sender's message keys in one epoch. Each costs two derivations, once; the first costs one."""
 
     def __init__(self, epoch_secret: bytes, sender: bytes) -> None:
         self._link = hkdf(epoch_secret, f"enc:mls:sender:{sender.hex()}")
         self._keys: list[bytes] = []
 
     def key(self, sender_seq: int) -> bytes:
-        while len(self._keys) <= sender_seq:
-            self._keys.append(hkdf(self._link, "enc:mls:ratchet:message"))
-            self._link = hkdf(self._link, "enc:mls:ratchet:advance")
-        return self._keys[sender_seq]
+        keys = self._keys
+        while len(keys) <= sender_seq:
+            if keys:
+                self._link = hkdf(self._link, "enc:mls:ratchet:advance")
+            keys.append(hkdf(self._link, "enc:mls:ratchet:message"))
+        return keys[sender_seq]
+
+
+_NUMBER = "(0|[1-9][0-9]{0,14})"
+_as_written = re.compile(
+    rf'{{"ciphertext":"([A-Za-z0-9+/=]*)","epoch":{_NUMBER},"sender_seq":{_NUMBER}}}', re.ASCII
+).fullmatch
+"""What `seal_message` writes: strict JSON in which nothing can be wrong; and a conversation is full of it."""
+
+
+def read_sealed(content: str) -> Sealed:
+    """A content as it stands in the log, by the rules of strict JSON; or InvalidCommit."""
+    found = _as_written(content)
+    if found is None:
+        return parse_sealed(strict_json(content))
+    return Sealed(int(found[2]), int(found[3]), found[1])
 
 
 def parse_sealed(value: Any) -> Sealed:
-    """The form of a sealed content, or InvalidCommit."""
+    """The form of a sealed content that was read already, or InvalidCommit."""
     found = convert_json(value, Sealed, InvalidCommit)
     check_numbers(InvalidCommit, epoch=found.epoch, sender_seq=found.sender_seq)
     return found

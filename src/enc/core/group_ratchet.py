@@ -9,6 +9,7 @@ Randomness is an argument: fresh secrets, an ephemeral key, nonces.
 """
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -26,8 +27,8 @@ from enc.core.group_tree import (
     is_one,
     path_to,
     remove,
-    set_id,
 )
+from enc.core.hashing import member_set
 from enc.core.sealing import hkdf
 from enc.core.signing import CURVE_ORDER, PrivateKey, check_public_key
 
@@ -38,6 +39,8 @@ class State(Struct, frozen=True):
     n: int = -1
     members: frozenset[bytes] = frozenset()
     tree: Tree | None = None
+    order: tuple[bytes, ...] = ()
+    """The members sorted: what is hashed into the name of a set, kept so that no epoch sorts them all again."""
 
 
 NO_EPOCH = State()
@@ -97,6 +100,16 @@ def tree_for(state: State, members: frozenset[bytes]) -> Tree | None:
     for key in members - state.members:
         tree = insert(tree, key)
     return tree
+
+
+def order_for(state: State, members: frozenset[bytes]) -> tuple[bytes, ...]:
+    """These members, sorted; quickly, if few have come or gone."""
+    order = list(state.order)
+    for key in state.members - members:
+        del order[bisect_left(order, key)]
+    for key in members - state.members:
+        insort(order, key)
+    return tuple(order)
 
 
 def _siblings(tree: Tree, member: bytes) -> list[tuple[Inner, Tree, bool]]:
@@ -170,7 +183,7 @@ def propose(
     tree = tree_for(state, members)
     if tree is None or author not in members:
         raise MisuseError("an epoch is made by one of its members")
-    maker, secret = _Maker(author, chance), chance.secret
+    maker, secret, order = _Maker(author, chance), chance.secret, order_for(state, members)
     own = maker.wrap(author, secret)
     levels = _siblings(tree, author)
     filled = [maker.fill(sibling) for _, sibling, _ in levels]
@@ -184,13 +197,13 @@ def propose(
     envelope = Envelope(
         n=state.n + 1,
         eph=chance.eph.public.hex(),
-        members=set_id(members).hex(),
+        members=member_set(order).hex(),
         self_=own,
         fill=tuple(maker.fills),
         path=tuple(rungs),
         or_wraps=tuple(maker.wrap(subs[m], secret) for m in sorted(subs) if m in members) if subs else UNSET,
     )
-    after = State(envelope.n, members, _climb(levels, filled, keys, author))
+    after = State(envelope.n, members, _climb(levels, filled, keys, author), order)
     return envelope, Epoch(envelope.n, secret, secrets), after
 
 
@@ -225,7 +238,8 @@ def accept(state: State, members: frozenset[bytes], author: bytes, envelope: Env
         raise InvalidCommit(f"epoch.n: expected {state.n + 1}")
     if author not in members:
         raise InvalidCommit("epoch: its author is no member")
-    if unhex(envelope.members, 32, "epoch.members") != set_id(members):
+    order = order_for(state, members)
+    if unhex(envelope.members, 32, "epoch.members") != member_set(order):
         raise InvalidCommit("epoch.members: not the members after the event")
     _point(envelope.eph, "epoch.eph")
     if envelope.self_.to != author.hex():
@@ -244,7 +258,7 @@ def accept(state: State, members: frozenset[bytes], author: bytes, envelope: Env
         if rung.wrap.to != _key(sibling).hex():
             raise InvalidCommit(f"epoch.path[{i}].wrap.to: not the sibling's key")
         keys.append(_point(rung.pub, f"epoch.path[{i}].pub"))
-    return State(envelope.n, members, _climb(levels, filled, keys, author))
+    return State(envelope.n, members, _climb(levels, filled, keys, author), order)
 
 
 def _point(text: str, field: str) -> bytes:

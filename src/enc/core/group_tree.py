@@ -8,14 +8,14 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from enc.core.hashing import H
+from enc.core.hashing import member_set
 
 _NOBODY: frozenset[bytes] = frozenset()
 
 
 def set_id(members: Iterable[bytes]) -> bytes:
     """What names a set of members."""
-    return H("enc:mls:set", sorted(members))
+    return member_set(sorted(members))
 
 
 class Leaf(Struct, frozen=True):

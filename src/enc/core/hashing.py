@@ -59,6 +59,14 @@ def log_node(left: bytes, right: bytes) -> bytes:
     return _sha256(b"\x83\x01\x58\x20%b\x58\x20%b" % (left, right)).digest()
 
 
+def member_set(keys: Sequence[bytes]) -> bytes:
+    """H("enc:mls:set", [keys]): the name of a group's members, 32 bytes each, in order."""
+    head = bytearray(_uint(len(keys)))
+    head[0] |= 0x80
+    listed = b"\x58\x20" + b"\x58\x20".join(keys) if keys else b""
+    return _sha256(b"\x82\x6benc:mls:set%b%b" % (bytes(head), listed)).digest()
+
+
 def tag_text(tags: Tags) -> str:
     """Version 1's spelling of tags: `[r,abc,reply],[k,v]`, and "" for none.
 

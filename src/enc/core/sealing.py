@@ -19,6 +19,8 @@ from enc.core.signing import PrivateKey
 NONCE_SIZE = 24
 TAG_SIZE = 16
 
+_SHA256 = SHA256()
+
 
 class Truncated(DecryptFailed):
     """Shorter than anything that was ever sealed: cut off on the way. On the wire it has its parent's code."""
@@ -29,7 +31,7 @@ QUERY, RESPONSE, PUSH = "enc:query", "enc:response", "enc:push"
 
 def hkdf(secret: bytes, label: str, size: int = 32, *, salt: bytes = b"") -> bytes:
     """HKDF-SHA256 with `label` as info."""
-    return HKDF(algorithm=SHA256(), length=size, salt=salt or None, info=label.encode()).derive(secret)
+    return HKDF(_SHA256, size, salt or None, label.encode()).derive(secret)
 
 
 def shared_key(key: PrivateKey, public: bytes, label: str) -> bytes:

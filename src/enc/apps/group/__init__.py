@@ -1,0 +1,48 @@
+"""Group chat: members, moderation and sealed talk over one enclave (docs/group.md; docs/protocol.md, section 26).
+
+group = Group.create(client, topic="plans")        the founder is owner and admin
+group.invite(bob)                                   a member, with an epoch of the new members
+group.say("hello")                                  sealed to the members
+for change in group.follow(): …                     history, then live
+"""
+
+from enc.apps.group.epochs import Keys
+from enc.apps.group.errors import NotAGroup, NotAlone, NotAMember, NotSealable
+from enc.apps.group.fold import Fold
+from enc.apps.group.following import Following
+from enc.apps.group.group import Group, invitations
+from enc.apps.group.manifest import check_group, group_manifest
+from enc.apps.group.views import (
+    Change,
+    Entry,
+    EpochView,
+    Invitation,
+    Invited,
+    Person,
+    Reaction,
+    Sent,
+    Status,
+)
+
+__all__ = [
+    "Change",
+    "Entry",
+    "EpochView",
+    "Fold",
+    "Following",
+    "Group",
+    "Invitation",
+    "Invited",
+    "Keys",
+    "NotAGroup",
+    "NotAMember",
+    "NotAlone",
+    "NotSealable",
+    "Person",
+    "Reaction",
+    "Sent",
+    "Status",
+    "check_group",
+    "group_manifest",
+    "invitations",
+]

@@ -1,0 +1,74 @@
+"""Making epochs: an admin's part. Whatever becomes of a race, in the end one epoch of the present members counts."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from enc.apps.group.errors import NotAMember, NotSealable
+from enc.apps.group.reading import Reading
+from enc.apps.group.views import EpochView
+from enc.core.group_envelope import NONCE12, SECRET
+from enc.core.group_ratchet import Randomness, propose
+from enc.core.signing import PrivateKey
+from enc.core.types import Receipt
+
+RACES = 64
+"""Lost in a row before a client gives up: each means that another's event was taken meanwhile."""
+
+
+def randomness() -> Randomness:
+    return Randomness(os.urandom(SECRET), PrivateKey(os.urandom(SECRET)), _fresh(SECRET), _fresh(NONCE12))
+
+
+def _fresh(size: int) -> Iterator[bytes]:
+    while True:
+        yield os.urandom(size)
+
+
+class Renewing(Reading):
+    def rotate(self) -> EpochView:
+        """Make a new epoch, as an admin. The one that counts in the end: ours, or another's that came first."""
+        with self._lock:
+            self._pull()
+            self._check_admin()
+            before = self._fold.epochs.state.n
+            for _ in range(RACES):
+                self._write("rotate", {"epoch": self._proposed(self._fold.roll.members)})
+                found = self._fold.last_epoch()
+                if found is not None and found.n is not None and found.n > before and not self._needs_epoch():
+                    return found
+            raise NotSealable("others changed the group faster than an epoch could be made")
+
+    def _heal(self) -> None:
+        me = self._fold.my_standing()
+        may = me.is_member and me.is_admin and self._fold.roll.lifecycle in ("active", "migrated")
+        if may and self._needs_epoch():
+            self.rotate()
+
+    def _needs_epoch(self) -> bool:
+        return self._fold.is_stale or not self._fold.can_seal
+
+    def _check_admin(self) -> None:
+        me = self._fold.my_standing()
+        if not (me.is_member and me.is_admin):
+            raise NotAMember("only an admin makes an epoch")
+
+    def _proposed(self, members: frozenset[bytes]) -> Any:
+        """The envelope of the next epoch, made by us for these members."""
+        subs = self._sub_keys(members) if self._sub_keys is not None else {}
+        envelope, _, _ = propose(self._fold.epochs.state, members, self.me, randomness(), subs)
+        return msgspec.to_builtins(envelope)
+
+    def _move(self, target: bytes, from_: str, to: str) -> Receipt:
+        """A Move by an admin that carries the epoch of those who are members after it."""
+        content: dict[str, Any] = {"target": target.hex(), "from": from_, "to": to}
+        members = self._fold.roll.members
+        after = members | {target} if to == "MEMBER" else members - {target}
+        if after != members and self.me in after:
+            self._check_admin()
+            content["epoch"] = self._proposed(after)
+        receipt = self._write("Move", content)
+        self._heal()
+        return receipt

@@ -1,0 +1,236 @@
+"""The roll: who is what in a group, by its log and the rules of access control alone.
+
+Every event is judged by the same state machine that runs a node (`enc.core.enclave`), against the state before it.
+What the rules refuse raises ReplayFailed: an honest node would not have taken it. Nothing that a node says of the
+state is asked for.
+
+Of deleted events nothing is shown but their place. So a place may stay empty as long as somebody's Delete, which the
+rules allow, names an event that was never shown: as many of these as there are empty places, each after its own.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+from msgspec.structs import replace
+
+from enc.apps.group.behind import Behind
+from enc.apps.group.errors import NotAGroup
+from enc.apps.group.manifest import GATES, check_group
+from enc.apps.group.views import Person
+from enc.core.content import content_object, revised_id
+from enc.core.enclave import EnclaveState, found, judge, judge_manifest, view
+from enc.core.errors import EncError, InvalidArchive, ReplayFailed
+from enc.core.event import target_of
+from enc.core.policy import Effects
+from enc.core.replay import Past
+from enc.core.types import Event, Target
+
+SEALED = ("message", "notice", "reaction")
+"""Types whose contents are sealed; and what may be deleted."""
+
+
+_NOTHING = Effects()
+
+
+class Roll:
+    """`take` each event, in order; `skip` a place that is not shown."""
+
+    def __init__(self, enclave: bytes | None = None) -> None:
+        self._enclave = enclave
+        self._behind, self._past = Behind(), Past()
+        self._state: EnclaveState | None = None
+        self._allowed: set[tuple[str, bytes, bytes]] = set()
+        """Type, author and sequencer of content events that were allowed since the state last changed."""
+        self._people: dict[bytes, Person] = {}
+        self.members: frozenset[bytes] = frozenset()
+        self.topic: Any = None
+        self.gaps: list[int] = []
+        """Places that are not shown."""
+        self.unseen: dict[bytes, int] = {}
+        """Events that were deleted and never shown, with the time of the Delete."""
+
+    @property
+    def seq(self) -> int:
+        """Of the last event; -1 before the first."""
+        return self._state.seq if self._state else -1
+
+    @property
+    def lifecycle(self) -> str:
+        return "active" if self._state is None else "migrated" if self._state.migrated else self._state.lifecycle
+
+    @property
+    def sequencer(self) -> bytes:
+        """Whose node goes on from here."""
+        return self._state.sequencer if self._state else b""
+
+    def person(self, identity: bytes) -> Person:
+        return self._people.get(identity) or Person(identity, "OUTSIDER")
+
+    def people(self) -> list[Person]:
+        return list(self._people.values())
+
+    def gates(self) -> Mapping[str, bool]:
+        """Whether each is open."""
+        if self._state is None:
+            return dict.fromkeys(GATES, True)
+        now = view(self._state, self._behind)
+        return {alias: not now.is_closed(alias) for alias in GATES}
+
+    def author_of(self, event_id: bytes) -> bytes | None:
+        target = self._behind.targets.get(event_id)
+        return None if target is None else target.from_
+
+    # Taking
+
+    def skip(self, seq: int) -> None:
+        """Nothing is shown in this place."""
+        if self._state is None or seq != self.seq + 1:
+            raise InvalidArchive(f"seq: {seq} is not the next place")
+        self._state = replace(self._state, seq=seq, migrated=False)
+        self.gaps.append(seq)
+
+    def take(self, event: Event) -> Effects:
+        """The next event, whose signatures were checked. ReplayFailed: the rules refuse it; NotAGroup."""
+        try:
+            effects = self._take(event)
+        except NotAGroup:
+            raise
+        except EncError as e:
+            raise ReplayFailed(event.seq, e) from e
+        self._past.remember(event)
+        self._explain(event, effects)
+        self._behind.targets[event.id] = target_of(event)
+        self._note(event)
+        return effects
+
+    def _take(self, event: Event) -> Effects:
+        self._check_place(event)
+        if self._state is None:
+            policy, effects = judge_manifest(event)
+            check_group(policy.manifest)
+            self._state = replace(found(event, policy, effects).state, pending={})
+        else:
+            effects = self._judge(self._state, event)
+            migrates = effects.lifecycle == "migrated"
+            self._state = replace(
+                self._state,
+                seq=event.seq,
+                floor=event.timestamp,
+                sequencer=effects.new_sequencer or event.sequencer,
+                lifecycle=self._state.lifecycle if migrates else effects.lifecycle or self._state.lifecycle,
+                migrated=migrates,
+            )
+        self._behind.leaves |= effects.leaves(event.id)
+        return effects
+
+    def _check_place(self, event: Event) -> None:
+        if event.seq != self.seq + 1:
+            raise InvalidArchive(f"seq: expected {self.seq + 1}")
+        enclave = self._state.enclave if self._state else self._enclave
+        if enclave is not None and event.enclave != enclave:
+            raise InvalidArchive("enclave: an event of another enclave")
+        if self._state is None:
+            return
+        if event.timestamp < self._state.floor:
+            raise InvalidArchive("timestamp: before that of the event before")
+        if self._past.repeats(event):
+            raise InvalidArchive("the commit stands in the log already")
+
+    def _judge(self, state: EnclaveState, event: Event) -> Effects:
+        """A content event is judged by its type, its author and the state: once for many."""
+        asked = event.type, event.from_, event.sequencer
+        if asked in self._allowed:
+            return _NOTHING
+        effects = self._judged(state, event)
+        if event.type in state.policy.predefined:
+            self._allowed.clear()
+        else:
+            self._allowed.add(asked)
+        return effects
+
+    def _judged(self, state: EnclaveState, event: Event) -> Effects:
+        if event.type in ("Update", "Delete") and revised_id(event) not in self._behind.targets:
+            return self._judge_unseen(state, event)
+        return self._asked(state, event)
+
+    def _asked(self, state: EnclaveState, event: Event) -> Effects:
+        return judge(state, event, self._behind, sequencer=event.sequencer, takeover=True, checkpoint=False)
+
+    def _judge_unseen(self, state: EnclaveState, event: Event) -> Effects:
+        """It may have been of any type that can be deleted, by its author or by somebody else."""
+        if len(self.unseen) >= len(self.gaps) and revised_id(event) not in self.unseen:
+            return self._asked(state, event)  # refused: no place is left where its target could stand
+        refusal: EncError | None = None
+        for type_, author in product(SEALED, (event.from_, bytes(32))):
+            self._behind.guess = Target(type_, author)
+            try:
+                effects = self._asked(state, event)
+            except EncError as e:
+                refusal = e
+                continue
+            finally:
+                self._behind.guess = None
+            if event.type == "Delete":
+                self.unseen[revised_id(event)] = event.timestamp
+            return effects
+        raise refusal or InvalidArchive("its target is not shown")
+
+    def _explain(self, event: Event, effects: Effects) -> None:
+        """A content that is gone has a cause: an Update or Delete that comes later, or a time that was set for it."""
+        for gone in effects.erases:
+            self._past.explain(gone)
+        if event.content is None:
+            target = self._behind.targets.get(revised_id(event)) if event.type == "Update" else None
+            if not target_of(event).auto_delete and not (target and target.auto_delete):
+                self._past.miss(event)
+
+    # What follows
+
+    def _note(self, event: Event) -> None:
+        """Keep what the event says for people: who is what, the topic, profiles."""
+        if event.type in ("Shared", "Own"):
+            content = content_object(event)
+            if event.type == "Shared":
+                self.topic = content["value"]
+            else:
+                self._put(replace(self.person(event.from_), profile=content["value"]))
+            return
+        changed = [self._look(identity) for identity in self._concerned(event)]
+        for person in changed:
+            self._put(person)
+        if any((person.identity in self.members) != person.is_member for person in changed):
+            joined = {person.identity for person in changed if person.is_member}
+            self.members = (self.members - {person.identity for person in changed}) | joined
+
+    def _concerned(self, event: Event) -> Iterator[bytes]:
+        assert self._state is not None  # noqa: S101  # an event was taken
+        policy = self._state.policy
+        if event.type == "Manifest":
+            yield from policy.founders
+        elif event.type in policy.dialect.access_types and event.type != "Gate":
+            yield from dict.fromkeys(policy.dialect.concerned(event))
+
+    def _look(self, identity: bytes) -> Person:
+        assert self._state is not None  # noqa: S101  # an event was taken
+        policy, mask = self._state.policy, view(self._state, self._behind).bitmask(identity)
+        return replace(self.person(identity), state=policy.state_of(mask), traits=tuple(policy.traits_of(mask)))
+
+    def _put(self, person: Person) -> None:
+        if person == Person(person.identity, "OUTSIDER"):
+            self._people.pop(person.identity, None)
+        else:
+            self._people[person.identity] = person
+
+    # Places that are not shown
+
+    def withheld(self) -> int | None:
+        """A place that is not shown, or whose content is not, and for which no Delete or Update accounts.
+
+        Asked when the log's end is reached.
+        """
+        return self.gaps[-1] if len(self.gaps) > len(self.unseen) else self._past.unexplained()
+
+    def is_settled(self, timestamp: int) -> bool:
+        """Whether the bundle of every event up to this time must be closed, by what the log shows since."""
+        return self._state is not None and self._state.floor >= timestamp + self._state.policy.bundle.timeout

@@ -1,0 +1,206 @@
+"""The conversation: messages, announcements, reactions, edits and deletions, opened as the log brings them."""
+
+from collections.abc import Iterator
+from typing import Literal, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from enc.apps.group.epochs import Epochs
+from enc.apps.group.roll import SEALED
+from enc.apps.group.views import Entry, EntryKind, Reaction
+from enc.core.content import revised_id
+from enc.core.encoding import unhex
+from enc.core.errors import EncError, InvalidCommit
+from enc.core.group_message import check_place, open_message, read_sealed
+from enc.core.types import Event
+
+REPLY, AGAIN = ("r", "reply"), ("again",)
+"""Tags, without the id: what is answered; and the sender's own event that went wrong, and is sent again by this."""
+TO = ("r",)
+"""What a reaction is to."""
+REPEAT = "sealed with a key that was used before"
+
+Kind = Literal["message", "notice", "edit", "delete", "reaction"]
+
+
+class Opened(Struct, frozen=True):
+    """What came of a sealed content."""
+
+    text: str | None = None
+    why: str = ""
+    epoch: int | None = None
+    is_late: bool = False
+
+    @property
+    def is_repeat(self) -> bool:
+        return self.why == REPEAT
+
+
+class Talk:
+    """`take` every event that the roll has taken, after the epochs."""
+
+    def __init__(self, epochs: Epochs) -> None:
+        self._epochs = epochs
+        self.entries: dict[bytes, Entry] = {}
+        """In the log's order."""
+        self._reactions: dict[bytes, dict[bytes, Reaction]] = {}
+        self._reacted: dict[bytes, bytes] = {}
+        """Which entry a reaction is to."""
+        self._used: set[tuple[bytes, int, int]] = set()
+        """Sender, epoch and sender_seq of everything sealed so far."""
+        self._sealed: dict[bytes, list[int]] = {}
+        """Places of what each author has sealed, erased or not."""
+        self.verdicts: dict[bytes, Opened] = {}
+        """What came of events that did not open as they should, and of our own."""
+
+    def take(self, event: Event) -> tuple[Kind, Entry | None, Reaction | None] | None:
+        """What it does to the conversation; None: nothing."""
+        if event.type in SEALED or event.type == "Update":
+            self._sealed.setdefault(event.from_, []).append(event.seq)
+        if event.type in ("message", "notice"):
+            return self._entry(event)
+        if event.type == "reaction":
+            return self._reaction(event)
+        if event.type == "Update":
+            return self._edit(event)
+        return self._delete(event) if event.type == "Delete" else None
+
+    def shown(self, id_: bytes) -> Entry | None:
+        """An entry with its reactions, as it is now."""
+        entry = self.entries.get(id_)
+        found = self._reactions.get(id_)
+        return entry if entry is None or not found else replace(entry, reactions=tuple(found.values()))
+
+    def all(self) -> Iterator[Entry]:
+        for id_ in self.entries:
+            entry = self.shown(id_)
+            if entry is not None:
+                yield entry
+
+    def next_sender_seq(self, sender: bytes, n: int, gaps: list[int]) -> int:
+        """A number that the sender has used for nothing in the epoch.
+
+        What was erased or deleted shows its number no more. But every device of the sender counts like this, and a
+        place that is empty counts too: so none can have used a number as high as this one.
+        """
+        since = self._epochs.counted[n].seq
+        places = sum(seq > since for seq in self._sealed.get(sender, ())) + sum(seq > since for seq in gaps)
+        while (sender, n, places) in self._used:
+            places += 1
+        return places
+
+    # Opening
+
+    def _open(self, event: Event) -> Opened:
+        if event.content is None:
+            return Opened(why="its content is gone")
+        opened = self._judged(event)
+        if opened.text is None:
+            self.verdicts[event.id] = opened
+        return opened
+
+    def _judged(self, event: Event) -> Opened:
+        try:
+            sealed = read_sealed(event.content or "")
+            if sealed.epoch >= len(self._epochs.counted):
+                raise InvalidCommit("sealed under an epoch that does not count")
+            epoch = self._epochs.counted[sealed.epoch]
+            check_place(sealed, event.seq, epoch.seq)
+        except EncError as e:
+            return Opened(why=e.message)
+        is_late = sealed.epoch + 1 < len(self._epochs.counted)
+        found = Opened(epoch=sealed.epoch, is_late=is_late)
+        used = event.from_, sealed.epoch, sealed.sender_seq
+        if used in self._used:
+            return replace(found, why=REPEAT)
+        self._used.add(used)
+        chain = self._epochs.chain(sealed.epoch, event.from_)
+        if chain is None:
+            return replace(found, why="sealed in an epoch whose secret is not here")
+        try:
+            return replace(found, text=open_message(chain, sealed))
+        except EncError as e:
+            return replace(found, why=e.message)
+
+    # Kinds of events
+
+    def _entry(self, event: Event) -> tuple[Kind, Entry | None, Reaction | None]:
+        opened, kind = self._open(event), cast(EntryKind, event.type)
+        self._forget_again(event)
+        entry = Entry(
+            id=event.id,
+            seq=event.seq,
+            kind=kind,
+            author=event.from_,
+            timestamp=event.timestamp,
+            text=opened.text,
+            why=opened.why,
+            epoch=opened.epoch,
+            is_late=opened.is_late,
+            reply_to=_tagged(event, REPLY),
+        )
+        if not opened.is_repeat:
+            self.entries[event.id] = entry
+        return kind, entry, None
+
+    def _forget_again(self, event: Event) -> None:
+        """Whoever sees the first try (its rival may be erased by now) must not see both."""
+        first = _tagged(event, AGAIN)
+        if first is not None and (old := self.entries.get(first)) is not None and old.author == event.from_:
+            del self.entries[first]
+
+    def _reaction(self, event: Event) -> tuple[Kind, Entry | None, Reaction | None]:
+        opened, to = self._open(event), _tagged(event, TO)
+        if opened.text is None or to is None:
+            return "reaction", None if to is None else self.shown(to), None
+        reaction = Reaction(event.id, event.from_, opened.text)
+        self._drop_reaction(_tagged(event, AGAIN), event.from_)
+        self._reactions.setdefault(to, {})[event.id] = reaction
+        self._reacted[event.id] = to
+        return "reaction", self.shown(to), reaction
+
+    def _drop_reaction(self, id_: bytes | None, author: bytes | None = None) -> bytes | None:
+        to = None if id_ is None else self._reacted.get(id_)
+        if id_ is None or to is None or (author is not None and self._reactions[to][id_].author != author):
+            return None
+        del self._reactions[to][id_], self._reacted[id_]
+        return to
+
+    def _edit(self, event: Event) -> tuple[Kind, Entry | None, Reaction | None]:
+        """The latest one counts, whether it opens or not: what stood there before is erased at the node."""
+        opened, id_ = self._open(event), revised_id(event)
+        old = self.entries.get(id_)
+        if old is None:
+            return "edit", None, None
+        self.entries[id_] = replace(
+            old, text=opened.text, why=opened.why, epoch=opened.epoch, is_late=opened.is_late, is_edited=True
+        )
+        return "edit", self.shown(id_), None
+
+    def _delete(self, event: Event) -> tuple[Kind, Entry | None, Reaction | None]:
+        id_ = revised_id(event)
+        to = self._drop_reaction(id_)
+        if to is not None:
+            return "delete", self.shown(to), None
+        old = self.entries.get(id_)
+        if old is None:
+            return "delete", None, None
+        self.entries[id_] = replace(old, text=None, why="deleted", is_deleted=True)
+        return "delete", self.shown(id_), None
+
+
+def _tagged(event: Event, wanted: tuple[str, ...]) -> bytes | None:
+    """The event that a tag of this kind names."""
+    for tag in event.tags:
+        if len(tag) >= 2 and (tag[0], *tag[2:]) == wanted:
+            try:
+                return unhex(tag[1], 32, f"tags: {tag[0]}")
+            except EncError:
+                return None
+    return None
+
+
+def tag(kind: tuple[str, ...], event_id: bytes) -> tuple[str, ...]:
+    """A tag of this kind that names an event."""
+    return (kind[0], event_id.hex(), *kind[1:])

@@ -1,0 +1,184 @@
+"""`enc group`: groups whose talk only their members can read. Found them, name them, see how they stand."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from enc.cli import group_chat, group_door, group_names, group_people, group_talk
+from enc.cli.command import LOCAL, NODE, command
+from enc.cli.group_names import Place
+from enc.cli.group_room import GroupName, NewName, opened
+from enc.cli.group_view import View, freshness, standing, topic_text, wire
+from enc.cli.output import fields
+from enc.cli.terminal import Terminal
+from enc.core.errors import MisuseError
+
+if TYPE_CHECKING:
+    from enc.apps.group import EpochView
+
+app = typer.Typer(
+    name="group",
+    help="Groups whose talk only their members can read: found, join, moderate, chat.",
+    no_args_is_help=True,
+)
+NAMES, GROUP = "Names", "The group"
+
+_ID = "5c1f0a9be5d2416883aa1b0c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f80"
+"""An id, for the examples."""
+
+
+@command(app, 'enc group create plans --topic "the summer"', flags=NODE, panel=GROUP)
+def create(
+    at: Terminal,
+    name: NewName,
+    topic: Annotated[str | None, typer.Option(metavar="TEXT", help="In the open: the node reads it.")] = None,
+) -> None:
+    """Found a group. You are its owner, its first admin and its first member; nobody joins unless you let them."""
+    from enc.apps.group import Group
+
+    group_names.check_free(name)
+    with at.client() as client:
+        group = Group.create(client, topic=topic)
+        group_names.name_group(name, Place(group.hex, client.url))
+        at.say({"group": name, "enclave": group.hex, "node": client.url}, group.hex)
+
+
+@command(app, "enc group list", name="list", flags=LOCAL, panel=NAMES)
+def list_(at: Terminal) -> None:
+    """The groups that have a name here. No node is asked."""
+    at.rows(
+        ("name", "node", "enclave"),
+        (
+            ({"name": name, "enclave": place.enclave, "node": place.node}, (name, place.node or "-", place.enclave))
+            for name, place in sorted(group_names.load().groups.items())
+        ),
+    )
+
+
+@command(app, f"enc group add plans {_ID} --node https://enc.example.org", flags=NODE, panel=NAMES)
+def add(
+    at: Terminal,
+    name: NewName,
+    enclave: Annotated[str, typer.Argument(metavar="ID", help="The group's id, 64 hex digits.")],
+) -> None:
+    """Give a group that you were told of a name. No node is asked."""
+    from enc.client.writes import as_hex
+
+    place = Place(as_hex(enclave, "id"), at.settings.values["node"].value)
+    group_names.name_group(name, place)
+    at.say({"group": name, "enclave": place.enclave, "node": place.node}, f"{name}  {place.enclave}")
+
+
+@command(app, f"enc group know bob {_ID}", flags=LOCAL, panel=NAMES)
+def know(
+    at: Terminal,
+    name: NewName,
+    identity: Annotated[
+        str, typer.Argument(metavar="IDENTITY", help="Their public key: what `enc key show` told them.")
+    ],
+) -> None:
+    """Give somebody a name here. Have their key from themselves: what they are called in a group is their own word."""
+    from enc.client.writes import as_bytes
+
+    group_names.name_person(name, as_bytes(identity, "identity"))
+    at.say({"name": name, "identity": identity.lower()}, f"{name}  {identity.lower()}")
+
+
+@command(app, "enc group forget bob", flags=LOCAL, panel=NAMES)
+def forget(at: Terminal, name: Annotated[str, typer.Argument(metavar="NAME", help="A group's or a person's.")]) -> None:
+    """Take a name away here. You stay a member: to leave a group, `enc group leave`."""
+    group_names.forget(name)
+    at.say({"forgot": name}, f"{name} is no name here any more")
+
+
+@command(app, "enc group status plans", flags=NODE, panel=GROUP)
+def status(at: Terminal, name: GroupName) -> None:
+    """How the group stands: your part in it, its members, whether its epoch is fresh, what is open."""
+    with opened(at, name) as (group, *_):
+        group.sync()
+        found = group.status()
+    gates = {gate: "open" if is_open else "closed" for gate, is_open in found.gates.items()}
+    text = fields(
+        group=group.hex,
+        topic=topic_text(found.topic),
+        you=standing(found),
+        members=found.members,
+        epoch=freshness(found),
+        lifecycle=found.lifecycle,
+        **gates,
+    )
+    at.say({"enclave": group.hex, **wire(found)}, text)
+
+
+@command(app, "enc group who plans", "enc group who plans --json", flags=NODE, panel=GROUP)
+def who(at: Terminal, name: GroupName) -> None:
+    """Who is who: members, applicants, the blocked. A name with ~ is what they call themselves; others are yours."""
+    with opened(at, name) as (group, names, _):
+        group.sync()
+        view, people = View(group, names), group.people()
+        at.rows(("who", "state", "traits", "identity"), [(wire(person), view.person(person)) for person in people])
+
+
+@command(app, "enc group epochs plans", flags=NODE, panel=GROUP)
+def epochs(at: Terminal, name: GroupName) -> None:
+    """All epochs that were made, and why some do not count."""
+    with opened(at, name) as (group, names, _):
+        group.sync()
+        view = View(group, names)
+        rows = [
+            (
+                wire(epoch),
+                ("-" if epoch.n is None else str(epoch.n), str(epoch.seq), view.call(epoch.author), _verdict(epoch)),
+            )
+            for epoch in group.epochs()
+        ]
+    at.rows(("epoch", "seq", "by", "what it is"), rows)
+
+
+def _verdict(epoch: "EpochView") -> str:
+    if not epoch.counts:
+        return f"does not count: {epoch.why}"
+    return "counts" if epoch.is_open else f"counts, but does not open here: {epoch.trouble or 'from before you came'}"
+
+
+@command(app, "enc group rotate plans", flags=NODE, panel=GROUP)
+def rotate(at: Terminal, name: GroupName) -> None:
+    """Make a new epoch, as an admin. Clients of admins do it by themselves whenever members change."""
+    with opened(at, name) as (group, *_):
+        epoch = group.rotate()
+    at.say(wire(epoch), fields(epoch=epoch.n, seq=epoch.seq))
+
+
+@command(app, 'enc group topic plans "the winter"', "enc group topic plans", flags=NODE, panel=GROUP)
+def topic(
+    at: Terminal,
+    name: GroupName,
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The new topic, as an admin.")] = None,
+    unset: Annotated[bool, typer.Option("--unset", help="Leave no topic.")] = False,
+) -> None:
+    """Print the topic, or set it. It is not sealed: the node reads it."""
+    with opened(at, name) as (group, *_):
+        if text is not None or unset:
+            at.receipt(group.enclave, group.set_topic(None if unset else text))
+            return
+        group.sync()
+        found = group.status().topic
+    at.say({"topic": found}, topic_text(found))
+
+
+@command(app, "enc group profile plans Ann", "enc group profile plans --unset", flags=NODE, panel=GROUP)
+def profile(
+    at: Terminal,
+    name: GroupName,
+    called: Annotated[str | None, typer.Argument(metavar="[YOUR-NAME]", help="What you are called.")] = None,
+    unset: Annotated[bool, typer.Option("--unset", help="Leave nothing.")] = False,
+) -> None:
+    """Say what you are called in this group. It is not sealed: the node reads it."""
+    if (called is None) != unset:
+        raise MisuseError("give a name, or --unset")
+    with opened(at, name) as (group, *_):
+        at.receipt(group.enclave, group.set_profile(None if unset else {"name": called}))
+
+
+for part in (group_door, group_people, group_talk, group_chat):
+    app.registered_commands += part.app.registered_commands

@@ -1,0 +1,111 @@
+"""`enc group invitations`, `accept`, `apply`, `join`, `leave`, `gate`: ways into a group, and out of it."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from enc.cli import group_names
+from enc.cli.command import NODE, command
+from enc.cli.group_names import Place
+from enc.cli.group_room import GroupName, NewName, opened, personal_of
+from enc.cli.group_view import freshness, wire
+from enc.cli.output import fields
+from enc.cli.terminal import Terminal
+from enc.core.errors import MisuseError
+
+app = typer.Typer()
+PANEL = "Coming and going"
+_ID = "5c1f0a9be5d2416883aa1b0c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f80"
+"""An id, for the examples."""
+
+
+@command(app, "enc group gate plans applications open", flags=NODE, panel=PANEL)
+def gate(
+    at: Terminal,
+    name: GroupName,
+    which: Annotated[Literal["applications", "auto-join"], typer.Argument(help="Asking to be let in, or walking in.")],
+    state: Annotated[Literal["open", "closed"], typer.Argument(help="What it is from now on.")],
+) -> None:
+    """Open or close a way in: applications as an admin, joining without being asked as the owner."""
+    with opened(at, name) as (group, *_):
+        at.receipt(group.enclave, group.set_gate(which.replace("-", "_"), open=state == "open"))
+
+
+@command(app, "enc group apply plans", flags=NODE, panel=PANEL)
+def apply(at: Terminal, name: GroupName) -> None:
+    """Ask to be let in, while applications are open."""
+    with opened(at, name) as (group, *_):
+        at.receipt(group.enclave, group.apply())
+
+
+@command(app, "enc group withdraw plans", flags=NODE, panel=PANEL)
+def withdraw(at: Terminal, name: GroupName) -> None:
+    """Take your application back."""
+    with opened(at, name) as (group, *_):
+        at.receipt(group.enclave, group.withdraw())
+
+
+@command(app, "enc group join plans", flags=NODE, panel=PANEL)
+def join(at: Terminal, name: GroupName) -> None:
+    """Walk in, while auto-join is open. You read and speak from the next epoch on, which an admin's client makes."""
+    with opened(at, name) as (group, *_):
+        at.receipt(group.enclave, group.join())
+    at.note("you read and speak from the next epoch on, which an admin's client makes")
+
+
+@command(app, "enc group leave plans", flags=NODE, panel=PANEL)
+def leave(at: Terminal, name: GroupName) -> None:
+    """Leave. Until an admin's client has made the next epoch, you could still read what is said."""
+    with opened(at, name) as (group, *_):
+        at.receipt(group.enclave, group.leave())
+
+
+Personal = Annotated[
+    str | None,
+    typer.Option("--personal", metavar="ID", help="Your personal enclave. Else: the one that the registry has."),
+]
+
+
+@command(app, "enc group invitations", f"enc group invitations --personal {_ID}", flags=NODE, panel=PANEL)
+def invitations(at: Terminal, personal: Personal = None) -> None:
+    """Groups that you were made a member of, by your personal enclave and confirmed in each group's own log."""
+    from enc.apps.group import invitations as found_in
+
+    names = group_names.load()
+    with at.client() as client:
+        found = found_in(client, personal_of(client, personal))
+    confirmed = [each for each in found if each.is_confirmed]
+    if len(confirmed) < len(found):
+        at.note(f"{len(found) - len(confirmed)} more claim to be invitations, but no group's log confirms them")
+    at.rows(
+        ("invitation", "by", "topic", "greeting"),
+        [
+            (wire(each), (each.enclave.hex(), names.call(each.inviter), each.topic or "-", each.greeting or "-"))
+            for each in confirmed
+        ],
+    )
+
+
+@command(app, f"enc group accept plans {_ID}", flags=NODE, panel=PANEL)
+def accept(
+    at: Terminal,
+    name: NewName,
+    enclave: Annotated[str, typer.Argument(metavar="ID", help="The group, as `enc group invitations` has it.")],
+    personal: Personal = None,
+) -> None:
+    """Take an invitation, and give its group a name. You are a member already: this opens the door you were shown."""
+    from enc.apps.group import Group
+    from enc.apps.group import invitations as found_in
+    from enc.client.writes import as_bytes
+
+    wanted = as_bytes(enclave, "id")
+    with at.client() as client:
+        found = [each for each in found_in(client, personal_of(client, personal)) if each.enclave == wanted]
+        invitation = next((each for each in reversed(found) if each.is_confirmed), None)
+        if invitation is None:
+            raise MisuseError(f"no confirmed invitation: {found[-1].why if found else 'there is none to that group'}")
+        group = Group(client, invitation.enclave)
+        group.accept(invitation)
+        group_names.name_group(name, Place(group.hex, group.enclave.url))
+        found_status = group.status()
+    at.say({"group": name, **wire(found_status)}, fields(group=group.hex, epoch=freshness(found_status)))

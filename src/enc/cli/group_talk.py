@@ -1,0 +1,134 @@
+"""`enc group say`, `reply`, `edit`, `delete`, `react`, `announce`, `read`: what is said, without a chat."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from enc.cli.command import NODE, command
+from enc.cli.group_room import EntryId, GroupName, entry_of, opened
+from enc.cli.group_view import STALE, View, wire
+from enc.cli.output import fields
+from enc.cli.terminal import Terminal, content
+from enc.core.errors import MisuseError
+
+if TYPE_CHECKING:
+    from enc.apps.group import Group, Sent
+
+app = typer.Typer()
+PANEL = "Talking"
+
+Text = Annotated[str, typer.Argument(metavar="TEXT", help="What to say; - reads stdin.")]
+OnlyFresh = Annotated[bool, typer.Option("--only-fresh", help="Send nothing while the epoch is stale.")]
+
+
+def _ready(at: Terminal, group: "Group", only_fresh: bool) -> None:
+    """Who will be able to read it is said before it is sent. An admin's client has healed by then."""
+    group.sync()
+    if not group.status().is_stale:
+        return
+    if only_fresh:
+        raise MisuseError(f"not sent: {STALE}")
+    at.note(STALE)
+
+
+def _say_sent(at: Terminal, group: "Group", sent: "Sent") -> None:
+    at.say({"enclave": group.hex, **wire(sent)}, fields(seq=sent.seq, id=sent.id.hex(), epoch=sent.epoch))
+
+
+@command(app, 'enc group say plans "hello"', "date | enc group say plans -", flags=NODE, panel=PANEL)
+def say(at: Terminal, name: GroupName, text: Text, only_fresh: OnlyFresh = False) -> None:
+    """Send a message, sealed to the members."""
+    said = content(text, None)
+    with opened(at, name) as (group, *_):
+        _ready(at, group, only_fresh)
+        _say_sent(at, group, group.say(said))
+
+
+@command(app, 'enc group reply plans 12 "so do I"', flags=NODE, panel=PANEL)
+def reply(at: Terminal, name: GroupName, entry: EntryId, text: Text, only_fresh: OnlyFresh = False) -> None:
+    """Answer an entry."""
+    said = content(text, None)
+    with opened(at, name) as (group, *_):
+        _ready(at, group, only_fresh)
+        _say_sent(at, group, group.say(said, reply_to=entry_of(group, entry).id))
+
+
+@command(app, 'enc group announce plans "we meet at noon"', flags=NODE, panel=PANEL)
+def announce(at: Terminal, name: GroupName, text: Text, only_fresh: OnlyFresh = False) -> None:
+    """Send an announcement, as an admin."""
+    said = content(text, None)
+    with opened(at, name) as (group, *_):
+        _ready(at, group, only_fresh)
+        _say_sent(at, group, group.announce(said))
+
+
+@command(app, 'enc group edit plans 12 "hello, all"', flags=NODE, panel=PANEL)
+def edit(at: Terminal, name: GroupName, entry: EntryId, text: Text, only_fresh: OnlyFresh = False) -> None:
+    """Replace what you said. The node erases the old text; who has read it has read it."""
+    said = content(text, None)
+    with opened(at, name) as (group, *_):
+        _ready(at, group, only_fresh)
+        _say_sent(at, group, group.edit(entry_of(group, entry).id, said))
+
+
+@command(app, "enc group react plans 12 👍", flags=NODE, panel=PANEL)
+def react(
+    at: Terminal,
+    name: GroupName,
+    entry: EntryId,
+    text: Annotated[str, typer.Argument(metavar="REACTION", help="A short text, such as 👍.")],
+    only_fresh: OnlyFresh = False,
+) -> None:
+    """React to an entry."""
+    with opened(at, name) as (group, *_):
+        _ready(at, group, only_fresh)
+        _say_sent(at, group, group.react(entry_of(group, entry).id, text))
+
+
+@command(app, "enc group unreact plans 12", "enc group unreact plans 12 👍", flags=NODE, panel=PANEL)
+def unreact(
+    at: Terminal,
+    name: GroupName,
+    entry: EntryId,
+    text: Annotated[str | None, typer.Argument(metavar="[REACTION]", help="Which one; else the last.")] = None,
+) -> None:
+    """Take your reaction to an entry back."""
+    with opened(at, name) as (group, *_):
+        group.sync()
+        at.receipt(group.enclave, group.delete(own_reaction(group, entry, text)))
+
+
+def own_reaction(group: "Group", entry: str, text: str | None) -> bytes:
+    mine = [each for each in entry_of(group, entry).reactions if each.author == group.me and text in (None, each.text)]
+    if not mine:
+        raise MisuseError(f"you have no such reaction to {entry}")
+    return mine[-1].id
+
+
+@command(app, "enc group delete plans 12", 'enc group delete plans 12 --note "off topic"', flags=NODE, panel=PANEL)
+def delete(
+    at: Terminal,
+    name: GroupName,
+    entry: EntryId,
+    note: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Why; it stays in the log, and is not sealed.")
+    ] = None,
+) -> None:
+    """Take an entry away: your own, or anybody's as an admin. The node erases it; that there was one stays."""
+    with opened(at, name) as (group, *_):
+        group.sync()
+        at.receipt(group.enclave, group.delete(entry_of(group, entry).id, note=note))
+
+
+@command(app, "enc group read plans --last 20", "enc group read plans --json", flags=NODE, panel=PANEL)
+def read(
+    at: Terminal,
+    name: GroupName,
+    last: Annotated[int | None, typer.Option(min=0, metavar="N", help="At most this many, the newest.")] = None,
+) -> None:
+    """What was said, as far as you can open it: a line each, or with --json an object each."""
+    with opened(at, name) as (group, names, _):
+        group.sync()
+        view = View(group, names)
+        for entry in group.entries(last):
+            at.say(wire(entry), view.entry(entry).plain())

@@ -1,0 +1,214 @@
+"""How a group is shown: its people, what is said, and what changed, as lines for people and as JSON for programs."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, to_builtins
+
+from enc.cli.group_names import Names
+from enc.cli.output import visible
+
+if TYPE_CHECKING:
+    from enc.apps.group import Change, Entry, EpochView, Group, Invited, Person, Status
+
+YOU = "you"
+QUOTE = 40
+"""Characters of an entry that is answered, edited or reacted to."""
+_BECAME = {
+    "OUTSIDER -> PENDING": "applies to join",
+    "OUTSIDER -> MEMBER": "is a member now",
+    "PENDING -> MEMBER": "is a member now",
+    "PENDING -> OUTSIDER": "is no applicant any more",
+    "MEMBER -> OUTSIDER": "is no member any more",
+    "MEMBER -> BLOCKED": "is blocked",
+    "OUTSIDER -> BLOCKED": "is blocked",
+    "BLOCKED -> OUTSIDER": "is blocked no more",
+    "Grant admin": "is an admin now",
+    "Revoke admin": "is no admin any more",
+    "Grant muted": "is muted",
+    "Revoke muted": "is muted no more",
+    "Transfer owner": "is the owner now",
+}
+
+
+_TO_YOU = {"is": "are", "applies": "apply"}
+
+
+def _does(who: str, what: str) -> str:
+    """A sentence; `what` begins with a verb, as of somebody else."""
+    verb, _, rest = what.partition(" ")
+    return f"{who} {_TO_YOU.get(verb, verb.removesuffix('s')) if who == YOU else verb} {rest}"
+
+
+class Line(Struct, frozen=True):
+    """A line of the conversation: whose it is, and what it says; a text has lines of its own."""
+
+    seq: int
+    timestamp: int
+    who: str
+    """"" if it is no person's word."""
+    text: str
+    marks: str = ""
+    """What is to be known of it: edited, late, …"""
+    quote: str = ""
+    is_notice: bool = False
+
+    def plain(self) -> str:
+        text = self.text.replace("\n", "\n    ")
+        said = f"{self.who}: {text}" if self.who else f"* {text}"
+        if self.is_notice:
+            said = f"[announcement] {said}"
+        quote = f"(re {self.quote})" if self.quote else ""
+        parts = (f"#{self.seq}", clock(self.timestamp), said, quote, self.marks)
+        return "  ".join(part for part in parts if part)
+
+
+class View:
+    """A group's things in words, with the names that people have here."""
+
+    def __init__(self, group: "Group", names: Names) -> None:
+        self._group, self.names = group, names
+
+    def call(self, identity: bytes) -> str:
+        if identity == self._group.me:
+            return YOU
+        return self.names.call(identity, self._group.person(identity).profile)
+
+    def entry(self, entry: "Entry") -> Line:
+        return Line(
+            entry.seq,
+            entry.timestamp,
+            self.call(entry.author),
+            self._text(entry),
+            self._marks(entry),
+            self._quote(entry.reply_to),
+            is_notice=entry.kind == "notice",
+        )
+
+    def _text(self, entry: "Entry") -> str:
+        if entry.text is None:
+            return f"({visible(entry.why) or 'not readable'})"
+        return "\n".join(map(visible, entry.text.split("\n")))
+
+    def _marks(self, entry: "Entry") -> str:
+        marks = [name for name, is_so in (("edited", entry.is_edited), ("late", entry.is_late)) if is_so]
+        reactions = [f"{visible(each.text)} {self.call(each.author)}" for each in entry.reactions]
+        return " ".join([*(f"({mark})" for mark in marks), *(f"[{each}]" for each in reactions)])
+
+    def _quote(self, answered: bytes | None) -> str:
+        if answered is None:
+            return ""
+        entry = self._group.entry(answered)
+        return "something that is not here" if entry is None else self._brief(entry)
+
+    def _brief(self, entry: "Entry") -> str:
+        text = self._text(entry).replace("\n", " ")
+        cut = text if len(text) <= QUOTE else f"{text[: QUOTE - 1]}…"
+        return f"#{entry.seq} {self.call(entry.author)}: {cut}"
+
+    def change(self, change: "Change") -> list[Line]:
+        """What to show of it; of some nothing."""
+        if change.kind in ("message", "notice") and change.entry is not None:
+            return [self.entry(change.entry)]
+        lines = [self._line(change, text)] if (text := self._told(change)) else []
+        if change.epoch is not None and change.kind != "epoch":
+            lines.append(self._line(change, self._epoch(change.epoch)))
+        return lines
+
+    def _line(self, change: "Change", text: str) -> Line:
+        return Line(change.seq, change.timestamp, "", text)
+
+    def _told(self, change: "Change") -> str:
+        by = self.call(change.author)
+        if change.kind in ("edit", "delete", "reaction"):
+            return self._touched(change, by)
+        if change.kind == "people" and change.target is not None:
+            became = _does(self.call(change.target), _BECAME.get(change.what, visible(change.what)))
+            return became if change.target == change.author else f"{became}, by {by}"
+        if change.kind == "epoch" and change.epoch is not None:
+            return self._epoch(change.epoch)
+        if change.kind == "topic":
+            return _does(by, f"sets the topic: {topic_text(self._group.status().topic)}")
+        return f"{by}: {visible(change.what or change.type)}"
+
+    def _touched(self, change: "Change", by: str) -> str:
+        about = "something that is not here" if change.entry is None else self._brief(change.entry)
+        if change.kind == "edit":
+            return _does(by, f"edits {about}")
+        if change.kind == "reaction":
+            reaction = "" if change.reaction is None else f"{visible(change.reaction.text)} "
+            return _does(by, f"reacts {reaction}to {about}")
+        if change.entry is None or change.entry.is_deleted:
+            return _does(by, f"deletes {about if change.entry is None else f'#{change.entry.seq}'}")
+        return _does(by, f"takes a reaction to {about} back")
+
+    def _epoch(self, epoch: "EpochView") -> str:
+        by = self.call(epoch.author)
+        if not epoch.counts:
+            return f"an epoch by {by} does not count: {visible(epoch.why)}"
+        trouble = f"; it does not open here: {visible(epoch.trouble)}" if epoch.trouble else ""
+        return f"epoch {epoch.n} by {by}{trouble}"
+
+    def person(self, person: "Person") -> tuple[str, ...]:
+        """Cells of a table."""
+        return (
+            self.call(person.identity),
+            person.state.lower(),
+            ", ".join(person.traits),
+            person.identity.hex(),
+        )
+
+
+def freshness(status: "Status") -> str:
+    """What an epoch's state means for who speaks now."""
+    if status.epoch is None:
+        return "no epoch yet"
+    state = "STALE" if status.is_stale else "fresh"
+    return f"epoch {status.epoch.n} {state}" + ("" if status.can_seal else ", not opened here")
+
+
+def untold(invited: "Invited", group: "Group", *, has_registry: bool) -> str:
+    """Why somebody who was let in does not know, and what to do."""
+    why = (
+        visible(invited.why) if has_registry else "no registry is set, and nobody said where their personal enclave is"
+    )
+    return f"they were not told: {why}; tell them the group's id: {group.hex}"
+
+
+def counted(members: int) -> str:
+    return f"{members} member{'' if members == 1 else 's'}"
+
+
+STALE = "the group is stale: who has left since the last epoch may read what you send, who has come may not"
+
+
+def standing(status: "Status") -> str:
+    return ", ".join(status.me.traits) if status.me.traits else status.me.state.lower()
+
+
+def topic_text(topic: Any) -> str:
+    return "(none)" if topic is None else visible(topic if isinstance(topic, str) else str(topic))
+
+
+def clock(ms: int) -> str:
+    """Unix milliseconds as the local time of day, with the date if it is another day's."""
+    try:
+        at = datetime.fromtimestamp(ms / 1000).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"
+    return at.strftime("%H:%M" if at.date() == datetime.now().astimezone().date() else "%Y-%m-%d %H:%M")
+
+
+def wire(value: Any) -> Any:
+    """A value of the group's as JSON: bytes in hex."""
+    return _hexed(to_builtins(value, builtin_types=(bytes,)))
+
+
+def _hexed(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dict):
+        return {key: _hexed(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_hexed(each) for each in value]
+    return value

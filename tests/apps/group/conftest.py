@@ -1,0 +1,22 @@
+"""A group on a simulated node: the real client and app, no sockets."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.client.stage import Stage
+
+from .party import Party
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    stage = Stage("sync", tmp_path, monkeypatch)
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def party(stage: Stage) -> Party:
+    return Party(stage)

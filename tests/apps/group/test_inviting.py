@@ -1,0 +1,162 @@
+"""Invitations: told in the invitee's personal enclave, and believed only if the group's own log says the same."""
+
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from enc.apps.group import Group, Invitation, invitations
+from enc.client import Enclave, Identity
+from enc.core.errors import MisuseError
+from enc.core.personal import Notice, seal_handoff, seal_notice
+from tests.client.stage import Stage
+from tests.core.world import person
+
+from .party import Party, cross, pubkey
+
+DAY = 24 * 3600 * 1000
+PERSONAL: dict[str, Any] = {
+    "enc_v": 2,
+    "states": ["OWNER"],
+    "readers": [{"type": "OWNER", "reads": "*", "retention": "current"}],
+    "customs": [
+        {"event": "notice", "operator": "OUTSIDER", "ops": ["C"], "alias": "notices", "gate": {"operator": ["OWNER"]}},
+        {"event": "notice", "operator": "OWNER", "ops": ["D"]},
+    ],
+    "init": [{"identity": pubkey("dave").hex(), "state": "OWNER", "traits": []}],
+}
+
+
+@pytest.fixture
+def personal(stage: Stage) -> Enclave:
+    """dave's."""
+    found: Enclave = stage.client("dave").create(PERSONAL)
+    return found
+
+
+def door(stage: Stage, personal: Enclave, name: str = "alice") -> Enclave:
+    """dave's personal enclave, as somebody else writes to it."""
+    found: Enclave = stage.client(name, pins=None).enclave(personal.id)
+    return found
+
+
+def mail(party: Party, personal: Enclave) -> list[Invitation]:
+    return invitations(personal._client, personal, clock=lambda: party.stage.clock.now)
+
+
+def test_an_invitation_is_told_confirmed_and_accepted(party: Party, personal: Enclave) -> None:
+    made = party.alice.invite(pubkey("dave"), greeting="come in", personal=door(party.stage, personal))
+    assert made.notice is not None
+    (found,) = mail(party, personal)
+    assert found.is_confirmed
+    assert (found.inviter, found.topic, found.greeting) == (pubkey("alice"), "plans", "come in")
+    assert (found.enclave, found.move_ref, found.epoch_n) == (party.id, made.receipt.id, party.alice.epochs()[-1].n)
+    dave = Group(personal._client, found.enclave)
+    dave.accept(found)
+    dave.say("thanks")
+    party.stage.clock.tick(2 * DAY)
+    assert not mail(party, personal)[0].is_lapsed
+    party.alice.sync()
+    assert party.alice.entries()[-1].text == "thanks"
+
+
+def test_an_applicant_is_approved_and_told(party: Party, personal: Enclave) -> None:
+    party.device("dave").apply()
+    party.alice.sync()
+    assert party.alice.person(pubkey("dave")).state == "PENDING"
+    party.alice.approve(pubkey("dave"), personal=door(party.stage, personal))
+    (found,) = mail(party, personal)
+    assert found.is_confirmed
+
+
+def test_after_a_lost_race_the_notice_hands_over_nothing_and_the_log_does(party: Party, personal: Enclave) -> None:
+    cross(party.alice, party.device("carol").leave)
+    party.alice.invite(pubkey("dave"), personal=door(party.stage, personal))
+    (found,) = mail(party, personal)
+    assert found.is_confirmed
+    assert found.handoff is None
+    dave = Group(personal._client, found.enclave)
+    dave.accept(found)
+    assert dave.status().can_seal
+
+
+def test_a_notice_that_cannot_be_written_leaves_a_member_and_says_why(party: Party) -> None:
+    made = party.alice.invite(pubkey("dave"))
+    assert made.notice is None
+    assert "registry" in made.why
+    assert party.alice.person(pubkey("dave")).is_member
+
+
+def forge(party: Party, personal: Enclave, by: str = "mallory", **changes: Any) -> None:
+    """A notice as somebody would like it to be."""
+    key = person(by)
+    notice = Notice(kind="group_invite", enclave_id=party.id.hex(), enclave_kind="group", inviter=key.public.hex())
+    sealed = seal_notice(key, pubkey("dave"), replace(notice, **changes), bytes(24))
+    door(party.stage, personal, by).commit("notice", sealed)
+
+
+def test_what_the_groups_log_does_not_say_is_not_confirmed_and_lapses(party: Party, personal: Enclave) -> None:
+    forge(party, personal)
+    (found,) = mail(party, personal)
+    assert not found.is_confirmed
+    assert not found.is_lapsed
+    assert "member" in found.why
+    with pytest.raises(MisuseError, match="confirmed"):
+        Group(personal._client, found.enclave).accept(found)
+    party.alice.invite(pubkey("dave"), notify=False)
+    (found,) = mail(party, personal)
+    assert found.why == "no Move by the inviter made us a member"
+    party.stage.clock.tick(DAY + 60_000)
+    (found,) = mail(party, personal)
+    assert found.is_lapsed
+
+
+def test_nobody_speaks_for_another_inviter(party: Party, personal: Enclave) -> None:
+    party.alice.invite(pubkey("dave"), notify=False)
+    forge(party, personal, inviter=pubkey("alice").hex())
+    assert mail(party, personal) == []
+
+
+def test_an_epoch_that_never_was_is_not_confirmed(party: Party, personal: Enclave) -> None:
+    party.alice.invite(pubkey("dave"), notify=False)
+    handoff = seal_handoff(person("alice"), pubkey("dave"), bytes(32), bytes(24))
+    forge(party, personal, "alice", handoff=handoff, epoch_n=99)
+    forge(party, personal, "alice", handoff=handoff, epoch_n=0, greeting="an epoch from before")
+    assert [found.why for found in mail(party, personal)] == ["no epoch of that number came with it"] * 2
+
+
+def test_a_handoff_that_does_not_fit_is_not_used(party: Party, personal: Enclave) -> None:
+    made = party.alice.invite(pubkey("dave"), notify=False)
+    handoff = seal_handoff(person("alice"), pubkey("dave"), bytes(32), bytes(24))
+    n = party.alice.epochs()[-1].n
+    forge(party, personal, "alice", handoff=handoff, epoch_n=n, move_ref=made.receipt.id.hex())
+    (found,) = mail(party, personal)
+    assert found.is_confirmed
+    dave = Group(personal._client, found.enclave)
+    dave.accept(found)
+    dave.say("by the log")
+    party.alice.sync()
+    assert party.alice.entries()[-1].text == "by the log"
+
+
+def test_who_was_put_out_again_is_not_invited(party: Party, personal: Enclave) -> None:
+    party.alice.invite(pubkey("dave"), personal=door(party.stage, personal))
+    party.alice.remove(pubkey("dave"))
+    (found,) = mail(party, personal)
+    assert not found.is_confirmed
+
+
+def test_other_notices_are_none_of_ours(party: Party, personal: Enclave) -> None:
+    forge(party, personal, kind="x-other")
+    door(party.stage, personal, "mallory").commit("notice", "rubbish")
+    assert mail(party, personal) == []
+
+
+def test_sub_keys_are_wrapped_to_if_asked_for(party: Party) -> None:
+    sub = Identity(person("bob")).sub_key()
+    alice = party.device("alice", sub_keys=lambda members: {pubkey("bob"): sub.public})
+    alice.rotate()
+    envelope = alice._fold.epochs.counted[-1].envelope
+    assert envelope.or_wraps is not UNSET
+    assert [wrap.to for wrap in envelope.or_wraps] == [sub.public.hex()]
