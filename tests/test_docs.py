@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
@@ -10,9 +11,13 @@ from typing import Any, get_args
 
 import pytest
 from msgspec import structs
+from typer.main import get_command
 
 from enc.apps import Mailbox, Personal
 from enc.apps.dm import errors as dm_errors
+from enc.cli import app
+from enc.cli.dm_words import MailboxWords
+from enc.cli.group_words import GroupWords
 from enc.client import Client, Enclave, Identity, templates
 from enc.client import errors as client_errors
 from enc.core import errors
@@ -129,6 +134,25 @@ def test_the_apps_document_names_every_call_of_the_mailbox_and_every_refusal() -
         assert codes <= set(re.findall(r"`(\w+)`", name.read_text()))
 
 
+def test_the_command_line_s_document_names_every_command_and_what_is_typed_in_a_chat() -> None:
+    text = (ROOT / "docs/cli.md").read_text()
+    for name in commands(get_command(app)):
+        assert re.search(rf"\benc {name}\b", text), name
+    for word in MailboxWords.words:
+        assert f"`/{word}" in text, word
+    group = (ROOT / "docs/group.md").read_text()
+    for word in GroupWords.words:
+        assert f"`/{word}" in group, word
+
+
+def commands(found: Any, *path: str) -> Iterator[str]:
+    below = getattr(found, "commands", None)
+    if below is None:
+        yield " ".join(path)
+    for name, each in (below or {}).items():
+        yield from commands(each, *path, name)
+
+
 def test_the_client_s_document_names_every_call_every_error_and_every_template() -> None:
     text = (ROOT / "docs/client.md").read_text()
     calls = {name for face in (Client, Enclave, Identity) for name in dir(face) if not name.startswith("_")}
@@ -153,18 +177,18 @@ def test_the_operator_s_document_names_every_metric_and_section() -> None:
         assert section in text, section
 
 
+def anchors(document: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
-    text = document.read_text()
-    anchors = {
-        re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-")
-        for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    }
-    for target in re.findall(r"\]\(([^)]+)\)", text):
-        if target.startswith("#"):
-            assert target[1:] in anchors, target
-        else:
-            assert (document.parent / target).exists(), target
+    for target in re.findall(r"\]\(([^)]+)\)", document.read_text()):
+        path, _, anchor = target.partition("#")
+        found = document.parent / path if path else document
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found), target
 
 
 def test_the_protocol_lists_exactly_the_wire_codes_with_their_statuses() -> None:

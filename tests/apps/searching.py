@@ -2,18 +2,37 @@
 
 import sqlite3
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from tests.node.running import RunningNode
 
+PART = 16
+"""Into parts of so many bytes is cut what is searched: a spelling of twice as many fills one, wherever it stands."""
+
 
 def spellings(secret: bytes) -> set[bytes]:
     """The ways in which bytes are written down; of base64 what does not depend on where it begins."""
-    shifted = {b64encode(bytes(i) + secret)[4:-4] for i in range(3)}
+    shifted = {b64encode(bytes(i) + secret)[4 * (i > 0) : (i + len(secret)) // 3 * 4] for i in range(3)}
     return {secret, secret.hex().encode(), secret.hex().upper().encode(), *(each for each in shifted if len(each) > 8)}
+
+
+class Search:
+    """For many secrets at once, by their names, in any spelling."""
+
+    def __init__(self, secrets: Mapping[str, bytes]) -> None:
+        forms = [(form, name) for name, secret in secrets.items() for form in spellings(secret)]
+        self._short = [(form, name) for form, name in forms if len(form) < 2 * PART - 1]
+        long = [(form, name) for form, name in forms if len(form) >= 2 * PART - 1]
+        self._parts = {form[i : i + PART]: name for form, name in long for i in range(len(form) - PART + 1)}
+
+    def __call__(self, data: bytes) -> set[str]:
+        """The names of those that stand there."""
+        parts = (data[i : i + PART] for i in range(0, len(data), PART))
+        hits = {self._parts[part] for part in parts if part in self._parts}
+        return hits | {name for form, name in self._short if form in data}
 
 
 def kept(node: RunningNode) -> Iterator[tuple[str, bytes]]:
@@ -39,11 +58,7 @@ def _raw(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
-def found(nodes: list[RunningNode], secrets: dict[str, bytes]) -> set[str]:
+def found(nodes: list[RunningNode], secrets: Mapping[str, bytes]) -> set[str]:
     """The names of those that stand anywhere, in any spelling, and where."""
-    wanted = {name: spellings(secret) for name, secret in secrets.items()}
-    hits = set[str]()
-    for node in nodes:
-        for where, data in kept(node):
-            hits |= {f"{name} in {where}" for name, ways in wanted.items() if any(way in data for way in ways)}
-    return hits
+    search = Search(secrets)
+    return {f"{name} in {where}" for node in nodes for where, data in kept(node) for name in search(data)}

@@ -58,10 +58,48 @@ def test_one_s_own_enclaves(book: AddressBook) -> None:
     assert book.node_of(BOX.enclave) == "https://node.example"
 
 
+def test_groups_have_names_of_their_own(book: AddressBook) -> None:
+    book.put(Contact("plans", BOB))
+    book.put_group("Plans", BOX)
+    again = AddressBook(book.path)
+    assert [each.name for each in again.groups()] == ["Plans"]
+    assert again.group("plans") == again.group(BOX.enclave.hex()) == BOX
+    assert again.group("08" * 32) == Place(b"\x08" * 32), "an id needs no name"
+    assert again.node_of(BOX.enclave) == BOX.node
+    with pytest.raises(MisuseError, match="already"):
+        book.check_free("PLANS")
+    with pytest.raises(MisuseError, match=BOX.enclave.hex()):
+        book.put_group("plans", Place(b"\x08" * 32))
+    book.put_group("plans", Place(BOX.enclave))
+    book.remove_group("PLANS")
+    assert book.get("plans") is not None
+    book.check_free("plans")
+    for wrong in (book.group, book.remove_group):
+        with pytest.raises(MisuseError, match="no group is named"):
+            wrong("plans")
+
+
+def test_the_number_of_groups_is_bounded(book: AddressBook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_GROUPS", 1)
+    book.put_group("plans", BOX)
+    with pytest.raises(MisuseError, match="holds 1 groups"):
+        book.put_group("others", BOX)
+
+
+def test_everybody_s_names_at_once_are_those_that_one_asks_for(book: AddressBook) -> None:
+    for name, key in (("robert", BOB), ("bob", BOB), ("carol", CAROL)):
+        book.put(Contact(name, key))
+    assert book.names() == {key: book.of(key).name for key in (BOB, CAROL)} == {BOB: "bob", CAROL: "carol"}  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("name", ["", "  ", "x" * 65, "a\nb", "\x1b[31m", "ab" * 32, "--yes", "-"])
 def test_what_is_no_name(book: AddressBook, name: str) -> None:
-    with pytest.raises(MisuseError, match="name"):
+    with pytest.raises(MisuseError, match="a name "):
         book.put(Contact(name, BOB))
+    with pytest.raises(MisuseError, match="a name "):
+        book.put_group(name, BOX)
+    with pytest.raises(MisuseError, match="a name "):
+        book.check_free(name)
 
 
 def test_what_is_no_contact(book: AddressBook, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,10 @@ class Watch:
         """The next event; fails if none comes."""
         return json.loads(self._lines.get(timeout=patience))
 
+    def rest(self) -> list[str]:
+        """The lines that came since, once the process has ended."""
+        return [self._lines.get_nowait() for _ in range(self._lines.qsize())]
+
     def peek(self, patience: float) -> Any:
         """The next event, or None if none comes in a while."""
         try:

@@ -100,7 +100,7 @@ def test_contacts(pair: Pair) -> None:
     alice.ask("dm", "invitations", "closed")
     (status,) = alice.tell("dm", "status")
     assert (status["open"], status["contacts"], status["refused"]) == (False, 0, [])
-    assert alice.tell("dm", "repair") == [{"failed": []}]
+    assert alice.tell("dm", "repair") == [{"delivered": [], "failed": []}]
 
 
 def test_an_invitation_is_declined(strangers: Pair) -> None:

@@ -3,11 +3,21 @@
 import json
 import os
 import signal
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from enc.apps.group import Change, Group
+from enc.cli import profiles
+from enc.cli.group_chat import GroupTalk
+from enc.cli.group_view import View
+from enc.cli.group_words import GroupWords
+from enc.client import Client
+from enc.core.errors import Unavailable
 from tests.cli.group_people import Friend, Friends, let_in
 from tests.cli.people import PATIENCE_S
+from tests.node.running import RunningNode
 
 
 def test_history_then_live_and_what_is_typed_is_sent(ann: Friend, bob: Friend) -> None:
@@ -73,7 +83,7 @@ def test_people_come_and_go_and_the_epoch_stays_fresh_by_an_admin_s_chat(
         seat.types(f"/invite {cleo.identity.hex}\r")
         seat.sees("is a member now, by you")
         seat.sees("epoch 3 by you")
-        seat.shows("they were not told: no registry is set, and nobody said where their personal enclave is")
+        seat.shows("they were not told: nobody says where the personal store of")
         seat.shows(f"tell them the group's id: {ann.group[:8]}")
         seat.types("/who\r")
         seat.sees(cleo.identity.hex)
@@ -111,7 +121,7 @@ def test_what_is_refused_is_told_and_the_chat_goes_on(ann: Friend, bob: Friend) 
     with bob.at_terminal("group", "chat", "plans") as seat:
         seat.sees("you: member")
         seat.types(f"/delete {seq}\r")
-        seat.sees("! UNAUTHORIZED")
+        seat.sees("! NOT_AN_ADMIN")
         seat.types("/bad\r")
         seat.sees("! MISUSE: /bad is no command; /help lists them")
         seat.types("/reply 7\r")
@@ -135,7 +145,7 @@ def test_who_is_put_out_sees_so_and_the_chat_ends(ann: Friend, bob: Friend) -> N
 def test_nothing_that_others_say_commands_the_terminal(ann: Friend, bob: Friend) -> None:
     evil = "\x1b]0;owned\x07\x1b[2J\u202eevil\r\n\x9b2J"
     bob.one("profile", "plans", evil)
-    ann.one("forget", "bob")
+    ann.ask("me", "forget", "bob")
     bob.one("say", "plans", evil)
     ann.one("topic", "plans", evil)
     bob.one("react", "plans", str(bob.read()[0][0]), evil)
@@ -183,6 +193,82 @@ def test_a_paste_of_lines_is_one_message(ann: Friend) -> None:
         seat.types("\x04")
         assert seat.ends() == 0
     assert [text for _, text in ann.read()] == ["one\ntwo"]
+
+
+def test_a_node_that_was_away_for_longer_than_a_command_waits(tmp_path: Path) -> None:
+    """The chat goes on: nothing is missing, and what is written meanwhile fails and says so."""
+    with RunningNode(tmp_path / "node") as node:
+        ann = Friend(tmp_path / "ann", node.url)
+        ann.group = ann.one("create", "plans")["enclave"]
+        bob = let_in(ann, Friend(tmp_path / "bob", node.url), "bob")
+        with bob.at_terminal("group", "chat", "plans", "--timeout", "0.2") as seat:
+            seat.sees("you: member")
+            node.kill()
+            seat.types("anybody?\r")
+            seat.sees("… anybody?")
+            seat.sees("! not sent, /retry sends it again: UNREACHABLE")
+            with RunningNode(tmp_path / "node", "--port", node.url.rpartition(":")[2]):
+                ann.one("say", "plans", "back again")
+                seat.sees("ann: back again")
+                seat.types("/retry\r")
+                seat.sees("you: anybody?")
+                seat.types("/quit\r")
+                assert seat.ends() == 0
+
+
+def test_a_long_topic_leaves_room_for_what_matters(ann: Friend) -> None:
+    ann.one("topic", "plans", "the summer and all that comes after it " * 9)
+    with ann.at_terminal("group", "chat", "plans") as seat:
+        seat.sees("plans: the summer and all that… | 1 member | epoch 0 fresh | you: owner, admin")
+        seat.types("\x04")
+        assert seat.ends() == 0
+
+
+def test_a_profile_is_told_in_words(ann: Friend, bob: Friend) -> None:
+    with ann.at_terminal("group", "chat", "plans") as seat:
+        seat.sees("you: owner, admin")
+        bob.one("profile", "plans", "Bobby")
+        seat.sees("* bob changes their profile")
+        seat.types("/profile Ann\r")
+        seat.sees("* you change your profile")
+        seat.types("\x04")
+        assert seat.ends() == 0
+
+
+def test_a_move_is_told_in_words() -> None:
+    author = bytes(32)
+    group = SimpleNamespace(me=b"", person=lambda who: SimpleNamespace(profile=None))
+    view = View(group, {author: "ann"})  # type: ignore[arg-type]
+    change = Change(kind="lifecycle", seq=1, id=bytes(32), author=author, timestamp=0, type="Migrate")
+    assert [line.text for line in view.change(change)] == ["ann moves the group to another node"]
+
+
+def test_a_chat_outlasts_a_node_that_fails_while_it_heals(
+    ann: Friend, bob: Friend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = profiles.read(ann.config)["default"]["node"]
+    with Client(node, ann.identity, pins=None) as client, Client(node, ann.identity, pins=None) as listens:
+        group = Group(client, ann.group)
+        group.sync()
+        view = View(group, {})
+        talk = GroupTalk(group, listens.enclave(ann.group), "plans", view, None, PATIENCE_S)  # type: ignore[arg-type]
+        mend, fails = group._mend, [Unavailable("not now"), Unavailable("still not")]
+
+        def flap() -> None:
+            if fails:
+                raise fails.pop()
+            mend()
+
+        monkeypatch.setattr(group, "_mend", flap)
+        bob.one("say", "plans", "are you there?")
+        live = talk.live()
+        assert next(live).lines == ()
+        assert talk.status.startswith("offline, trying again | plans")
+        assert next(live).lines == ()
+        assert talk.status.startswith("plans")
+        assert next(live).lines[0].text == "are you there?"
+        talk.close()
+        assert not fails
 
 
 # Without a terminal
@@ -248,13 +334,9 @@ def test_who_is_no_member_is_told_so(ann: Friend, friend: Friends) -> None:
 
 @pytest.mark.parametrize("line", ["", "   ", "/who", "/nothing"])
 def test_what_seals_nothing_is_not_asked_about(line: str) -> None:
-    from enc.cli.group_words import seals
-
-    assert not seals(line)
+    assert not GroupWords.seals(line)
 
 
 @pytest.mark.parametrize("line", ["a", " a", "//a", "/reply 1 a", "/react 1 a", "/edit 1 a", "/announce a"])
 def test_what_seals_something(line: str) -> None:
-    from enc.cli.group_words import seals
-
-    assert seals(line)
+    assert GroupWords.seals(line)

@@ -58,6 +58,8 @@ def test_a_letter_may_come_in_parts() -> None:
         (["a\x1bxb"], "ab", 2),
         (["a\x00\x07\tb"], "ab", 2),
         (["a\u202eb"], "ab", 2),
+        (["a\x1ab"], "ab", 2),
+        (["\x1b[200~a\tb\x03\x04\x15c\x1b[201~"], "a bc", 4),
     ],
 )
 def test_keys(keys: list[str], text: str, cursor: int) -> None:

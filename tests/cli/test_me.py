@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from enc.apps import Personal
+from enc.apps import Group, Personal
 from enc.cli import profiles
 from enc.client import Client, Identity
-from enc.client.templates import template
-from tests.cli.people import AT_ONCE, Person
+from tests.cli.people import AT_ONCE, LATE, Person
 from tests.client.moved import Town, town
 from tests.node.running import RunningNode
 
@@ -145,11 +144,22 @@ def test_the_gate_and_dataviews(owner: Person, running_node: RunningNode) -> Non
     owner.ask("me", "grant", view, "--endpoint", "https://view.example/push")
     owner.ask("me", "gate", "closed")
     assert "open or closed" in owner.refused("me", "gate", "ajar", code=2)["message"]
-    assert owner.tell("me", "dataviews") == [{"identity": view, "traits": ["dataview"]}]
+    assert [each["identity"] for each in owner.tell("me", "dataviews")] == [view]
     assert owner.tell("me", "gate") == [{"open": False}]
     owner.ask("me", "revoke", view)
     owner.ask("me", "gate", "open")
     assert (owner.tell("me", "dataviews"), owner.tell("me", "gate")) == ([], [{"open": True}])
+
+
+def test_a_dataview_that_is_not_proved_yet_is_marked(ada: Person, running_node: RunningNode) -> None:
+    view = Identity.new().hex
+    with Client(running_node.url, Identity.load(ada.key()), pins=None) as client:
+        ada.ask("me", "use", Personal.create(client, bundle=LATE).enclave.hex)
+    ada.ask("me", "grant", view)
+    result = ada.ask("me", "dataviews", "--timeout", "0.05")
+    assert result.stdout == f"{view}\tnot yet proved\n"
+    assert "not yet proved" in result.stderr
+    assert ada.tell("me", "dataviews", "--timeout", "0.05") == [{"identity": view, "proved": False}]
 
 
 def test_the_address_book(owner: Person) -> None:
@@ -191,12 +201,11 @@ class Neighbours:
         self.bob.ask("me", "create", "--name", f"Bob {self.word}")
 
     def group(self) -> str:
-        """A team of Ada's, whose events are proved at once."""
+        """A group of Ada's."""
         ada = Identity.load(self.ada.key())
         with Client(self.place.nodes["a"].url, ada, pins=None, registry=self.place.registry) as client:
-            manifest = {**template("team", ada.public), "meta": {"n": self.word}, "bundle": AT_ONCE}
-            found = client.create(manifest)
-            found.register(app="group")
+            found = Group.create(client, bundle=AT_ONCE)
+            found.enclave.register(app="group")
             return found.hex
 
 
@@ -218,6 +227,8 @@ def test_an_invitation_from_its_writing_to_its_reading(neighbours: Neighbours) -
     assert (result.stdout, "1 not confirmed yet" in result.stderr) == ("", True)
     (pending,) = bob.tell("me", "notices", "--all")
     assert (pending["state"], pending["actionable"], pending["claims"]["topic"]) == ("pending", False, "Soup")
+    about = bob.ask("me", "notices", "--all").stdout.rstrip("\n").split("\t")[-1]
+    assert about == f"UNPROVED: Soup come ({pending['reason']})"
     ada.ask("move", identity(bob), "OUTSIDER", "MEMBER", "--enclave", group)
     (found,) = bob.tell("me", "notices")
     assert (found["state"], found["actionable"], found["claims"]["enclave_id"]) == ("confirmed", True, group)
@@ -241,7 +252,7 @@ def test_what_is_refuted_is_shown_once_if_asked_for_and_is_gone(neighbours: Neig
 def test_a_store_that_no_registry_knows_is_named(neighbours: Neighbours, owner: Person) -> None:
     (shown,) = owner.tell("me", "show")
     args = ["me", "notify", shown["identity"], "x-poke", "ab" * 32, "--of", "x"]
-    assert "where is the personal enclave" in neighbours.ada.refused(*args, code=2)["message"]
+    assert "nobody says where the personal store" in neighbours.ada.refused(*args, code=2)["message"]
     assert "--store" in neighbours.ada.refused(*args, "--at", shown["node"], code=2)["message"]
     neighbours.ada.ask(*args, "--store", shown["enclave"], "--at", shown["node"])
     (found,) = owner.tell("me", "notices", "--all")
@@ -270,7 +281,19 @@ def test_a_store_is_announced_to_a_registry_that_comes_later(owner: Person, plac
 def test_a_name_of_the_registry_is_kept_once_somebody_has_looked(neighbours: Neighbours) -> None:
     ada, name = neighbours.ada, f"Bob {neighbours.word}"
     assert "source" not in ada.ask("me", "whois", name, stdin="n\n", code=1).stdout
+    hint = {"identity": identity(neighbours.bob), "name": name, "source": "registry"}
+    assert ada.tell("me", "whois", name) == [hint], "a program is not asked"
     assert ada.tell("me", "contacts") == []
     assert identity(neighbours.bob) in ada.ask("me", "whois", name, stdin="y\n").stdout
     assert [each["name"] for each in ada.tell("me", "contacts")] == [name]
     assert ada.tell("me", "whois", name)[0]["source"] == "book"
+
+
+def test_it_is_told_that_there_are_more_notices_than_were_asked_about(neighbours: Neighbours) -> None:
+    ada, bob, group = neighbours.ada, neighbours.bob, neighbours.group()
+    for _ in range(3):
+        ada.ask("me", "notify", f"Bob {neighbours.word}", "group_invite", group, "--of", "group", "--yes")
+    assert "more were not asked about" not in bob.ask("me", "notices").stderr
+    result = bob.ask("me", "notices", "--all", "--limit", "1", "--json")
+    assert len(result.stdout.splitlines()) == 1
+    assert "2 more were not asked about: enc me notices --limit 3" in bob.ask("me", "notices", "--limit", "1").stderr

@@ -11,6 +11,7 @@ from enc.client.backup import summarise
 from enc.client.templates import template
 from enc.core.archive import read_archive
 from enc.core.errors import EnclaveMigrated, EnclaveNotFound, IdentityNotFound, MisuseError, Unauthorized
+from enc.core.replay import Replay
 
 from .moved import Town, town
 
@@ -73,6 +74,38 @@ def test_an_enclave_goes_round_and_an_auditor_sees_all_of_it(place: Town, tmp_pa
     chunks = [(tmp_path / "whole.enc").read_bytes()]
     assert [key for key, _ in summarise(*read_archive(chunks)).header.sequencers] == keys
     assert not list((tmp_path / "moves").iterdir())
+
+
+def test_an_auditor_who_knows_the_registry_alone_replays_the_log(place: Town, tmp_path: Path) -> None:
+    """A reader of everything, without pins and without a node's URL: from the first event to the last, by their own
+    replay, to the very head that the present node signs. Only an archive, which is the owner's, also has what was
+    deleted: so nothing is here."""
+    alice, bob, auditor = Identity.new(), Identity.new(), Identity.new()
+    with place.client(alice, "a") as mine, place.client(bob) as his:
+        team = found_team(mine)
+        for who in (bob, auditor):
+            team.move(who.public, "OUTSIDER", "MEMBER")
+        assert team.register(app="audited") is not None
+        team.update(team.commit("message", "at a").id, "at a, mended")
+        team.migrate(place.nodes["b"].url, tmp_path / "moves")
+        team.commit("message", "at b")
+        team.transfer(bob.public, "owner")
+        theirs = his.enclave(team.id)
+        assert theirs.register() is not None
+        theirs.pause()
+        theirs.archive(tmp_path / "copy.enc")
+        theirs.migrate(place.nodes["c"].url, tmp_path / "moves", archive=tmp_path / "copy.enc")
+        theirs.resume()
+        theirs.commit("message", "at c")
+        last = theirs.migrate(place.nodes["a"].url, tmp_path / "moves").migrate  # a peaceful one closes its bundle
+    with place.client(auditor) as audit:
+        log, replay = audit.enclave(team.id), Replay(team.id)
+        for item in log.complete():
+            replay.take(item.event)
+        state, head = replay.finish(), log.head()
+        assert [key for key, _ in replay.sequencers] == [place.nodes[name].seq_pub for name in "abc"]
+        assert (state.seq, state.sequencer) == (last.seq, place.nodes["a"].seq_pub)
+        assert (state.log.size, state.log.root()) == (head.ts, head.r)
 
 
 def test_an_old_node_that_goes_on_is_refused_with_evidence(place: Town, tmp_path: Path) -> None:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from enc.client import Client, Forgery, Identity, LostRange, Unreachable
 from enc.client.pins import FilePins
 from enc.core.errors import EncError, EnclaveExists, EnclaveNotFound, InvalidArchive, MisuseError, Unauthorized
 from tests.node.running import RunningNode
+from tests.node.test_push_chaos import free_port
 
 from .moved import Town, introduce, town
 from .test_moving import found_team
@@ -103,7 +105,7 @@ def test_whoever_registers_has_seen_a_head(place: Town, tmp_path: Path) -> None:
         his.enclave(team.id).head()
 
 
-@pytest.mark.parametrize("way", ["a registry", "no registry", "a registry that is behind"])
+@pytest.mark.parametrize("way", ["a registry", "no registry", "a registry that is behind", "a silent registry"])
 def test_a_former_owner_s_takeover_is_not_followed_for_being_told_to_accept_a_loss(
     place: Town, tmp_path: Path, way: str
 ) -> None:
@@ -120,19 +122,29 @@ def test_a_former_owner_s_takeover_is_not_followed_for_being_told_to_accept_a_lo
         hers.enclave(team.id).head()
     with place.client(alice, "a", registry=None, pins=None) as thief:
         thief.enclave(team.id).migrate(place.nodes["b"].url, tmp_path / "moves", archive=tmp_path / "copy.enc")
-    options = {"registry": None} if way == "no registry" else {}
-    with place.client(carol, "b", accept_loss=True, **options) as hers:
         if way == "a registry":
+            thief.enclave(team.id).transfer(bob.public, "owner")  # as if that made the takeover good
+    silent = replace(place.registry, url=f"http://127.0.0.1:{free_port()}")
+    options = {"no registry": {"registry": None}, "a silent registry": {"registry": silent, "patience": 0.0}}
+    with place.client(carol, "b", accept_loss=True, **options.get(way, {})) as hers:
+        if way == "a silent registry":
+            with pytest.raises(Unreachable):
+                hers.enclave(team.id).head()
+        elif way == "a registry":
             with pytest.raises(Forgery, match=f"by the registry the enclave is {bob.hex}'s"):
                 hers.enclave(team.id).head()
         else:
             assert hers.enclave(team.id).head().ts == 4
     pin = FilePins(place.home / "pins" / carol.hex).load(team.id)
     assert pin is not None
-    assert (pin.sequencer == place.nodes["a"].seq_pub) == (way == "a registry")
+    assert (pin.sequencer == place.nodes["a"].seq_pub) == (way in ("a registry", "a silent registry"))
 
 
-def test_a_loss_that_the_registry_has_taken_is_followed_under_its_next_owner_too(place: Town, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_registered", [False, True])
+def test_a_loss_that_the_registry_has_taken_is_followed_under_its_next_owner_too(
+    place: Town, tmp_path: Path, is_registered: bool
+) -> None:
+    """Whether the entry brings the Migrate, or the one before it did."""
     alice, bob, carol = Identity.new(), Identity.new(), Identity.new()
     with place.client(alice, "a", registry=None) as mine, place.client(carol, "a", registry=None) as hers:
         team = found_team(mine, bundle={"size": 1})
@@ -141,7 +153,7 @@ def test_a_loss_that_the_registry_has_taken_is_followed_under_its_next_owner_too
         team.archive(tmp_path / "copy.enc")
         hers.enclave(team.id).commit("message", "lost")
         hers.enclave(team.id).head()
-    with place.client(alice, "b", registry=None, pins=None) as mine:
+    with place.client(alice, "b", **({} if is_registered else {"registry": None}), pins=None) as mine:
         team = mine.enclave(team.id)
         team.migrate(place.nodes["b"].url, tmp_path / "moves", archive=tmp_path / "copy.enc")
         team.transfer(bob.public, "owner")

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from enc.client import Identity, TooManyMoves, history, registering
+from enc.core.archive import read_archive, write_archive
 from enc.core.encoding import compact_json
 from enc.core.errors import MisuseError
 
@@ -154,6 +156,23 @@ def test_a_new_owner_takes_over_what_others_had_registered(place: Town, tmp_path
         record = his.resolve(team.id, fresh=True).record
         assert (record.holder, record.sequencer) == (bob.public, place.nodes["b"].seq_pub)
         assert record.entry.app == ("" if entry == "none" else "kept")
+
+
+def test_a_pinned_head_shows_it_too(place: Town, tmp_path: Path) -> None:
+    """The archive came without a head."""
+    alice, bob = Identity.new(), Identity.new()
+    with place.client(alice, "a") as mine, place.client(bob, "a", registry=None) as his:
+        team = found_team(mine, bundle={"size": 1})
+        team.register()
+        team.move(bob.public, "OUTSIDER", "MEMBER")
+        team.transfer(bob.public, "owner")
+        his.enclave(team.id).archive(tmp_path / "copy.enc")
+        his.enclave(team.id).head()
+    header, events = read_archive([(tmp_path / "copy.enc").read_bytes()])
+    (tmp_path / "bare.enc").write_bytes(b"".join(write_archive(replace(header, sth=None), events)))
+    with place.client(bob, "b") as his:
+        his.enclave(team.id).migrate(place.nodes["b"].url, tmp_path / "moves", archive=tmp_path / "bare.enc")
+        assert his.resolve(team.id, fresh=True).record.holder == bob.public
 
 
 def test_what_was_moved_unregistered_is_registered_later_with_an_archive(place: Town, tmp_path: Path) -> None:

@@ -361,9 +361,9 @@ def test_a_broken_wrap_is_refused(ct: str) -> None:
 def test_a_handoff_must_be_the_root_secret() -> None:
     group = Group()
     envelope, epoch = group.commit(CROWD[0].public, frozenset(key.public for key in CROWD[:3]))
-    assert consume_handoff(group.state, envelope, epoch.root_secret).secret == epoch_secret(epoch.root_secret)
+    assert consume_handoff(envelope, epoch.root_secret).secret == epoch_secret(epoch.root_secret)
     with pytest.raises(DecryptFailed):
-        consume_handoff(group.state, envelope, fresh())
+        consume_handoff(envelope, fresh())
 
 
 def test_only_members_make_and_open_epochs() -> None:

@@ -123,6 +123,14 @@ def test_a_stored_edge_is_read_back_at_every_size() -> None:
     assert read_edge(STORE, MOST) == edge
 
 
+def test_an_edge_grows_the_same_where_nodes_are_not_stored() -> None:
+    edge = Edge()
+    for size in range(300):
+        leaf = sha256(b"%d" % size).digest()
+        assert edge.grown(leaf) == edge.append(leaf)[0]
+        edge = edge.grown(leaf)
+
+
 def test_an_edge_that_was_read_back_grows_on() -> None:
     for size in (0, 1, 7, 8, 63, 100):
         edge, nodes = read_edge(STORE, size).extend(LEAVES[size:])

@@ -41,6 +41,7 @@ from enc.node.store.connection import Writer
 from enc.node.store.sqlite import SqliteStore
 from enc.node.store.staging import SqliteStaging
 from enc.node.subscriptions import Hub
+from enc.node.uploads import Upload, Uploads
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
@@ -232,6 +233,12 @@ PULLING: Mapping[str, Place] = {
     "before a page is asked for": before(Source, "_ask"),
     "a page has come": after(Source, "_ask"),
 }
+SPOOLING: Mapping[str, Place] = {
+    "an archive begins to come": after(Uploads, "add"),
+    "some of an archive has come": after(Upload, "grow"),
+    "all of an archive has come": after(Upload, "rewind"),
+    "an archive stands in line": after(Importer, "start", lambda result, importer, job, archive: archive is not None),
+}
 FORCING: Mapping[str, Place] = {"a Migrate is signed": after(Intake, "finalize")}
 SWEEPING: Mapping[str, Place] = {
     "before what is left is swept": before(SqliteStore, "sweep"),
@@ -253,6 +260,7 @@ POINTS: Mapping[str, Place] = {
     **STARTING,
     **IMPORTING,
     **PULLING,
+    **SPOOLING,
     **FORCING,
     **SWEEPING,
     **EXPORTING,

@@ -109,6 +109,7 @@ def test_the_defaults_are_those_promised() -> None:
         "imports.archive_bytes": 8 << 30,
         "imports.total_bytes": 64 << 30,
         "imports.uploads": 8,
+        "imports.uploads_per_address": 4,
         "imports.uploads_bytes": 32 << 30,
         "imports.upload_bytes_per_s": 64 << 10,
         "imports.upload_grace_s": 30.0,

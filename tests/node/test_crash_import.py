@@ -1,6 +1,7 @@
 """A node that is killed while it takes an enclave in, at any point: it has all of it or nothing, and goes on."""
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from enc.node.key_file import load_or_create
 from enc.node.store.sqlite import SqliteStore
 from tests.core.world import GROUP, LIFETIME, START, World, move, person
 
-from .crash_node import EXPORTING, FORCING, IMPORTING, PULLING, SWEEPING, Launched, Launcher
+from .crash_node import EXPORTING, FORCING, IMPORTING, PULLING, SPOOLING, SWEEPING, Launched, Launcher
 from .moving import WITH_ARCHIVE, Telling, archive_of
 
 PATIENCE_S = 30
@@ -35,9 +36,9 @@ def launcher() -> Iterator[Launcher]:
         yield found
 
 
-def world(seq_pub: bytes) -> tuple[World, Commit]:
+def world(seq_pub: bytes, **meta: Any) -> tuple[World, Commit]:
     """A log with a Migrate to a node that nobody has finalised."""
-    made = World({**GROUP, "bundle": {"size": 3, "timeout": 5000}}, node="node2")
+    made = World({**GROUP, "bundle": {"size": 3, "timeout": 5000}, "meta": meta}, node="node2")
     made.send("alice", "Move", move("bob", "OUTSIDER", "MEMBER"))
     for i in range(12):
         first = made.send("bob", "message", f"<{i}>", tags=(("k", str(i)),))
@@ -153,6 +154,57 @@ def test_killed_while_it_takes_a_log_over(launcher: Launcher, tmp_path: Path, po
     assert outcome(node, commit, archive=archive) == first, "one Migrate, signed once"
     node.stop()
     assert held(tmp_path / "node", seq_pub, commit, len(made.events) + 1)
+
+
+@pytest.mark.parametrize(("point", "nth"), [*((point, 1) for point in SPOOLING), ("some of an archive has come", 3)])
+def test_killed_while_an_archive_comes(launcher: Launcher, tmp_path: Path, point: str, nth: int) -> None:
+    """Nothing of it is left: its file has no name."""
+    seq_pub = fresh(tmp_path / "node")
+    made, commit = world(seq_pub)
+    archive = archive_of(made.events)
+    node = launcher.start(tmp_path / "node", point=point, nth=nth)
+    before = set(os.listdir(tmp_path / "node"))
+    much = archive + os.urandom(4 << 20) if nth > 1 else archive
+    assert outcome(node, commit, archive=much) is None
+    node.kill()
+    assert set(os.listdir(tmp_path / "node")) <= before
+    assert not held(tmp_path / "node", seq_pub, commit, len(made.events) + 1)
+    goes_on(launcher, tmp_path / "node", seq_pub, made, commit)
+
+
+def test_killed_while_an_archive_waits_in_line(launcher: Launcher, tmp_path: Path) -> None:
+    """Behind a log that does not come: what had begun to come of that is swept, and of the archive nothing is left."""
+    seq_pub, asked = fresh(tmp_path / "node"), threading.Event()
+    (made, commit), (other, away) = world(seq_pub), world(seq_pub, n=2)
+    events, go_on, archive = finalised(other, away), threading.Event(), archive_of(made.events)
+
+    def hold(page: Any) -> None:
+        if page["events"][0]["seq"]:
+            asked.set()
+            go_on.wait(PATIENCE_S)
+
+    node = launcher.start(tmp_path / "node", settings={"imports.at_once": 1})
+    before = set(os.listdir(tmp_path / "node"))
+    with Telling(person("node2"), events, page=6, now=time.time, twist=hold) as source:
+        assert post(node, events[-1], source=source.url) is not None
+        assert asked.wait(PATIENCE_S)
+        waits = post(node, commit, archive=archive)
+        assert waits is not None
+        assert (waits.status_code, decode(waits.content)["status"]) == (202, "running")
+        node.kill()
+        go_on.set()
+    assert set(os.listdir(tmp_path / "node")) <= before
+    assert not held(tmp_path / "node", seq_pub, commit, len(made.events) + 1)
+    goes_on(launcher, tmp_path / "node", seq_pub, made, commit)
+
+
+def goes_on(launcher: Launcher, data: Path, seq_pub: bytes, made: World, commit: Commit) -> None:
+    """Started again, the node takes the archive as if it had never come; what was left over is gone."""
+    node = launcher.start(data)
+    assert outcome(node, commit, archive=archive_of(made.events))["status"] == "done"
+    node.stop()
+    assert held(data, seq_pub, commit, len(made.events) + 1)
+    check_swept(data)
 
 
 @pytest.mark.parametrize("point", SWEEPING)

@@ -17,13 +17,15 @@ from enc.core.commit import wire_commit
 from enc.core.errors import Unavailable
 from enc.core.types import Commit
 from enc.node.config import Imports
+from enc.node.importing import Job
 from enc.node.uploads import Bounds, Upload, Uploads
+from tests.core.world import LIFETIME
 
 from .moving import WITH_ARCHIVE, Telling, archive_of, done, ended, order
 from .served import DEV, PATIENCE_S, Clock, Json, Served, bad
 from .test_import import OLD, forced, moved, world
 
-BOUNDS = Bounds(most=3, bytes=1000, per_s=10, grace_s=5)
+BOUNDS = Bounds(most=3, per_address=3, bytes=1000, per_s=10, grace_s=5)
 
 
 class Desk:
@@ -91,12 +93,39 @@ def test_the_slowest_makes_room_once_its_grace_is_over(desk: Desk) -> None:
     assert len(desk.uploads) == 3
 
 
+def test_who_keeps_coming_anew_does_not_push_out_one_that_comes_well(desk: Desk) -> None:
+    """Whoever opens uploads from many addresses, each for less than its grace, has to be faster than it."""
+    owner = desk.add("owner", size=100)
+    desk.clock.tick(6_000)
+    owner.grow(500)
+    for n in range(10):
+        desk.add(f"stranger {n}", size=1)
+        desk.clock.tick(100)
+    assert owner.refusal is None
+    assert desk.stopped == [f"stranger {n}" for n in range(8)]
+
+
 def test_one_that_has_come_makes_room_for_nobody(desk: Desk) -> None:
     for address in "aaa":
         desk.add(address).rewind()
     desk.clock.tick(60_000)
     with pytest.raises(Unavailable):
         desk.add("b")
+    assert desk.stopped == []
+
+
+def test_one_address_holds_some_of_the_places_only() -> None:
+    """Whether its archives are coming, or are here and wait."""
+    desk = Desk(most=4, per_address=2)
+    first = desk.add("a")
+    first.rewind()
+    desk.add("a")
+    with pytest.raises(Unavailable, match="from one address"):
+        desk.add("a")
+    desk.add("b"), desk.add("c")
+    first.close()
+    desk.add("b").close()
+    desk.add("a")
     assert desk.stopped == []
 
 
@@ -185,6 +214,37 @@ def test_bytes_over_the_bound_are_refused_on_the_wire() -> None:
         assert node.on_loop(lambda: len(node.node.uploads)) == 0
 
 
+@pytest.mark.parametrize(
+    ("imports", "status"), [(Imports(uploads_bytes=100_000), 503), (Imports(archive_bytes=100_000), 413)]
+)
+def test_each_piece_that_comes_counts(imports: Imports, status: int) -> None:
+    with Served(replace(DEV, imports=imports)) as node, dripping(node, forced(world())) as sock:
+        sock.sendall(b"x" * 200_000)
+        assert answer(sock)[0] == status
+        node.until(lambda: not len(node.node.uploads))
+
+
+def test_two_archives_that_come_at_one_time_for_one_enclave_become_one_import() -> None:
+    """When they began to come, neither was an import yet."""
+    made, first, go_on = world(), moved(world(meta={"n": 2})), threading.Event()
+    with (
+        Served(replace(DEV, imports=Imports(at_once=1))) as node,
+        Telling(OLD, first.events, twist=lambda body: go_on.wait(30)) as source,
+    ):
+        order(node, first.events[-1], source.url)
+        importer, archives = node.node.importer, [io.BytesIO(archive_of(made.events)) for _ in range(3)]
+        commit, other = (made.commit("alice", "Migrate", made.migrate("node"), at=LIFETIME // 2 + n) for n in range(2))
+        orders = [encode({"migrate": wire_commit(each)}) for each in (commit, commit, other)]
+        one, same, another = [job for job in (importer.accept(line, True) for line in orders) if isinstance(job, Job)]
+        assert importer.start(one, archives[0]) is importer.start(same, archives[1])
+        with pytest.raises(Unavailable, match="another import of this enclave"):
+            importer.start(another, archives[2])
+        assert [archive.closed for archive in archives] == [False, True, True]
+        go_on.set()
+        assert ended(node, first.events[-1].hash.hex())["status"] == "done"
+        assert ended(node, commit.hash.hex())["status"] == "done"
+
+
 @pytest.mark.parametrize("stops", [False, True])
 def test_an_archive_that_has_come_waits_for_its_turn(stops: bool) -> None:
     made, first, third = world(), moved(world(meta={"n": 2})), moved(world(meta={"n": 3}))
@@ -210,3 +270,53 @@ def test_an_archive_that_has_come_waits_for_its_turn(stops: bool) -> None:
         node.stop()
     assert len(node.node.uploads) == 0
     assert (node.store.load(made.state.enclave) is None) == stops
+
+
+def test_an_address_is_held_to_its_places_on_the_wire() -> None:
+    made = world()
+    with Served(replace(DEV, imports=Imports(uploads_per_address=1))) as node:
+        with dripping(node, forced(world(meta={"n": 1}))):
+            error = bad(order(node, forced(made), archive=archive_of(made.events)))
+            assert (error.code, "from one address" in error.message) == ("UNAVAILABLE", True)
+        node.until(lambda: not len(node.node.uploads))
+        done(node, forced(made), archive=archive_of(made.events))
+
+
+def test_archives_that_wait_keep_no_source_out() -> None:
+    """It waits behind them."""
+    here, last, go_on = [world(meta={"n": n}) for n in range(2)], moved(world(meta={"n": 3})), threading.Event()
+
+    class Slow(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            go_on.wait(30)
+            return super().read(size)
+
+    with Served(replace(DEV, imports=Imports(at_once=1))) as node, Telling(OLD, last.events) as source:
+        orders, importer = [forced(each) for each in here], node.node.importer
+        for each, commit in zip(here, orders, strict=True):
+            job = importer.accept(encode({"migrate": wire_commit(commit)}), True)
+            assert isinstance(job, Job)
+            importer.start(job, Slow(archive_of(each.events)))
+        assert order(node, last.events[-1], source.url).status_code == 202
+        go_on.set()
+        for commit in (*orders, last.events[-1]):
+            assert ended(node, commit.hash.hex())["status"] == "done"
+
+
+def test_an_import_for_which_there_is_no_thread_fails_and_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, archive = world(), io.BytesIO(archive_of(world().events))
+
+    def fails(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with Served(replace(DEV, imports=Imports(at_once=1))) as node:
+        importer, commit = node.node.importer, forced(made)
+        job = importer.accept(encode({"migrate": wire_commit(commit)}), True)
+        assert isinstance(job, Job)
+        with monkeypatch.context() as patch:
+            patch.setattr("enc.node.importing.threading.Thread.start", fails)
+            status = importer.start(job, archive)
+        assert (status.status, archive.closed) == ("failed", True)
+        assert status == importer.status(commit.hash)
+        assert status.to_wire()["error"]["code"] == "UNAVAILABLE"
+        done(node, commit, archive=archive_of(made.events))

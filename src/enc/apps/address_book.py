@@ -1,7 +1,8 @@
 """The address book: whom one knows by which name, and where their enclaves are. A file for its owner's eyes only.
 
 What stands in it was put there by its owner: a name that a registry shows is a hint, and becomes an entry only when
-somebody has looked at the key. It also keeps where one's own enclaves are, for who has no registry to ask.
+somebody has looked at the key. It also keeps where one's own enclaves are, for who has no registry to ask, and what one
+calls the groups that one is in.
 """
 
 import fcntl
@@ -9,47 +10,26 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from msgspec import Struct
-from msgspec.json import Decoder
 from msgspec.structs import replace
 
+from enc.apps.book_file import Contact, Contents, NamedGroup, Place, folded, parse_book, wire_book
 from enc.client import private_file
 from enc.client.pins import default_directory
 from enc.client.transport import base_url
 from enc.client.writes import Id, as_bytes
-from enc.core.encoding import compact_json, decode_json, unhex
-from enc.core.errors import InvalidCommit, MisuseError, PeerError
+from enc.core.encoding import compact_json
+from enc.core.errors import MisuseError, PeerError
 from enc.core.signing import check_public_key
 
-FORMAT, VERSION = "enc-address-book", 1
+__all__ = ["AddressBook", "Contact", "NamedGroup", "Place", "check_name", "folded", "is_key"]
+
 MAX_SIZE = 4 << 20
 MAX_CONTACTS = 10_000
+MAX_GROUPS = 1_000
 MAX_NAME = 64
 MAX_PLACES = 16
 """Enclaves that are kept of one person."""
-
-
-class Place(Struct, frozen=True):
-    """An enclave, and the URL of its node; None where a registry says so, or where it is one's own node."""
-
-    enclave: bytes
-    node: str | None = None
-
-
-class Contact(Struct, frozen=True):
-    name: str
-    identity: bytes
-    places: Mapping[str, Place] = {}
-    """By label: `personal`, `dm`."""
-
-
-class Contents(Struct, frozen=True):
-    """All of a book: contacts by their folded names, and one's own enclaves by identity."""
-
-    contacts: Mapping[str, Contact] = {}
-    own: Mapping[bytes, Mapping[str, Place]] = {}
 
 
 def check_name(name: str) -> str:
@@ -76,26 +56,51 @@ class AddressBook:
 
     def contacts(self) -> list[Contact]:
         """Everybody, by name."""
-        return sorted(self._read().contacts.values(), key=lambda contact: contact.name.casefold())
+        return sorted(self._read().contacts.values(), key=lambda contact: folded(contact.name))
 
     def get(self, name: str) -> Contact | None:
-        """Who has this name, whatever its case."""
-        return self._read().contacts.get(name.strip().casefold())
+        """Who has this name, however it is spelled."""
+        return self._read().contacts.get(folded(name))
 
     def of(self, identity: Id) -> Contact | None:
         """Under which name somebody is known; the first, where there are several."""
         who = as_bytes(identity, "identity")
         return next((each for each in self.contacts() if each.identity == who), None)
 
+    def names(self) -> dict[bytes, str]:
+        """Everybody's name by their key, as `of` has it: read once, for who shows many people."""
+        return {each.identity: each.name for each in reversed(self.contacts())}
+
     def node_of(self, enclave: Id) -> str | None:
         """Where an enclave of somebody known is."""
         id_, book = as_bytes(enclave, "enclave"), self._read()
-        known = [contact.places for contact in book.contacts.values()] + list(book.own.values())
-        return next((p.node for places in known for p in places.values() if p.enclave == id_ and p.node), None)
+        people = [*(contact.places for contact in book.contacts.values()), *book.own.values()]
+        known = [*(place for places in people for place in places.values()), *(g.place for g in book.groups.values())]
+        return next((place.node for place in known if place.enclave == id_ and place.node), None)
 
     def own(self, identity: Id, label: str) -> Place | None:
         """Where one's own enclave is."""
         return self._read().own.get(as_bytes(identity, "identity"), {}).get(label)
+
+    def groups(self) -> list[NamedGroup]:
+        """All that have a name, by it."""
+        return sorted(self._read().groups.values(), key=lambda group: folded(group.name))
+
+    def group(self, word: str) -> Place:
+        """By its name, whatever its case, or by its id; MisuseError where no group has that name."""
+        known = self._read().groups
+        if is_key(word):
+            id_ = bytes.fromhex(word)
+            return next((each.place for each in known.values() if each.place.enclave == id_), Place(id_))
+        found = known.get(folded(word))
+        if found is None:
+            raise MisuseError(f"no group is named {word} in your address book")
+        return found.place
+
+    def check_free(self, name: str) -> None:
+        """Before a group is founded that is to have this name: MisuseError where another has it."""
+        if folded(check_name(name)) in self._read().groups:
+            raise MisuseError(f"a group is named {name} in your address book already")
 
     # Changing
 
@@ -106,25 +111,25 @@ class AddressBook:
         _check_identity(contact.identity)
 
         def change(book: Contents) -> Contents:
-            before = book.contacts.get(name.casefold())
+            before = book.contacts.get(folded(name))
             if before is not None and before.identity != contact.identity and not again:
                 raise MisuseError(f"{before.name} is {before.identity.hex()} in your address book")
             kept = before.places if before is not None and before.identity == contact.identity else {}
             kept_now = replace(contact, name=name, places=_placed({**kept, **contact.places}))
-            contacts = {**book.contacts, name.casefold(): kept_now}
+            contacts = {**book.contacts, folded(name): kept_now}
             if len(contacts) > MAX_CONTACTS:
                 raise MisuseError(f"{self.path}: holds {MAX_CONTACTS} contacts, and no more")
             return replace(book, contacts=contacts)
 
-        return self._change(change).contacts[name.casefold()]
+        return self._change(change).contacts[folded(name)]
 
     def remove(self, name: str) -> None:
-        folded = name.strip().casefold()
+        gone = folded(name)
 
         def change(book: Contents) -> Contents:
-            if folded not in book.contacts:
+            if gone not in book.contacts:
                 raise MisuseError(f"nobody is named {name} in {self.path}")
-            return replace(book, contacts={key: each for key, each in book.contacts.items() if key != folded})
+            return replace(book, contacts={key: each for key, each in book.contacts.items() if key != gone})
 
         self._change(change)
 
@@ -136,6 +141,31 @@ class AddressBook:
 
         self._change(change)
 
+    def put_group(self, name: str, place: Place) -> None:
+        """From now on the group has this name, and no other has it: MisuseError."""
+        name = check_name(name)
+
+        def change(book: Contents) -> Contents:
+            before = book.groups.get(folded(name))
+            if before is not None and before.place.enclave != place.enclave:
+                raise MisuseError(f"{before.name} is the group {before.place.enclave.hex()} in your address book")
+            groups = {**book.groups, folded(name): NamedGroup(name, _place(place))}
+            if len(groups) > MAX_GROUPS:
+                raise MisuseError(f"{self.path}: holds {MAX_GROUPS} groups, and no more")
+            return replace(book, groups=groups)
+
+        self._change(change)
+
+    def remove_group(self, name: str) -> None:
+        gone = folded(name)
+
+        def change(book: Contents) -> Contents:
+            if gone not in book.groups:
+                raise MisuseError(f"no group is named {name} in {self.path}")
+            return replace(book, groups={key: each for key, each in book.groups.items() if key != gone})
+
+        self._change(change)
+
     # The file
 
     def _read(self) -> Contents:
@@ -143,14 +173,14 @@ class AddressBook:
         if raw is None:
             return Contents()
         try:
-            return _parse(raw)
+            return parse_book(raw)
         except PeerError as e:
             private_file.refuse(self.path, f"is no address book: {e.message}; mend it, or put it aside")
 
     def _change(self, change: Callable[[Contents], Contents]) -> Contents:
         with self._locked():
             book = change(self._read())
-            raw = compact_json(_wire(book)).encode()
+            raw = compact_json(wire_book(book)).encode()
             if len(raw) > MAX_SIZE:
                 raise MisuseError(f"{self.path}: would hold more than {MAX_SIZE} bytes")
             private_file.write(self.path, raw, overwrite=True)
@@ -169,60 +199,6 @@ class AddressBook:
             yield
         finally:
             os.close(fd)
-
-
-# The form of the file
-
-
-class _WirePlace(Struct, omit_defaults=True):
-    enclave: str
-    node: str | None = None
-
-
-class _WireContact(Struct):
-    name: str
-    identity: str
-    enclaves: dict[str, _WirePlace] = {}
-
-
-class _WireBook(Struct):
-    format: str
-    version: int
-    contacts: list[_WireContact] = []
-    own: dict[str, dict[str, _WirePlace]] = {}
-
-
-_book = Decoder(_WireBook)
-
-
-def _parse(raw: bytes) -> Contents:
-    wire = decode_json(raw, _book, InvalidCommit)
-    if (wire.format, wire.version) != (FORMAT, VERSION):
-        raise InvalidCommit(f"format: expected {FORMAT}, version {VERSION}")
-    found = [Contact(each.name, unhex(each.identity, 32, "identity"), _places(each.enclaves)) for each in wire.contacts]
-    own = {unhex(who, 32, "own"): _places(places) for who, places in wire.own.items()}
-    return Contents({contact.name.casefold(): contact for contact in found}, own)
-
-
-def _places(wire: dict[str, _WirePlace]) -> dict[str, Place]:
-    return {label: Place(unhex(each.enclave, 32, "enclave"), each.node) for label, each in wire.items()}
-
-
-def _wire(book: Contents) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "contacts": [
-            {"name": each.name, "identity": each.identity.hex(), "enclaves": _wire_places(each.places)}
-            for each in book.contacts.values()
-        ],
-        "own": {who.hex(): _wire_places(places) for who, places in book.own.items()},
-    }
-
-
-def _wire_places(places: Mapping[str, Place]) -> dict[str, Any]:
-    wires = {label: {"enclave": place.enclave.hex(), "node": place.node} for label, place in places.items()}
-    return {label: {k: v for k, v in wire.items() if v is not None} for label, wire in wires.items()}
 
 
 def _placed(places: Mapping[str, Place]) -> dict[str, Place]:

@@ -1,5 +1,6 @@
 """Making an app's enclave known in the registry: where it is, and that it is one's own."""
 
+from enc.apps.address_book import AddressBook, Place
 from enc.client import Client, Enclave
 from enc.core.errors import IdentityNotFound
 
@@ -33,3 +34,15 @@ def registered(client: Client, label: str) -> bytes | None:
         return client.lookup(client.identity.public).enclaves.get(label)
     except IdentityNotFound:
         return None
+
+
+def own_place(client: Client, label: str, book: AddressBook | None) -> Place | None:
+    """Where the identity's own enclave of this label is, as the book or else the registry has it.
+
+    It names a node only if that is not the client's.
+    """
+    place = book.own(client.identity.public, label) if book is not None else None
+    if place is not None:
+        return Place(place.enclave, place.node if place.node != client.url else None)
+    enclave = registered(client, label)
+    return None if enclave is None else Place(enclave)

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from enc.apps.address_book import AddressBook, Place, check_name, is_key
+from enc.apps.address_book import AddressBook, Place, check_name, folded, is_key
 from enc.client import Client
 from enc.client.writes import Id, as_bytes
 from enc.core.encoding import unhex
@@ -44,11 +44,11 @@ def find(word: Id, book: AddressBook | None, client: Client | None = None) -> Pe
     """A key as it is; else by the address book; else by the registry of `client`. Ambiguous or UnknownName."""
     if isinstance(word, bytes) or is_key(word):
         identity = as_bytes(word, "identity")
-        known = book.of(identity) if book is not None else None
-        return Person(identity, known.name if known else None, "key", known.places if known else {})
-    known = book.get(word) if book is not None else None
-    if known is not None:
-        return Person(known.identity, known.name, "book", known.places)
+        kept = book.of(identity) if book is not None else None
+        return Person(identity, kept.name if kept else None, "key", kept.places if kept else {})
+    named = book.get(word) if book is not None else None
+    if named is not None:
+        return Person(named.identity, named.name, "book", named.places)
     found = [] if client is None or not client.has_registry else _registered(word, client)
     if len(found) > 1:
         told = ", ".join(f"{each.name} {each.identity.hex()}" for each in found[:MAX_TOLD])
@@ -58,14 +58,22 @@ def find(word: Id, book: AddressBook | None, client: Client | None = None) -> Pe
     return found[0]
 
 
+def known(word: Id | Person, book: AddressBook | None, client: Client | None = None) -> Person:
+    """The same where nobody can be asked: a registry's hint alone is a MisuseError, which says the key."""
+    found = word if isinstance(word, Person) else find(word, book, client)
+    if found.is_hint:
+        raise MisuseError(f"{found.name} is {found.identity.hex()} by the registry's word alone: give the key")
+    return found
+
+
 def _registered(word: str, client: Client) -> list[Person]:
     """Those who call themselves so: exactly, if there are any; else with the word in the name."""
-    folded, found = word.strip().casefold(), dict[bytes, Person]()
+    found = dict[bytes, Person]()
     for row in _listed(word.strip(), client):
         person = _person(row)
         if person is not None:
             found.setdefault(person.identity, person)
-    exact = [each for each in found.values() if (each.name or "").casefold() == folded]
+    exact = [each for each in found.values() if folded(each.name or "") == folded(word)]
     return exact or list(found.values())
 
 

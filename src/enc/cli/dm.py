@@ -1,24 +1,24 @@
 """`enc dm`: direct messages. Whatever is written is sealed here; no node sees a text."""
 
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from enc.cli import dm_contacts
+from enc.cli import dm_chat, dm_contacts
 from enc.cli.command import NODE, command
-from enc.cli.dm_desk import At, Desk, Where, Who, Yes, desk, open_mailbox
+from enc.cli.dm_desk import At, Desk, Where, Who, Yes, desk
+from enc.cli.dm_view import wire_entry
 from enc.cli.exits import FAILED
-from enc.cli.output import Row, fields, when
-from enc.cli.terminal import Terminal
+from enc.cli.failures import NO_ANSWER
+from enc.cli.output import Row, fields, visible, when
+from enc.cli.terminal import Terminal, content
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
-    from enc.apps.dm import Entry, Mailbox
+    from enc.apps.dm import Entry, Mailbox, Repaired
     from enc.client import Client
-
-DAY_S = 86_400.0
-"""How long a chat waits for a line that was cut."""
 
 app = typer.Typer(
     name="dm",
@@ -26,6 +26,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(dm_contacts.app)
+app.add_typer(dm_chat.app)
 
 Message = Annotated[
     str | None, typer.Option("--message", metavar="ID", help="Which, by its id or the start of it. Default: your last.")
@@ -39,17 +40,18 @@ Message = Annotated[
 def create(
     at: Terminal,
     name: Annotated[str | None, typer.Option(metavar="TEXT", help="What others find you by in the registry.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Found another, though you have one.")] = False,
 ) -> None:
     """Found your mailbox on the node, and make it known in the registry, if there is one."""
-    from enc.apps.address_book import AddressBook, Place
+    from enc.apps.address_book import AddressBook
+    from enc.apps.announcing import own_place
     from enc.apps.dm import Mailbox
 
     with at.client() as client:
         book = AddressBook()
-        if book.own(client.identity.public, "dm") is not None:
-            raise MisuseError("you have a mailbox already: `enc dm status` shows it")
-        mailbox = Mailbox.create(client, name=name)
-        book.set_own(client.identity.public, "dm", Place(mailbox.enclave.id, client.url or None))
+        if not again and own_place(client, "dm", book) is not None:
+            raise MisuseError("you have a mailbox already: `enc dm status` shows it; to found another, --again")
+        mailbox = Mailbox.create(client, name=name, book=book, again=True)
         _told(at, mailbox, client)
 
 
@@ -89,15 +91,19 @@ def status(at: Terminal) -> None:
         at.say(wire, fields(**{**wire, "refused": told}))
 
 
-@command(app, "enc dm invitations closed", flags=NODE)
+@command(app, "enc dm invitations", "enc dm invitations closed", flags=NODE)
 def invitations(
     at: Terminal,
-    state: Annotated[Literal["open", "closed"], typer.Argument(metavar="open|closed", help="What it becomes.")],
+    state: Annotated[
+        Literal["open", "closed"] | None, typer.Argument(metavar="[open|closed]", help="What it becomes.")
+    ] = None,
 ) -> None:
-    """Open or close the mailbox to strangers."""
+    """Whether strangers may invite you; or open and close the mailbox to them."""
     with desk(at) as here:
-        here.mailbox.take_invites(state == "open")
-        at.say({"open": state == "open"}, state)
+        if state is not None:
+            here.mailbox.take_invites(state == "open")
+        is_open = here.mailbox.is_open
+        at.say({"open": is_open}, "open" if is_open else "closed")
 
 
 # Messages
@@ -113,10 +119,13 @@ def send(
     yes: Yes = False,
 ) -> None:
     """Send a message. One that is refused stays in the thread as refused."""
-    said = sys.stdin.read().rstrip("\n") if text == "-" else text
-    with desk(at) as here:
+    said = content(text, None).rstrip("\n") if text == "-" else text
+    with _keeping(), desk(at) as here:
         identity = here.who(who, yes)
-        _said(at, here, here.mailbox.send(identity, said, here.place(identity, mailbox, there)))
+        if here.mailbox.contact(identity).state == "BLOCKED":
+            at.note(f"you have blocked {here.name(identity)}: they cannot answer")
+        with here.place(identity, mailbox, there) as place:
+            _said(at, here, here.mailbox.send(identity, said, place))
 
 
 @command(app, "enc dm edit bob 'See you at 9'", flags=NODE)
@@ -125,18 +134,19 @@ def edit(
     who: Who,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What it says from now on.")],
     message: Message = None,
+    yes: Yes = False,
 ) -> None:
     """Replace what a message of yours says."""
-    with desk(at) as here:
-        identity = here.who(who)
+    with _keeping(), desk(at) as here:
+        identity = here.who(who, yes)
         _said(at, here, here.mailbox.edit(identity, here.message(identity, message, mine=True), text))
 
 
 @command(app, "enc dm retract bob", flags=NODE)
-def retract(at: Terminal, who: Who, message: Message = None) -> None:
+def retract(at: Terminal, who: Who, message: Message = None, yes: Yes = False) -> None:
     """Take back a message of yours: its text is erased in both mailboxes."""
-    with desk(at) as here:
-        identity = here.who(who)
+    with _keeping(), desk(at) as here:
+        identity = here.who(who, yes)
         _said(at, here, here.mailbox.retract(identity, here.message(identity, message, mine=True)))
 
 
@@ -145,10 +155,11 @@ def delete(
     at: Terminal,
     who: Who,
     message: Annotated[str, typer.Argument(metavar="ID", help="Which, by its id or the start of it.")],
+    yes: Yes = False,
 ) -> None:
     """Delete what a contact wrote from your mailbox. They are not told."""
     with desk(at) as here:
-        identity = here.who(who)
+        identity = here.who(who, yes)
         here.mailbox.delete(identity, here.message(identity, message, mine=False))
         at.say({"deleted": message}, "deleted")
 
@@ -158,10 +169,14 @@ def read(
     at: Terminal,
     who: Who,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="The last so many.")] = None,
+    yes: Yes = False,
 ) -> None:
     """What you and a contact said."""
     with desk(at) as here:
-        thread = here.mailbox.thread(here.who(who))
+        identity = here.who(who, yes)
+        thread = here.mailbox.thread(identity)
+        if not thread and here.mailbox.contact(identity).state == "OUTSIDER":
+            raise MisuseError(f"there is nothing between you and {here.name(identity)}: `enc dm contacts` lists who is")
         at.rows(("time", "who", "state", "text"), (_row(here, entry) for entry in thread[-(limit or len(thread)) :]))
 
 
@@ -169,58 +184,48 @@ def read(
 def repair(at: Terminal) -> None:
     """Send what was begun, here or on another device, and is not known to have arrived. Nothing arrives twice."""
     with desk(at) as here:
-        failed = here.mailbox.repair()
-        wire = {"failed": [{"identity": who.hex(), "code": error.code} for who, error in failed]}
-        at.say(wire, "\n".join(f"{here.name(who)}: {error.code}" for who, error in failed) or "nothing is pending")
+        found = here.mailbox.repair()
+        failed = [each for each in found if each.error is not None]
+        done = [each for each in found if each.error is None]
+        wire = {"delivered": list(map(_repaired, done)), "failed": list(map(_repaired, failed))}
+        at.say(wire, "\n".join(_told_of(here, each) for each in (*done, *failed)) or "nothing is pending")
+    if failed:
+        raise typer.Exit(NO_ANSWER if any(each.is_left for each in failed) else FAILED)
 
 
-@command(app, "enc dm chat bob", "enc dm chat bob --history 100", flags=NODE)
-def chat(
-    at: Terminal,
-    who: Who,
-    history: Annotated[int, typer.Option(min=0, metavar="N", help="How much of what was said to show.")] = 20,
-    yes: Yes = False,
-) -> None:
-    """Talk with a contact: what was said, what comes, and each line that you type. /help tells the rest.
+def _repaired(each: "Repaired") -> dict[str, Any]:
+    wire = {"identity": each.who.hex(), "kind": each.kind, "act": each.act, "text": each.text}
+    if each.error is None:
+        return wire
+    return {**wire, "code": each.error.code or "MISUSE", "message": each.error.message, "pending": each.is_left}
 
-    Through a pipe, each line of stdin is sent; it ends when they do, and all is delivered.
-    """
-    from enc.cli.chat import Chat, typed_lines
-    from enc.cli.chat_screen import Screen
 
-    me = at.identity()
-    with at.client_as(me) as shows, at.client_as(me) as writes, at.client_as(me, patience=DAY_S) as listens:
-        (book, shown), (_, written), (_, heard) = open_mailbox(shows), open_mailbox(writes), open_mailbox(listens)
-        here = Desk(at, shows, book, shown)
-        identity = here.who(who, yes)
-        screen = Screen(me.public, here.name(identity), is_typed=sys.stdin.isatty())
-        talk = Chat(shown, written, identity, screen, (lambda entry: at.say(_wire(entry), "")) if at.as_json else None)
-        talk.history(history)
-        with typed_lines() as lines:
-            talk.run(heard.enclave, lines)
-    if talk.has_failed and not sys.stdin.isatty():
-        raise typer.Exit(FAILED)
+def _told_of(here: Desk, each: "Repaired") -> str:
+    """One line of what was repaired: to whom, what, and what came of it."""
+    what = {"send": "", "edit": "edit: ", "retract": "retraction of: "}[each.act]
+    if each.error is None:
+        end = "done" if each.act != "send" else "delivered"
+    else:
+        end = f"{'still pending' if each.is_left else 'refused'}, {each.error.code or here.spelled(each.error)}"
+    said = visible(each.text) if each.kind == "message" else f"invitation {visible(each.text)}".strip()
+    return f"{here.name(each.who)}: {what}{said}: {end}"
+
+
+@contextmanager
+def _keeping() -> Iterator[None]:
+    """Whatever fails says whether it is kept: also where one's own node does not answer."""
+    from enc.apps.dm.outbox import keeping
+
+    with keeping(False):
+        yield
 
 
 def _said(at: Terminal, here: Desk, entry: "Entry") -> None:
-    at.say(_wire(entry), f"{entry.state} {entry.id.hex()}")
+    at.say(wire_entry(entry), f"{entry.state} {entry.id.hex()}")
 
 
 def _row(here: Desk, entry: "Entry") -> Row:
-    wire, is_mine = _wire(entry), entry.author == here.mailbox.identity
+    wire, is_mine = wire_entry(entry), entry.author == here.mailbox.identity
     state = f"{entry.state}{', edited' if entry.is_edited else ''}{f', {entry.code}' if entry.code else ''}"
     name = "you" if is_mine else here.name(entry.author)
     return wire, (when(entry.at), name, state, entry.text or "")
-
-
-def _wire(entry: "Entry") -> dict[str, Any]:
-    return {
-        "id": entry.id.hex(),
-        "at": entry.at,
-        "author": entry.author.hex(),
-        "text": entry.text,
-        "state": entry.state,
-        "edited": entry.is_edited,
-        "code": entry.code,
-        "kind": entry.kind,
-    }

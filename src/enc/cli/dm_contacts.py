@@ -1,5 +1,6 @@
 """Contacts of `enc dm`: who may write to you."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,7 @@ from enc.cli.output import Row, short, when
 from enc.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from enc.apps.dm import Contact
+    from enc.apps.dm import Contact, Mailbox
 
 app = typer.Typer()
 
@@ -69,65 +70,59 @@ def add(
     """Make somebody a contact, and invite them to do the same."""
     with desk(at) as here:
         identity = here.who(who, yes)
-        here.mailbox.add(identity, here.place(identity, mailbox, there), greeting=greeting)
+        with here.place(identity, mailbox, there) as place:
+            here.mailbox.add(identity, place, greeting=greeting)
         _standing(at, here, identity)
 
 
 @command(app, "enc dm accept 3f0c…", flags=NODE)
-def accept(at: Terminal, who: Who, mailbox: Where = None, there: At = None) -> None:
+def accept(at: Terminal, who: Who, mailbox: Where = None, there: At = None, yes: Yes = False) -> None:
     """Make somebody a contact who has invited you."""
     with desk(at) as here:
-        identity = here.who(who)
-        here.mailbox.accept(identity, here.place(identity, mailbox, there))
-        _standing(at, here, identity)
-
-
-@command(app, "enc dm decline 3f0c…", flags=NODE)
-def decline(at: Terminal, who: Who) -> None:
-    """Delete somebody's invitation."""
-    with desk(at) as here:
-        identity = here.who(who)
-        here.mailbox.decline(identity)
-        _standing(at, here, identity)
-
-
-@command(app, "enc dm remove bob", flags=NODE)
-def remove(at: Terminal, who: Who) -> None:
-    """Somebody is a contact no more, or blocked no more: a stranger."""
-    with desk(at) as here:
-        identity = here.who(who)
-        here.mailbox.remove(identity)
-        _standing(at, here, identity)
-
-
-@command(app, "enc dm block bob", flags=NODE)
-def block(at: Terminal, who: Who) -> None:
-    """Somebody may neither write, nor revise what they wrote, nor invite you."""
-    with desk(at) as here:
-        identity = here.who(who)
-        here.mailbox.block(identity)
-        _standing(at, here, identity)
-
-
-@command(app, "enc dm unblock bob", flags=NODE)
-def unblock(at: Terminal, who: Who) -> None:
-    """Somebody who was blocked is a contact again."""
-    with desk(at) as here:
-        identity = here.who(who)
-        here.mailbox.unblock(identity)
+        identity = here.who(who, yes)
+        with here.place(identity, mailbox, there) as place:
+            here.mailbox.accept(identity, place)
         _standing(at, here, identity)
 
 
 @command(app, "enc dm rotate bob", flags=NODE)
-def rotate(at: Terminal, who: Who) -> None:
+def rotate(at: Terminal, who: Who, yes: Yes = False) -> None:
     """New keys for what a contact writes to you, from your next message to them on."""
     with desk(at) as here:
-        identity = here.who(who)
-        here.mailbox.rotate(identity)
-        _standing(at, here, identity)
+        identity = here.who(who, yes)
+        epoch = here.mailbox.rotate(identity)
+        wire = {"identity": identity.hex(), "state": here.mailbox.contact(identity).state, "epoch": epoch}
+        at.say(wire, f"epoch {epoch} goes to {here.name(identity)} with your next message")
 
 
 def _standing(at: Terminal, here: Desk, identity: bytes) -> None:
     contact = here.mailbox.contact(identity)
     wire = {"identity": identity.hex(), "state": contact.state, "epoch": contact.own_epoch}
     at.say(wire, f"{here.name(identity)} is {contact.state}")
+
+
+def _about(name: str, help_: str, act: Callable[["Mailbox", bytes], object]) -> None:
+    """A command that does one thing to one person."""
+
+    def work(at: Terminal, who: Who, yes: Yes = False) -> None:
+        with desk(at) as here:
+            identity = here.who(who, yes)
+            act(here.mailbox, identity)
+            _standing(at, here, identity)
+
+    work.__doc__ = help_
+    command(app, f"enc dm {name} bob", flags=NODE, name=name)(work)
+
+
+_about("decline", "Delete somebody's invitation.", lambda mailbox, who: mailbox.decline(who))
+_about(
+    "remove",
+    "Somebody is a contact no more, or blocked no more: a stranger.",
+    lambda mailbox, who: mailbox.remove(who),
+)
+_about(
+    "block",
+    "Somebody may neither write, nor revise what they wrote, nor invite you.",
+    lambda mailbox, who: mailbox.block(who),
+)
+_about("unblock", "Somebody who was blocked is a contact again.", lambda mailbox, who: mailbox.unblock(who))

@@ -1,21 +1,23 @@
 """Whose mailbox a command of `enc dm` is about, and who is meant by a word."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from enc.cli.me_desk import Who, Yes, person
 from enc.cli.terminal import Terminal
-from enc.core.errors import MisuseError
+from enc.core.errors import EncError, MisuseError
 
 if TYPE_CHECKING:
     from enc.apps.address_book import AddressBook, Place
     from enc.apps.dm import Mailbox
     from enc.client import Client
 
-__all__ = ["At", "Desk", "Where", "Who", "Yes", "desk", "open_mailbox"]
+__all__ = ["At", "Desk", "Where", "Who", "Yes", "desk", "find_mailbox"]
 
 Where = Annotated[
     str | None, typer.Option("--mailbox", metavar="ID", help="Their mailbox, if no registry knows it. It is kept.")
@@ -33,8 +35,10 @@ class Desk:
         """A key, or a name; one that only a registry knows is shown with its key, and kept if that is right."""
         return person(self._at, word, self._client, self._book, yes).identity
 
-    def place(self, identity: bytes, mailbox: str | None, there: str | None) -> "Place | None":
-        """Where a contact's mailbox is: as it is given now, which is kept under their name; or as it was before."""
+    @contextmanager
+    def place(self, identity: bytes, mailbox: str | None, there: str | None) -> Iterator["Place | None"]:
+        """Where a contact's mailbox is: as it was before; or as it is given now, kept under their name if all goes well
+        with it."""
         from enc.apps.address_book import Contact, Place
         from enc.client.writes import as_bytes
 
@@ -42,24 +46,36 @@ class Desk:
         if mailbox is None:
             if there is not None:
                 raise MisuseError("--at goes with --mailbox")
-            return None if known is None else known.places.get("dm")
+            yield None if known is None else known.places.get("dm")
+            return
         place = Place(as_bytes(mailbox, "mailbox"), there)
+        yield place
         if known is not None:
             self._book.put(Contact(known.name, identity, {"dm": place}))
-        return place
+
+    @cached_property
+    def _names(self) -> dict[bytes, str]:
+        return self._book.names()
 
     def name(self, identity: bytes) -> str:
-        known = self._book.of(identity)
-        return identity.hex() if known is None else known.name
+        return self._names.get(identity, identity.hex())
+
+    def spelled(self, error: EncError) -> str:
+        """What an error says, with people's names, and with this program's words for what helps."""
+        from enc.apps.dm import NoPlace
+
+        if isinstance(error, NoPlace):
+            return "nobody knows where their mailbox is: --mailbox ID, and --at URL if it is on another node"
+        named = re.sub("[0-9a-f]{64}", lambda key: self.name(bytes.fromhex(key[0])), error.message)
+        return named.replace("`repair`", "`enc dm repair`")
 
     def message(self, who: bytes, id_: str | None, *, mine: bool) -> bytes:
-        """Which message: the last of one's own that can be revised, or the one whose id begins so."""
-        author = self.mailbox.identity if mine else who
-        found = [entry for entry in self.mailbox.thread(who) if entry.author == author]
+        """Which message: the last of one's own, whatever became of it, or the one whose id begins so."""
         if id_ is None:
-            found = [entry for entry in found if entry.state == "delivered" and entry.kind == "message"][-1:]
-        else:
-            found = [entry for entry in found if entry.id.hex().startswith(id_.lower())]
+            return self.mailbox.last(who).ref
+        author = self.mailbox.identity if mine else who
+        thread = self.mailbox.thread(who)
+        found = [each for each in thread if each.author == author and each.id.hex().startswith(id_.lower())]
         if len(found) != 1:
             raise MisuseError("several messages have an id that begins so" if found else "there is no such message")
         return found[0].ref
@@ -68,21 +84,24 @@ class Desk:
 @contextmanager
 def desk(at: Terminal) -> Iterator[Desk]:
     """The mailbox of the profile's identity, up to date."""
+    from enc.apps import AddressBook
+
     with at.client() as client:
-        book, mailbox = open_mailbox(client)
+        book = AddressBook()
+        mailbox = find_mailbox(client, book)
         mailbox.sync()
-        yield Desk(at, client, book, mailbox)
+        here = Desk(at, client, book, mailbox)
+        try:
+            yield here
+        except EncError as e:
+            e.message = here.spelled(e)
+            raise
 
 
-def open_mailbox(client: "Client") -> "tuple[AddressBook, Mailbox]":
-    from enc.apps.address_book import AddressBook
-    from enc.apps.announcing import registered
-    from enc.apps.dm import Mailbox
+def find_mailbox(client: "Client", book: "AddressBook") -> "Mailbox":
+    from enc.apps.dm import Mailbox, NoPlace
 
-    book = AddressBook()
-    own = book.own(client.identity.public, "dm")
-    found = registered(client, "dm") if own is None else own.enclave
-    if found is None:
-        raise MisuseError("you have no mailbox yet: `enc dm create`; if you have, `enc dm use ID`")
-    node = None if own is None or own.node == client.url else own.node
-    return book, Mailbox(client, found, at=node)
+    try:
+        return Mailbox.find(client, book=book)
+    except NoPlace:
+        raise MisuseError("you have no mailbox yet: `enc dm create`; if you have, `enc dm use ID`") from None

@@ -27,6 +27,15 @@ HELP = (
 )
 
 
+_HINTS = {
+    "ENCLAVE_MIGRATED": (
+        "with a registry (--registry) it is found by itself; else `enc follow ENCLAVE --at URL` goes to the node "
+        "that you were told"
+    )
+}
+"""What to do about some errors, for people."""
+
+
 @contextmanager
 def told(as_json: bool, evidence_in: Path) -> Iterator[None]:
     """Whatever fails inside is told on stderr, and ends the program with its code.
@@ -61,6 +70,8 @@ def tell(as_json: bool, code: str, message: str, more: Mapping[str, Any]) -> Non
         _say(json.dumps({"error": {"code": code, "message": message, **more}}))
         return
     _say(f"enc: {one_line(message if code == 'MISUSE' else f'{code}: {message}')}")
+    if code in _HINTS:
+        _say(f"enc: {_HINTS[code]}")
     if "evidence" in more:
         _say(f"enc: the evidence is in {one_line(more['evidence'])}; `enc verify` says what it proves")
     if "evidence_lost" in more:

@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enc.cli import group_chat, group_door, group_names, group_people, group_talk
+from enc.cli import group_chat, group_door, group_people, group_talk
 from enc.cli.command import LOCAL, NODE, command
-from enc.cli.group_names import Place
 from enc.cli.group_room import GroupName, NewName, opened
 from enc.cli.group_view import View, freshness, standing, topic_text, wire
 from enc.cli.output import fields
@@ -34,23 +33,33 @@ def create(
     topic: Annotated[str | None, typer.Option(metavar="TEXT", help="In the open: the node reads it.")] = None,
 ) -> None:
     """Found a group. You are its owner, its first admin and its first member; nobody joins unless you let them."""
+    from enc.apps import AddressBook
+    from enc.apps.address_book import Place
     from enc.apps.group import Group
 
-    group_names.check_free(name)
+    book = AddressBook()
+    book.check_free(name)
     with at.client() as client:
         group = Group.create(client, topic=topic)
-        group_names.name_group(name, Place(group.hex, client.url))
+        book.put_group(name, Place(group.id, client.url))
         at.say({"group": name, "enclave": group.hex, "node": client.url}, group.hex)
+        if group.unannounced:
+            at.note(f"the registry does not know it yet: {group.unannounced}")
 
 
 @command(app, "enc group list", name="list", flags=LOCAL, panel=NAMES)
 def list_(at: Terminal) -> None:
     """The groups that have a name here. No node is asked."""
+    from enc.apps import AddressBook
+
     at.rows(
         ("name", "node", "enclave"),
         (
-            ({"name": name, "enclave": place.enclave, "node": place.node}, (name, place.node or "-", place.enclave))
-            for name, place in sorted(group_names.load().groups.items())
+            (
+                {"name": each.name, "enclave": each.place.enclave.hex(), "node": each.place.node},
+                (each.name, each.place.node or "-", each.place.enclave.hex()),
+            )
+            for each in AddressBook().groups()
         ),
     )
 
@@ -62,33 +71,22 @@ def add(
     enclave: Annotated[str, typer.Argument(metavar="ID", help="The group's id, 64 hex digits.")],
 ) -> None:
     """Give a group that you were told of a name. No node is asked."""
-    from enc.client.writes import as_hex
-
-    place = Place(as_hex(enclave, "id"), at.settings.values["node"].value)
-    group_names.name_group(name, place)
-    at.say({"group": name, "enclave": place.enclave, "node": place.node}, f"{name}  {place.enclave}")
-
-
-@command(app, f"enc group know bob {_ID}", flags=LOCAL, panel=NAMES)
-def know(
-    at: Terminal,
-    name: NewName,
-    identity: Annotated[
-        str, typer.Argument(metavar="IDENTITY", help="Their public key: what `enc key show` told them.")
-    ],
-) -> None:
-    """Give somebody a name here. Have their key from themselves: what they are called in a group is their own word."""
+    from enc.apps import AddressBook
+    from enc.apps.address_book import Place
     from enc.client.writes import as_bytes
 
-    group_names.name_person(name, as_bytes(identity, "identity"))
-    at.say({"name": name, "identity": identity.lower()}, f"{name}  {identity.lower()}")
+    place = Place(as_bytes(enclave, "id"), at.settings.values["node"].value)
+    AddressBook().put_group(name, place)
+    at.say({"group": name, "enclave": place.enclave.hex(), "node": place.node}, f"{name}  {place.enclave.hex()}")
 
 
-@command(app, "enc group forget bob", flags=LOCAL, panel=NAMES)
-def forget(at: Terminal, name: Annotated[str, typer.Argument(metavar="NAME", help="A group's or a person's.")]) -> None:
-    """Take a name away here. You stay a member: to leave a group, `enc group leave`."""
-    group_names.forget(name)
-    at.say({"forgot": name}, f"{name} is no name here any more")
+@command(app, "enc group forget plans", flags=LOCAL, panel=NAMES)
+def forget(at: Terminal, name: Annotated[str, typer.Argument(metavar="NAME", help="What you call it.")]) -> None:
+    """Take a group's name away here. You stay a member: to leave it, `enc group leave`. Of people: `enc me forget`."""
+    from enc.apps import AddressBook
+
+    AddressBook().remove_group(name)
+    at.say({"forgotten": name}, f"{name} is forgotten")
 
 
 @command(app, "enc group status plans", flags=NODE, panel=GROUP)
@@ -113,18 +111,18 @@ def status(at: Terminal, name: GroupName) -> None:
 @command(app, "enc group who plans", "enc group who plans --json", flags=NODE, panel=GROUP)
 def who(at: Terminal, name: GroupName) -> None:
     """Who is who: members, applicants, the blocked. A name with ~ is what they call themselves; others are yours."""
-    with opened(at, name) as (group, names, _):
+    with opened(at, name) as (group, book, _):
         group.sync()
-        view, people = View(group, names), group.people()
+        view, people = View(group, book.names()), group.people()
         at.rows(("who", "state", "traits", "identity"), [(wire(person), view.person(person)) for person in people])
 
 
 @command(app, "enc group epochs plans", flags=NODE, panel=GROUP)
 def epochs(at: Terminal, name: GroupName) -> None:
     """All epochs that were made, and why some do not count."""
-    with opened(at, name) as (group, names, _):
+    with opened(at, name) as (group, book, _):
         group.sync()
-        view = View(group, names)
+        view = View(group, book.names())
         rows = [
             (
                 wire(epoch),

@@ -1,68 +1,30 @@
-"""`enc group chat`: one listens to the group, one does what is typed, and one shows it all.
+"""`enc group chat`: a conversation in a group, in a terminal or through a pipe."""
 
-The three meet in a queue. Only the one that shows touches the terminal; the others' doings wait for the group's lock
-and for the node, and the keyboard never waits for either.
-"""
-
-import os
-import signal
-import sys
 import threading
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Annotated, Any
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec import Struct
 
-from enc.cli import failures
+from enc.cli.chat_loop import converse
+from enc.cli.chat_talk import OFFLINE, Shown, patience
+from enc.cli.chat_words import HISTORY
 from enc.cli.command import NODE, command
 from enc.cli.exits import FAILED
-from enc.cli.group_room import GroupName, opened
-from enc.cli.group_screen import Lines, Screen, read, wait_for
-from enc.cli.group_view import STALE, Line, View
-from enc.cli.group_words import Words, seals
-from enc.cli.line_editor import Ended
+from enc.cli.group_room import GroupName, heard, opened
+from enc.cli.group_view import STALE, View, counted, freshness, standing, topic_text, wire
+from enc.cli.group_words import GroupWords
 from enc.cli.terminal import Terminal
-from enc.core.errors import EncError
+from enc.core.errors import WorldError
 
 if TYPE_CHECKING:
-    from enc.apps.group import Change, Following, Group, Status
+    from enc.apps.group import Change, Entry, Group, Status
+    from enc.client import Enclave
 
 app = typer.Typer()
-HISTORY = 20
-PATIENCE_S = 5.0
-"""How long a chat that ends waits for what it still does."""
-
-
-class _Shown(Struct, frozen=True):
-    """Something that happened, ready to be shown."""
-
-    lines: list[Line]
-    change: "Change"
-    status: "Status"
-
-
-class _Told(Struct, frozen=True):
-    text: str
-
-
-class _Refused(Struct, frozen=True):
-    error: EncError
-
-
-class _Done(Struct, frozen=True):
-    """Everything that was typed is done."""
-
-    last_seq: int
-
-
-class _Over(Struct, frozen=True):
-    """The chat cannot go on; None: it need not."""
-
-    error: BaseException | None = None
+TOPIC = 24
+"""Cells of a topic in the status."""
 
 
 @command(
@@ -70,7 +32,7 @@ class _Over(Struct, frozen=True):
     "enc group chat plans",
     "enc group chat plans --history 100",
     "echo hello | enc group chat plans",
-    "enc group chat plans --stay --json </dev/null",
+    "enc group chat plans --stay --json",
     flags=NODE,
     panel="Talking",
 )
@@ -81,163 +43,100 @@ def chat(
     stay: Annotated[bool, typer.Option("--stay", help="Without a terminal: go on listening when stdin ends.")] = False,
 ) -> None:
     """Talk: history, then live; what you type is sent, /help lists commands. Without a terminal, line by line."""
-    is_terminal = at.is_terminal and sys.stdin.isatty()
-    with opened(at, name) as (group, names, _):
+    with opened(at, name) as (group, book, client), heard(at, name, **patience(at, stay)) as feed:
         group.sync()
-        face: Lines | Screen = Screen(name) if is_terminal else Lines(at)
-        with face:
-            is_well = Chat(at, group, View(group, names), face, stay).run(history)
+        view = View(group, book.names())
+        words = GroupWords(group, view, book, client)
+        talk = GroupTalk(group, feed, name, view, words, **patience(at, stay))
+        is_well = converse(at, talk, history, stay=stay)
     if not is_well:
         raise typer.Exit(FAILED)
 
 
-class Chat:
-    def __init__(self, at: Terminal, group: "Group", view: View, face: Lines | Screen, stay: bool) -> None:
-        self._at, self._group, self._view, self._face, self._stays = at, group, view, face, stay
-        self._words = Words(group, view, has_registry=at.has_registry)
-        self._typed: SimpleQueue[str | None] = SimpleQueue()
-        self._events: deque[Any] = deque()
-        self._ears, self._bell = os.pipe()
-        os.set_blocking(self._bell, False)
-        self._status = group.status()
-        self._asked: str | None = None
-        """What was held back because the group is stale, until it is entered again."""
-        self._seen, self._awaits = self._status.seq, float("inf")
-        self._is_well = True
+class GroupTalk:
+    """`feed`: the group's enclave, as it is listened to. The group itself is for all threads.
 
-    def run(self, history: int) -> bool:
-        """Until it is left. False: something that was to be done was refused, and nobody sat there to see it."""
-        for entry in self._group.entries(history):
-            self._face.past(self._view.entry(entry), entry)
-        self._stand(self._status)
-        following = self._group.follow()
-        threads = [
-            threading.Thread(target=self._listen, args=(following,), daemon=True),
-            threading.Thread(target=self._work, daemon=True),
+    `patience`: seconds for which a node may be away.
+    """
+
+    def __init__(
+        self, group: "Group", feed: "Enclave", name: str, view: View, words: GroupWords, patience: float = 0.0
+    ) -> None:
+        self._group, self._feed, self._name, self._view, self.words = group, feed, name, view, words
+        self._patience, self._closed = patience, threading.Event()
+        self._following = group.follow(feed)
+        self._now = group.status()
+        self.seq, self.status = self._now.seq, self._standing()
+
+    def _standing(self) -> str:
+        now = self._now
+        topic = "" if now.topic is None else f": {_cut(topic_text(now.topic))}"
+        return " | ".join((f"{self._name}{topic}", counted(now.members), freshness(now), f"you: {standing(now)}"))
+
+    def past(self, limit: int) -> Iterable[Shown]:
+        return [
+            Shown([self._view.entry(entry)], {"entry": wire(entry)}, entry.seq) for entry in self._group.entries(limit)
         ]
-        for thread in threads:
-            thread.start()
-        try:
-            with self._resizing():
-                self._loop()
-        except Ended:
-            pass
-        finally:
-            self._typed.put(None)
-            threads[1].join(PATIENCE_S)
-            following.close()
-            threads[0].join(PATIENCE_S)
-            if not any(thread.is_alive() for thread in threads):
-                os.close(self._ears)
-                os.close(self._bell)
-        return self._is_well
 
-    # The three
-
-    def _listen(self, following: "Following") -> None:
-        try:
-            for change in following:
-                self._post(_Shown(self._view.change(change), change, self._group.status()))
-            self._post(_Over())
-        except Exception as e:
-            self._post(_Over(e))
-
-    def _work(self) -> None:
-        while (line := self._typed.get()) is not None:
+    def live(self) -> Iterator[Shown]:
+        """What fails because the node is away, is done when it is back; for who is patient."""
+        while not self._closed.is_set():
             try:
-                text = "\n".join(self._words.do(line))
-                if text:
-                    self._post(_Told(text))
-            except Ended:
-                self._post(_Over())
-            except EncError as e:
-                self._post(_Over(e) if failures.is_distrust(e) else _Refused(e))
-            except Exception as e:
-                self._post(_Over(e))
-        self._post(_Done(self._words.last_seq))
+                for change in self._following:
+                    yield self._shown(change)
+                return
+            except WorldError:
+                if not self._patience:
+                    raise
+                self._following.close()
+                self.status = f"{OFFLINE} | {self._standing()}"
+            yield Shown((), {}, -1)
+            yield from self._mended()
 
-    def _loop(self) -> None:
-        fds, stdin = [self._ears, sys.stdin.fileno()], sys.stdin.fileno()
-        while self._seen < self._awaits:
-            if isinstance(self._face, Screen):
-                self._face.draw()
-            ready = wait_for(*fds)
-            if self._ears in ready:
-                os.read(self._ears, 1 << 12)
-                while self._events:
-                    self._take(self._events.popleft())
-            if stdin in ready:
-                data = read(stdin)
-                for line in self._face.typed(data):
-                    self._enter(line)
-                if not data:
-                    fds.remove(stdin)
-                    if not self._stays:
-                        self._typed.put(None)
+    def _mended(self) -> Iterator[Shown]:
+        """Read and heal until that succeeds, then listen again."""
+        from enc.client.courier import Backoff
 
-    # What happens
-
-    def _post(self, event: Any) -> None:
-        self._events.append(event)
-        self._ring()
-
-    def _ring(self, *_: object) -> None:
-        with suppress(BlockingIOError):  # it rings already
-            os.write(self._bell, b"!")
-
-    def _take(self, event: Any) -> None:
-        if isinstance(event, _Shown):
-            self._show(event)
-        elif isinstance(event, _Told):
-            self._face.tell(event.text)
-        elif isinstance(event, _Refused):
-            self._refused(event.error)
-        elif isinstance(event, _Done):
-            self._awaits = event.last_seq
-        elif isinstance(event, _Over):
-            if event.error is not None:
-                raise event.error
-            raise Ended
-
-    def _show(self, event: _Shown) -> None:
-        self._face.live(event.lines, event.change)
-        self._seen = max(self._seen, event.change.seq)
-        self._stand(event.status)
-
-    def _stand(self, status: "Status") -> None:
-        if status.is_stale and not self._status.is_stale and not status.me.is_admin:
-            self._face.warn(STALE)
-        self._status = status
-        self._face.stand(status)
-
-    def _refused(self, error: EncError) -> None:
-        if isinstance(self._face, Screen):
-            self._face.warn(f"{error.code or 'MISUSE'}: {error.message}")
+        backoff = Backoff(self._patience, time.monotonic)
+        while not self._closed.is_set():
+            try:
+                changes = self._group.sync()
+            except WorldError as e:
+                self._closed.wait(backoff.wait(e))
+                continue
+            self._following = self._group.follow(self._feed)
+            self._now = self._group.status()
+            self.status = self._standing()
+            yield Shown((), {}, -1)
+            yield from map(self._shown, changes)
             return
-        self._is_well = False
-        failures.tell(self._at.as_json, error.code or "MISUSE", error.message, error.context)
 
-    def _enter(self, line: str) -> None:
-        """Send it; but ask first, where who has left could read it and no admin's client is here to mend that."""
-        is_risky = self._status.is_stale and not self._status.me.is_admin and seals(line)
-        if is_risky and self._face.is_asked and self._asked != line:
-            self._asked = line
-            self._face.warn(f"{STALE}. Enter it again to send it all the same.")
-            self._face.again(line)
-            return
-        if is_risky and not self._face.is_asked:
-            self._face.warn(STALE)
-        self._asked = None
-        self._typed.put(line)
+    def _shown(self, change: "Change") -> Shown:
+        before, self._now = self._now, self._group.status()
+        self.status = self._standing()
+        warning = STALE if _is_risky(self._now) and not before.is_stale else ""
+        lines = self._view.change(change)
+        return Shown(lines, {"change": wire(change)}, change.seq, warning, self._mine(change))
 
-    @contextmanager
-    def _resizing(self) -> Iterator[None]:
-        """A terminal of another size is drawn anew."""
-        if not isinstance(self._face, Screen):
-            yield
-            return
-        before = signal.signal(signal.SIGWINCH, self._ring)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGWINCH, before)
+    def _mine(self, change: "Change") -> str:
+        entry: Entry | None = change.entry if change.kind == "message" and change.author == self._group.me else None
+        return "" if entry is None else entry.text or ""
+
+    def doubt(self, line: str) -> str:
+        """Who has left could read it, and no admin's client is here to mend that."""
+        return STALE if _is_risky(self._now) and self.words.seals(line) else ""
+
+    def close(self) -> None:
+        self._closed.set()
+        self._following.close()
+
+
+def _cut(topic: str) -> str:
+    """So that what comes after it is seen."""
+    from rich.cells import cell_len, set_cell_size
+
+    return topic if cell_len(topic) <= TOPIC else f"{set_cell_size(topic, TOPIC - 1).rstrip()}…"
+
+
+def _is_risky(status: "Status") -> bool:
+    return status.is_stale and not status.me.is_admin

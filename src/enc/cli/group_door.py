@@ -4,11 +4,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from enc.cli import group_names
 from enc.cli.command import NODE, command
-from enc.cli.group_names import Place
-from enc.cli.group_room import GroupName, NewName, opened, personal_of
-from enc.cli.group_view import freshness, wire
+from enc.cli.group_room import GroupName, NewName, Yes, asking_yes, opened, personal_of
+from enc.cli.group_view import called, freshness, wire
 from enc.cli.output import fields
 from enc.cli.terminal import Terminal
 from enc.core.errors import MisuseError
@@ -54,33 +52,35 @@ def join(at: Terminal, name: GroupName) -> None:
 
 
 @command(app, "enc group leave plans", flags=NODE, panel=PANEL)
-def leave(at: Terminal, name: GroupName) -> None:
+def leave(at: Terminal, name: GroupName, yes: Yes = False) -> None:
     """Leave. Until an admin's client has made the next epoch, you could still read what is said."""
-    with opened(at, name) as (group, *_):
-        at.receipt(group.enclave, group.leave())
+    with opened(at, name) as (group, *_), asking_yes():
+        at.receipt(group.enclave, group.leave(even_so=yes))
 
 
-Personal = Annotated[
+Store = Annotated[
     str | None,
-    typer.Option("--personal", metavar="ID", help="Your personal enclave. Else: the one that the registry has."),
+    typer.Option("--store", metavar="ID", help="Your personal store, if neither book nor registry knows it."),
 ]
 
 
-@command(app, "enc group invitations", f"enc group invitations --personal {_ID}", flags=NODE, panel=PANEL)
-def invitations(at: Terminal, personal: Personal = None) -> None:
-    """Groups that you were made a member of, by your personal enclave and confirmed in each group's own log."""
-    from enc.apps.group import invitations as found_in
+@command(app, "enc group invitations", f"enc group invitations --store {_ID}", flags=NODE, panel=PANEL)
+def invitations(at: Terminal, store: Store = None) -> None:
+    """Groups that you were made a member of, by your personal store and confirmed in each group's own log."""
+    from enc.apps import AddressBook
+    from enc.apps.group import invitations_in
 
-    names = group_names.load()
+    book = AddressBook()
+    names = book.names()
     with at.client() as client:
-        found = found_in(client, personal_of(client, personal))
+        found = invitations_in(personal_of(client, book, store))
     confirmed = [each for each in found if each.is_confirmed]
     if len(confirmed) < len(found):
         at.note(f"{len(found) - len(confirmed)} more claim to be invitations, but no group's log confirms them")
     at.rows(
         ("invitation", "by", "topic", "greeting"),
         [
-            (wire(each), (each.enclave.hex(), names.call(each.inviter), each.topic or "-", each.greeting or "-"))
+            (wire(each), (each.enclave.hex(), called(each.inviter, names), each.topic or "-", each.greeting or "-"))
             for each in confirmed
         ],
     )
@@ -91,21 +91,22 @@ def accept(
     at: Terminal,
     name: NewName,
     enclave: Annotated[str, typer.Argument(metavar="ID", help="The group, as `enc group invitations` has it.")],
-    personal: Personal = None,
+    store: Store = None,
 ) -> None:
     """Take an invitation, and give its group a name. You are a member already: this opens the door you were shown."""
-    from enc.apps.group import Group
-    from enc.apps.group import invitations as found_in
+    from enc.apps import AddressBook
+    from enc.apps.address_book import Place
+    from enc.apps.group import Group, invitations_in
     from enc.client.writes import as_bytes
 
-    wanted = as_bytes(enclave, "id")
+    wanted, book = as_bytes(enclave, "id"), AddressBook()
     with at.client() as client:
-        found = [each for each in found_in(client, personal_of(client, personal)) if each.enclave == wanted]
+        found = [each for each in invitations_in(personal_of(client, book, store)) if each.enclave == wanted]
         invitation = next((each for each in reversed(found) if each.is_confirmed), None)
         if invitation is None:
             raise MisuseError(f"no confirmed invitation: {found[-1].why if found else 'there is none to that group'}")
-        group = Group(client, invitation.enclave)
+        group = Group(client, client.enclave(invitation.enclave, at=book.node_of(invitation.enclave)))
         group.accept(invitation)
-        group_names.name_group(name, Place(group.hex, group.enclave.url))
+        book.put_group(name, Place(group.id, group.enclave.url))
         found_status = group.status()
     at.say({"group": name, **wire(found_status)}, fields(group=group.hex, epoch=freshness(found_status)))

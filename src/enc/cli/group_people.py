@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from enc.cli.command import NODE, command
-from enc.cli.group_room import GroupName, Whom, opened, whom
+from enc.cli.group_room import GroupName, Whom, asked, asking_yes, opened
 from enc.cli.group_view import untold
+from enc.cli.me_desk import Yes, store_place
 from enc.cli.output import fields, when
 from enc.cli.terminal import Terminal
 
@@ -19,64 +20,70 @@ app = typer.Typer()
 PANEL = "People"
 
 Greeting = Annotated[str | None, typer.Option(metavar="TEXT", help="A word to go with it, sealed to them.")]
-PersonalOf = Annotated[
+Store = Annotated[
     str | None,
-    typer.Option("--personal", metavar="ID", help="Their personal enclave. Else: the one that the registry has."),
+    typer.Option("--store", metavar="ID", help="Their personal store, if neither book nor registry knows it."),
 ]
-NoNotice = Annotated[bool, typer.Option("--no-notice", help="Tell them yourself: write nothing to their enclave.")]
+There = Annotated[str | None, typer.Option("--at", metavar="URL", help="The node of their store.")]
+NoNotice = Annotated[bool, typer.Option("--no-notice", help="Tell them yourself: write nothing to their store.")]
 
 
-@command(app, "enc group invite plans bob", 'enc group invite plans bob --greeting "come in"', flags=NODE, panel=PANEL)
-def invite(
-    at: Terminal,
-    name: GroupName,
-    who: Whom,
-    greeting: Greeting = None,
-    personal: PersonalOf = None,
-    no_notice: NoNotice = False,
-) -> None:
-    """Make somebody a member, as an admin, and tell them in their personal enclave. They read from now on."""
-    with opened(at, name) as (group, names, client):
-        group.sync()
-        told = None if personal is None else client.enclave(personal)
-        invited = group.invite(whom(group, names, who), greeting=greeting, personal=told, notify=not no_notice)
-        _say_invited(at, group, invited, quiet=no_notice, given=personal is not None)
+def _let_in(name: str, example: str, help_: str, act: Callable[["Group"], Callable[..., "Invited"]]) -> None:
+    """A command that makes somebody a member and tells them."""
+
+    def work(
+        at: Terminal,
+        name: GroupName,
+        who: Whom,
+        greeting: Greeting = None,
+        store: Store = None,
+        there: There = None,
+        no_notice: NoNotice = False,
+        yes: Yes = False,
+    ) -> None:
+        given = store_place(store, there)
+        with opened(at, name) as (group, book, client):
+            group.sync()
+            whom = asked(at, group, book, client, who, yes)
+            place = given or whom.places.get("personal")
+            invited = act(group)(whom.identity, greeting=greeting, place=place, notify=not no_notice)
+            _say_invited(at, group, invited, quiet=no_notice)
+
+    work.__doc__ = help_
+    command(app, f"enc group {name} plans bob", example, flags=NODE, name=name, panel=PANEL)(work)
 
 
-@command(app, "enc group approve plans bob", flags=NODE, panel=PANEL)
-def approve(
-    at: Terminal,
-    name: GroupName,
-    who: Whom,
-    greeting: Greeting = None,
-    personal: PersonalOf = None,
-    no_notice: NoNotice = False,
-) -> None:
-    """Let an applicant in, as an admin, and tell them."""
-    with opened(at, name) as (group, names, client):
-        group.sync()
-        told = None if personal is None else client.enclave(personal)
-        invited = group.approve(whom(group, names, who), greeting=greeting, personal=told, notify=not no_notice)
-        _say_invited(at, group, invited, quiet=no_notice, given=personal is not None)
+_let_in(
+    "invite",
+    'enc group invite plans bob --greeting "come in"',
+    "Make somebody a member, as an admin, and tell them in their personal store. They read from now on.",
+    lambda group: group.invite,
+)
+_let_in(
+    "approve",
+    "enc group approve plans bob --no-notice",
+    "Let an applicant in, as an admin, and tell them.",
+    lambda group: group.approve,
+)
 
 
-def _say_invited(at: Terminal, group: "Group", invited: "Invited", *, quiet: bool, given: bool) -> None:
+def _say_invited(at: Terminal, group: "Group", invited: "Invited", *, quiet: bool) -> None:
     from enc.core.receipt import wire_receipt
 
     receipt, notice = invited.receipt, invited.notice
     wire = {**wire_receipt(receipt), "enclave": group.hex, "notice": notice and wire_receipt(notice)}
     at.say(wire, fields(seq=receipt.seq, id=receipt.id.hex(), time=when(receipt.timestamp), told=notice is not None))
     if notice is None and not quiet:
-        at.note(untold(invited, group, has_registry=given or at.has_registry))
+        at.note(untold(invited, group))
 
 
 def _about(name: str, help_: str, act: Callable[["Group", bytes], "Receipt"]) -> None:
     """A command that does one thing to one person."""
 
-    def work(at: Terminal, name: GroupName, who: Whom) -> None:
-        with opened(at, name) as (group, names, _):
+    def work(at: Terminal, name: GroupName, who: Whom, yes: Yes = False) -> None:
+        with opened(at, name) as (group, book, client):
             group.sync()
-            at.receipt(group.enclave, act(group, whom(group, names, who)))
+            at.receipt(group.enclave, act(group, asked(at, group, book, client, who, yes).identity))
 
     work.__doc__ = help_
     command(app, f"enc group {name} plans bob", flags=NODE, name=name, panel=PANEL)(work)
@@ -84,7 +91,16 @@ def _about(name: str, help_: str, act: Callable[["Group", bytes], "Receipt"]) ->
 
 _about("decline", "Turn an applicant down, as an admin.", lambda group, who: group.decline(who))
 _about("remove", "Put a member out, as an admin. They read nothing after it.", lambda group, who: group.remove(who))
-_about("block", "Put somebody out for good, member or not, as an admin.", lambda group, who: group.block(who))
+
+
+@command(app, "enc group block plans bob", flags=NODE, panel=PANEL)
+def block(at: Terminal, name: GroupName, who: Whom, yes: Yes = False) -> None:
+    """Put somebody out for good, member or not, as an admin."""
+    with opened(at, name) as (group, book, client), asking_yes():
+        group.sync()
+        at.receipt(group.enclave, group.block(asked(at, group, book, client, who, yes).identity, even_so=yes))
+
+
 _about(
     "unblock", "Block somebody no more, as an admin. They are no member by it.", lambda group, who: group.unblock(who)
 )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from enc.cli.command import NODE, command
-from enc.cli.group_room import EntryId, GroupName, entry_of, opened
+from enc.cli.group_room import EntryId, GroupName, entry_of, opened, own_reaction
 from enc.cli.group_view import STALE, View, wire
 from enc.cli.output import fields
 from enc.cli.terminal import Terminal, content
@@ -98,13 +98,6 @@ def unreact(
         at.receipt(group.enclave, group.delete(own_reaction(group, entry, text)))
 
 
-def own_reaction(group: "Group", entry: str, text: str | None) -> bytes:
-    mine = [each for each in entry_of(group, entry).reactions if each.author == group.me and text in (None, each.text)]
-    if not mine:
-        raise MisuseError(f"you have no such reaction to {entry}")
-    return mine[-1].id
-
-
 @command(app, "enc group delete plans 12", 'enc group delete plans 12 --note "off topic"', flags=NODE, panel=PANEL)
 def delete(
     at: Terminal,
@@ -127,8 +120,8 @@ def read(
     last: Annotated[int | None, typer.Option(min=0, metavar="N", help="At most this many, the newest.")] = None,
 ) -> None:
     """What was said, as far as you can open it: a line each, or with --json an object each."""
-    with opened(at, name) as (group, names, _):
+    with opened(at, name) as (group, book, _):
         group.sync()
-        view = View(group, names)
+        view = View(group, book.names())
         for entry in group.entries(last):
             at.say(wire(entry), view.entry(entry).plain())

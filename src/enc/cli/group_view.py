@@ -1,17 +1,18 @@
 """How a group is shown: its people, what is said, and what changed, as lines for people and as JSON for programs."""
 
-from datetime import datetime
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 
-from enc.cli.group_names import Names
-from enc.cli.output import visible
+from enc.cli.chat_line import YOU, Line, shown_text
+from enc.cli.output import short, visible
 
 if TYPE_CHECKING:
     from enc.apps.group import Change, Entry, EpochView, Group, Invited, Person, Status
 
-YOU = "you"
+SELF_NAMED = 24
+"""Characters of a name that somebody gave themselves, as far as it is shown."""
 QUOTE = 40
 """Characters of an entry that is answered, edited or reacted to."""
 _BECAME = {
@@ -31,6 +32,7 @@ _BECAME = {
 }
 
 
+_DOES = {"Own": "changes {their} profile", "Migrate": "moves the group to another node"}
 _TO_YOU = {"is": "are", "applies": "apply"}
 
 
@@ -40,55 +42,33 @@ def _does(who: str, what: str) -> str:
     return f"{who} {_TO_YOU.get(verb, verb.removesuffix('s')) if who == YOU else verb} {rest}"
 
 
-class Line(Struct, frozen=True):
-    """A line of the conversation: whose it is, and what it says; a text has lines of its own."""
-
-    seq: int
-    timestamp: int
-    who: str
-    """"" if it is no person's word."""
-    text: str
-    marks: str = ""
-    """What is to be known of it: edited, late, …"""
-    quote: str = ""
-    is_notice: bool = False
-
-    def plain(self) -> str:
-        text = self.text.replace("\n", "\n    ")
-        said = f"{self.who}: {text}" if self.who else f"* {text}"
-        if self.is_notice:
-            said = f"[announcement] {said}"
-        quote = f"(re {self.quote})" if self.quote else ""
-        parts = (f"#{self.seq}", clock(self.timestamp), said, quote, self.marks)
-        return "  ".join(part for part in parts if part)
-
-
 class View:
-    """A group's things in words, with the names that people have here."""
+    """A group's things in words, with the names that people have in the address book."""
 
-    def __init__(self, group: "Group", names: Names) -> None:
-        self._group, self.names = group, names
+    def __init__(self, group: "Group", names: Mapping[bytes, str]) -> None:
+        self._group, self._names = group, names
 
     def call(self, identity: bytes) -> str:
         if identity == self._group.me:
             return YOU
-        return self.names.call(identity, self._group.person(identity).profile)
+        return called(identity, self._names, self._group.person(identity).profile)
 
     def entry(self, entry: "Entry") -> Line:
         return Line(
-            entry.seq,
-            entry.timestamp,
-            self.call(entry.author),
-            self._text(entry),
-            self._marks(entry),
-            self._quote(entry.reply_to),
+            timestamp=entry.timestamp,
+            who=self.call(entry.author),
+            text=self._text(entry),
+            number=f"#{entry.seq}",
+            marks=self._marks(entry),
+            quote=self._quote(entry.reply_to),
             is_notice=entry.kind == "notice",
+            is_faint=entry.text is None,
         )
 
     def _text(self, entry: "Entry") -> str:
         if entry.text is None:
             return f"({visible(entry.why) or 'not readable'})"
-        return "\n".join(map(visible, entry.text.split("\n")))
+        return shown_text(entry.text)
 
     def _marks(self, entry: "Entry") -> str:
         marks = [name for name, is_so in (("edited", entry.is_edited), ("late", entry.is_late)) if is_so]
@@ -116,7 +96,7 @@ class View:
         return lines
 
     def _line(self, change: "Change", text: str) -> Line:
-        return Line(change.seq, change.timestamp, "", text)
+        return Line(timestamp=change.timestamp, text=text, number=f"#{change.seq}")
 
     def _told(self, change: "Change") -> str:
         by = self.call(change.author)
@@ -129,6 +109,8 @@ class View:
             return self._epoch(change.epoch)
         if change.kind == "topic":
             return _does(by, f"sets the topic: {topic_text(self._group.status().topic)}")
+        if change.type in _DOES:
+            return _does(by, _DOES[change.type].format(their="your" if by == YOU else "their"))
         return f"{by}: {visible(change.what or change.type)}"
 
     def _touched(self, change: "Change", by: str) -> str:
@@ -167,12 +149,22 @@ def freshness(status: "Status") -> str:
     return f"epoch {status.epoch.n} {state}" + ("" if status.can_seal else ", not opened here")
 
 
-def untold(invited: "Invited", group: "Group", *, has_registry: bool) -> str:
+def called(identity: bytes, names: Mapping[bytes, str], profile: Any = None) -> str:
+    """What to show for somebody: your name for them, or what they say themselves beside a bit of their key.
+
+    The one is never taken for the other: anybody may call themselves anything.
+    """
+    if identity in names:
+        return visible(names[identity])
+    said = profile.get("name") if isinstance(profile, dict) else None
+    if not isinstance(said, str) or not said:
+        return short(identity)
+    return f"~{visible(said[:SELF_NAMED])} {short(identity)}"
+
+
+def untold(invited: "Invited", group: "Group") -> str:
     """Why somebody who was let in does not know, and what to do."""
-    why = (
-        visible(invited.why) if has_registry else "no registry is set, and nobody said where their personal enclave is"
-    )
-    return f"they were not told: {why}; tell them the group's id: {group.hex}"
+    return f"they were not told: {visible(invited.why)}; tell them the group's id: {group.hex}"
 
 
 def counted(members: int) -> str:
@@ -188,15 +180,6 @@ def standing(status: "Status") -> str:
 
 def topic_text(topic: Any) -> str:
     return "(none)" if topic is None else visible(topic if isinstance(topic, str) else str(topic))
-
-
-def clock(ms: int) -> str:
-    """Unix milliseconds as the local time of day, with the date if it is another day's."""
-    try:
-        at = datetime.fromtimestamp(ms / 1000).astimezone()
-    except (ValueError, OverflowError, OSError):
-        return f"{ms} ms"
-    return at.strftime("%H:%M" if at.date() == datetime.now().astimezone().date() else "%Y-%m-%d %H:%M")
 
 
 def wire(value: Any) -> Any:

@@ -1,67 +1,53 @@
-"""What is typed in a chat: a message, or a command that begins with a slash."""
+"""What is typed in `enc group chat`: a message, or a command."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
-from enc.cli.group_room import entry_of, whom
-from enc.cli.group_talk import own_reaction
+from enc.cli.chat_words import Told, Word, Words, how_many, one, two
+from enc.cli.group_room import entry_of, own_reaction, whom
 from enc.cli.group_view import View, counted, freshness, standing, topic_text, untold
-from enc.cli.line_editor import Ended
-from enc.cli.output import visible
-from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
+    from enc.apps.address_book import AddressBook
     from enc.apps.group import Group, Invited
+    from enc.apps.people import Person
+    from enc.client import Client
     from enc.core.types import Receipt
 
-Told = Iterator[str]
 
+class GroupWords(Words):
+    def __init__(self, group: "Group", view: View, book: "AddressBook", client: "Client") -> None:
+        self.group, self.view, self._book, self._client = group, view, book, client
+        self._last_seq = -1
 
-class Word(Struct, frozen=True):
-    """A command of the chat."""
-
-    usage: str
-    help: str
-    act: Callable[["Words", str], Told]
-    seals: bool = False
-    """It sends something that is sealed under the group's epoch."""
-
-
-class Words:
-    """`do` a line; it yields what is to be said of it, if anything. What it sends comes back by the log."""
-
-    def __init__(self, group: "Group", view: View, *, has_registry: bool) -> None:
-        self.group, self.view, self._has_registry = group, view, has_registry
-        self.last_seq = -1
+    @property
+    def last_seq(self) -> int:
         """Of the last event that was sent from here."""
+        return self._last_seq
 
-    def do(self, line: str) -> Told:
-        name, rest = parse(line)
-        if not name:
-            return self._say(rest) if rest.strip() else iter(())
-        if name not in WORDS:
-            raise MisuseError(f"/{visible(name)} is no command; /help lists them")
-        return WORDS[name].act(self, rest)
+    @property
+    def max_text(self) -> int:
+        from enc.apps.group.rights import MAX_TEXT
+
+        return MAX_TEXT
 
     def _sent(self, seq: int) -> Told:
-        self.last_seq = max(self.last_seq, seq)
+        self._last_seq = max(self._last_seq, seq)
         return iter(())
 
-    def _say(self, text: str) -> Told:
+    def say(self, text: str) -> Told:
         return self._sent(self.group.say(text).seq)
 
     def _reply(self, rest: str) -> Told:
-        entry, text = _two(rest, "/reply NUMBER TEXT")
+        entry, text = two(rest, "/reply NUMBER TEXT")
         return self._sent(self.group.say(text, reply_to=entry_of(self.group, entry).id).seq)
 
     def _edit(self, rest: str) -> Told:
-        entry, text = _two(rest, "/edit NUMBER TEXT")
+        entry, text = two(rest, "/edit NUMBER TEXT")
         return self._sent(self.group.edit(entry_of(self.group, entry).id, text).seq)
 
     def _react(self, rest: str) -> Told:
-        entry, text = _two(rest, "/react NUMBER REACTION")
+        entry, text = two(rest, "/react NUMBER REACTION")
         return self._sent(self.group.react(entry_of(self.group, entry).id, text).seq)
 
     def _unreact(self, rest: str) -> Told:
@@ -69,10 +55,10 @@ class Words:
         return self._sent(self.group.delete(own_reaction(self.group, entry, text.strip() or None)).seq)
 
     def _delete(self, rest: str) -> Told:
-        return self._sent(self.group.delete(entry_of(self.group, _one(rest, "/delete NUMBER")).id).seq)
+        return self._sent(self.group.delete(entry_of(self.group, one(rest, "/delete NUMBER")).id).seq)
 
     def _announce(self, rest: str) -> Told:
-        return self._sent(self.group.announce(_one(rest, "/announce TEXT")).seq)
+        return self._sent(self.group.announce(one(rest, "/announce TEXT")).seq)
 
     def _topic(self, rest: str) -> Told:
         if rest:
@@ -80,21 +66,28 @@ class Words:
         return iter([f"topic: {topic_text(self.group.status().topic)}"])
 
     def _profile(self, rest: str) -> Told:
-        return self._sent(self.group.set_profile({"name": _one(rest, "/profile YOUR-NAME")}).seq)
+        return self._sent(self.group.set_profile({"name": one(rest, "/profile YOUR-NAME")}).seq)
 
     def _invite(self, rest: str) -> Told:
-        return self._told(self.group.invite(self._whom(rest)))
+        return self._let_in(self.group.invite, rest)
 
     def _approve(self, rest: str) -> Told:
-        return self._told(self.group.approve(self._whom(rest)))
+        return self._let_in(self.group.approve, rest)
 
-    def _told(self, invited: "Invited") -> Told:
+    def _let_in(self, act: Callable[..., "Invited"], who: str) -> Told:
+        person = self._whom(who)
+        invited = act(person.identity, place=person.places.get("personal"))
         self._sent(invited.receipt.seq)
         if invited.notice is None:
-            yield untold(invited, self.group, has_registry=self._has_registry)
+            yield untold(invited, self.group)
 
-    def _whom(self, who: str) -> bytes:
-        return whom(self.group, self.view.names, _one(who, "the name or the key of somebody"))
+    def _whom(self, who: str) -> "Person":
+        return whom(self.group, self._book, one(who, "the name or the key of somebody"), self._ask)
+
+    def _ask(self, word: str) -> "Person":
+        from enc.apps.people import known
+
+        return known(word, self._book, self._client)
 
     def _rotate(self, rest: str) -> Told:
         return self._sent(self.group.rotate().seq)
@@ -110,73 +103,33 @@ class Words:
             yield "  ".join(part for part in (who, state, traits, identity) if part)
 
     def _history(self, rest: str) -> Told:
-        if rest and not rest.isdecimal():
-            raise MisuseError("use: /history [HOW-MANY]")
-        for entry in self.group.entries(int(rest or 20)):
-            yield self.view.entry(entry).plain()
-
-    def _help(self, rest: str) -> Told:
-        width = max(len(word.usage) for word in WORDS.values())
-        yield "What you type is sent to the group; // at the start of a line sends it with one slash."
-        for word in WORDS.values():
-            yield f"{word.usage:<{width}}  {word.help}"
-
-    def _quit(self, rest: str) -> Told:
-        raise Ended
-
-
-def parse(line: str) -> tuple[str, str]:
-    """The name of a command and what follows it; no name: it is a message."""
-    if line.startswith("//") or not line.startswith("/"):
-        return "", line.removeprefix("/")
-    name, _, rest = line[1:].partition(" ")
-    return name, rest.strip()
-
-
-def seals(line: str) -> bool:
-    """Whether the line sends something that is sealed."""
-    name, rest = parse(line)
-    return WORDS[name].seals if name in WORDS else not name and bool(rest.strip())
-
-
-def _two(rest: str, usage: str) -> tuple[str, str]:
-    first, _, second = rest.partition(" ")
-    if not first or not second.strip():
-        raise MisuseError(f"use: {usage}")
-    return first, second.strip()
-
-
-def _one(rest: str, usage: str) -> str:
-    if not rest:
-        raise MisuseError(f"use: {usage}")
-    return rest
+        for entry in self.group.entries(how_many(rest)):
+            yield self.view.entry(entry)
 
 
 def _about(usage: str, help_: str, act: Callable[["Group", bytes], "Receipt"]) -> Word:
-    return Word(usage, help_, lambda words, rest: words._sent(act(words.group, words._whom(rest)).seq))
+    return Word(usage, help_, lambda words, rest: words._sent(act(words.group, words._whom(rest).identity).seq))
 
 
-WORDS: Mapping[str, Word] = {
-    "reply": Word("/reply NUMBER TEXT", "answer an entry", Words._reply, seals=True),
-    "edit": Word("/edit NUMBER TEXT", "replace what you said", Words._edit, seals=True),
-    "delete": Word("/delete NUMBER", "take an entry away", Words._delete),
-    "react": Word("/react NUMBER REACTION", "react to an entry", Words._react, seals=True),
-    "unreact": Word("/unreact NUMBER [REACTION]", "take your reaction back", Words._unreact),
-    "announce": Word("/announce TEXT", "as an admin", Words._announce, seals=True),
-    "who": Word("/who", "who is who", Words._who),
-    "status": Word("/status", "the epoch, your part, what is open", Words._status),
-    "history": Word("/history [HOW-MANY]", "what was said before", Words._history),
-    "topic": Word("/topic [TEXT]", "the topic, or a new one as an admin", Words._topic),
-    "profile": Word("/profile YOUR-NAME", "what you are called here", Words._profile),
-    "invite": Word("/invite WHO", "make somebody a member", Words._invite),
-    "approve": Word("/approve WHO", "let an applicant in", Words._approve),
+GroupWords.words = {
+    "reply": Word("/reply NUMBER TEXT", "answer an entry", GroupWords._reply, seals=True),
+    "edit": Word("/edit NUMBER TEXT", "replace what you said", GroupWords._edit, seals=True),
+    "delete": Word("/delete NUMBER", "take an entry away", GroupWords._delete),
+    "react": Word("/react NUMBER REACTION", "react to an entry", GroupWords._react, seals=True),
+    "unreact": Word("/unreact NUMBER [REACTION]", "take your reaction back", GroupWords._unreact),
+    "announce": Word("/announce TEXT", "as an admin", GroupWords._announce, seals=True),
+    "who": Word("/who", "who is who", GroupWords._who),
+    "status": Word("/status", "the epoch, your part, what is open", GroupWords._status),
+    "history": Word("/history [HOW-MANY]", "what was said before", GroupWords._history),
+    "topic": Word("/topic [TEXT]", "the topic, or a new one as an admin", GroupWords._topic),
+    "profile": Word("/profile YOUR-NAME", "what you are called here", GroupWords._profile),
+    "invite": Word("/invite WHO", "make somebody a member", GroupWords._invite),
+    "approve": Word("/approve WHO", "let an applicant in", GroupWords._approve),
     "decline": _about("/decline WHO", "turn an applicant down", lambda group, who: group.decline(who)),
     "remove": _about("/remove WHO", "put a member out", lambda group, who: group.remove(who)),
     "block": _about("/block WHO", "put somebody out for good", lambda group, who: group.block(who)),
     "unblock": _about("/unblock WHO", "block somebody no more", lambda group, who: group.unblock(who)),
     "mute": _about("/mute WHO", "let a member read and not speak", lambda group, who: group.mute(who)),
     "unmute": _about("/unmute WHO", "let a member speak again", lambda group, who: group.unmute(who)),
-    "rotate": Word("/rotate", "make a new epoch", Words._rotate),
-    "help": Word("/help", "this", Words._help),
-    "quit": Word("/quit", "leave the chat, not the group; also Ctrl-D", Words._quit),
+    "rotate": Word("/rotate", "make a new epoch", GroupWords._rotate),
 }

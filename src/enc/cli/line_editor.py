@@ -83,6 +83,8 @@ class LineEditor:
             self._escape = ""
         elif key in "\r\n":
             return self._entered()
+        elif self._is_pasting:  # no key of it commands anything
+            self._put(" " if key == "\t" else key if key.isprintable() else "")
         elif key == "\x03" or (key == "\x04" and not self.text):
             raise Ended
         elif key in self._keys:

@@ -31,14 +31,13 @@ def create(
 ) -> None:
     """Found your store on the node, and make it known in the registry, if there is one."""
     from enc.apps import AddressBook, Personal
-    from enc.apps.announcing import registered
+    from enc.apps.announcing import own_place
 
     book = AddressBook()
     with at.client() as client:
-        known = book.own(client.identity.public, "personal") or registered(client, "personal")
-        if known is not None and not again:
+        if not again and own_place(client, "personal", book) is not None:
             raise MisuseError("you have a store: `enc me show`; to found another, --again")
-        made = Personal.create(client, display_name=name, book=book)
+        made = Personal.create(client, display_name=name, book=book, again=True)
         _told(at, made)
 
 

@@ -74,10 +74,14 @@ def whois(at: Terminal, who: Who, yes: Yes = False) -> None:
     """Who a word means: a key as it is, a name by your address book, else by the registry.
 
     Anybody can register under any name: one that only the registry knows is kept once you say that the key is right.
+    With --json nobody is asked, and nothing kept without --yes.
     """
     from enc.apps import AddressBook
+    from enc.apps.people import find
 
     with at.client_as(None) as client:
-        found = person(at, who, client, AddressBook(), yes)
+        book = AddressBook()
+        is_asked = yes or not at.as_json
+        found = person(at, who, client, book, yes) if is_asked else find(who, book, client)
     wire = {"identity": found.identity.hex(), "name": found.name or "", "source": found.source}
     at.say(wire, fields(**wire))

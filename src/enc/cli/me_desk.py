@@ -11,7 +11,7 @@ from enc.core.errors import EventNotFound, MisuseError
 
 if TYPE_CHECKING:
     from enc.apps import Personal
-    from enc.apps.address_book import AddressBook
+    from enc.apps.address_book import AddressBook, Place
     from enc.apps.people import Person
     from enc.client import Client
 
@@ -26,9 +26,10 @@ MIN_PREFIX = 4
 def store(at: Terminal) -> Iterator["Personal"]:
     """The store of the profile's identity."""
     from enc.apps import AddressBook, Personal
+    from enc.apps.group import CONFIRMERS
 
     with at.client() as client:
-        yield Personal.find(client, book=AddressBook())
+        yield Personal.find(client, book=AddressBook(), confirmers=CONFIRMERS)
 
 
 def person(at: Terminal, word: str, client: "Client | None", book: "AddressBook", yes: bool) -> "Person":
@@ -44,6 +45,16 @@ def person(at: Terminal, word: str, client: "Client | None", book: "AddressBook"
         raise typer.Abort
     book.put(Contact(found.name or word, found.identity))
     return find(found.identity, book, client)
+
+
+def store_place(store: str | None, there: str | None) -> "Place | None":
+    """Where somebody's personal store is, as `--store` and `--at` say."""
+    from enc.apps.address_book import Place
+    from enc.client.writes import as_bytes
+
+    if there is not None and store is None:
+        raise MisuseError("--at goes with --store")
+    return None if store is None else Place(as_bytes(store, "store"), there)
 
 
 def chosen(word: str, ids: dict[bytes, int]) -> bytes:

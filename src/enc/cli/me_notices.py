@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from enc.cli.command import NODE, command
-from enc.cli.me_desk import Which, Who, Yes, chosen, person, store
+from enc.cli.me_desk import Which, Who, Yes, chosen, person, store, store_place
 from enc.cli.output import Row, short, when
 from enc.cli.terminal import Terminal
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
-    from enc.apps.personal import Received
-    from enc.client import Member
+    from enc.apps.personal import Dataview, Received
 
 app = typer.Typer()
 
@@ -24,6 +23,7 @@ def notices(
         bool, typer.Option("--all", help="Also what is not confirmed: do nothing on its word.")
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Delete nothing, though it is to be discarded.")] = False,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Ask about so many at most.")] = 256,
 ) -> None:
     """What others did that concerns you, where the enclave that they name proves it.
 
@@ -31,10 +31,13 @@ def notices(
     what does not open, is discarded at once.
     """
     with store(at) as mine:
-        found = mine.notices(discard=not keep)
+        found = mine.notices(discard=not keep, limit=limit)
         shown = [each for each in found if everything or each.is_actionable]
         columns = ("seq", "state", "time", "kind", "enclave", "from", "about")
         at.rows(columns, (_row(at, each) for each in shown), cut=True)
+        left = len({each.id for each in mine.inbox()} - {each.id for each in found})
+    if left:
+        at.note(f"{left} more were not asked about: enc me notices --limit {limit + left}")
     hidden = sum(each.state == "pending" for each in found if each not in shown)
     if hidden:
         at.note(f"{hidden} not confirmed yet: enc me notices --all")
@@ -52,9 +55,8 @@ def _row(at: Terminal, received: "Received") -> Row:
         "timestamp": received.timestamp,
         "claims": None if claims is None else _claims(claims),
     }
-    about = received.reason
-    if claims is not None and received.is_actionable:
-        about = " ".join(str(wire["claims"][name]) for name in ("topic", "greeting") if name in wire["claims"])
+    said = "" if claims is None else _about(wire["claims"])
+    about = said if received.is_actionable else f"UNPROVED: {said} ({received.reason})" if said else received.reason
     return wire, (
         str(received.seq),
         received.state,
@@ -64,6 +66,10 @@ def _row(at: Terminal, received: "Received") -> Row:
         short(received.author) if at.is_terminal else received.author.hex(),
         about,
     )
+
+
+def _about(claims: dict[str, Any]) -> str:
+    return " ".join(str(claims[name]) for name in ("topic", "greeting") if name in claims)
 
 
 def _claims(notice: Any) -> dict[str, Any]:
@@ -106,12 +112,8 @@ def notify(
 ) -> None:
     """Tell somebody of something that you did in another enclave. All of it is sealed to them."""
     from enc.apps import AddressBook
-    from enc.apps.address_book import Place
-    from enc.client.writes import as_bytes
 
-    if there is not None and to is None:
-        raise MisuseError("--at goes with --store")
-    place = None if to is None else Place(as_bytes(to, "store"), there)
+    place = store_place(to, there)
     with store(at) as mine:
         whom = person(at, who, mine.client, AddressBook(), yes)
         receipt = mine.notify(whom, kind, source, of, place=place, move_ref=move, topic=topic, greeting=greeting)
@@ -153,21 +155,25 @@ def grant(
 
 
 @command(app, "enc me revoke 3f0c…", flags=NODE)
-def revoke(at: Terminal, who: Who) -> None:
+def revoke(at: Terminal, who: Who, yes: Yes = False) -> None:
     """Let a service be pushed nothing more."""
     from enc.apps import AddressBook
-    from enc.apps.people import find
 
     with store(at) as mine:
-        at.receipt(mine.enclave, mine.revoke_dataview(find(who, AddressBook()).identity))
+        whom = person(at, who, mine.client, AddressBook(), yes)
+        at.receipt(mine.enclave, mine.revoke_dataview(whom.identity))
 
 
 @command(app, "enc me dataviews", flags=NODE)
 def dataviews(at: Terminal) -> None:
-    """Who is pushed what is public, after the last closed bundle."""
+    """Who is pushed what is public."""
     with store(at) as mine:
-        at.rows(("identity",), map(_view, mine.dataviews()))
+        found = mine.dataviews()
+        at.rows(("identity", "proved"), map(_view, found))
+    if not all(each.proved for each in found):
+        at.note("not yet proved: no closed bundle says so")
 
 
-def _view(member: "Member") -> Row:
-    return {"identity": member.identity.hex(), "traits": list(member.traits)}, (member.identity.hex(),)
+def _view(view: "Dataview") -> Row:
+    key = view.identity.hex()
+    return {"identity": key, "proved": view.proved}, (key, "proved" if view.proved else "not yet proved")

@@ -15,6 +15,9 @@ from enc.core.errors import MisuseError
 app = typer.Typer()
 PANEL = "Life of an enclave"
 
+_ID = "5c1f0a9be5d2416883aa1b0c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f80"
+"""An id, for the examples."""
+
 Loss = Annotated[
     bool,
     typer.Option("--accept-loss", help="Go on though what you have seen of the old node is not in the log any more."),
@@ -80,9 +83,10 @@ def _tell(at: Terminal, step: str, what: str) -> None:
         at.note(f"{step:<8}  {what}")
 
 
-@command(app, "enc follow", "enc follow --at https://node.example --accept-loss", panel=PANEL)
+@command(app, "enc follow", f"enc follow {_ID}", "enc follow --at https://node.example --accept-loss", panel=PANEL)
 def follow(
     at: Terminal,
+    which: Annotated[str | None, typer.Argument(metavar="ENCLAVE", help="The enclave. Else: --enclave.")] = None,
     there: Annotated[
         str | None, typer.Option("--at", metavar="URL", help="The node that you were told. Else: the registry's.")
     ] = None,
@@ -94,12 +98,23 @@ def follow(
     if there is None and at.settings.values["registry"].value is not None:
         more["url"] = None
     with at.client_as(at.identity(), **more) as client:
-        enclave = client.enclave(at.settings.get("enclave"))
+        enclave = client.enclave(which or at.settings.get("enclave"))
         head, history = enclave.head(), enclave.sequencers()
         url = enclave.url
+    _follow_groups(enclave.id, url)
     if use:
         at.settings.store("node", url)
     terms = [{"sequencer": (term.sequencer or b"").hex(), "from_seq": term.from_seq} for term in history.terms()]
     wire = {"enclave": enclave.hex, "node": url, "head": head.ts, "sequencers": terms}
     lines = {f"from {term['from_seq']}": term["sequencer"] for term in terms}
     at.say(wire, fields(enclave=enclave.hex, node=url, head=f"{head.ts} bundles", **lines))
+
+
+def _follow_groups(enclave: bytes, url: str) -> None:
+    """A group that has a name here is looked for at the new node from now on."""
+    from enc.apps.address_book import AddressBook, Place
+
+    book = AddressBook()
+    for each in book.groups():
+        if each.place.enclave == enclave and each.place.node != url:
+            book.put_group(each.name, Place(enclave, url))

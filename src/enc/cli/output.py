@@ -1,6 +1,7 @@
 """What a command prints: JSON for programs; tables on a terminal and plain lines elsewhere for people."""
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -16,6 +17,10 @@ Row = tuple[Wire, Sequence[str]]
 
 TABLE = 1000
 """Rows of one table: so that a long answer is seen before it is over."""
+
+
+GAP, MIN_LAST = 1, 16
+"""Between two columns, and what the last one, which is folded, needs at least."""
 
 
 class Output:
@@ -64,6 +69,10 @@ def _table(columns: Sequence[str], rows: list[Row], cut: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    if not cut and _is_narrow([columns, *(cells for _, cells in rows)]):
+        for _, cells in rows:
+            _print(fields(**dict(zip(columns, cells, strict=True))) + "\n")
+        return
     table = Table(box=None, header_style="bold", pad_edge=False, expand=cut)
     for column in columns[:-1]:
         table.add_column(column, no_wrap=True)
@@ -71,6 +80,12 @@ def _table(columns: Sequence[str], rows: list[Row], cut: bool) -> None:
     for _, cells in rows:
         table.add_row(*(Text(visible(cell)) for cell in cells))
     _console().print(table)
+
+
+def _is_narrow(lines: Sequence[Sequence[str]]) -> bool:
+    """The terminal has no room for all columns: each row is told as a few lines, and none of its cells is lost."""
+    widths = [max(len(visible(line[i])) + GAP for line in lines) for i in range(len(lines[0]))]
+    return sum(widths[:-1]) + min(widths[-1], MIN_LAST) > int(_console().width)
 
 
 def _console() -> Any:
@@ -90,8 +105,15 @@ def _json(wire: Wire) -> str:
 
 def visible(text: str) -> str:
     """The text on one line, without what would command a terminal."""
-    if text.isprintable():
-        return text
+    return text if text.isprintable() else "\u200d".join(map(_escaped, _JOINER.split(text)))
+
+
+_EMOJI = "\u2190-\u2bff\U0001f000-\U0001faff"
+_JOINER = re.compile(f"(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])")
+"""What makes one emoji of several. Elsewhere it is invisible, and so it is told."""
+
+
+def _escaped(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -1,6 +1,7 @@
 """The awaiting face: the same names as `enc.client.client`, to be awaited."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -218,12 +219,13 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         """What an event says now: its own content, or that of its latest Update."""
         return await self._run(reads.content(self._link, item))
 
-    def subscribe(self, *, after: int | None = -1, **search: Any) -> AsyncSubscription:
+    def subscribe(self, *, after: int | None = -1, patience: float | None = None, **search: Any) -> AsyncSubscription:
         """Stored events after seq `after`, then live ones, each once and in order, for as long as it is iterated.
 
         `after=None` begins with what comes from now on. Lost connections are made again; sessions are renewed.
         If the enclave moves, it goes on at the new node. Ends by raising: EnclaveTerminated, EnclaveMigrated if the new
-        node cannot be found, Unauthorized, Distrust, LostRange, or Unreachable once `patience` is over.
+        node cannot be found, Unauthorized, Distrust, LostRange, or Unreachable once `patience` is over: the client's,
+        or as it is given here. With `math.inf` it is never over; `news` tells when the node does not answer.
         """
         wire = as_filter(search)
 
@@ -231,7 +233,8 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
             return Feed(self._link, await self._run(self._link.witness()), wire, after)
 
         transport = self._client._transport
-        return AsyncSubscription(transport.url, transport.timeout, feed, self._link.node.courier.backoff(), self._run)
+        backoff, is_endless = self._link.node.courier.backoff(patience), patience == math.inf
+        return AsyncSubscription(transport.url, transport.timeout, feed, backoff, self._run, is_endless=is_endless)
 
     # Proofs
 
@@ -246,6 +249,10 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
     async def status(self, event: Id, *, wait: bool = True) -> EventStatus:
         """`active`, `updated` or `deleted`, proved; waits until the event's bundle is closed."""
         return await self._run(reads.status(self._link, as_bytes(event, "event"), wait=wait))
+
+    async def statuses(self, events: Sequence[Id]) -> Mapping[bytes, EventStatus | Literal["pending", "unknown"]]:
+        """`status` of many with few questions, proved; `pending`: its bundle is open; `unknown`: there is none such."""
+        return await self._run(reads.statuses(self._link, [as_bytes(event, "event") for event in events]))
 
     async def state(self, namespace: Namespace, key: Id, *, tree_size: int | None = None) -> StateFact:
         """What stands at a raw key after the last closed bundle, or after bundle `tree_size` - 1, proved."""

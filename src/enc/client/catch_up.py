@@ -1,7 +1,8 @@
 """Catching up with a node: what its pushes did not bring is pulled, and what it keeps no more is asked for by Query.
 
 A thread that waits: for the node's key where only its URL is known, for a gap, and, once in a while, for what the node
-has given up to push. Everything that it gets goes through the clerk, as pushes do.
+has given up to push. Everything that it gets goes through the clerk, as pushes do. While the node does not answer,
+the nodes to which its enclaves have moved are asked for those.
 """
 
 import logging
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from enc.client.clerk import Clerk, Clock, Retries, told
 from enc.client.client import Client, Enclave
+from enc.client.detour import Detour
 from enc.client.errors import Distrust
 from enc.client.identity import Identity
 from enc.client.inbox import Inbox, Place
@@ -35,7 +37,11 @@ logger = logging.getLogger("enc.client.receiver")
 
 
 class Gap(Struct, frozen=True):
-    """Batches that the node keeps no more. What they held was asked for by Query, but for the enclaves `refused`."""
+    """Batches that the node keeps no more. What they held was asked for by Query, but for the enclaves `refused`.
+
+    Or those of a node that does not answer: what they hold of the enclaves `refused`, which have moved, is not to be
+    had from the nodes after it either.
+    """
 
     seq_pub: bytes
     url: str
@@ -65,6 +71,8 @@ class Desk(Protocol):
     def remark(self, level: int, kind: str, text: str) -> None: ...
 
     def met(self, node: str, seq_pub: bytes) -> None: ...
+
+    def url_of(self, seq_pub: bytes) -> str | None: ...
 
     def distrusts(self, error: Distrust) -> None: ...
 
@@ -135,6 +143,8 @@ class CatchUp:
         except Exception as e:
             self._tell(e)
             is_whole, is_down = False, isinstance(e, WorldError)
+        if not is_whole and self._seq_pub is not None:
+            self._go_round(self._seq_pub)
         with self._wake:
             self._is_down = is_down
             self._pause = 0.0 if is_whole else self._retries.after(self._pause)
@@ -146,6 +156,26 @@ class CatchUp:
             self._desk.remark(logging.WARNING, f"{self.node} {error.code}", text)
         else:
             logger.error("catching up with %s failed: %s", self.node, told(error))
+
+    def _go_round(self, seq_pub: bytes) -> None:
+        """The node has not brought what is missing: of enclaves that have moved, others have it."""
+        try:
+            missing = Detour(self._desk, seq_pub, lambda: self._is_closed).take()
+            if missing and self._pause >= self._retries.max_s:  # it was tried often enough
+                self._give_up(seq_pub, missing)
+        except Distrust as e:
+            self._desk.distrusts(e)
+        except Exception as e:
+            self._tell(e)
+
+    def _give_up(self, seq_pub: bytes, missing: tuple[bytes, ...]) -> None:
+        place, inbox, do = self._place(seq_pub), self._desk.inbox, self._desk.clerk.do
+        if place.until is None:
+            return
+        gap = Gap(seq_pub, self._desk.url, place.next, place.until, missing)
+        if self._may_go_on(gap, "does not bring"):
+            for enclave in missing:
+                do(lambda enclave=enclave: inbox.release(seq_pub, enclave)).result()  # type: ignore[misc]
 
     def round(self) -> bool:
         """Pull whatever the node has beyond what is here. False: something is still missing."""
@@ -210,7 +240,7 @@ class CatchUp:
             return True
         refused = tuple(enclave for enclave in self._known(seq_pub) if not self._ask(seq_pub, enclave))
         gap = Gap(seq_pub, self._desk.url, place.next, min(place.until, asked.until), refused)
-        if not self._may_go_on(gap):
+        if not self._may_go_on(gap, "keeps no more"):
             return False
         self._desk.clerk.do(lambda: self._desk.inbox.skip(seq_pub, gap.last)).result()
         self.wake()  # there may be another one behind it
@@ -219,10 +249,10 @@ class CatchUp:
     def _known(self, seq_pub: bytes) -> Iterable[bytes]:
         return self._desk.clerk.do(lambda: self._desk.inbox.place(seq_pub, -1)).result().enclaves
 
-    def _may_go_on(self, gap: Gap) -> bool:
+    def _may_go_on(self, gap: Gap, why: str) -> bool:
         if gap == self._told:
             return False
-        logger.error("%s keeps the batches %d to %d of this queue no more", self.node, gap.first, gap.last)
+        logger.error("%s %s the batches %d to %d of this queue", self.node, why, gap.first, gap.last)
         goes_on = None if self._desk.on_gap is None else self._desk.on_gap(gap)
         if gap.refused and not goes_on:
             logger.error("what they held of %d enclaves may not be read: nothing more is handed over", len(gap.refused))

@@ -1,5 +1,6 @@
 """The blocking face: `Client` speaks with one node, `Enclave` is one log on it."""
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -217,17 +218,19 @@ class Enclave(Writes[Receipt]):
         """What an event says now: its own content, or that of its latest Update."""
         return self._run(reads.content(self._link, item))
 
-    def subscribe(self, *, after: int | None = -1, **search: Any) -> Subscription:
+    def subscribe(self, *, after: int | None = -1, patience: float | None = None, **search: Any) -> Subscription:
         """Stored events after seq `after`, then live ones, each once and in order, for as long as it is iterated.
 
         `after=None` begins with what comes from now on. Lost connections are made again; sessions are renewed.
         If the enclave moves, it goes on at the new node. Ends by raising: EnclaveTerminated, EnclaveMigrated if the new
-        node cannot be found, Unauthorized, Distrust, LostRange, or Unreachable once `patience` is over.
+        node cannot be found, Unauthorized, Distrust, LostRange, or Unreachable once `patience` is over: the client's,
+        or as it is given here. With `math.inf` it is never over; `news` tells when the node does not answer.
         """
         witness = self._run(self._link.witness())
         feed = Feed(self._link, witness, as_filter(search), after)
         transport = self._client._transport
-        return Subscription(transport.url, transport.timeout, feed, self._link.node.courier.backoff(), self._run)
+        backoff, is_endless = self._link.node.courier.backoff(patience), patience == math.inf
+        return Subscription(transport.url, transport.timeout, feed, backoff, self._run, is_endless=is_endless)
 
     # Proofs
 
@@ -242,6 +245,10 @@ class Enclave(Writes[Receipt]):
     def status(self, event: Id, *, wait: bool = True) -> EventStatus:
         """`active`, `updated` or `deleted`, proved; waits until the event's bundle is closed."""
         return self._run(reads.status(self._link, as_bytes(event, "event"), wait=wait))
+
+    def statuses(self, events: Sequence[Id]) -> Mapping[bytes, EventStatus | Literal["pending", "unknown"]]:
+        """`status` of many with few questions, proved; `pending`: its bundle is open; `unknown`: there is none such."""
+        return self._run(reads.statuses(self._link, [as_bytes(event, "event") for event in events]))
 
     def state(self, namespace: Namespace, key: Id, *, tree_size: int | None = None) -> StateFact:
         """What stands at a raw key after the last closed bundle, or after bundle `tree_size` - 1, proved."""

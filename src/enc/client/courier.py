@@ -3,6 +3,7 @@
 Everything a client sends may be sent twice: reads change nothing, and a commit that was taken before is a DUPLICATE.
 """
 
+import math
 from collections.abc import Callable
 
 from msgspec.json import Decoder
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from enc.client.errors import TimedOut, Unreachable
 from enc.client.flow import Answer, Call, Flow, Pause, ask
 from enc.core.encoding import decode_json
-from enc.core.errors import EncError, InvalidProof, RateLimited, Unavailable, from_wire
+from enc.core.errors import EncError, EnclaveNotFound, InvalidProof, RateLimited, Unavailable, from_wire
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
 
@@ -62,8 +63,9 @@ class Courier:
         """A courier to another node."""
         return Courier(self._patience if patience is None else patience, self._clock, url)
 
-    def backoff(self) -> Backoff:
-        return Backoff(self._patience, self._clock)
+    def backoff(self, patience: float | None = None) -> Backoff:
+        """By the courier's patience, or another one. Without an end, it is over as often as the courier's is."""
+        return Backoff(self._patience if patience in (None, math.inf) else patience, self._clock)
 
 
 def _good(call: Call, answer: Answer) -> bytes:
@@ -75,7 +77,14 @@ def _good(call: Call, answer: Answer) -> bytes:
         wire = {}
     if wire.get("type") != "Error":
         raise Unreachable(f"{call.path} answers {answer.status}, and not as a node does")
-    raise from_wire(wire)
+    raise _named(from_wire(wire), call)
+
+
+def _named(error: EncError, call: Call) -> EncError:
+    """Which node does not have an enclave is not said by the node, which may not know by what name it is asked."""
+    if isinstance(error, EnclaveNotFound) and call.base is not None:
+        return EnclaveNotFound(f"{error.message} ({call.base})", **error.context)
+    return error
 
 
 def _retry_after(error: EncError) -> float:

@@ -7,6 +7,7 @@ leaves out cannot be seen; where it sends a client, that node must still show th
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlencode
 
@@ -14,6 +15,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from enc.client.answers import WirePage, read
+from enc.client.errors import TimedOut, Unreachable
 from enc.client.flow import Call, Flow, work
 from enc.client.items import Item, take_items
 from enc.client.link import Link
@@ -120,6 +122,16 @@ class _Listed(Struct, kw_only=True):
 _answer, _listed = Decoder(_Answer), Decoder(_Listed)
 
 
+@contextmanager
+def _named() -> Iterator[None]:
+    """Who does not answer is the registry, and not the node that an enclave is on."""
+    try:
+        yield
+    except (Unreachable, TimedOut) as e:
+        e.message = f"the registry does not answer: {e.message}"
+        raise
+
+
 class Directory:
     """`link`: the registry's own enclave. `clock`: seconds that never fall."""
 
@@ -147,8 +159,9 @@ class Directory:
 
     def listing(self, search: Mapping[str, str]) -> Flow[tuple[list[dict[str, Any]], str | None]]:
         """A page of enclaves for people to look through, by the registry's word alone; and where the next begins."""
-        witness = yield from self.link.witness()
-        text = yield from self.link.node.courier.request(Call(f"/enclaves?{urlencode(search)}"))
+        with _named():
+            witness = yield from self.link.witness()
+            text = yield from self.link.node.courier.request(Call(f"/enclaves?{urlencode(search)}"))
         with witness.judging("enclaves", text):
             wire = read(text, _listed)
             if len(wire.enclaves) > MAX_LISTED or (wire.next is not None and wire.next <= search.get("after", "")):
@@ -178,9 +191,10 @@ class Directory:
     def _ask(self, kind: _Kind, key: bytes) -> Flow[tuple[_Answer, list[Item], bytes]]:
         """An answer whose entries are events of the registry that stand."""
         link = self.link
-        witness = yield from link.witness()
-        since = witness.size
-        text = yield from link.node.courier.request(Call(f"/{kind}/{key.hex()}?proof=1"))
+        with _named():
+            witness = yield from link.witness()
+            since = witness.size
+            text = yield from link.node.courier.request(Call(f"/{kind}/{key.hex()}?proof=1"))
         with witness.judging(kind, text):
             wire = read(text, _answer)
             filter_ = parse_filter({"type": list(_TYPES)})

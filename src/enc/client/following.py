@@ -6,6 +6,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from enc.client.errors import TimedOut, Unreachable
 from enc.client.flow import Flow
+from enc.client.node_link import NodeLink
 from enc.core.errors import EncError, EnclaveMigrated
 
 MAX_HOPS = 8
@@ -16,6 +17,8 @@ T = TypeVar("T")
 
 
 class Follower(Protocol):
+    node: NodeLink
+
     def follow(self, error: EncError) -> Flow[None]: ...
 
 
@@ -28,11 +31,13 @@ def following(method: Callable[Concatenate[S, P], Flow[T]]) -> Callable[Concaten
     @wraps(method)
     def flow(self: S, /, *args: P.args, **more: P.kwargs) -> Flow[Any]:
         for _ in range(MAX_HOPS):
+            asked = self.node
             try:
                 return (yield from method(self, *args, **more))
             except (EnclaveMigrated, Unreachable, TimedOut) as e:
                 error = e
-            yield from self.follow(error)
+            if self.node is asked:  # else it has turned already, maybe for another thread
+                yield from self.follow(error)
         return (yield from method(self, *args, **more))
 
     return flow

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from enc.client.directory import CACHE_S, Directory, Resolution
+from enc.client.directory import CACHE_S, Directory, Record, Resolution
 from enc.client.errors import Distrust, LostRange, TooManyMoves, Unreachable
 from enc.client.flow import Call, Flow
 from enc.client.history import History
@@ -12,8 +12,7 @@ from enc.client.node_link import NodeLink
 from enc.client.pins import MemoryPins, Pin, grown
 from enc.client.speech import Speech
 from enc.client.succession import adopt
-from enc.core.errors import EnclaveMigrated, EnclaveNotFound, MisuseError, PeerError, WorldError
-from enc.core.types import Event
+from enc.core.errors import EnclaveMigrated, EnclaveNotFound, MisuseError, PeerError, Unauthorized, WorldError
 
 MAX_SEEN = 256
 """Enclaves of which it is remembered what the registry said."""
@@ -179,23 +178,24 @@ class Guide:
         seen = self._seen.get(speech.enclave)
         hints = seen.migrates if seen else ()
         try:
-            return (yield from adopt(probe, pin, hints, accept_loss=self._accept_loss, holder=self._holder))
+            return (yield from adopt(probe, pin, hints, accept_loss=self._accept_loss, record=self._record))
         except (EnclaveMigrated, LostRange, TooManyMoves, Distrust, WorldError):
             raise
+        except Unauthorized:
+            if pin.history.sequencer == speech.node.found:  # by a Migrate that was seen: who may not read there is out
+                raise
+            return None
         except PeerError:  # it will not say how the enclave came to it: it is a stranger
             return None
 
-    def _holder(self, migrate: Event) -> Flow[bytes | None]:
-        """Whose the enclave is by the registry, or was when the registry took this Migrate. One that does not answer
-        cannot be gone without: what it would say decides."""
+    def _record(self, enclave: bytes) -> Flow[Record | None]:
+        """The registry's entry. A registry that does not answer cannot be gone without: what it would say decides."""
         if self._directory is None:
             return None
         try:
-            record = yield from self._directory.record(migrate.enclave)
+            return (yield from self._directory.record(enclave))
         except EnclaveNotFound:
             return None
-        is_taken = any(link.event.id == migrate.id for link in record.entry.links)
-        return migrate.from_ if is_taken else record.holder
 
 
 def _silent(resolution: Resolution) -> Unreachable:

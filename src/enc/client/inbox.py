@@ -8,7 +8,7 @@ Rules:
     same log, which another node may bring once the enclave has moved
  4. one place of a log holds one event (Equivocation); the first node that brought an enclave's events is the only one
     that may (ForeignSequencer), until the enclave is known to have moved; then the node before may bring its own still
- 5. what waits is bounded: past it nothing is taken, and the node tries again later
+ 5. what waits is bounded: past it nothing is taken but what others wait for, and the node tries again later
 
 It knows no clock and no socket. One thread at a time may use it.
 """
@@ -38,7 +38,8 @@ Moved = Callable[[bytes, bytes], bool]
 MAX_EARLY = 1000
 """Batches of one queue that may wait for one before them."""
 MAX_BYTES = 256 << 20
-"""Of events that wait to be handed over. Those that came early may fill half of it, so that what they wait for fits."""
+"""Of events that wait to be handed over. Those that came early may fill half of it, and what others wait for may go
+half beyond it, so that it always fits."""
 RETRY_MS = 1000
 
 
@@ -133,9 +134,10 @@ class Inbox:
         return bool(self._one(sql, seq_pub, min(push_seq, MAX_INT))[0])
 
     def _check_room(self, seq_pub: bytes, is_early: bool) -> None:
-        if self.bytes >= (self._max_bytes // 2 if is_early else self._max_bytes):
+        early, half = self._one("SELECT count(*) FROM enc_early WHERE seq_pub = ?", seq_pub)[0], self._max_bytes // 2
+        if self.bytes >= (half if is_early else self._max_bytes + half if early else self._max_bytes):
             raise Unavailable("too much waits to be handed over", retry_after_ms=RETRY_MS)
-        if is_early and self._one("SELECT count(*) FROM enc_early WHERE seq_pub = ?", seq_pub)[0] >= self._max_early:
+        if is_early and early >= self._max_early:
             raise Unavailable("too many batches wait for one before them", retry_after_ms=RETRY_MS)
 
     def _know(self, enclave: bytes, seq_pub: bytes) -> None:
@@ -199,29 +201,58 @@ class Inbox:
     # Gaps
 
     def place(self, seq_pub: bytes, most: int = 16) -> Place:
-        """How far a node's queue is, and up to `most` enclaves that it is known by: any, as some may be gone."""
+        """How far a node's queue is, and up to `most` enclaves that it is known by: any, as some may be gone.
+
+        One that has moved is still among them while the queue has a gap and events of it, from this node, wait here.
+        """
         first = self._one("SELECT min(push_seq) FROM enc_early WHERE seq_pub = ?", seq_pub)[0]
-        sql = "SELECT enclave FROM enc_enclaves WHERE seq_pub = ? ORDER BY random() LIMIT ?"
-        enclaves = tuple(enclave for (enclave,) in self.db.execute(sql, (seq_pub, most)))
+        sql = (
+            "SELECT enclave FROM (SELECT enclave FROM enc_enclaves WHERE seq_pub = :key "
+            "UNION SELECT enclave FROM enc_events WHERE :first AND seq_pub = :key) ORDER BY random() LIMIT :most"
+        )
+        asked = {"key": seq_pub, "first": first, "most": most}
+        enclaves = tuple(enclave for (enclave,) in self.db.execute(sql, asked))
         return Place(self._next(seq_pub), None if first is None else first - 1, enclaves)
 
     def hole(self, enclave: bytes, seq_pub: bytes) -> tuple[int, int | None]:
-        """Where events of an enclave may be missing: after which seq, and before which; None: there is none yet."""
-        next_ = self._next(seq_pub)
+        """Where events of an enclave may be missing: after which seq, and before which; None: there is none yet.
+
+        By this node's queue alone: another's, from before or after a move, has numbers of its own.
+        """
         sql = (
             "SELECT max(iif(push_seq < :next, seq, NULL)), min(iif(push_seq >= :next, seq, NULL)) "
-            "FROM enc_events WHERE enclave = :enclave"
+            "FROM enc_events WHERE enclave = :enclave AND seq_pub = :key"
         )
-        waiting, early = self.db.execute(sql, {"next": next_, "enclave": enclave}).fetchone()
+        asked = {"next": self._next(seq_pub), "enclave": enclave, "key": seq_pub}
+        waiting, early = self.db.execute(sql, asked).fetchone()
         if waiting is not None:
             return waiting, early
         return self._one("SELECT last FROM enc_enclaves WHERE enclave = ?", enclave)[0], early
 
-    def fill(self, seq_pub: bytes, enclave: bytes, events: Sequence[Event]) -> None:
-        """Events from elsewhere, checked: what an enclave's `hole` held. They wait for no batch."""
+    def fill(self, seq_pub: bytes, enclave: bytes, events: Sequence[Event], until: int | None = None) -> None:
+        """Events from elsewhere, checked: what an enclave's `hole` held. They wait for no batch.
+
+        `until`: with these, all of the enclave up to this seq is here, and what came early waits no more either.
+        """
         with self.transaction():
             self._check_room(seq_pub, False)
             self._keep(enclave, events, seq_pub, 0)
+            if until is not None:
+                self._release(seq_pub, enclave, until)
+
+    def release(self, seq_pub: bytes, enclave: bytes) -> None:
+        """What came early of an enclave goes on without what it waited for. The queue's other enclaves wait still."""
+        with self.transaction():
+            self._release(seq_pub, enclave, MAX_INT)
+
+    def _release(self, seq_pub: bytes, enclave: bytes, until: int) -> None:
+        sql = "UPDATE enc_events SET push_seq = 0 WHERE enclave = ? AND seq_pub = ? AND seq <= ?"
+        self.db.execute(sql, (enclave, seq_pub, until))
+
+    def stuck(self, seq_pub: bytes) -> tuple[bytes, ...]:
+        """Enclaves of which something of a node's queue came early."""
+        sql = "SELECT DISTINCT enclave FROM enc_events WHERE seq_pub = ? AND push_seq >= ? ORDER BY enclave"
+        return tuple(enclave for (enclave,) in self.db.execute(sql, (seq_pub, self._next(seq_pub))))
 
     def skip(self, seq_pub: bytes, until: int) -> None:
         """The batches up to this one are lost: go on without them."""

@@ -1,8 +1,8 @@
 """What apps ask of an enclave, put together from checked answers: its constitution, and what its events say now."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -13,11 +13,22 @@ from enc.client.flow import Flow
 from enc.client.items import Item
 from enc.client.life import Lifecycle, lifecycle
 from enc.client.link import Link
-from enc.core.errors import EncError, EnclaveMigrated, EventNotFound, Unauthorized
+from enc.core.errors import (
+    EncError,
+    EnclaveMigrated,
+    EventNotFound,
+    EventPending,
+    InvalidProof,
+    TreeSizeNotFound,
+    Unauthorized,
+)
 from enc.core.event import wire_event
 from enc.core.manifest import parse_manifest
 from enc.core.policy import Policy
 from enc.core.types import Event, TreeHead
+
+MAX_KEYS = 256
+"""Of one question about the state."""
 
 
 class Overview(Struct, frozen=True):
@@ -83,6 +94,33 @@ def follow(link: Link) -> Flow[None]:
 def status(link: Link, event_id: bytes, *, wait: bool) -> Flow[EventStatus]:
     placed = yield from link.status_fact(event_id, wait=wait)
     return status_of(placed.status)
+
+
+def statuses(link: Link, ids: Sequence[bytes]) -> Flow[dict[bytes, EventStatus | Literal["pending", "unknown"]]]:
+    """`status` of many: each bundle is asked for once, and the state for as many as one answer holds.
+
+    pending: in no closed bundle yet; unknown: the node has no such event.
+    """
+    found, places = dict[bytes, EventStatus | Literal["pending", "unknown"]](), dict[bytes, int]()
+    for id_ in ids:
+        if id_ not in places:
+            try:
+                _, anchor = yield from link.place(id_)
+                bundle = yield from link.bundle(anchor.index)
+                places |= dict.fromkeys(bundle.ids, anchor.index)
+            except (EventPending, TreeSizeNotFound):
+                found[id_] = "pending"
+            except EventNotFound:
+                found[id_] = "unknown"
+    placed = [id_ for id_ in ids if id_ in places]
+    for part in (placed[i : i + MAX_KEYS] for i in range(0, len(placed), MAX_KEYS)):
+        facts = yield from link.state_facts([("event_status", id_) for id_ in part])
+        for id_, fact in zip(part, facts, strict=True):
+            with link.known_witness().judging("status", id_.hex().encode()):
+                if fact.anchor.index < places[id_]:
+                    raise InvalidProof("from before the event")
+            found[id_] = status_of(fact)
+    return found
 
 
 def content(link: Link, item: Item) -> Flow[str | None]:

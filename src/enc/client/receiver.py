@@ -218,6 +218,10 @@ class PushReceiver:
         self._keys = {**self._keys, seq_pub: node}
         self._strangers.discard(node)
 
+    def url_of(self, seq_pub: bytes) -> str | None:
+        """Where a node is that is expected to push."""
+        return self._keys.get(seq_pub)
+
     def distrusts(self, error: Distrust) -> None:
         logger.error("a node said what cannot be true: %s", told(error))
         if self._on_distrust is not None:

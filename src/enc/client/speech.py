@@ -6,6 +6,7 @@ Nothing here is taken on trust: receipts are checked, and a head counts once it 
 import os
 from collections.abc import Callable
 from secrets import randbelow
+from threading import Lock
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
@@ -101,6 +102,10 @@ class Speech:
         self.node, self.identity, self.enclave, self.pins, self.now, self.alg = node, identity, enclave, pins, now, alg
         self._guide = guide
         self._witness: Witness | None = None
+        self._former: Witness | None = None
+        """Of the node that was just left: what it has answered is still judged by this."""
+        self._turning = Lock()
+        """Held while the node and its witness change; several threads may share what speaks."""
         self._session: Session | None = None
         self._exp = 0
 
@@ -110,11 +115,20 @@ class Speech:
             self.pins.check()
             yield from self._meet()
         if self._guide is not None and (yield from self._guide.should_turn(self)):
-            found = yield from self._guide.find(self.enclave, None, self.node)
+            left = self.node
+            found = yield from self._guide.find(self.enclave, None, left)
             if found is not None:
-                self.node, self._witness = found, None
-                yield from self._meet()
+                self._turn(left, found)
+        while self._witness is None:  # also where another thread has turned meanwhile
+            yield from self._meet()
         return self.known_witness()
+
+    def _turn(self, left: NodeLink, found: NodeLink) -> None:
+        """To another node, unless somebody who shares this has left the old one already."""
+        with self._turning:
+            if self.node is left:
+                self._former = self._witness or self._former
+                self.node, self._witness = found, None
 
     def _meet(self) -> Flow[None]:
         if self.node.is_nowhere and self._guide is not None:
@@ -126,7 +140,9 @@ class Speech:
                 raise self.foreign(pin.sequencer, seq_pub)
             yield from self._guide.succeed(self, pin)
             seq_pub = yield from self.node.seq_pub()
-        self._witness = self._witness or Witness(self.enclave, seq_pub, self.pins)
+        with self._turning:
+            if self.node.found == seq_pub:
+                self._witness = self._witness or Witness(self.enclave, seq_pub, self.pins)
 
     def _vouched(self) -> Pin | None:
         """Of an enclave that nothing is known of but its entry in a registry, the first sequencer."""
@@ -144,7 +160,9 @@ class Speech:
         if self._guide is None:
             raise error
         if isinstance(error, EnclaveMigrated):
-            yield from self._await_new(_key(error.context.get("new_sequencer")), error)
+            key = _key(error.context.get("new_sequencer"))
+            if key is None or key != self.node.found:  # else whoever shares this was faster
+                yield from self._await_new(key, error)
             return
         pin = self.pins.load(self.enclave)
         key = self.node.found or (pin.sequencer if pin else None)
@@ -157,11 +175,12 @@ class Speech:
 
         A Migrate is known before the new node has the log, and before a registry hears of it.
         """
-        backoff = self.node.courier.backoff()
+        left, backoff = self.node, self.node.courier.backoff()
         while self._guide is not None:
-            found = yield from self._guide.find(self.enclave, sequencer, self.node)
+            found = yield from self._guide.find(self.enclave, sequencer, left)
             if found is not None:
-                self.node, self._witness = found, None
+                self._turn(left, found)
+            if self.node is not left:
                 return
             if not self._guide.has_hope:
                 break
@@ -170,7 +189,8 @@ class Speech:
 
     def restart(self) -> None:
         """Meet the node anew: something has changed there."""
-        self._witness = None
+        with self._turning:
+            self._former, self._witness = self._witness or self._former, None
 
     @following
     def met(self) -> Flow[Witness]:
@@ -179,9 +199,10 @@ class Speech:
 
     def known_witness(self) -> Witness:
         """The witness, once a flow has asked for it."""
-        if self._witness is None:
+        found = self._witness or self._former
+        if found is None:
             raise MisuseError("nothing was asked of this enclave yet")
-        return self._witness
+        return found
 
     def neighbour(self, enclave: bytes) -> Witness:
         """Who judges another enclave of the same node, by what is pinned of it."""

@@ -6,11 +6,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
+from msgspec import Struct
 from websockets.asyncio.client import ClientConnection as AsyncConnection
 from websockets.asyncio.client import connect as connect_async
 from websockets.sync.client import ClientConnection, connect
 
-from enc.client.courier import Backoff
+from enc.client.courier import MAX_PAUSE_S, Backoff
 from enc.client.errors import TimedOut, Unreachable
 from enc.client.feed import GLANCE_S, MENDED, Feed, Turn
 from enc.client.flow import Flow
@@ -27,9 +28,22 @@ _PASSING = (*LOST, RateLimited, WorldError)
 """After these the connection is made again, as long as patience lasts."""
 
 
+class Connection(Struct, frozen=True):
+    """The node does not answer any more, or answers again."""
+
+    is_up: bool
+    why: str = ""
+    """What went wrong."""
+
+
 class _Subscription:
-    def __init__(self, url: str | None, timeout: float, backoff: Backoff) -> None:
-        self._url, self._backoff, self._hops = url or "", backoff, 0
+    """`is_endless`: however long the node does not answer, it is tried again."""
+
+    def __init__(self, url: str | None, timeout: float, backoff: Backoff, *, is_endless: bool = False) -> None:
+        self._url, self._backoff, self._hops, self._is_endless = url or "", backoff, 0, is_endless
+        self._failures = 0
+        """In a row. The first may be no more than a connection that was lost."""
+        self._news: deque[Connection] = deque()
         self._options: dict[str, Any] = {"max_size": MAX_MESSAGE, "open_timeout": timeout, "close_timeout": timeout}
         self._items: deque[Item] = deque()
         self._is_closed = False
@@ -40,6 +54,9 @@ class _Subscription:
         if turn.is_good:
             self._backoff.reset()
             self._hops = 0
+            if self._failures > 1:
+                self._news.append(Connection(is_up=True))
+            self._failures = 0
         return turn.send
 
     def _hop(self, error: EncError) -> None:
@@ -50,7 +67,18 @@ class _Subscription:
 
     def _wait(self, error: Exception) -> float:
         """Seconds until the next connection; raises what ends the subscription."""
-        return self._backoff.wait(error if isinstance(error, EncError) else unreachable(self._url, error))
+        known = error if isinstance(error, EncError) else unreachable(self._url, error)
+        self._failures += 1
+        if self._failures == 2:
+            self._news.append(Connection(is_up=False, why=known.message))
+        return self._backoff.wait(known)
+
+    def _again(self, error: EncError) -> float:
+        """Seconds until it is tried again after patience was over; raises the error unless it goes on without end."""
+        if not self._is_endless:
+            raise error
+        self._hops = 0
+        return MAX_PAUSE_S
 
 
 class Subscription(_Subscription):
@@ -59,32 +87,47 @@ class Subscription(_Subscription):
     _socket: ClientConnection | None = None
 
     def __init__(
-        self, url: str | None, timeout: float, feed: Feed, backoff: Backoff, run: Callable[[Flow[Any]], Any]
+        self,
+        url: str | None,
+        timeout: float,
+        feed: Feed,
+        backoff: Backoff,
+        run: Callable[[Flow[Any]], Any],
+        *,
+        is_endless: bool = False,
     ) -> None:
-        super().__init__(url, timeout, backoff)
+        super().__init__(url, timeout, backoff, is_endless=is_endless)
         self._feed, self._run = feed, run
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Item:
+        while True:
+            found = self.news()
+            if found is None:
+                raise StopIteration
+            if isinstance(found, Item):
+                return found
+
+    def news(self) -> Item | Connection | None:
+        """The next event; or, before it, that the node does not answer, or answers again. None: it was closed."""
         try:
-            while not self._items:
+            while not self._items and not self._news:
                 if self._is_closed:
-                    raise StopIteration
+                    return None
                 self._step()
         except EncError:
             self.close()
             raise
-        return self._items.popleft()
+        return self._news.popleft() if self._news else self._items.popleft()
 
     def _step(self) -> None:
         try:
             self._turn()
         except MENDED as e:
             self._lose()
-            self._hop(e)
-            self._run(self._feed.mend(e))
+            self._elsewhere(e)
         except _PASSING as e:
             self._lose()
             if not self._is_closed:
@@ -95,9 +138,17 @@ class Subscription(_Subscription):
         try:
             time.sleep(self._wait(error))
         except (Unreachable, TimedOut) as e:
-            self._hop(e)
-            self._run(self._feed.mend(e))
+            self._elsewhere(e)
             self._backoff.reset()
+        except (RateLimited, WorldError) as e:
+            time.sleep(self._again(e))
+
+    def _elsewhere(self, error: EncError) -> None:
+        try:
+            self._hop(error)
+            self._run(self._feed.mend(error))
+        except (RateLimited, WorldError) as e:
+            time.sleep(self._again(e))
 
     def _turn(self) -> None:
         if self._socket is None:
@@ -149,32 +200,42 @@ class AsyncSubscription(_Subscription):
         open_feed: Callable[[], Awaitable[Feed]],
         backoff: Backoff,
         run: Callable[[Flow[Any]], Awaitable[Any]],
+        *,
+        is_endless: bool = False,
     ) -> None:
-        super().__init__(url, timeout, backoff)
+        super().__init__(url, timeout, backoff, is_endless=is_endless)
         self._open_feed, self._run = open_feed, run
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Item:
+        while True:
+            found = await self.news()
+            if found is None:
+                raise StopAsyncIteration
+            if isinstance(found, Item):
+                return found
+
+    async def news(self) -> Item | Connection | None:
+        """The next event; or, before it, that the node does not answer, or answers again. None: it was closed."""
         try:
-            while not self._items:
+            while not self._items and not self._news:
                 if self._is_closed:
-                    raise StopAsyncIteration
+                    return None
                 self._feed = self._feed or await self._open_feed()
                 await self._step(self._feed)
         except EncError:
             await self.close()
             raise
-        return self._items.popleft()
+        return self._news.popleft() if self._news else self._items.popleft()
 
     async def _step(self, feed: Feed) -> None:
         try:
             await self._turn(feed)
         except MENDED as e:
             await self._lose()
-            self._hop(e)
-            await self._run(feed.mend(e))
+            await self._elsewhere(e, feed)
         except _PASSING as e:
             await self._lose()
             await self._pause(e, feed)
@@ -183,9 +244,17 @@ class AsyncSubscription(_Subscription):
         try:
             await asyncio.sleep(self._wait(error))
         except (Unreachable, TimedOut) as e:
-            self._hop(e)
-            await self._run(feed.mend(e))
+            await self._elsewhere(e, feed)
             self._backoff.reset()
+        except (RateLimited, WorldError) as e:
+            await asyncio.sleep(self._again(e))
+
+    async def _elsewhere(self, error: EncError, feed: Feed) -> None:
+        try:
+            self._hop(error)
+            await self._run(feed.mend(error))
+        except (RateLimited, WorldError) as e:
+            await asyncio.sleep(self._again(e))
 
     async def _turn(self, feed: Feed) -> None:
         if self._socket is None:

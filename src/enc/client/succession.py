@@ -6,8 +6,8 @@ is then held against what was pinned before:
  1. its log holds Migrates that lead from the pinned sequencer to it, each checked in full     ForeignSequencer
  2. each stands where it must: a peaceful one ends its bundle, a forced one begins one         Forgery
  3. its head extends the pinned one; unless what was pinned lies beyond a Migrate              Fork, LostRange
-    (then, if the user goes on all the same, a registry that knows the enclave must not
-    name another holder than that Migrate's author)                                            Forgery
+    (then, if the user goes on all the same, a registry that knows the enclave must have
+    taken that Migrate, or name its author as the holder)                                      Forgery
  4. a forced Migrate names the root of the log before it, which the head extends               Forgery
  5. a forced Migrate's author was the owner: as the pinned head says, or the Manifest, or by
     events that passed the ownership on, each signed by the owner before and ordered by the
@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from enc.client.directory import Record
 from enc.client.errors import Forgery, LostRange
 from enc.client.flow import Flow
 from enc.client.history import History, Move
@@ -34,17 +35,17 @@ from enc.core.owner_proof import find_passage
 from enc.core.policy import Policy
 from enc.core.types import Event, TreeHead
 
-Holder = Callable[[Event], Flow[bytes | None]]
-"""Who, by a registry, may have ordered this Migrate; None: no registry knows the enclave."""
+Recorded = Callable[[bytes], Flow[Record | None]]
+"""A registry's entry for an enclave; None: no registry knows it."""
 
 
-def _nobody(event: Event) -> Flow[bytes | None]:
+def _nothing(enclave: bytes) -> Flow[Record | None]:
     return None
     yield
 
 
 def adopt(
-    probe: Link, pin: Pin, hints: Sequence[Event] = (), *, accept_loss: bool = False, holder: Holder = _nobody
+    probe: Link, pin: Pin, hints: Sequence[Event] = (), *, accept_loss: bool = False, record: Recorded = _nothing
 ) -> Flow[Pin | None]:
     """The pin for the node that `probe` asks with an empty memory; None if the node does not show that it goes on.
 
@@ -68,7 +69,7 @@ def adopt(
         return None
     head = yield from probe.head()
     loss = lost(history, pin, fresh[0], sizes[fresh[0].event.id])
-    base = pin.head if loss is None else (yield from _accepted(probe, loss, fresh[0], holder if accept_loss else None))
+    base = pin.head if loss is None else (yield from _accepted(probe, loss, fresh[0], record if accept_loss else None))
     if base is not None and base.ts:
         yield from _check_extends(probe, pin.sequencer, base, head)
     for move in fresh:
@@ -114,21 +115,33 @@ def _size(probe: Link, move: Move) -> Flow[int]:
     return anchor.index + (not move.is_forced)
 
 
-def _accepted(probe: Link, loss: LostRange, move: Move, holder: Holder | None) -> Flow[TreeHead | None]:
+def _accepted(probe: Link, loss: LostRange, move: Move, record: Recorded | None) -> Flow[TreeHead | None]:
     """Go on without what was pinned, if the user accepts that; and if it was the owner who did.
 
     Who goes on from a copy is the owner by that copy, which may be older than a Transfer: a registry knows better.
     """
-    if holder is None:
+    if record is None:
         raise loss
-    known = yield from holder(move.event)
-    if known is not None and known != move.event.from_:
+    known = yield from record(probe.enclave)
+    if known is not None and not (yield from _rests_on(known, probe, move.event)):
         message = (
             f"Migrate {move.event.seq}: {move.event.from_.hex()} took over from a copy without what was seen here "
-            f"before, and by the registry the enclave is {known.hex()}'s"
+            f"before, and by the registry the enclave is {known.holder.hex()}'s"
         )
         raise probe.known_witness().forgery(message, msgspec.json.encode(wire_event(move.event)))
     return None
+
+
+def _rests_on(known: Record, probe: Link, migrate: Event) -> Flow[bool]:
+    """Whether an entry is the author's of a Migrate; or brings it; or is of whom they made the owner later, in the log
+    of the node that the entry names: an entry before has brought the Migrate then."""
+    if known.holder == migrate.from_ or any(link.event.id == migrate.id for link in known.entry.links):
+        return True
+    if known.sequencer != probe.known_witness().sequencer:
+        return False
+    rules, events = yield from passing(probe)
+    later = [event for event in events if event.seq > migrate.seq]
+    return find_passage(rules, later, migrate.from_, known.holder) is not None
 
 
 def lost(history: History, pin: Pin, move: Move, size: int) -> LostRange | None:

@@ -32,9 +32,10 @@ def base_url(url: str) -> str:
     """The node's URL without a slash at its end; MisuseError if it is none."""
     try:
         parsed = httpx.URL(url)
-    except (httpx.InvalidURL, TypeError) as e:
+        host = parsed.host  # decoded only now: a name that is no IDNA is a UnicodeError
+    except (httpx.InvalidURL, TypeError, UnicodeError) as e:
         raise MisuseError(f"not a URL: {url!r}: {e}") from None
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    if parsed.scheme not in ("http", "https") or not host:
         raise MisuseError(f"not a node's URL: {url!r}: expected http:// or https:// and a host")
     if parsed.userinfo or parsed.query or parsed.fragment:
         raise MisuseError("a node's URL has no user name, no query and no fragment")

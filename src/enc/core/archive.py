@@ -26,6 +26,8 @@ MAX_TOTAL = 1 << 40
 _WINDOW_LOG = 27
 _CHUNK = 1 << 20
 _SLICE = 512
+_PIECE = 1 << 16
+"""Bytes that are looked through for lines at once."""
 
 
 class Header(Struct, frozen=True, kw_only=True):
@@ -134,7 +136,7 @@ def read_archive(
     chunks: Iterable[bytes], *, max_line: int = MAX_LINE, max_total: int = MAX_TOTAL
 ) -> tuple[Header, Iterator[Event]]:
     """The header, and an iterator over the events. Whatever is malformed or over a bound raises InvalidArchive."""
-    lines = _lines(_decompress(chunks, max_total), max_line)
+    lines = _lines(_joined(_decompress(chunks, max_total)), max_line)
     first = next(lines, None)
     if first is None:
         raise InvalidArchive("the archive is empty")
@@ -170,6 +172,27 @@ def _decompress(chunks: Iterable[bytes], max_total: int) -> Iterator[bytes]:
         raise InvalidArchive("the archive is cut off" if not frame.eof else "something follows the end of the archive")
 
 
+def _joined(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces of one size, about. What came before a failure is told before it."""
+    waiting, size, failure = list[bytes](), 0, None
+    while failure is None:
+        try:
+            piece = next(pieces, None)
+        except InvalidArchive as e:
+            piece, failure = None, e
+        if piece is None:
+            break
+        waiting.append(piece)
+        size += len(piece)
+        if size >= _PIECE:
+            whole = b"".join(waiting)
+            yield from (whole[at : at + _PIECE] for at in range(0, size, _PIECE))
+            waiting, size = [], 0
+    yield b"".join(waiting)
+    if failure is not None:
+        raise failure
+
+
 def _lines(pieces: Iterator[bytes], max_line: int) -> Iterator[bytes]:
     """Whole lines; the last one must end like the others, so that a cut file is noticed."""
     parts: list[bytes] = []
@@ -183,13 +206,16 @@ def _lines(pieces: Iterator[bytes], max_line: int) -> Iterator[bytes]:
             raise InvalidArchive(f"a line is over {max_line} bytes")
 
     for piece in pieces:
-        start = 0
-        while (end := piece.find(b"\n", start)) >= 0:
-            take(piece[start:end])
+        first, *more = piece.split(b"\n")
+        take(first)
+        if more:
             yield b"".join(parts)
             parts.clear()
-            size, start = 0, end + 1
-        take(piece[start:])
+            size, rest = 0, more.pop()
+            if more and max(map(len, more)) > max_line:
+                raise InvalidArchive(f"a line is over {max_line} bytes")
+            yield from more
+            take(rest)
     if size:
         raise InvalidArchive("the archive is cut off within a line")
 

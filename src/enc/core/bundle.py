@@ -60,7 +60,7 @@ class OpenBundle(Struct, frozen=True):
 
     def take(self, event: Sequenced) -> "OpenBundle":
         """This bundle with one more event: one hash, amortised."""
-        return OpenBundle(self.first_seq, self.first_timestamp, self.sequencer, self.ids.append(event.id)[0], event.id)
+        return OpenBundle(self.first_seq, self.first_timestamp, self.sequencer, self.ids.grown(event.id), event.id)
 
 
 def open_bundle(event: Sequenced) -> OpenBundle:

@@ -182,7 +182,7 @@ def judge(
 
     Hash, signature, duplicates and expiry are the caller's business; this is lifecycle, then authorisation with
     gates, then state and rank. With `takeover` another sequencer than the expected one may finalise a Migrate that
-    names it. Without `checkpoint` a Migrate's is not compared: who is not shown deleted events cannot compute it.
+    names it. Without `checkpoint` a Migrate's root is not compared: who is not shown deleted events cannot compute it.
     """
     if commit.type == "Manifest":
         raise EnclaveExists("the enclave is there already")
@@ -197,6 +197,8 @@ def judge(
         state.policy.judge(commit, draft)
     if migrate is not None and checkpoint:
         _check_checkpoint(state, migrate, reader)
+    elif migrate is not None and migrate.prev_seq != state.seq:
+        raise CheckpointMismatch("prev_seq: not the event before it", seq=state.seq)
     lifecycle = _ENDS_AS.get(commit.type)
     if lifecycle is not None and state.policy.lifecycle_in_state:
         draft.writes[LIFECYCLE_KEY] = _lifecycle_leaf(lifecycle)

@@ -1,6 +1,7 @@
 """Events: finalise a commit, parse, check, erase (docs/protocol.md, section 6)."""
 
 from collections.abc import Sequence
+from struct import Struct as Layout
 from typing import Any
 
 from msgspec.json import Decoder
@@ -17,7 +18,7 @@ from enc.core.commit import (
     check_shape,
     wire_commit,
 )
-from enc.core.encoding import check_numbers, decode_json, unhex
+from enc.core.encoding import MAX_INT, check_numbers, decode_json, unhex
 from enc.core.errors import InvalidArchive, InvalidCommit, InvalidHash, InvalidSignature
 from enc.core.signing import PrivateKey, check_schnorr
 from enc.core.types import Commit, Event, Receipt, Target
@@ -35,6 +36,7 @@ class WireEvent(WireCommit, kw_only=True):
 
 
 _decoder = Decoder(WireEvent)
+_parts = Layout("32s32s32s64s32s32s64s").unpack
 
 
 def finalize(commit: Commit, key: PrivateKey, timestamp: int, seq: int) -> Event:
@@ -74,7 +76,9 @@ def event_from_wire(wire: WireEvent) -> Event:
     hash_, enclave, from_, sig, id_, sequencer, seq_sig = _unhexed(
         wire.hash, wire.enclave, wire.from_, wire.sig, wire.id, wire.sequencer, wire.seq_sig
     )
-    check_numbers(InvalidCommit, timestamp=wire.timestamp, seq=wire.seq)
+    timestamp, seq = wire.timestamp, wire.seq
+    if not (0 <= timestamp <= MAX_INT and 0 <= seq <= MAX_INT):
+        check_numbers(InvalidCommit, timestamp=timestamp, seq=seq)
     event = Event(
         hash=hash_,
         enclave=enclave,
@@ -87,9 +91,9 @@ def event_from_wire(wire: WireEvent) -> Event:
         alg=wire.alg,
         sig=sig,
         id=id_,
-        timestamp=wire.timestamp,
+        timestamp=timestamp,
         sequencer=sequencer,
-        seq=wire.seq,
+        seq=seq,
         seq_sig=seq_sig,
     )
     check_shape(event, UNLIMITED)
@@ -99,13 +103,13 @@ def event_from_wire(wire: WireEvent) -> Event:
 def _unhexed(hash_: str, enclave: str, from_: str, sig: str, id_: str, sequencer: str, seq_sig: str) -> Sequence[bytes]:
     """All of an event's hex at once: logs are read by the million. What is wrong with any of it, `unhex` says."""
     if len(hash_) == len(enclave) == len(from_) == len(id_) == len(sequencer) == 64 and len(sig) == len(seq_sig) == 128:
-        digits = "".join((hash_, enclave, from_, sig, id_, sequencer, seq_sig))
+        digits = f"{hash_}{enclave}{from_}{sig}{id_}{sequencer}{seq_sig}"
         try:
             raw = bytes.fromhex(digits)
         except ValueError:
             raw = b""
         if raw.hex() == digits:
-            return raw[:32], raw[32:64], raw[64:96], raw[96:160], raw[160:192], raw[192:224], raw[224:]
+            return _parts(raw)
     named = {"hash": hash_, "enclave": enclave, "from": from_, "sig": sig, "id": id_, "sequencer": sequencer}
     sizes = {"sig": 64, "seq_sig": 64}
     return [unhex(text, sizes.get(name, 32), name) for name, text in (named | {"seq_sig": seq_sig}).items()]
@@ -113,6 +117,8 @@ def _unhexed(hash_: str, enclave: str, from_: str, sig: str, id_: str, sequencer
 
 def _content_hash(wire: WireEvent) -> bytes:
     """That of the content, or, where it is gone, the one that is told."""
+    if wire.content is not None and wire.content_hash is None:
+        return hashing.content_hash(wire.content)
     if wire.content is None and wire.content_hash is None:
         raise InvalidCommit("content_hash: missing beside a null content")
     told = None if wire.content_hash is None else unhex(wire.content_hash, 32, "content_hash")

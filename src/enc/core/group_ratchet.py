@@ -270,17 +270,27 @@ def _point(text: str, field: str) -> bytes:
 # Opening an epoch
 
 
-def consume(after: State, author: bytes, envelope: Envelope, key: PrivateKey, secrets: Secrets = _NONE) -> Epoch:
+def consume(
+    after: State,
+    author: bytes,
+    envelope: Envelope,
+    key: PrivateKey,
+    secrets: Secrets = _NONE,
+    fitting: dict[bytes, bytes] | None = None,
+) -> Epoch:
     """What a member with identity `key` holds of the epoch that made `after`, given what it held before.
 
-    DecryptFailed: the author left this member out, by mistake or not. The public state holds all the same.
+    DecryptFailed: the author left this member out, by mistake or not. The public state holds all the same; and so does
+    `fitting`, which takes up every secret that gives its announced key: later epochs may be sealed to that.
     """
     if after.tree is None or key.public not in after.members:
         raise MisuseError("only a member opens an epoch")
     eph = unhex(envelope.eph, 32, "epoch.eph")
+    held = {} if fitting is None else fitting
+    held |= secrets
     if key.public == author:
-        return _from_self(after, envelope, unwrap(key, eph, envelope.self_), key.public, secrets)
-    held = {**secrets, **_open_fills(envelope, eph, key, secrets)}
+        return _from_self(after, envelope, unwrap(key, eph, envelope.self_), key.public, held)
+    _open_fills(envelope, eph, key, held)
     path = path_to(after.tree, author)
     meeting = next(i for i, node in enumerate(path) if is_one(key.public, node.bit) != is_one(author, node.bit))
     rung = len(path) - 1 - meeting
@@ -288,30 +298,27 @@ def consume(after: State, author: bytes, envelope: Envelope, key: PrivateKey, se
     return _finish(after, envelope, rung, secret, key.public, held)
 
 
-def _from_self(after: State, envelope: Envelope, secret: bytes, member: bytes, secrets: Secrets) -> Epoch:
+def _from_self(after: State, envelope: Envelope, secret: bytes, member: bytes, held: dict[bytes, bytes]) -> Epoch:
     if not envelope.path:
         return Epoch(after.n, secret, {})
-    return _finish(after, envelope, 0, secret, member, dict(secrets))
+    return _finish(after, envelope, 0, secret, member, held)
 
 
-def consume_handoff(after: State, envelope: Envelope, root_secret: bytes) -> Epoch:
+def consume_handoff(envelope: Envelope, root_secret: bytes) -> Epoch:
     """An epoch whose root secret came another way: used only if it gives the announced root key."""
     if envelope.path and node_key(root_secret).public.hex() != envelope.path[-1].pub:
         raise DecryptFailed("handoff: not the root secret of this epoch")
-    return Epoch(after.n, root_secret, {})
+    return Epoch(envelope.n, root_secret, {})
 
 
-def _open_fills(envelope: Envelope, eph: bytes, key: PrivateKey, secrets: Secrets) -> dict[bytes, bytes]:
-    """Secrets of filled nodes above the member, each opened with the key of the one below."""
-    held, found = dict(secrets), dict[bytes, bytes]()
+def _open_fills(envelope: Envelope, eph: bytes, key: PrivateKey, held: dict[bytes, bytes]) -> None:
+    """Take up the secrets of filled nodes above the member, each opened with the key of the one below."""
     for i, fill in enumerate(envelope.fill):
         for wrap in fill.wraps:
             if wrap.to == key.public.hex() or bytes.fromhex(wrap.to) in held:
                 secret = _open_wrap(wrap, eph, key, held)
-                found |= _announced(fill.pub, secret, f"epoch.fill[{i}]")
-                held |= found
+                held |= _announced(fill.pub, secret, f"epoch.fill[{i}]")
                 break
-    return found
 
 
 def _open_wrap(wrap: Wrap, eph: bytes, key: PrivateKey, held: Secrets) -> bytes:

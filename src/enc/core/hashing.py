@@ -86,15 +86,15 @@ def _tags(enc_v: int, tags: Tags) -> bytes:
 
 
 def _uint(number: int) -> bytes:
+    if number >= 0x100000000:  # times are, and most numbers here are times
+        return b"\x1b" + number.to_bytes(8, "big")
     if number < 24:
         return number.to_bytes(1, "big")
     if number < 0x100:
         return b"\x18%c" % number
     if number < 0x10000:
         return b"\x19" + number.to_bytes(2, "big")
-    if number < 0x100000000:
-        return b"\x1a" + number.to_bytes(4, "big")
-    return b"\x1b" + number.to_bytes(8, "big")
+    return b"\x1a" + number.to_bytes(4, "big")
 
 
 def _text(text: str) -> bytes:

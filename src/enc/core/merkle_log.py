@@ -35,6 +35,15 @@ class Edge(Struct, frozen=True):
         """The edge after one more leaf, and the new nodes."""
         return self.extend([leaf])
 
+    def grown(self, leaf: bytes) -> "Edge":
+        """The edge after one more leaf, for who stores no nodes."""
+        node, index, peaks = leaf, self.size, self.peaks
+        end = len(peaks)
+        while index & 1:
+            end, index = end - 1, index >> 1
+            node = log_node(peaks[end], node)
+        return Edge(self.size + 1, (*peaks[:end], node))
+
     def extend(self, leaves: Iterable[bytes]) -> tuple["Edge", LogNodes]:
         """The edge after these leaves, and the new nodes. One hash a leaf, amortised."""
         size, peaks, new = self.size, list(self.peaks), {}

@@ -166,12 +166,13 @@ class Replay:
         return effects
 
     def _check_place(self, event: Event) -> None:
-        if event.seq != self.events:
+        state = self._state
+        if event.seq != (0 if state is None else state.seq + 1):
             raise InvalidArchive(f"seq: expected {self.events}")
-        enclave = self._state.enclave if self._state else self.enclave
+        enclave = self.enclave if state is None else state.enclave
         if enclave is not None and event.enclave != enclave:
             raise InvalidArchive("enclave: an event of another enclave")
-        if self._state is None and event.type != "Manifest":
+        if state is None and event.type != "Manifest":
             raise InvalidArchive("a log starts with its Manifest")
         if event.content is None and not is_erasable(event, self._predefined):
             raise InvalidArchive(f"content: a {event.type} is never erased")

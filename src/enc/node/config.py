@@ -301,6 +301,7 @@ class Imports(Struct, frozen=True, kw_only=True):
     archive_bytes: Annotated[int, _size("Largest archive that is sent, as it comes.", 1 << 50)] = 8 << 30
     total_bytes: Annotated[int, _size("Largest log, as JSON lines.", 1 << 50)] = 64 << 30
     uploads: Annotated[int, _number("Most archives that are here, or on their way, at one time.", 1, 1024)] = 8
+    uploads_per_address: Annotated[int, _number("Most of them from one address.", 1, 1024)] = 4
     uploads_bytes: Annotated[int, _size("Most bytes of all of them, as they come.", 1 << 50)] = 32 << 30
     upload_bytes_per_s: Annotated[int, _size("Slowest pace, on average, at which one may come.", 1 << 40)] = 64 << 10
     upload_grace_s: Annotated[float, _real("Time for which no pace is asked of it.", 0, 3600, "seconds")] = 30.0

@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -234,7 +235,8 @@ class Importer:
         return self._jobs.get(job.id)
 
     def _check_free(self) -> None:
-        if len(self._jobs) >= self._permits.at_once:
+        """Archives that are here and wait keep no source out: it waits behind them. Only sources do."""
+        if sum(job.order.source is not None for job in self._jobs.values()) >= self._permits.at_once:
             raise Unavailable("as many imports as this node takes are under way", retry_after_ms=RETRY_MS)
 
     def status(self, import_: bytes) -> Status | None:
@@ -245,7 +247,7 @@ class Importer:
     # Jobs
 
     def start(self, job: Job, archive: Archive | None = None) -> Status:
-        """Begin, or join the same job. One whose log is here waits for its turn. `archive` is closed at the end."""
+        """Begin, or wait for its turn, or join the same job. `archive` is closed at the end."""
         with ExitStack() as undo:
             if archive is not None:
                 undo.callback(archive.close)
@@ -257,15 +259,30 @@ class Importer:
                 self._jobs[job.id] = job
                 self._line.append((job, archive))
                 self._begin()
+                status = job.status if job.id in self._jobs else self._ended[job.id]
             undo.pop_all()
-        return job.status
+        return status
 
     def _begin(self) -> None:
         """Those whose turn it is, as many as may run."""
-        while self._line and len(self._threads) < self._permits.at_once and not self._stopped.is_set():
-            thread = threading.Thread(target=self._run, args=self._line.popleft(), name="import", daemon=True)
-            self._threads.add(thread)
-            thread.start()
+        while self._line and len(self._threads) < self._permits.at_once:
+            job, archive = self._line.popleft()
+            thread = threading.Thread(target=self._run, args=(job, archive), name="import", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system gives no more threads
+                if archive is not None:
+                    archive.close()
+                self._end(job, _failed(job, Unavailable("no thread is left for it", retry_after_ms=RETRY_MS)))
+            else:
+                self._threads.add(thread)
+
+    def _end(self, job: Job, ended: Status) -> None:
+        del self._jobs[job.id]
+        self._ended[job.id] = ended
+        self._ended.move_to_end(job.id)
+        while len(self._ended) > MAX_KEPT:
+            self._ended.popitem(last=False)
 
     def stop(self) -> None:
         """End what is under way; nothing of it is kept. The sequencer must still run."""
@@ -294,11 +311,7 @@ class Importer:
         except Exception as e:
             ended = _failed(job, internal(e, "import"))
         with self._lock:
-            del self._jobs[job.id]
-            self._ended[job.id] = ended
-            self._ended.move_to_end(job.id)
-            while len(self._ended) > MAX_KEPT:
-                self._ended.popitem(last=False)
+            self._end(job, ended)
             self._threads.discard(threading.current_thread())
             self._begin()
 
@@ -340,14 +353,15 @@ class Importer:
         job.status = replace(job.status, events=intake.replay.events)
 
     def _hosted(self, events: Iterable[Event]) -> Iterator[Event]:
-        """The events; but a Manifest that this node would not have taken is not even read."""
-        most = self._permits.max_manifest
-        for event in events:
+        """The events; but a Manifest that this node would not have taken is not even read. No replay takes a second."""
+        most, events = self._permits.max_manifest, iter(events)
+        for event in islice(events, 1):
             if event.seq == 0 and len((event.content or "").encode()) > most:
                 raise ReplayFailed(0, InvalidCommit(f"content: this node takes Manifests of at most {most} bytes"))
             if event.seq == 0 and event.type == "Manifest" and event.content is not None:
                 self._check_version(event)
             yield event
+        yield from events
 
     def _check_version(self, manifest: Event) -> None:
         try:

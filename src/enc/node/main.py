@@ -170,6 +170,7 @@ class Node:
         taking = self.config.imports
         bounds = Bounds(
             most=taking.uploads,
+            per_address=taking.uploads_per_address,
             bytes=taking.uploads_bytes,
             per_s=taking.upload_bytes_per_s,
             grace_s=taking.upload_grace_s,

@@ -216,7 +216,9 @@ def _slices(events: Iterable[Event]) -> Iterator[list[Event]]:
     try:
         for event in events:
             slice_.append(event)
-            size += len(event.content or "") + sum(64 + len(text) for tag in event.tags for text in tag)
+            size += len(event.content or "")
+            if event.tags:
+                size += sum(64 + len(text) for tag in event.tags for text in tag)
             if len(slice_) >= SLICE or size >= SLICE_BYTES:
                 yield slice_
                 slice_, size = [], 0

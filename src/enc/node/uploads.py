@@ -1,7 +1,8 @@
 """Archives on their way to this node: how many at one time, how much of them lies here, and how fast they must come.
 
 Anybody can begin to send one. So an archive takes no import's place before all of it is here, and whoever sends slowly,
-or from one address more than others do, makes room for those who come.
+or from one address more than others do, makes room for those who come. One that is here makes room for nobody, and so
+one address may hold but some of the places.
 """
 
 import threading
@@ -20,6 +21,8 @@ class Bounds(Struct, frozen=True, kw_only=True):
 
     most: int
     """At one time, with those that wait for their turn or are being replayed."""
+    per_address: int
+    """Of those, from one address."""
     bytes: int
     """Of all of them."""
     per_s: int
@@ -76,6 +79,9 @@ class Uploads:
 
     def add(self, address: str, file: IO[bytes], drop: Callable[[], object]) -> Upload:
         """A new one. If all places are taken, another makes room for it, or it is refused."""
+        if sum(each.address == address for each in self._snapshot()) >= self._bounds.per_address:
+            message = "as many archives as this node takes from one address are here, or on their way"
+            raise Unavailable(message, retry_after_ms=RETRY_MS)
         if len(self._all) >= self._bounds.most:
             victim = self._crowding(address) or self._slowest()
             if victim is None:
@@ -136,6 +142,7 @@ class Uploads:
         return min(crowd, key=self._pace) if len(crowd) > len(held.get(address, ())) + 1 else None
 
     def _slowest(self) -> Upload | None:
-        """Of those whose grace is over."""
-        tried = [each for each in self._coming() if self._clock() - each.began > self._bounds.grace_s]
-        return min(tried, key=self._pace, default=None)
+        """Of all, once anybody's grace is over: who is still in theirs does not outlast one that comes faster."""
+        coming, grace_s = self._coming(), self._bounds.grace_s
+        is_any_tried = any(self._clock() - each.began > grace_s for each in coming)
+        return min(coming, key=self._pace) if is_any_tried else None

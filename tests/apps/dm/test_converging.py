@@ -5,7 +5,7 @@ import random
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,8 @@ from enc.client import Client, Identity
 from enc.core import dm
 from enc.core.encoding import unb64
 from enc.core.errors import EncError, Unauthorized
+from enc.core.sealing import shared_key
+from tests.apps.searching import Search, found, kept
 from tests.node.running import RunningNode
 
 from .conftest import mirrored
@@ -42,8 +44,13 @@ class Person:
         return Mailbox(self._client(), self.place.enclave)
 
     def secrets(self, other: bytes) -> Iterator[bytes]:
-        """What must be found nowhere: the key, every epoch's secret, every message's key."""
-        yield self.identity.key.secret
+        """What must be found nowhere: the key, what is derived from it, every epoch's secret, every message's key."""
+        key = self.identity.key
+        yield key.secret
+        yield dm.sent_key(key, other)
+        yield shared_key(key, key.public, "enc:dm:sent:root")
+        for each, label in product((other, key.public), (dm.EPOCH_DIST, dm.INVITE)):
+            yield shared_key(key, each, label)
         peer = self.devices[0]._fold.peer(other)
         for n, secret in peer.own._secrets.items():
             yield secret
@@ -154,47 +161,28 @@ def test_it_was_a_conversation(over: tuple[Conversation, Path]) -> None:
 
 
 def test_no_node_has_seen_a_word_or_a_key(over: tuple[Conversation, Path]) -> None:
-    talk, home = over
-    files = {path: path.read_bytes() for path in home.rglob("*") if path.is_file() and path.name != "node.key"}
-    everything = b"\0".join(files.values())
-    secrets = {*talk.alice.secrets(talk.bob.key), *talk.bob.secrets(talk.alice.key)}
-    assert len(secrets) > 400
-    assert not found({MARK.encode(), *secrets}, everything)
-    # That what is there would be found: an enclave's id, what is sealed, and the journals beside the databases.
+    """Neither in the files as they lie there, nor in any value of the databases, nor in what was logged."""
+    talk, _ = over
+    nodes = [talk.alice.node, talk.bob.node]
+    secrets = [*talk.alice.secrets(talk.bob.key), *talk.bob.secrets(talk.alice.key)]
+    assert len(set(secrets)) > 400
+    assert found(nodes, {"a text": MARK.encode(), **{f"secret {i}": each for i, each in enumerate(secrets)}}) == set()
+    # That what is there would be found: an enclave's id, and what is sealed, in the journals and in whole values.
     item = next(talk.bob.devices[0].enclave.query(type="message", reverse=True))
     sealed = dm.parse_message(json.loads(item.content or "")).ciphertext
-    assert found({talk.bob.place.enclave}, everything)
-    assert found({unb64(sealed, "")[:32]}, everything)
-    assert {path.name for path in files} >= {"a.stderr", "b.stderr"}
-
-
-PART = 16
-
-
-def found(needles: set[bytes], everything: bytes) -> set[bytes]:
-    """Which of them stand there, in any spelling.
-
-    Each spelling has 31 bytes or more, and so wherever it stands it fills one of the parts into which all is cut.
-    """
-    forms = [(form, needle) for needle in needles for form in spelled(needle)]
-    assert min(len(form) for form, _ in forms) >= 2 * PART - 1
-    wanted = {form[i : i + PART]: needle for form, needle in forms for i in range(len(form) - PART + 1)}
-    parts = (everything[i : i + PART] for i in range(0, len(everything), PART))
-    return {wanted[part] for part in parts if part in wanted}
-
-
-def spelled(raw: bytes) -> list[bytes]:
-    """The ways in which bytes may stand in a file: as they are, in hex, and in base64 from any place on."""
-    shifted = [b64encode(b"\0" * i + raw)[4 * (i > 0) : (i + len(raw)) // 3 * 4] for i in range(3)]
-    return [raw, raw.hex().encode(), raw.hex().upper().encode(), *shifted]
+    there = found(nodes, {"mailbox": talk.bob.place.enclave, "sealed": unb64(sealed, "")[:32]})
+    assert {each.split(" in ")[0] for each in there} == {"mailbox", "sealed"}
+    assert {each for each in there if ": " in each}, "in a value too"
+    assert {where for node in nodes for where, _ in kept(node)} >= {"a.stderr", "b.stderr"}
 
 
 @pytest.mark.parametrize("shift", range(6))
 def test_the_search_finds_what_is_there(shift: int) -> None:
+    search = Search({"mark": MARK.encode(), "secret": bytes(range(32))})
     said, secret = b"x" * shift + f'{{"text":"{MARK}1 ja"}}'.encode(), bytes(range(32))
     for raw in (said, b"y" * shift + secret + b"z"):
         for text in (raw, b64encode(raw), raw.hex().encode(), raw.hex().upper().encode()):
-            assert found({MARK.encode(), secret}, b"before" + text) == {MARK.encode() if raw is said else secret}
+            assert search(b"before" + text) == {"mark" if raw is said else "secret"}
 
 
 def test_errors_tell_no_text(over: tuple[Conversation, Path]) -> None:

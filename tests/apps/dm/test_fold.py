@@ -522,7 +522,8 @@ def test_no_log_breaks_it(seed: int) -> None:
             *([dice.choice([("at", "x"), ("from", "x"), ("from", BOB.hex()), ("enclave_id", "x"), ("node",)])]),
         ]
         log.say(dice.choice(["alice", "bob", "mallory"]), dice.choice(types), content, *tags)
-    log.move("bob", "FRIEND", "FRIEND")
+    for state in ("OUTSIDER", "BLOCKED"):
+        log.move("bob", state, "FRIEND")
     log.message("bob", words(S, 9, "good"))
     fold = log.fold()
     assert "good" in texts(fold, "bob")

@@ -6,6 +6,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from enc.apps.group import Fold, Keys
 from enc.client import Identity
 from enc.core.encoding import strict_json
 from enc.core.errors import EncError
@@ -153,27 +154,37 @@ def test_everybody_agrees_and_opens_what_is_theirs_and_nothing_else(history: lis
         act(circle, op, actor, target)
     folds = {name: circle.fold(name) for name in PEOPLE}
     public = circle.public
-    counted = public.epochs.counted
+    members = members_of(circle)
     for fold in folds.values():
         assert fold.epochs.state == public.epochs.state
         assert [view.counts for view in fold.epochs.views] == [view.counts for view in public.epochs.views]
         assert [view.why for view in fold.epochs.views] == [view.why for view in public.epochs.views]
         assert fold.roll.members == public.roll.members
-    check_secrets(circle, folds)
+    check_secrets(circle, folds, members)
     for name, fold in folds.items():
         for entry in fold.talk.all():
             assert entry.epoch is not None
-            assert (entry.text == f"event {entry.seq}") == (pubkey(name) in counted[entry.epoch].members), entry.why
+            assert (entry.text == f"event {entry.seq}") == (pubkey(name) in members[entry.epoch]), entry.why
 
 
-def check_secrets(circle: Circle, folds: dict[str, Any]) -> None:
+def members_of(circle: Circle) -> list[frozenset[bytes]]:
+    """Of each epoch that counts."""
+    fold, found = Fold(Keys(bytes(32))), list[frozenset[bytes]]()
+    for event in circle.events:
+        change = fold.take(event)
+        if change.epoch is not None and change.epoch.counts:
+            found.append(fold.roll.members)
+    return found
+
+
+def check_secrets(circle: Circle, folds: dict[str, Any], members: list[frozenset[bytes]]) -> None:
     """Each epoch's secret: with its members, one and the same; with nobody else, whatever they hold."""
     envelopes = envelopes_of(circle.events)
     spies = {name: Spy(name, circle.made[name].secrets if name in circle.made else []) for name in PEOPLE}
     for spy in spies.values():
         spy.read(envelopes)
     for made in circle.public.epochs.counted:
-        inside = [name for name in PEOPLE if pubkey(name) in made.members]
+        inside = [name for name in PEOPLE if pubkey(name) in members[made.n]]
         roots = {msgspec.structs.astuple(folds[name].epochs.secret(made.n))[1] for name in inside}
         assert len(roots) == 1
         (root,) = roots

@@ -6,8 +6,10 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from enc.apps.address_book import Place
 from enc.apps.group import Group, Invitation, invitations
 from enc.client import Enclave, Identity
+from enc.client.templates import template
 from enc.core.errors import MisuseError
 from enc.core.personal import Notice, seal_handoff, seal_notice
 from tests.client.stage import Stage
@@ -35,18 +37,12 @@ def personal(stage: Stage) -> Enclave:
     return found
 
 
-def door(stage: Stage, personal: Enclave, name: str = "alice") -> Enclave:
-    """dave's personal enclave, as somebody else writes to it."""
-    found: Enclave = stage.client(name, pins=None).enclave(personal.id)
-    return found
-
-
 def mail(party: Party, personal: Enclave) -> list[Invitation]:
-    return invitations(personal._client, personal, clock=lambda: party.stage.clock.now)
+    return invitations(personal._client, personal.id, clock=lambda: party.stage.clock.now)
 
 
 def test_an_invitation_is_told_confirmed_and_accepted(party: Party, personal: Enclave) -> None:
-    made = party.alice.invite(pubkey("dave"), greeting="come in", personal=door(party.stage, personal))
+    made = party.alice.invite(pubkey("dave"), greeting="come in", place=Place(personal.id))
     assert made.notice is not None
     (found,) = mail(party, personal)
     assert found.is_confirmed
@@ -56,7 +52,7 @@ def test_an_invitation_is_told_confirmed_and_accepted(party: Party, personal: En
     dave.accept(found)
     dave.say("thanks")
     party.stage.clock.tick(2 * DAY)
-    assert not mail(party, personal)[0].is_lapsed
+    assert not mail(party, personal)[0].is_discarded
     party.alice.sync()
     assert party.alice.entries()[-1].text == "thanks"
 
@@ -65,14 +61,14 @@ def test_an_applicant_is_approved_and_told(party: Party, personal: Enclave) -> N
     party.device("dave").apply()
     party.alice.sync()
     assert party.alice.person(pubkey("dave")).state == "PENDING"
-    party.alice.approve(pubkey("dave"), personal=door(party.stage, personal))
+    party.alice.approve(pubkey("dave"), place=Place(personal.id))
     (found,) = mail(party, personal)
     assert found.is_confirmed
 
 
 def test_after_a_lost_race_the_notice_hands_over_nothing_and_the_log_does(party: Party, personal: Enclave) -> None:
     cross(party.alice, party.device("carol").leave)
-    party.alice.invite(pubkey("dave"), personal=door(party.stage, personal))
+    party.alice.invite(pubkey("dave"), place=Place(personal.id))
     (found,) = mail(party, personal)
     assert found.is_confirmed
     assert found.handoff is None
@@ -93,14 +89,14 @@ def forge(party: Party, personal: Enclave, by: str = "mallory", **changes: Any) 
     key = person(by)
     notice = Notice(kind="group_invite", enclave_id=party.id.hex(), enclave_kind="group", inviter=key.public.hex())
     sealed = seal_notice(key, pubkey("dave"), replace(notice, **changes), bytes(24))
-    door(party.stage, personal, by).commit("notice", sealed)
+    party.stage.client(by, pins=None).enclave(personal.id).commit("notice", sealed)
 
 
 def test_what_the_groups_log_does_not_say_is_not_confirmed_and_lapses(party: Party, personal: Enclave) -> None:
     forge(party, personal)
     (found,) = mail(party, personal)
     assert not found.is_confirmed
-    assert not found.is_lapsed
+    assert not found.is_discarded
     assert "member" in found.why
     with pytest.raises(MisuseError, match="confirmed"):
         Group(personal._client, found.enclave).accept(found)
@@ -109,13 +105,14 @@ def test_what_the_groups_log_does_not_say_is_not_confirmed_and_lapses(party: Par
     assert found.why == "no Move by the inviter made us a member"
     party.stage.clock.tick(DAY + 60_000)
     (found,) = mail(party, personal)
-    assert found.is_lapsed
+    assert found.is_discarded
 
 
 def test_nobody_speaks_for_another_inviter(party: Party, personal: Enclave) -> None:
     party.alice.invite(pubkey("dave"), notify=False)
     forge(party, personal, inviter=pubkey("alice").hex())
-    assert mail(party, personal) == []
+    (found,) = mail(party, personal)
+    assert (found.is_confirmed, found.is_discarded, found.why) == (False, True, "inviter: another tells of it")
 
 
 def test_an_epoch_that_never_was_is_not_confirmed(party: Party, personal: Enclave) -> None:
@@ -141,15 +138,37 @@ def test_a_handoff_that_does_not_fit_is_not_used(party: Party, personal: Enclave
 
 
 def test_who_was_put_out_again_is_not_invited(party: Party, personal: Enclave) -> None:
-    party.alice.invite(pubkey("dave"), personal=door(party.stage, personal))
+    party.alice.invite(pubkey("dave"), place=Place(personal.id))
     party.alice.remove(pubkey("dave"))
     (found,) = mail(party, personal)
     assert not found.is_confirmed
 
 
+def test_another_move_than_the_one_that_is_named_refutes_it(party: Party, personal: Enclave) -> None:
+    party.alice.invite(pubkey("dave"), notify=False)
+    other = party.alice.invite(pubkey("erin"), notify=False).receipt
+    forge(party, personal, "alice", move_ref=other.id.hex())
+    forge(party, personal, "alice", move_ref="ab" * 32)
+    refuted, waiting = mail(party, personal)
+    assert (refuted.is_confirmed, refuted.is_discarded) == (False, True)
+    assert (waiting.is_confirmed, waiting.is_discarded) == (False, False)
+
+
+def test_what_is_no_group_or_has_another_manifest_refutes_it(party: Party, personal: Enclave) -> None:
+    alice = party.stage.client("alice", pins=None)
+    team = alice.create(template("team", pubkey("alice")))
+    team.move(pubkey("dave"), "OUTSIDER", "MEMBER")
+    forge(party, personal, "alice", enclave_id=team.hex)
+    party.alice.invite(pubkey("dave"), notify=False)
+    forge(party, personal, "alice", manifest_hash="ab" * 32)
+    forge(party, personal, "alice", manifest_hash=party.alice.enclave.manifest().content_hash.hex())
+    found = mail(party, personal)
+    assert [(each.is_confirmed, each.is_discarded) for each in found] == [(False, True), (False, True), (True, False)]
+
+
 def test_other_notices_are_none_of_ours(party: Party, personal: Enclave) -> None:
     forge(party, personal, kind="x-other")
-    door(party.stage, personal, "mallory").commit("notice", "rubbish")
+    party.stage.client("mallory", pins=None).enclave(personal.id).commit("notice", "rubbish")
     assert mail(party, personal) == []
 
 

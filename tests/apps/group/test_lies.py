@@ -122,6 +122,43 @@ def test_deleted_messages_are_missing_and_proved(party: Party) -> None:
     assert device._proved == {said[0].id, said[2].id}
 
 
+def test_a_delete_that_no_head_knows_of_yet_is_no_lie(party: Party) -> None:
+    """What it deletes is in a closed bundle, and proved to be active there; the Delete itself is in an open one."""
+    bob = party.device("bob")
+    said = bob.say("one")
+    reaction = bob.react(party.alice.say("two").id, "+1")
+    party.stage.close_bundle()
+    bob.delete(said.id)
+    bob.delete(reaction.id)
+    device = party.device("carol")
+    device.sync()
+    assert device._proved == set()
+    party.stage.close_bundle()
+    device.sync()
+    assert device._proved == {said.id, reaction.id}
+
+
+def test_what_is_active_once_its_delete_must_be_known_is_withheld(party: Party) -> None:
+    """A Delete of something that is there, as if it had been meant; the node does not do it, and hides it."""
+    bob = party.device("bob")
+    said = bob.say("one")
+    party.alice.sync()
+    party.stage.close_bundle()
+    event = slip_in(party, "bob", "Delete", compact_json({"reason": "author"}), (("r", said.id.hex()),))
+    party.stage.node.be_honest()
+    party.stage.clock.tick(10_000)
+    later = party.stage.node.event(
+        build_commit(person("bob"), party.id, "message", "x", party.stage.clock.now + LIFETIME), event.seq + 1
+    )
+
+    def lie(answer: Json) -> None:
+        answer["events"] = [item for item in answer["events"] if item["event"]["seq"] != said.seq]
+        answer["events"] += [{"event": wire_event(each), "status": "active"} for each in (event, later)]
+
+    party.stage.node.lie("Query", lie)
+    caught(party.device("carol"), "but: active")
+
+
 def test_one_delete_does_not_account_for_two_places(party: Party) -> None:
     bob = party.device("bob")
     said = bob.say("one")
@@ -153,13 +190,13 @@ def covered(party: Party) -> None:
 
 def test_a_delete_of_nothing_covers_no_place(party: Party) -> None:
     covered(party)
-    caught(party.device("bob"), "no such event")
+    caught(party.device("bob"), "but: unknown")
 
 
 def test_what_must_be_closed_by_now_is_not_pending(party: Party) -> None:
     covered(party)
     party.stage.node.lie("Bundle_Proof", instead(EventPending("in an open bundle", retry_after_ms=1)))
-    caught(party.device("bob"), "open bundle")
+    caught(party.device("bob"), "but: pending")
 
 
 def test_who_got_in_before_the_door_was_closed(stage: Stage) -> None:

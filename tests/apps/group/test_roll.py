@@ -215,3 +215,23 @@ def test_a_fold_of_another_enclave_says_so() -> None:
     world = World({**group_manifest(pubkey("alice")), "init": init(alice="MEMBER owner admin", bob="MEMBER")})
     with pytest.raises(NotAGroup):
         Fold(Keys(bytes(32))).take(world.events[0])
+
+
+def test_a_commit_is_not_put_in_again_once_its_time_is_over(circle: Circle) -> None:
+    """Else a node would let somebody in again, who was removed, by the Move that let them in first."""
+    invited = circle.move("alice", "dave", "OUTSIDER", "MEMBER")
+    circle.move("alice", "dave", "MEMBER", "OUTSIDER")
+    circle.send("bob", "message", "much later", at=7_200_000)
+    fold = circle.fold("alice")
+    with pytest.raises(ReplayFailed, match="after exp"):
+        fold.take(finalize(invited, person("node"), START + 7_200_000, fold.seq + 1))
+
+
+def test_a_migrate_stands_where_it_says_that_the_log_ended(circle: Circle) -> None:
+    """Else the new node could leave out what came before it."""
+    fold = circle.fold("alice")
+    circle.say("bob", "not to be left out")
+    migrate = circle.world.commit("alice", "Migrate", circle.world.migrate("node2"))
+    early = finalize(migrate, person("node2"), circle.events[-1].timestamp, fold.seq + 1)
+    with pytest.raises(ReplayFailed, match="prev_seq"):
+        fold.take(early)

@@ -256,3 +256,19 @@ def test_what_a_change_says(circle: Circle) -> None:
     assert circle.last("alice").kind == "delete"
     circle.send("alice", "Pause")
     assert (circle.last().kind, circle.public.roll.lifecycle) == ("lifecycle", "paused")
+
+
+def test_nobody_takes_back_their_own_words_without_a_trace(circle: Circle) -> None:
+    said = circle.say("bob", "an insult")
+    circle.say("bob", "have a nice day", ("again", said.id.hex()))
+    assert circle.texts("carol") == ["an insult", "have a nice day"]
+
+
+def test_words_that_delete_themselves_are_missed_by_nobody(circle: Circle) -> None:
+    said = circle.say("bob", "for now", ("auto-delete", str(2**52)))
+    assert circle.texts("carol") == ["for now"]
+    fold = Fold(keys_of("carol"))
+    for event in circle.events:
+        fold.take(erase(event) if event is said else event)
+    assert fold.roll.withheld() is None
+    assert [entry.why for entry in fold.talk.all()] == ["its content is gone"]

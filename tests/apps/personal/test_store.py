@@ -173,6 +173,31 @@ def test_dataviews_are_granted_and_revoked(street: Street) -> None:
     assert store.dataviews() == []
 
 
+@pytest.mark.parametrize("proved", [True, False])
+def test_a_dataview_is_listed_as_soon_as_it_is_granted(street: Street, proved: bool) -> None:
+    """By the log; that no closed bundle proves it yet is said."""
+    bundle = {"size": 1} if proved else {"size": 256, "timeout": 3_600_000}
+    store, (one, two) = (
+        street.store(street.client(known=False), bundle=bundle),
+        sorted([Identity.new().public, Identity.new().public]),
+    )
+    store.grant_dataview(one)
+    operations = [{"type": "Grant", "target": two.hex(), "trait": "dataview"}]
+    store.enclave.commit("AC_Bundle", {"operations": operations})
+    assert [(each.identity, each.proved) for each in store.dataviews()] == [(one, proved), (two, proved)]
+    store.revoke_dataview(one)
+    assert [each.identity for each in store.dataviews()] == [two]
+
+
+def test_a_second_store_is_founded_on_purpose_alone(street: Street) -> None:
+    client = street.client()
+    store = street.store(client)
+    with pytest.raises(MisuseError, match="already"):
+        street.store(client)
+    assert Personal.find(client).enclave.id == store.enclave.id
+    assert street.store(client, again=True).enclave.id != store.enclave.id
+
+
 def test_the_gate_of_notices(street: Street) -> None:
     store = street.store(street.client(known=False))
     assert store.is_open()

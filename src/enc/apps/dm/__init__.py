@@ -18,6 +18,7 @@ from enc.apps.dm.errors import (
 )
 from enc.apps.dm.fold import Fold, Refusal
 from enc.apps.dm.mailbox import Mailbox
+from enc.apps.dm.outbox import Repaired
 from enc.apps.dm.peer import Contact, Invite
 from enc.apps.dm.rotation import Rotation
 from enc.apps.dm.thread import Entry
@@ -37,6 +38,7 @@ __all__ = [
     "NoSuchMessage",
     "NotAllowed",
     "Refusal",
+    "Repaired",
     "Rotation",
     "SealedForAnother",
     "Swapped",

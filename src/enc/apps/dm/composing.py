@@ -17,6 +17,8 @@ TagList = list[tuple[str, ...]]
 
 
 def check_text(text: str, *, is_greeting: bool = False) -> None:
+    if not isinstance(text, str):
+        raise MisuseError(f"a text is a str, and this is {type(text).__name__}")
     if len(text.encode(errors="surrogatepass")) > MAX_TEXT or (not text and not is_greeting):
         raise MisuseError(f"a text has 1 to {MAX_TEXT} bytes")
     try:
@@ -43,7 +45,7 @@ class Composer:
         """A message's content, and the epoch and sender_seq that it is sealed with: the next that no device used."""
         given = peer.given
         if given is None:
-            raise NoEpoch("there is nothing to seal with yet: wait until they have accepted, or send an invitation")
+            raise NoEpoch("there is nothing to seal with until they have written to you; if not invited, add them")
         seq = peer.next_seq(given.n)
         if seq > dm.MAX_SENDER_SEQ:
             raise NoEpoch("the contact's epoch is used up: it must send a message with a new one first")
@@ -62,20 +64,33 @@ class Composer:
 
     def invitation(self, peer: Peer, mailbox: str, node: str) -> TagList:
         """Where one's own mailbox is, and its epoch."""
+        return [*self._place(peer, mailbox, node), *self.epoch_tags(peer)]
+
+    def _place(self, peer: Peer, mailbox: str, node: str) -> TagList:
         tags: TagList = [(MAILBOX_TAG, self.greeting(peer, mailbox))]
-        if node:
-            tags.append((NODE_TAG, self.greeting(peer, node)))
-        return [*tags, *self.epoch_tags(peer)]
+        return [*tags, (NODE_TAG, self.greeting(peer, node))] if node else tags
 
     def greeting(self, peer: Peer, text: str) -> str:
         return dm.seal_invite(self._key, peer.identity, text, self.nonce())
 
     def retraction(self, peer: Peer, record: Record) -> TagList:
-        """When the message was sent, for who sees the Delete alone; and the epoch that it brought, if it is current."""
-        brought = self.epoch_tags(peer) if record.delivers == peer.own.n >= 0 else []
+        """When the message was sent, for who sees the Delete alone; and where it brought an epoch, the current one."""
+        brought = self.epoch_tags(peer) if 0 <= record.delivers <= peer.own.n else []
         return [("r", record.id), (AT_TAG, str(record.at)), *brought]
 
+    def forgetting(self, peer: Peer, ref: bytes, brought: tuple[str, ...] | None) -> TagList:
+        """The owner deletes what a contact wrote: what it brought goes on in the Delete, as far as it is current.
 
-def forgetting(peer: Peer, ref: bytes, brought: tuple[str, ...] | None) -> TagList:
-    """The owner deletes what a contact wrote: the epoch that it brought goes on in the Delete."""
-    return [("r", ref.hex()), *([(FROM_TAG, peer.identity.hex()), brought] if brought else [])]
+        An epoch from before the contact's new mailbox may have a greater number, and would be taken for the newest.
+        """
+        goes_on: TagList = []
+        if peer.entries[ref].kind == "invite" and peer.said is not None:
+            goes_on = self._place(peer, peer.said.enclave.hex(), peer.said.node or "")
+        if brought is not None and peer.given is not None and brought[1:2] == (str(peer.given.n),):
+            goes_on.append(brought)
+        return [("r", ref.hex()), *([(FROM_TAG, peer.identity.hex()), *goes_on] if goes_on else [])]
+
+
+def declining(peer: Peer, invite: bytes) -> TagList:
+    """The owner deletes an invitation, and with it all that its author said of itself."""
+    return [("r", invite.hex()), (FROM_TAG, peer.identity.hex())]

@@ -28,6 +28,9 @@ class OwnEpochs:
     def secret(self) -> bytes:
         return self._secrets[self.n]
 
+    def __repr__(self) -> str:
+        return f"OwnEpochs(n={self.n})"
+
     def check_next(self, n: int) -> None:
         if n <= self.n:
             raise EpochReplayed(f"epoch {n}: there is number {self.n} already")
@@ -60,6 +63,9 @@ class GivenEpoch(Struct, frozen=True):
 
     n: int
     secret: bytes
+
+    def __repr__(self) -> str:
+        return f"GivenEpoch(n={self.n})"
 
 
 def next_given(before: GivenEpoch | None, n: int, secret: bytes) -> GivenEpoch:

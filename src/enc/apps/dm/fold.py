@@ -15,29 +15,26 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from enc.apps.address_book import Place
-from enc.apps.dm.epochs import next_given, open_epoch
+from enc.apps.dm.epochs import open_epoch
 from enc.apps.dm.errors import NotAllowed
-from enc.apps.dm.opening import open_copy, open_greeting, open_text
+from enc.apps.dm.introducing import Introductions
+from enc.apps.dm.opening import open_copy, open_text
 from enc.apps.dm.peer import Invite, Peer
-from enc.apps.dm.records import MAX_TEXT, Record, parse_record
+from enc.apps.dm.records import Record, parse_record
 from enc.apps.dm.tags import (
     AT_TAG,
     FROM_TAG,
     MAILBOX_TAG,
-    NODE_TAG,
     TO_TAG,
-    content_object,
     tag_value,
     time_said,
-    url_said,
 )
 from enc.apps.dm.thread import Entry, sent_entry
 from enc.client.items import Item
 from enc.core import dm
-from enc.core.content import revised_id
+from enc.core.content import content_object, revised_id
 from enc.core.encoding import unhex
-from enc.core.errors import DecryptFailed, PeerError
-from enc.core.sealing import shared_key
+from enc.core.errors import PeerError
 from enc.core.signing import PrivateKey
 from enc.core.types import Event
 
@@ -67,7 +64,8 @@ class Fold:
         """Strangers may send invitations."""
         self._sent: dict[bytes, tuple[bytes, int, int]] = {}
         """Of each `sent` event: to whom, its seq and its time."""
-        self._keys: dict[tuple[str, bytes], bytes] = {}
+        self._sent_keys: dict[bytes, bytes] = {}
+        self._said = Introductions(key, self._refuse)
         self._takes: dict[str, Callable[[Event], list[Touched]]] = {
             "Move": self._move,
             "AC_Bundle": self._bundle,
@@ -101,6 +99,14 @@ class Fold:
         known = self.peers.get(identity)
         return [] if known is None else sorted(known.entries.values(), key=lambda entry: entry.place)
 
+    def last_sent(self, identity: bytes) -> Entry | None:
+        """The owner's last message to somebody, by its own log: what has not arrived has no time of the other's yet."""
+        known = self.peers.get(identity)
+        if known is None:
+            return None
+        mine = [ref for ref, record in known.records.items() if record.kind == "message"]
+        return known.entries[max(mine, key=lambda ref: self._sent[ref][1])] if mine else None
+
     def invites(self) -> list[Invite]:
         """Of strangers, the oldest first."""
         waiting = (peer.invite for peer in self.peers.values() if peer.state == "OUTSIDER")
@@ -132,6 +138,8 @@ class Fold:
         if to not in ("OUTSIDER", "FRIEND", "BLOCKED") or target == self.me:
             raise NotAllowed(f"Move: nobody becomes {to} here")
         peer = self.peer(target)
+        if content.get("from") != peer.state:  # one that a node held back, until it would undo a later one
+            raise NotAllowed(f"Move: its target is {peer.state}")
         if peer.state == "BLOCKED":
             peer.delivered, peer.unblocked_seq = -1, event.seq
         peer.state = to
@@ -152,7 +160,7 @@ class Fold:
         epoch = dm.parse_epoch(wire)
         peer.own.check_next(epoch.n)
         peer.own.add(epoch.n, open_epoch(self._key, self.me, epoch))
-        peer.epoch_at, peer.heard = event.timestamp, 0
+        peer.epoch_at = event.timestamp
 
     def _gate(self, event: Event) -> list[Touched]:
         self._check_owner(event)
@@ -194,10 +202,11 @@ class Fold:
 
     def _invite(self, event: Event) -> list[Touched]:
         peer = self.peer(event.from_)
-        if event.from_ == self.me or peer.state != "OUTSIDER":
-            raise NotAllowed("invite: only a stranger's")
-        greeting = open_greeting(event.content or "", self._key_of(dm.INVITE, event.from_))[:MAX_TEXT]
-        self._introduced(event, peer)
+        if event.from_ == self.me or peer.state != "OUTSIDER" or not self.is_open:
+            raise NotAllowed("invite: only a stranger's, and only while the gate is open")
+        greeting = self._said.greeting(event.content or "", event.from_)
+        self._said.mailbox(event, peer)
+        peer.drop_invite()  # of one stranger's the latest counts
         peer.invite = Invite(event.id, event.timestamp, event.from_, greeting)
         entry = Entry(event.timestamp, event.id, event.from_, greeting, "received", kind="invite", ref=event.id)
         peer.entries[event.id] = entry
@@ -208,10 +217,9 @@ class Fold:
         if peer.state != "FRIEND":
             raise NotAllowed(f"message: its author is {peer.state}")
         if event.content == "":  # brings an epoch, and says nothing
-            self._introduced(event, peer)
+            self._said.mailbox(event, peer)
             return []
-        self._given(event, peer)
-        peer.heard += 1
+        self._said.epoch(event, peer)
         entry = Entry(event.timestamp, event.id, event.from_, None, "received", ref=event.id)
         peer.entries[event.id] = self._read(event, peer, entry)
         return [(event.from_, event.id)]
@@ -236,8 +244,8 @@ class Fold:
         entry = None if peer is None else peer.entries.get(target)
         if peer is None or entry is None:
             return []  # of what is deleted by now
-        if peer.state == "BLOCKED" or entry.kind != "message":
-            raise NotAllowed("Update: not of who wrote it, or of who is blocked")
+        if peer.state == "BLOCKED" or entry.kind != "message" or entry.state == "retracted":
+            raise NotAllowed("Update: not of who wrote it, of who is blocked, or of what is retracted")
         peer.entries[target] = self._read(event, peer, replace(entry, is_edited=True))
         return [(event.from_, target)]
 
@@ -247,64 +255,38 @@ class Fold:
         if event.from_ == self.me:
             return self._forget(event, target)
         peer = self.peer(event.from_)
-        if peer.state == "BLOCKED":
-            raise NotAllowed("Delete: of who is blocked")
-        self._given(event, peer)
+        others = (each.entries for each in self.peers.values() if each is not peer)
+        if peer.state == "BLOCKED" or target in self._sent or any(target in entries for entries in others):
+            raise NotAllowed("Delete: not of who wrote it, or of who is blocked")
+        self._said.epoch(event, peer)
         at = time_said(tag_value(event, AT_TAG), event.timestamp)
         peer.entries[target] = Entry(at, target, event.from_, None, "retracted", ref=target)
         return [(event.from_, target)]
 
     def _forget(self, event: Event, target: bytes) -> list[Touched]:
-        """An epoch that came with what is deleted goes on in the Delete: the deleted event is shown to nobody."""
+        """What came with what is deleted goes on in the Delete: the deleted event is shown to nobody.
+
+        One that names an author, and brings nothing, declines what that one said of itself.
+        """
         author = tag_value(event, FROM_TAG)
         if author:
-            self._given(event, self.peer(unhex(author, 32, FROM_TAG)))
+            peer = self.peer(unhex(author, 32, FROM_TAG))
+            brings = any(tag[0] in (dm.EPOCH_TAG, MAILBOX_TAG) for tag in event.tags)
+            self._said.mailbox(event, peer) if brings else peer.decline(event.seq)
         for peer in self.peers.values():
             if peer.invite is not None and peer.invite.id == target:
-                peer.invite = None
+                peer.decline(event.seq)
             if target in peer.entries and target not in peer.records:
                 del peer.entries[target]
                 return [(peer.identity, target)]
         return []
 
-    def _given(self, event: Event, peer: Peer) -> None:
-        """The epoch that an event brings: one that is wrong leaves the event as it is."""
-        tag = next((tag for tag in event.tags if tag[0] == dm.EPOCH_TAG), None)
-        if tag is None:
-            return
-        try:
-            epoch = dm.parse_epoch_tag(tag)
-            peer.given = next_given(peer.given, epoch.n, open_epoch(self._key, peer.identity, epoch))
-        except PeerError as e:
-            self._refuse(event, e)
-
-    def _introduced(self, event: Event, peer: Peer) -> None:
-        """Where the author's mailbox is, as it says, and its epoch. A new mailbox has epochs of its own."""
-        key, sealed, node = (
-            self._key_of(dm.INVITE, event.from_),
-            tag_value(event, MAILBOX_TAG),
-            tag_value(event, NODE_TAG),
-        )
-        if sealed:
-            mailbox = unhex(open_greeting(sealed, key), 32, MAILBOX_TAG, DecryptFailed)
-            if peer.said is None or peer.said.enclave != mailbox:
-                peer.given, peer.delivered, peer.unblocked_seq = None, -1, event.seq
-                peer.place, peer.place_seq = None, event.seq
-            peer.said = Place(mailbox, url_said(open_greeting(node, key)) if node else None)
-        self._given(event, peer)
-
     # Keys and refusals
 
     def _sent_key(self, to: bytes) -> bytes:
-        return self._kept("sent", to, lambda: dm.sent_key(self._key, to))
-
-    def _key_of(self, label: str, other: bytes) -> bytes:
-        return self._kept(label, other, lambda: shared_key(self._key, other, label))
-
-    def _kept(self, label: str, other: bytes, make: Callable[[], bytes]) -> bytes:
-        if (label, other) not in self._keys:
-            self._keys[label, other] = make()
-        return self._keys[label, other]
+        if to not in self._sent_keys:
+            self._sent_keys[to] = dm.sent_key(self._key, to)
+        return self._sent_keys[to]
 
     def _check_owner(self, event: Event) -> None:
         if event.from_ != self.me:

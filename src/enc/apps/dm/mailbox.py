@@ -2,24 +2,25 @@
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Self
+from contextlib import suppress
+from typing import Any, Self
 
-from enc.apps.address_book import Place
-from enc.apps.announcing import announce, registered
-from enc.apps.dm.composing import Composer, Random, check_text, forgetting
+from enc.apps.address_book import AddressBook, Place
+from enc.apps.announcing import announce, own_place
+from enc.apps.dm.composing import Composer, Random, TagList, check_text, declining
 from enc.apps.dm.errors import NoPlace, NoSuchMessage, UnknownContact
 from enc.apps.dm.fold import Fold, Refusal, Touched
-from enc.apps.dm.outbox import Outbox
+from enc.apps.dm.outbox import Outbox, Repaired, keeping
 from enc.apps.dm.peer import Contact, Invite, Peer, Standing
 from enc.apps.dm.reaching import LABEL, Reach
-from enc.apps.dm.records import Kind, Record
+from enc.apps.dm.records import Kind, Record, State
 from enc.apps.dm.rotation import Rotation
 from enc.apps.dm.thread import Entry
-from enc.client import Client, Distrust, Item
-from enc.client.setup import now_ms as system_ms
+from enc.client import Client, Item
+from enc.client.setup import now_ms
 from enc.client.writes import Id, as_bytes
 from enc.core import dm
-from enc.core.errors import EncError, MisuseError, Unauthorized
+from enc.core.errors import EncError, MisuseError, Unauthorized, WorldError
 from enc.core.signing import is_public_key
 
 
@@ -27,7 +28,8 @@ class Mailbox:
     """Direct messages of the client's identity, in its mailbox `enclave`.
 
     Everything is rebuilt from that log: another device with the same key sees the same. Calls that write read what is
-    new first. `rotation`: when a contact gets a new epoch by itself.
+    new first. `node`: its URL, if it is not the client's. `rotation`: when a contact gets a new epoch by itself, by
+    `clock`, Unix milliseconds.
     """
 
     def __init__(
@@ -35,32 +37,41 @@ class Mailbox:
         client: Client,
         enclave: Id,
         *,
-        at: str | None = None,
+        node: str | None = None,
         rotation: Rotation = Rotation(),  # noqa: B008 - it is frozen
-        now_ms: Callable[[], int] = system_ms,
+        clock: Callable[[], int] = now_ms,
         random: Random = os.urandom,
     ) -> None:
-        self._client, self._rotation, self._now = client, rotation, now_ms
+        self._client, self._rotation, self._clock = client, rotation, clock
         key = client.identity.key
-        self.enclave = client.enclave(enclave, at=at)
+        self.enclave = client.enclave(enclave, at=node)
         self._fold, self._composer = Fold(key), Composer(key, random)
         self._reach = Reach(client)
-        self._outbox = Outbox(self.enclave, key, self._composer, self._reach)
+        self._outbox = Outbox(self.enclave, key, self._composer, self._reach, self.sync)
 
     @classmethod
-    def create(cls, client: Client, *, name: str | None = None) -> Self:
-        """Found a mailbox on the client's node, and make it known in the registry, if there is one."""
+    def create(
+        cls, client: Client, *, name: str | None = None, book: AddressBook | None = None, again: bool = False
+    ) -> Self:
+        """Found a mailbox on the client's node, and make it known: in the book and the registry, as far as they are.
+
+        Whoever has one that these know gets another only `again`: contacts write to the first as long as they know it.
+        """
+        if not again and own_place(client, LABEL, book) is not None:
+            raise MisuseError("you have a mailbox already")
         enclave = client.create("dm")
+        if book is not None:
+            book.set_own(client.identity.public, LABEL, Place(enclave.id, client.url or None))
         announce(client, enclave, LABEL, name)
         return cls(client, enclave.id)
 
     @classmethod
-    def open(cls, client: Client) -> Self:
-        """One's mailbox as the registry knows it."""
-        found = registered(client, LABEL)
-        if found is None:
-            raise NoPlace("no mailbox of yours is known: found one, or name it")
-        return cls(client, found)
+    def find(cls, client: Client, *, book: AddressBook | None = None, **more: Any) -> Self:
+        """The identity's own mailbox, as the book or the registry has it; NoPlace where neither does."""
+        place = own_place(client, LABEL, book)
+        if place is None:
+            raise NoPlace("no mailbox of yours is known here: found one, or give its enclave")
+        return cls(client, place.enclave, node=place.node, **more)
 
     @property
     def identity(self) -> bytes:
@@ -96,9 +107,20 @@ class Mailbox:
         known = self._fold.peers.get(_key(who))
         return None if known is None else known.entries.get(ref)
 
+    def last(self, who: Id) -> Entry:
+        """Your last message to somebody, whatever became of it: what `edit` and `retract` are about, if nobody says."""
+        self.sync()
+        found = self._fold.last_sent(_key(who))
+        if found is None:
+            raise NoSuchMessage("you have written nothing to them yet: there is no such message")
+        return found
+
     def contacts(self) -> list[Contact]:
-        """Everybody with whom there is, or was, anything, as far as it was read; the last one heard of first."""
-        found = [peer.contact() for peer in self._fold.peers.values() if peer.state != "OUTSIDER" or peer.entries]
+        """Everybody with whom there is, or was, anything, as far as it was read; the last one heard of first.
+
+        Who has but sent an invitation is among `invites`.
+        """
+        found = [peer.contact() for peer in self._fold.peers.values() if peer.is_contact]
         return sorted(found, key=lambda each: (-each.last_at, each.identity))
 
     def contact(self, who: Id) -> Contact:
@@ -121,26 +143,29 @@ class Mailbox:
     # Contacts
 
     def add(self, who: Id, place: Place | None = None, *, greeting: str = "") -> None:
-        """Make somebody a contact, and invite them to do the same; whoever has invited you is accepted."""
+        """Make somebody a contact, and invite them to do the same; whoever has invited you is accepted.
+
+        Whoever was a contact before may have removed you since, so they are told again; what their node says is raised.
+        """
         check_text(greeting, is_greeting=True)
         peer = self._known(who)
         if peer.state == "BLOCKED":
-            raise UnknownContact("is blocked: unblock them first")
-        place = place or (peer.said if peer.given is not None else None)
-        if peer.given is None:
+            raise UnknownContact(f"{peer.identity.hex()} is blocked: unblock them first")
+        is_answer = peer.invite is not None and peer.given is not None
+        place = place or (peer.said if is_answer else peer.where)
+        if not is_answer:
             self._reach(peer, _at(place))  # before anything is written
         self._befriend(peer)
-        if peer.given is not None:
-            if place is not None and place != peer.place:
-                self._outbox.note(peer, place)
-        else:
-            self._invite(peer, place, greeting)
+        if is_answer and place is not None and place != peer.place:
+            self._outbox.note(peer, place)
+        if not is_answer or greeting:
+            self._introduce(peer, place, greeting)
         self.sync()
 
     def accept(self, who: Id, place: Place | None = None) -> None:
         """Make somebody a contact who has invited you. They learn of it by your first message."""
         if self._known(who).given is None:
-            raise UnknownContact("has not invited you: add them instead")
+            raise UnknownContact(f"{as_bytes(who, 'identity').hex()} has not invited you: add them instead")
         self.add(who, place)
 
     def _befriend(self, peer: Peer) -> None:
@@ -149,24 +174,35 @@ class Mailbox:
             content = {"target": peer.identity.hex(), "from": peer.state, "to": "FRIEND", "epoch": dm.wire_epoch(epoch)}
             self.enclave.commit("Move", content)
             self.sync()
+        elif peer.own.n < 0:  # blocked before there was anything, interrupted, or moved by another program
+            self._rotate(peer)
 
-    def _invite(self, peer: Peer, place: Place | None, greeting: str) -> None:
-        """Whoever has you as a contact already takes no invitation from you, but takes messages."""
-        try:
-            self._outbox.post(peer, _at(place, kind="invite", text=greeting), "send")
-        except Unauthorized as refusal:
+    def _introduce(self, peer: Peer, place: Place | None, greeting: str) -> None:
+        """Whoever has you as a contact takes messages from you, and no invitation; who has given an epoch, had you."""
+        if peer.given is None:
             try:
-                self._outbox.post(peer, _at(place, kind="place"), "send")
-            except Unauthorized:
-                raise refusal from None
+                self._outbox.post(peer, _at(place, kind="invite", text=greeting), "send")
+            except Unauthorized as refusal:
+                try:
+                    self._outbox.post(peer, _at(place, kind="place"), "send")
+                except Unauthorized:
+                    raise refusal from None
+            return
+        try:
+            self._outbox.post(peer, _at(place, kind="place"), "send")
+        except Unauthorized:
+            self._outbox.post(peer, _at(place, kind="invite", text=greeting), "send")
+        else:
+            self.sync()
+            if greeting:
+                self._outbox.post(peer, _at(place, text=greeting), "send")
 
     def decline(self, who: Id) -> None:
         """Delete somebody's invitation."""
-        invite = self._known(who).invite
-        if invite is None:
-            raise UnknownContact("has not invited you")
-        self.enclave.delete(invite.id, reason="moderator")
-        self.sync()
+        peer = self._known(who)
+        if peer.invite is None:
+            raise UnknownContact(f"{as_bytes(who, 'identity').hex()} has not invited you")
+        self._delete(declining(peer, peer.invite.id))
 
     def remove(self, who: Id) -> None:
         """Nobody's friend nor foe any more: may not write, but may invite."""
@@ -180,14 +216,14 @@ class Mailbox:
         """A contact again, with the epochs from before; or a stranger."""
         peer = self._known(who)
         if peer.state != "BLOCKED":
-            raise UnknownContact("is not blocked")
+            raise UnknownContact(f"{peer.identity.hex()} is not blocked")
         self._move(peer, "FRIEND" if friend else "OUTSIDER")
-        if friend and peer.own.n < 0:  # blocked before there was anything
-            self._rotate(peer)
+        if friend:
+            self._befriend(peer)
 
     def _move(self, peer: Peer, to: Standing) -> None:
         if peer.state == to:
-            raise UnknownContact(f"is {to} already")
+            raise UnknownContact(f"{peer.identity.hex()} is {to} already")
         self.enclave.move(peer.identity, peer.state, to)
         self.sync()
 
@@ -200,7 +236,7 @@ class Mailbox:
         """Make a new epoch for a contact. It is given to them with the next message; gives its number."""
         peer = self._known(who)
         if peer.state != "FRIEND":
-            raise UnknownContact("is no contact")
+            raise UnknownContact(f"{peer.identity.hex()} is no contact")
         self._rotate(peer)
         return peer.own.n
 
@@ -214,58 +250,60 @@ class Mailbox:
     def send(self, who: Id, text: str, place: Place | None = None) -> Entry:
         """Send a text. What is refused is raised, and stays in the thread as refused; see also `repair`."""
         check_text(text)
-        peer = self._known(who)
-        if self._rotation.is_due(peer, self._now()):
+        with keeping(False):
+            return self._send(self._known(who), text, place)
+
+    def _send(self, peer: Peer, text: str, place: Place | None) -> Entry:
+        if self._rotation.is_due(peer, self._clock()):
             self._rotate(peer)
         return self._post(peer, lambda: self._outbox.post(peer, _at(place or peer.where, text=text), "send"))
 
     def edit(self, who: Id, ref: bytes, text: str) -> Entry:
         """Replace the text of a message of one's own: `ref` is its entry's."""
         check_text(text)
-        peer = self._known(who)
-        record = _mine(peer, ref)
-        return self._post(peer, lambda: self._outbox.post(peer, record, "edit", text, ref))
+        with keeping(False):
+            peer = self._known(who)
+            record = _mine(peer, ref)
+            return self._post(peer, lambda: self._outbox.post(peer, record, "edit", text, ref))
 
     def retract(self, who: Id, ref: bytes) -> Entry:
         """Take back a message of one's own: its text is erased in both mailboxes."""
-        peer = self._known(who)
-        record = _mine(peer, ref)
-        return self._post(peer, lambda: self._outbox.post(peer, record, "retract", ref=ref))
+        with keeping(False):
+            peer = self._known(who)
+            record = _mine(peer, ref)
+            return self._post(peer, lambda: self._outbox.post(peer, record, "retract", ref=ref))
 
     def delete(self, who: Id, ref: bytes) -> None:
         """Delete what a contact wrote from one's own mailbox. They learn of it only if they try to revise it."""
         peer = self._known(who)
         if ref not in peer.entries or ref in peer.records:
             raise NoSuchMessage("nothing of theirs is there by this reference")
+        if peer.invite is not None and peer.invite.id == ref:
+            self._delete(declining(peer, ref))
+            return
         item = self.enclave.event(ref)
         if item is None:
             raise NoSuchMessage("it is not there any more")
         brought = next((tag for tag in item.event.tags if tag[0] == dm.EPOCH_TAG), None)
-        tags = forgetting(peer, ref, brought)
+        self._delete(self._composer.forgetting(peer, ref, brought))
+
+    def _delete(self, tags: TagList) -> None:
         self.enclave.commit("Delete", {"reason": "moderator"}, tags=tags)
         self.sync()
 
-    def repair(self) -> list[tuple[bytes, EncError]]:
-        """Finish what this or another device began. Where it fails: whom it was for, and why.
-
-        Nothing is sent twice, also if the other device is at it.
-        """
+    def repair(self) -> list[Repaired]:
+        """Finish what this or another device began; what came of each. Nothing is sent twice, whoever else is at it."""
         self.sync()
-        failed = list[tuple[bytes, EncError]]()
-        for peer, ref, record in list(self._fold.pending()):
-            try:
-                self._outbox.settle_again(peer, ref, record)
-            except Distrust:
-                raise
-            except EncError as e:
-                failed.append((peer.identity, e))
-        self.sync()
-        return failed
+        return [self._outbox.repair(peer, ref, record) for peer, ref, record in list(self._fold.pending())]
 
     def _post(self, peer: Peer, post: Callable[[], bytes]) -> Entry:
         try:
             ref = post()
-        finally:
+        except EncError:
+            with suppress(WorldError):  # what came before says more
+                self.sync()
+            raise
+        with keeping(True):
             self.sync()
         return peer.entries[ref]
 
@@ -293,6 +331,17 @@ def _at(place: Place | None, kind: Kind = "message", text: str = "") -> Record:
 
 def _mine(peer: Peer, ref: bytes) -> Record:
     record = peer.records.get(ref)
-    if record is None or record.kind != "message" or record.state != "delivered":
+    if record is None or record.kind != "message":
         raise NoSuchMessage("no message of yours is there by this reference")
+    if record.state != "delivered":
+        raise NoSuchMessage(_GONE[record.state].format(code=record.code))
     return record
+
+
+_GONE: dict[State, str] = {
+    "pending": "it has not arrived yet: `repair` first",
+    "refused": "it was refused ({code}), and is not in their mailbox",
+    "retracted": "it is retracted already: say which message you mean",
+    "removed": "they have deleted it from their mailbox",
+}
+"""Why a message cannot be revised."""

@@ -40,16 +40,16 @@ class Contact(Struct, frozen=True):
 class Peer:
     identity: bytes
     state: Standing = "OUTSIDER"
-    own: OwnEpochs = field(default_factory=OwnEpochs)
-    given: GivenEpoch | None = None
+    own: OwnEpochs = field(default_factory=OwnEpochs, repr=False)
+    given: GivenEpoch | None = field(default=None, repr=False)
     place: Place | None = None
     place_seq: int = -1
     said: Place | None = None
     """Where their mailbox is: as one's own newest copy has it, and as they said themselves."""
-    invite: Invite | None = None
-    entries: dict[bytes, Entry] = field(default_factory=dict)
+    invite: Invite | None = field(default=None, repr=False)
+    entries: dict[bytes, Entry] = field(default_factory=dict, repr=False)
     """By `ref`."""
-    records: dict[bytes, Record] = field(default_factory=dict)
+    records: dict[bytes, Record] = field(default_factory=dict, repr=False)
     """One's own copies, by the id of the `sent` event."""
     used: dict[int, int] = field(default_factory=dict)
     """The highest sender_seq of each epoch of theirs that one has sealed with."""
@@ -57,11 +57,39 @@ class Peer:
     """The newest epoch of one's own that they were given since they were last unblocked, or came with a new mailbox."""
     unblocked_seq: int = -1
     epoch_at: int = 0
-    heard: int = 0
-    """When the current epoch was made, and how many messages came since."""
+    """When the current epoch was made."""
 
     def next_seq(self, epoch: int) -> int:
         return self.used.get(epoch, -1) + 1
+
+    def begin_anew(self, seq: int) -> None:
+        """They have a new mailbox, or none that is known: what one knew of the old one counts no more."""
+        self.given, self.delivered, self.unblocked_seq = None, -1, seq
+        self.place, self.place_seq = None, seq
+
+    def decline(self, seq: int) -> None:
+        """Nothing is left of what they said of themselves: as on a device that never saw the invitation."""
+        self.begin_anew(seq)
+        self.said = None
+        self.drop_invite()
+
+    def drop_invite(self) -> None:
+        """One that was not answered."""
+        if self.invite is not None:
+            self.entries.pop(self.invite.id, None)
+        self.invite = None
+
+    @property
+    def is_contact(self) -> bool:
+        """There is, or was, more than an invitation that waits."""
+        waiting = 0 if self.invite is None else self.invite.id in self.entries
+        return self.state != "OUTSIDER" or len(self.entries) > waiting
+
+    @property
+    def heard(self) -> int:
+        """Messages of the current epoch's time that stand: what is deleted, a new device does not see."""
+        there = (entry for entry in self.entries.values() if entry.author == self.identity and entry.kind == "message")
+        return sum(entry.at >= self.epoch_at and entry.state in ("received", "unreadable") for entry in there)
 
     @property
     def where(self) -> Place | None:

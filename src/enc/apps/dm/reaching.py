@@ -5,7 +5,7 @@ from enc.apps.dm.errors import NoPlace
 from enc.apps.dm.peer import Peer
 from enc.apps.dm.records import Record
 from enc.client import Client, Enclave
-from enc.core.errors import EnclaveNotFound, IdentityNotFound, NodeNotFound
+from enc.core.errors import EnclaveNotFound, IdentityNotFound, NodeNotFound, WorldError
 
 LABEL = "dm"
 """Under which a registry has a mailbox."""
@@ -43,6 +43,6 @@ class Reach:
             return False
         try:
             self._client.resolve(enclave)
-        except (EnclaveNotFound, NodeNotFound):
+        except (EnclaveNotFound, NodeNotFound, WorldError):  # a registry that is away: the node that was given will do
             return False
         return True

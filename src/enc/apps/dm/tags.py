@@ -1,20 +1,11 @@
-"""The tags and contents of a mailbox's events: what stands in the open, as it is read."""
-
-from typing import Any
+"""The tags of a mailbox's events: what stands in the open, as it is read."""
 
 from enc.client.transport import base_url
-from enc.core.encoding import MAX_INT, strict_json
-from enc.core.errors import InvalidCommit, MisuseError
+from enc.core.encoding import MAX_INT
+from enc.core.errors import MisuseError
 from enc.core.types import Event
 
 AT_TAG, FROM_TAG, TO_TAG, MAILBOX_TAG, NODE_TAG = "at", "from", "to", "enclave_id", "node"
-
-
-def content_object(event: Event) -> dict[str, Any]:
-    value = strict_json(event.content or "")
-    if not isinstance(value, dict):
-        raise InvalidCommit("content: expected a JSON object")
-    return value
 
 
 def tag_value(event: Event, name: str) -> str:

@@ -7,10 +7,21 @@ for change in group.follow(): …                     history, then live
 """
 
 from enc.apps.group.epochs import Keys
-from enc.apps.group.errors import NotAGroup, NotAlone, NotAMember, NotSealable
+from enc.apps.group.errors import (
+    Irreplaceable,
+    Muted,
+    NotAGroup,
+    NotAlone,
+    NotAMember,
+    NotAnAdmin,
+    NotSealable,
+    NotTheOwner,
+    TooManyMembers,
+)
 from enc.apps.group.fold import Fold
 from enc.apps.group.following import Following
-from enc.apps.group.group import Group, invitations
+from enc.apps.group.group import Group
+from enc.apps.group.invitations import CONFIRMERS, invitations, invitations_in
 from enc.apps.group.manifest import check_group, group_manifest
 from enc.apps.group.views import (
     Change,
@@ -25,6 +36,7 @@ from enc.apps.group.views import (
 )
 
 __all__ = [
+    "CONFIRMERS",
     "Change",
     "Entry",
     "EpochView",
@@ -33,16 +45,22 @@ __all__ = [
     "Group",
     "Invitation",
     "Invited",
+    "Irreplaceable",
     "Keys",
+    "Muted",
     "NotAGroup",
     "NotAMember",
     "NotAlone",
+    "NotAnAdmin",
     "NotSealable",
+    "NotTheOwner",
     "Person",
     "Reaction",
     "Sent",
     "Status",
+    "TooManyMembers",
     "check_group",
     "group_manifest",
     "invitations",
+    "invitations_in",
 ]

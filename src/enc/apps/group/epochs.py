@@ -26,15 +26,15 @@ CARRIERS = ("Move", "AC_Bundle", "rotate")
 
 
 class Counted(Struct, frozen=True):
-    """An epoch that counts."""
+    """An epoch that counts. Of its members nothing is kept: there may be as many epochs as members."""
 
     n: int
     seq: int
     event_id: bytes
     author: bytes
-    members: frozenset[bytes]
     envelope: Envelope
-    after: State
+    is_ours: bool
+    """We are one of its members."""
 
 
 class Keys(Struct, frozen=True):
@@ -100,7 +100,7 @@ class Epochs:
             return self._keep(EpochView(n=n, seq=event.seq, author=event.from_, counts=False, why=e.message))
         opened = EpochView(n=n, seq=event.seq, author=event.from_, counts=True)
         try:
-            is_open = self._open(self.counted[-1])
+            is_open = self._open(self.counted[-1], self.state)
             return self._keep(replace(opened, is_open=is_open))
         except EncError as e:
             return self._keep(replace(opened, trouble=e.message))
@@ -116,32 +116,36 @@ class Epochs:
             raise InvalidCommit("epoch: its author is no admin after it")
         envelope = parse_envelope(found)
         self.state = accept(self.state, roll.members, event.from_, envelope)
-        made = Counted(envelope.n, event.seq, event.id, event.from_, roll.members, envelope, self.state)
+        made = Counted(envelope.n, event.seq, event.id, event.from_, envelope, self._keys.me in roll.members)
         self.counted.append(made)
 
     # What is ours
 
-    def _open(self, made: Counted) -> bool:
-        """Whether the secret is ours now. DecryptFailed: it should be, and is not."""
-        if self._keys.me not in made.members or (self._keys.identity is None and self._keys.sub is None):
+    def _open(self, made: Counted, after: State | None = None) -> bool:
+        """Whether the secret is ours now. DecryptFailed: it should be, and is not.
+
+        Without the state `after` it, not by the tree: what that does not give at once it never gives.
+        """
+        if not made.is_ours or (self._keys.identity is None and self._keys.sub is None):
             return False
-        epoch = self._consumed(made)
+        epoch = self._consumed(made, after)
         self._opened[made.n] = epoch
         self._secrets = epoch.secrets or self._secrets
         return True
 
-    def _consumed(self, made: Counted) -> Epoch:
+    def _consumed(self, made: Counted, after: State | None) -> Epoch:
         """By the tree; else by a wrap to our sub-key; else by what was handed to us."""
         refusal: EncError = DecryptFailed("epoch: nothing in it is sealed to a key that is here")
-        if self._keys.identity is not None:
+        if self._keys.identity is not None and after is not None:
+            fitting = dict(self._secrets)
             try:
-                return consume(made.after, made.author, made.envelope, self._keys.identity, self._secrets)
+                return consume(after, made.author, made.envelope, self._keys.identity, self._secrets, fitting)
             except EncError as e:
-                refusal = e
+                self._secrets, refusal = fitting, e
         roots = [*self._by_sub_key(made.envelope), *self._handed(made)]
         for root in roots:
             try:
-                return consume_handoff(made.after, made.envelope, root)
+                return consume_handoff(made.envelope, root)
             except EncError as e:
                 refusal = e
         raise refusal

@@ -31,6 +31,18 @@ _KINDS: dict[str, ChangeKind] = {
 }
 
 
+_WORDS = {
+    "Manifest": "founded the group",
+    "Shared": "changed the topic",
+    "Own": "changed their profile",
+    "Pause": "paused the group",
+    "Resume": "resumed the group",
+    "Terminate": "ended the group",
+    "Migrate": "moved the group to another node",
+}
+"""What the author did."""
+
+
 class Fold:
     def __init__(self, keys: Keys, enclave: bytes | None = None) -> None:
         self.me = keys.me
@@ -98,11 +110,11 @@ class Fold:
 
 
 def _told(event: Event) -> tuple[bytes | None, str]:
-    """Whom an event is about, and what it does, in the log's own words."""
+    """Whom an event is about, and what it does, in the log's own words, or in words for people."""
     if event.type in ("Move", "Grant", "Revoke", "Transfer", "Gate"):
         content: dict[str, Any] = content_object(event)
         if event.type == "Gate":
             return None, f"{content['alias']} {content['state']}"
         what = f"{content['from']} -> {content['to']}" if event.type == "Move" else f"{event.type} {content['trait']}"
         return bytes.fromhex(content["target"]), what
-    return None, event.type
+    return None, _WORDS.get(event.type, event.type)

@@ -5,18 +5,20 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
 
 import msgspec
+from msgspec.structs import replace
 
 from enc.apps.group.epochs import Keys
 from enc.apps.group.errors import NotAMember
 from enc.apps.group.fold import Fold
 from enc.apps.group.following import Following
 from enc.apps.group.views import Change, Entry, EpochView, Person, Status
-from enc.client import Client, Enclave, Forgery
+from enc.client import Client, Distrust, Enclave, Forgery
 from enc.client.evidence import said
 from enc.client.following import MAX_HOPS
 from enc.client.writes import Id, as_bytes
-from enc.core.errors import EventNotFound, EventPending, ReplayFailed, TreeSizeNotFound, Unauthorized
+from enc.core.errors import EncError, ReplayFailed, Unauthorized
 from enc.core.event import sequenced, wire_event
+from enc.core.receipt import wire_receipt
 from enc.core.types import Commit, Event, Receipt
 
 MAX_HIDDEN = 65_536
@@ -48,6 +50,8 @@ class Reading:
         self._journal: list[Change] = []
         self._told = 0
         """Changes of the journal that `sync` or `follow` has given out."""
+        self._left = -1
+        """The place of the Move by which we put ourselves out."""
         self._proved: set[bytes] = set()
         """Deleted events that are proved to be."""
 
@@ -73,19 +77,34 @@ class Reading:
     def sync(self) -> list[Change]:
         """Take everything that the log has and we have not; as an admin, heal. What changed, oldest first."""
         with self._lock:
-            self._ready()
+            self._pull()
+            self._mend()
             changes, self._told = self._journal[self._told :], len(self._journal)
             return changes
 
-    def follow(self) -> Following:
-        """Changes for good: those since the last sync, then live ones. `with` it, or `close` it, from any thread."""
-        return Following(self)
+    def follow(self, through: Enclave | None = None, *, patience: float | None = None) -> Following:
+        """Changes for good: those since the last sync, then live ones. `with` it, or `close` it, from any thread.
+
+        `through`: the group's enclave by another client. `patience`: seconds for which a node that does not answer is
+        tried again, `math.inf` for without end; with it, `offline` and `online` are told. Else it is the client's, and
+        they are not.
+        """
+        return Following(self, through, patience)
 
     def _ready(self) -> None:
         """All of the log is here; whoever may, has mended what it found."""
         self._pull()
         if self._heals:
             self._heal()
+
+    def _mend(self) -> None:
+        """Heal, if that can be done now. If not, everybody still reads; `status` says so, and who sends hears why."""
+        try:
+            if self._heals:
+                self._heal()
+        except EncError as e:
+            if isinstance(e, Distrust):
+                raise
 
     def _heal(self) -> None:
         """As an admin, see to it that the last epoch is one of the present members."""
@@ -135,23 +154,13 @@ class Reading:
         seq = roll.withheld()
         if seq is not None:
             raise self._withheld(f"event {seq} is withheld: nobody has deleted it", str(seq).encode())
-        for id_, deleted_at in list(roll.unseen.items()):
-            if id_ not in self._proved and self._is_deleted(id_, roll.is_settled(deleted_at)):
+        asked = [id_ for id_ in roll.unseen if id_ not in self._proved]
+        for id_, status in self._enclave.statuses(asked).items() if asked else ():
+            if status == "deleted":
                 self._proved.add(id_)
-
-    def _is_deleted(self, id_: bytes, is_settled: bool) -> bool:
-        """Whether an event that is not shown is proved to be deleted. False: its bundle is open, it is asked later."""
-        try:
-            status: str = self._enclave.status(id_, wait=False)
-        except (EventPending, TreeSizeNotFound) as e:
-            if not is_settled:
-                return False
-            status = e.message
-        except EventNotFound as e:
-            status = e.message
-        if status != "deleted":
-            raise self._withheld(f"an event is withheld: {id_.hex()} was to be deleted, but: {status}", id_)
-        return True
+            elif status == "unknown" or roll.is_settled(roll.unseen[id_]):
+                # before that the Delete may be in an open bundle, and no head knows of it: it is asked for again
+                raise self._withheld(f"an event is withheld: {id_.hex()} was to be deleted, but: {status}", id_)
 
     def _write(self, type_: str, content: object, tags: Sequence[tuple[str, ...]] = ()) -> Receipt:
         """Send, and take the log up to what was sent."""
@@ -165,13 +174,24 @@ class Reading:
             r = receipt
             self._take(sequenced(commit, r.id, r.timestamp, r.sequencer, r.seq, r.seq_sig))
         elif receipt.seq > self._fold.seq:
-            self._pull()
+            self._pull_to(receipt)
+
+    def _pull_to(self, receipt: Receipt) -> None:
+        """The log, as far as the node itself says that it goes: who is shown less would seal to who is gone."""
+        self._pull()
+        if receipt.seq > self._fold.seq:
+            message = f"event {receipt.seq} is withheld: the node gave a receipt for it"
+            raise self._withheld(message, msgspec.json.encode(wire_receipt(receipt)))
 
     # What it says
 
     def status(self) -> Status:
         with self._lock:
-            return self._fold.status()
+            found = self._fold.status()
+            if self._left <= found.seq:
+                return found
+            # what came before our Move, and since we last read, is not ours to read any more
+            return replace(found, me=Person(self.me, "OUTSIDER"), can_seal=False)
 
     def people(self) -> list[Person]:
         """Everybody who is or holds anything: members first, by identity."""

@@ -6,16 +6,22 @@ from typing import Any
 
 import msgspec
 
-from enc.apps.group.errors import NotAMember, NotSealable
+from enc.apps.group.errors import NotSealable, TooManyMembers
 from enc.apps.group.reading import Reading
+from enc.apps.group.rights import check_admin
 from enc.apps.group.views import EpochView
+from enc.core.encoding import compact_json
 from enc.core.group_envelope import NONCE12, SECRET
 from enc.core.group_ratchet import Randomness, propose
 from enc.core.signing import PrivateKey
-from enc.core.types import Receipt
+from enc.core.types import Limits, Receipt
 
 RACES = 64
 """Lost in a row before a client gives up: each means that another's event was taken meanwhile."""
+
+
+MAX_EPOCH = Limits().content - 1024
+"""Bytes of an epoch, as JSON: with what else its event says, as many as a content may have."""
 
 
 def randomness() -> Randomness:
@@ -33,33 +39,44 @@ class Renewing(Reading):
         with self._lock:
             self._pull()
             self._check_admin()
-            before = self._fold.epochs.state.n
-            for _ in range(RACES):
-                self._write("rotate", {"epoch": self._proposed(self._fold.roll.members)})
-                found = self._fold.last_epoch()
-                if found is not None and found.n is not None and found.n > before and not self._needs_epoch():
-                    return found
-            raise NotSealable("others changed the group faster than an epoch could be made")
+            return self._renew()
+
+    def _renew(self) -> EpochView:
+        before = self._fold.epochs.state.n
+        for _ in range(RACES):
+            self._write("rotate", {"epoch": self._proposed(self._fold.roll.members)})
+            found = self._fold.last_epoch()
+            if found is not None and found.n is not None and found.n > before and not self._needs_epoch():
+                return found
+        raise NotSealable("others changed the group faster than an epoch could be made")
 
     def _heal(self) -> None:
+        if self._may_renew() and self._needs_epoch():
+            self._pull()  # another admin's client may have been here first
+            if self._may_renew() and self._needs_epoch():
+                self._renew()
+
+    def _may_renew(self) -> bool:
         me = self._fold.my_standing()
-        may = me.is_member and me.is_admin and self._fold.roll.lifecycle in ("active", "migrated")
-        if may and self._needs_epoch():
-            self.rotate()
+        return me.is_member and me.is_admin and self._fold.roll.lifecycle in ("active", "migrated")
 
     def _needs_epoch(self) -> bool:
         return self._fold.is_stale or not self._fold.can_seal
 
     def _check_admin(self) -> None:
-        me = self._fold.my_standing()
-        if not (me.is_member and me.is_admin):
-            raise NotAMember("only an admin makes an epoch")
+        check_admin(self._fold.my_standing(), "makes an epoch")
 
     def _proposed(self, members: frozenset[bytes]) -> Any:
         """The envelope of the next epoch, made by us for these members."""
         subs = self._sub_keys(members) if self._sub_keys is not None else {}
         envelope, _, _ = propose(self._fold.epochs.state, members, self.me, randomness(), subs)
-        return msgspec.to_builtins(envelope)
+        found = msgspec.to_builtins(envelope)
+        if len(compact_json(found)) > MAX_EPOCH:
+            raise TooManyMembers(
+                f"too many members for one epoch: with {len(envelope.fill)} new nodes of its tree it is longer than an "
+                "event may be"
+            )
+        return found
 
     def _move(self, target: bytes, from_: str, to: str) -> Receipt:
         """A Move by an admin that carries the epoch of those who are members after it."""

@@ -21,7 +21,7 @@ from enc.apps.group.views import Person
 from enc.core.content import content_object, revised_id
 from enc.core.enclave import EnclaveState, found, judge, judge_manifest, view
 from enc.core.errors import EncError, InvalidArchive, ReplayFailed
-from enc.core.event import target_of
+from enc.core.event import check_time, target_of
 from enc.core.policy import Effects
 from enc.core.replay import Past
 from enc.core.types import Event, Target
@@ -130,6 +130,7 @@ class Roll:
         enclave = self._state.enclave if self._state else self._enclave
         if enclave is not None and event.enclave != enclave:
             raise InvalidArchive("enclave: an event of another enclave")
+        check_time(event)  # else a commit could be put in again once its hash is forgotten
         if self._state is None:
             return
         if event.timestamp < self._state.floor:

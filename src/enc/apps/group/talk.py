@@ -127,7 +127,7 @@ class Talk:
 
     def _entry(self, event: Event) -> tuple[Kind, Entry | None, Reaction | None]:
         opened, kind = self._open(event), cast(EntryKind, event.type)
-        self._forget_again(event)
+        self._forget_again(event, opened.text)
         entry = Entry(
             id=event.id,
             seq=event.seq,
@@ -144,11 +144,15 @@ class Talk:
             self.entries[event.id] = entry
         return kind, entry, None
 
-    def _forget_again(self, event: Event) -> None:
-        """Whoever sees the first try (its rival may be erased by now) must not see both."""
+    def _forget_again(self, event: Event, text: str | None) -> None:
+        """Whoever sees the first try (its rival may be erased by now) must not see both.
+
+        What says something else stays: only a Delete takes that away, and leaves a trace.
+        """
         first = _tagged(event, AGAIN)
-        if first is not None and (old := self.entries.get(first)) is not None and old.author == event.from_:
-            del self.entries[first]
+        old = None if first is None else self.entries.get(first)
+        if old is not None and (old.author, old.text) == (event.from_, text):
+            del self.entries[old.id]
 
     def _reaction(self, event: Event) -> tuple[Kind, Entry | None, Reaction | None]:
         opened, to = self._open(event), _tagged(event, TO)

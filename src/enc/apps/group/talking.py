@@ -4,24 +4,20 @@ import os
 
 from enc.apps.group.errors import NotAMember, NotSealable
 from enc.apps.group.renewing import RACES, Renewing
+from enc.apps.group.rights import check_deleting, check_speaking, check_text
 from enc.apps.group.talk import AGAIN, REPLY, TO, tag
 from enc.apps.group.views import Sent
 from enc.client.writes import Id, as_bytes
 from enc.core.encoding import compact_json
-from enc.core.errors import MisuseError
 from enc.core.group_envelope import NONCE12
 from enc.core.group_message import seal_message
 from enc.core.types import Receipt, Tags
-
-MAX_TEXT = 256 << 10
-"""Bytes of one text."""
 
 
 class Talking(Renewing):
     def say(self, text: str, *, reply_to: Id | None = None) -> Sent:
         """A message to everybody, or an answer to an entry."""
-        tags = () if reply_to is None else (tag(REPLY, as_bytes(reply_to, "reply_to")),)
-        return self._sealed("message", text, tags)
+        return self._sealed("message", text, None if reply_to is None else as_bytes(reply_to, "reply_to"))
 
     def announce(self, text: str) -> Sent:
         """As an admin."""
@@ -29,11 +25,11 @@ class Talking(Renewing):
 
     def react(self, entry: Id, text: str) -> Sent:
         """To a message or an announcement; `text` is short, such as one emoji."""
-        return self._sealed("reaction", text, (tag(TO, as_bytes(entry, "entry")),))
+        return self._sealed("reaction", text, as_bytes(entry, "entry"))
 
     def edit(self, entry: Id, text: str) -> Sent:
         """Put another text into the place of one's own. The old one is erased at the node."""
-        return self._sealed("Update", text, (tag(TO, as_bytes(entry, "entry")),))
+        return self._sealed("Update", text, as_bytes(entry, "entry"))
 
     def delete(self, event: Id, *, note: str | None = None) -> Receipt:
         """A message, an announcement or a reaction: one's own, or, as an admin, anybody's message or announcement.
@@ -43,17 +39,19 @@ class Talking(Renewing):
         with self._lock:
             self._ready()
             id_ = as_bytes(event, "event")
+            check_deleting(self._fold, id_)
             is_mine = self._fold.roll.author_of(id_) == self.me
             content = {"reason": "author" if is_mine else "moderator"} | ({} if note is None else {"note": note})
             return self._write("Delete", compact_json(content), (tag(TO, id_),))
 
     # Sealing
 
-    def _sealed(self, type_: str, text: str, tags: Tags = ()) -> Sent:
-        if not text or len(text.encode()) > MAX_TEXT:
-            raise MisuseError(f"text: expected 1 to {MAX_TEXT} bytes")
+    def _sealed(self, type_: str, text: str, to: bytes | None = None) -> Sent:
+        check_text(text)
+        tags: Tags = () if to is None else (tag(REPLY if type_ == "message" else TO, to),)
         with self._lock:
             self._ready()
+            check_speaking(self._fold, type_, to)
             again: Tags = ()
             for _ in range(RACES):
                 n, content = self._seal(text)

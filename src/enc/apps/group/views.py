@@ -118,12 +118,17 @@ ChangeKind = Literal[
     "profile",
     "gate",
     "lifecycle",
+    "offline",
+    "online",
     "other",
 ]
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """What one event of the log changed."""
+    """What one event of the log changed.
+
+    `offline` and `online` are of no event: the node does not answer, and does again.
+    """
 
     kind: ChangeKind
     seq: int
@@ -137,7 +142,7 @@ class Change(Struct, frozen=True, kw_only=True):
     target: bytes | None = None
     """Who it is about, of a Move, a Grant, a Revoke, a Transfer."""
     what: str = ""
-    """In words of the log: `OUTSIDER -> MEMBER`, `Grant admin`, `applications open`."""
+    """In words of the log: `OUTSIDER -> MEMBER`, `Grant admin`, `applications open`; else in words for people."""
     epoch: EpochView | None = None
     """The epoch that the event carries."""
     reaction: Reaction | None = None
@@ -163,7 +168,7 @@ class Invited(Struct, frozen=True, kw_only=True):
 
 
 class Invitation(Struct, frozen=True, kw_only=True):
-    """A `group_invite` from one's personal enclave."""
+    """A `group_invite` from one's personal store."""
 
     id: bytes
     """Of the notice's event."""
@@ -179,5 +184,5 @@ class Invitation(Struct, frozen=True, kw_only=True):
     move_ref: bytes | None = None
     """The event that made us a member, as the notice says."""
     handoff: Handoff | None = None
-    is_lapsed: bool = False
-    """Unconfirmed for longer than a day: delete it."""
+    is_discarded: bool = False
+    """Its source refutes it, or it was not confirmed in time: it is to be deleted."""

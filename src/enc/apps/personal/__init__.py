@@ -1,5 +1,6 @@
 """The personal store: one enclave that holds who its owner is, what it keeps for itself, and what reaches it."""
 
+from enc.apps.personal.dataviews import Dataview
 from enc.apps.personal.documents import Document
 from enc.apps.personal.ledger import Entry, Ledger
 from enc.apps.personal.profile import Profile
@@ -15,6 +16,7 @@ from enc.apps.personal.store import Personal
 
 __all__ = [
     "CONFIRMERS",
+    "Dataview",
     "Document",
     "Entry",
     "Ledger",

@@ -1,15 +1,15 @@
-"""The inbox: notices as they came, opened, and each held against its source."""
+"""The inbox: notices as they came, each held against its source."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from enc.apps.address_book import AddressBook
 from enc.apps.personal.ledger import Entry
+from enc.apps.personal.opening import opened_notice
 from enc.apps.personal.reconciling import Confirmer, Question, Received, Unconfirmed, judge, waiting
-from enc.apps.personal.sealing_keys import own_keys, registered_sub_key
 from enc.client import Client
 from enc.core.errors import DecryptFailed, PeerError, WorldError
-from enc.core.personal import ForeignSender, Handoff, NoNotice, Notice, open_handoff, open_notice
-from enc.core.signing import PrivateKey
+from enc.core.personal import Notice
 
 MAX_SILENT = 4
 """Sources without an answer that one review waits for: strangers choose what a notice names."""
@@ -30,6 +30,23 @@ class Inbox:
         self._client, self._book, self._confirmers, self._clock = client, book, confirmers, clock
         self._silent: set[bytes] = set()
         """Notices whose source gave no answer the last time: they come last the next time."""
+        self._confirmed: set[bytes] = set()
+
+    def chosen(self, entries: Sequence[Entry], limit: int) -> list[Entry]:
+        """Whose turn it is, where there are more than `limit`.
+
+        First what was confirmed before, then what people in the book wrote, then each author's newest, their second,
+        and so on: however many one writes, they hide nobody else's.
+        """
+        if len(entries) <= limit:
+            return list(entries)
+        known = {each.identity for each in self._book.contacts()} if self._book is not None else set[bytes]()
+        ranks, turns = Counter[bytes](), list[tuple[bool, bool, int, int, Entry]]()
+        for entry in sorted(entries, key=lambda entry: -entry.seq):
+            ranks[entry.author] += 1
+            is_new, is_strange = entry.id not in self._confirmed, entry.author not in known
+            turns.append((is_new, is_strange, ranks[entry.author], -entry.seq, entry))
+        return [turn[-1] for turn in sorted(turns, key=lambda turn: turn[:-1])[:limit]]
 
     def review(self, entries: Iterable[Entry]) -> list[Received]:
         """Each with its verdict, by rising seq."""
@@ -37,13 +54,14 @@ class Inbox:
         for entry in sorted(entries, key=lambda entry: (entry.id in self._silent, -entry.seq)):
             found.append(self._received(entry, silent))
         self._silent = set(silent)
+        self._confirmed |= {each.id for each in found if each.is_actionable}
         return sorted(found, key=lambda received: received.seq)
 
     def _received(self, entry: Entry, silent: list[bytes]) -> Received:
         age = self._clock() - entry.created
         claims: Notice | None = None
         try:
-            notice = claims = self._open(entry)
+            notice = claims = opened_notice(self._client, entry)
             state, reason = judge(lambda: self._ask(entry, notice, silent), age)
         except DecryptFailed as e:
             state, reason = "discarded", e.message
@@ -66,47 +84,5 @@ class Inbox:
             raise Unconfirmed(f"{notice.kind}: nobody here knows how to confirm it")
         node = self._book.node_of(notice.enclave_id) if self._book is not None else None
         source = self._client.enclave(notice.enclave_id, at=node)
-        confirm(Question(self._client, entry.author, notice, source))
-
-    # Opening
-
-    def _open(self, entry: Entry) -> Notice:
-        """What it says. Sealed to either of the owner's keys; by its author's, or by the one registered for it."""
-        content = entry.content
-        if content is None:
-            raise NoNotice("its content is erased, or too long")
-        try:
-            return self._opened(entry, content, (entry.author,))
-        except ForeignSender:
-            return self._opened(entry, content, self._senders(entry.author))
-
-    def _senders(self, author: bytes) -> tuple[bytes, ...]:
-        if not self._client.has_registry:
-            raise Unconfirmed("sealed by a key that only a registry could show to be its author's")
-        sub_key = registered_sub_key(self._client, author, fresh=True)  # what it refutes is discarded for good
-        return (author,) if sub_key is None else (author, sub_key)
-
-    def _opened(self, entry: Entry, content: str, senders: tuple[bytes, ...]) -> Notice:
-        sub_key, identity = own_keys(self._client)
-        try:
-            return open_notice(sub_key, senders, content, entry.tags)
-        except DecryptFailed as e:
-            if type(e) is not DecryptFailed:  # its form is wrong, whichever key it is for
-                raise
-        return open_notice(identity, senders, content, entry.tags)
-
-    def handoff(self, received: Received) -> bytes:
-        """The secret that a confirmed notice hands over; NotConfirmed, or a DecryptFailed of its own kind."""
-        handoff = received.notice.handoff
-        if not isinstance(handoff, Handoff):
-            raise DecryptFailed("handoff: the notice hands nothing over")
-        if handoff.ecdh_pub not in {key.hex() for key in self._known_senders(received.author)}:
-            raise ForeignSender("handoff: sealed by another than the notice's author")
-        return open_handoff(self._addressed(handoff), handoff)
-
-    def _known_senders(self, author: bytes) -> tuple[bytes, ...]:
-        return self._senders(author) if self._client.has_registry else (author,)
-
-    def _addressed(self, handoff: Handoff) -> PrivateKey:
-        keys = own_keys(self._client)
-        return next((key for key in keys if key.public.hex() == handoff.recipient), keys[1])
+        known = self._book.of(entry.author) if self._book is not None else None
+        confirm(Question(self._client, entry.author, notice, source, known))

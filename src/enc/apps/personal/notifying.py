@@ -1,4 +1,4 @@
-"""Leaving a notice in somebody's personal enclave: that something was done which concerns them, and where."""
+"""Leaving a notice in somebody's personal store: that something was done which concerns them, and where."""
 
 import os
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _IDS = ("enclave_id", "inviter", "manifest_hash", "move_ref")
 
 
 class NoPersonalStore(MisuseError):
-    """Nobody says where the recipient's personal enclave is."""
+    """Nobody says where the recipient's personal store is."""
 
 
 def make_notice(kind: str, fields: dict[str, Any], inviter: bytes) -> Notice:
@@ -50,7 +50,8 @@ def notify(
     """Seal it to the recipient and write it. `secret`: 32 bytes that are handed over with it, under a key apart."""
     where = place or place_of(to, "personal", client)
     if where is None:
-        raise NoPersonalStore(f"where is the personal enclave of {to.identity.hex()}? Give it, or use a registry")
+        who = to.identity.hex()
+        raise NoPersonalStore(f"nobody says where the personal store of {who} is: give it, or use a registry")
     key, recipient = sender_key(client), recipient_key(client, to.identity)
     if secret is not None:
         notice = replace(notice, handoff=seal_handoff(key, recipient, secret, random(NONCE_SIZE)))

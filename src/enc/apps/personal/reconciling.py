@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec import UNSET, Struct
 
+from enc.apps.address_book import Contact
 from enc.client import Client, Enclave, EventFact
 from enc.core.content import content_object
 from enc.core.errors import (
@@ -81,12 +82,13 @@ class Received(Struct, frozen=True):
 
 
 class Question(Struct, frozen=True):
-    """What a confirmer has to go by. `source` is the enclave that the notice names."""
+    """What a confirmer has to go by. `source`: the enclave that the notice names; `known`: its author, by the book."""
 
     client: Client
     author: bytes
     notice: Notice
     source: Enclave
+    known: Contact | None = None
 
     @property
     def me(self) -> bytes:
@@ -148,9 +150,15 @@ def confirm_dm_invite(asked: Question) -> None:
 
 
 def _mailbox(asked: Question) -> Callable[[int], str]:
-    """How to read a bitmask of the mailbox: by its Manifest, if the registry has it. It must be the inviter's."""
+    """How to read a bitmask of the mailbox: by its Manifest, if the registry has it.
+
+    It must be the inviter's, by the registry or by the address book: in a mailbox of another's one may be a friend too.
+    """
     policy = _registered_policy(asked) if asked.client.has_registry else None
     if policy is None:
+        place = None if asked.known is None else asked.known.places.get("dm")
+        if place is None or place.enclave != asked.source.id:
+            raise Unconfirmed("enclave_id: neither registry nor address book has it as the inviter's mailbox")
         return lambda bits: FRIEND if bits & 0xFF == FRIEND_STATE else ""
     if asked.author not in policy.founders:
         raise Refuted("enclave_id: not a mailbox of the inviter's")

@@ -7,27 +7,30 @@ from contextlib import suppress
 from typing import Any
 
 from enc.apps.address_book import AddressBook, Place
-from enc.apps.announcing import announce, registered
-from enc.apps.people import Person, find
+from enc.apps.announcing import announce, own_place
+from enc.apps.people import Person, known
 from enc.apps.personal import profile as profiles
+from enc.apps.personal.dataviews import DATAVIEW, Dataview, dataviews
 from enc.apps.personal.documents import Document, Unreadable, open_document, plain, seal_document, search
 from enc.apps.personal.inbox import Inbox
 from enc.apps.personal.ledger import NOTICE, PRIVATE, PUBLIC, TYPES, Entry, Ledger
 from enc.apps.personal.notifying import NoPersonalStore, make_notice, notify
+from enc.apps.personal.opening import opened_handoff
 from enc.apps.personal.profile import Profile
 from enc.apps.personal.reconciling import CONFIRMERS, Confirmer, Received
-from enc.client import Client, Member, of_kind
+from enc.client import Client, of_kind
 from enc.client.setup import now_ms
 from enc.client.templates import template
 from enc.client.writes import Id, as_bytes
 from enc.core.errors import DecryptFailed, EventDeleted, EventNotFound, MisuseError
+from enc.core.personal import Handoff
 from enc.core.sealing import NONCE_SIZE
 from enc.core.state_key import gate_slot
 from enc.core.types import Receipt
 
-LABEL, GATE, DATAVIEW = "personal", "notices", "dataview"
+LABEL, GATE = "personal", "notices"
 MAX_REVIEWED = 256
-"""Notices that one call holds against their sources, the newest first: anybody may write one."""
+"""Notices that one call holds against their sources: anybody may write one."""
 
 
 class Personal:
@@ -55,12 +58,21 @@ class Personal:
 
     @classmethod
     def create(
-        cls, client: Client, *, display_name: str | None = None, bundle: Mapping[str, int] | None = None, **more: Any
+        cls,
+        client: Client,
+        *,
+        display_name: str | None = None,
+        bundle: Mapping[str, int] | None = None,
+        again: bool = False,
+        **more: Any,
     ) -> "Personal":
         """Found a store on the client's node, and make it known: in the registry, and in the book, as far as they are.
 
-        A display name stands in the profile, which a registry's search can find: it is public.
+        A display name stands in the profile, which a registry's search can find: it is public. Whoever has a store that
+        these know gets another only `again`.
         """
+        if not again and own_place(client, LABEL, more.get("book")) is not None:
+            raise MisuseError("you have a personal store already")
         manifest = template(LABEL, client.identity.public)
         manifest["meta"]["nonce"] = secrets.token_hex(8)
         found = client.create({**manifest, "bundle": dict(bundle or manifest["bundle"])})
@@ -75,14 +87,10 @@ class Personal:
     @classmethod
     def find(cls, client: Client, *, book: AddressBook | None = None, **more: Any) -> "Personal":
         """The identity's own store, as the book or the registry has it; NoPersonalStore where neither does."""
-        place = book.own(client.identity.public, LABEL) if book is not None else None
-        if place is None:
-            enclave = registered(client, LABEL)
-            place = None if enclave is None else Place(enclave)
+        place = own_place(client, LABEL, book)
         if place is None:
             raise NoPersonalStore("no personal store of yours is known here: found one, or give its enclave")
-        at = place.node if place.node != client.url else None
-        return cls(client, place.enclave, node=at, book=book, **more)
+        return cls(client, place.enclave, node=place.node, book=book, **more)
 
     def announce(self, display_name: str | None = None) -> bool:
         """Make the store known in the registry, if there is one; again, if that failed or the registry is a new one."""
@@ -185,9 +193,7 @@ class Personal:
         `optional`: `epoch_n`, which a `secret` needs; `topic`, `greeting`, `manifest_hash`, `move_ref`; `inviter`, if
         another than this identity did what the notice is about.
         """
-        whom = to if isinstance(to, Person) else find(to, self._book, self.client)
-        if whom.is_hint:
-            raise MisuseError(f"{whom.name} is {whom.identity.hex()} by the registry's word alone: give the key")
+        whom = known(to, self._book, self.client)
         fields = {"enclave_id": enclave_id, "enclave_kind": enclave_kind, **optional}
         notice = make_notice(kind, fields, self.client.identity.public)
         return notify(self.client, whom, notice, secret=secret, place=place, random=self._random)
@@ -199,11 +205,12 @@ class Personal:
     def notices(self, *, discard: bool = True, limit: int = MAX_REVIEWED) -> list[Received]:
         """The notices that stand, each held against its source: confirmed, pending or discarded.
 
+        No more than `limit`, of as many authors as there are; `inbox` has all, unasked.
         With `discard`, those that are discarded are also deleted, and are not there the next time.
         """
         if limit < 1:
             raise MisuseError("limit: expected a number of notices")
-        found = self._inbox.review(self._entries(NOTICE)[-limit:])
+        found = self._inbox.review(self._inbox.chosen(self._entries(NOTICE), limit))
         for each in found:
             if discard and each.state == "discarded":
                 with suppress(EventDeleted, EventNotFound):  # another device was faster
@@ -211,8 +218,11 @@ class Personal:
         return found
 
     def handoff(self, received: Received) -> bytes:
-        """The secret that a confirmed notice hands over."""
-        return self._inbox.handoff(received)
+        """The secret that a confirmed notice hands over; NotConfirmed, or a DecryptFailed of its own kind."""
+        handoff = received.notice.handoff
+        if not isinstance(handoff, Handoff):
+            raise DecryptFailed("handoff: the notice hands nothing over")
+        return opened_handoff(self.client, received.author, handoff)
 
     def set_open(self, is_open: bool) -> Receipt:
         """Take notices, or none: the gate `notices`."""
@@ -230,6 +240,6 @@ class Personal:
     def revoke_dataview(self, identity: Id) -> Receipt:
         return self.enclave.revoke(identity, DATAVIEW)
 
-    def dataviews(self) -> list[Member]:
-        """Who has a grant, each proved."""
-        return [member for member in self.enclave.members() if DATAVIEW in member.traits]
+    def dataviews(self) -> list[Dataview]:
+        """Who has a grant, by the log; each says whether that is proved yet."""
+        return dataviews(self.enclave, self.client.identity.public)

@@ -22,10 +22,6 @@ COLUMNS = "k, c, updated_by, iif(content IS NULL, content_hash, NULL), head, con
 
 Row = tuple[Any, ...]
 
-_HEAD = (
-    b'{"id":"%b","hash":"%b","from":"%b","sequencer":"%b","sig":"%b","seq_sig":"%b","enclave":"%b",'
-    b'"type":%b,"seq":%d,"timestamp":%d,"exp":%d,"tags":%b%b,"content":'
-)
 _ID, _HASH, _FROM = slice(7, 71), slice(81, 145), slice(155, 219)
 ID_SQL = "substr(head, 8, 64)"
 """An event's id in hex."""
@@ -96,26 +92,15 @@ def pack_plain(k: int, c: int, event: Event) -> Row:
 
 
 def _head(event: Event) -> bytes:
-    digits = (
-        b"".join((event.id, event.hash, event.from_, event.sequencer, event.sig, event.seq_sig, event.enclave))
-        .hex()
-        .encode()
-    )
-    return _HEAD % (
-        digits[:64],
-        digits[64:128],
-        digits[128:192],
-        digits[192:256],
-        digits[256:384],
-        digits[384:512],
-        digits[512:],
-        encode(event.type),
-        event.seq,
-        event.timestamp,
-        event.exp,
-        encode(event.tags) if event.tags else b"[]",
-        b"" if event.alg == "schnorr" else b',"alg":%b' % encode(event.alg),
-    )
+    """Put together as text, and in one go: this runs for every event of every log that is taken in."""
+    tags = encode(event.tags).decode() if event.tags else "[]"
+    alg = "" if event.alg == "schnorr" else f',"alg":"{event.alg}"'
+    return (
+        f'{{"id":"{event.id.hex()}","hash":"{event.hash.hex()}","from":"{event.from_.hex()}",'
+        f'"sequencer":"{event.sequencer.hex()}","sig":"{event.sig.hex()}","seq_sig":"{event.seq_sig.hex()}",'
+        f'"enclave":"{event.enclave.hex()}","type":{encode(event.type).decode()},"seq":{event.seq},'
+        f'"timestamp":{event.timestamp},"exp":{event.exp},"tags":{tags}{alg},"content":'
+    ).encode()
 
 
 def json_of(content_hash: bytes, head: bytes, content: str | None) -> bytes:

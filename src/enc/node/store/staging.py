@@ -101,9 +101,9 @@ class SqliteStaging:
                 batch.add(step)
             return batch.write()
 
-        self._store._transact(work)
+        self._store._transact(work, lasting=False)  # the adoption is, and all that is written before it then
         events = [step.event for step in steps if step.event is not None]
-        self.size += sum(len((event.content or "").encode()) for event in events if event.seq > self._held)
+        self.size += sum(_size(event) for event in events if event.seq > self._held)
         if events:
             self._check_repeats(events[0].seq, events[-1].seq)
         if self._ids.is_full:
@@ -171,6 +171,11 @@ class SqliteStaging:
     def drop(self) -> None:
         """From now on it is left over, and is taken away with what is."""
         self._store._staged.pop(self.name, None)
+
+
+def _size(event: Event) -> int:
+    content = event.content or ""
+    return len(content) if content.isascii() else len(content.encode())
 
 
 def charges(db: sqlite3.Connection, e: int) -> tuple[Charge, ...]:

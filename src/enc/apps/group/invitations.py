@@ -1,0 +1,83 @@
+"""Invitations: notices of the kind `group_invite`, each held against its group's own log, replayed by all its rules.
+
+`CONFIRMERS` is what makes a `Personal` do so; without it, it asks for proofs of the Move and of one's State alone.
+"""
+
+from collections.abc import Callable, Mapping
+
+from msgspec import UNSET
+
+from enc.apps.address_book import AddressBook
+from enc.apps.group.errors import NotAGroup
+from enc.apps.group.group import Group
+from enc.apps.group.inviting import KIND
+from enc.apps.group.views import Invitation
+from enc.apps.personal import Personal, Question, Received, Refuted, Unconfirmed
+from enc.apps.personal.reconciling import Confirmer
+from enc.client import Client
+from enc.client.setup import now_ms
+from enc.client.writes import Id
+from enc.core.encoding import unhex
+from enc.core.errors import MisuseError
+from enc.core.personal import Notice
+
+
+def confirm_by_log(asked: Question) -> None:
+    """The group's log has the inviter's Move of us to MEMBER; the inviter tells of it in its own name (26.9)."""
+    notice = asked.notice
+    if asked.author.hex() != notice.inviter:
+        raise Refuted("inviter: another tells of it")
+    group = Group(asked.client, asked.source, heal=False)
+    try:
+        group.sync()
+    except NotAGroup as e:
+        raise Refuted(e.message) from None
+    except MisuseError as e:  # not ours to read, so far
+        raise Unconfirmed(e.message) from None
+    group.check_invited(asked.author, _number(notice), _move(notice))
+    told = notice.manifest_hash
+    if told is not UNSET and asked.source.manifest().content_hash.hex() != told:
+        raise Refuted("manifest_hash: not that of the group's Manifest")
+
+
+CONFIRMERS: Mapping[str, Confirmer] = {KIND: confirm_by_log}
+
+
+def invitations(
+    client: Client, personal: Id, *, book: AddressBook | None = None, clock: Callable[[], int] = now_ms
+) -> list[Invitation]:
+    """The group invitations in one's personal store, oldest first. Nothing is deleted."""
+    return invitations_in(Personal(client, personal, book=book, clock=clock, confirmers=CONFIRMERS))
+
+
+def invitations_in(personal: Personal) -> list[Invitation]:
+    """The same of a store that has the `CONFIRMERS`."""
+    found = (_invitation(received) for received in personal.notices(discard=False))
+    return [each for each in found if each is not None]
+
+
+def _invitation(received: Received) -> Invitation | None:
+    claims = received.claims
+    if claims is None or claims.kind != KIND:
+        return None
+    return Invitation(
+        id=received.id,
+        enclave=unhex(claims.enclave_id, 32, "enclave_id"),
+        inviter=received.author,
+        topic=None if claims.topic is UNSET else claims.topic,
+        greeting=None if claims.greeting is UNSET else claims.greeting,
+        epoch_n=_number(claims),
+        move_ref=_move(claims),
+        handoff=None if claims.handoff is UNSET else claims.handoff,
+        is_confirmed=received.is_actionable,
+        is_discarded=received.state == "discarded",
+        why=received.reason,
+    )
+
+
+def _number(notice: Notice) -> int | None:
+    return None if notice.epoch_n is UNSET else notice.epoch_n
+
+
+def _move(notice: Notice) -> bytes | None:
+    return None if notice.move_ref is UNSET else unhex(notice.move_ref, 32, "move_ref")

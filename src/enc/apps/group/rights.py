@@ -1,0 +1,111 @@
+"""Who may do what in a group, in its own words: what the node would refuse in the manifest's is not sent at all.
+
+The node judges all the same. These are asked of the state that was just read.
+"""
+
+from typing import Any
+
+from enc.apps.group.errors import Irreplaceable, Muted, NotAMember, NotAnAdmin, NotTheOwner
+from enc.apps.group.fold import Fold
+from enc.apps.group.views import Person
+from enc.core.encoding import compact_json
+from enc.core.errors import MisuseError
+
+MAX_TEXT = 256 << 10
+"""Bytes of one text."""
+MAX_TOPIC = 4 << 10
+MAX_PROFILE = 16 << 10
+"""Bytes, as JSON."""
+
+_IS = {
+    "OUTSIDER": "neither a member nor an applicant",
+    "PENDING": "an applicant",
+    "MEMBER": "a member",
+    "BLOCKED": "blocked",
+}
+
+
+def check_member(me: Person) -> None:
+    if not me.is_member:
+        raise NotAMember("only members do that")
+
+
+def check_admin(me: Person, does: str) -> None:
+    check_member(me)
+    if not me.is_admin:
+        raise NotAnAdmin(f"only an admin {does}")
+
+
+def check_owner(me: Person, does: str) -> None:
+    check_member(me)
+    if not me.is_owner:
+        raise NotTheOwner(f"only the owner {does}")
+
+
+def check_state(who: Person, expected: str) -> None:
+    """Of whom something is done to."""
+    if who.state == expected:
+        return
+    if who.is_member and expected == "OUTSIDER":
+        raise MisuseError("they are a member already")
+    raise MisuseError(f"they are {_IS[who.state]}, and not {_IS[expected]}" if expected != "OUTSIDER" else _other(who))
+
+
+def _other(who: Person) -> str:
+    return "they have applied: approve that" if who.state == "PENDING" else "they are blocked: unblock them first"
+
+
+def check_trait(who: Person, trait: str, *, has: bool) -> None:
+    check_state(who, "MEMBER")
+    if (trait in who.traits) != has:
+        named = {"admin": "an admin", "owner": "the owner"}.get(trait, trait)
+        raise MisuseError(f"they are not {named}" if has else f"they are {named} already")
+
+
+def check_replaceable(fold: Fold) -> None:
+    """Whether the group can do without us."""
+    me = fold.my_standing()
+    if me.is_owner:
+        raise Irreplaceable("you own the group, and nobody else could make admins, or move it: transfer it first")
+    others = (person for person in fold.roll.people() if person.is_admin and person.identity != fold.me)
+    if me.is_admin and not any(others):
+        raise Irreplaceable("you are the only admin, and nobody else would make epochs: make another one first")
+
+
+def check_speaking(fold: Fold, type_: str, to: bytes | None) -> None:
+    """Whether we may say something of this type, about that entry."""
+    me, entry = fold.my_standing(), None if to is None else fold.talk.entries.get(to)
+    check_member(me)
+    if type_ == "notice":
+        check_admin(me, "makes announcements")
+    if to is not None and entry is None:
+        raise MisuseError("there is no such entry in the conversation")
+    if type_ == "Update" and entry is not None and entry.author != fold.me:
+        raise MisuseError("only its author edits an entry")
+    is_notice = type_ == "notice" or (type_ == "Update" and entry is not None and entry.kind == "notice")
+    if me.is_muted and not is_notice:
+        raise Muted("you are muted here: you read, and do not speak")
+
+
+def check_deleting(fold: Fold, id_: bytes) -> None:
+    author, entry = fold.roll.author_of(id_), fold.talk.entries.get(id_)
+    if author is None:
+        raise MisuseError("there is no such entry in the conversation")
+    if author != fold.me and entry is None:
+        raise MisuseError("only its author takes a reaction back")
+    if author != fold.me:
+        check_admin(fold.my_standing(), "deletes what others have said")
+
+
+def check_text(text: str, most: int = MAX_TEXT, name: str = "text", least: int = 1) -> None:
+    """A text that can be written: neither empty nor too long, and nothing but characters."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise MisuseError(f"{name}: not text: it holds a lone surrogate, or bytes that are not UTF-8") from None
+    if not least <= size <= most:
+        raise MisuseError(f"{name}: expected {least} to {most} bytes, got {size}")
+
+
+def check_json(value: Any, most: int, name: str) -> None:
+    check_text(compact_json(value), most, name)

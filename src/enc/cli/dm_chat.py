@@ -1,0 +1,106 @@
+"""`enc dm chat`: a conversation with a contact, in a terminal or through a pipe.
+
+Three clients, one for each thread that speaks to a node: a mailbox is nobody's but one thread's.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from enc.cli.chat_loop import converse
+from enc.cli.chat_talk import Shown, patience
+from enc.cli.chat_words import HISTORY
+from enc.cli.command import NODE, command
+from enc.cli.dm_desk import Desk, Who, Yes, find_mailbox
+from enc.cli.dm_view import line_of, wire_entry
+from enc.cli.dm_words import MailboxWords
+from enc.cli.exits import FAILED
+from enc.cli.output import short
+from enc.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from enc.apps.dm import Entry, Mailbox
+    from enc.client import Enclave
+    from enc.client.subscription import Subscription
+
+app = typer.Typer()
+
+
+@command(
+    app,
+    "enc dm chat bob",
+    "enc dm chat bob --history 100",
+    "echo hello | enc dm chat bob",
+    "enc dm chat bob --stay --json",
+    flags=NODE,
+)
+def chat(
+    at: Terminal,
+    who: Who,
+    history: Annotated[int, typer.Option(min=0, metavar="N", help="So much of what was said before.")] = HISTORY,
+    stay: Annotated[bool, typer.Option("--stay", help="Without a terminal: go on listening when stdin ends.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Talk: history, then live; what you type is sent, /help lists commands. Without a terminal, line by line."""
+    from enc.apps import AddressBook
+
+    me = at.identity()
+    with at.client_as(me) as shows, at.client_as(me) as writes, at.client_as(me, **patience(at, stay)) as listens:
+        book = AddressBook()
+        shown, written, heard = (find_mailbox(each, book) for each in (shows, writes, listens))
+        here = Desk(at, shows, book, shown)
+        identity = here.who(who, yes)
+        shown.sync()
+        talk = MailboxTalk(shown, written, heard.enclave, identity, here.name(identity))
+        is_pending = any(entry.state == "pending" for entry in shown.thread(identity))  # interrupted, here or elsewhere
+        is_well = converse(at, talk, history, stay=stay, first="/retry" if is_pending else "")
+    if not is_well:
+        raise typer.Exit(FAILED)
+
+
+class MailboxTalk:
+    """`shown` is what is read, `written` what is written by, `feed` what is listened to."""
+
+    def __init__(self, shown: "Mailbox", written: "Mailbox", feed: "Enclave", who: bytes, name: str) -> None:
+        self._shown, self._feed, self._who, self._name = shown, feed, who, name
+        self.words = MailboxWords(written, who, name)
+        self.seq = shown.last_seq
+        self._seen: dict[bytes, Entry] = {}
+        self._live: Subscription | None = None
+        self._is_closed = False
+        self.status = self._standing()
+
+    def _standing(self) -> str:
+        return f"{self._name} | {short(self._who)} | {self._shown.contact(self._who).state}"
+
+    def past(self, limit: int) -> Iterable[Shown]:
+        thread = self._shown.thread(self._who)
+        self._seen = {entry.ref: entry for entry in thread}
+        return [self._show(entry) for entry in (thread[-limit:] if limit else ())]
+
+    def live(self) -> Iterator[Shown]:
+        self._live = self._feed.subscribe(after=self.seq)
+        if self._is_closed:
+            self._live.close()
+        for item in self._live:
+            for who, ref in self._shown.take(item):
+                entry = self._shown.entry(who, ref)
+                if who == self._who and entry is not None and entry != self._seen.get(ref):
+                    self._seen[ref] = entry
+                    yield self._show(entry)
+            self.status = self._standing()
+            yield Shown((), {}, item.seq)
+
+    def _show(self, entry: "Entry") -> Shown:
+        is_mine = entry.author == self._shown.identity
+        line = line_of(entry, self._shown.identity, self._name)
+        return Shown([line], wire_entry(entry), -1, settles=(entry.text or "") if is_mine else "")
+
+    def doubt(self, line: str) -> str:
+        return ""
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._live is not None:
+            self._live.close()

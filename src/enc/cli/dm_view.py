@@ -1,0 +1,53 @@
+"""How direct messages are shown: a line of a chat, and an object for programs."""
+
+from typing import TYPE_CHECKING, Any
+
+from enc.cli.chat_line import YOU, Line, shown_text
+from enc.cli.output import visible
+
+if TYPE_CHECKING:
+    from enc.apps.dm import Entry
+
+_MARKS = {"pending": "…", "delivered": "✓", "refused": "✗", "removed": "✓ (deleted by them)"}
+
+
+def line_of(entry: "Entry", me: bytes, name: str) -> Line:
+    """`name`: the contact's."""
+    is_mine = entry.author == me
+    marks = ["(edited)"] if entry.is_edited else []
+    if is_mine and entry.state in _MARKS:
+        marks.append(_MARKS[entry.state])
+    if entry.code and entry.state != "unreadable":
+        marks.append(entry.code)
+    return Line(
+        timestamp=entry.at,
+        who=YOU if is_mine else visible(name),
+        text=_said(entry),
+        marks=" ".join(marks),
+        is_faint=entry.text is None or entry.state in ("retracted", "unreadable"),
+        is_trouble=entry.state == "refused" or bool(entry.code),
+        is_passing=entry.state == "pending",
+        key=entry.ref.hex(),
+    )
+
+
+def _said(entry: "Entry") -> str:
+    if entry.state == "retracted":
+        return "(retracted)"
+    if entry.state == "unreadable":
+        return f"(cannot be read: {entry.code})"
+    said = "(not here yet)" if entry.text is None else shown_text(entry.text)
+    return f"(invites) {said}" if entry.kind == "invite" else said
+
+
+def wire_entry(entry: "Entry") -> dict[str, Any]:
+    return {
+        "id": entry.id.hex(),
+        "at": entry.at,
+        "author": entry.author.hex(),
+        "text": entry.text,
+        "state": entry.state,
+        "edited": entry.is_edited,
+        "code": entry.code,
+        "kind": entry.kind,
+    }
