@@ -271,9 +271,10 @@ class Inbox:
         """The next events of an enclave to be handed over, by rising seq."""
         sql = (
             "SELECT event FROM enc_events JOIN enc_queues USING (seq_pub) "
-            "WHERE enclave = :enclave AND push_seq < next AND seq < coalesce((SELECT min(early.seq) "
-            "FROM enc_events AS early JOIN enc_queues AS queue USING (seq_pub) "
-            "WHERE early.enclave = :enclave AND early.push_seq >= queue.next), :most) ORDER BY seq LIMIT :limit"
+            "WHERE enclave = :enclave AND push_seq < next AND seq < coalesce("
+            "CASE WHEN EXISTS (SELECT 1 FROM enc_early) THEN "  # else all that waits would be looked at, for nothing
+            "(SELECT min(early.seq) FROM enc_events AS early JOIN enc_queues AS queue USING (seq_pub) "
+            "WHERE early.enclave = :enclave AND early.push_seq >= queue.next) END, :most) ORDER BY seq LIMIT :limit"
         )
         found = self.db.execute(sql, {"enclave": enclave, "most": MAX_INT, "limit": most})
         return [parse_event(event) for (event,) in found]
