@@ -1,5 +1,6 @@
 """Somebody who sits at a terminal: a pseudo-terminal with `enc` in it."""
 
+import ctypes
 import fcntl
 import os
 import pty
@@ -83,7 +84,11 @@ class Seat:
 
     def resize(self, width: int) -> None:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-        os.killpg(self.process.pid, signal.SIGWINCH)  # it is no foreground group of this terminal
+        # It is no foreground group of this terminal. The system gives a signal to any of the threads: here to the last,
+        # so that the first, which draws, must be woken.
+        pid = self.process.pid
+        thread = max(map(int, os.listdir(f"/proc/{pid}/task")))
+        assert ctypes.CDLL(None).tgkill(pid, thread, int(signal.SIGWINCH)) == 0
 
     def echoes(self) -> bool:
         """Whether the terminal itself shows what is typed."""

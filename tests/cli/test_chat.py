@@ -126,9 +126,13 @@ def test_a_terminal_of_another_size_is_drawn_anew(pair: Pair) -> None:
     alice, bob = pair
     with chatting(alice, "bob") as seat:
         seat.sees("FRIEND")
+        bob.ask("dm", "send", "alice", "hello")
+        seat.sees("bob: hello")
+        seat.types("x")
+        seat.sees("> x")  # it listens, and nothing else will come: only the signal makes it draw
         seat.resize(20)
-        seat.sees(f"bob | {bob.hex[:8]}… | F\n> ")  # type: ignore[attr-defined]
-        seat.types("\x04")
+        seat.sees(f"bob | {bob.hex[:8]}… | F\n> x")  # type: ignore[attr-defined]
+        seat.types("\x7f\x04")
         assert seat.ends() == 0
 
 

@@ -89,6 +89,29 @@ def test_a_hole_is_one_queue_s(post: Post, tmp_path: Path) -> None:
         file.close()
 
 
+def test_the_next_event_costs_no_more_however_many_wait_behind_it(post: Post, tmp_path: Path) -> None:
+    events = post.enclave(map(str, range(300)))
+    file = InboxFile(tmp_path / "apart.db", person("bob").public, HOOK, "")
+    inbox = Inbox(file.db, wants_notices=False)
+    steps = list[None]()
+
+    def cost() -> int:
+        """Instructions of SQLite that it takes."""
+        steps.clear()
+        assert [event.seq for event in inbox.ready(events[0].enclave, 1)] == [0]
+        return len(steps)
+
+    try:
+        file.db.set_progress_handler(lambda: steps.append(None), 1)
+        inbox.file(NODE.public, parse_batch(body(1, *events[:3])))
+        few = cost()
+        inbox.file(NODE.public, parse_batch(body(2, *events[3:])))
+        assert cost() == few
+    finally:
+        file.db.set_progress_handler(None, 0)
+        file.close()
+
+
 # A node that is gone
 
 
