@@ -1,5 +1,6 @@
 """The state machine: lifecycle, migration, bundles, time; and replay, which runs it over whole logs."""
 
+import re
 from collections.abc import Iterable
 from copy import copy
 from typing import Any
@@ -763,11 +764,106 @@ def test_applying_the_same_event_twice_to_one_state_gives_the_same_transition() 
 
 
 def replay(events: Iterable[Event], **options: Any) -> Replay:
-    found = Replay(**options)
-    for event in events:
-        found.take(event)
-    found.finish()
+    """One by one. By runs, it must come to the same end."""
+    events, found = list(events), Replay(**options)
+    try:
+        for event in events:
+            found.take(event)
+        found.finish()
+    except ReplayFailed as e:
+        with pytest.raises(ReplayFailed, match=f"^{re.escape(e.message)}$"):
+            by_runs(events, **options)
+        raise
+    same, _ = by_runs(events, **options)
+    assert (same.state, same.sequencers, same.store.targets) == (found.state, found.sequencers, found.store.targets)
     return found
+
+
+def by_runs(events: list[Event], **options: Any) -> tuple[Replay, list[int]]:
+    """As an import does it; and how many events each run had."""
+    found, at, runs = Replay(**options), 0, list[int]()
+    while at < len(events):
+        end = found.take_run(events, at)
+        if end == at:
+            found.take(events[at])
+        runs.append(end - at)
+        at = max(end, at + 1)
+    found.finish()
+    return found, runs
+
+
+def test_events_that_only_make_the_log_longer_are_taken_in_runs_within_a_bundle() -> None:
+    world = town(size=8)
+    for i in range(20):
+        world.send("bob", "note", f"{i}")
+    # The Manifest; the first note, which is judged; then up to the one that fills the bundle; the one that opens it.
+    assert by_runs(world.events)[1] == [0, 0, 5, 0, 0, 6, 0, 0, 4]
+    assert by_runs(world.events)[0].state == replay(world.events).state == world.state
+
+
+@pytest.mark.parametrize("wrong", [3, 5, 6, 11, 20])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seq": 99},
+        {"enclave": bytes(32)},
+        {"content": None},
+        {"sig": bytes(64)},
+        {"seq_sig": bytes(64)},
+        {"id": bytes(32)},
+        {"hash": bytes(32)},
+        {"exp": 5},
+        {"timestamp": START - 1},
+        {"type": "Terminate"},
+        {"sequencer": person("node2").public},
+        {"from_": person("otto").public},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_is_wrong_inside_a_run_is_found_and_named(change: dict[str, Any], wrong: int) -> None:
+    world = town(size=8)
+    for i in range(20):
+        world.send("bob", "note", f"{i}")
+    events = list(world.events)
+    events[wrong] = replace(events[wrong], **change)
+    code, seq = broken(events)
+    assert seq == (events[wrong].seq if change.keys() == {"seq"} else wrong)
+    assert code
+
+
+@pytest.mark.parametrize("at", ["too early", "after exp", "exp too far"])
+def test_time_is_judged_inside_a_run(at: str) -> None:
+    world = town(size=50)
+    for i in range(6):
+        world.send("bob", "note", f"{i}", at=1000 + i)
+    late = {"too early": {"at": 999}, "after exp": {"at": 1006, "exp": START - 70_000}}
+    bad = forge(world, **late.get(at, {"at": 1006, "exp": START + 4_000_000}))  # type: ignore[arg-type]
+    assert broken([*world.events, bad])[1] == 7
+
+
+def test_an_event_of_another_place_or_log_ends_a_run() -> None:
+    world = town(size=50)
+    for i in range(6):
+        world.send("bob", "note", f"{i}")
+    assert broken([*world.events, forge(world, seq=9)]) == ("INVALID_ARCHIVE", 9)
+    commit = build_commit(person("bob"), bytes(32), "note", "elsewhere", START + LIFETIME)
+    other = finalize(commit, person("node"), world.events[-1].timestamp, 7)
+    assert broken([*world.events, other]) == ("INVALID_ARCHIVE", 7)
+
+
+def test_a_run_ends_where_its_bundle_is_due() -> None:
+    world = town(size=50, timeout=1000)
+    for at in (0, 1, 2, 3, 1500, 1501, 1502):
+        world.send("bob", "note", f"{at}", at=at)
+    assert replay(world.events).state == world.state
+
+
+def test_a_repeated_commit_is_found_inside_a_run() -> None:
+    world = town(size=50)
+    for i in range(6):
+        world.send("bob", "note", f"{i}")
+    again = finalize(world.events[3], person("node"), world.events[-1].timestamp, 7)
+    assert broken([*world.events, again]) == ("DUPLICATE", 7)
 
 
 def failure(events: Iterable[Event], **options: Any) -> ReplayFailed:

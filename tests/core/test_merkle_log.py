@@ -127,7 +127,7 @@ def test_an_edge_grows_the_same_where_nodes_are_not_stored() -> None:
     edge = Edge()
     for size in range(300):
         leaf = sha256(b"%d" % size).digest()
-        assert edge.grown(leaf) == edge.append(leaf)[0]
+        assert edge.grown(leaf) == edge.grown_by([leaf]) == edge.append(leaf)[0]
         edge = edge.grown(leaf)
 
 

@@ -126,6 +126,11 @@ def after_awaiting(owner: Any, name: str) -> Place:
     return place
 
 
+def _plain(sql: str) -> str:
+    """Without what a statement does where it fails."""
+    return sql.lstrip().replace("INSERT OR ROLLBACK INTO", "INSERT INTO", 1)
+
+
 def statement(start: str = "") -> Place:
     """Right before the writer runs a statement that starts so."""
 
@@ -134,7 +139,7 @@ def statement(start: str = "") -> Place:
 
         def connect(path: Path) -> sqlite3.Connection:
             db = inner(path)
-            db.set_trace_callback(lambda sql: fuse() if sql.lstrip().startswith(start) else None)
+            db.set_trace_callback(lambda sql: fuse() if _plain(sql).startswith(start) else None)
             return db
 
         connection.connect_writer = connect

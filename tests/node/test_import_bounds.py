@@ -4,6 +4,7 @@ import os
 import socket
 import ssl
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -76,10 +77,11 @@ def test_a_source_whose_answer_takes_longer_than_it_may(monkeypatch: pytest.Monk
     def begin() -> None:
         connection, _ = server.accept()
         with connection:
-            connection.recv(1 << 16)
-            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 30000000\r\n\r\n")
-            while connection.recv(1 << 16):
-                pass
+            with suppress(OSError):  # it may be cut at any time
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 30000000\r\n\r\n")
+                while connection.recv(1 << 16):
+                    pass
             cut.set()
             over.wait(30)
 
@@ -87,7 +89,7 @@ def test_a_source_whose_answer_takes_longer_than_it_may(monkeypatch: pytest.Monk
     thread.start()
     with Served() as node:
         error = failure(node, made.events[-1], f"http://127.0.0.1:{server.getsockname()[1]}")
-        assert (error["code"], "cut off" in error["message"]) == ("UPSTREAM_UNREACHABLE", True)
+        assert (error["code"], "took longer than 0 s" in error["message"]) == ("UPSTREAM_UNREACHABLE", True)
         nothing_is_kept(node, made)
     assert cut.wait(30), "the node has hung up"
     over.set()

@@ -18,7 +18,7 @@ from enc.node.fsck import check_store
 from enc.node.fsck.searches import EVERYTHING
 from enc.node.migration import Intake
 from enc.node.store import staging as module
-from enc.node.store.base import Charge, Staging, Step, Store, Usage
+from enc.node.store.base import Charge, Run, Staging, Step, Store, Usage
 from enc.node.store.memory import MemoryStore
 from enc.node.store.sqlite import SqliteStore
 from tests.core.world import GROUP, START, World, give, move, person
@@ -158,6 +158,35 @@ def test_a_commit_that_stands_in_the_log_twice_is_found_with_its_seq(store: Stor
     with pytest.raises(ReplayFailed) as caught:
         staging.write([unjudged(made, again)])
     assert (caught.value.seq, type(caught.value.cause)) == (8, Duplicate)
+
+
+@pytest.mark.parametrize("first", [6, 7])
+@pytest.mark.parametrize("at_once", [1, 2, 9])
+def test_a_repeat_within_a_run_is_found(store: Store, at_once: int, first: int) -> None:
+    made = world()
+    made.send("bob", "message", "in between")
+    events = [*made.events, replace(made.events[first], seq=8)]
+    runs = [Run(events[at : at + at_once], made.state) for at in range(0, 9, at_once)]
+    staging = store.stage(made.state.enclave)
+    for run in runs[:-1]:
+        staging.write([run])
+    with pytest.raises(ReplayFailed) as caught:
+        staging.write(runs[-1:])
+    assert (caught.value.seq, type(caught.value.cause)) == (8, Duplicate)
+
+
+def test_a_log_that_parts_from_the_one_here_is_refused_where_it_does(store: Store) -> None:
+    def made(text: str) -> World:
+        log = World({**GROUP, "bundle": {"size": 50, "timeout": 5000}}, node="node")
+        log.send("alice", "Move", move("bob", "OUTSIDER", "MEMBER"))
+        for i in range(5):
+            log.send("bob", "message", text if i == 3 else "same")
+        return log
+
+    take_in(store, made("here").events, "carol")
+    with pytest.raises(ReplayFailed) as caught:
+        staged(store, made("there").events, 6)
+    assert (caught.value.seq, type(caught.value.cause)) == (5, EnclaveExists)
 
 
 def unjudged(made: World, event: Event) -> Step:

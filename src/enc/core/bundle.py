@@ -62,6 +62,11 @@ class OpenBundle(Struct, frozen=True):
         """This bundle with one more event: one hash, amortised."""
         return OpenBundle(self.first_seq, self.first_timestamp, self.sequencer, self.ids.grown(event.id), event.id)
 
+    def take_all(self, events: Sequence[Sequenced]) -> "OpenBundle":
+        """`take` for many events, at least one."""
+        ids = self.ids.grown_by([event.id for event in events])
+        return OpenBundle(self.first_seq, self.first_timestamp, self.sequencer, ids, events[-1].id)
+
 
 def open_bundle(event: Sequenced) -> OpenBundle:
     """A new bundle with its first event."""

@@ -1,5 +1,6 @@
 """Events: finalise a commit, parse, check, erase (docs/protocol.md, section 6)."""
 
+from binascii import unhexlify
 from collections.abc import Sequence
 from struct import Struct as Layout
 from typing import Any
@@ -105,7 +106,7 @@ def _unhexed(hash_: str, enclave: str, from_: str, sig: str, id_: str, sequencer
     if len(hash_) == len(enclave) == len(from_) == len(id_) == len(sequencer) == 64 and len(sig) == len(seq_sig) == 128:
         digits = f"{hash_}{enclave}{from_}{sig}{id_}{sequencer}{seq_sig}"
         try:
-            raw = bytes.fromhex(digits)
+            raw = unhexlify(digits)
         except ValueError:
             raw = b""
         if raw.hex() == digits:

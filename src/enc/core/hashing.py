@@ -33,10 +33,8 @@ def commit_hash(
     enc_v: int, enclave: bytes, from_: bytes, type_: str, content_digest: bytes, exp: int, tags: Tags
 ) -> bytes:
     """H(0x10, enclave, from, type, content_hash, exp, tags)."""
-    return _sha256(
-        b"\x87\x10\x58\x20%b\x58\x20%b%b\x58\x20%b%b%b"
-        % (enclave, from_, _text(type_), content_digest, _uint(exp), _tags(enc_v, tags))
-    ).digest()
+    head = b"\x87\x10\x58\x20" + enclave + b"\x58\x20" + from_ + _text(type_)
+    return _sha256(head + b"\x58\x20" + content_digest + _uint(exp) + _tags(enc_v, tags)).digest()
 
 
 def enclave_id(enc_v: int, from_: bytes, content_digest: bytes, tags: Tags) -> bytes:
@@ -46,7 +44,7 @@ def enclave_id(enc_v: int, from_: bytes, content_digest: bytes, tags: Tags) -> b
 
 def event_hash(timestamp: int, seq: int, sequencer: bytes, sig: bytes) -> bytes:
     """H(0x11, timestamp, seq, sequencer, sig): what the sequencer signs."""
-    return _sha256(b"\x85\x11%b%b\x58\x20%b\x58\x40%b" % (_uint(timestamp), _uint(seq), sequencer, sig)).digest()
+    return _sha256(b"\x85\x11" + _uint(timestamp) + _uint(seq) + b"\x58\x20" + sequencer + b"\x58\x40" + sig).digest()
 
 
 def log_leaf(events_root: bytes, state_hash: bytes) -> bytes:
@@ -56,7 +54,7 @@ def log_leaf(events_root: bytes, state_hash: bytes) -> bytes:
 
 def log_node(left: bytes, right: bytes) -> bytes:
     """H(0x01, left, right): an inner node of the log, and of a bundle's tree of event ids."""
-    return _sha256(b"\x83\x01\x58\x20%b\x58\x20%b" % (left, right)).digest()
+    return _sha256(b"\x83\x01\x58\x20" + left + b"\x58\x20" + right).digest()
 
 
 def member_set(keys: Sequence[bytes]) -> bytes:
@@ -97,11 +95,15 @@ def _uint(number: int) -> bytes:
     return b"\x1a" + number.to_bytes(4, "big")
 
 
+_SHORT = [bytes([0x60 + size]) for size in range(24)]
+"""How a text of fewer than 24 bytes begins."""
+
+
 def _text(text: str) -> bytes:
     raw = text.encode()
     size = len(raw)
     if size < 24:
-        return b"%c%b" % (0x60 + size, raw)
+        return _SHORT[size] + raw
     head = bytearray(_uint(size))
     head[0] |= 0x60
     return bytes(head) + raw

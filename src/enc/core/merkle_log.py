@@ -44,6 +44,17 @@ class Edge(Struct, frozen=True):
             node = log_node(peaks[end], node)
         return Edge(self.size + 1, (*peaks[:end], node))
 
+    def grown_by(self, leaves: Iterable[bytes]) -> "Edge":
+        """`grown` for many leaves."""
+        size, peaks = self.size, list(self.peaks)
+        for leaf in leaves:
+            node, index = leaf, size
+            while index & 1:
+                node, index = log_node(peaks.pop(), node), index >> 1
+            peaks.append(node)
+            size += 1
+        return Edge(size, tuple(peaks))
+
     def extend(self, leaves: Iterable[bytes]) -> tuple["Edge", LogNodes]:
         """The edge after these leaves, and the new nodes. One hash a leaf, amortised."""
         size, peaks, new = self.size, list(self.peaks), {}

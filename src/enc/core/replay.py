@@ -14,10 +14,13 @@ A node's own limits, quotas and clock are not asked. Memory grows with the event
 the caller keeps what lies behind the state, and the past, elsewhere.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Protocol
 
+from msgspec.structs import replace
+
+from enc.core.bundle import OpenBundle
 from enc.core.commit import SKEW_MS, manifest_version
 from enc.core.content import revised_id
 from enc.core.enclave import (
@@ -122,6 +125,43 @@ class Replay:
         if not self.sequencers or self.sequencers[-1][0] != event.sequencer:
             self.sequencers.append((event.sequencer, event.seq))
         return transition, effects
+
+    def take_run(self, events: Sequence[Event], at: int) -> int:
+        """Events from number `at` on, up to the first that does more than make the log longer; where that one stands.
+
+        Most of a log is such runs, and all that `take` would make for each of their events is made once. What is wrong
+        with the event that a run ends before, `take` says.
+        """
+        state = self._state
+        if state is None or state.bundle is None:
+            return at
+        run = events[at : self._end_of_run(state, state.bundle, events, at)]
+        if run:
+            seq, floor, bundle = run[-1].seq, run[-1].timestamp, state.bundle.take_all(run)
+            self._state = replace(state, seq=seq, floor=floor, sequencer=run[-1].sequencer, bundle=bundle)
+            transition = Transition(state=self._state)
+            for event in run:
+                self.store.put(event, transition)
+        return at + len(run)
+
+    def _end_of_run(self, state: EnclaveState, bundle: OpenBundle, events: Sequence[Event], at: int) -> int:
+        """What `_take` asks of each, while the bundle stays open and others like it were allowed."""
+        policy, allowed, check, past = state.policy, self._allowed, self._check, self._past
+        room, deadline = policy.bundle.size - 1 - bundle.count, bundle.deadline(policy.bundle)
+        seq, floor = state.seq, state.floor
+        for event in events[at : at + max(room, 0)]:
+            is_next = event.seq == seq + 1 and event.enclave == state.enclave and event.content is not None
+            is_allowed = (event.type, event.from_, event.sequencer) in allowed and event.sequencer == bundle.sequencer
+            if not (is_next and is_allowed and floor <= event.timestamp < deadline) or past.repeats(event):
+                break
+            try:
+                check(event, policy.enc_v)
+                check_time(event)
+            except EncError:
+                break
+            past.remember(event)
+            at, seq, floor = at + 1, event.seq, event.timestamp
+        return at
 
     def finish(self) -> EnclaveState:
         """The state after the last event; by now every erased content must be explained."""

@@ -51,10 +51,15 @@ def check_public_key(public: bytes, field: str, error: type[PeerError] = Invalid
         raise error(f"{field}: not the x-coordinate of a point on secp256k1")
 
 
+def is_schnorr(public: bytes, digest: bytes, sig: bytes) -> bool:
+    """Whether this is a BIP-340 signature: for who checks many and raises for none."""
+    key = _xonly(public)
+    return key is not None and len(sig) == 64 and len(digest) == 32 and _verify(_ctx, sig, digest, 32, key) == 1
+
+
 def check_schnorr(public: bytes, digest: bytes, sig: bytes) -> None:
     """BIP-340, or InvalidSignature."""
-    key = _xonly(public)
-    if key is None or len(sig) != 64 or len(digest) != 32 or not _verify(_ctx, sig, digest, 32, key):
+    if not is_schnorr(public, digest, sig):
         raise InvalidSignature("the Schnorr signature does not check")
 
 

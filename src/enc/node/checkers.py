@@ -23,24 +23,27 @@ PART = 1024
 class Checked:
     """A slice of a log whose signatures are being checked. `check` is check_event, and waits for the verdict."""
 
-    def __init__(self, events: Sequence[Event], verdicts: Sequence["Future[list[bool]]"]) -> None:
+    def __init__(self, events: Sequence[Event], verdicts: Sequence["Future[bytes]"]) -> None:
         self.events = events
         self._verdicts = verdicts
-        self._found: dict[int, tuple[bool, bool]] = {}
+        self._by_author: set[int] = set()
+        self._by_sequencer: set[int] = set()
+        """id() of the events that are signed."""
 
     def wait(self) -> None:
-        found = [verdict for part in self._verdicts for verdict in part.result()]
-        pairs = zip(found[::2], found[1::2], strict=True)
-        self._found = {id(event): pair for event, pair in zip(self.events, pairs, strict=True)}
+        found = b"".join([part.result() for part in self._verdicts])
+        self._by_author, self._by_sequencer = self._signed(found[::2]), self._signed(found[1::2])
+
+    def _signed(self, verdicts: bytes) -> set[int]:
+        return {id(event) for event, verdict in zip(self.events, verdicts, strict=True) if verdict == 1}
 
     def check(self, event: Event, enc_v: int) -> None:
         if event.type == "Manifest" and event.seq != 0:
             raise InvalidCommit("seq: a Manifest is event 0")
         check_hash(event, enc_v)
-        by_author, by_sequencer = self._found[id(event)]
-        if not by_author:
+        if id(event) not in self._by_author:
             raise InvalidSignature("sig: not the author's signature over this commit")
-        if not by_sequencer:
+        if id(event) not in self._by_sequencer:
             raise InvalidSignature("seq_sig: not the sequencer's signature over this event")
         if hashing.sha256(event.seq_sig) != event.id:
             raise InvalidHash("id: not the hash of seq_sig")
@@ -58,11 +61,15 @@ class Checkers:
         self._pool = ThreadPoolExecutor(len(self._all), thread_name_prefix="checkers")
 
     def submit(self, events: Sequence[Event]) -> Checked:
-        records = [record for event in events for record in _records(event)]
-        parts = [records[i : i + self._part] for i in range(0, len(records), self._part)]
+        records = list[bytes]()
+        for event in events:
+            digest = hashing.event_hash(event.timestamp, event.seq, event.sequencer, event.sig)
+            records.append(RECORD.pack(event.alg == "ecdsa", event.from_, event.hash, event.sig))  # by its author
+            records.append(RECORD.pack(False, event.sequencer, digest, event.seq_sig))  # by its sequencer
+        parts = [b"".join(records[i : i + self._part]) for i in range(0, len(records), self._part)]
         return Checked(events, [self._pool.submit(self._check, part) for part in parts])
 
-    def _check(self, records: list[bytes]) -> list[bool]:
+    def _check(self, records: bytes) -> bytes:
         verifiers = self._free.get()
         try:
             return verifiers.check_records(records)
@@ -73,12 +80,3 @@ class Checkers:
         self._pool.shutdown(cancel_futures=True)
         for verifiers in self._all:
             verifiers.close()
-
-
-def _records(event: Event) -> tuple[bytes, bytes]:
-    """What must be signed: the commit by its author, the event by its sequencer."""
-    digest = hashing.event_hash(event.timestamp, event.seq, event.sequencer, event.sig)
-    return (
-        RECORD.pack(event.alg == "ecdsa", event.from_, event.hash, event.sig),
-        RECORD.pack(False, event.sequencer, digest, event.seq_sig),
-    )

@@ -62,6 +62,8 @@ class _Connection(HTTPConnection):
         super().__init__(endpoint.host, endpoint.port, timeout=TIMEOUT_S)
         self._endpoint, self._allow_private = endpoint, allow_private
         self._tried: socket.socket | None = None
+        self.is_late = False
+        """It took longer than it may, and was cut."""
 
     def connect(self) -> None:
         self.sock = connect(self._endpoint, allow_private=self._allow_private, began=self._try)
@@ -82,7 +84,8 @@ class _Connection(HTTPConnection):
 
         def watch() -> None:
             while not done.wait(WATCH_S):
-                if stopped.is_set() or time.monotonic() > end:
+                self.is_late = time.monotonic() > end
+                if stopped.is_set() or self.is_late:
                     self._cut()
 
         watcher = threading.Thread(target=watch, name="watch", daemon=True)
@@ -105,7 +108,11 @@ def post(
             connection.request("POST", prefix + path, body, headers)
             with closing(connection.getresponse()) as response:
                 return response.status, _read(response, max_bytes)
-        except (OSError, HTTPException) as e:
+        except (OSError, HTTPException, UpstreamUnreachable) as e:
+            if connection.is_late:
+                raise UpstreamUnreachable(f"the node's answer took longer than {MAX_S} s, and was cut off") from None
+            if isinstance(e, UpstreamUnreachable):
+                raise
             raise UpstreamUnreachable(f"the node does not answer: {type(e).__name__}") from None
 
 

@@ -25,7 +25,7 @@ from enc.core.signing import PrivateKey
 from enc.core.tree_head import sign_head
 from enc.core.types import Commit, Event, Target, TreeHead
 from enc.node.checkers import Checked, Checkers
-from enc.node.store.base import Staging, Step, Store
+from enc.node.store.base import Run, Staging, Step, Store
 from enc.node.workspace import NodeCache, Workspace
 
 SLICE, SLICE_BYTES = 1024, 4 << 20
@@ -103,7 +103,7 @@ class Intake:
         held: EnclaveState | None,
         checkers: Checkers,
         *,
-        write: Callable[[Sequence[Step]], None],
+        write: Callable[[Sequence[Step | Run]], None],
         notice: Callable[["Intake"], None] = lambda intake: None,
     ) -> None:
         self._store, self._key, self._enclave, self._held = store, key, enclave, held
@@ -145,7 +145,7 @@ class Intake:
     def _take(self, checked: Checked) -> None:
         checked.wait()
         self._checked = checked
-        steps = list[Step]()
+        steps = list[Step | Run]()
         try:
             self._replay(checked.events, steps)
         finally:
@@ -154,14 +154,22 @@ class Intake:
         self._shelf.written()
         self._notice(self)
 
-    def _replay(self, events: Sequence[Event], steps: list[Step]) -> None:
-        here = self._held_ids(events[0].seq, len(events))
-        for event in events:
-            transition, effects = self.replay.take(event)
-            if here and here.get(event.seq, event.id) != event.id:
-                raise ReplayFailed(event.seq, EnclaveExists("this node holds another event of this enclave there"))
-            steps.append(self._step(transition, event, effects))
-            self.last = event
+    def _replay(self, events: Sequence[Event], steps: list[Step | Run]) -> None:
+        here, at = self._held_ids(events[0].seq, len(events)), 0
+        while at < len(events):
+            end = at if here else self.replay.take_run(events, at)
+            if end > at:
+                steps.append(Run(events[at:end], self.replay.state))
+            else:
+                end = at + 1
+                steps.append(self._replay_one(events[at], here))
+            at, self.last = end, events[end - 1]
+
+    def _replay_one(self, event: Event, here: dict[int, bytes]) -> Step:
+        transition, effects = self.replay.take(event)
+        if here.get(event.seq, event.id) != event.id:
+            raise ReplayFailed(event.seq, EnclaveExists("this node holds another event of this enclave there"))
+        return self._step(transition, event, effects)
 
     def _held_ids(self, first: int, count: int) -> dict[int, bytes]:
         if self._held is None or first > self._held.seq:

@@ -9,16 +9,26 @@ import signal
 from struct import Struct
 
 from enc.core.errors import InvalidSignature
-from enc.core.signing import check_ecdsa, check_schnorr
+from enc.core.signing import check_ecdsa, is_schnorr
 
 COUNT = Struct(">I")
 RECORD = Struct(">? 32s 32s 64s")
 """Whether it is ECDSA; public key, digest, signature."""
 
 
-def is_signed(is_ecdsa: bool, public: bytes, digest: bytes, sig: bytes) -> bool:
+def verdicts(records: bytes) -> bytes:
+    """A byte for each record."""
+    return bytes(
+        [
+            (_is_ecdsa if is_ecdsa else is_schnorr)(public, digest, sig)
+            for is_ecdsa, public, digest, sig in RECORD.iter_unpack(records)
+        ]
+    )
+
+
+def _is_ecdsa(public: bytes, digest: bytes, sig: bytes) -> bool:
     try:
-        (check_ecdsa if is_ecdsa else check_schnorr)(public, digest, sig)
+        check_ecdsa(public, digest, sig)
     except InvalidSignature:
         return False
     return True
@@ -37,8 +47,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     while len(head := read_exactly(0, COUNT.size)) == COUNT.size:
         (count,) = COUNT.unpack(head)
-        records = read_exactly(0, count * RECORD.size)
-        os.write(1, bytes(is_signed(*record) for record in RECORD.iter_unpack(records)))
+        os.write(1, verdicts(read_exactly(0, count * RECORD.size)))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from contextlib import suppress
 import structlog
 
 from enc.core.types import Commit
-from enc.node.verifier import COUNT, RECORD, is_signed, read_exactly
+from enc.node.verifier import COUNT, RECORD, read_exactly, verdicts
 
 MIN_PART = 4
 """Commits that are worth a process; fewer are checked here, sooner than a process would answer."""
@@ -32,22 +32,22 @@ class _Process:
         self._in, self._out = self._process.stdin, self._process.stdout
         self.pid = self._process.pid
 
-    def ask(self, records: Sequence[bytes]) -> None:
-        data = memoryview(COUNT.pack(len(records)) + b"".join(records))
+    def ask(self, records: bytes) -> None:
+        data = memoryview(COUNT.pack(len(records) // RECORD.size) + records)
         try:
             while data:
                 data = data[self._in.write(data) :]
         except (OSError, ValueError):
             raise _Failed from None
 
-    def answer(self, count: int) -> list[bool]:
+    def answer(self, count: int) -> bytes:
         try:
             found = read_exactly(self._out.fileno(), count)
         except (OSError, ValueError):
             raise _Failed from None
         if len(found) < count:
             raise _Failed
-        return [byte == 1 for byte in found]
+        return found
 
     def close(self) -> None:
         for pipe in (self._in, self._out):
@@ -77,35 +77,38 @@ class Verifiers:
 
     def check(self, commits: Sequence[Commit]) -> list[bool]:
         """Which of the commits their authors have signed."""
-        return self.check_records([RECORD.pack(c.alg == "ecdsa", c.from_, c.hash, c.sig) for c in commits])
+        records = b"".join([RECORD.pack(c.alg == "ecdsa", c.from_, c.hash, c.sig) for c in commits])
+        return [verdict == 1 for verdict in self.check_records(records)]
 
-    def check_records(self, records: list[bytes]) -> list[bool]:
-        """The same of records as a verifier reads them."""
-        size = min(max(-(-len(records) // max(len(self._processes), 1)), MIN_PART), self._max_part)
-        found: list[bool] = []
-        while len(found) < len(records):
-            found += self._check_some([records[i : i + size] for i in range(len(found), len(records), size)])
+    def check_records(self, records: bytes) -> bytes:
+        """A verifier's answer to records as it reads them: a byte for each, 1 if the signature checks."""
+        count, width = len(records) // RECORD.size, RECORD.size
+        size = min(max(-(-count // max(len(self._processes), 1)), MIN_PART), self._max_part)
+        found = b""
+        while len(found) < count:
+            starts = range(len(found), count, size)
+            found += self._check_some([records[i * width : (i + size) * width] for i in starts])
         return found
 
-    def _check_some(self, parts: list[list[bytes]]) -> list[bool]:
+    def _check_some(self, parts: list[bytes]) -> bytes:
         """The first parts, one for each process, at the same time."""
-        if not self._processes or len(parts[0]) < MIN_PART:
-            return _check_here(parts[0])
+        if not self._processes or len(parts[0]) < MIN_PART * RECORD.size:
+            return verdicts(parts[0])
         asked = list(zip(range(len(self._processes)), parts, strict=False))
         failed = {i for i, part in asked if not self._ask(i, part)}
-        return [verdict for i, part in asked for verdict in self._answer(i, part, i in failed)]
+        return b"".join([self._answer(i, part, i in failed) for i, part in asked])
 
-    def _ask(self, i: int, part: list[bytes]) -> bool:
+    def _ask(self, i: int, part: bytes) -> bool:
         try:
             self._processes[i].ask(part)
         except _Failed:
             return False
         return True
 
-    def _answer(self, i: int, part: list[bytes], has_failed: bool) -> list[bool]:
+    def _answer(self, i: int, part: bytes, has_failed: bool) -> bytes:
         try:
             if not has_failed:
-                return self._processes[i].answer(len(part))
+                return self._processes[i].answer(len(part) // RECORD.size)
         except _Failed:
             pass
         _log.error("verifier_failed", pid=self._processes[i].pid)
@@ -114,12 +117,8 @@ class Verifiers:
             self._processes[i] = self._start()
         except OSError as e:  # it stays closed, and is tried again with the next group
             _log.error("verifier_not_started", reason=e.strerror)
-        return _check_here(part)
+        return verdicts(part)
 
     def close(self) -> None:
         for process in self._processes:
             process.close()
-
-
-def _check_here(records: list[bytes]) -> list[bool]:
-    return [is_signed(*RECORD.unpack(record)) for record in records]

@@ -35,6 +35,19 @@ class Step(Struct, frozen=True, kw_only=True):
     """Who is to hear of the event."""
 
 
+class Run(Struct, frozen=True):
+    """Events of one log that follow each other and do no more than make it longer, ready to be kept."""
+
+    events: Sequence[Event]
+    state: EnclaveState
+    """After the last of them."""
+
+    def steps(self) -> list[Step]:
+        """The same as steps of one event each."""
+        transition = Transition(state=self.state)
+        return [Step(transition=transition, event=event, subject=event.type) for event in self.events]
+
+
 class Found(Struct, frozen=True):
     """An event as it stands now."""
 
@@ -142,7 +155,7 @@ class Staging(Protocol):
         """Bytes of the contents so far that will be charged."""
         ...
 
-    def write(self, steps: Sequence[Step]) -> None:
+    def write(self, steps: Sequence[Step | Run]) -> None:
         """Keep all steps, or none. ReplayFailed if the log holds a commit for the second time."""
         ...
 

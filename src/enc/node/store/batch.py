@@ -19,7 +19,7 @@ from enc.node.store.insert import insert
 from enc.node.store.numbers import Numbers
 from enc.node.store.outbox import Audiences, Outbox
 from enc.node.store.records import put_records
-from enc.node.store.rows import PLAIN, Row, key_of, pack_event, pack_plain, tags_of
+from enc.node.store.rows import PLAIN, PLAIN_ROW, Row, key_of, pack_event, pack_plain, tags_of
 from enc.node.store.snapshot import pack_state
 from enc.node.store.tags import auto_delete, tag_rows
 
@@ -196,7 +196,7 @@ class Batch:
 
     def write(self) -> Callable[[], None]:
         db, settle = self._db, list[Callable[[], None]]()
-        insert(db, f"INSERT INTO events ({PLAIN})", self._plain)
+        insert(db, f"INSERT INTO events ({PLAIN})", self._plain, row=PLAIN_ROW)
         insert(db, "INSERT INTO events", self._events)
         insert(db, "INSERT INTO tags", self._tags)
         insert(db, "INSERT OR IGNORE INTO tree_nodes", self._tree)

@@ -2,12 +2,14 @@
 
 Each statement that runs gives the interpreter up, and gets it back only after other threads had it. In a busy node
 that costs more than the row, so rows go in many at a time.
+
+A statement that fails takes the whole transaction back, as whoever writes here does in any case. One that took only
+itself back would first copy every page that it changes, into a file of its own once they are many.
 """
 
 import sqlite3
 from collections.abc import Sequence
 from functools import cache
-from itertools import chain
 from typing import Any
 
 CHUNKS = (64, 16, 4, 1)
@@ -15,16 +17,20 @@ CHUNKS = (64, 16, 4, 1)
 
 
 @cache
-def _statement(into: str, width: int, size: int, then: str) -> str:
-    row = f"({','.join('?' * width)})"
+def _statement(into: str, row: str, size: int, then: str) -> str:
+    into = into.replace("INSERT INTO", "INSERT OR ROLLBACK INTO", 1)
     return f"{into} VALUES {','.join([row] * size)} {then}"
 
 
-def insert(db: sqlite3.Connection, into: str, rows: Sequence[tuple[Any, ...]], then: str = "") -> None:
-    """`into` is an INSERT up to its VALUES, `then` what follows them."""
-    at = 0
+def insert(db: sqlite3.Connection, into: str, rows: Sequence[tuple[Any, ...]], then: str = "", row: str = "") -> None:
+    """`into` is an INSERT up to its VALUES, `then` what follows them; `row` is one of them, if not only marks."""
+    if not rows:
+        return
+    at, row = 0, row or f"({','.join('?' * len(rows[0]))})"
     for size in CHUNKS:
         while len(rows) - at >= size:
-            values = tuple(chain.from_iterable(rows[at : at + size]))
-            db.execute(_statement(into, len(rows[0]), size, then), values)
+            values = list[Any]()
+            for each in rows[at : at + size]:
+                values += each
+            db.execute(_statement(into, row, size, then), values)
             at += size

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from msgspec.json import encode
 
@@ -15,7 +16,7 @@ from enc.core.filter import Filter
 from enc.core.memory import EnclaveMemory
 from enc.core.state_key import DELETED
 from enc.core.types import Commit, Event, Record, RecordKind, Target, TreeHead
-from enc.node.store.base import Charge, Found, Item, Readable, Step, Stored, Usage, item_of
+from enc.node.store.base import Charge, Found, Item, Readable, Run, Step, Stored, Usage, item_of
 from enc.node.store.push_memory import PushMemory
 
 
@@ -83,8 +84,8 @@ class MemoryStaging:
     def _staged(self) -> _Enclave:
         return self._store._staged[self.name]
 
-    def write(self, steps: Sequence[Step]) -> None:
-        for step in steps:
+    def write(self, steps: Sequence[Step | Run]) -> None:
+        for step in chain.from_iterable(step.steps() if isinstance(step, Run) else [step] for step in steps):
             staged = self._store._staged.setdefault(self.name, _Enclave(step.transition.state))
             event = step.event
             if event is not None and (event.hash, event.exp) in staged.by_hash:

@@ -59,12 +59,13 @@ class Outbox:
         """What an event does to the endpoints of its enclave."""
         self._changes.append((e, effects))
 
-    def add(self, e: int, event: Event, head: bytes, audience: Audience, count: Counter) -> None:
+    def add(self, e: int, event: Event, head: bytes | str, audience: Audience, count: Counter) -> None:
         run = self._latest.get(e)
         if run is None or run.audience is not audience or run.first_seq + len(run.sizes) != event.seq:
             run = self._latest[e] = _Run(e, event.seq, audience, self._is_told(audience))
             self._runs.append(run)
-        run.sizes.append(len(head) + len(encode_json(event.content)) + 1)
+        size = len(head) if isinstance(head, bytes) or head.isascii() else len(head.encode())
+        run.sizes.append(size + len(encode_json(event.content)) + 1)
         if run.types is not None:
             run.types[event.type] = count(e, event.type)
 

@@ -27,11 +27,17 @@ ID_SQL = "substr(head, 8, 64)"
 """An event's id in hex."""
 
 _prefix = Layout(">q").unpack_from
+_prefixes = Layout(">q24x").iter_unpack
 
 
 def first8(hash_: bytes) -> int:
     """The first eight bytes of a hash as an integer that SQLite takes."""
     return cast(int, _prefix(hash_)[0])
+
+
+def all_first8(hashes: Iterable[bytes]) -> list[int]:
+    """`first8` of many hashes of 32 bytes."""
+    return [number for (number,) in _prefixes(b"".join(hashes))]
 
 
 def key_of(e: int, seq: int) -> int:
@@ -68,16 +74,19 @@ def pack_event(k: int, c: int, event: Event, auto_delete: int | None, target: in
         target,
         None,
         event.content_hash,
-        _head(event),
+        _head(event).encode(),
         event.content,
     )
 
 
 PLAIN = "k, c, from8, hash8, exp, timestamp, content_hash, head, content"
 """The columns of a new event that nothing else refers to: most of them."""
+PLAIN_ROW = "(?,?,?,?,?,?,?,CAST(? AS BLOB),?)"
+"""What pack_plain gives, as a statement takes it."""
 
 
 def pack_plain(k: int, c: int, event: Event) -> Row:
+    """Text and a bytearray are bound as they are. For bytes, sqlite3 looks for an adapter, which takes longer."""
     return (
         k,
         c,
@@ -85,13 +94,13 @@ def pack_plain(k: int, c: int, event: Event) -> Row:
         _prefix(event.hash)[0],
         event.exp,
         event.timestamp,
-        event.content_hash,
+        bytearray(event.content_hash),
         _head(event),
         event.content,
     )
 
 
-def _head(event: Event) -> bytes:
+def _head(event: Event) -> str:
     """Put together as text, and in one go: this runs for every event of every log that is taken in."""
     tags = encode(event.tags).decode() if event.tags else "[]"
     alg = "" if event.alg == "schnorr" else f',"alg":"{event.alg}"'
@@ -100,7 +109,7 @@ def _head(event: Event) -> bytes:
         f'"sequencer":"{event.sequencer.hex()}","sig":"{event.sig.hex()}","seq_sig":"{event.seq_sig.hex()}",'
         f'"enclave":"{event.enclave.hex()}","type":{encode(event.type).decode()},"seq":{event.seq},'
         f'"timestamp":{event.timestamp},"exp":{event.exp},"tags":{tags}{alg},"content":'
-    ).encode()
+    )
 
 
 def json_of(content_hash: bytes, head: bytes, content: str | None) -> bytes:

@@ -11,17 +11,19 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.json import encode
+
 from enc.core.enclave import EnclaveState
 from enc.core.errors import Duplicate, EnclaveExists, ReplayFailed
 from enc.core.event import target_of
 from enc.core.types import Event, Target
 from enc.node.store import purge
-from enc.node.store.base import Charge, Step
+from enc.node.store.base import Charge, Run, Step
 from enc.node.store.batch import Batch, Known
 from enc.node.store.ids import Ids, Places, find_in_index
 from enc.node.store.insert import insert
 from enc.node.store.numbers import Numbers
-from enc.node.store.rows import MAX_SEQ, first8, key_of
+from enc.node.store.rows import MAX_SEQ, all_first8, key_of, pack_plain
 from enc.node.store.snapshot import pack_state
 
 if TYPE_CHECKING:
@@ -34,8 +36,9 @@ GENERATION = 65_536
 """Ids that are gathered before they go into the index, where neighbours share a page."""
 
 _REPEATS = (
-    "SELECT min(b.k) FROM events AS b CROSS JOIN events AS a ON a.exp = b.exp AND a.hash8 = b.hash8 "
-    "WHERE b.k BETWEEN ? AND ? AND a.k >= ? AND a.k < b.k AND substr(a.head, 82, 64) = substr(b.head, 82, 64)"
+    "SELECT min(b.k) FROM json_each(?) AS asked CROSS JOIN events AS b ON b.k = asked.value "
+    "CROSS JOIN events AS a ON a.exp = b.exp AND a.hash8 = b.hash8 "
+    "WHERE a.k >= ? AND a.k < b.k AND substr(a.head, 82, 64) = substr(b.head, 82, 64)"
 )
 
 
@@ -58,7 +61,7 @@ class StagedIds(Ids):
 
     def move(self, db: sqlite3.Connection) -> Callable[[], None]:
         """Put all of them into the index."""
-        insert(db, "INSERT INTO ids", sorted((first8(id_), k) for id_, k in self._places.items()))
+        insert(db, "INSERT INTO ids", sorted(zip(all_first8(self._places), self._places.values(), strict=True)))
         return self._places.clear
 
 
@@ -67,7 +70,21 @@ class StagedBatch(Batch):
 
     def __init__(self, db: sqlite3.Connection, known: Known, enclave: bytes, e: int) -> None:
         super().__init__(db, known)
-        self._numbers[enclave] = e
+        self._numbers[enclave], self._e = e, e
+
+    def add_run(self, run: Run) -> None:
+        """`add` for each step of it."""
+        e, predefined, kinds = self._e, run.state.policy.predefined, dict[str, int]()
+        for event in run.events:
+            k, c = key_of(e, event.seq), kinds.get(event.type)
+            if c is None:
+                c = kinds[event.type] = self._kind(e, event.type, event.type)
+            if event.tags or event.alg != "schnorr":
+                self._events.append(self._pack(e, k, c, event, predefined))
+            else:
+                self._plain.append(pack_plain(k, c, event))
+            self._keys[e, event.id] = k, event.tags
+            self._live[c] += 1
 
     def _charge(self, event: Event) -> None:
         """At the end, to one identity."""
@@ -85,7 +102,7 @@ class SqliteStaging:
         self._ids = StagedIds()
         self._known = Known(Numbers(), self._ids)
         self.size = 0
-        self._e = 0
+        self._e, self._latest_exp = 0, -1
         store._transact(self._begin)
         store._staged[self.name] = self._e
         store._hidden.add(self._e)
@@ -94,27 +111,44 @@ class SqliteStaging:
         query = "INSERT INTO enclaves (enclave, manifest, purged) VALUES (?, '', ?)"
         self._e = db.execute(query, (self.name, STAGED)).lastrowid or 0
 
-    def write(self, steps: Sequence[Step]) -> None:
+    def write(self, steps: Sequence[Step | Run]) -> None:
+        events = _events(steps)
+        doubtful = self._doubtful(events)
+        repeat: int | None = None
+
         def work(db: sqlite3.Connection) -> Callable[[], None]:
+            nonlocal repeat
             batch = StagedBatch(db, self._known, self._enclave, self._e)
             for step in steps:
-                batch.add(step)
-            return batch.write()
+                if isinstance(step, Run):
+                    batch.add_run(step)
+                else:
+                    batch.add(step)
+            settle = batch.write()
+            if doubtful:
+                ((repeat,),) = db.execute(_REPEATS, (encode(doubtful).decode(), key_of(self._e, 0)))
+            return settle
 
         self._store._transact(work, lasting=False)  # the adoption is, and all that is written before it then
-        events = [step.event for step in steps if step.event is not None]
-        self.size += sum(_size(event) for event in events if event.seq > self._held)
-        if events:
-            self._check_repeats(events[0].seq, events[-1].seq)
+        self.size += sum(_size(event.content) for event in events if event.content and event.seq > self._held)
+        if repeat is not None:
+            raise ReplayFailed(repeat & MAX_SEQ, Duplicate("the commit stands in the log already"))
         if self._ids.is_full:
-            self._store._transact(self._ids.move)
+            self._store._transact(self._ids.move, lasting=False)
 
-    def _check_repeats(self, first: int, last: int) -> None:
-        """No commit stands in the log twice. Asked of the index, so that nothing of the log need be remembered."""
-        ends = key_of(self._e, first), key_of(self._e, last), key_of(self._e, 0)
-        ((k,),) = self._store._rows(_REPEATS, *ends)
-        if k is not None:
-            raise ReplayFailed(k & MAX_SEQ, Duplicate("the commit stands in the log already"))
+    def _doubtful(self, events: Sequence[Event]) -> list[int]:
+        """Keys of those that may stand in the log twice: a commit's `exp` is part of it, so none above all before.
+
+        Whether they do is asked of the index, so that nothing of the log need be remembered.
+        """
+        found, latest = list[int](), self._latest_exp
+        for event in events:
+            if event.exp > latest:
+                latest = event.exp
+            else:
+                found.append(key_of(self._e, event.seq))
+        self._latest_exp = latest
+        return found
 
     def target(self, event_id: bytes) -> Target | None:
         with self._store._readers.lend() as db:
@@ -123,7 +157,7 @@ class SqliteStaging:
         return target_of(found[0]) if found else None
 
     def adopt(self, state: EnclaveState, payer: bytes, clock: int) -> None:
-        self._store._transact(self._ids.move)
+        self._store._transact(self._ids.move, lasting=False)
         self._store._transact(lambda db: self._adopt(db, state, payer, clock))
         store = self._store
         store._staged.pop(self.name)
@@ -173,8 +207,17 @@ class SqliteStaging:
         self._store._staged.pop(self.name, None)
 
 
-def _size(event: Event) -> int:
-    content = event.content or ""
+def _events(steps: Sequence[Step | Run]) -> list[Event]:
+    events = list[Event]()
+    for step in steps:
+        if isinstance(step, Run):
+            events += step.events
+        elif step.event is not None:
+            events.append(step.event)
+    return events
+
+
+def _size(content: str) -> int:
     return len(content) if content.isascii() else len(content.encode())
 
 
