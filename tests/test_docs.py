@@ -15,6 +15,7 @@ from typer.main import get_command
 
 from enc.apps import Mailbox, Personal
 from enc.apps.dm import errors as dm_errors
+from enc.bench.kinds import KINDS
 from enc.cli import app
 from enc.cli.dm_words import MailboxWords
 from enc.cli.group_words import GroupWords
@@ -112,6 +113,16 @@ def test_the_readme_names_every_module_of_the_node() -> None:
 def test_the_readme_names_every_module_of_the_client() -> None:
     modules = {path.stem for path in (ROOT / "src/enc/client").glob("*.py")} - {"__init__"}
     assert modules <= set(re.findall(r"`(\w+)`", README))
+
+
+def test_the_readme_names_every_module_of_the_bench() -> None:
+    modules = {path.stem for path in (ROOT / "src/enc/bench").glob("*.py")} - {"__init__"}
+    assert modules <= set(re.findall(r"`(\w+)`", README))
+
+
+def test_the_command_line_s_document_names_every_fault_that_can_be_planted() -> None:
+    rows = tables((ROOT / "docs/cli.md").read_text())["Logs to try things with"]
+    assert [row[0].strip("`") for row in rows[-len(KINDS) :]] == list(KINDS)
 
 
 def test_the_readme_names_every_module_of_the_apps() -> None:

@@ -7,6 +7,7 @@ import typer
 from enc.cli import (
     access,
     archive,
+    bench,
     config,
     dm,
     enclave,
@@ -38,6 +39,7 @@ for part in (key, config, enclave, writing, access, slots, reading, proofs, arch
 app.add_typer(node_queues.app)
 app.add_typer(me.app)
 app.add_typer(dm.app)
+app.add_typer(bench.app)
 
 
 def _print_version(asked: bool) -> None:

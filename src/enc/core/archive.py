@@ -119,11 +119,15 @@ def parse_header(line: bytes) -> Header:
 
 def write_archive(header: Header, events: Iterable[Event], level: int = 3) -> Iterator[bytes]:
     """The archive's bytes, piece by piece."""
+    return write_lines(header, (msgspec.json.encode(wire_event(event)) for event in events), level)
+
+
+def write_lines(header: Header, lines: Iterable[bytes], level: int = 3) -> Iterator[bytes]:
+    """The same from events that are JSON already, each without its line feed."""
     compressor = zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj()
     waiting = [msgspec.json.encode(wire_header(header)), b"\n"]
     size = 0
-    for event in events:
-        line = msgspec.json.encode(wire_event(event))
+    for line in lines:
         waiting += [line, b"\n"]
         size += len(line)
         if size > _CHUNK:

@@ -1,0 +1,70 @@
+"""Heads that people collected, and what some of them had proved under theirs."""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from enc.bench.conduct import Conduct
+from enc.bench.log import Log, Witnessed
+from enc.bench.people import SOURCES
+from enc.core.bundle import prove_membership
+from enc.core.merkle_log import Edge, LogNodes, prove_inclusion
+from enc.core.proof import wire_bundle_proof, wire_inclusion
+from enc.core.tree_head import wire_head
+from enc.core.types import TreeHead
+
+MAX_HEADS = 3
+"""Sizes of a log of which somebody has a head, but for what a lie adds."""
+
+Line = dict[str, Any]
+
+
+def collect(log: Log, conduct: Conduct, rng: Random) -> list[Line]:
+    """The lines of one enclave for heads.jsonl."""
+    hidden = conduct.hidden(log)
+    shown = [size for size in range(1, len(log.bundles) + 1) if size not in hidden]
+    heads = list(_sampled(log, shown, rng)) + conduct.heads(log)
+    lines = [_line(log, head, rng.choice(SOURCES)) for head in heads]
+    if log.witnessed is not None and conduct.is_provable and (conduct.proves is not None or rng.random() < 0.3):
+        provable = [size for size in shown if size > log.witnessed.index]
+        if provable:
+            size = rng.choice(provable)
+            lines.append({**_line(log, log.head(size), rng.choice(SOURCES)), **_proof(log, log.witnessed, size)})
+    rng.shuffle(lines)
+    return lines
+
+
+def _sampled(log: Log, shown: list[int], rng: Random) -> Iterator[TreeHead]:
+    """Some of them twice, by two people; and of a log that has moved, its last sequencer's of an old size."""
+    for size in sorted(rng.sample(shown, min(len(shown), rng.randint(1, MAX_HEADS)))):
+        yield log.head(size)
+        if rng.random() < 0.2:
+            yield log.head(size, by=log.bundles[-1].sequencer)
+
+
+def _line(log: Log, head: TreeHead, source: str) -> Line:
+    return {"enclave": log.enclave.hex(), "sth": wire_head(head), "source": source}
+
+
+class _Leaves:
+    def __init__(self, nodes: LogNodes) -> None:
+        self._nodes = nodes
+
+    def read_hash(self, level: int, index: int) -> bytes:
+        return self._nodes[level, index]
+
+
+def _proof(log: Log, bundle: Witnessed, size: int) -> Line:
+    """The last event of a bundle, proved under the head of this size: what the node answers to who asks."""
+    member = prove_membership(bundle.ids, len(bundle.ids) - 1)
+    inclusion = prove_inclusion(_Leaves(Edge().extend(log.leaves(size))[1]), bundle.index, size)
+    roots = {"events_root": bundle.events_root.hex(), "state_hash": bundle.state_hash.hex()}
+    return {
+        "seq": bundle.last_seq,
+        "membership": {
+            "leaf_index": bundle.index,
+            **wire_bundle_proof(member),
+            "events_root": bundle.events_root.hex(),
+        },
+        "inclusion": {**wire_inclusion(inclusion), **roots},
+    }

@@ -1,0 +1,51 @@
+"""The messages that somebody may still answer, change or take back: the latest, however long the log."""
+
+from random import Random
+
+from msgspec import Struct
+
+from enc.core.types import Target
+
+CAPACITY = 512
+
+
+class Message(Struct):
+    id: bytes
+    author: int
+    public: bytes
+    type: str
+    place: int
+    latest: int | None = None
+    """Place of its latest Update."""
+
+
+class Recent:
+    """At most CAPACITY messages. One that is pushed out is never spoken of again."""
+
+    def __init__(self) -> None:
+        self._all: list[Message] = []
+        self._by_id: dict[bytes, Message] = {}
+        self._next = 0
+
+    def add(self, message: Message) -> None:
+        self._by_id[message.id] = message
+        if len(self._all) < CAPACITY:
+            self._all.append(message)
+            return
+        self._next = (self._next + 1) % CAPACITY
+        del self._by_id[self._all[self._next].id]
+        self._all[self._next] = message
+
+    def remove(self, message: Message) -> None:
+        del self._by_id[message.id]
+        last = self._all.pop()
+        if last is not message:
+            self._all[self._all.index(message)] = last
+
+    def pick(self, rng: Random) -> Message | None:
+        return self._all[int(rng.random() * len(self._all))] if self._all else None
+
+    def target(self, event_id: bytes) -> Target | None:
+        """What the rules ask of the object of an Update or Delete."""
+        found = self._by_id.get(event_id)
+        return None if found is None else Target(found.type, found.public)

@@ -1,0 +1,69 @@
+"""What lies behind the state of an enclave in the making: bounded by its present state, not by its log."""
+
+from collections.abc import Mapping
+
+from enc.bench.recent import Recent
+from enc.core import sparse_merkle
+from enc.core.enclave import Transition
+from enc.core.hashing import EMPTY_HASH
+from enc.core.types import Record, RecordKind, Target
+
+MIN_NODES = 32_768
+"""Tree nodes below which nothing is thrown away."""
+MAX_LEAVES = 16_384
+
+
+class Shelf:
+    """A Reader of the state machine. Nodes of former roots are thrown away now and then."""
+
+    def __init__(self, recent: Recent) -> None:
+        self._recent = recent
+        self._nodes: dict[bytes, bytes] = {}
+        self._full = MIN_NODES
+        self._leaves: dict[bytes, bytes | None] = {}
+
+    def read_node(self, node_hash: bytes) -> bytes:
+        return self._nodes[node_hash]
+
+    def leaf(self, root: bytes, key: bytes) -> bytes | None:
+        """Asked for an author's rights with every event, always under the present root: remembered until it changes."""
+        if len(self._leaves) > MAX_LEAVES:
+            self._leaves.clear()
+        if key not in self._leaves:
+            self._leaves[key] = sparse_merkle.get(self, root, key)
+        return self._leaves[key]
+
+    def target(self, event_id: bytes) -> Target | None:
+        return self._recent.target(event_id)
+
+    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+        return None
+
+    def record_of(self, event_id: bytes) -> Record | None:
+        return None
+
+    def add(self, nodes: Mapping[bytes, bytes]) -> None:
+        """Nodes that lead nowhere yet."""
+        self._nodes.update(nodes)
+
+    def put(self, transition: Transition) -> None:
+        """What a step added. Once there are twice as many nodes as the present root needs, only its own stay."""
+        for key in transition.leaves:
+            self._leaves.pop(key, None)
+        if not transition.tree_nodes:
+            return
+        self._nodes.update(transition.tree_nodes)
+        if len(self._nodes) > self._full:
+            self._nodes = dict(self._reachable(transition.state.root))
+            self._full = max(MIN_NODES, 2 * len(self._nodes))
+
+    def _reachable(self, root: bytes) -> list[tuple[bytes, bytes]]:
+        found = list[tuple[bytes, bytes]]()
+        waiting = [] if root == EMPTY_HASH else [root]
+        while waiting:
+            node = waiting.pop()
+            record = self._nodes[node]
+            found.append((node, record))
+            if record[0]:
+                waiting += [record[-32:], record[-66:-34]]
+        return found

@@ -1,0 +1,64 @@
+"""`enc bench`: logs to measure and to try others with."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from enc.cli.archive import Bar
+from enc.cli.command import LOCAL, command
+from enc.cli.output import fields
+from enc.cli.terminal import Terminal
+
+app = typer.Typer(name="bench", help="Logs to measure and to try others with.", no_args_is_help=True)
+
+
+@command(
+    app,
+    "enc bench generate --enclaves 10 --events 1000",
+    "enc bench generate --enclaves 1000 --events 1000000 --seed 7 --out fleet --plant gap --plant equivocation",
+    flags=LOCAL,
+)
+def generate(
+    at: Terminal,
+    enclaves: Annotated[int, typer.Option("--enclaves", metavar="N", help="How many enclaves.", show_default=False)],
+    events: Annotated[int, typer.Option("--events", metavar="M", help="Of all together.", show_default=False)],
+    seed: Annotated[int, typer.Option("--seed", metavar="S", help="The same seed makes the same bytes.")] = 0,
+    plant: Annotated[
+        list[str] | None,
+        typer.Option("--plant", metavar="KIND", help="A fault, in an enclave of its own. Repeat it for more."),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where; empty, or not there yet.")] = Path("fleet"),
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", metavar="N", help="Processes. Else: one for each core.", show_default=False),
+    ] = None,
+) -> None:
+    """Make enclaves with realistic, valid logs, and the heads that people collected of them, from a seed.
+
+    The first enclave is the largest, the second half as large, the third a third. What was planted is in planted.json.
+    """
+    from enc.bench.fleet import generate as generate_fleet
+    from enc.bench.kinds import parse_kind
+
+    kinds = [parse_kind(text) for text in plant or ()]
+    with Bar(at.is_terminal) as bar:
+        fleet = generate_fleet(
+            out,
+            enclaves=enclaves,
+            events=events,
+            seed=seed,
+            plants=kinds,
+            jobs=_cores() if jobs is None else jobs,
+            progress=bar.show,
+        )
+    wire = {"out": str(out), **msgspec.to_builtins(fleet)}
+    counted = {name: value for name, value in wire.items() if name != "planted"}
+    planted = [f"planted   {each.kind} in {each.enclave} at seq {each.seq}" for each in fleet.planted]
+    at.say(wire, "\n".join([fields(**counted), *planted]))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

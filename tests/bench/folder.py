@@ -1,0 +1,106 @@
+"""A fleet as it lies in its folder, read with the kernel alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from enc.core.archive import Header, read_archive
+from enc.core.enclave import EnclaveState, apply, checkpoint_root, found, judge, judge_manifest, seal
+from enc.core.errors import InvalidProof
+from enc.core.hashing import log_leaf
+from enc.core.memory import EnclaveMemory
+from enc.core.merkle_log import Edge
+from enc.core.policy import Effects
+from enc.core.tree_head import WireHead, check_bound_head, head_from_wire
+from enc.core.types import Event, TreeHead
+
+
+class Archive(Struct):
+    header: Header
+    events: list[Event]
+
+
+class Head(Struct):
+    head: TreeHead
+    line: dict[str, Any]
+
+
+def read(path: Path) -> Archive:
+    header, events = read_archive([path.read_bytes()])
+    return Archive(header, list(events))
+
+
+def archives(out: Path, enclave: str = "") -> list[Archive]:
+    """Those of an enclave, or all; the whole log before the earlier one."""
+    return [read(path) for path in sorted(out.glob(f"{enclave}*.enc"), key=lambda path: len(path.suffixes))]
+
+
+def heads(out: Path, enclave: str = "") -> list[Head]:
+    lines = [json.loads(line) for line in (out / "heads.jsonl").read_text().splitlines()]
+    found = [line for line in lines if line["enclave"].startswith(enclave)]
+    return [Head(head_from_wire(WireHead(**line["sth"])), line) for line in found]
+
+
+def planted(out: Path) -> list[dict[str, Any]]:
+    return json.loads((out / "planted.json").read_text())
+
+
+def signer(head: TreeHead, archive: Archive) -> bytes | None:
+    """Which of an enclave's sequencers signed a head for it."""
+    for key, _ in archive.header.sequencers:
+        try:
+            check_bound_head(head, key, archive.header.enclave)
+        except InvalidProof:
+            continue
+        return key
+    return None
+
+
+class Credulous:
+    """A log as its node drew it: judged where `unjudged` does not say otherwise, and taken for what it is.
+
+    `early` and `late`: the seq of an event before which a bundle closes, or does not close, against the rule. `leaf`:
+    the state_hash that one bundle has instead of its own.
+    """
+
+    def __init__(
+        self, archive: Archive, unjudged: int = -1, early: int = -1, late: int = -1, leaf: tuple[int, bytes] = (-1, b"")
+    ) -> None:
+        self.memory = EnclaveMemory()
+        first, *rest = archive.events
+        self._leaf, self.roots, self.last = leaf, {0: Edge().root()}, [-1]
+        self.state: EnclaveState
+        self._keep(first, found(first, *judge_manifest(first)))
+        for event in rest:
+            lied = event.seq == unjudged
+            effects = Effects() if lied else judge(self.state, event, self.memory, sequencer=self.state.sequencer)
+            if event.seq == early:
+                self._seal()
+            at = event.timestamp if event.seq != late else self.state.floor
+            moved = apply(self.state, replace(event, timestamp=at), effects, self.memory)
+            self._keep(event, moved)
+            if event.seq == late:
+                self.state = replace(self.state, floor=event.timestamp)
+        self.open = self.state
+        self.checkpoint = checkpoint_root(self.state, self.memory)
+        self._seal()
+
+    def _seal(self) -> None:
+        if self.state.bundle is not None:
+            floor = self.state.floor
+            self._keep(None, seal(self.state, 1 << 52, self.memory))
+            self.state = replace(self.state, floor=floor)
+
+    def _keep(self, event: Event | None, transition: Any) -> None:
+        log = self.state.log if hasattr(self, "state") else Edge()
+        self.memory.put(event, transition)
+        for bundle in transition.closed:
+            index, wrong = self._leaf
+            log = log.append(log_leaf(bundle.events_root, wrong if bundle.index == index else bundle.state_hash))[0]
+            self.roots[log.size] = log.root()
+            self.last.append(bundle.first_seq + bundle.count - 1)
+        self.state = replace(transition.state, log=log)
+        self.bundles = self.memory.bundles
