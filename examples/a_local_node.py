@@ -7,16 +7,26 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
-def local_node() -> Iterator[str]:
-    """Run a node on a free port, with its data in a temporary directory; what it gives is the node's URL."""
-    with tempfile.TemporaryDirectory() as data:
-        command = [Path(sys.executable).with_name("enc"), "node", "run", "--data", data, "--port", "0", "--dev"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as node:  # noqa: S603
-            try:
-                assert node.stdout is not None
-                yield json.loads(node.stdout.readline())["url"]
-            finally:
-                node.terminate()
+def running(*command: str) -> Iterator[dict[str, Any]]:
+    """`enc` with a command that serves until it is told to stop; what it gives is what it says when it is ready."""
+    enc = Path(sys.executable).with_name("enc")
+    with subprocess.Popen([enc, *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:  # noqa: S603
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def local_node(data: Path | None = None) -> Iterator[str]:
+    """Run a node on a free port, with its data in a temporary directory or a given one; it gives the node's URL."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running("node", "run", "--data", str(data or folder), "--port", "0", "--dev") as ready,
+    ):
+        yield ready["url"]

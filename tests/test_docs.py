@@ -29,6 +29,9 @@ from enc.node.metrics import Metrics
 from enc.node.openapi import MEANINGS, document
 from enc.node.openapi_schemas import MESSAGES
 from enc.node.subscriptions import Reason
+from enc.witness import api as witness_api
+from enc.witness.config import Config as WitnessConfig
+from enc.witness.watch import State
 from tests.node.running import RunningNode
 
 ROOT = Path(__file__).parents[1]
@@ -47,7 +50,7 @@ def tables(text: str) -> dict[str, list[list[str]]]:
 
 
 MAP = tables(SPEC_MAP)
-PACKAGES = ("core", "node", "client", "apps")
+PACKAGES = ("core", "node", "client", "apps", "witness")
 """Where the map's names are looked for."""
 TESTS = (*PACKAGES, "apps/personal", "apps/dm", "apps/group")
 """Where its tests are."""
@@ -123,6 +126,30 @@ def test_the_readme_names_every_module_of_the_bench() -> None:
 def test_the_command_line_s_document_names_every_fault_that_can_be_planted() -> None:
     rows = tables((ROOT / "docs/cli.md").read_text())["Logs to try things with"]
     assert [row[0].strip("`") for row in rows[-len(KINDS) :]] == list(KINDS)
+
+
+def test_the_readme_names_every_module_of_a_witness() -> None:
+    modules = {path.stem for path in (ROOT / "src/enc/witness").glob("*.py")} - {"__init__"}
+    assert modules <= set(re.findall(r"`(\w+)`", README))
+
+
+def test_the_witness_s_document_names_every_path_setting_and_state() -> None:
+    text = (ROOT / "docs/witness.md").read_text()
+    paths = re.findall(r"^    (GET|POST) +(/\S*)", witness_api.__doc__ or "", re.MULTILINE)
+    assert len(paths) == 7
+    for method, path in paths:
+        assert f"`{method} {path}`" in text, path
+    for name in WitnessConfig.__struct_fields__:
+        assert f"`{name}`" in text, name
+    for state in get_args(State):
+        assert f"| `{state}` |" in text, state
+
+
+def test_the_worked_co_signature_is_the_vector_s() -> None:
+    example = json.loads((ROOT / "vectors/witness.json").read_text())["cosigned"][1]
+    part = PROTOCOL.split("### 27.1 ")[1].split("### 27.2")[0]
+    spelled = "".join(re.findall(r"\b[0-9a-f]{16,}\b", part))
+    assert spelled == example["signed"] + example["wire"]["witness"] + example["wire"]["cosig"]
 
 
 def test_the_readme_names_every_module_of_the_apps() -> None:

@@ -20,6 +20,7 @@ SHORT = (
     "personal_store.py",
     "direct_messages.py",
     "group_chat.py",
+    "witnesses.py",
 )
 """What an app developer reads first."""
 PATIENCE_S = 120
@@ -81,6 +82,13 @@ SAYS = {
         "What Ann reads:\n  Ann: Hello, Bob. [👋 Bob]\n  Bob: Hello, Ann.\n  Ann: Welcome, Cleo.\n",
         "What Cleo reads:\n  Ann: (",
         "any word of theirs: False\nBob: the group is not yours to read",
+    ],
+    "witnesses.py": [
+        "Alice sees a log of 3 bundles.\nWitnesses that have seen all of it: 1 of 1\n",
+        "Bob sees a log of 3 bundles, and nothing is wrong with it.\nBob asks the witness too: FORK: ",
+        "The evidence convicts the node:\n",
+        "signed two heads of 3 bundles with different roots",
+        "co-signed the first, of 3 bundles",
     ],
     "a_node.py": ["seq 3: 'note 2', under a signed head of 1 bundle", "heard: 'live'", "exit code 0"],
 }

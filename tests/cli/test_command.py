@@ -27,7 +27,7 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 
 
 COMMANDS = dict(leaves(get_command(app)))
-OURS = [path for path in COMMANDS if path[0] != "node"]
+OURS = [path for path in COMMANDS if path[0] not in ("node", "witness")]
 
 
 def named(line: str) -> tuple[tuple[str, ...], list[str]]:

@@ -28,24 +28,29 @@ def test_the_environment_wins_over_the_file_and_a_flag_over_both(anybody: Person
     anybody.ask("config", "set", "identity", "/file")
     anybody.ask("config", "set", "enclave", "0" * 64)
     anybody.ask("config", "set", "registry", f"http://file#{'0' * 64}")
+    witnesses = "1 http://file=79be667ef9dcbbac55a06295ce870b07029bfcdb2dce28d959f2815b16f81798"
+    anybody.ask("config", "set", "witnesses", witnesses)
     in_file = {
         "node": ("http://file", "file"),
         "identity": ("/file", "file"),
         "enclave": ("0" * 64, "file"),
         "registry": (f"http://file#{'0' * 64}", "file"),
+        "witnesses": (witnesses, "file"),
     }
     assert shown(anybody) == in_file
     environment = {"ENC_NODE": "http://env", "ENC_IDENTITY": "/env", "ENC_ENCLAVE": "1" * 64, "ENC_REGISTRY": "env"}
+    environment["ENC_WITNESSES"] = "env"
     in_environment = {
         "node": ("http://env", "environment"),
         "identity": ("/env", "environment"),
         "enclave": ("1" * 64, "environment"),
         "registry": ("env", "environment"),
+        "witnesses": ("env", "environment"),
     }
     assert shown(anybody, **environment) == in_environment
     for name, value in (("node", "http://flag"), ("identity", "/flag"), ("enclave", "2" * 64), ("registry", "flag")):
         assert shown(anybody, f"--{name}", value, **environment) == {**in_environment, name: (value, "flag")}
-    assert shown(anybody, ENC_NODE="", ENC_IDENTITY="", ENC_ENCLAVE="", ENC_REGISTRY="") == in_file
+    assert shown(anybody, ENC_NODE="", ENC_IDENTITY="", ENC_ENCLAVE="", ENC_REGISTRY="", ENC_WITNESSES="") == in_file
 
 
 def test_a_profile_is_picked_by_flag_or_environment(anybody: Person) -> None:
@@ -80,6 +85,7 @@ def test_for_people_it_is_shown_with_its_source(anybody: Person) -> None:
         ["identity", "- (unset)"],
         ["enclave", "- (unset)"],
         ["registry", "- (unset)"],
+        ["witnesses", "- (unset)"],
     ]
 
 

@@ -16,6 +16,7 @@ import zstandard
 
 from enc.core.archive import header_of, read_archive, write_archive
 from enc.core.commit import build_commit, build_manifest, parse_commit, wire_commit
+from enc.core.cosigning import parse_cosigned, wire_cosigned
 from enc.core.encoding import compact_json, strict_json
 from enc.core.errors import PeerError
 from enc.core.event import erase, finalize, parse_event, wire_event
@@ -217,6 +218,7 @@ PARSERS: dict[str, tuple[Callable[[Any], Any], list[bytes]]] = {
         encoded(*(wire_receipt(build_receipt(event)) for event in EVENTS)),
     ),
     "head": (same(parse_head, wire_head), encoded(wire_head(HEAD), CT["sth"])),
+    "cosigned": (same(parse_cosigned, wire_cosigned), encoded(load("witness")["cosigned"][0]["wire"])),
     "inclusion": (same(parse_inclusion, wire_inclusion), encoded(*CT["inclusion"][:40:3])),
     "consistency": (same(parse_consistency, wire_consistency), encoded(*CT["consistency"][:40:3])),
     "bundle proof": (

@@ -272,12 +272,20 @@ def test_a_registry_event_by_event() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "name"), [("make_log_v1", "log_v1"), ("make_registry", "registry"), ("make_personal", "personal")]
+    ("program", "name"),
+    [
+        ("make_log_v1", "log_v1"),
+        ("make_registry", "registry"),
+        ("make_personal", "personal"),
+        ("make_witness", "witness"),
+    ],
 )
 def test_the_generator_makes_the_same_bytes(program: str, name: str) -> None:
     assert run_path(str(FOLDER / f"{program}.py"))["text"]() == (FOLDER / f"{name}.json").read_text()
 
 
-@pytest.mark.parametrize("program", ["make_log_v1", "make_registry", "sealing_by_hand", "make_personal"])
+@pytest.mark.parametrize(
+    "program", ["make_log_v1", "make_registry", "sealing_by_hand", "make_personal", "make_witness"]
+)
 def test_the_generator_shares_nothing_with_the_kernel(program: str) -> None:
     assert "enc" not in re.findall(r"^(?:from|import) (\w+)", (FOLDER / f"{program}.py").read_text(), re.MULTILINE)

@@ -22,6 +22,7 @@ from enc.cli import (
     reading,
     registry,
     slots,
+    witness,
     writing,
 )
 from enc.cli.command import Group
@@ -37,6 +38,7 @@ app = typer.Typer(
 for part in (key, config, enclave, writing, access, slots, reading, proofs, archive, push, registry, migrate, group):
     app.add_typer(part.app)
 app.add_typer(node_queues.app)
+app.add_typer(witness.app)
 app.add_typer(me.app)
 app.add_typer(dm.app)
 app.add_typer(bench.app)

@@ -31,6 +31,13 @@ _FLAGS: dict[str, Any] = {
         str | None,
         _option("--registry", "URL#ID:KEY", "Who knows where enclaves are. Else: ENC_REGISTRY, or the profile's."),
     ],
+    "witness": Annotated[
+        list[str] | None,
+        _option("--witness", "URL=KEY", "A witness; may be repeated. Else: ENC_WITNESSES, or the profile's."),
+    ],
+    "needed": Annotated[
+        int | None, _option("--witnesses", "K", "How many witnesses must stand behind it. Default: all.", min=1)
+    ],
     "profile": Annotated[
         str | None, _option("--profile", "NAME", "The profile. Else: ENC_PROFILE, or the one named default.")
     ],
@@ -48,6 +55,7 @@ LOCAL = ("as_json",)
 PROFILE = ("profile", "as_json")
 NODE = ("as_json", "node", "identity", "registry", "profile", "timeout", "evidence")
 ENCLAVE = ("enclave", *NODE)
+WITNESSED = (*ENCLAVE, "witness", "needed")
 """Which of the shared flags a command has."""
 
 Work = TypeVar("Work", bound=Callable[..., None])

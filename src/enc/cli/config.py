@@ -1,4 +1,4 @@
-"""`enc config`: the node, the identity, the enclave and the registry that commands use when they are not told."""
+"""`enc config`: the node, the identity, the enclave, the registry and the witnesses that commands use untold."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,9 +12,9 @@ from enc.cli.terminal import Terminal
 
 app = typer.Typer(
     name="config",
-    help="Show and set the node, the identity, the enclave and the registry that commands use when they are not told."
-    "\n\nEach comes from the profile in the configuration file, from the environment (ENC_NODE, ENC_IDENTITY, "
-    "ENC_ENCLAVE, ENC_REGISTRY) or from a flag; the later wins.",
+    help="Show and set the node, the identity, the enclave, the registry and the witnesses that commands use when they "
+    "are not told.\n\nEach comes from the profile in the configuration file, from the environment (ENC_NODE, "
+    "ENC_IDENTITY, ENC_ENCLAVE, ENC_REGISTRY, ENC_WITNESSES) or from a flag; the later wins.",
     no_args_is_help=True,
 )
 
@@ -34,10 +34,15 @@ def show(at: Terminal) -> None:
 @command(app, "enc config set node http://127.0.0.1:7700", name="set", flags=PROFILE)
 def set_(
     at: Terminal,
-    name: Annotated[Literal["node", "identity", "enclave", "registry"], typer.Argument(help="Which setting.")],
+    name: Annotated[
+        Literal["node", "identity", "enclave", "registry", "witnesses"], typer.Argument(help="Which setting.")
+    ],
     value: Annotated[
         str,
-        typer.Argument(metavar="VALUE", help="A URL, a key file's path, an enclave's id, or a registry as URL#ID:KEY."),
+        typer.Argument(
+            metavar="VALUE",
+            help="A URL, a key file's path, an enclave's id, a registry as URL#ID:KEY, or witnesses as 'K URL=KEY …'.",
+        ),
     ],
 ) -> None:
     """Store a value in the profile."""
@@ -51,10 +56,14 @@ def _checked(name: str, value: str) -> str:
     """The value as it is stored; MisuseError if it cannot be one."""
     from enc.cli.terminal import parse_registry
     from enc.client.transport import base_url
+    from enc.client.witnesses import parse_witnesses
     from enc.client.writes import as_hex
 
     if name == "registry":
         parse_registry(value)
+        return value
+    if name == "witnesses":
+        parse_witnesses(value)
         return value
     if name == NAMES[0]:
         return base_url(value)

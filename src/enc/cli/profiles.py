@@ -1,10 +1,11 @@
-"""The configuration file: named profiles, each with a node, an identity, an enclave and a registry, for short commands.
+"""The configuration file: named profiles, each with what commands need to know: a node, an identity, an enclave, …
 
 [default]
 node = "http://127.0.0.1:7700"
 identity = "~/.local/share/enc/keys/default.key"
 enclave = "5c1f…"
 registry = "http://127.0.0.1:7701#8e02…:03ab…"
+witnesses = "1 http://127.0.0.1:7800=a03c… http://127.0.0.1:7801=77f0…"
 """
 
 import json
@@ -16,7 +17,7 @@ from typing import Any
 
 from enc.core.errors import MisuseError
 
-NAMES = ("node", "identity", "enclave", "registry")
+NAMES = ("node", "identity", "enclave", "registry", "witnesses")
 """What a profile may hold."""
 DEFAULT = "default"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from enc.cli.command import LOCAL, command
+from enc.cli.command import LOCAL, WITNESSED, command
 from enc.cli.enclave import text_head
 from enc.cli.exits import FAILED
 from enc.cli.output import fields, visible
@@ -16,22 +16,46 @@ from enc.core.errors import InvalidProof, MisuseError
 
 if TYPE_CHECKING:
     from enc.client import Enclave, EventFact, StateFact
+    from enc.core.types import TreeHead
 
 app = typer.Typer()
 PANEL = "Proofs"
 
 
-@command(app, "enc head", "enc head --json > head.json", panel=PANEL)
+@command(
+    app,
+    "enc head",
+    "enc head --json > head.json",
+    "enc head --witness https://w1.example=$KEY1 --witness https://w2.example=$KEY2 --witnesses 2",
+    flags=WITNESSED,
+    panel=PANEL,
+)
 def head(at: Terminal) -> None:
-    """The newest signed head: it extends every one that you have seen before. Compare it with what others see."""
+    """The newest signed head: it extends every one that you have seen before. Compare it with what others see.
+
+    With witnesses, they are asked what they saw: too few of them is exit code 3, another log is 4, with evidence.
+    """
     from enc.core.tree_head import wire_head
 
     with at.enclave(anybody=True) as enclave:
         found = enclave.head()
-    at.say({**wire_head(found), "enclave": enclave.hex}, text_head(found))
+        wire, text = _vouched(enclave, found)
+    at.say({**wire_head(found), "enclave": enclave.hex, **wire}, text_head(found) + text)
 
 
-@command(app, "enc prove 7 -o proof.json", "enc prove --slot topic -o topic.json", panel=PANEL)
+def _vouched(enclave: "Enclave", head: "TreeHead") -> tuple[dict[str, Any], str]:
+    """What witnesses say of a head, for programs and for people; nothing where none is named."""
+    from enc.core.cosigning import wire_cosigned
+
+    found = enclave.witnessed(head)
+    if found is None:
+        return {}, ""
+    cosigned = [wire_cosigned(each) for each in found.cosigned]
+    wire = {"count": found.count, "needed": found.k, "of": found.n, "size": found.size, "cosigned": cosigned}
+    return {"witnessed": wire}, f"\nwitnessed: {found}"
+
+
+@command(app, "enc prove 7 -o proof.json", "enc prove --slot topic -o topic.json", flags=WITNESSED, panel=PANEL)
 def prove(
     at: Terminal,
     event: Annotated[str | None, typer.Argument(metavar="EVENT", help="An event: its id, or its seq.")] = None,
@@ -56,12 +80,13 @@ def prove(
         me = client.identity.public if own else None
         fact = _event(enclave, event, wait) if event is not None else _state(enclave, member, slot, me)
         proof = Proof(enclave.id, enclave.sequencer(), fact, tuple(enclave.sequencers().moves)).json()
+        vouched, text = _vouched(enclave, fact.anchor.head)
     if file is None:
         typer.echo(proof, nl=False)
         return
     file.write_bytes(proof)
     wire = {"file": str(file), "enclave": enclave.hex, "bundle": fact.anchor.index}
-    at.say(wire, fields(**wire))
+    at.say({**wire, **vouched}, fields(**wire) + text)
 
 
 def _event(enclave: "Enclave", event: str, wait: bool) -> "EventFact":

@@ -1,4 +1,4 @@
-"""Which node, identity, enclave and registry: from the profile's file, the environment or a flag; the later wins."""
+"""Which node, identity, enclave, registry, witnesses: from the profile, the environment or a flag; the later wins."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +17,7 @@ _HINTS = {
     "identity": "--identity FILE, ENC_IDENTITY, `enc config set identity FILE`, or make one with `enc key new`",
     "enclave": "--enclave ID, ENC_ENCLAVE, `enc config set enclave ID`, or found one with `enc enclave create --use`",
     "registry": "--registry URL#ID:KEY, ENC_REGISTRY or `enc config set registry URL#ID:KEY`",
+    "witnesses": '--witness URL=KEY, ENC_WITNESSES or `enc config set witnesses "K URL=KEY …"`',
 }
 
 

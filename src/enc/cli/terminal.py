@@ -28,7 +28,8 @@ class Terminal(Output):
 
     @cached_property
     def settings(self) -> settings.Settings:
-        return settings.load(self._flags, os.environ)
+        witnesses = " ".join(self._flags.get("witness") or ()) or None
+        return settings.load({**self._flags, "witnesses": witnesses}, os.environ)
 
     @property
     def has_registry(self) -> bool:
@@ -63,8 +64,21 @@ class Terminal(Output):
         if "url" not in more:
             more["url"] = self.settings.get("node") if registry is None else self.settings.values["node"].value
         more["registry"] = None if registry is None else parse_registry(registry)
+        more |= self._witnesses()
         with Client(identity=identity, timeout=timeout, **{"patience": timeout, **more}) as client:
             yield client
+
+    def _witnesses(self) -> dict[str, Any]:
+        """Whom a client asks besides the node, and how many of them must agree."""
+        text, needed = self.settings.values["witnesses"].value, self._flags.get("needed")
+        if text is None:
+            if needed is not None:
+                raise MisuseError("--witnesses: no witness is named: give --witness URL=KEY")
+            return {}
+        from enc.client.witnesses import parse_witnesses
+
+        witnesses, k = parse_witnesses(text)
+        return {"witnesses": witnesses, "k": needed or k}
 
     @contextmanager
     def enclave(self, *, anybody: bool = False) -> Iterator["Enclave"]:
@@ -90,16 +104,9 @@ class Terminal(Output):
 
 def parse_registry(text: str) -> "Registry":
     """URL#ID, or URL#ID:KEY: where a registry is, which enclave it is, and its sequencer's key."""
-    from enc.client import Registry
-    from enc.client.transport import base_url
-    from enc.client.writes import as_bytes
+    from enc.client.directory import parse_registry
 
-    url, has_id, rest = text.partition("#")
-    id_, has_key, key = rest.partition(":")
-    if not has_id:
-        raise MisuseError("registry: expected URL#ID or URL#ID:KEY")
-    seq_pub = as_bytes(key, "registry: key") if has_key else None
-    return Registry(url=base_url(url), enclave=as_bytes(id_, "registry: id"), seq_pub=seq_pub)
+    return parse_registry(text)
 
 
 def event_id(enclave: "Enclave", event: str) -> str:

@@ -11,6 +11,7 @@ from enc.client.errors import (
     Forgery,
     Fork,
     LostRange,
+    NotWitnessed,
     Rollback,
     SplitBrain,
     TimedOut,
@@ -28,6 +29,7 @@ from enc.client.push_body import Notice, PushedBatch
 from enc.client.reads import Overview
 from enc.client.receiver import Gap, PushReceiver
 from enc.client.slots import Slot
+from enc.client.witnesses import Witness, Witnessed
 from enc.client.writes import operation
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "Item",
     "LostRange",
     "Member",
+    "NotWitnessed",
     "Notice",
     "Overview",
     "PassphraseNeeded",
@@ -65,6 +68,8 @@ __all__ = [
     "TimedOut",
     "TooManyMoves",
     "Unreachable",
+    "Witness",
+    "Witnessed",
     "WrongPassphrase",
     "check_evidence",
     "check_proof",

@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 from enc.client.answers import head_of, read
 from enc.client.flow import Call, Flow, work
 from enc.client.link import Link
-from enc.client.witness import Witness
+from enc.client.sceptic import Sceptic
 from enc.core.archive import Header, check_header, header_of, read_archive, verify_archive, write_archive
 from enc.core.errors import EncError, InvalidArchive, InvalidProof, MisuseError
 from enc.core.event import WireEvent, event_from_wire, parse_event, wire_event
@@ -51,7 +51,7 @@ def pull(link: Link, path: Path, progress: Progress = lambda here, total: None) 
         yield from work(lambda: resume(file, part, replay))
         head = yield from gather(link, file, replay, progress)
     header = header_of(replay, head)
-    with link.known_witness().judging("export", b""):
+    with link.known_sceptic().judging("export", b""):
         check_header(header, replay)
     yield from work(lambda: finish(header, part, path))
     return header
@@ -59,24 +59,24 @@ def pull(link: Link, path: Path, progress: Progress = lambda here, total: None) 
 
 def first_event(link: Link) -> Flow[Event]:
     """Event 0 of a link's enclave. For the owner alone."""
-    witness = yield from link.witness()
+    sceptic = yield from link.sceptic()
     text = yield from link.ask("/export", "Export", {"from_seq": 0, "limit": 1})
-    with witness.judging("export", text):
+    with sceptic.judging("export", text):
         wire = read(text, _page).events
         if len(wire) != 1 or wire[0].seq != 0:
             raise InvalidProof("not the one event that was asked for")
         event = event_from_wire(wire[0])
-    witness.take_events([event], text)
+    sceptic.take_events([event], text)
     return event
 
 
 def gather(link: Link, file: BinaryIO, replay: Replay, progress: Progress) -> Flow[TreeHead]:
     """The rest of the log, into a file and a replay that have its beginning; the head that it came with."""
-    witness = yield from link.witness()
+    sceptic = yield from link.sceptic()
     while True:
-        since = witness.size
+        since = sceptic.size
         text = yield from link.ask("/export", "Export", {"from_seq": replay.events, "limit": PAGE})
-        page, head = yield from work(lambda text=text: _take(witness, text, replay, file))  # type: ignore[misc]
+        page, head = yield from work(lambda text=text: _take(sceptic, text, replay, file))  # type: ignore[misc]
         progress(replay.events, page.seq + 1)
         if replay.events > page.seq:
             break
@@ -107,9 +107,9 @@ def resume(file: BinaryIO, part: Path, replay: Replay) -> None:
     file.truncate()
 
 
-def _take(witness: Witness, text: bytes, replay: Replay, file: BinaryIO) -> tuple[_Page, TreeHead]:
+def _take(sceptic: Sceptic, text: bytes, replay: Replay, file: BinaryIO) -> tuple[_Page, TreeHead]:
     """Replay a page and keep it. Whatever does not replay is the node's doing."""
-    with witness.judging("export", text):
+    with sceptic.judging("export", text):
         page = read(text, _page)
         if not page.events and replay.events <= page.seq:
             raise InvalidArchive("no events, and more of them")

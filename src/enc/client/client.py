@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from enc.client import members, pulls, reads, saying, slots
 from enc.client.backup import Progress, pull
+from enc.client.council import witnessed
 from enc.client.deliveries import Delivery, deliveries
 from enc.client.directory import Registry, Resolution
 from enc.client.facts import EventFact, EventStatus, StateFact
@@ -28,11 +29,12 @@ from enc.client.reads import Overview
 from enc.client.registering import Words, register_enclave, register_identity, register_node
 from enc.client.saying import Saying
 from enc.client.search import Search, as_filter
-from enc.client.setup import Manifest, Setup, manifest_content
+from enc.client.setup import LAG_S, Manifest, Setup, manifest_content
 from enc.client.slots import Slot
 from enc.client.subscription import Subscription
 from enc.client.transport import Transport
 from enc.client.whole import whole_bundle
+from enc.client.witnesses import Witness, Witnessed
 from enc.client.writes import Id, TagList, Writes, as_bytes, as_hex, as_tags
 from enc.core.archive import Header
 from enc.core.reg_entry import IdentityEntry
@@ -52,6 +54,8 @@ class Client:
     `registry`: who knows where enclaves are; with it no `url` is needed for those that are registered. `nodes`: URLs of
     others to which an enclave may move. A client follows an enclave there; where what it has seen before is lost with
     that, only if told to: `accept_loss`.
+    `witnesses`: who else follows the enclaves; `k` of them (all, if it is not said) must stand behind a head before it
+    counts, and may be `lag` seconds behind the node.
     """
 
     def __init__(
@@ -67,9 +71,23 @@ class Client:
         registry: Registry | None = None,
         nodes: Sequence[str] = (),
         accept_loss: bool = False,
+        witnesses: Sequence[Witness] = (),
+        k: int | None = None,
+        lag: float = LAG_S,
     ) -> None:
         self._setup = Setup(
-            url, identity, seq_pub, pins, patience, alg, nodes=nodes, registry=registry, accept_loss=accept_loss
+            url,
+            identity,
+            seq_pub,
+            pins,
+            patience,
+            alg,
+            nodes=nodes,
+            registry=registry,
+            accept_loss=accept_loss,
+            witnesses=witnesses,
+            k=k,
+            lag=lag,
         )
         self._transport = Transport(url, timeout)
 
@@ -161,7 +179,7 @@ class Enclave(Writes[Receipt]):
 
     def sequencer(self) -> bytes:
         """The key of the node that is asked: the enclave's sequencer, if it has not moved on."""
-        return (self._run(self._link.witness())).sequencer
+        return (self._run(self._link.sceptic())).sequencer
 
     def sequencers(self) -> History:
         """All of the enclave's sequencers, as the Migrates in its log say."""
@@ -226,8 +244,8 @@ class Enclave(Writes[Receipt]):
         node cannot be found, Unauthorized, Distrust, LostRange, or Unreachable once `patience` is over: the client's,
         or as it is given here. With `math.inf` it is never over; `news` tells when the node does not answer.
         """
-        witness = self._run(self._link.witness())
-        feed = Feed(self._link, witness, as_filter(search), after)
+        sceptic = self._run(self._link.sceptic())
+        feed = Feed(self._link, sceptic, as_filter(search), after)
         transport = self._client._transport
         backoff, is_endless = self._link.node.courier.backoff(patience), patience == math.inf
         return Subscription(transport.url, transport.timeout, feed, backoff, self._run, is_endless=is_endless)
@@ -237,6 +255,10 @@ class Enclave(Writes[Receipt]):
     def head(self) -> TreeHead:
         """The newest signed head: of this enclave, and an extension of every one seen before."""
         return self._run(self._link.head())
+
+    def witnessed(self, head: TreeHead | None = None) -> Witnessed | None:
+        """What the client's witnesses vouch for of the newest head, or of a proof's; None if it was told of none."""
+        return self._run(witnessed(self._link, self._client._setup.council, head))
 
     def proof(self, event: Id, *, wait: bool = True) -> EventFact:
         """An event with all that proves it is in the log, and its status; waits until its bundle is closed."""

@@ -65,11 +65,11 @@ _page = Decoder(_Page)
 
 def deliveries(link: Link) -> Flow[list[Delivery]]:
     """Every endpoint of the enclave, for its owner; for anyone else their own. By identity and trait."""
-    witness = yield from link.witness()
+    sceptic = yield from link.sceptic()
     found = list[Delivery]()
     for _ in range(MAX_PAGES):
         text = yield from link.ask("/deliveries", "Deliveries", _after(found))
-        with witness.judging("deliveries", text):
+        with sceptic.judging("deliveries", text):
             page = read(text, _page)
             for wire in page.endpoints:
                 found.append(_delivery(wire))

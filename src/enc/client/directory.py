@@ -19,6 +19,8 @@ from enc.client.errors import TimedOut, Unreachable
 from enc.client.flow import Call, Flow, work
 from enc.client.items import Item, take_items
 from enc.client.link import Link
+from enc.client.transport import base_url
+from enc.client.writes import as_bytes
 from enc.core.encoding import unhex
 from enc.core.errors import InvalidProof, MisuseError
 from enc.core.filter import parse_filter
@@ -52,6 +54,16 @@ class Registry(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if len(self.enclave) != 32 or len(self.seq_pub or bytes(32)) != 32:
             raise MisuseError("registry: an enclave's id and a sequencer's key are 32 bytes")
+
+
+def parse_registry(text: str) -> Registry:
+    """URL#ID, or URL#ID:KEY: where a registry is, which enclave it is, and its sequencer's key."""
+    url, has_id, rest = text.partition("#")
+    id_, has_key, key = rest.partition(":")
+    if not has_id:
+        raise MisuseError("registry: expected URL#ID or URL#ID:KEY")
+    seq_pub = as_bytes(key, "registry: key") if has_key else None
+    return Registry(url=base_url(url), enclave=as_bytes(id_, "registry: id"), seq_pub=seq_pub)
 
 
 class Record(Struct, frozen=True):
@@ -160,9 +172,9 @@ class Directory:
     def listing(self, search: Mapping[str, str]) -> Flow[tuple[list[dict[str, Any]], str | None]]:
         """A page of enclaves for people to look through, by the registry's word alone; and where the next begins."""
         with _named():
-            witness = yield from self.link.witness()
+            sceptic = yield from self.link.sceptic()
             text = yield from self.link.node.courier.request(Call(f"/enclaves?{urlencode(search)}"))
-        with witness.judging("enclaves", text):
+        with sceptic.judging("enclaves", text):
             wire = read(text, _listed)
             if len(wire.enclaves) > MAX_LISTED or (wire.next is not None and wire.next <= search.get("after", "")):
                 raise InvalidProof("not a page of the list")
@@ -192,15 +204,15 @@ class Directory:
         """An answer whose entries are events of the registry that stand."""
         link = self.link
         with _named():
-            witness = yield from link.witness()
-            since = witness.size
+            sceptic = yield from link.sceptic()
+            since = sceptic.size
             text = yield from link.node.courier.request(Call(f"/{kind}/{key.hex()}?proof=1"))
-        with witness.judging(kind, text):
+        with sceptic.judging(kind, text):
             wire = read(text, _answer)
             filter_ = parse_filter({"type": list(_TYPES)})
-        items = yield from work(lambda: take_items(witness, wire.proof.events, filter_, text))
+        items = yield from work(lambda: take_items(sceptic, wire.proof.events, filter_, text))
         items = yield from link.proved(items, wire.proof, text, since)
-        with witness.judging(kind, text):
+        with sceptic.judging(kind, text):
             if any(item.status != "active" or item.content is None for item in items):
                 raise InvalidProof("an entry that is superseded")
         return wire, items, text
@@ -211,7 +223,7 @@ class Directory:
         return Resolution(record, self._node(record.sequencer, items, text))
 
     def _record(self, enclave: bytes, said: _Entry, items: list[Item], text: bytes) -> Record:
-        with self.link.known_witness().judging("enclave", text):
+        with self.link.known_sceptic().judging("enclave", text):
             for item in _of("Reg_Enclave", items):
                 entry = parse_enclave(item.event)
                 sequencer = unhex(said.sequencer, 32, "sequencer", InvalidProof)
@@ -226,7 +238,7 @@ class Directory:
             raise InvalidProof("no entry")
 
     def _node(self, seq_pub: bytes, items: list[Item], text: bytes) -> NodeEntry:
-        with self.link.known_witness().judging("node", text):
+        with self.link.known_sceptic().judging("node", text):
             for item in _of("Reg_Node", items):
                 entry = parse_node(item.event)
                 if entry.seq_pub != seq_pub or item.author != seq_pub:
@@ -236,7 +248,7 @@ class Directory:
 
     def _identity(self, identity: bytes) -> Flow[IdentityEntry]:
         _, items, text = yield from self._ask("identity", identity)
-        with self.link.known_witness().judging("identity", text):
+        with self.link.known_sceptic().judging("identity", text):
             for item in _of("Reg_Identity", items):
                 entry = parse_identity(item.event)
                 if entry.id_pub != identity or item.author != identity:

@@ -2,7 +2,8 @@
 
 WorldError
 ├── Unreachable        no answer from the node: nothing is known of what became of the request
-└── TimedOut           the same, because it took too long
+├── TimedOut           the same, because it took too long
+└── NotWitnessed       fewer witnesses than were asked for stand behind what the node shows
 InvalidProof
 └── Distrust           the node said what cannot be true; `evidence` is what it said
     ├── Fork               two signed heads that are not of one log
@@ -30,6 +31,12 @@ class Unreachable(WorldError):
 
 class TimedOut(WorldError):
     code, status = "TIMED_OUT", 504
+
+
+class NotWitnessed(WorldError):
+    """`witnessed`: how many do; `needed`: how many should. Nothing of what the node showed was believed."""
+
+    code, status, fields = "NOT_WITNESSED", 503, ("witnessed", "needed")
 
 
 class Distrust(InvalidProof):

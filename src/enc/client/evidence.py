@@ -10,8 +10,10 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from enc.core.content import parse_migrate
+from enc.core.cosigning import CosignedHead, WireCosigned, check_cosigned, cosigned_from_wire, wire_cosigned
 from enc.core.encoding import convert_json, decode_json, unhex
 from enc.core.errors import EncError, InvalidProof, PeerError
 from enc.core.event import WireEvent, check_event, event_from_wire, wire_event
@@ -143,6 +145,11 @@ def split_head(migrate: Event, size: int, head: TreeHead, sequencer: bytes, mess
     return Evidence(kind="split", enclave=migrate.enclave, sequencer=sequencer, message=message, parts=parts)
 
 
+def attested(evidence: Evidence, cosigned: CosignedHead) -> Evidence:
+    """With the word of a witness that it saw one of the heads, and when."""
+    return replace(evidence, parts={**evidence.parts, "cosigned": wire_cosigned(cosigned)})
+
+
 def said(kind: Kind, enclave: bytes, sequencer: bytes, message: str, answer: bytes) -> Evidence:
     """Anything that came over the wire; of what is very long, the beginning."""
     parts = {"answer": answer[:MAX_ANSWER].decode(errors="replace")}
@@ -157,6 +164,8 @@ class _Heads(Struct):
     proof: WireConsistency | None = None
     signer: str | None = None
     """Of the first head, if it is not the sequencer."""
+    cosigned: WireCosigned | None = None
+    """A witness's word that it saw one of the two."""
 
 
 class _Events(Struct):
@@ -177,7 +186,10 @@ class _Words(Struct):
 def check_evidence(evidence: Evidence) -> Verdict:
     """What the evidence shows. Raises InvalidProof where its parts do not even have the signatures they need."""
     try:
-        return _CHECKS[evidence.kind](evidence)
+        verdict = _CHECKS[evidence.kind](evidence)
+        if evidence.parts.get("cosigned") is None or "heads" not in evidence.parts:
+            return verdict
+        return replace(verdict, proved=(*verdict.proved, _attests(evidence)))
     except InvalidProof:
         raise
     except PeerError as e:
@@ -191,6 +203,19 @@ def _heads(evidence: Evidence) -> tuple[TreeHead, TreeHead, _Heads]:
     check_bound_head(first, signer, evidence.enclave)
     check_bound_head(then, evidence.sequencer, evidence.enclave)
     return first, then, wire
+
+
+def _attests(evidence: Evidence) -> str:
+    first, then, wire = _heads(evidence)
+    if wire.cosigned is None:
+        raise InvalidProof("evidence: cosigned: missing")
+    cosigned = cosigned_from_wire(wire.cosigned)
+    if cosigned.head not in (first, then):
+        raise InvalidProof("evidence: the witness co-signed neither of the heads")
+    check_cosigned(cosigned, cosigned.witness, evidence.enclave)
+    who, size = cosigned.witness.hex(), cosigned.head.ts
+    which = "first" if cosigned.head == first else "second"
+    return f"the witness {who} co-signed the {which}, of {size} bundles, and says that it saw it at {cosigned.seen}"
 
 
 def _signed(first: TreeHead, then: TreeHead, key: bytes, wire: _Heads) -> str:

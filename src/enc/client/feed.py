@@ -18,9 +18,9 @@ from enc.client.flow import Flow
 from enc.client.items import Item, check_order, take_items
 from enc.client.lineage import is_strange, learned
 from enc.client.link import Link
+from enc.client.sceptic import Sceptic
 from enc.client.search import beyond
 from enc.client.speech import RENEW_S
-from enc.client.witness import Witness
 from enc.core.encoding import decode_json
 from enc.core.envelope import seal_request
 from enc.core.errors import (
@@ -87,8 +87,8 @@ class _Query(Struct):
 class Feed:
     """`after`: the seq after which to begin; None begins with what comes from now on."""
 
-    def __init__(self, link: Link, witness: Witness, wire_filter: Mapping[str, Any], after: int | None) -> None:
-        self._link, self._witness = link, witness
+    def __init__(self, link: Link, sceptic: Sceptic, wire_filter: Mapping[str, Any], after: int | None) -> None:
+        self._link, self._sceptic = link, sceptic
         self._wire = dict(wire_filter)
         self._last = after
         self._newest: Event | None = None
@@ -117,12 +117,12 @@ class Feed:
         if not isinstance(error, Unlearned):
             yield from self._link.follow(error)
         self._is_learned = isinstance(error, Unlearned)
-        self._witness = yield from self._link.witness()
+        self._sceptic = yield from self._link.sceptic()
 
     def glance(self) -> Flow[bool]:
         """Whether to connect anew: by what else is known of the enclave by now, it is at another node."""
-        before, self._witness = self._witness, (yield from self._link.witness())
-        return self._witness is not before
+        before, self._sceptic = self._sceptic, (yield from self._link.sceptic())
+        return self._sceptic is not before
 
     @property
     def due_in(self) -> float:
@@ -142,7 +142,7 @@ class Feed:
     def take(self, text: str | bytes) -> Turn:
         """What one message from the node leads to. Raises what ends the feed for good."""
         raw = text.encode() if isinstance(text, str) else text
-        with self._witness.judging("message", raw):
+        with self._sceptic.judging("message", raw):
             message = decode_json(raw, _message, InvalidProof)
             type_, sub_id = message.get("type"), str(message.get("sub_id", ""))
             if type_ in ("Event", "EOSE", "Closed") and sub_id not in self._queries and sub_id not in self._closed:
@@ -167,11 +167,11 @@ class Feed:
         self._names += 1
         sub_id = f"feed-{self._names}"
         older = replaces or next(iter(self._queries), None)
-        keys = client_keys(session, self._witness.sequencer, self._link.enclave)
+        keys = client_keys(session, self._sceptic.sequencer, self._link.enclave)
         wire = self._wire | self._place()
         self._queries[sub_id] = _Query(keys, parse_filter(wire), older)
         body = {"filter": wire}
-        sealed = seal_request(session, self._witness.sequencer, self._link.enclave, "Query", body, os.urandom(24))
+        sealed = seal_request(session, self._sceptic.sequencer, self._link.enclave, "Query", body, os.urandom(24))
         return msgspec.json.encode({**sealed, "sub_id": sub_id}).decode()
 
     def _place(self) -> dict[str, Any]:
@@ -191,19 +191,19 @@ class Feed:
 
     def _event(self, message: dict[str, Any], query: _Query, raw: bytes) -> Turn:
         """One Query's events rise, each stands there once; of two Queries' the second is known already."""
-        with self._witness.judging("event", raw):
+        with self._sceptic.judging("event", raw):
             text = open_text(query.keys.response, message.get("event"))
             wire = read(text, _item)
-        if not self._is_learned and is_strange(self._witness, [wire]):
+        if not self._is_learned and is_strange(self._sceptic, [wire]):
             raise Unlearned("an event of a sequencer that is not known yet")
-        (item,) = take_items(self._witness, [wire], query.filter, text)
-        with self._witness.judging("event", text):
+        (item,) = take_items(self._sceptic, [wire], query.filter, text)
+        with self._sceptic.judging("event", text):
             check_order([*([query.last] if query.last else []), item.event])
         query.last, self._is_renewed = item.event, False
         if self._last is None:
             self._newest = item.event
         elif not query.is_cut and item.seq > self._last:
-            with self._witness.judging("event", text):
+            with self._sceptic.judging("event", text):
                 check_order([*([self._newest] if self._newest else []), item.event])
             self._last, self._newest = item.seq, item.event
             return Turn((item,), is_good=True)
@@ -211,7 +211,7 @@ class Feed:
 
     def _stored(self, sub_id: str, query: _Query, more: bool, raw: bytes) -> Turn:
         """All that was stored is here, or as much as one Query gives: then the next one asks for the rest."""
-        with self._witness.judging("EOSE", raw):
+        with self._sceptic.judging("EOSE", raw):
             if query.is_stored or (more and query.last is None):
                 raise InvalidProof("a second one, or nothing came and more is there")
         query.is_stored, self._is_renewed = True, False

@@ -38,7 +38,7 @@ def _by_state(link: Link) -> Flow[Lifecycle]:
     except TreeSizeNotFound:
         return "active"
     if fact.value not in LIFECYCLES:
-        raise link.known_witness().forgery("lifecycle: the state says what is none", (fact.value or b"").hex().encode())
+        raise link.known_sceptic().forgery("lifecycle: the state says what is none", (fact.value or b"").hex().encode())
     found = LIFECYCLES[fact.value]
     return (yield from _arrived(link)) if found == "migrated" else found
 
@@ -46,7 +46,7 @@ def _by_state(link: Link) -> Flow[Lifecycle]:
 def _arrived(link: Link) -> Flow[Lifecycle]:
     """The state says `migrated` until an event comes after the Migrate; where it led to, the enclave goes on."""
     history = yield from learned(link)
-    if not history.moves or history.sequencer != link.known_witness().sequencer:
+    if not history.moves or history.sequencer != link.known_sceptic().sequencer:
         return "migrated"
     turn = yield from _last(link, _TURNS)
     return "paused" if turn is not None and turn.type == "Pause" else "active"
@@ -61,9 +61,9 @@ def _by_log(link: Link, rules: Policy) -> Flow[Lifecycle]:
     if end is not None and end.type == "Terminate":
         return "terminated"
     if end is not None:
-        witness = link.known_witness()
-        with witness.judging(f"event {end.seq}", (end.content or "").encode()):
-            if parse_migrate(end).new_sequencer != witness.sequencer:
+        sceptic = link.known_sceptic()
+        with sceptic.judging(f"event {end.seq}", (end.content or "").encode()):
+            if parse_migrate(end).new_sequencer != sceptic.sequencer:
                 return "migrated"
     return "paused" if turn is not None and turn.type == "Pause" else "active"
 
@@ -75,9 +75,9 @@ def _last(link: Link, types: tuple[str, ...]) -> Flow[Event | None]:
 
 def _scope(link: Link, rules: Policy) -> Flow[ReadScope]:
     """What this identity may read now. The node's word for it will do: the pages that it is about prove no more."""
-    me, witness = link.identity.public, link.known_witness()
+    me, sceptic = link.identity.public, link.known_sceptic()
     text = yield from link.ask("/state", "State_Proof", {"namespace": "rbac", "key": me.hex(), "mode": "current"})
-    with witness.judging("state", text):
+    with sceptic.judging("state", text):
         value = parse_state_proof(text).v
     bitmask = int.from_bytes(value or b"", "big")
-    return rules.read_scope(bitmask, lambda alias: True, is_node=me == witness.sequencer)
+    return rules.read_scope(bitmask, lambda alias: True, is_node=me == sceptic.sequencer)

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from enc.client.answers import WireItem, page_decoder, read
 from enc.client.flow import Flow
 from enc.client.history import History, history_of
+from enc.client.sceptic import Sceptic
 from enc.client.speech import Speech
-from enc.client.witness import Witness
 from enc.core.commit import version_of
 from enc.core.errors import InvalidProof, Unauthorized
 from enc.core.event import check_event, event_from_wire
@@ -17,40 +17,40 @@ _WANTED = {"type": ["Manifest", "Migrate"], "limit": MAX_LIMIT}
 
 
 def learned(speech: Speech, hints: Sequence[Event] = ()) -> Flow[History]:
-    """The sequencers, as the Manifest and the Migrates in the log say; the witness knows them then.
+    """The sequencers, as the Manifest and the Migrates in the log say; the sceptic knows them then.
 
     `hints`: Migrates that came from elsewhere, for who may not read them in the log.
     """
-    witness = yield from speech.witness()
-    known = [move.event for move in witness.history.moves]
+    sceptic = yield from speech.sceptic()
+    known = [move.event for move in sceptic.history.moves]
     try:
         text = yield from speech.ask("/", "Query", {"filter": _WANTED})
     except Unauthorized:
         text = b'{"events":[]}'
-    with witness.judging("page", text):
+    with sceptic.judging("page", text):
         shown = [event_from_wire(wire.event) for wire in read(text, page_decoder).events]
         is_told = any(event.type == "Migrate" for event in shown)
-        history = _history(witness, shown if is_told else [*known, *hints, *shown])
-    if history.moves and history.knows(witness.sequencer) and history.holds(witness.history):
-        witness.learn(history)
+        history = _history(sceptic, shown if is_told else [*known, *hints, *shown])
+    if history.moves and history.knows(sceptic.sequencer) and history.holds(sceptic.history):
+        sceptic.learn(history)
     return history
 
 
-def _history(witness: Witness, events: Iterable[Event]) -> History:
+def _history(sceptic: Sceptic, events: Iterable[Event]) -> History:
     found = sorted({event.id: event for event in events}.values(), key=lambda event: event.seq)
     first = None
     if found and found[0].type == "Manifest":
         manifest = found.pop(0)
         check_event(manifest, version_of(manifest))
-        if manifest.enclave != witness.enclave:
+        if manifest.enclave != sceptic.enclave:
             raise InvalidProof("a Manifest of another enclave")
         first = manifest.sequencer
-    return history_of(first, found, witness.enclave)
+    return history_of(first, found, sceptic.enclave)
 
 
-def is_strange(witness: Witness, wires: Iterable[WireItem]) -> bool:
+def is_strange(sceptic: Sceptic, wires: Iterable[WireItem]) -> bool:
     """Whether there are events among these that only Migrates which are not known yet could explain."""
-    return any(witness.is_strange(wire.event.seq, _key(wire.event.sequencer)) for wire in wires)
+    return any(sceptic.is_strange(wire.event.seq, _key(wire.event.sequencer)) for wire in wires)
 
 
 def _key(text: str) -> bytes:

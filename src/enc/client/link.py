@@ -76,19 +76,19 @@ class Link(Speech):
         matching events were left out cannot be seen from here.
         """
         filter_ = parse_filter(dict(wire_filter))
-        witness = yield from self.witness()
-        since = witness.size if proof else 0
+        sceptic = yield from self.sceptic()
+        since = sceptic.size if proof else 0
         text = yield from self.ask("/", "Query", {"filter": dict(wire_filter), **({"proof": True} if proof else {})})
-        with witness.judging("page", text):
+        with sceptic.judging("page", text):
             wire = read(text, page_decoder)
             if len(wire.events) > filter_.limit:
                 raise InvalidProof("more events than were asked for")
             if not wire.events and wire.more:
                 raise InvalidProof("no events, and more of them")
-        if is_strange(witness, wire.events):
+        if is_strange(sceptic, wire.events):
             yield from learned(self)
-        items = yield from work(lambda: take_items(witness, wire.events, filter_, text))
-        with witness.judging("page", text):
+        items = yield from work(lambda: take_items(sceptic, wire.events, filter_, text))
+        with sceptic.judging("page", text):
             check_order([item.event for item in items], filter_.reverse)
         if proof:
             items = yield from self.proved(items, wire, text, since)
@@ -96,14 +96,14 @@ class Link(Speech):
 
     def proved(self, items: Sequence[Item], wire: WirePage, text: bytes, since: int) -> Flow[list[Item]]:
         """The items of a page with their proofs, under the page's one head."""
-        witness = yield from self.witness()
-        with witness.judging("page", text):
+        sceptic = yield from self.sceptic()
+        with sceptic.judging("page", text):
             head = head_of(wire.sth)
         yield from self._judge(head, text, since)
-        with witness.judging("page", text):
+        with sceptic.judging("page", text):
             newest = anchor_of(wire.state, head) if head.ts else None
-            found = prove_items(items, wire.events, newest, head, witness)
-        witness.believe(head)
+            found = prove_items(items, wire.events, newest, head, sceptic)
+        sceptic.believe(head)
         return found
 
     def event_fact(self, event_id: bytes, *, wait: bool = False) -> Flow[EventFact]:
@@ -118,13 +118,13 @@ class Link(Speech):
     def place(self, event_id: bytes, *, wait: bool = False) -> Flow[tuple[BundleProof, Anchor]]:
         """Where an event stands in the log: in its bundle, and with that under an accepted head."""
         text = yield from self._membership(event_id, wait)
-        witness = yield from self.witness()
-        with witness.judging("bundle", text):
+        sceptic = yield from self.sceptic()
+        with sceptic.judging("bundle", text):
             wire = read(text, membership_decoder)
             membership, root = bundle_proof_from_wire(wire), digest(wire.events_root, "events_root")
             check_membership(membership, event_id, root)
         anchor = yield from self.anchor(wire.leaf_index)
-        with witness.judging("bundle", text):
+        with sceptic.judging("bundle", text):
             if anchor.leaf.events_root != root:
                 raise InvalidProof("events_root: not the leaf's")
         return membership, anchor
@@ -133,7 +133,7 @@ class Link(Speech):
         """Where an event stands in the log, and what has become of it: also of one that may not be read."""
         membership, anchor = yield from self.place(event_id, wait=wait)
         status = yield from self.state_fact("event_status", event_id)
-        with self.known_witness().judging("status", event_id.hex().encode()):
+        with self.known_sceptic().judging("status", event_id.hex().encode()):
             if status.anchor.index < anchor.index:
                 raise InvalidProof("from before the event")
         return Placed(membership, anchor, status)
@@ -152,26 +152,26 @@ class Link(Speech):
     @following
     def anchor(self, index: int) -> Flow[Anchor]:
         """Leaf number `index` of the log, under an accepted head."""
-        witness = yield from self.witness()
-        since = witness.size
+        sceptic = yield from self.sceptic()
+        since = sceptic.size
         text = yield from self.ask("/inclusion", "Inclusion_Proof", {"leaf_index": index})
-        with witness.judging("inclusion", text):
+        with sceptic.judging("inclusion", text):
             wire = read(text, anchor_decoder)
             anchor = anchor_of(wire, head_of(wire.sth))
         yield from self._judge(anchor.head, text, since)
-        with witness.judging("inclusion", text):
+        with sceptic.judging("inclusion", text):
             if anchor.index != index:
                 raise InvalidProof("for another leaf than asked")
-            check_anchor(anchor, self.enclave, witness.sequencer)
-        witness.believe(anchor.head)
+            check_anchor(anchor, self.enclave, sceptic.sequencer)
+        sceptic.believe(anchor.head)
         return anchor
 
     @following
     def bundle(self, index: int) -> Flow[Bundle]:
         """The ids of all events of a closed bundle, proved to be all."""
         text = yield from self.ask("/bundle", "Bundle_Proof", {"leaf_index": index})
-        witness = yield from self.witness()
-        with witness.judging("bundle", text):
+        sceptic = yield from self.sceptic()
+        with sceptic.judging("bundle", text):
             wire = read(text, bundle_decoder)
             ids = tuple(digest(id_, f"ids[{i}]") for i, id_ in enumerate(wire.ids))
             if not ids or wire.leaf_index != index:
@@ -179,7 +179,7 @@ class Link(Speech):
             if len(set(ids)) < len(ids):
                 raise InvalidProof("ids: one stands there twice, as padding does")
         anchor = yield from self.anchor(index)
-        with witness.judging("bundle", text):
+        with sceptic.judging("bundle", text):
             if events_root(ids) != anchor.leaf.events_root:
                 raise InvalidProof("ids: not those of the leaf")
         return Bundle(index, ids, anchor)
@@ -210,22 +210,22 @@ class Link(Speech):
     ) -> Flow[list[StateFact]]:
         if tree_size is not None and tree_size < 1:
             raise MisuseError("tree_size: expected a number of bundles, from 1")
-        witness = yield from self.witness()
-        since = witness.size
+        sceptic = yield from self.sceptic()
+        since = sceptic.size
         try:
             text = yield from self.ask(path, type_, _sized(body, tree_size))
         except TreeSizeNotFound as e:
             if (1 if tree_size is None else tree_size) <= since:
-                raise witness.forgery(f"state: {e.message}; but {since} bundles were closed", e.message.encode()) from e
+                raise sceptic.forgery(f"state: {e.message}; but {since} bundles were closed", e.message.encode()) from e
             raise
-        with witness.judging("state", text):
+        with sceptic.judging("state", text):
             wire = read(text, state_decoder)
             head = head_of(wire.sth)
         yield from self._judge(head, text, since)
-        with witness.judging("state", text):
+        with sceptic.judging("state", text):
             facts = state_facts_of(wire, head, keys, tree_size)
-            check_state_facts(facts, self.enclave, witness.sequencer)
-        witness.believe(head)
+            check_state_facts(facts, self.enclave, sceptic.sequencer)
+        sceptic.believe(head)
         return facts
 
 

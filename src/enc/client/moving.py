@@ -166,7 +166,7 @@ class Mover:
         except (EnclaveNotFound, EnclaveMigrated, ForeignSequencer):
             return None
         key = yield from self._to.seq_pub()
-        is_there = page.items and self._new.known_witness().history.departure(key) is None
+        is_there = page.items and self._new.known_sceptic().history.departure(key) is None
         return page.items[0].event if is_there and page.items[0].event.content else None
 
     # Peaceful
@@ -215,12 +215,12 @@ class Mover:
             asked.check_fits(replay, file.tell(), manifest)
             yield from check_held(self._to, replay)
             text = yield from self._link.ask("/checkpoint", "Checkpoint", {"hold": HOLD_S})
-            with self._link.known_witness().judging("checkpoint", text):
+            with self._link.known_sceptic().judging("checkpoint", text):
                 said = read(text, _checkpoint)
             if replay.events <= said.seq:
                 head = yield from gather(self._link, file, replay, self._progress)
         self._tell("hold", f"the log stands at {said.seq}")
-        with self._link.known_witness().judging("checkpoint", text):
+        with self._link.known_sceptic().judging("checkpoint", text):
             if (said.seq, said.ct_root) != (replay.state.seq, replay.checkpoint_root().hex()):
                 raise InvalidProof("not what the log itself gives")
         header = header_of(replay, head)
@@ -323,7 +323,7 @@ class Mover:
 
     def _loss(self, before: Pin | None, event: Event) -> str:
         """What the pinned log lost by the move, if it did."""
-        history = self._new.known_witness().history
+        history = self._new.known_sceptic().history
         moves = [move for move in history.moves if move.event.id == event.id and move.size is not None]
         if before is None or not moves or before.sequencer == moves[0].new_sequencer:
             return "it extends what was seen before"

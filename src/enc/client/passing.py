@@ -27,7 +27,7 @@ def passing(link: Link, before: int | None = None) -> Flow[tuple[Policy, list[Ev
         events += [item.event for item in page.items]
         if len(events) > MAX_EVENTS:
             message = f"over {MAX_EVENTS} events about rights"
-            raise link.known_witness().forgery(message, msgspec.json.encode(wire_event(events[-1])))
+            raise link.known_sceptic().forgery(message, msgspec.json.encode(wire_event(events[-1])))
         if not page.more:
             break
     if not events or events[0].type != "Manifest":

@@ -130,7 +130,7 @@ class FilePins:
         if raw is None:
             return None
         try:
-            return _parse(enclave, raw)
+            return parse_pin(enclave, raw)
         except PeerError as e:
             refuse(path, f"is no pin of this enclave: {e.message}; to remove it means to trust the node anew")
 
@@ -141,7 +141,7 @@ class FilePins:
             old = self.load(enclave)
             new = grown(old, pin)
             if new != old:
-                private_file.write(path, _format(enclave, new), overwrite=True)
+                private_file.write(path, format_pin(enclave, new), overwrite=True)
 
     def remove(self, enclave: bytes) -> None:
         """Forget the enclave: the node is trusted anew."""
@@ -202,7 +202,8 @@ class _PinFile(Struct):
 _decoder = Decoder(_PinFile)
 
 
-def _format(enclave: bytes, pin: Pin) -> bytes:
+def format_pin(enclave: bytes, pin: Pin) -> bytes:
+    """A pin as it is kept on disk."""
     content = {
         "format": FORMAT,
         "version": MOVED if pin.moves else VERSION,
@@ -216,7 +217,8 @@ def _format(enclave: bytes, pin: Pin) -> bytes:
     return compact_json(content).encode() + b"\n"
 
 
-def _parse(enclave: bytes, raw: bytes) -> Pin:
+def parse_pin(enclave: bytes, raw: bytes) -> Pin:
+    """The inverse of format_pin, or InvalidProof."""
     file = decode_json(raw, _decoder, InvalidProof)
     if (file.format, file.version) != (FORMAT, MOVED if file.moves else VERSION):
         raise InvalidProof(f"format: expected {FORMAT}, version {VERSION}, or {MOVED} with moves")

@@ -12,7 +12,7 @@ from msgspec import Struct
 from enc.client.flow import Flow, work
 from enc.client.link import Link
 from enc.client.push_body import PushedBatch, check_batch, parse_batches
-from enc.client.witness import Witness
+from enc.client.sceptic import Sceptic
 from enc.core.encoding import MAX_INT
 from enc.core.errors import InvalidProof, MisuseError
 
@@ -70,16 +70,16 @@ def pull(link: Link, url: str, asked: Wanted, enclave: bytes | None = None) -> F
     Each event is checked as any other is, and signed by the node's key: what a node pushes it has sequenced. What the
     node withholds, since rights were lost, cannot be seen; but its batch is there.
     """
-    witness = yield from link.witness()
+    sceptic = yield from link.sceptic()
     body: dict[str, Any] = {"url": url, "push_seq": asked.wire()}
     if enclave is not None:
         body["enclave"] = enclave.hex()
     text = yield from link.ask("/", "Pull", body)
-    return (yield from work(lambda: _take(link, witness, text, asked, enclave)))
+    return (yield from work(lambda: _take(link, sceptic, text, asked, enclave)))
 
 
-def _take(link: Link, witness: Witness, text: bytes, asked: Wanted, enclave: bytes | None) -> list[PushedBatch]:
-    with witness.judging("pull", text):
+def _take(link: Link, sceptic: Sceptic, text: bytes, asked: Wanted, enclave: bytes | None) -> list[PushedBatch]:
+    with sceptic.judging("pull", text):
         batches = parse_batches(text)
         for batch in batches:
             if not asked.holds(batch.push_seq):

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from enc.client.items import check_order
-from enc.client.witness import Witness
+from enc.client.sceptic import Sceptic
 from enc.core.encoding import check_numbers, convert_json, decode_json, unhex
 from enc.core.errors import InvalidProof, PeerError
 from enc.core.event import WireEvent, event_from_wire, is_erasable
@@ -67,7 +67,7 @@ class WireBatch(Struct):
     notify: _WireNotices = _WireNotices()
 
 
-WitnessOf = Callable[[bytes], Witness]
+ScepticOf = Callable[[bytes], Sceptic]
 """Who knows an enclave, by its id."""
 
 _batch, _batches = Decoder(WireBatch), Decoder(list[WireBatch])
@@ -89,13 +89,13 @@ def parse_batches(text: bytes) -> list[PushedBatch]:
     return batches
 
 
-def check_batch(batch: PushedBatch, witness_of: WitnessOf, answer: bytes) -> None:
-    """Every event holds, by what its enclave's witness knows; else Distrust, with `answer` as evidence."""
+def check_batch(batch: PushedBatch, sceptic_of: ScepticOf, answer: bytes) -> None:
+    """Every event holds, by what its enclave's sceptic knows; else Distrust, with `answer` as evidence."""
     for enclave, events in batch.events.items():
-        witness = witness_of(enclave)
-        witness.take_events(events, answer)
-        with witness.judging("event", answer):
-            _check_contents(events, witness.dialect.predefined)
+        sceptic = sceptic_of(enclave)
+        sceptic.take_events(events, answer)
+        with sceptic.judging("event", answer):
+            _check_contents(events, sceptic.dialect.predefined)
 
 
 def _batch_of(wire: WireBatch) -> PushedBatch:

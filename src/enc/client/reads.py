@@ -73,20 +73,20 @@ def overview(link: Link) -> Flow[Overview]:
     with sound(link, event):
         rules = parse_manifest(event.content or "")
     state = yield from lifecycle(link, rules)
-    sequencer = link.known_witness().sequencer
+    sequencer = link.known_sceptic().sequencer
     return Overview(link.enclave, sequencer, rules.manifest, event.timestamp, state, head, rules.names)
 
 
 def sound(link: Link, event: Event) -> AbstractContextManager[None]:
     """What no node takes, the enclave's node has not taken: a content that breaks its form is the node's doing."""
-    return link.known_witness().judging(f"event {event.seq}", msgspec.json.encode(wire_event(event)))
+    return link.known_sceptic().judging(f"event {event.seq}", msgspec.json.encode(wire_event(event)))
 
 
 def follow(link: Link) -> Flow[None]:
     """Turn to the node that has the enclave now, where what is known of the log says that it left this one."""
-    witness = yield from link.witness()
+    sceptic = yield from link.sceptic()
     try:
-        witness.check_present()
+        sceptic.check_present()
     except EnclaveMigrated as e:
         yield from link.follow(e)
 
@@ -116,7 +116,7 @@ def statuses(link: Link, ids: Sequence[bytes]) -> Flow[dict[bytes, EventStatus |
     for part in (placed[i : i + MAX_KEYS] for i in range(0, len(placed), MAX_KEYS)):
         facts = yield from link.state_facts([("event_status", id_) for id_ in part])
         for id_, fact in zip(part, facts, strict=True):
-            with link.known_witness().judging("status", id_.hex().encode()):
+            with link.known_sceptic().judging("status", id_.hex().encode()):
                 if fact.anchor.index < places[id_]:
                     raise InvalidProof("from before the event")
             found[id_] = status_of(fact)
@@ -136,5 +136,5 @@ def content(link: Link, item: Item) -> Flow[str | None]:
     update = page.items[0].event
     if update.type != "Update" or ("r", item.id.hex()) not in {tag[:2] for tag in update.tags}:
         message = f"event {item.seq}: its update is none"
-        raise link.known_witness().forgery(message, update.id.hex().encode())
+        raise link.known_sceptic().forgery(message, update.id.hex().encode())
     return update.content

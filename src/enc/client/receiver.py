@@ -27,9 +27,9 @@ from enc.client.inbox_file import InboxFile
 from enc.client.pins import Pins
 from enc.client.push_body import check_batch, parse_batch
 from enc.client.receiver_app import MAX_BODY, ReceiverApp
+from enc.client.sceptic import Sceptic
 from enc.client.setup import open_pins
 from enc.client.transport import base_url
-from enc.client.witness import Witness
 from enc.client.writes import Id, as_bytes
 from enc.core.envelope import Push, open_push
 from enc.core.errors import DecryptFailed, InternalError, MisuseError, PeerError, Unauthorized, Unavailable, WorldError
@@ -194,10 +194,10 @@ class PushReceiver:
         push_seq = push.body.get("push_seq")
         if isinstance(push_seq, int) and self.clerk.do(lambda: self.inbox.has(push.from_, push_seq)).result():
             return False
-        own = Witness(bytes(32), push.from_, self.pins)
+        own = Sceptic(bytes(32), push.from_, self.pins)
         with own.judging("push", body):
             batch = parse_batch(push.body)
-        check_batch(batch, lambda enclave: Witness(enclave, push.from_, self.pins), body)
+        check_batch(batch, lambda enclave: Sceptic(enclave, push.from_, self.pins), body)
 
         def file() -> bool:
             self.inbox.file(push.from_, batch)

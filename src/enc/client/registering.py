@@ -117,7 +117,7 @@ def _entry(
             f"{known.holder.hex()}'s, who must register the enclave first"
         )
     if not has_more:
-        known = replace(known, sequencer=link.known_witness().sequencer)
+        known = replace(known, sequencer=link.known_sceptic().sequencer)
     proof = None if me == known.holder else (yield from _owner_proof(link, known, events))
     about: dict[str, Any] = {"app": said.app or "", "desc": said.desc or "", "meta": said.meta}
     return wire_enclave(manifest, owner_proof=proof, links=steps, sequencer=known.sequencer, **about), has_more

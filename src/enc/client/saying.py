@@ -22,19 +22,19 @@ Saying = Callable[[Dialect], tuple[str, str, Tags]]
 
 def write(link: Link, saying: Saying) -> Flow[Receipt]:
     """Say it, in the dialect of the enclave. What no version has words for raises before anything is sent."""
-    witness = yield from link.met()
-    if witness.enc_v is not None:
-        return (yield from link.send((yield from _prepare(link, saying, witness.dialect))))
+    sceptic = yield from link.met()
+    if sceptic.enc_v is not None:
+        return (yield from link.send((yield from _prepare(link, saying, sceptic.dialect))))
     return (yield from _try(link, saying))
 
 
 def send(link: Link, commit: Commit) -> Flow[Receipt]:
     """Send a commit that `prepare` made, perhaps before the enclave's version was known: then it is signed anew."""
-    witness = yield from link.met()
+    sceptic = yield from link.met()
     is_mine = (commit.from_, commit.enclave) == (link.identity.public, link.enclave)
-    if witness.enc_v is not None:
-        is_other = is_mine and version_of(commit) != witness.enc_v
-        return (yield from link.send(link.said_again(commit, witness.dialect) if is_other else commit))
+    if sceptic.enc_v is not None:
+        is_other = is_mine and version_of(commit) != sceptic.enc_v
+        return (yield from link.send(link.said_again(commit, sceptic.dialect) if is_other else commit))
     try:
         return (yield from link.send(commit))
     except (InvalidHash, InvalidCommit) as e:
@@ -53,7 +53,7 @@ def _other(enc_v: int) -> Dialect:
 
 def _is_other(link: Link, commit: Commit, error: PeerError) -> bool:
     """Whether the refusal may mean that the enclave is of another version: by its hash, or by an `alg` it has not."""
-    if link.known_witness().enc_v is not None:
+    if link.known_sceptic().enc_v is not None:
         return False
     return isinstance(error, InvalidHash) or commit.alg != "schnorr"
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from enc.client.council import Council
 from enc.client.courier import Courier
 from enc.client.directory import Directory, Registry
 from enc.client.guide import Guide
@@ -16,6 +17,7 @@ from enc.client.node_link import NodeLink
 from enc.client.pins import FilePins, MemoryPins, Pins, default_directory
 from enc.client.templates import template
 from enc.client.transport import base_url
+from enc.client.witnesses import Witness
 from enc.client.writes import Id, as_bytes
 from enc.core.encoding import compact_json
 from enc.core.errors import MisuseError, PeerError
@@ -24,6 +26,9 @@ from enc.core.signing import Alg
 
 Manifest = Mapping[str, Any] | Path | str
 """A manifest; the path of a file that holds one; or the name of a template."""
+
+LAG_S = 60.0
+"""For how long a head counts that the witnesses have not seen yet."""
 
 
 def now_ms() -> int:
@@ -43,6 +48,9 @@ class Setup:
         nodes: Sequence[str] = (),
         registry: Registry | None = None,
         accept_loss: bool = False,
+        witnesses: Sequence[Witness] = (),
+        k: int | None = None,
+        lag: float = LAG_S,
     ) -> None:
         if not isinstance(identity, Identity | None):
             raise MisuseError("identity: expected an Identity: Identity.load(path) or Identity.new()")
@@ -64,6 +72,13 @@ class Setup:
             clock=time.monotonic,
             accept_loss=accept_loss,
         )
+        self.council = self._witnesses(witnesses, k, lag)
+
+    def _witnesses(self, witnesses: Sequence[Witness], k: int | None, lag: float) -> Council | None:
+        """None: nobody is asked. Each is asked once: it is the council that waits, for all of them."""
+        if not witnesses and k is None:
+            return None
+        return Council(witnesses, k, lag, lambda url: self.courier.to(url, 0), time.monotonic, now_ms)
 
     def check_process(self) -> None:
         """A connection that two processes share gives each the other's answers."""
@@ -73,7 +88,7 @@ class Setup:
     def link(self, enclave: bytes, at: str | None = None) -> Link:
         """An enclave, asked for first at the client's node or `at` another."""
         node = self.node if at is None else self._reach(at)
-        return Link(node, self.identity, enclave, self._pins, now_ms, self._alg, self._guide)
+        return Link(node, self.identity, enclave, self._pins, now_ms, self._alg, self._guide, self.council)
 
     def link_at(self, enclave: bytes, url: str) -> Link:
         """An enclave through another node, and through no other than that."""

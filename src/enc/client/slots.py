@@ -38,7 +38,7 @@ def slot(link: Link, type_: Literal["Shared", "Own"], key: str, owner: bytes) ->
     if not (yield from _may_read(link, type_, owner)):
         raise EventNotFound(f"slot {key}: what set it last is not yours to read")
     message = f"slot {key}: what set it last is withheld"
-    raise link.known_witness().forgery(message, (fact.value or b"").hex().encode())
+    raise link.known_sceptic().forgery(message, (fact.value or b"").hex().encode())
 
 
 def _setter(link: Link, type_: str, key: str, owner: bytes) -> Flow[tuple[Event | None, Any]]:

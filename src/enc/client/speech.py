@@ -19,7 +19,7 @@ from enc.client.following import following
 from enc.client.identity import Identity
 from enc.client.node_link import NodeLink
 from enc.client.pins import Pin, Pins
-from enc.client.witness import UNTOLD, Witness
+from enc.client.sceptic import UNTOLD, Sceptic
 from enc.core.commit import build_commit, build_manifest, wire_commit
 from enc.core.dialect import Dialect
 from enc.core.dialects import dialect_of
@@ -41,7 +41,7 @@ from enc.core.proof import parse_consistency
 from enc.core.receipt import parse_receipt
 from enc.core.session import Session, client_keys, open_session
 from enc.core.signing import Alg
-from enc.core.tree_head import parse_head
+from enc.core.tree_head import check_bound_head, parse_head
 from enc.core.types import Commit, ConsistencyProof, Receipt, Tags, TreeHead
 
 EXPIRY_MS = 600_000
@@ -86,8 +86,17 @@ class Guide(Protocol):
         ...
 
 
+class Council(Protocol):
+    """The witnesses that must stand behind a head before it counts."""
+
+    def check(self, speech: "Speech", head: TreeHead) -> Flow[object]: ...
+
+
 class Speech:
-    """One enclave through one node, or, with a `guide`, the node that it moves to. `now` is Unix milliseconds."""
+    """One enclave through one node, or, with a `guide`, the node that it moves to. `now` is Unix milliseconds.
+
+    With a `council`, no head counts that its witnesses do not stand behind.
+    """
 
     def __init__(
         self,
@@ -98,20 +107,21 @@ class Speech:
         now: Callable[[], int],
         alg: Alg,
         guide: Guide | None = None,
+        council: Council | None = None,
     ) -> None:
         self.node, self.identity, self.enclave, self.pins, self.now, self.alg = node, identity, enclave, pins, now, alg
-        self._guide = guide
-        self._witness: Witness | None = None
-        self._former: Witness | None = None
+        self._guide, self._council = guide, council
+        self._sceptic: Sceptic | None = None
+        self._former: Sceptic | None = None
         """Of the node that was just left: what it has answered is still judged by this."""
         self._turning = Lock()
-        """Held while the node and its witness change; several threads may share what speaks."""
+        """Held while the node and its sceptic change; several threads may share what speaks."""
         self._session: Session | None = None
         self._exp = 0
 
-    def witness(self) -> Flow[Witness]:
+    def sceptic(self) -> Flow[Sceptic]:
         """Who the sequencer is: the pinned one, or who follows it by a Migrate; else the node, once it has signed."""
-        if self._witness is None:
+        if self._sceptic is None:
             self.pins.check()
             yield from self._meet()
         if self._guide is not None and (yield from self._guide.should_turn(self)):
@@ -119,16 +129,16 @@ class Speech:
             found = yield from self._guide.find(self.enclave, None, left)
             if found is not None:
                 self._turn(left, found)
-        while self._witness is None:  # also where another thread has turned meanwhile
+        while self._sceptic is None:  # also where another thread has turned meanwhile
             yield from self._meet()
-        return self.known_witness()
+        return self.known_sceptic()
 
     def _turn(self, left: NodeLink, found: NodeLink) -> None:
         """To another node, unless somebody who shares this has left the old one already."""
         with self._turning:
             if self.node is left:
-                self._former = self._witness or self._former
-                self.node, self._witness = found, None
+                self._former = self._sceptic or self._former
+                self.node, self._sceptic = found, None
 
     def _meet(self) -> Flow[None]:
         if self.node.is_nowhere and self._guide is not None:
@@ -142,7 +152,7 @@ class Speech:
             seq_pub = yield from self.node.seq_pub()
         with self._turning:
             if self.node.found == seq_pub:
-                self._witness = self._witness or Witness(self.enclave, seq_pub, self.pins)
+                self._sceptic = self._sceptic or Sceptic(self.enclave, seq_pub, self.pins)
 
     def _vouched(self) -> Pin | None:
         """Of an enclave that nothing is known of but its entry in a registry, the first sequencer."""
@@ -190,30 +200,30 @@ class Speech:
     def restart(self) -> None:
         """Meet the node anew: something has changed there."""
         with self._turning:
-            self._former, self._witness = self._witness or self._former, None
+            self._former, self._sceptic = self._sceptic or self._former, None
 
     @following
-    def met(self) -> Flow[Witness]:
-        """The witness, of whichever node has the enclave."""
-        return (yield from self.witness())
+    def met(self) -> Flow[Sceptic]:
+        """The sceptic, of whichever node has the enclave."""
+        return (yield from self.sceptic())
 
-    def known_witness(self) -> Witness:
-        """The witness, once a flow has asked for it."""
-        found = self._witness or self._former
+    def known_sceptic(self) -> Sceptic:
+        """The sceptic, once a flow has asked for it."""
+        found = self._sceptic or self._former
         if found is None:
             raise MisuseError("nothing was asked of this enclave yet")
         return found
 
-    def neighbour(self, enclave: bytes) -> Witness:
+    def neighbour(self, enclave: bytes) -> Sceptic:
         """Who judges another enclave of the same node, by what is pinned of it."""
-        known = self.known_witness()
-        return known if enclave == self.enclave else Witness(enclave, known.sequencer, self.pins)
+        known = self.known_sceptic()
+        return known if enclave == self.enclave else Sceptic(enclave, known.sequencer, self.pins)
 
     # Writing
 
     def prepare(self, type_: str, content: str, tags: Tags = (), dialect: Dialect | None = None) -> Commit:
         """A signed commit, not sent yet; by the enclave's version as far as it is known, unless one is given."""
-        known = self._witness.dialect if self._witness else dialect_of(UNTOLD)
+        known = self._sceptic.dialect if self._sceptic else dialect_of(UNTOLD)
         return self._sign(type_, content, self._expiry(), tags, dialect or known)
 
     def said_again(self, commit: Commit, dialect: Dialect) -> Commit:
@@ -244,12 +254,12 @@ class Speech:
         """
         if commit.enclave != self.enclave:
             raise MisuseError("the commit is for another enclave")
-        (yield from self.witness()).check_present()
+        (yield from self.sceptic()).check_present()
         return (yield from self.submit(commit))
 
     def submit(self, commit: Commit) -> Flow[Receipt]:
         """Send a commit to this node, whatever is known of where the enclave is."""
-        witness = yield from self.witness()
+        sceptic = yield from self.sceptic()
         call = Call("/", msgspec.json.encode(wire_commit(commit)))
         try:
             answer = yield from self.node.courier.request(call)
@@ -257,9 +267,9 @@ class Speech:
             if not isinstance(e.context.get("receipt"), dict):
                 raise
             answer = msgspec.json.encode(e.context["receipt"])
-        with witness.judging("receipt", answer):
+        with sceptic.judging("receipt", answer):
             receipt = parse_receipt(answer)
-        witness.take_receipt(receipt, commit, answer)
+        sceptic.take_receipt(receipt, commit, answer)
         return receipt
 
     def _expiry(self) -> int:
@@ -282,19 +292,19 @@ class Speech:
 
     def ask(self, path: str, type_: RequestType, body: dict[str, Any]) -> Flow[bytes]:
         """The answer to a sealed request, opened. One that opens under no key of ours is a forgery."""
-        witness = yield from self.witness()
+        sceptic = yield from self.sceptic()
         try:
-            return (yield from self._ask(witness, path, type_, body))
+            return (yield from self._ask(sceptic, path, type_, body))
         except SessionExpired:  # by the node's clock
             self.renew()
-            return (yield from self._ask(witness, path, type_, body))
+            return (yield from self._ask(sceptic, path, type_, body))
 
-    def _ask(self, witness: Witness, path: str, type_: RequestType, body: dict[str, Any]) -> Flow[bytes]:
+    def _ask(self, sceptic: Sceptic, path: str, type_: RequestType, body: dict[str, Any]) -> Flow[bytes]:
         session = self.session()
-        keys = client_keys(session, witness.sequencer, self.enclave)
-        sealed = seal_request(session, witness.sequencer, self.enclave, type_, body, os.urandom(24))
+        keys = client_keys(session, sceptic.sequencer, self.enclave)
+        sealed = seal_request(session, sceptic.sequencer, self.enclave, type_, body, os.urandom(24))
         answer = yield from self.node.courier.request(Call(path, msgspec.json.encode(sealed)))
-        with witness.judging("answer", answer):
+        with sceptic.judging("answer", answer):
             return answer_text(keys, answer)
 
     # Heads
@@ -302,10 +312,10 @@ class Speech:
     @following
     def head(self) -> Flow[TreeHead]:
         """The node's newest head: signed, of this enclave, and an extension of the one that is pinned."""
-        witness = yield from self.witness()
-        since = witness.size
+        sceptic = yield from self.sceptic()
+        since = sceptic.size
         answer = yield from self.node.courier.request(Call(f"/{self.enclave.hex()}/sth"))
-        with witness.judging("head", answer):
+        with sceptic.judging("head", answer):
             head = parse_head(answer)
         yield from self.accept(head, answer, since)
         return head
@@ -313,26 +323,36 @@ class Speech:
     def accept(self, head: TreeHead, answer: bytes, since: int) -> Flow[None]:
         """Believe a head, asked for when the log's size was `since`."""
         yield from self._judge(head, answer, since)
-        self.known_witness().believe(head)
+        self.known_sceptic().believe(head)
 
     def _judge(self, head: TreeHead, answer: bytes, since: int) -> Flow[None]:
         """A head is good: signed, and the node has shown that the larger of it and the pinned one extends the other."""
-        witness = yield from self.witness()
-        other = witness.check_head(head, answer, since)
-        if other is None:
-            return
-        first, then = sorted((head, other), key=lambda each: each.ts)
-        witness.connect(first, then, (yield from self.consistency(first, then)))
+        sceptic = yield from self.sceptic()
+        other = sceptic.check_head(head, answer, since)
+        if other is not None:
+            first, then = sorted((head, other), key=lambda each: each.ts)
+            sceptic.connect(first, then, (yield from self.consistency(first, then)))
+        if self._council is not None and head.ts:
+            yield from self._council.check(self, head)
+
+    def peek(self) -> Flow[TreeHead]:
+        """The head that the node shows now: signed for this enclave, and not believed yet."""
+        sceptic = yield from self.sceptic()
+        answer = yield from self.node.courier.request(Call(f"/{self.enclave.hex()}/sth"))
+        with sceptic.judging("head", answer):
+            head = parse_head(answer)
+            check_bound_head(head, sceptic.sequencer, self.enclave)
+        return head
 
     def consistency(self, first: TreeHead, then: TreeHead, signer: bytes | None = None) -> Flow[ConsistencyProof]:
         """What the node shows for one head extending another; not checked. `signer`: of the first, if not the node."""
-        witness = yield from self.witness()
+        sceptic = yield from self.sceptic()
         query = urlencode({"from": first.ts, "to": then.ts})
         try:
             shown = yield from self.node.courier.request(Call(f"/{self.enclave.hex()}/consistency?{query}"))
         except (InvalidRange, TreeSizeNotFound, EnclaveNotFound) as e:
-            raise witness.unconnected(first, then, e.message, None, signer) from e
-        with witness.judging("consistency", shown):
+            raise sceptic.unconnected(first, then, e.message, None, signer) from e
+        with sceptic.judging("consistency", shown):
             return parse_consistency(shown)
 
 

@@ -53,7 +53,7 @@ def adopt(
     a node does not get past them by not showing them.
     """
     history = yield from learned(probe, [*hints, *(move.event for move in pin.moves)])
-    node = probe.known_witness().sequencer
+    node = probe.known_sceptic().sequencer
     if history.sequencer != node:
         if not history.knows(node) or pin.history.holds(history):
             return None
@@ -128,7 +128,7 @@ def _accepted(probe: Link, loss: LostRange, move: Move, record: Recorded | None)
             f"Migrate {move.event.seq}: {move.event.from_.hex()} took over from a copy without what was seen here "
             f"before, and by the registry the enclave is {known.holder.hex()}'s"
         )
-        raise probe.known_witness().forgery(message, msgspec.json.encode(wire_event(move.event)))
+        raise probe.known_sceptic().forgery(message, msgspec.json.encode(wire_event(move.event)))
     return None
 
 
@@ -137,7 +137,7 @@ def _rests_on(known: Record, probe: Link, migrate: Event) -> Flow[bool]:
     of the node that the entry names: an entry before has brought the Migrate then."""
     if known.holder == migrate.from_ or any(link.event.id == migrate.id for link in known.entry.links):
         return True
-    if known.sequencer != probe.known_witness().sequencer:
+    if known.sequencer != probe.known_sceptic().sequencer:
         return False
     rules, events = yield from passing(probe)
     later = [event for event in events if event.seq > migrate.seq]
@@ -164,13 +164,13 @@ def lost(history: History, pin: Pin, move: Move, size: int) -> LostRange | None:
 
 
 def _check_extends(probe: Link, sequencer: bytes, pinned: TreeHead, head: TreeHead) -> Flow[None]:
-    witness = probe.known_witness()
+    sceptic = probe.known_sceptic()
     if pinned.ts == head.ts:
         if pinned.r != head.r:
-            raise witness.other_root(sequencer, pinned, head)
+            raise sceptic.other_root(sequencer, pinned, head)
         return
     proof = yield from probe.consistency(pinned, head, sequencer)
-    witness.connect(pinned, head, proof, sequencer)
+    sceptic.connect(pinned, head, proof, sequencer)
 
 
 def _check_root(probe: Link, move: Move, size: int, head: TreeHead) -> Flow[None]:
@@ -216,4 +216,4 @@ def _owns(probe: Link, rules: Policy, identity: bytes, size: int) -> Flow[bool]:
 
 def _no_owner(probe: Link, move: Move) -> Forgery:
     message = f"Migrate {move.event.seq}: its author {move.event.from_.hex()} is not shown to be the owner"
-    return probe.known_witness().forgery(message, msgspec.json.encode(wire_event(move.event)))
+    return probe.known_sceptic().forgery(message, msgspec.json.encode(wire_event(move.event)))

@@ -81,8 +81,9 @@ def _base(own: str | None, call: Call) -> str:
 class _Body:
     """An answer's bytes as they come: no more than the bound, and no longer than a drip of bytes may take."""
 
-    def __init__(self, url: str, timeout: float) -> None:
+    def __init__(self, url: str, timeout: float, most: int | None = None) -> None:
         self._url, self._parts, self._size = url, list[bytes](), 0
+        self._most = MAX_ANSWER if most is None else most
         self._whole = WHOLE * timeout
 
     def check(self, response: httpx.Response) -> None:
@@ -95,8 +96,8 @@ class _Body:
         self._size += len(part)
         if time.monotonic() > self._until:
             raise TimedOut(f"{self._url} takes too long over its answer")
-        if self._size > MAX_ANSWER:
-            raise Unreachable(f"{self._url} answers with more than {MAX_ANSWER} bytes")
+        if self._size > self._most:
+            raise Unreachable(f"{self._url} answers with more than {self._most} bytes")
         self._parts.append(part)
 
     def whole(self) -> bytes:
@@ -141,11 +142,13 @@ class Transport:
 
 
 class AsyncTransport:
-    """Awaits."""
+    """Awaits. `most`: bytes of one answer, where that is not the bound for all."""
 
-    def __init__(self, url: str | None, timeout: float, client: httpx.AsyncClient | None = None) -> None:
+    def __init__(
+        self, url: str | None, timeout: float, client: httpx.AsyncClient | None = None, most: int | None = None
+    ) -> None:
         self.url = None if url is None else base_url(url)
-        self.timeout = timeout
+        self.timeout, self._most = timeout, most
         self._is_given, self._secured = client is not None, _secured(self.url or "")
         self._client = client or httpx.AsyncClient(timeout=timeout, follow_redirects=False, verify=self._secured)
         self._other: httpx.AsyncClient | None = None
@@ -160,7 +163,7 @@ class AsyncTransport:
 
     async def send(self, call: Call) -> Answer:
         url = _base(self.url, call)
-        method, body = "GET" if call.body is None else "POST", _Body(url, self.timeout)
+        method, body = "GET" if call.body is None else "POST", _Body(url, self.timeout, self._most)
         content = call.body if call.file is None else _pieces(call)
         with _translated(url):
             async with (

@@ -23,7 +23,7 @@ def whole_bundle(link: Link, index: int, first_seq: int) -> Flow[tuple[Bundle, l
         if item is None:
             missing.append(id_)
         elif item.id != id_:
-            raise link.known_witness().forgery(f"event {seq} is not the one of the log", item.id.hex().encode())
+            raise link.known_sceptic().forgery(f"event {seq} is not the one of the log", item.id.hex().encode())
     for i in range(0, len(missing), BATCH):
         yield from _check_deleted(link, missing[i : i + BATCH])
     return bundle, items
@@ -48,4 +48,4 @@ def _check_deleted(link: Link, ids: Sequence[bytes]) -> Flow[None]:
         page = yield from link.page({"type": "Delete", "tags": {"r": fact.key.hex()}})
         if all(item.event.timestamp < fact.anchor.head.t for item in page.items):
             message = f"event {fact.key.hex()} is in the log and is withheld, unless it is not yours to read"
-            raise link.known_witness().forgery(message, fact.key.hex().encode())
+            raise link.known_sceptic().forgery(message, fact.key.hex().encode())

@@ -1,4 +1,4 @@
-"""The witness: what a client knows of one enclave's log, and so what it refuses to believe.
+"""The sceptic: what a client knows of one enclave's log, and so what it refuses to believe.
 
 It remembers, on disk, who the sequencers are and the last signed head, and, while it lives, the latest events it saw.
 Rules, each with the error that breaking it raises:
@@ -50,7 +50,7 @@ MAX_SEEN = 4096
 """Events whose places are remembered."""
 
 
-class Witness:
+class Sceptic:
     """`sequencer` is the node that answers: the enclave's sequencer, or one of its former ones."""
 
     def __init__(self, enclave: bytes, sequencer: bytes, pins: Pins, enc_v: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The witness: what it holds a node to, and what it does not hold against an honest one."""
+"""The sceptic: what it holds a node to, and what it does not hold against an honest one."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from enc.client import AsyncClient, Equivocation, ForeignSequencer, Forgery, Fork, Identity, Rollback
-from enc.client import witness as module
+from enc.client import sceptic as module
 from enc.client.pins import FilePins, MemoryPins, Pin
+from enc.client.sceptic import Sceptic
 from enc.client.transport import AsyncTransport
-from enc.client.witness import Witness
 from enc.core.commit import MAX_EXP_WINDOW_MS, SKEW_MS, build_commit, build_manifest
 from enc.core.event import erase, finalize
 from enc.core.hashing import EMPTY_HASH, sha256
@@ -36,8 +36,8 @@ def pins() -> MemoryPins:
 
 
 @pytest.fixture
-def witness(pins: MemoryPins) -> Witness:
-    return Witness(ENCLAVE, NODE.public, pins)
+def sceptic(pins: MemoryPins) -> Sceptic:
+    return Sceptic(ENCLAVE, NODE.public, pins)
 
 
 def head(ts: int, t: int = 0, root: bytes | None = None) -> TreeHead:
@@ -55,79 +55,79 @@ def event(text: str = "x", seq: int = 1, timestamp: int = START) -> Event:
 # Heads
 
 
-def test_what_is_believed_is_pinned_and_only_grows(witness: Witness, pins: MemoryPins) -> None:
-    assert witness.size == 0
+def test_what_is_believed_is_pinned_and_only_grows(sceptic: Sceptic, pins: MemoryPins) -> None:
+    assert sceptic.size == 0
     for each in (head(0), head(2), head(5), head(3)):
-        witness.believe(each)
-    assert witness.head == head(5)
-    assert witness.size == 5
+        sceptic.believe(each)
+    assert sceptic.head == head(5)
+    assert sceptic.size == 5
     assert pins.load(ENCLAVE) == Pin(NODE.public, head(5))
 
 
-def test_the_first_head_stands_on_its_signature(witness: Witness) -> None:
-    assert witness.check_head(head(5), b"", since=0) is None
-    assert witness.head is None, "to judge is not to believe"
+def test_the_first_head_stands_on_its_signature(sceptic: Sceptic) -> None:
+    assert sceptic.check_head(head(5), b"", since=0) is None
+    assert sceptic.head is None, "to judge is not to believe"
 
 
-def test_the_same_head_again(witness: Witness) -> None:
-    witness.believe(head(3))
-    assert witness.check_head(head(3), b"", since=3) is None
+def test_the_same_head_again(sceptic: Sceptic) -> None:
+    sceptic.believe(head(3))
+    assert sceptic.check_head(head(3), b"", since=3) is None
 
 
-def test_a_larger_head_must_be_connected(witness: Witness) -> None:
-    witness.believe(head(3))
-    assert witness.check_head(head(5), b"", since=3) == head(3)
-    witness.connect(head(3), head(5), LOG.connect(3, 5))
+def test_a_larger_head_must_be_connected(sceptic: Sceptic) -> None:
+    sceptic.believe(head(3))
+    assert sceptic.check_head(head(5), b"", since=3) == head(3)
+    sceptic.connect(head(3), head(5), LOG.connect(3, 5))
 
 
-def test_nothing_is_connected_with_the_empty_log(witness: Witness) -> None:
-    witness.believe(head(0, root=EMPTY_HASH))
-    assert witness.check_head(head(5), b"", since=0) is None
+def test_nothing_is_connected_with_the_empty_log(sceptic: Sceptic) -> None:
+    sceptic.believe(head(0, root=EMPTY_HASH))
+    assert sceptic.check_head(head(5), b"", since=0) is None
 
 
-def test_a_head_that_was_on_its_way_when_a_larger_one_came(witness: Witness) -> None:
+def test_a_head_that_was_on_its_way_when_a_larger_one_came(sceptic: Sceptic) -> None:
     """It is no rollback; but it must be of the same log."""
-    witness.believe(head(5))
-    assert witness.check_head(head(3), b"", since=3) == head(5)
-    assert witness.check_head(head(4), b"", since=3) == head(5)
+    sceptic.believe(head(5))
+    assert sceptic.check_head(head(3), b"", since=3) == head(5)
+    assert sceptic.check_head(head(4), b"", since=3) == head(5)
     with pytest.raises(Rollback):
-        witness.check_head(head(2), b"", since=3)
+        sceptic.check_head(head(2), b"", since=3)
     with pytest.raises(Rollback):
-        witness.check_head(head(3), b"", since=5)
+        sceptic.check_head(head(3), b"", since=5)
     with pytest.raises(Fork):
-        witness.connect(head(3, root=sha256(b"false")), head(5), LOG.connect(3, 5))
+        sceptic.connect(head(3, root=sha256(b"false")), head(5), LOG.connect(3, 5))
 
 
-def test_the_empty_log_was_on_its_way_too(witness: Witness) -> None:
-    witness.believe(head(5))
-    assert witness.check_head(head(0, root=EMPTY_HASH), b"", since=0) is None
+def test_the_empty_log_was_on_its_way_too(sceptic: Sceptic) -> None:
+    sceptic.believe(head(5))
+    assert sceptic.check_head(head(0, root=EMPTY_HASH), b"", since=0) is None
 
 
 # Events
 
 
-def test_an_event_is_the_same_whole_and_erased(witness: Witness) -> None:
-    witness.take_events([event()], b"")
-    witness.take_events([erase(event())], b"")
+def test_an_event_is_the_same_whole_and_erased(sceptic: Sceptic) -> None:
+    sceptic.take_events([event()], b"")
+    sceptic.take_events([erase(event())], b"")
 
 
-def test_a_receipt_takes_its_place(witness: Witness) -> None:
-    witness.take_receipt(build_receipt(event()), commit(), b"")
-    witness.take_events([event()], b"")
+def test_a_receipt_takes_its_place(sceptic: Sceptic) -> None:
+    sceptic.take_receipt(build_receipt(event()), commit(), b"")
+    sceptic.take_events([event()], b"")
     with pytest.raises(Equivocation):
-        witness.take_events([event("y")], b"")
+        sceptic.take_events([event("y")], b"")
 
 
-def test_a_place_is_remembered_for_long_and_not_for_ever(witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_is_remembered_for_long_and_not_for_ever(sceptic: Sceptic, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SEEN", 3)
-    witness.take_events([event(f"{seq}", seq) for seq in range(1, 4)], b"")
+    sceptic.take_events([event(f"{seq}", seq) for seq in range(1, 4)], b"")
     with pytest.raises(Equivocation):
-        witness.take_events([event("y", 1)], b"")
+        sceptic.take_events([event("y", 1)], b"")
     with pytest.raises(Forgery):
-        witness.take_events([event("1", 7)], b"")
-    witness.take_events([event("4", 4)], b"")
-    witness.take_events([event("y", 1)], b"")
-    witness.take_events([event("1", 7)], b"")
+        sceptic.take_events([event("1", 7)], b"")
+    sceptic.take_events([event("4", 4)], b"")
+    sceptic.take_events([event("y", 1)], b"")
+    sceptic.take_events([event("1", 7)], b"")
 
 
 @pytest.mark.parametrize(
@@ -139,38 +139,38 @@ def test_a_place_is_remembered_for_long_and_not_for_ever(witness: Witness, monke
         (MAX_EXP_WINDOW_MS + SKEW_MS + 1, False),
     ],
 )
-def test_the_time_of_an_event_is_one_that_its_exp_allows(witness: Witness, after: int, is_good: bool) -> None:
+def test_the_time_of_an_event_is_one_that_its_exp_allows(sceptic: Sceptic, after: int, is_good: bool) -> None:
     """docs/protocol.md, section 7.3."""
     found = finalize(commit(exp=START + after), NODE, START, 1)
     if is_good:
-        witness.take_events([found], b"")
+        sceptic.take_events([found], b"")
     else:
         with pytest.raises(Forgery, match="exp"):
-            witness.take_events([found], b"")
+            sceptic.take_events([found], b"")
 
 
 def test_event_0_and_no_other_is_the_manifest(pins: MemoryPins) -> None:
     manifest = build_manifest(person("bob"), '{"enc_v":2}', START + 60_000)
-    witness = Witness(manifest.enclave, NODE.public, pins)
-    witness.take_events([finalize(manifest, NODE, START, 0)], b"")
+    sceptic = Sceptic(manifest.enclave, NODE.public, pins)
+    sceptic.take_events([finalize(manifest, NODE, START, 0)], b"")
     with pytest.raises(Forgery):
-        witness.take_events([finalize(manifest, NODE, START, 1)], b"")
+        sceptic.take_events([finalize(manifest, NODE, START, 1)], b"")
     with pytest.raises(Forgery):
-        Witness(ENCLAVE, NODE.public, pins).take_events([event(seq=0)], b"")
+        Sceptic(ENCLAVE, NODE.public, pins).take_events([event(seq=0)], b"")
 
 
-def test_the_sequencer_is_pinned_by_the_first_thing_it_signed(witness: Witness, pins: MemoryPins) -> None:
+def test_the_sequencer_is_pinned_by_the_first_thing_it_signed(sceptic: Sceptic, pins: MemoryPins) -> None:
     assert pins.load(ENCLAVE) is None
     with pytest.raises(ForeignSequencer):
-        witness.take_events([finalize(commit(), person("node2"), START, 1)], b"")
+        sceptic.take_events([finalize(commit(), person("node2"), START, 1)], b"")
     assert pins.load(ENCLAVE) is None
-    witness.take_events([event()], b"")
+    sceptic.take_events([event()], b"")
     assert pins.load(ENCLAVE) == Pin(NODE.public, None)
 
 
-def test_what_is_no_lie_stays_what_it_is(witness: Witness) -> None:
+def test_what_is_no_lie_stays_what_it_is(sceptic: Sceptic) -> None:
     """Only what the other side sent is judged, not what fails here."""
-    with pytest.raises(ZeroDivisionError), witness.judging("page", b""):
+    with pytest.raises(ZeroDivisionError), sceptic.judging("page", b""):
         raise ZeroDivisionError
 
 
@@ -241,14 +241,14 @@ def test_two_questions_at_once_of_one_that_awaits(scene: Scene) -> None:
     asyncio.run(ask())
 
 
-def test_another_client_s_pin_is_not_taken_from_it(witness: Witness, pins: MemoryPins) -> None:
+def test_another_client_s_pin_is_not_taken_from_it(sceptic: Sceptic, pins: MemoryPins) -> None:
     """Two clients with the same pins, which met two nodes before anything was pinned: the first stands."""
-    other = Witness(witness.enclave, person("node2").public, pins)
-    witness.take_events([event()], b"")
+    other = Sceptic(sceptic.enclave, person("node2").public, pins)
+    sceptic.take_events([event()], b"")
     with pytest.raises(ForeignSequencer):
         other.believe(head(2))
     with pytest.raises(ForeignSequencer):
         _ = other.size
-    pinned = pins.load(witness.enclave)
+    pinned = pins.load(sceptic.enclave)
     assert pinned is not None
-    assert (pinned.sequencer, pinned.head) == (witness.sequencer, None)
+    assert (pinned.sequencer, pinned.head) == (sceptic.sequencer, None)

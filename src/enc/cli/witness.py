@@ -1,0 +1,100 @@
+"""`enc witness`: run a service that follows enclaves' heads, co-signs them, and shows what it saw to anybody."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from enc.cli import exits, passphrase
+
+if TYPE_CHECKING:
+    from enc.client import Identity
+
+app = typer.Typer(
+    name="witness",
+    help="Follow the heads of enclaves, co-sign those that extend what was seen before, and show them to anybody.",
+    epilog=exits.HELP,
+    no_args_is_help=True,
+)
+
+NAME = "enc witness"
+
+
+@app.callback()
+def witness() -> None:
+    """Follow the heads of enclaves, co-sign those that extend what was seen before, and show them to anybody."""
+
+
+@app.command(
+    epilog="Example: enc witness run --enclave $ENCLAVE@https://enc.example.org --data /var/lib/enc-witness\n\n"
+    + exits.HELP
+)
+def run(
+    enclave: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID[@NODE[#KEY]]", help="An enclave to follow, its node's URL and key; may be repeated."),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings in TOML; flags win.")] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The witness's key file. Default: witness.key in --data, made new."),
+    ] = None,
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Default: 127.0.0.1:7800.")] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Directory of its ledger and evidence. Default: ./witness-data.")
+    ] = None,
+    registry: Annotated[str | None, typer.Option(metavar="URL#ID:KEY", help="Who knows where enclaves are.")] = None,
+    node: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="Another node to which an enclave may move; may be repeated."),
+    ] = None,
+    interval: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Between two looks at an enclave. Default: 10.")
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. Default: info.")
+    ] = None,
+    log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="json or console. Default: json.")] = None,
+) -> None:
+    """Run a witness until it is told to stop. The first line on stdout says where it is reached; logs go to stderr.
+
+    SIGTERM or Ctrl-C stops it in order, with exit code 0; a second one ends it at once.
+    """
+    from enc.cli.receiving import listen as listening_at
+    from enc.node.logs import setup_logs
+    from enc.witness import main
+    from enc.witness.config import load_config
+
+    flags = {
+        "enclaves": enclave,
+        "key": key,
+        "listen": listen,
+        "data": data,
+        "registry": registry,
+        "nodes": node,
+        "interval_s": interval,
+        "log_level": log_level,
+        "log_format": log_format,
+    }
+    with exits.failing(NAME):
+        settings = load_config(config, flags)
+        setup_logs(settings.log_level, settings.log_format)
+        identity = _identity(settings.key_path, settings.folder)
+        with listening_at(settings.listen) as socket:
+            code = main.run(settings, identity, socket)
+    raise typer.Exit(code)
+
+
+def _identity(path: Path, folder: Path) -> "Identity":
+    """The witness's key; made at the first start, unless there is a ledger, which is another's then."""
+    from enc.client import Identity, PassphraseNeeded, private_file
+
+    if not path.exists():
+        if (folder / "witness.db").exists():
+            private_file.refuse(path, f"is missing, and {folder / 'witness.db'} is another key's")
+        private_file.make_directory(path.absolute().parent)
+        Identity.new().save(path)
+    try:
+        return Identity.load(path)
+    except PassphraseNeeded:
+        return Identity.load(path, passphrase.of(path))

@@ -1,0 +1,235 @@
+"""The witnesses that a client was told to ask, and what they vouch for.
+
+A witness follows an enclave's heads as this client does, and co-signs those that extend what it saw before. So a node
+that shows this client a log of its own must show it to `k` of them too, and then everybody sees it. Rules:
+
+ 1. a witness's word is its co-signature under a head that the sequencer signed for this enclave; any other is no answer
+ 2. the node connects its own head with each witness's, whichever is older; else                       Fork
+ 3. the node shows no less than what a witness saw before it was asked                                 Rollback
+ 4. `k` witnesses answer                                                                               NotWitnessed
+ 5. a head that they have not seen yet is taken for `lag` seconds: by the head's own date, and by how long this client
+    has known of a log that they did not see                                                           NotWitnessed
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from msgspec.json import encode
+
+from enc.client.courier import Courier
+from enc.client.errors import Distrust, Fork, NotWitnessed, Rollback
+from enc.client.evidence import attested, two_heads
+from enc.client.flow import Call, Flow, Pause
+from enc.client.sceptic import Sceptic
+from enc.client.speech import Speech
+from enc.client.transport import base_url
+from enc.client.witnesses import Witness, Witnessed
+from enc.core.cosigning import CosignedHead, check_cosigned, parse_cosigned
+from enc.core.errors import EncError, MisuseError, PeerError, WorldError
+from enc.core.tree_head import wire_head
+from enc.core.types import TreeHead
+
+T = TypeVar("T")
+
+MAX_WITNESSES = 16
+MAX_WORDS = 200
+"""Characters of what a witness says of why it does not answer."""
+MAX_KNOWN = 1024
+"""Enclaves of which it is remembered what the witnesses said."""
+AGAIN_S = 1.0
+"""How long an answer of witnesses that are behind is good without asking again."""
+SILENT_S = 60.0
+"""How long a witness that did not answer is left alone where the others are enough."""
+
+
+class Council:
+    """`courier`: one to a URL. `clock`: seconds; `now`: Unix milliseconds."""
+
+    def __init__(
+        self,
+        witnesses: Sequence[Witness],
+        k: int | None,
+        lag: float,
+        courier: Callable[[str], Courier],
+        clock: Callable[[], float],
+        now: Callable[[], int],
+    ) -> None:
+        self._k = len(witnesses) if k is None else k
+        _check(witnesses, self._k, lag)
+        self._members = [(each, courier(base_url(each.url))) for each in witnesses]
+        self._lag, self._clock, self._now = lag, clock, now
+        self._known: OrderedDict[bytes, tuple[Witnessed, float]] = OrderedDict()
+        """By enclave: the last head that passed, and when to ask again."""
+        self._ahead: OrderedDict[bytes, tuple[int, float]] = OrderedDict()
+        """By enclave: the smallest log that was shown here and that `k` had not seen, and since when."""
+        self._silent: dict[bytes, float] = {}
+        """By witness: until when it may be left alone."""
+
+    def known(self, enclave: bytes, head: TreeHead) -> Witnessed | None:
+        """What was vouched for of a head that has passed lately."""
+        found = self._known.get(enclave)
+        return found[0] if found and found[0].head == head else None
+
+    def check(self, speech: Speech, head: TreeHead) -> Flow[Witnessed]:
+        """Enough witnesses stand behind a head that is signed and extends the pinned one. Waits for them a while."""
+        known = self._known.get(speech.enclave)
+        if known and known[0].head == head and (known[0].is_whole or self._clock() < known[1]):
+            return known[0]
+        backoff = speech.node.courier.backoff()
+        while True:
+            found, why = yield from self._ask(speech, head)
+            error = self._unmet(speech.enclave, found, why)
+            if error is None:
+                _remember(self._known, speech.enclave, (found, self._clock() + AGAIN_S))
+                return found
+            yield Pause(backoff.wait(error))
+
+    def _ask(self, speech: Speech, head: TreeHead) -> Flow[tuple[Witnessed, list[str]]]:
+        """Everybody, those who did not answer lately last, and not at all where the others are enough."""
+        heard, why = list[CosignedHead](), list[str]()
+        for member, courier in sorted(self._members, key=lambda each: self._is_silent(each[0])):
+            if self._is_silent(member) and self._witnessed(head, heard).is_whole:
+                continue
+            try:
+                cosigned = yield from self._latest(member, courier, speech.enclave)
+            except (PeerError, WorldError) as e:
+                why.append(f"{member.url}: {e.message[:MAX_WORDS]}")
+                continue
+            reason = yield from self._connect(speech, head, cosigned, courier)
+            if reason is None:
+                heard.append(cosigned)
+            else:
+                why.append(f"{member.url}: {reason}")
+        return self._witnessed(head, heard), why
+
+    def _is_silent(self, member: Witness) -> bool:
+        return self._clock() < self._silent.get(member.key, 0.0)
+
+    def _witnessed(self, head: TreeHead, heard: Sequence[CosignedHead]) -> Witnessed:
+        by_size = sorted(heard, key=lambda each: each.head.ts, reverse=True)
+        return Witnessed(head, tuple(by_size), self._k, len(self._members))
+
+    def _latest(self, member: Witness, courier: Courier, enclave: bytes) -> Flow[CosignedHead]:
+        try:
+            body = yield from courier.request(Call(f"/heads/{enclave.hex()}"))
+        except WorldError:
+            self._silent[member.key] = self._clock() + SILENT_S
+            raise
+        self._silent.pop(member.key, None)
+        cosigned = parse_cosigned(body)
+        check_cosigned(cosigned, member.key, enclave)
+        return cosigned
+
+    def _connect(self, speech: Speech, head: TreeHead, cosigned: CosignedHead, courier: Courier) -> Flow[str | None]:
+        """Why a witness's word does not count, where that is nobody's lie. The witness is told of a lie too."""
+        seen, sceptic = cosigned.head, speech.known_sceptic()
+        signer = None if cosigned.sequencer == sceptic.sequencer else cosigned.sequencer
+        if signer is not None and (not sceptic.history.knows(signer) or seen.ts > head.ts):
+            return f"it follows the enclave at another sequencer, {signer.hex()}"
+        try:
+            yield from _compare(speech, head, cosigned, signer)
+        except Distrust as e:
+            yield from _tell(courier, speech.enclave, sceptic.sequencer, head)
+            before = (yield from _of_size(courier, cosigned, head.ts)) if seen.ts > head.ts else None
+            if before is not None:
+                _check_root(sceptic, head, before, None)
+            raise type(e)(e.message, attested(e.evidence, cosigned)) from e
+        return None
+
+    def _unmet(self, enclave: bytes, found: Witnessed, why: list[str]) -> EncError | None:
+        """Rules 4 and 5."""
+        heard, told = len(found.cosigned), f" ({'; '.join(why)})" if why else ""
+        if heard < self._k:
+            message = f"{heard} of {found.n} witnesses vouch for the log, and {self._k} are needed{told}"
+            return NotWitnessed(message, witnessed=heard, needed=self._k)
+        if found.is_whole:
+            return None
+        size, since = self._ahead.get(enclave, (found.head.ts, self._clock()))
+        if found.size >= size:  # they have come along; what is ahead of them now is new
+            size, since = found.head.ts, self._clock()
+        _remember(self._ahead, enclave, (size, since))
+        if self._clock() - since <= self._lag and self._now() - found.head.t <= self._lag * 1000:
+            return None
+        message = (
+            f"{found.count} of {found.n} witnesses have seen the log of {found.head.ts} bundles, and {self._k} are "
+            f"needed; so many have seen {found.size}, and that for longer than {self._lag:g} seconds{told}"
+        )
+        return NotWitnessed(message, witnessed=found.count, needed=self._k)
+
+
+def witnessed(speech: Speech, council: Council | None, head: TreeHead | None) -> Flow[Witnessed | None]:
+    """What is vouched for of a head that was believed; of the newest, if none is named."""
+    if council is None:
+        return None
+    if head is None:
+        head = yield from speech.head()
+    else:
+        yield from speech.sceptic()
+    known = council.known(speech.enclave, head)
+    return known or (yield from council.check(speech, head))
+
+
+def _check(witnesses: Sequence[Witness], k: int, lag: float) -> None:
+    if len(witnesses) > MAX_WITNESSES:
+        raise MisuseError(f"witnesses: at most {MAX_WITNESSES}")
+    if len({each.key for each in witnesses}) < len(witnesses):
+        raise MisuseError("witnesses: two with one key are one")
+    if not 1 <= k <= len(witnesses):
+        raise MisuseError(f"k: expected 1 to {len(witnesses)}, the number of witnesses")
+    if lag < 0:
+        raise MisuseError("lag: expected seconds, from 0")
+
+
+def _remember(memory: OrderedDict[bytes, tuple[T, float]], enclave: bytes, what: tuple[T, float]) -> None:
+    memory[enclave] = what
+    memory.move_to_end(enclave)
+    if len(memory) > MAX_KNOWN:
+        memory.popitem(last=False)
+
+
+def _compare(speech: Speech, head: TreeHead, cosigned: CosignedHead, signer: bytes | None) -> Flow[None]:
+    """Rules 2 and 3. `signer`: of the witness's head, if that is a former sequencer."""
+    seen, sceptic = cosigned.head, speech.known_sceptic()
+    if seen.ts == head.ts:
+        _check_root(sceptic, head, cosigned, signer)
+    elif seen.ts < head.ts:
+        sceptic.connect(seen, head, (yield from speech.consistency(seen, head, signer)), signer)
+    else:
+        yield from _check_shown(speech, sceptic, seen)
+        sceptic.connect(head, seen, (yield from speech.consistency(head, seen)))
+
+
+def _check_root(sceptic: Sceptic, head: TreeHead, cosigned: CosignedHead, signer: bytes | None) -> None:
+    if cosigned.head.r != head.r:
+        message = f"the sequencer showed a witness another log of {head.ts} bundles"
+        shown = two_heads("fork", sceptic.enclave, sceptic.sequencer, message, cosigned.head, head, signer)
+        raise Fork(message, attested(shown, cosigned))
+
+
+def _of_size(courier: Courier, cosigned: CosignedHead, size: int) -> Flow[CosignedHead | None]:
+    """What the witness saw when the log was as large as the one shown here: two heads of one size convict."""
+    try:
+        body = yield from courier.request(Call(f"/heads/{cosigned.enclave.hex()}?size={size}"))
+        found = parse_cosigned(body)
+        check_cosigned(found, cosigned.witness, cosigned.enclave)
+    except EncError:
+        return None
+    return found if (found.head.ts, found.sequencer) == (size, cosigned.sequencer) else None
+
+
+def _tell(courier: Courier, enclave: bytes, sequencer: bytes, head: TreeHead) -> Flow[None]:
+    """Show the witness what was shown here, for everybody who asks it; whether it listens or not."""
+    brought = {"enclave": enclave.hex(), "sequencer": sequencer.hex(), "sth": wire_head(head)}
+    with suppress(EncError):
+        yield from courier.request(Call("/heads", encode(brought)))
+
+
+def _check_shown(speech: Speech, sceptic: Sceptic, seen: TreeHead) -> Flow[None]:
+    """A witness may have looked after the node was asked; asked again, the node has at least what the witness saw."""
+    newest = yield from speech.peek()
+    if newest.ts < seen.ts:
+        message = f"the node shows {newest.ts} bundles, and a witness has seen {seen.ts} before"
+        shown = two_heads("rollback", sceptic.enclave, sceptic.sequencer, message, seen, newest)
+        raise Rollback(message, shown)

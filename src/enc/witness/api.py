@@ -1,0 +1,216 @@
+"""What a witness shows over HTTP: who it is, what it follows, the heads that it co-signed, the evidence that it met.
+
+    GET  /                    who it is
+    GET  /enclaves            what it follows, and how that fares
+    GET  /heads/{enclave}     the latest co-signed head; ?size=N: the one of N bundles
+    GET  /heads               all that are kept, a line of JSON each: ?after=N&limit=N&enclave=ID
+    POST /heads               a head that somebody was shown, to be compared
+    GET  /evidence            what there is: ?after=N&limit=N
+    GET  /evidence/{id}       a file for `enc verify`
+
+Everybody may read. What anybody can make it hold or do is bounded.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import structlog
+from msgspec import Struct
+from msgspec.json import Decoder, encode
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from enc.core.cosigning import wire_cosigned
+from enc.core.encoding import decode_json, unhex
+from enc.core.errors import (
+    EncError,
+    EnclaveNotFound,
+    InternalError,
+    InvalidProof,
+    InvalidQuery,
+    InvalidSignature,
+    NoSuchPath,
+    TreeSizeNotFound,
+    Unavailable,
+    UpstreamUnreachable,
+    WorldError,
+)
+from enc.core.tree_head import WireHead, head_from_wire
+from enc.version import __version__
+from enc.witness.exchange import JSON, body, enclave_id, number, page, refusal, tagged
+from enc.witness.ledger import Ledger, Row
+from enc.witness.rates import Rates
+from enc.witness.watch import Watch
+
+MAX_REQUESTS = 128
+"""At a time."""
+LINES = "application/x-ndjson"
+
+_log = structlog.get_logger("enc.witness")
+
+
+class _Brought(Struct):
+    """A head with its enclave; a co-signed head, or a line of a file of heads, has more, which is not looked at."""
+
+    enclave: str
+    sth: WireHead
+    sequencer: str | None = None
+
+
+_brought = Decoder(_Brought)
+Make = Callable[[Request], tuple[str, bytes]]
+
+
+class Api:
+    """An ASGI application."""
+
+    def __init__(self, key: bytes, ledger: Ledger, watches: Mapping[bytes, Watch], rates: Rates, interval: float):
+        self._key, self._ledger, self._watches, self._rates, self._interval = key, ledger, watches, rates, interval
+        self._requests = 0
+        routes = [
+            Route("/", self._get(self._who), methods=["GET"]),
+            Route("/enclaves", self._get(self._enclaves), methods=["GET"]),
+            Route("/heads", self._heads, methods=["GET", "POST"]),
+            Route("/heads/{enclave}", self._get(self._head), methods=["GET"]),
+            Route("/evidence", self._get(self._list), methods=["GET"]),
+            Route("/evidence/{id}", self._get(self._file), methods=["GET"]),
+        ]
+        self._router = Router(routes, redirect_slashes=False, default=_nothing)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        self._requests += 1
+        try:
+            if self._requests > MAX_REQUESTS:
+                raise Unavailable("too many requests at a time", retry_after_ms=1000)
+            scope["app"] = self  # so that the router raises, and the answer is ours
+            await self._router(scope, receive, send)
+        except HTTPException as e:
+            allow = (e.headers or {}).get("Allow", "")
+            error = InvalidQuery(f"not by this method, but by {allow}")
+            await refusal(error, e.status_code, {"allow": allow})(scope, receive, send)
+        except EncError as e:
+            await refusal(e)(scope, receive, send)
+        except Exception as e:  # whatever it is, nobody else's business
+            _log.error("unexpected", path=scope["path"][:200], error=type(e).__name__)
+            await refusal(InternalError("the witness failed"))(scope, receive, send)
+        finally:
+            self._requests -= 1
+
+    def _get(self, make: Make) -> Callable[[Request], Awaitable[Response]]:
+        async def handle(request: Request) -> Response:
+            return tagged(request, *make(request))
+
+        return handle
+
+    # What is shown
+
+    def _who(self, request: Request) -> tuple[str, bytes]:
+        found = {
+            "witness": self._key.hex(),
+            "software": {"name": "enc", "version": __version__},
+            "enclaves": len(self._watches),
+            "interval_s": self._interval,
+        }
+        return JSON, encode(found)
+
+    def _enclaves(self, request: Request) -> tuple[str, bytes]:
+        return JSON, encode({"enclaves": [self._status(watch) for watch in self._watches.values()]})
+
+    def _status(self, watch: Watch) -> dict[str, Any]:
+        latest, pin = self._ledger.latest(watch.enclave), self._ledger.load(watch.enclave)
+        seen = latest.cosigned if latest else None
+        return {
+            "enclave": watch.enclave.hex(),
+            "node": watch.url,
+            "sequencer": pin.sequencer.hex() if pin else None,
+            "state": watch.state,
+            "why": watch.why or None,
+            "checked": watch.checked,
+            "size": seen.head.ts if seen else 0,
+            "seen": seen.seen if seen else None,
+            "evidence": self._ledger.docket.of(watch.enclave),
+        }
+
+    def _head(self, request: Request) -> tuple[str, bytes]:
+        enclave, size = enclave_id(request.path_params["enclave"]), number(request, "size")
+        if size is not None:
+            row = self._ledger.at(enclave, size)
+            if row is None:
+                raise TreeSizeNotFound("no co-signed head of this size is kept")
+            return JSON, row.wire
+        row = self._ledger.latest(enclave)
+        if row is None:
+            raise EnclaveNotFound("no head of this enclave was co-signed")
+        return JSON, row.wire
+
+    async def _heads(self, request: Request) -> Response:
+        if request.method == "POST":
+            return Response(await self._compare(request), media_type=JSON)
+        return tagged(request, *self._lines(request))
+
+    def _lines(self, request: Request) -> tuple[str, bytes]:
+        one = request.query_params.get("enclave")
+        after, limit = page(request)
+        rows = self._ledger.page(after, limit, None if one is None else enclave_id(one))
+        return LINES, b"".join(self._line(row) for row in rows)
+
+    def _line(self, row: Row) -> bytes:
+        """As a file of heads has it: who says so, and where the next page begins."""
+        wire = wire_cosigned(row.cosigned)
+        return encode({**wire, "source": f"witness {self._key.hex()}", "n": row.n}) + b"\n"
+
+    def _list(self, request: Request) -> tuple[str, bytes]:
+        found = [
+            {
+                "n": filed.n,
+                "id": filed.id,
+                "enclave": filed.enclave.hex(),
+                "kind": filed.kind,
+                "convicts": filed.convicts,
+                "at": filed.at,
+                "message": filed.message,
+            }
+            for filed in self._ledger.docket.page(*page(request))
+        ]
+        return JSON, encode({"evidence": found})
+
+    def _file(self, request: Request) -> tuple[str, bytes]:
+        body = self._ledger.docket.body(request.path_params["id"])
+        if body is None:
+            raise NoSuchPath("there is no such evidence")
+        return JSON, body
+
+    # What is brought
+
+    async def _compare(self, request: Request) -> bytes:
+        self._rates.take(request.client.host if request.client else "")
+        wire = decode_json(await body(request), _brought, InvalidQuery)
+        watch = self._watches.get(enclave_id(wire.enclave))
+        if watch is None:
+            raise EnclaveNotFound("the witness does not follow this enclave")
+        signer = None if wire.sequencer is None else unhex(wire.sequencer, 32, "sequencer", InvalidQuery)
+        try:
+            head = head_from_wire(wire.sth)
+        except InvalidProof as e:
+            raise InvalidQuery(e.message) from None
+        try:
+            verdict = await watch.compare(signer, head)
+        except InvalidProof as e:
+            raise InvalidSignature(e.message) from None
+        except Unavailable:
+            raise
+        except WorldError as e:
+            raise UpstreamUnreachable(f"it cannot be compared now: {e.message}") from e
+        if not verdict.contradicts:
+            return encode({"verdict": "consistent"})
+        filed = verdict.filed.id if verdict.filed else None
+        return encode({"verdict": "contradiction", "message": verdict.message, "evidence": filed})
+
+
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    raise NoSuchPath("no such path")

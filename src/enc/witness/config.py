@@ -1,0 +1,112 @@
+"""What an operator of a witness may set: in a TOML file, or by flags, which win.
+
+enclaves = ["ID@URL", "ID@URL#KEY", "ID"]      # KEY: the sequencer's, if known; without URL a registry says where
+"""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from enc.client.directory import Registry, parse_registry
+from enc.client.transport import base_url
+from enc.client.writes import as_bytes
+from enc.core.errors import MisuseError
+
+MAX_ENCLAVES, MAX_NODES = 1000, 64
+MAX_FILE = 1 << 20
+"""Bytes of a configuration file."""
+
+
+class Listed(Struct, frozen=True):
+    """An enclave to follow. `node`: where it is, unless a registry says so; `sequencer`: whose word counts at first."""
+
+    enclave: bytes
+    node: str | None = None
+    sequencer: bytes | None = None
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every value with its default and its bounds."""
+
+    enclaves: Annotated[tuple[str, ...], Meta(max_length=MAX_ENCLAVES)] = ()
+    key: str = ""
+    """Path of the witness's key file; else it is `witness.key` in the data directory, made at the first start."""
+    data: str = "./witness-data"
+    listen: str = "127.0.0.1:7800"
+    registry: str = ""
+    """URL#ID:KEY, as clients name it."""
+    nodes: Annotated[tuple[str, ...], Meta(max_length=MAX_NODES)] = ()
+    """Others to which an enclave may move."""
+    interval_s: Annotated[float, Meta(ge=0.05, le=86_400)] = 10.0
+    """Between two looks at an enclave, a fifth more or less at random."""
+    timeout_s: Annotated[float, Meta(ge=0.1, le=300)] = 5.0
+    """For which a node may be silent."""
+    keep_heads: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
+    """Co-signed heads of one enclave that are kept: the latest."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["json", "console"] = "json"
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.data)
+
+    @property
+    def key_path(self) -> Path:
+        return Path(self.key) if self.key else self.folder / "witness.key"
+
+    def known_registry(self) -> Registry | None:
+        return parse_registry(self.registry) if self.registry else None
+
+    def listed(self) -> list[Listed]:
+        found = [_listed(text) for text in self.enclaves]
+        if not found:
+            raise MisuseError("no enclave is listed: give --enclave ID@NODE, or enclaves in the file")
+        if len({each.enclave for each in found}) < len(found):
+            raise MisuseError("enclaves: one is listed twice")
+        if not self.registry and not all(each.node for each in found):
+            raise MisuseError("enclaves: give ID@NODE, or a registry that says where they are")
+        return found
+
+
+def load_config(path: Path | None, flags: Mapping[str, Any]) -> Config:
+    """The file's values, and over them the flags that are not None; MisuseError names what is wrong."""
+    values = {} if path is None else _read(path)
+    values |= {name: value for name, value in flags.items() if value not in (None, [], ())}
+    try:
+        config = msgspec.convert(values, Config, strict=False)
+    except msgspec.ValidationError as e:
+        raise MisuseError(f"{path or 'flags'}: {e}") from None
+    config.listed()
+    config.known_registry()
+    for node in config.nodes:
+        base_url(node)
+    return config
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Paths in the file are seen from there."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_FILE + 1)
+        if len(raw) > MAX_FILE:
+            raise MisuseError(f"{path}: over {MAX_FILE} bytes")
+        values = tomllib.loads(raw.decode())
+    except OSError as e:
+        raise MisuseError(f"{path}: cannot be read: {e.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise MisuseError(f"{path}: not TOML: {e}") from None
+    for name in ("key", "data"):
+        if isinstance(values.get(name), str) and values[name]:
+            values[name] = str(path.parent / Path(values[name]).expanduser())
+    return values
+
+
+def _listed(text: str) -> Listed:
+    id_, _, place = text.partition("@")
+    url, has_key, key = place.partition("#")
+    sequencer = as_bytes(key, f"enclaves: {text!r}: key") if has_key else None
+    return Listed(as_bytes(id_, f"enclaves: {text!r}: id"), base_url(url) if url else None, sequencer)

@@ -1,0 +1,218 @@
+"""The ledger: what a witness believes, what it has co-signed, and the evidence it met; one SQLite file, one process.
+
+The pin of an enclave (what its client side believes) and the co-signature of a new head are one transaction. So after a
+crash at any point both are there or neither is, and the next head is held against every one that was co-signed:
+
+ 1. a head is written before anybody is shown it
+ 2. the heads of one enclave never shrink, and of one size there is one root
+ 3. the latest head of an enclave is never dropped
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+from threading import RLock
+
+from msgspec import Struct
+from msgspec.json import encode
+
+from enc.client import private_file
+from enc.client.evidence import Evidence
+from enc.client.pins import Pin, format_pin, grown, parse_pin
+from enc.core.cosigning import CosignedHead, cosign, parse_cosigned, wire_cosigned
+from enc.core.errors import MisuseError, Unavailable
+from enc.core.signing import PrivateKey
+from enc.core.types import TreeHead
+from enc.witness.docket import Docket, Filed
+
+APPLICATION, VERSION = 0x454E4357, 1
+"""What the database says it is: "ENCW"."""
+
+_SCHEMA = """
+CREATE TABLE witness (key BLOB NOT NULL);
+CREATE TABLE pins (enclave BLOB PRIMARY KEY, pin BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE heads (
+  n INTEGER PRIMARY KEY AUTOINCREMENT, enclave BLOB NOT NULL, size INTEGER NOT NULL, sequencer BLOB NOT NULL,
+  root BLOB NOT NULL, wire BLOB NOT NULL, UNIQUE (enclave, size, sequencer)
+);
+CREATE TABLE evidence (
+  n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, enclave BLOB NOT NULL, kind TEXT NOT NULL,
+  convicts INTEGER NOT NULL, at INTEGER NOT NULL, message TEXT NOT NULL, body BLOB NOT NULL
+);
+CREATE INDEX evidence_of ON evidence (enclave, convicts);
+"""
+
+
+class Row(Struct, frozen=True):
+    """One co-signed head: its number in the ledger, and its wire form."""
+
+    n: int
+    wire: bytes
+
+    @property
+    def cosigned(self) -> CosignedHead:
+        return parse_cosigned(self.wire)
+
+
+class Ledger:
+    """`now`: Unix milliseconds. `listed`: the enclaves whose heads are co-signed. `keep`: heads of each that are kept.
+
+    It is what a client keeps pins in (`enc.client.pins.Pins`): whatever head it is told to believe, it co-signs.
+    """
+
+    def __init__(
+        self, folder: Path, key: PrivateKey, now: Callable[[], int], listed: Collection[bytes], keep: int
+    ) -> None:
+        self._key, self._now, self._listed, self._keep = key, now, frozenset(listed), keep
+        self._alone = RLock()
+        """Held for each use of the database: signatures are checked on threads, and those note what they saw."""
+        private_file.make_directory(folder)
+        path = folder / "witness.db"
+        self._lock = _locked(folder / "witness.lock")
+        try:
+            private_file.create(path)
+            self._db = _open(path)
+            self._check_owner(path)
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self.docket = Docket(self._db, self._alone, folder / "evidence")
+
+    def close(self) -> None:
+        self._db.close()
+        os.close(self._lock)
+
+    def _check_owner(self, path: Path) -> None:
+        found = self._db.execute("SELECT key FROM witness").fetchone()
+        if found is None:
+            self._db.execute("INSERT INTO witness VALUES (?)", (self._key.public,))
+        elif found != (self._key.public,):
+            private_file.refuse(path, f"is the ledger of the witness {found[0].hex()}; give its key, or another --data")
+
+    # What is believed
+
+    def check(self) -> None:
+        """That it can be written is found out by writing."""
+
+    def load(self, enclave: bytes) -> Pin | None:
+        with self._alone:
+            row = self._db.execute("SELECT pin FROM pins WHERE enclave = ?", (enclave,)).fetchone()
+        return None if row is None else parse_pin(enclave, row[0])
+
+    def store(self, enclave: bytes, pin: Pin) -> None:
+        """Believe, and co-sign what is new; on disk when this returns."""
+        with self._alone:
+            old = self.load(enclave)
+            new = grown(old, pin)
+            before = old.head if old else None
+            if new == old or (before is not None and new.head is None):
+                return
+            with self._transaction():
+                self._write_pin(enclave, new)
+                if new.head is not None and new.head.ts and enclave in self._listed:
+                    self._cosign(enclave, new.sequencer, new.head, before)
+
+    def remove(self, enclave: bytes) -> None:
+        raise MisuseError("a witness forgets nothing that it has co-signed")
+
+    def _write_pin(self, enclave: bytes, pin: Pin) -> None:
+        self._db.execute("INSERT OR REPLACE INTO pins VALUES (?, ?)", (enclave, format_pin(enclave, pin)))
+
+    def _cosign(self, enclave: bytes, sequencer: bytes, head: TreeHead, before: TreeHead | None) -> None:
+        """Rule 2, once more: whoever calls has checked all of it, by what was believed `before`."""
+        last = self._db.execute(
+            "SELECT size, root FROM heads WHERE enclave = ? ORDER BY size DESC, n DESC LIMIT 1", (enclave,)
+        ).fetchone()
+        if last is not None and (
+            before is None or before.ts < last[0] or head.ts < last[0] or (head.ts == last[0] and head.r != last[1])
+        ):
+            raise MisuseError(f"enclave {enclave.hex()}: what is believed is not what was co-signed: nothing is signed")
+        cosigned = cosign(self._key, enclave, sequencer, head, self._now())
+        self._db.execute(
+            "INSERT OR IGNORE INTO heads (enclave, size, sequencer, root, wire) VALUES (?, ?, ?, ?, ?)",
+            (enclave, head.ts, sequencer, head.r, encode(wire_cosigned(cosigned))),
+        )
+        self._db.execute(
+            "DELETE FROM heads WHERE enclave = ?1 AND n < "
+            "(SELECT n FROM heads WHERE enclave = ?1 ORDER BY n DESC LIMIT 1 OFFSET ?2)",
+            (enclave, self._keep - 1),
+        )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+        except sqlite3.Error as e:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise Unavailable(f"the ledger cannot be written: {e}", retry_after_ms=1000) from None
+
+    # What is shown
+
+    def latest(self, enclave: bytes) -> Row | None:
+        return self._head("enclave = ? AND size > ?", enclave, 0)
+
+    def at(self, enclave: bytes, size: int) -> Row | None:
+        """The latest of this size: a move leaves two, of one root."""
+        return self._head("enclave = ? AND size = ?", enclave, size)
+
+    def _head(self, where: str, enclave: bytes, size: int) -> Row | None:
+        sql = f"SELECT n, wire FROM heads WHERE {where} ORDER BY size DESC, n DESC LIMIT 1"  # noqa: S608
+        with self._alone:
+            row = self._db.execute(sql, (enclave, size)).fetchone()
+        return None if row is None else Row(*row)
+
+    def page(self, after: int, limit: int, enclave: bytes | None = None) -> list[Row]:
+        """Heads in the order in which they were co-signed."""
+        sql = "SELECT n, wire FROM heads WHERE n > ?1 AND (?3 IS NULL OR enclave = ?3) ORDER BY n LIMIT ?2"
+        with self._alone:
+            return [Row(*row) for row in self._db.execute(sql, (after, limit, enclave))]
+
+    def file(self, evidence: Evidence) -> Filed | None:
+        """Keep evidence; None where there is enough of its kind already."""
+        try:
+            return self.docket.file(evidence, self._now())
+        except sqlite3.Error as e:
+            raise Unavailable(f"the ledger cannot be written: {e}", retry_after_ms=1000) from None
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    try:
+        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        marks = [
+            db.execute(sql).fetchone()[0]
+            for sql in ("SELECT count(*) FROM sqlite_schema", "PRAGMA application_id", "PRAGMA user_version")
+        ]
+        if marks[0] == 0:
+            made = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+            db.executescript(f"BEGIN; {_SCHEMA} {made} COMMIT;")
+        elif marks[1:] != [APPLICATION, VERSION]:
+            private_file.refuse(path, "is no ledger of a witness that this program knows; give another --data")
+    except sqlite3.Error as e:
+        private_file.refuse(path, f"is no ledger: {e}")
+    return db
+
+
+def _locked(path: Path) -> int:
+    """Held until the process ends: two that co-sign from one ledger could sign two things of one size."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as e:
+        private_file.refuse(path, f"cannot be made: {private_file.reason(e)}")
+    try:
+        flock(fd, LOCK_EX | LOCK_NB)
+    except OSError:
+        os.close(fd)
+        private_file.refuse(path.parent, "another witness is using it; stop that one, or give another --data")
+    return fd

@@ -1,0 +1,154 @@
+"""One witness, wired together: a look at each enclave now and then, and a socket that shows what came of it."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from secrets import SystemRandom
+from typing import Any, TypeVar
+
+import structlog
+import uvicorn
+from msgspec.json import encode
+
+from enc.client.flow import Flow, run_async
+from enc.client.identity import Identity
+from enc.client.pins import Pin
+from enc.client.setup import Setup
+from enc.client.transport import AsyncTransport
+from enc.witness.api import Api
+from enc.witness.config import Config, Listed
+from enc.witness.ledger import Ledger
+from enc.witness.rates import Rates
+from enc.witness.watch import Watch
+
+T = TypeVar("T")
+
+MAX_ANSWER = 16 << 20
+"""Bytes of a node's answer: a page of events is the largest that is asked for."""
+AT_ONCE = 16
+"""Nodes that are asked at a time."""
+BROUGHT_PER_S, BROUGHT_BURST = 5.0, 50
+JITTER = 0.2
+
+_log = structlog.get_logger("enc.witness")
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Service:
+    """Made on the event loop's thread; whoever makes it closes it."""
+
+    def __init__(self, config: Config, identity: Identity, ledger: Ledger) -> None:
+        listed, registry = config.listed(), config.known_registry()
+        nodes = list(dict.fromkeys([*config.nodes, *(each.node for each in listed if each.node)]))
+        first = None if registry else nodes[0]
+        self._interval, self._gate = config.interval_s, asyncio.Semaphore(AT_ONCE)
+        self._transport = AsyncTransport(first, config.timeout_s, most=MAX_ANSWER)
+        self._setup = Setup(first, identity, None, ledger, 0, "schnorr", nodes=nodes, registry=registry)
+        self.watches = {each.enclave: self._watch(each, ledger) for each in listed}
+        rates = Rates(BROUGHT_PER_S, BROUGHT_BURST, time.monotonic)
+        self.app = Api(identity.public, ledger, self.watches, rates, config.interval_s)
+
+    def _watch(self, listed: Listed, ledger: Ledger) -> Watch:
+        if listed.sequencer is not None and ledger.load(listed.enclave) is None:
+            ledger.store(listed.enclave, Pin(listed.sequencer, None))
+        return Watch(self._setup.link(listed.enclave, listed.node), ledger, self._run, _now)
+
+    async def _run(self, flow: Flow[T]) -> T:
+        return await run_async(flow, self._transport.send, asyncio.sleep)
+
+    async def _follow(self, watch: Watch) -> None:
+        while True:
+            async with self._gate:
+                try:
+                    await watch.look()
+                except Exception as e:  # nothing that one enclave brings ends the others
+                    _log.error("unexpected", enclave=watch.enclave.hex(), error=type(e).__name__)
+            await asyncio.sleep(self._interval * SystemRandom().uniform(1 - JITTER, 1 + JITTER))
+
+    @contextlib.asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Look at each enclave again and again, for as long as the block lasts."""
+        tasks = [asyncio.create_task(self._follow(watch)) for watch in self.watches.values()]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._transport.close()
+
+
+class Server(uvicorn.Server):
+    """SIGINT and SIGTERM stop it in order; a second one ends it at once."""
+
+    def __init__(self, app: Api, key: bytes) -> None:
+        super().__init__(_settings(app))
+        self._key = key
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in sockets or ():
+            host, port, *_ = listening.getsockname()
+            url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+            sys.stdout.write(encode({"ready": True, "url": url, "witness": self._key.hex()}).decode() + "\n")
+            sys.stdout.flush()
+            _log.info("ready", url=url, witness=self._key.hex())
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+        for number in numbers:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        if self.should_exit:
+            signal.signal(sig, signal.SIG_DFL)
+            signal.raise_signal(sig)
+        self.should_exit = True
+
+
+def _settings(app: Api) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        interface="asgi3",
+        http="h11",  # which bounds a request's head
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=512,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=10,
+    )
+
+
+async def _serve(config: Config, identity: Identity, ledger: Ledger, listening: socket.socket) -> None:
+    service = Service(config, identity, ledger)
+    async with service.following():
+        await Server(service.app, identity.public).serve([listening])
+
+
+def run(config: Config, identity: Identity, listening: socket.socket) -> int:
+    """Run a witness until it is told to stop; its exit code."""
+    listed = [each.enclave for each in config.listed()]
+    ledger = Ledger(config.folder, identity.key, _now, listed, config.keep_heads)
+    try:
+        asyncio.run(_serve(config, identity, ledger, listening))
+    finally:
+        ledger.close()
+    _log.info("stopped")
+    return 0

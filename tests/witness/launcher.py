@@ -1,0 +1,118 @@
+"""Witnesses, each a process of its own, forked from one that has loaded everything, so that it starts at once.
+
+`python -m tests.witness.launcher` forks a witness for every line on its standard input, which names its arguments, the
+files for what it prints, and a point at which it dies by itself, as by a power cut. It answers with the process's
+number, and with its exit code when that is asked for. When its standard input ends, all of them end.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import decode, encode
+
+ROOT = Path(__file__).parents[2]
+
+
+class Order(Struct, frozen=True):
+    """A witness to be run; or, with a `pid`, one whose end is waited for."""
+
+    args: list[str] = []
+    stdout: str = ""
+    stderr: str = ""
+    point: str = ""
+    pid: int = 0
+
+
+class Launcher:
+    """The other end."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.witness.launcher"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+        )
+        self._lock = threading.Lock()
+
+    def _tell(self, order: Order) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with self._lock:
+            self._process.stdin.write(encode(order) + b"\n")
+            self._process.stdin.flush()
+            return int(self._process.stdout.readline())
+
+    def start(self, args: list[str], stdout: Path, stderr: Path, point: str = "") -> int:
+        return self._tell(Order(args, str(stdout), str(stderr), point))
+
+    def wait(self, pid: int) -> int:
+        """Its exit code; of a signal, less than zero."""
+        return self._tell(Order(pid=pid))
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+def _arm(point: str) -> None:
+    """`before Ledger store`: a side, a class and a method of it."""
+    from enc.witness.docket import Docket
+    from enc.witness.ledger import Ledger
+
+    side, kind, name = point.split()
+    owner: Any = {"Ledger": Ledger, "Docket": Docket}[kind]
+    method: Callable[..., Any] = getattr(owner, name)
+
+    def dying(*args: Any, **more: Any) -> Any:
+        if side == "after":
+            method(*args, **more)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(owner, name, dying)
+
+
+def _run(order: Order) -> None:
+    for number, path in ((1, order.stdout), (2, order.stderr)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), number)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    if order.point:
+        _arm(order.point)
+    from enc.cli import main
+
+    sys.argv = ["enc", *order.args]
+    main()
+
+
+def _serve() -> None:
+    """Everything that a witness loads is loaded before the first is forked."""
+    import enc.cli.receiving
+    import enc.cli.witness
+    import enc.node.logs
+    import enc.witness.main  # noqa: F401
+
+    for line in iter(sys.stdin.buffer.readline, b""):
+        order = decode(line, type=Order)
+        if order.pid:
+            _, status = os.waitpid(order.pid, 0)
+            found = os.waitstatus_to_exitcode(status)
+        else:
+            found = os.fork()
+            if found == 0:
+                _run(order)
+        sys.stdout.write(f"{found}\n")
+        sys.stdout.flush()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.killpg(0, signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    os.setpgrp()
+    _serve()

@@ -1,0 +1,148 @@
+"""A witness at its post: the real service on a stage, in a thread of its own, which looks when it is told to.
+
+It asks the stage's nodes, and the stage's clients may ask it: put it into `stage.others` by its host's name.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+import httpx
+from msgspec.json import decode, encode
+
+from enc.client import Identity, Witness
+from enc.client.transport import AsyncTransport
+from enc.core.cosigning import CosignedHead, check_cosigned, parse_cosigned
+from enc.core.tree_head import wire_head
+from enc.core.types import TreeHead
+from enc.witness import main
+from enc.witness.config import load_config
+from enc.witness.ledger import Ledger
+from tests.client.stage import URL, Stage
+from tests.core.world import person
+
+T = TypeVar("T")
+PATIENCE_S = 30
+
+
+class Post:
+    """`view`: who answers it as the stage's own node, where that is another than who answers clients."""
+
+    def __init__(self, stage: Stage, enclave: bytes, folder: Path, name: str = "bob", **settings: Any) -> None:
+        self.stage, self.enclave, self.folder = stage, enclave, folder
+        self.identity, self.host = Identity(person(name)), f"{name}.witness.test"
+        self.view: Any = None
+        self._settings = {"enclaves": [f"{enclave.hex()}@{URL}"], "data": str(folder), **settings}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.open()
+
+    def open(self) -> None:
+        self.do(self._open)
+
+    async def _open(self) -> None:
+        config = load_config(None, self._settings)
+        listed = [each.enclave for each in config.listed()]
+        self.ledger = Ledger(config.folder, self.identity.key, self._now, listed, config.keep_heads)
+        http = partial(httpx.AsyncClient, transport=httpx.MockTransport(self._answer), trust_env=False)
+        with (
+            patch.object(main, "AsyncTransport", lambda url, timeout, most: AsyncTransport(url, timeout, http(), most)),
+            patch.object(main, "_now", self._now),
+        ):
+            self.service = main.Service(config, self.identity, self.ledger)
+
+    def _now(self) -> int:
+        return self.stage.clock.now
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        if self.view is not None and request.url.host == httpx.URL(URL).host:
+            found: httpx.Response = self.view(request)
+            return found
+        return self.stage.at(request.url.host)(request)
+
+    def do(self, work: Callable[..., Awaitable[T]], *args: Any) -> T:
+        async def run() -> T:
+            return await work(*args)
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(PATIENCE_S)
+
+    def restart(self) -> None:
+        self.do(self._close)
+        self.open()
+
+    async def _close(self) -> None:
+        await self.service._transport.close()
+        self.ledger.close()
+
+    def close(self) -> None:
+        self.do(self._close)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE_S)
+        self._loop.close()
+
+    def settle(self) -> None:
+        """It is no node."""
+
+    # What it does
+
+    @property
+    def watch(self) -> Any:
+        return self.service.watches[self.enclave]
+
+    def look(self, times: int = 1) -> str:
+        """How the enclave fares after that."""
+        for _ in range(times):
+            self.do(self.watch.look)
+        return str(self.watch.state)
+
+    def bring(self, head: TreeHead, sequencer: bytes | None = None, **changes: Any) -> httpx.Response:
+        wire = {"enclave": self.enclave.hex(), "sth": wire_head(head), **changes}
+        if sequencer is not None:
+            wire["sequencer"] = sequencer.hex()
+        return self.ask("POST", "/heads", content=encode(wire))
+
+    # What it shows
+
+    @property
+    def witness(self) -> Witness:
+        return Witness(f"http://{self.host}", self.identity.public)
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        """As a host on the stage."""
+        request.read()
+        found = self.ask(request.method, str(request.url), content=request.content)
+        return httpx.Response(found.status_code, content=found.content)  # for a client that awaits, or blocks
+
+    def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        return self.do(self._ask, method, path, more)
+
+    async def _ask(self, method: str, path: str, more: Any) -> httpx.Response:
+        transport = httpx.ASGITransport(self.service.app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://{self.host}") as client:
+            return await client.request(method, path, **more)
+
+    def get(self, path: str, status: int = 200) -> Any:
+        found = self.ask("GET", path)
+        assert found.status_code == status, found.text
+        return decode(found.content) if path != "/heads" else [decode(line) for line in found.content.splitlines()]
+
+    def cosigned(self) -> list[CosignedHead]:
+        """Everything that it shows as co-signed, each checked."""
+        found = [parse_cosigned(encode(line)) for line in self.get("/heads")]
+        for each in found:
+            check_cosigned(each, self.identity.public, self.enclave)
+        roots = {(each.head.ts, each.head.r) for each in found}
+        assert len({size for size, _ in roots}) == len(roots), "two roots of one size"
+        return found
+
+    def sizes(self) -> list[int]:
+        return [each.head.ts for each in self.cosigned()]
+
+    def evidence(self) -> list[Any]:
+        found: list[Any] = self.get("/evidence")["evidence"]
+        return found

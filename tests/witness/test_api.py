@@ -1,0 +1,162 @@
+"""What a witness shows over HTTP, and what it refuses."""
+
+import random
+from typing import Any
+
+import pytest
+from msgspec.json import decode, encode
+
+from enc.core.cosigning import parse_cosigned
+from enc.core.tree_head import wire_head
+from enc.version import __version__
+from enc.witness import api, exchange
+from tests.client.test_sequencers import Moving
+from tests.witness.post import Post
+
+
+@pytest.fixture
+def looked(moving: Moving, post: Post) -> Post:
+    """It has seen four heads."""
+    for text in ("five", "six", "seven"):
+        post.look()
+        moving.grow(moving.node, text)
+    post.look()
+    return post
+
+
+def refused(post: Post, method: str, path: str, **more: Any) -> tuple[int, str]:
+    found = post.ask(method, path, **more)
+    wire = decode(found.content)
+    assert wire["type"] == "Error"
+    assert wire["message"]
+    assert found.headers["content-type"] == "application/json"
+    return found.status_code, wire["code"]
+
+
+def test_who_it_is(looked: Post) -> None:
+    assert looked.get("/") == {
+        "witness": looked.identity.hex,
+        "software": {"name": "enc", "version": __version__},
+        "enclaves": 1,
+        "interval_s": 10.0,
+    }
+
+
+def test_heads_one_by_one(moving: Moving, looked: Post) -> None:
+    path = f"/heads/{moving.enclave.hex}"
+    assert parse_cosigned(looked.ask("GET", path).content).head == moving.enclave.head()
+    assert [parse_cosigned(looked.ask("GET", f"{path}?size={n}").content).head.ts for n in (2, 4)] == [2, 4]
+    assert refused(looked, "GET", f"{path}?size=9") == (404, "TREE_SIZE_NOT_FOUND")
+    for query in ("size=", "size=-1", "size=x", "size=1&size=2", f"size={2**53}", "size=٣", "size=" + "9" * 400):
+        assert refused(looked, "GET", f"{path}?{query}") == (400, "INVALID_RANGE")
+    for wrong in ("00" * 32, "xyz", moving.enclave.hex.upper(), "a" * 5000):
+        assert refused(looked, "GET", f"/heads/{wrong}") == (404, "ENCLAVE_NOT_FOUND")
+
+
+def test_heads_in_lines_page_by_page(moving: Moving, looked: Post) -> None:
+    lines, after = list[Any](), 0
+    while True:
+        found = looked.ask("GET", f"/heads?after={after}&limit=3")
+        assert found.headers["content-type"] == "application/x-ndjson"
+        page = [decode(line) for line in found.content.splitlines()]
+        assert len(page) <= 3
+        if not page:
+            break
+        lines, after = lines + page, page[-1]["n"]
+    assert [line["sth"]["ts"] for line in lines] == [2, 3, 4, 5]
+    assert {(line["enclave"], line["source"]) for line in lines} == {
+        (moving.enclave.hex, f"witness {looked.identity.hex}")
+    }
+    one = looked.ask("GET", f"/heads?enclave={moving.enclave.hex}&limit=1").content
+    assert decode(one)["sth"]["ts"] == 2
+    assert looked.ask("GET", f"/heads?enclave={'0' * 64}").content == b""
+    assert refused(looked, "GET", "/heads?enclave=x") == (404, "ENCLAVE_NOT_FOUND")
+    assert refused(looked, "GET", "/heads?after=x") == (400, "INVALID_RANGE")
+
+
+def test_a_page_has_a_bound(looked: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "MAX_LIMIT", 2)
+    assert len(looked.ask("GET", "/heads").content.splitlines()) == 2
+    assert len(looked.ask("GET", "/heads?limit=999").content.splitlines()) == 2
+
+
+@pytest.mark.parametrize("path", ["/", "/enclaves", "/heads", "/heads/{}", "/evidence"])
+def test_what_is_known_already_is_not_sent_again(moving: Moving, looked: Post, path: str) -> None:
+    path = path.format(moving.enclave.hex)
+    first = looked.ask("GET", path)
+    tag = first.headers["etag"]
+    again = looked.ask("GET", path, headers={"if-none-match": f'"other", {tag}'})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    assert looked.ask("GET", path, headers={"if-none-match": '"other"'}).content == first.content
+
+
+def test_the_tag_is_of_what_is_shown(moving: Moving, looked: Post) -> None:
+    path = f"/heads/{moving.enclave.hex}"
+    before = looked.ask("GET", path).headers["etag"]
+    moving.grow(moving.node, "eight")
+    looked.look()
+    assert looked.ask("GET", path, headers={"if-none-match": before}).status_code == 200
+
+
+def test_paths_and_methods(looked: Post) -> None:
+    for path in ("/nothing", "/heads/", "/evidence/", "/evidence/0", "/evidence/..%2f..", "/heads/a/b"):
+        status, code = refused(looked, "GET", path)
+        assert (status, code) in ((404, "INVALID_QUERY"), (404, "ENCLAVE_NOT_FOUND")), path
+    assert refused(looked, "DELETE", "/heads") == (405, "INVALID_QUERY")
+    assert looked.ask("POST", "/enclaves").headers["allow"] in ("GET, HEAD", "HEAD, GET")
+
+
+def test_what_is_brought_is_bounded_and_well_formed(moving: Moving, looked: Post) -> None:
+    good = {"enclave": moving.enclave.hex, "sth": wire_head(moving.enclave.head())}
+
+    def bring(body: Any) -> tuple[int, str]:
+        return refused(looked, "POST", "/heads", content=body if isinstance(body, bytes) else encode(body))
+
+    assert bring(b" " * (exchange.MAX_BODY + 1)) == (413, "INVALID_COMMIT")
+    assert bring({**good, "enclave": "00" * 32}) == (404, "ENCLAVE_NOT_FOUND")
+    for body in (b"", b"[]", b"{", b"\xff", b"[" * 9000, {}, {**good, "sth": None}, {**good, "sequencer": "x"}):
+        assert bring(body) == (400, "INVALID_QUERY")
+    for change in ({"ts": -1}, {"ts": 2**53}, {"t": 2**60}, {"r": "00"}, {"sig": "x"}, {"bound_sig": 5}, {"ts": 1.5}):
+        assert bring({**good, "sth": {**good["sth"], **change}}) == (400, "INVALID_QUERY")
+    assert looked.evidence() == []
+
+
+def test_one_address_may_bring_so_many(moving: Moving, looked: Post) -> None:
+    from enc.witness.main import BROUGHT_BURST
+
+    head = moving.enclave.head()
+    found = [looked.bring(head).status_code for _ in range(BROUGHT_BURST + 3)]
+    assert found.index(429) >= BROUGHT_BURST
+    late = looked.bring(head)
+    assert (late.status_code, late.headers["retry-after"]) == (429, "1")
+    assert looked.get("/heads"), "to read is free"
+
+
+def test_so_many_requests_at_a_time(looked: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "MAX_REQUESTS", 0)
+    assert refused(looked, "GET", "/") == (503, "UNAVAILABLE")
+    monkeypatch.setattr(api, "MAX_REQUESTS", 1)
+    assert looked.get("/")
+
+
+def test_a_fault_of_its_own_says_nothing_more(looked: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(looked.ledger, "latest", broken)
+    found = looked.ask("GET", "/enclaves")
+    assert (found.status_code, decode(found.content)["code"]) == (500, "INTERNAL_ERROR")
+    assert b"secret" not in found.content
+
+
+def test_rubbish_is_refused_and_changes_nothing(moving: Moving, looked: Post) -> None:
+    rng, before = random.Random(7), looked.ask("GET", "/heads").content
+    whole = encode({"enclave": moving.enclave.hex, "sth": wire_head(moving.enclave.head()), "sequencer": "00" * 32})
+    for _ in range(40):
+        body = bytearray(whole)
+        for _ in range(rng.randrange(1, 4)):
+            body[rng.randrange(len(body))] = rng.randrange(256)
+        found = looked.ask("POST", "/heads", content=bytes(body))
+        assert found.status_code in (200, 400, 404, 429), found.text
+        assert decode(found.content)
+    assert (looked.ask("GET", "/heads").content, looked.evidence()) == (before, [])
