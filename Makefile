@@ -12,7 +12,7 @@ help: ## list the targets
 
 setup: $(STAMP) ## make .venv with the locked dependencies
 
-$(STAMP): requirements.lock pyproject.toml scripts/venv
+$(STAMP): requirements.lock pyproject.toml scripts/venv scripts/jars scripts/jars.sha256
 	@scripts/venv "$(PYTHON)" "$(VENV)"
 	@touch $@
 
@@ -46,4 +46,5 @@ clean: ## remove everything that was built
 	@find src tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
 
 lock: ## pin the newest allowed dependencies into requirements.lock (needs uv)
-	@uv pip compile --quiet --universal --generate-hashes --no-header --group dev pyproject.toml -o requirements.lock
+	@uv pip compile --quiet --universal --generate-hashes --no-header --group dev --extra dataview \
+		pyproject.toml -o requirements.lock

@@ -9,6 +9,9 @@ from enc.cli import (
     archive,
     bench,
     config,
+    dataview,
+    dataview_job,
+    dataview_receive,
     dm,
     enclave,
     exits,
@@ -42,6 +45,9 @@ app.add_typer(witness.app)
 app.add_typer(me.app)
 app.add_typer(dm.app)
 app.add_typer(bench.app)
+app.add_typer(dataview.app)
+# Their commands are of the group `dataview`.
+_ = dataview_job, dataview_receive
 
 
 def _print_version(asked: bool) -> None:

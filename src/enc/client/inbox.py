@@ -14,7 +14,7 @@ It knows no clock and no socket. One thread at a time may use it.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -34,6 +34,9 @@ Accepts = Callable[[bytes], bool]
 """Whether events of an enclave are wanted."""
 Moved = Callable[[bytes, bytes], bool]
 """Whether an enclave is known to have come to the node with this key; or to have gone on from there."""
+
+Filing = Callable[[bytes, str, Sequence[Event]], None]
+"""Told of what a node brought, by its key, with a name for it that is the same each time it comes: before it counts."""
 
 MAX_EARLY = 1000
 """Batches of one queue that may wait for one before them."""
@@ -64,11 +67,13 @@ class Inbox:
         accepts: Accepts = lambda _: True,
         moved: Moved = lambda enclave, seq_pub: False,
         left: Moved = lambda enclave, seq_pub: False,
+        filing: Filing | None = None,
         max_bytes: int = MAX_BYTES,
         max_early: int = MAX_EARLY,
     ) -> None:
         self.db, self._wants_notices, self._accepts, self._moved = db, wants_notices, accepts, moved
         self._left = left
+        self._filing = filing
         self._max_bytes, self._max_early = max_bytes, max_early
         self.bytes: int = self._one("SELECT coalesce(sum(length(event)), 0) FROM enc_events")[0]
 
@@ -118,6 +123,7 @@ class Inbox:
                 if self._accepts(notice.enclave):
                     self._know(notice.enclave, seq_pub)
                     self._note(notice)
+            self._tell(seq_pub, f"{batch.push_seq:016d}", batch.events)
             self.db.execute("INSERT INTO enc_early VALUES (?, ?)", (seq_pub, batch.push_seq))
             self._advance(seq_pub, next_)
         return True
@@ -132,6 +138,12 @@ class Inbox:
             return True
         sql = "SELECT count(*) FROM enc_early WHERE seq_pub = ? AND push_seq = ?"
         return bool(self._one(sql, seq_pub, min(push_seq, MAX_INT))[0])
+
+    def _tell(self, seq_pub: bytes, name: str, events: Mapping[bytes, Sequence[Event]]) -> None:
+        """What it raises is answered, and nothing counts."""
+        wanted = [event for enclave, found in events.items() if self._accepts(enclave) for event in found]
+        if self._filing is not None and wanted:
+            self._filing(seq_pub, name, wanted)
 
     def _check_room(self, seq_pub: bytes, is_early: bool) -> None:
         early, half = self._one("SELECT count(*) FROM enc_early WHERE seq_pub = ?", seq_pub)[0], self._max_bytes // 2
@@ -237,6 +249,9 @@ class Inbox:
         with self.transaction():
             self._check_room(seq_pub, False)
             self._keep(enclave, events, seq_pub, 0)
+            if events:
+                name = f"{enclave.hex()}-{events[0].seq:016d}-{events[-1].seq:016d}"
+                self._tell(seq_pub, name, {enclave: events})
             if until is not None:
                 self._release(seq_pub, enclave, until)
 

@@ -22,7 +22,7 @@ from enc.client.catch_up import CatchUp, Gap, OnDistrust, OnGap
 from enc.client.clerk import Clerk, Clock, Handle, OnNotice, Remarks, Retries, told
 from enc.client.errors import Distrust
 from enc.client.identity import Identity
-from enc.client.inbox import MAX_BYTES, MAX_EARLY, Accepts, Inbox
+from enc.client.inbox import MAX_BYTES, MAX_EARLY, Accepts, Filing, Inbox
 from enc.client.inbox_file import InboxFile
 from enc.client.pins import Pins
 from enc.client.push_body import check_batch, parse_batch
@@ -52,7 +52,8 @@ class PushReceiver:
     what a node said that cannot be true. `accepts(enclave)` says whose events are wanted: whoever founds an enclave on
     a node can register this identity and URL in it, and without this their events come too. `enclave`: one on the
     node, or one on each, by which a receiver that has no events yet can ask for what it missed. `group`: events that
-    may share one transaction.
+    may share one transaction. `filing(seq_pub, name, events)` is called with what came, checked, before it counts as
+    here and before the node is told so: what it raises is answered instead. The same may come again, under its name.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class PushReceiver:
         on_gap: OnGap | None = None,
         on_distrust: OnDistrust | None = None,
         accepts: Accepts = lambda _: True,
+        filing: Filing | None = None,
         enclave: Id | Iterable[Id] = (),
         schema: str = "",
         group: int = 1,
@@ -93,6 +95,7 @@ class PushReceiver:
             accepts=accepts,
             moved=self._has_moved,
             left=self._has_left,
+            filing=filing,
             max_bytes=max_waiting,
             max_early=max_early,
         )

@@ -1,0 +1,266 @@
+"""The fold over an enclave's control events: who is what, what the slots hold, who sequences. Pure; no Spark.
+
+    fold(state, events, complete) -> Folded     the state after the events, and the rows that they changed
+
+Control events are those that change an enclave's own state: its Manifest, access control, slots, gates, lifecycle.
+Each is judged by the enclave's Manifest as its node judged it. One that the rules refuse changes nothing; where no
+event is missing before it, that is evidence against the node. Where the Manifest is not known (a reader of few types
+never sees it) only what an event says by itself is folded: slots and the lifecycle.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+from enc.core.content import content_object, parse_migrate, text_field
+from enc.core.encoding import compact_json
+from enc.core.errors import EncError, EnclavePaused, EnclaveTerminated, InvalidLifecycleState
+from enc.core.manifest import parse_manifest
+from enc.core.policy import Draft, Policy
+from enc.core.state_key import CLOSED, gate_slot, identity_key, own_slot, shared_slot, tree_key
+from enc.core.types import PREDEFINED, PREDEFINED_V1, Event, Record, RecordKind, Target
+from enc.dataview.contents import REVISIONS
+
+CONTROL: Mapping[int, frozenset[str]] = {1: PREDEFINED_V1 - {*REVISIONS}, 2: PREDEFINED - {*REVISIONS}}
+"""By version, the types that this fold takes."""
+
+_LIFECYCLE = {"Pause": "paused", "Resume": "active", "Terminate": "terminated"}
+
+
+class Standing(Struct):
+    """What an identity is, from which event on."""
+
+    bitmask: str
+    from_seq: int
+    since: int
+    by: str
+    event: str
+
+
+class State(Struct):
+    """What the fold remembers of an enclave between two batches."""
+
+    manifest: str | None = None
+    enc_v: int | None = None
+    registry: bool = False
+    creator: str | None = None
+    created: int | None = None
+    roles: dict[str, Standing] = field(default_factory=dict)
+    """By identity; whoever is nothing is not in it."""
+    closed: list[str] = field(default_factory=list)
+    """Gates."""
+    slots: dict[str, str] = field(default_factory=dict)
+    """`content_hash` by type, owner and key, as `_slot_name` writes them."""
+    lifecycle: str = "active"
+    lifecycle_seq: int | None = None
+    sequencers: list[tuple[str, int]] = field(default_factory=list)
+    refused: int = 0
+
+
+Row = dict[str, Any]
+
+
+class Folded(Struct):
+    """Rows by their keys, as they are now. A slot without a value is gone."""
+
+    state: State
+    access: dict[tuple[str, int], Row] = field(default_factory=dict)
+    slots: dict[tuple[str, str, str], Row] = field(default_factory=dict)
+    enclave: Row | None = None
+    refused: list[Row] = field(default_factory=list)
+
+
+def fold(state: State, events: Iterable[Event], enc_v: int | None = None, *, complete: bool = True) -> Folded:
+    """Fold control events, by rising seq, into `state`, which is changed. `complete`: no event before is missing."""
+    folded = Folded(state)
+    step = _Fold(folded, complete)
+    state.enc_v = state.enc_v or enc_v
+    for event in events:
+        step.take(event)
+    folded.enclave = step.enclave_row()
+    return folded
+
+
+class _Roles:
+    """The leaves that rules ask for, from what the fold remembers."""
+
+    def __init__(self, state: State) -> None:
+        self.leaves: dict[bytes, bytes | None] = {}
+        for identity, standing in state.roles.items():
+            mask = int(standing.bitmask, 16).to_bytes(32, "big")
+            self.leaves[identity_key(bytes.fromhex(identity))] = mask
+        for alias in state.closed:
+            self.leaves[tree_key("kv", gate_slot(alias))] = CLOSED
+        for name, digest in state.slots.items():
+            type_, owner, key = name.split(" ", 2)
+            self.leaves[_slot_key(type_, owner, key)] = bytes.fromhex(digest)
+
+    def leaf(self, key: bytes) -> bytes | None:
+        return self.leaves.get(key)
+
+    def target(self, event_id: bytes) -> Target | None:
+        return None
+
+    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+        return None
+
+    def record_of(self, event_id: bytes) -> Record | None:
+        return None
+
+
+def _slot_key(type_: str, owner: str, key: str) -> bytes:
+    return tree_key("kv", own_slot(bytes.fromhex(owner), key) if type_ == "Own" else shared_slot(key))
+
+
+class _Fold:
+    """One run over one enclave's events."""
+
+    def __init__(self, folded: Folded, complete: bool) -> None:
+        self.folded, self.state, self.complete = folded, folded.state, complete
+        self.policy: Policy | None = parse_manifest(self.state.manifest) if self.state.manifest is not None else None
+        self.roles = _Roles(self.state)
+
+    def take(self, event: Event) -> None:
+        try:
+            self._take(event)
+        except EncError as e:
+            self._refuse(event, e)
+
+    def _refuse(self, event: Event, error: EncError) -> None:
+        self.state.refused += 1
+        if self.complete:
+            reason = f"the enclave's rules refuse this {event.type}: {error.message}"
+            row = {"seq": event.seq, "id": event.id.hex(), "code": error.code, "reason": reason}
+            self.folded.refused.append(row)
+
+    def _take(self, event: Event) -> None:
+        if event.type == "Manifest":
+            self._found(event)
+            return
+        self._check_lifecycle(event)
+        draft = Draft(self.roles, event.sequencer)
+        if self.policy is not None:
+            self.policy.judge(event, draft)
+        if event.type in ("Shared", "Own"):
+            self._slot(event)
+        elif event.type == "Migrate":
+            self._migrate(event)
+        elif event.type in _LIFECYCLE:
+            self.state.lifecycle, self.state.lifecycle_seq = _LIFECYCLE[event.type], event.seq
+        elif self.policy is not None:
+            self._change_roles(event, self.policy.dialect.concerned(event), draft)
+            self._change_gates(self.policy, draft)
+        self.roles.leaves.update(draft.writes)
+
+    def _found(self, event: Event) -> None:
+        policy = parse_manifest(event.content or "")
+        self.policy, state = policy, self.state
+        state.manifest, state.enc_v, state.registry = event.content, policy.enc_v, policy.registry
+        state.creator, state.created = event.from_.hex(), event.timestamp
+        state.sequencers = [(event.sequencer.hex(), 0)]
+        draft = Draft(self.roles)
+        policy.found(draft)
+        self._change_roles(event, policy.founders, draft)
+        self.roles.leaves.update(draft.writes)
+
+    def _check_lifecycle(self, event: Event) -> None:
+        """As the state machine does: nothing after Terminate, little while paused."""
+        if self.state.lifecycle == "terminated":
+            raise EnclaveTerminated("the enclave is terminated")
+        if self.state.lifecycle == "paused" and event.type not in ("Resume", "Terminate", "Migrate"):
+            raise EnclavePaused("the enclave is paused")
+        if self.complete and self.state.lifecycle == "active" and event.type == "Resume":
+            raise InvalidLifecycleState("the enclave is not paused")
+
+    # Who is what
+
+    def _change_roles(self, event: Event, identities: Iterable[bytes], draft: Draft) -> None:
+        for identity in dict.fromkeys(identities):
+            bitmask = draft.bitmask(identity)
+            before = self.state.roles.get(identity.hex())
+            if bitmask == (int(before.bitmask, 16) if before else 0):
+                continue
+            if before is not None:
+                del self.state.roles[identity.hex()]
+                self._access(identity.hex(), before, event)
+            if bitmask:
+                now = Standing(f"{bitmask:x}", event.seq, event.timestamp, event.from_.hex(), event.id.hex())
+                self.state.roles[identity.hex()] = now
+                self._access(identity.hex(), now, None)
+
+    def _access(self, identity: str, standing: Standing, until: Event | None) -> None:
+        """An interval of `access`: open, or ended by an event."""
+        bitmask = int(standing.bitmask, 16)
+        policy = self.policy
+        self.folded.access[identity, standing.from_seq] = {
+            "identity": identity,
+            "state": policy.state_of(bitmask) if policy else "",
+            "traits": list(policy.traits_of(bitmask)) if policy else [],
+            "bitmask": standing.bitmask,
+            "owner": policy.is_owner(bitmask) if policy else False,
+            "from_seq": standing.from_seq,
+            "to_seq": until.seq if until else None,
+            "since": standing.since,
+            "until": until.timestamp if until else None,
+            "changed_by": standing.by,
+            "event": standing.event,
+        }
+
+    def _change_gates(self, policy: Policy, draft: Draft) -> None:
+        for alias in getattr(policy, "gates", ()):
+            key = tree_key("kv", gate_slot(alias))
+            if key in draft.writes:
+                closed = [each for each in self.state.closed if each != alias]
+                self.state.closed = [*closed, alias] if draft.writes[key] is not None else closed
+
+    # Slots
+
+    def _slot(self, event: Event) -> None:
+        content = content_object(event)
+        key, value = text_field(content, "key", "content"), content.get("value")
+        owner = event.from_.hex() if event.type == "Own" else ""
+        name = f"{event.type} {owner} {key}"
+        if value is None:
+            self.state.slots.pop(name, None)
+        else:
+            self.state.slots[name] = event.content_hash.hex()
+        self.roles.leaves[_slot_key(event.type, owner, key)] = event.content_hash if value is not None else None
+        self.folded.slots[event.type, owner, key] = {
+            "kind": event.type,
+            "owner": owner,
+            "key": key,
+            "value": None if value is None else compact_json(value),
+            "content_hash": event.content_hash.hex(),
+            "author": event.from_.hex(),
+            "seq": event.seq,
+            "id": event.id.hex(),
+            "timestamp": event.timestamp,
+        }
+
+    # Sequencers
+
+    def _migrate(self, event: Event) -> None:
+        """The old sequencer hands over from the next event on; by force the new one starts with the Migrate itself."""
+        new = parse_migrate(event).new_sequencer
+        first = event.seq if event.sequencer == new else event.seq + 1
+        kept = [each for each in self.state.sequencers if each[1] < first]
+        self.state.sequencers = [*kept, (new.hex(), first)]
+
+    def enclave_row(self) -> Row:
+        state, policy = self.state, self.policy
+        manifest = policy.manifest if policy else {}
+        meta = manifest.get("meta")
+        return {
+            "enc_v": state.enc_v,
+            "creator": state.creator,
+            "created": state.created,
+            "manifest": state.manifest,
+            "meta": compact_json(meta) if meta is not None else None,
+            "registry": state.registry,
+            "lifecycle": state.lifecycle,
+            "lifecycle_seq": state.lifecycle_seq,
+            "closed_gates": sorted(state.closed),
+            "sequencers": [{"sequencer": key, "from_seq": first} for key, first in state.sequencers],
+            "refused": state.refused,
+        }

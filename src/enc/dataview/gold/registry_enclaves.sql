@@ -1,0 +1,19 @@
+-- description: The enclaves that stand in a registry.
+-- key: enclave, enclave_id
+-- refresh: by enclave from content_status
+-- where: type = 'Reg_Enclave'
+-- One entry a key stands: the latest, unless it was deleted.
+WITH entries AS (
+  SELECT enclave, get_json_object(content, '$.manifest_event.enclave') AS enclave_id,
+    max_by(struct(id, author, seq, timestamp, content, status), seq) AS now
+  FROM content_status LEFT SEMI JOIN (SELECT enclave FROM enclaves WHERE registry) USING (enclave)
+  GROUP BY enclave, get_json_object(content, '$.manifest_event.enclave')
+)
+SELECT enclave, enclave_id,
+  get_json_object(now.content, '$.app') AS app,
+  get_json_object(now.content, '$.desc') AS description,
+  get_json_object(now.content, '$.meta') AS meta,
+  get_json_object(now.content, '$.manifest_event.from') AS creator,
+  get_json_object(now.content, '$.manifest_event.sequencer') AS sequencer,
+  now.id AS event, now.author, now.seq, now.timestamp
+FROM entries WHERE enclave_id IS NOT NULL AND now.status <> 'deleted'

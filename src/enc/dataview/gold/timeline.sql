@@ -1,0 +1,6 @@
+-- description: Public posts as they read now.
+-- key: enclave, id
+-- refresh: by enclave, id from content_status
+-- where: type = 'public' AND status <> 'deleted'
+SELECT enclave, id, seq, author, content, timestamp AS posted_at, revised_at AS edited_at
+FROM content_status

@@ -1,0 +1,184 @@
+"""The first half: rows as they come in, verified, told apart, and kept. See pipeline.py.
+
+Tasks have read, verified and written the rows when a batch begins (staging.py). Where a batch goes on from what is
+known, which is nearly always, its files are added to the tables as they are. Where events may be there already, come
+twice, or are signed by another than the enclave's sequencer, those that stand are told apart first.
+
+A batch leaves, in this order: raw_events (everything), quarantine (what may not stand), events (what is new), heads.
+The order matters: until `heads` is written, a batch that is begun again sees what it saw at first.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, lit
+
+from enc.dataview.held import held
+from enc.dataview.lake import HEADS
+from enc.dataview.pipeline import Setting, but, only
+from enc.dataview.schema import EVENTS, QUARANTINE
+from enc.dataview.seen import Seen, glance
+from enc.dataview.sequencers import Handover, History, extend, spans
+from enc.dataview.staging import Staged, gathered
+from enc.dataview.tables import NewFile, Txn
+from enc.dataview.transforms.admission import held_to_sequencers, told_apart
+from enc.dataview.transforms.wire import wire
+
+
+class Ingest:
+    """The body of the query over rows of FILES. `app` names its checkpoint."""
+
+    def __init__(self, setting: Setting, app: str) -> None:
+        self.setting, self.app = setting, app
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        self.setting.reached("ingest")
+        _Batch(self.setting, batch.sparkSession, gathered(batch), Txn(self.app, batch_id)).run()
+
+
+class _Known(Struct):
+    """What `heads` says of an enclave."""
+
+    next_seq: int = 0
+    events: int = 0
+    sequencers: History = []
+
+
+class _Batch:
+    def __init__(self, setting: Setting, spark: SparkSession, staged: Staged, txn: Txn) -> None:
+        self.setting, self.lake, self.spark, self.txn = setting, setting.lake, spark, txn
+        self.files, self.seen = staged.files, staged.glance.seen
+
+    def run(self) -> None:
+        known = self._known()
+        histories = {name: known[name].sequencers or [(s.signers[0], s.first)] for name, s in self.seen.items()}
+        self._hand_over(histories)
+        doubtful = [name for name, s in self.seen.items() if s.is_doubled or s.first < known[name].next_seq]
+        suspect = {name: histories[name] for name, s in self.seen.items() if _is_suspect(s, histories[name])}
+        versions = {name: self.lake[name].version(self.spark) for name in ("events", "heads")}
+        self._add("raw_events")
+        self._add("quarantine")
+        if doubtful or suspect:
+            admitted = self._tell_apart(doubtful, suspect)
+        else:
+            self._add("events")
+            admitted = self._rows("events")
+        heads = self._heads(known, histories, {*doubtful, *suspect})
+        progress = {head[0]: head[1] for head in heads}
+        self._publish("events", admitted, progress, versions)
+        rows, table = held(self.spark, heads, HEADS), self.lake["heads"]
+        if heads:
+            self.setting.write(self.spark, table, self.txn, lambda txn: table.upsert(rows, txn, held=True))
+        self._publish("heads", rows, progress, versions)
+
+    def _known(self) -> dict[str, _Known]:
+        found = {enclave: _Known() for enclave in self.seen}
+        rows = only(self.lake["heads"].read(self.spark), found).select("enclave", "next_seq", "events", "sequencers")
+        for row in rows.collect() if found else ():
+            history = [(each.sequencer, each.from_seq) for each in row.sequencers or ()]
+            found[row.enclave] = _Known(row.next_seq, row.events, history)
+        return found
+
+    def _add(self, name: str) -> None:
+        files: list[NewFile] = self.files.get(name, [])
+        if files:
+            table = self.lake[name]
+            self.setting.write(self.spark, table, self.txn, lambda txn: table.add(self.spark, files, txn))
+
+    def _rows(self, name: str) -> DataFrame:
+        """What the batch brings for a table, read from its files."""
+        table = self.lake[name]
+        if name not in self.files:
+            return self.spark.createDataFrame([], table.spec.schema)
+        paths = [f"{table.path}/{file.path}" for file in self.files[name]]
+        return self.spark.read.schema(table.spec.schema).parquet(*paths)
+
+    # Sequencers
+
+    def _hand_over(self, histories: dict[str, History]) -> None:
+        """Take the batch's Migrates into the histories."""
+        moved = [name for name, seen in self.seen.items() if seen.moves]
+        if not moved:
+            return
+        found: dict[str, list[Handover]] = {}
+        migrates = only(self._rows("events"), moved).where(col("type") == "Migrate")
+        for row in migrates.select("enclave", "seq", "sequencer", "author", "content").collect():
+            to = _new_sequencer(row.content)
+            entitled = to == row.sequencer and self._is_owner(row.enclave, row.author)
+            found.setdefault(row.enclave, []).append(Handover(row.seq, row.sequencer, to, entitled))
+        for enclave, handovers in found.items():
+            histories[enclave] = extend(histories[enclave], handovers)
+
+    def _is_owner(self, enclave: str, author: str) -> bool:
+        here = (col("enclave") == enclave) & (col("identity") == author) & col("owner") & col("to_seq").isNull()
+        return not self.lake["access"].read(self.spark).where(here).isEmpty()
+
+    # Telling apart
+
+    def _tell_apart(self, doubtful: list[str], suspect: Mapping[str, History]) -> DataFrame:
+        """Keep what may stand, and refuse the rest. The answer is what is kept."""
+        nothing = lit(None).cast("string")
+        rows = self._rows("events").select("*", wire().alias("event"), nothing.alias("code"), nothing.alias("reason"))
+        if suspect:
+            found = [(name, *span) for name, history in suspect.items() for span in spans(history)]
+            allowed = self.spark.createDataFrame(found, "enclave string, key string, start bigint, end bigint")
+            rows = held_to_sequencers(rows, allowed)
+        if doubtful:
+            low = min(self.seen[name].first for name in doubtful)
+            known = only(self.lake["events"].read(self.spark), doubtful).where(col("seq") >= low)
+            others = but(rows, doubtful)
+            rows = told_apart(only(rows, doubtful), known.select("enclave", "seq", "id")).unionByName(others)
+        # A file, and no cache: it says the same when `events` has grown, and whoever comes to read it.
+        rows = rows.localCheckpoint()
+        refused = rows.where(col("code").isNotNull())
+        if not refused.isEmpty():
+            self.setting.append("quarantine", refused.select(*QUARANTINE.fieldNames()), self.txn.step("told"))
+        admitted = rows.where(col("code").isNull()).select(*EVENTS.fieldNames())
+        self.setting.append("events", admitted, self.txn)
+        return admitted
+
+    # Heads
+
+    def _heads(
+        self, known: Mapping[str, _Known], histories: Mapping[str, History], told: set[str]
+    ) -> list[tuple[Any, ...]]:
+        """Each enclave's new head. Where rows were dropped or refused, what is in `events` by now says it."""
+        counted = {name: (seen, known[name].events) for name, seen in self.seen.items() if name not in told}
+        if told:
+            there = glance(only(self.lake["events"].read(self.spark), told)).seen
+            counted |= {name: (seen, 0) for name, seen in there.items()}
+        found: list[tuple[Any, ...]] = []
+        for name, (seen, before) in counted.items():
+            next_seq, events, history = seen.next_seq, before + seen.rows, histories[name]
+            sequencers = [{"sequencer": key, "from_seq": first} for key, first in history]
+            id_, at = seen.head
+            head = (id_, datetime.fromtimestamp(0, UTC) + timedelta(microseconds=at), history[-1][0], sequencers)
+            found.append((name, next_seq, events, next_seq - events, *head))
+        return found
+
+    def _publish(self, name: str, rows: DataFrame, progress: Mapping[str, int], versions: Mapping[str, int]) -> None:
+        if self.setting.publishing is not None:
+            self.setting.reached(f"before publish {name}")
+            self.setting.publishing.push_batch(self.lake[name], rows, None, progress, versions[name])
+            self.setting.reached(f"after publish {name}")
+
+
+def _is_suspect(seen: Seen, history: History) -> bool:
+    """Somebody else than the sequencer of the whole range signed some of it, or more than one did."""
+    here = [key for key, start, end in spans(history) if start < seen.next_seq and (end is None or end > seen.first)]
+    return here != seen.signers or len(here) > 1
+
+
+class _Migrate(Struct):
+    new_sequencer: str = ""
+
+
+def _new_sequencer(content: str | None) -> str:
+    try:
+        return msgspec.json.decode(content or "", type=_Migrate).new_sequencer
+    except (msgspec.DecodeError, UnicodeError):
+        return ""

@@ -1,0 +1,151 @@
+"""The HTTP API: GET only; decode, ask the database, encode.
+
+GET /views                    the views that the caller may read
+GET /views/{name}             rows; see `query` for its parameters
+GET /views/{name}/progress    up to where it is complete, enclave by enclave
+GET /openapi.json             this API, with the views that the caller may read
+GET /info                     the server's version, and the key that sessions are made for
+GET /health                   whether the database answers
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from enc.core.errors import EncError, InternalError, InvalidQuery, NoSuchPath, Unavailable
+from enc.dataview.serving import openapi
+from enc.dataview.serving.database import Database
+from enc.dataview.serving.desk import JSON, Answer, Asked, Desk
+from enc.dataview.serving.errors import Unauthenticated
+from enc.dataview.serving.proofs import Prover
+from enc.dataview.serving.rights import Rights
+
+THREADS = 4
+MAX_WAITING = 256
+"""Requests that may wait for a thread."""
+MAX_QUERY = 32 << 10
+"""Bytes of a URL's parameters."""
+MAX_FIELDS = 64
+
+_log = logging.getLogger("enc.dataview.serving")
+
+Work = Callable[[Desk, Asked], Answer]
+
+
+class Api:
+    """An ASGI application. `clock`: Unix seconds."""
+
+    def __init__(
+        self, database: Database, rights: Rights, prover: Prover, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._desk, self._rights, self._clock = Desk(database, rights, prover), rights, clock
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="enc-views")
+        self._waiting = 0
+        router = Router(
+            [
+                Route("/views", self._get(Desk.views)),
+                Route("/views/{name}", self._get(Desk.rows)),
+                Route("/views/{name}/progress", self._get(Desk.progress)),
+                Route("/openapi.json", self._get(openapi.answer)),
+                Route("/info", self._get(Desk.info)),
+                Route("/health", self._get(Desk.health)),
+            ],
+            redirect_slashes=False,
+            default=self._nothing,
+        )
+        self._router: ASGIApp = router
+        self._outside = CORSMiddleware(
+            self._guarded,
+            allow_origins=["*"],
+            allow_methods=["GET"],
+            allow_headers=["authorization", "if-none-match"],
+            expose_headers=["etag", "link", "enc-complete"],
+        )
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._outside(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Whatever goes wrong is answered with an error of ours."""
+        try:
+            scope["app"] = self  # so that the router raises, and the answer is ours
+            await self._router(scope, receive, send)
+        except HTTPException as e:
+            error = _error(InvalidQuery("not by this method, but by GET"), e.status_code)
+            error.headers["allow"] = "GET, HEAD"
+            await error(scope, receive, send)
+        except EncError as e:
+            await _error(e)(scope, receive, send)
+        except Exception:
+            _log.exception("a request failed: %s", scope["path"])
+            await _error(InternalError("a fault of the server's"))(scope, receive, send)
+
+    async def _nothing(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise NoSuchPath("there is nothing here; see /openapi.json")
+
+    def _get(self, work: Work) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            found = await self._in_thread(lambda: work(self._desk, self._asked(request)))
+            return Response(found.body, found.status, {"content-type": found.media, **found.headers})
+
+        return answer
+
+    def _asked(self, request: Request) -> Asked:
+        raw = request.scope["query_string"]
+        target = request.scope["raw_path"] + (b"?" + raw if raw else b"")
+        said = request.headers.get("authorization", "")
+        now_ms = int(self._clock() * 1000)
+        return Asked(
+            caller=self._rights.caller(said, request.method, target.decode("latin-1"), now_ms),
+            path=request.scope["path"],
+            name=request.path_params.get("name", ""),
+            parameters=_parameters(raw),
+            accept=request.headers.get("accept", ""),
+            known=request.headers.get("if-none-match", ""),
+        )
+
+    async def _in_thread(self, work: Callable[[], Answer]) -> Answer:
+        if self._waiting >= MAX_WAITING:
+            raise Unavailable("too many requests are waiting", retry_after_ms=1000)
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        finally:
+            self._waiting -= 1
+
+
+def _parameters(raw: bytes) -> tuple[tuple[str, str], ...]:
+    if len(raw) > MAX_QUERY:
+        raise InvalidQuery(f"a URL has at most {MAX_QUERY} bytes of parameters")
+    try:
+        text = raw.decode("ascii")
+        return tuple(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS))
+    except ValueError:
+        raise InvalidQuery("the URL's parameters are not UTF-8 in percent-encoding, or too many") from None
+
+
+def _error(error: EncError, status: int | None = None) -> Response:
+    headers = {"cache-control": "no-store"}
+    if error.status == Unauthenticated.status:
+        headers["www-authenticate"] = "Bearer, ENC-Session"
+    if "retry_after_ms" in error.context:
+        headers["retry-after"] = str(-(-error.context["retry_after_ms"] // 1000))
+    body = msgspec.json.encode(error.to_wire())
+    return Response(body, status or error.status, {"content-type": JSON, **headers})

@@ -1,0 +1,303 @@
+"""The serving database: a table for each view, what each is made of, and up to where it is complete.
+
+Whatever a batch changes in a view, its progress with it, is one transaction: a reader sees all of it or nothing, and a
+batch that is written again changes nothing.
+"""
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+from zlib import crc32
+
+import msgspec
+import sqlalchemy as sa
+from msgspec import Struct
+from sqlalchemy.dialects import postgresql, sqlite
+
+from enc.core.errors import MisuseError
+from enc.dataview.serving.columns import Column, ViewSchema, check_schema, sql_table, sql_type, table_name
+from enc.dataview.serving.engine import open_engine, reading, translated, writing
+
+Row = Mapping[str, Any]
+CHUNK = 5_000
+"""Rows that go to the database at once."""
+PATIENCE_S = 10.0
+_FETCHED = 32
+"""Rows of a page that are fetched at once: a content may be a mebibyte."""
+
+_meta = sa.MetaData()
+_views = sa.Table(
+    "enc_views",
+    _meta,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("schema", sa.Text, nullable=False),
+    sa.Column("generation", sa.Text, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("batch_id", sa.BigInteger),
+)
+_progress = sa.Table(
+    "enc_progress",
+    _meta,
+    sa.Column("view", sa.Text, primary_key=True),
+    sa.Column("enclave", sa.Text(collation="C").with_variant(sa.Text(), "sqlite"), primary_key=True),
+    sa.Column("next_seq", sa.BigInteger, nullable=False),
+)
+_schema = msgspec.json.Decoder(ViewSchema)
+
+
+class Stored(Struct, frozen=True):
+    """A view as it is at one moment. `version` grows with every change, within one `generation`."""
+
+    schema: ViewSchema
+    generation: str
+    version: int
+    batch_id: int | None
+
+
+class Database:
+    def __init__(self, place: str, *, patience_s: float = PATIENCE_S) -> None:
+        self._engine = open_engine(place)
+        self._patience_s = patience_s
+        self._known: dict[str, tuple[ViewSchema, sa.Table]] = {}
+        with translated():
+            is_new = not sa.inspect(self._engine).has_table(_progress.name)
+        if is_new:
+            with writing(self._engine, 0) as connection:
+                _meta.create_all(connection)
+
+    @property
+    def dialect(self) -> str:
+        return self._engine.dialect.name
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    # Writing
+
+    def upsert(
+        self,
+        schema: ViewSchema,
+        rows: Iterable[Row],
+        progress: Mapping[str, int],
+        *,
+        deleted: Iterable[Row] = (),
+        index: Sequence[str] = (),
+        batch_id: int | None = None,
+    ) -> None:
+        """Take `rows` in by their key, then take `deleted` out, and go on to `progress`, in one transaction.
+
+        `progress`: for each enclave the first seq that is not in the view yet; one that is lower than before is not
+        taken. `index`: columns by which rows are to be found. Columns that are new are added.
+        """
+        check_schema(schema)
+        with self._writing(schema.name) as connection:
+            present, table = self._prepare(connection, schema, index)
+            for chunk in _chunks(rows):
+                connection.execute(_upsert(table, schema, self.dialect), chunk)
+            for chunk in _chunks(deleted):
+                connection.execute(_delete(table, schema.key), [_bound(row, schema.key) for row in chunk])
+            self._go_on(connection, schema.name, progress)
+            bump = {"version": _views.c.version + 1, "batch_id": batch_id, "schema": _text(present)}
+            connection.execute(sa.update(_views).where(_views.c.name == schema.name).values(bump))
+
+    def replace(
+        self,
+        schema: ViewSchema,
+        rows: Iterable[Row],
+        progress: Mapping[str, int],
+        *,
+        index: Sequence[str] = (),
+        batch_id: int | None = None,
+    ) -> None:
+        """The view anew, whatever it was before: readers see the old one until the new one is whole."""
+        check_schema(schema)
+        with self._writing(schema.name) as connection:
+            self._drop(connection, schema.name)
+            _, table = self._prepare(connection, schema, index)
+            for chunk in _chunks(rows):
+                connection.execute(_upsert(table, schema, self.dialect), chunk)
+            self._go_on(connection, schema.name, progress)
+            connection.execute(sa.update(_views).where(_views.c.name == schema.name).values(batch_id=batch_id))
+
+    def go_on(self, view: str, progress: Mapping[str, int]) -> None:
+        """The view is complete up to there: for each enclave the first seq that is not in it yet."""
+        with self._writing(view) as connection:
+            self._go_on(connection, view, progress)
+            bump = {"version": _views.c.version + 1}
+            connection.execute(sa.update(_views).where(_views.c.name == view).values(bump))
+
+    def drop(self, view: str) -> None:
+        """Take a view out; nothing happens if it is not there."""
+        with self._writing(view) as connection:
+            self._drop(connection, view)
+
+    @contextmanager
+    def _writing(self, view: str) -> Iterator[sa.Connection]:
+        with writing(self._engine, crc32(view.encode()) | 1) as connection:
+            yield connection
+
+    def _drop(self, connection: sa.Connection, view: str) -> None:
+        stored = _stored(connection, view)
+        if stored is not None:
+            sql_table(stored.schema, self.dialect).drop(connection)
+            connection.execute(sa.delete(_views).where(_views.c.name == view))
+            connection.execute(sa.delete(_progress).where(_progress.c.view == view))
+
+    def _prepare(
+        self, connection: sa.Connection, schema: ViewSchema, index: Sequence[str]
+    ) -> tuple[ViewSchema, sa.Table]:
+        """The view as it is to be, with its table in that form."""
+        stored = _stored(connection, schema.name)
+        if stored is None:
+            table = sql_table(schema, self.dialect)
+            table.create(connection)
+            made = {"schema": _text(schema), "generation": secrets.token_hex(8), "version": 1}
+            connection.execute(sa.insert(_views).values(name=schema.name, **made))
+            present = schema
+        else:
+            present = self._evolve(connection, stored.schema, schema)
+            table = sql_table(present, self.dialect)
+        for name in index:
+            self._index(connection, table, name)
+        return present, table
+
+    def _evolve(self, connection: sa.Connection, old: ViewSchema, new: ViewSchema) -> ViewSchema:
+        """The old view with the new one's columns beside its own; one that is gone stays, without new values."""
+        if old.key != new.key:
+            raise MisuseError(f"view {old.name}: its key is {', '.join(old.key)}: another one needs a rebuild")
+        added = []
+        for column in new.columns:
+            known = old.column(column.name)
+            if known is None:
+                added.append(column)
+            elif known.kind != column.kind:
+                why = f"is a {known.kind} and not a {column.kind}: that needs a rebuild"
+                raise MisuseError(f"view {old.name}: {column.name} {why}")
+        present = ViewSchema(old.name, (*old.columns, *added), old.key, new.description or old.description)
+        check_schema(present)
+        for column in added:
+            self._add(connection, present, column)
+        return present
+
+    def _add(self, connection: sa.Connection, schema: ViewSchema, column: Column) -> None:
+        quote = self._engine.dialect.identifier_preparer.quote
+        type_ = sql_type(column.kind, self.dialect).compile(self._engine.dialect)
+        connection.exec_driver_sql(
+            f"ALTER TABLE {quote(table_name(schema.name))} ADD COLUMN {quote(column.name)} {type_}"
+        )
+
+    def _index(self, connection: sa.Connection, table: sa.Table, name: str) -> None:
+        if name not in table.c:
+            raise MisuseError(f"{table.name}: index: it has no column {name}")
+        # With the key behind it, so that pages in this order are read off the index.
+        first = table.c[name].asc().nulls_first() if self.dialect == "postgresql" else table.c[name]
+        columns = [first, *(column for column in table.primary_key if column.name != name)]
+        label = f"ix_{crc32(table.name.encode()):08x}_{name}"[:63]
+        sa.Index(label, *columns).create(connection, checkfirst=True)
+
+    def _go_on(self, connection: sa.Connection, view: str, progress: Mapping[str, int]) -> None:
+        rows = [{"view": view, "enclave": enclave, "next_seq": next_seq} for enclave, next_seq in progress.items()]
+        insert = _insert(_progress, self.dialect)
+        ahead = sa.case((insert.excluded.next_seq > _progress.c.next_seq, insert.excluded.next_seq))
+        taken = insert.on_conflict_do_update(
+            index_elements=["view", "enclave"], set_={"next_seq": sa.func.coalesce(ahead, _progress.c.next_seq)}
+        )
+        for chunk in _chunks(rows):
+            connection.execute(taken, chunk)
+
+    # Reading
+
+    @contextmanager
+    def reading(self) -> Iterator["Moment"]:
+        with reading(self._engine, self._patience_s) as connection:
+            yield Moment(self, connection)
+
+    def table(self, schema: ViewSchema) -> sa.Table:
+        known = self._known.get(schema.name)
+        if known is None or known[0] != schema:
+            self._known[schema.name] = known = (schema, sql_table(schema, self.dialect))
+        return known[1]
+
+
+class Moment:
+    """The database as it is at one moment."""
+
+    def __init__(self, database: Database, connection: sa.Connection) -> None:
+        self._database, self._connection = database, connection
+
+    def views(self) -> list[Stored]:
+        return [_as_stored(row) for row in self._connection.execute(sa.select(_views).order_by(_views.c.name))]
+
+    def view(self, name: str) -> Stored | None:
+        return _stored(self._connection, name)
+
+    def table(self, schema: ViewSchema) -> sa.Table:
+        return self._database.table(schema)
+
+    def page(self, statement: sa.Select[Any], limit: int, max_bytes: int) -> tuple[list[sa.Row[Any]], bool]:
+        """At most `limit` rows, and fewer once they are over `max_bytes`, but one; and whether there are more."""
+        rows, size = list[sa.Row[Any]](), 0
+        options = {"stream_results": True, "max_row_buffer": _FETCHED} if self._database.dialect == "postgresql" else {}
+        with self._connection.execute(statement, execution_options=options) as result:
+            while part := result.fetchmany(_FETCHED):
+                for row in part:
+                    size += sum(len(cell) for cell in row if isinstance(cell, str | bytes))
+                    if len(rows) == limit or (rows and size > max_bytes):
+                        return rows, True
+                    rows.append(row)
+        return rows, False
+
+    def rows(self, statement: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
+        return self._connection.execute(statement).all()
+
+    def progress(
+        self, view: str, limit: int, *, after: str = "", only: Sequence[str] | None = None
+    ) -> list[tuple[str, int]]:
+        """Enclaves with their next seq, by id: those behind `after`, or those of `only`."""
+        columns, is_view = (_progress.c.enclave, _progress.c.next_seq), _progress.c.view == view
+        chosen = _progress.c.enclave > after if only is None else _progress.c.enclave.in_(only)
+        found = sa.select(*columns).where(is_view, chosen).order_by(_progress.c.enclave).limit(limit)
+        return [(enclave, next_seq) for enclave, next_seq in self._connection.execute(found)]
+
+
+def _stored(connection: sa.Connection, name: str) -> Stored | None:
+    row = connection.execute(sa.select(_views).where(_views.c.name == name)).one_or_none()
+    return None if row is None else _as_stored(row)
+
+
+def _as_stored(row: sa.Row[Any]) -> Stored:
+    return Stored(_schema.decode(row.schema), row.generation, row.version, row.batch_id)
+
+
+def _text(schema: ViewSchema) -> str:
+    return msgspec.json.encode(schema).decode()
+
+
+def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    rest = iter(rows)
+    while chunk := list(islice(rest, CHUNK)):
+        yield chunk
+
+
+def _insert(table: sa.Table, dialect: str) -> Any:
+    return (postgresql if dialect == "postgresql" else sqlite).insert(table)
+
+
+def _upsert(table: sa.Table, schema: ViewSchema, dialect: str) -> Any:
+    """Of the columns that the rows have: what a view has lost keeps the values it had."""
+    names = [column.name for column in schema.columns]
+    insert = _insert(table, dialect).values({name: sa.bindparam(name) for name in names})
+    rest = {name: insert.excluded[name] for name in names if name not in schema.key}
+    if not rest:
+        return insert.on_conflict_do_nothing(index_elements=list(schema.key))
+    return insert.on_conflict_do_update(index_elements=list(schema.key), set_=rest)
+
+
+def _delete(table: sa.Table, key: Sequence[str]) -> sa.Delete:
+    return sa.delete(table).where(*(table.c[name] == sa.bindparam(f"k_{name}") for name in key))
+
+
+def _bound(row: Row, key: Sequence[str]) -> dict[str, Any]:
+    return {f"k_{name}": row[name] for name in key}

@@ -1,0 +1,113 @@
+"""Engines: SQLite by a path, PostgreSQL by a URL; with transactions that begin when they are told to."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from enc.core.errors import MisuseError, Unavailable
+from enc.dataview.serving.errors import QueryTooSlow
+
+_log = logging.getLogger("enc.dataview.serving")
+
+BUSY_MS = 60_000
+"""How long a writer of SQLite waits for another."""
+_STEPS = 20_000
+"""Instructions of SQLite's machine between two looks at the clock: well under a millisecond."""
+
+
+def open_engine(place: str) -> sa.Engine:
+    """`postgresql://…`, `sqlite:///FILE`, or a file's path."""
+    if place.startswith(("postgresql://", "postgresql+psycopg://")):
+        return _postgresql(place)
+    if "://" in place and not place.startswith("sqlite:///"):
+        raise MisuseError("database: expected a file's path, sqlite:///FILE or postgresql://…")
+    return _sqlite(Path(place.removeprefix("sqlite:///")))
+
+
+def _postgresql(place: str) -> sa.Engine:
+    try:
+        url = sa.make_url(place).set(drivername="postgresql+psycopg")
+    except (ArgumentError, ValueError):
+        raise MisuseError("database: not a URL of PostgreSQL") from None
+    return sa.create_engine(url, pool_size=8, max_overflow=0, pool_pre_ping=True, hide_parameters=True)
+
+
+def _sqlite(path: Path) -> sa.Engine:
+    if not path.name or not path.absolute().parent.is_dir():
+        raise MisuseError(f"database: {path}: there is no such folder to put it in")
+    engine = sa.create_engine(sa.URL.create("sqlite", database=str(path)), pool_size=8, hide_parameters=True)
+
+    @event.listens_for(engine, "connect")
+    def connect(connection: Any, record: Any) -> None:
+        connection.isolation_level = None  # we say BEGIN ourselves: the driver says it for some statements only
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", f"busy_timeout={BUSY_MS}", "cache_size=-65536"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        is_writer = connection.get_execution_options().get("enc_write")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writer else "BEGIN")
+
+    return engine
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """What a database says, in our own words: never its statements, nor what was in them."""
+    try:
+        yield
+    except DBAPIError as e:
+        state = getattr(e.orig, "sqlstate", None)
+        if state == "57014" or str(e.orig) == "interrupted":
+            raise QueryTooSlow("given up: filter or order by the key or by a column with an index") from None
+        if isinstance(e, sa.exc.IntegrityError):
+            raise MisuseError("a row has no value in a column of the key") from None
+        if isinstance(e, sa.exc.OperationalError):  # these speak of the world, and not of what rows hold
+            _log.warning("the database does not answer: %s", str(e.orig).partition("\n")[0])
+        raise Unavailable(f"the database does not answer: {type(e.orig).__name__}", retry_after_ms=1000) from None
+    except sa.exc.TimeoutError:
+        raise Unavailable("too many queries at a time", retry_after_ms=1000) from None
+
+
+@contextmanager
+def reading(engine: sa.Engine, patience_s: float) -> Iterator[sa.Connection]:
+    """One moment of the database; whatever takes longer than `patience_s` is given up."""
+    with translated():
+        if engine.dialect.name == "postgresql":
+            options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+            with engine.connect().execution_options(**options) as connection, connection.begin():
+                connection.exec_driver_sql(f"SET LOCAL statement_timeout = {int(patience_s * 1000)}")
+                yield connection
+            return
+        with engine.connect() as connection, _limited(connection, patience_s), connection.begin():
+            yield connection
+
+
+@contextmanager
+def _limited(connection: sa.Connection, patience_s: float) -> Iterator[None]:
+    raw: Any = connection.connection.driver_connection
+    raw.set_progress_handler(_past(time.monotonic() + patience_s), _STEPS)
+    try:
+        yield
+    finally:
+        raw.set_progress_handler(None, 0)
+
+
+def _past(deadline: float) -> Callable[[], bool]:
+    return lambda: time.monotonic() > deadline
+
+
+@contextmanager
+def writing(engine: sa.Engine, lock: int) -> Iterator[sa.Connection]:
+    """One transaction; one writer at a time for each `lock`, a number of 32 bits."""
+    with translated(), engine.execution_options(enc_write=True).begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock)))
+        yield connection

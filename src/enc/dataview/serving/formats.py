@@ -1,0 +1,137 @@
+"""A page of rows as JSON, CSV or Arrow."""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import Any, Literal, get_args
+
+import msgspec
+import sqlalchemy as sa
+from msgspec import Struct
+
+from enc.core.errors import InvalidQuery
+from enc.dataview.serving import values
+from enc.dataview.serving.columns import Column, Kind
+
+Format = Literal["json", "csv", "arrow"]
+FORMATS: tuple[str, ...] = get_args(Format)
+MEDIA: dict[Format, str] = {
+    "json": "application/json",
+    "csv": "text/csv; charset=utf-8",
+    "arrow": "application/vnd.apache.arrow.stream",
+}
+_ACCEPTED: dict[str, Format] = {
+    "application/json": "json",
+    "text/csv": "csv",
+    "application/vnd.apache.arrow.stream": "arrow",
+}
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """Rows that begin with the values of `columns`; whatever a row has beyond them is not shown."""
+
+    view: str
+    columns: tuple[Column, ...]
+    rows: Sequence[sa.Row[Any]]
+    complete: dict[str, int]
+    """For each enclave the first seq that is not in the view yet."""
+    all_enclaves: bool
+    next: str | None
+    proofs: Sequence[Any] | None = None
+
+
+def choose(asked: str | None, accept: str) -> Format:
+    """The format that a parameter names, or the first that the Accept header has; JSON if neither says."""
+    if asked is not None:
+        if asked not in FORMATS:
+            raise InvalidQuery(f"format: expected one of {', '.join(FORMATS)}")
+        return asked  # type: ignore[return-value]
+    for part in accept.split(",")[:32]:
+        found = _ACCEPTED.get(part.partition(";")[0].strip().lower())
+        if found is not None:
+            return found
+    return "json"
+
+
+def encode(page: Page, format_: Format) -> bytes:
+    return _ENCODERS[format_](page)
+
+
+def _json(page: Page) -> bytes:
+    names = [column.name for column in page.columns]
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*_formed(page), strict=True)]
+    wire: dict[str, Any] = {
+        "view": page.view,
+        "rows": rows,
+        "next": page.next,
+        "complete": page.complete,
+        "all_enclaves": page.all_enclaves,
+    }
+    if page.proofs is not None:
+        wire["proofs"] = page.proofs
+    return msgspec.json.encode(wire)
+
+
+def _formed(page: Page) -> list[Sequence[Any]]:
+    """The page's columns as JSON has them: most are as they are, and a page has more rows than columns."""
+    found: list[Sequence[Any]] = list(zip(*page.rows, strict=True)) or [()] * len(page.columns)
+    for i, column in enumerate(page.columns):
+        form = values.JSON.get(column.kind)
+        if form is not None:
+            found[i] = [None if cell is None else form(cell) for cell in found[i]]
+    return found[: len(page.columns)]
+
+
+def _csv(page: Page) -> bytes:
+    """RFC 4180; a null is an empty cell."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow([column.name for column in page.columns])
+    for row in page.rows:
+        cells = zip(page.columns, row, strict=False)
+        writer.writerow([values.to_csv(column.kind, cell) for column, cell in cells])
+    return text.getvalue().encode()
+
+
+def _arrow(page: Page) -> bytes:
+    """An IPC stream of one batch. The schema's metadata says what the fields beside `rows` say in JSON."""
+    import pyarrow as pa
+
+    says = {
+        "enc.view": page.view,
+        "enc.next": page.next or "",
+        "enc.complete": msgspec.json.encode(page.complete).decode(),
+        "enc.all_enclaves": "true" if page.all_enclaves else "false",
+    }
+    types = _arrow_types(pa)
+    fields = [pa.field(column.name, types[column.kind]) for column in page.columns]
+    arrays = [_array(pa, page.rows, i, field.type) for i, field in enumerate(fields)]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, metadata=says))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _array(pa: Any, rows: Sequence[sa.Row[Any]], i: int, type_: Any) -> Any:
+    cells = [row[i] for row in rows]
+    if type_ == pa.date32():  # by hand: a cast would load all of Arrow's functions first
+        cells = [None if cell is None else date.fromisoformat(cell) for cell in cells]
+    return pa.array(cells, type_)
+
+
+def _arrow_types(pa: Any) -> dict[Kind, Any]:
+    return {
+        "string": pa.string(),
+        "integer": pa.int64(),
+        "double": pa.float64(),
+        "boolean": pa.bool_(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "date": pa.date32(),
+        "binary": pa.binary(),
+        "json": pa.string(),
+    }
+
+
+_ENCODERS: dict[Format, Callable[[Page], bytes]] = {"json": _json, "csv": _csv, "arrow": _arrow}

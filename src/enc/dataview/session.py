@@ -1,0 +1,102 @@
+"""The one place that builds a SparkSession: with Delta Lake, and with settings that suit one machine and a cluster."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from enc.core.errors import MisuseError
+
+JARS = ("delta-spark_4.2_2.13-4.4.0.jar", "delta-storage-4.4.0.jar")
+JAVA = 17
+LOCAL = "local[*]"
+
+_UNIQUE = ("event", "id", "content", "content_hash", "hash", "sig", "seq_sig")
+"""Columns of which no two rows have the same: there are no repeats in them to look for."""
+
+DEFAULTS: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.memory": "2g",
+    # A commit of a small table is a job of so many tasks: with the defaults, 50 and 200, it takes ten seconds.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+    "spark.databricks.delta.schema.autoMerge.enabled": "false",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.adaptive.coalescePartitions.enabled": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    **{f"spark.hadoop.parquet.enable.dictionary#{name}": "false" for name in _UNIQUE},
+    "spark.sql.streaming.stopTimeout": "30s",
+}
+"""What holds unless `settings` say otherwise. On a cluster, raise the numbers of partitions to that of its cores."""
+
+
+def spark_session(app: str = "enc", master: str = LOCAL, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """A session on one machine, or on a cluster by its `master`. `settings` are Spark's own, and win."""
+    check_java()
+    jars = ",".join(str(jar) for jar in delta_jars())
+    # Python on the executors is this one, unless the machine's own variables say which.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app).master(master).config("spark.jars", jars)
+    for name, value in {**DEFAULTS, **(settings or {})}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def delta_jars() -> list[Path]:
+    """Delta's jars: in the directory that ENC_JARS names, or where `make setup` puts them."""
+    named = os.environ.get("ENC_JARS")
+    directory = Path(named) if named else Path(sys.prefix) / "share" / "enc" / "jars"
+    missing = [name for name in JARS if not (directory / name).is_file()]
+    if missing:
+        raise MisuseError(
+            f"{directory}: has no {' and no '.join(missing)}; "
+            "run scripts/jars with the virtual environment's directory, or name one that has them in ENC_JARS"
+        )
+    return [directory / name for name in JARS]
+
+
+def check_java() -> None:
+    """Spark starts no older Java than 17, and says so in words that help nobody."""
+    java = _java()
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
+    except (OSError, subprocess.SubprocessError) as e:
+        raise MisuseError(f"{java}: cannot be run: {e}; {_ADVICE}") from None
+    version = java_version(done.stderr + done.stdout)
+    if version is None or version < JAVA:
+        found = "no Java that tells its version" if version is None else f"Java {version}"
+        raise MisuseError(f"{java}: is {found}, and Spark needs {JAVA} or newer; {_ADVICE}")
+
+
+_ADVICE = f"install Java {JAVA} (Debian: openjdk-{JAVA}-jre-headless), or name its home in JAVA_HOME"
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        return str(Path(home) / "bin" / "java")
+    found = shutil.which("java")
+    if found is None:
+        raise MisuseError(f"Spark needs Java, and there is none here; {_ADVICE}")
+    return found
+
+
+def java_version(said: str) -> int | None:
+    """The major number in what `java -version` says; 1.8 is 8."""
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(found[1]) if found else None

@@ -1,0 +1,1 @@
+"""One table a file: DataFrame in, DataFrame out; no session, no writing."""

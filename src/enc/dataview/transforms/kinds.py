@@ -1,0 +1,16 @@
+"""Which events are which, for Spark; `contents` says the same for Python."""
+
+from pyspark.sql import Column
+from pyspark.sql.functions import col, expr
+
+from enc.dataview.contents import REVISIONS
+
+
+def is_revision() -> Column:
+    """It is an Update or a Delete."""
+    return col("type").isin(*REVISIONS)
+
+
+def revised_id() -> Column:
+    """The id that an Update's or Delete's `r` tag names."""
+    return expr("get(get(filter(tags, tag -> size(tag) > 1 AND tag[0] = 'r'), 0), 1)")

@@ -1,0 +1,125 @@
+"""Views, made: in order, then tested, then published."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from enc.core.errors import MisuseError
+from enc.dataview.lake import Lake
+from enc.dataview.publishing import Progress, Publishing
+from enc.dataview.tables import Spec, Table
+from enc.dataview.view_check import checks, failures
+from enc.dataview.view_feed import Feeds
+from enc.dataview.view_file import View
+from enc.dataview.view_refresh import Made, Refreshing
+from enc.dataview.views import all_views, readable
+
+
+class Built(Struct, frozen=True):
+    """What became of a view. `failures` are tests that it does not pass: then it is not published."""
+
+    name: str
+    changed: bool
+    failures: tuple[str, ...] = ()
+
+
+class Views:
+    """The views over one lake: the built-in ones, and the user's own."""
+
+    def __init__(self, lake: Lake, views: Iterable[View] = (), publishing: Publishing | None = None) -> None:
+        self.lake, self.publishing = lake, publishing
+        self.views = {view.name: view for view in all_views(tuple(views))}
+        tables = [name for name in readable() if name not in self.views]
+        self._refreshing = Refreshing(tuple(self.views), tables, self.table)
+        self._own: tuple[SparkSession, SparkSession] | None = None
+        self._told: dict[str, Progress] = {}
+        """What was said last of how far a view is."""
+        self._failed: set[str] = set()
+
+    def table(self, name: str, schema: StructType | None = None) -> Table:
+        """A view's table, or one of the pipeline's."""
+        if name not in self.views:
+            return self.lake[name]
+        view = self.views[name]
+        schema, key = schema or StructType([]), view.key
+        return Table(
+            self.lake.root, Spec(name=name, layer=view.layer, schema=schema, key=key, stats=key, cluster=key[:2])
+        )
+
+    def build(self, spark: SparkSession, names: Sequence[str] = (), progress: Progress | None = None) -> list[Built]:
+        """Make the views that are behind what they read; `names`: only these."""
+        self._check(names)
+        own, wanted = self._session(spark), [view for view in self.views.values() if not names or view.name in names]
+        feeds = Feeds(own, wanted)
+        return [self._build(own, view, feeds, progress or {}) for view in wanted]
+
+    def rebuild(self, spark: SparkSession, name: str, progress: Progress | None = None) -> Built:
+        """Make one from the beginning, also with other columns or types; readers see the old one until then."""
+        self._check([name])
+        own, view = self._session(spark), self.views[name]
+        return self._build(own, view, Feeds(own, [view]), progress or {}, anew=True)
+
+    def test(self, spark: SparkSession, names: Sequence[str] = ()) -> list[Built]:
+        """Test the views that are there."""
+        self._check(names)
+        own, found = self._session(spark), list[Built]()
+        for view in self.views.values():
+            table = self.table(view.name)
+            if (not names or view.name in names) and table.exists(own):
+                found.append(Built(view.name, False, tuple(failures(table.read(own), checks(view)))))
+        return found
+
+    def _check(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name not in self.views:
+                raise MisuseError(f"{name[:60]}: no such view; there are {', '.join(self.views)}")
+
+    def _session(self, spark: SparkSession) -> SparkSession:
+        """One in which the names of tables mean what a view reads, and nobody else's."""
+        if self._own is None or self._own[0] is not spark:
+            self._own = spark, spark.newSession()
+        return self._own[1]
+
+    def _build(self, spark: SparkSession, view: View, feeds: Feeds, progress: Progress, *, anew: bool = False) -> Built:
+        try:
+            made = self._refreshing.refresh(spark, view, feeds, anew=anew)
+            found = made.failures or self._publish(spark, view, made, progress, anew=anew)
+        except PySparkException as e:
+            raise MisuseError(f"view {view.name}: {_said(e)}") from e
+        if found:
+            self._failed.add(view.name)
+        return Built(view.name, made.changed, tuple(found))
+
+    # Publishing
+
+    def _publish(self, spark: SparkSession, view: View, made: Made, progress: Progress, *, anew: bool) -> Sequence[str]:
+        """Say what is new, also that nothing is. The answer: why it is not published."""
+        table = self.table(view.name)
+        if made.looked:
+            self._failed.discard(view.name)
+        if self.publishing is None or view.name in self._failed:
+            return ()
+        if not made.changed and self._told.get(view.name) == progress:
+            return ()
+        if not made.changed and view.name not in self._told:
+            # Whoever made it last may have died before it was tested.
+            found = failures(table.read(spark), checks(view))
+            if found:
+                return found
+        if anew:
+            self.publishing.forget(view.name)
+        if made.rows is not None and view.name in self._told:
+            self.publishing.push_batch(table, made.rows, made.gone, progress, made.before)
+        else:
+            self.publishing.push(spark, table, progress, view.description)
+        self._told[view.name] = dict(progress)
+        return ()
+
+
+def _said(error: PySparkException) -> str:
+    """The first line of what Spark says; of a type that changed, what to do."""
+    text = str(error).strip().split("\n", 1)[0][:500]
+    return f"{text}; if its columns changed, rebuild it" if "MERGE_FIELDS" in text else text

@@ -1,0 +1,71 @@
+"""What several parts need: one real Spark for this process, and a cluster of two workers."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from enc.core.errors import MisuseError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.cluster import Cluster
+
+ROOT = Path(__file__).parents[1]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spark leaves sockets and files for the collector to close: that is no fault of ours."""
+    for item in items:
+        if {"dataview", "audit"} & set(item.path.parts):
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Skips where there is no Java, or no jars; workers find `tests` and `enc` as this process does."""
+    from enc.dataview.session import check_java, delta_jars
+
+    try:
+        check_java()
+        delta_jars()
+    except MisuseError as e:
+        pytest.skip(e.message)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+@pytest.fixture(scope="session")
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """The one session of this process: nobody but this fixture stops it."""
+    from enc.dataview.session import spark_session
+    from tests.dataview.pipeline_driver import SMALL
+
+    home = tmp_path_factory.mktemp("spark")
+    settings = {
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.local.dir": str(home / "local"),
+        **SMALL,
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} -XX:TieredStopAtLevel=1",
+    }
+    session = spark_session("tests", "local[2]", settings)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def cluster(java: None, tmp_path: Path) -> Iterator["Cluster"]:
+    """A master and two workers, each a process."""
+    from tests.cluster import Cluster
+
+    found = Cluster(tmp_path / "cluster")
+    try:
+        found.start()
+        yield found
+    finally:
+        found.stop()

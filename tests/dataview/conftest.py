@@ -1,0 +1,31 @@
+"""Small real logs, and a lake to feed."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from enc.dataview.lake import Lake
+from tests.dataview.flow import Flow
+from tests.dataview.logs import Log, small_log
+
+
+@pytest.fixture(scope="session")
+def log() -> Log:
+    """Forty events of one enclave; read only."""
+    return small_log()
+
+
+@pytest.fixture(scope="session")
+def empty_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All tables, empty: to be copied, which is faster than making them."""
+    root = tmp_path_factory.mktemp("lake") / "empty"
+    Lake(str(root)).create(spark)
+    return root
+
+
+@pytest.fixture
+def flow(spark: SparkSession, empty_lake: Path, tmp_path: Path) -> Flow:
+    shutil.copytree(empty_lake, tmp_path / "lake")
+    return Flow(spark, tmp_path / "lake")

@@ -1,0 +1,102 @@
+"""The pipeline without its streams: batches by hand, and tables compared with what plain Python makes of the logs."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from enc.dataview.derive import Derive
+from enc.dataview.ingest import Ingest
+from enc.dataview.lake import Lake
+from enc.dataview.pipeline import Setting
+from enc.dataview.publishing import Publishing
+from enc.dataview.rows import Place, raw_batch
+from enc.dataview.schema import EVENTS
+from enc.dataview.staging import staged
+from enc.dataview.view_run import Views
+from tests.dataview.logs import Log
+from tests.dataview.plain_fold import Json, Tables
+
+SILVER = "content_status access slots enclaves heads".split()
+GOLD = "tags activity_hourly members profiles timeline".split()
+COMPARED = SILVER + GOLD
+AT = datetime(2026, 11, 15, tzinfo=UTC)
+
+
+def rows_of(spark: SparkSession, lines: Sequence[bytes], enc_v: int | None = 2, origin: str = "node:test") -> DataFrame:
+    """Raw rows, as a source would yield them."""
+    return spark.createDataFrame(pa.Table.from_batches([raw_batch(list(lines), Place(origin, None, enc_v), AT)]))
+
+
+def rows_of_logs(spark: SparkSession, pieces: Iterable[tuple[Log, slice]]) -> DataFrame:
+    batches = [raw_batch(log.wire[part], Place("node:test", None, log.enc_v), AT) for log, part in pieces]
+    return spark.createDataFrame(pa.Table.from_batches(batches))
+
+
+def _pass(point: str) -> None: ...
+
+
+class Flow:
+    """One lake, fed batch by batch."""
+
+    def __init__(self, spark: SparkSession, root: Path, publishing: Publishing | None = None) -> None:
+        self.spark, self.lake, self.publishing = spark, Lake(str(root)), publishing
+        self.batch, self.before = 0, 0
+        self.views = Views(self.lake)
+
+    def setting(self, reached: Callable[[str], None] = _pass) -> Setting:
+        return Setting(lake=self.lake, publishing=self.publishing, reached=reached)
+
+    def feed(self, rows: DataFrame, reached: Callable[[str], None] = _pass) -> None:
+        """One batch through both halves."""
+        self.ingest(rows, reached)
+        self.derive(reached)
+        self.batch += 1
+
+    def ingest(self, rows: DataFrame, reached: Callable[[str], None] = _pass) -> None:
+        self.before = self.lake["events"].version(self.spark)
+        Ingest(self.setting(reached), "ingest:test")(staged(rows, self.lake.root), self.batch)
+
+    def derive(self, reached: Callable[[str], None] = _pass) -> None:
+        events = self.lake["events"]
+        now = events.version(self.spark)
+        new = events.read(self.spark).limit(0) if now == self.before else events.changes(self.spark, self.before, now)
+        Derive(self.setting(reached), "derive:test")(new.select(*EVENTS.fieldNames()), self.batch)
+
+    def rows(self, table: str, order: str = "") -> list[Json]:
+        found = self.views.table(table).read(self.spark)
+        return [row.asDict(recursive=True) for row in (found.orderBy(*order.split()) if order else found).collect()]
+
+    def check(
+        self, logs: Iterable[Log], tables: Iterable[str] = COMPARED, without: Collection[str] = frozenset()
+    ) -> None:
+        """Every table holds what plain Python makes of the logs: no row missing, none double, none different.
+
+        `without`: enclaves whose rows are not looked at.
+        """
+        plain = Tables([log.wire for log in logs])
+        names = [name for name in tables if name in GOLD]
+        if names:
+            assert not [built.failures for built in Views(self.lake).build(self.spark, names) if built.failures]
+        for table in tables:
+            expected = plain.rows(table)
+            names = list(expected[0]) if expected else ["enclave"]
+            found = [row for row in self.rows(table) if row.get("enclave") not in without]
+            assert _sorted(_plain(row, names) for row in found) == _sorted(expected), table
+
+
+def _plain(row: Json, names: Sequence[str]) -> Json:
+    return {name: _value(name, row[name]) for name in names}
+
+
+def _value(name: str, value: Any) -> Any:
+    if isinstance(value, datetime):
+        return round(value.replace(tzinfo=value.tzinfo or UTC).timestamp() * 1000)
+    return sorted(value) if name == "traits" else value
+
+
+def _sorted(rows: Iterable[Json]) -> list[Json]:
+    return sorted(rows, key=lambda row: [str(value) for value in row.values()])

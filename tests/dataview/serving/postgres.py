@@ -1,0 +1,68 @@
+"""A PostgreSQL of the tests' own, on a socket in a folder of its own; nothing of it outlives the tests."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+
+PATIENCE_S = 60
+_numbers = count(1)
+
+
+def _user() -> str | None:
+    """PostgreSQL does not run as root."""
+    return "postgres" if os.geteuid() == 0 else None
+
+
+@contextmanager
+def postgres() -> Iterator[str]:
+    """What it gives is the folder of the socket."""
+    if shutil.which("initdb") is None or shutil.which("pg_ctl", path=_path()) is None:
+        pytest.skip("PostgreSQL is not installed")
+    home = Path(tempfile.mkdtemp(prefix="enc-pg-"))
+    if _user() is not None:
+        shutil.chown(home, "postgres")
+    try:
+        _run("initdb", "-D", str(home / "data"), "-A", "trust", "-U", "enc", "-E", "UTF8", "--no-sync")
+        options = f"-k {home} -c listen_addresses='' -c fsync=off"
+        _run("pg_ctl", "-D", str(home / "data"), "-w", "-l", str(home / "log"), "-o", options, "start")
+        try:
+            yield str(home)
+        finally:
+            _run("pg_ctl", "-D", str(home / "data"), "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _path() -> str:
+    """Debian keeps the tools beside `initdb` itself, and not on the path."""
+    found = shutil.which("initdb")
+    return str(Path(found).resolve().parent) if found else ""
+
+
+def _run(name: str, *args: str) -> None:
+    command = [str(Path(_path()) / name), *args]
+    subprocess.run(
+        command,
+        check=True,
+        user=_user(),
+        cwd="/",
+        timeout=PATIENCE_S,
+        stdout=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def new_database(home: str) -> str:
+    """The URL of an empty database."""
+    name = f"views_{next(_numbers)}"
+    with psycopg.connect(host=home, user="enc", dbname="postgres", autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]
+    return f"postgresql://enc@/{name}?host={home}"

@@ -1,0 +1,164 @@
+"""format("enc_archive"): whole logs from files, in parts; what is wrong with a file is a row that names it."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from msgspec import structs
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from enc.core.errors import MisuseError
+from enc.dataview import archive_source
+from enc.dataview.archive_source import ArchiveSource, Part, found_paths, read_part
+from enc.dataview.schema import VERIFIED
+from enc.dataview.verify import verified
+
+from .logs import Log, small_log
+
+
+@pytest.fixture
+def archives(tmp_path: Path, log: Log) -> Path:
+    """Two enclaves' archives, and a file that is none."""
+    log.archive(tmp_path / "one.enc")
+    small_log(5, "two").archive(tmp_path / "two.enc")
+    (tmp_path / "readme.txt").write_text("no archive")
+    return tmp_path
+
+
+def rows_of(part: Part) -> list[dict[str, Any]]:
+    return [row for batch in read_part(part) for row in batch.to_pylist()]
+
+
+def test_all_files_of_a_directory_are_read_and_prove_themselves(spark: SparkSession, archives: Path, log: Log) -> None:
+    spark.dataSource.register(ArchiveSource)
+    reader = spark.read.format("enc_archive").option("eventsPerSplit", 10)
+    raw = reader.load(str(archives))
+    assert raw.rdd.getNumPartitions() == 4 + 1
+    at_once = reader.option("verify", "full").load(str(archives))
+    assert verified(at_once) is at_once
+    assert at_once.where("code is null").count() == raw.count()
+    rows = verified(raw).collect()
+    assert {row.code for row in rows} == {None}
+    assert sorted(row.seq for row in rows if row.enclave == log.enclave) == [event.seq for event in log.events]
+    assert len({row.enclave for row in rows}) == 2
+    assert {Path(row.origin.removeprefix("archive:")).name for row in rows} == {"one.enc", "two.enc"}
+
+
+@pytest.mark.parametrize("chunk", [1, 100, 1 << 20])
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_parts_are_the_whole_and_share_nothing(
+    archives: Path, log: Log, count: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_source, "CHUNK", chunk)
+    size = len(log.events)
+    bounds = [size * i // count for i in range(count)]
+    parts = [Part(str(archives / "one.enc"), a, b) for a, b in zip(bounds, [*bounds[1:], None], strict=True)]
+    found = [row for part in parts for row in rows_of(part)]
+    assert [row["event"].encode() for row in found] == log.wire
+    assert {(row["enclave"], row["enc_v"]) for row in found} == {(log.enclave, 2)}
+
+
+def _broken(archives: Path, how: str) -> Path:
+    path = archives / "one.enc"
+    raw = path.read_bytes()
+    plain = zstandard.ZstdDecompressor().decompressobj().decompress(raw)
+    lines = plain.splitlines(keepends=True)
+    spoilt = {
+        "cut": raw[: len(raw) // 2],
+        "no zstd": b"rubbish",
+        "empty": b"",
+        "no header": zstandard.compress(b"{}\n" + b"".join(lines[1:])),
+        "events left out": zstandard.compress(b"".join(lines[:-3])),
+        "cut within a line": zstandard.compress(plain[:-5]),
+    }
+    path.write_bytes(spoilt[how])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("cut", "the archive is empty"),
+        ("no zstd", "not zstd"),
+        ("empty", "empty"),
+        ("no header", "format"),
+        ("events left out", "the header says"),
+        ("cut within a line", "cut off within a line"),
+    ],
+)
+def test_a_broken_file_is_named_in_a_row_after_what_can_be_read(archives: Path, how: str, said: str) -> None:
+    path = _broken(archives, how)
+    *_, last = rows_of(Part(str(path), 0, None))
+    assert (last["seq"], last["origin"]) == (None, f"archive:{path}")
+    assert json.loads(last["event"])["archive"] == str(path)
+    assert re.search(said, json.loads(last["event"])["message"])
+
+
+def test_a_line_without_end_is_refused(archives: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive_source, "MAX_LINE", 100)
+    monkeypatch.setattr(archive_source, "CHUNK", 50)
+    *_, last = rows_of(Part(str(archives / "one.enc"), 0, None))
+    assert "over 100 bytes" in json.loads(last["event"])["message"]
+
+
+def test_a_line_that_is_no_event_is_a_row_and_the_others_come(archives: Path, log: Log) -> None:
+    path = archives / "one.enc"
+    lines = zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes()).splitlines()
+    lines[3] = b'{"rubbish": true}'
+    path.write_bytes(zstandard.compress(b"\n".join(lines) + b"\n"))
+    rows = rows_of(Part(str(path), 0, None))
+    assert [row["seq"] for row in rows] == [0, 1, None, *range(3, len(log.events))]
+
+
+@pytest.mark.parametrize(("verify", "code"), [("full", "INVALID_SIGNATURE"), ("form", None)])
+def test_a_source_verifies_as_it_reads_if_it_is_told_to(
+    archives: Path, log: Log, verify: str, code: str | None
+) -> None:
+    forged = structs.replace(log.events[5], sig=bytes(64))
+    path = Log(log.enclave, 2, [*log.events[:5], forged, *log.events[6:]]).unchecked_archive(archives / "one.enc")
+    source = ArchiveSource({"path": str(path), "verify": verify})
+    assert source.schema() == VERIFIED
+    reader = source.reader(VERIFIED)
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert [row["code"] for row in rows] == [None] * 5 + [code] + [None] * (len(rows) - 6)
+
+
+def test_paths_are_files_directories_and_patterns(archives: Path) -> None:
+    one, two = str(archives / "one.enc"), str(archives / "two.enc")
+    assert found_paths(str(archives)) == found_paths(f"{archives}/*.enc") == [one, two]
+    assert found_paths(f"{two},{one}") == found_paths(f"file://{one}, file:{two}") == [one, two]
+    assert found_paths(str(archives / "none")) == []
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"path": "x", "splits": "0"}, {"path": "x", "split": "3"}, {"path": "x", "verify": "yes"}]
+)
+def test_an_option_that_is_wrong_is_named(options: dict[str, str]) -> None:
+    with pytest.raises(MisuseError):
+        list(archive_source._Reader(options)._parts("x"))
+
+
+def test_no_archive_at_all_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    spark.dataSource.register(ArchiveSource)
+    with pytest.raises(PySparkException, match="there is no archive"):
+        spark.read.format("enc_archive").load(str(tmp_path)).count()
+
+
+def test_as_a_stream_each_file_is_read_once(spark: SparkSession, archives: Path, log: Log, tmp_path: Path) -> None:
+    spark.dataSource.register(ArchiveSource)
+
+    def drain() -> list[int]:
+        sizes: list[int] = []
+        frame = spark.readStream.format("enc_archive").option("maxFilesPerTrigger", 1).load(str(archives))
+        writer = frame.writeStream.foreachBatch(lambda batch, _: sizes.append(batch.count()))
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+        return sizes
+
+    assert drain() == [len(log.events), 15]
+    small_log(2, "three").archive(archives / "aaa.enc")
+    assert drain() == [12]

@@ -1,0 +1,68 @@
+"""The job: streams over archives, from files to the serving database."""
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from enc.core.errors import MisuseError
+from enc.dataview.job import Job, JobSettings, Progress, opened
+from enc.dataview.serving.database import Database
+from enc.dataview.views import built_in
+from tests.core.world import START
+from tests.dataview.flow import Flow
+from tests.dataview.random_logs import random_log
+
+POSTS = "-- key: author\nSELECT author, count(*) AS posts FROM timeline GROUP BY author"
+
+
+def founded() -> datetime:
+    """When the logs begin: no content has had its time yet."""
+    return datetime.fromtimestamp(START / 1000, UTC)
+
+
+def test_drained_then_running(spark: SparkSession, flow: Flow, tmp_path: Path) -> None:
+    logs = [random_log(seed, 20, kind).log() for seed, kind in ((21, "club"), (22, "v1"))]
+    archives, views, place = tmp_path / "archives", tmp_path / "views", str(tmp_path / "serving.db")
+    archives.mkdir()
+    views.mkdir()
+    (views / "posts.sql").write_text(POSTS)
+    logs[0].archive(archives / "0.enc")
+    source = {"format": "enc_archive", "path": str(archives)}
+    settings = JobSettings(root=flow.lake.root, sources=(source,), database=place, views=str(views))
+    with opened(settings, spark, founded) as job:
+        assert [each.name for each in job.drain() if each.changed] == [*(view.name for view in built_in()), "posts"]
+        flow.check(logs[:1])
+        logs[1].archive(archives / "1.enc")
+        _run(
+            job, lambda progress: progress.events >= sum(len(log.events) for log in logs) and progress.derived_batch > 0
+        )
+    with opened(settings, spark, founded) as job:
+        job.drain()
+    flow.check(logs)
+    database = Database(place)
+    with database.reading() as moment:
+        assert {view.schema.name for view in moment.views()} >= {"events", "timeline", "members", "posts", "heads"}
+        expected = sorted((log.enclave, len(log.events)) for log in logs)
+        assert moment.progress("timeline", 10) == expected
+        assert moment.progress("events", 10) == expected
+    database.close()
+
+
+def _run(job: Job, enough: Callable[[Progress], bool]) -> None:
+    """Run until it says that it is through."""
+    stop = threading.Event()
+
+    def tell(progress: Progress) -> None:
+        if enough(progress):
+            stop.set()
+
+    job.run(stop, tell)
+
+
+def test_no_source_no_job(spark: SparkSession, flow: Flow) -> None:
+    with opened(JobSettings(root=flow.lake.root), spark) as job, pytest.raises(MisuseError, match="name at least one"):
+        job.drain()

@@ -1,0 +1,91 @@
+"""Killed at every named point, one after the other, and begun again: no row missing, none double."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from enc.dataview.publishing import Publishing
+from enc.dataview.serving.database import Database
+from enc.dataview.serving.publish import Publisher
+from tests.dataview.flow import Flow, rows_of, rows_of_logs
+from tests.dataview.random_logs import random_log
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Killer:
+    """Kills after the first commit that it has not killed after yet. What is true after one is true before the next."""
+
+    def __init__(self, done: list[str]) -> None:
+        self.done = done
+
+    def __call__(self, point: str) -> None:
+        is_one_of_many = "publish" in point and point not in ("after publish events", "after publish content_status")
+        if point.startswith("after") and not is_one_of_many and point not in self.done:
+            self.done.append(point)
+            raise Killed(point)
+
+
+def killed_everywhere(flow: Flow, place: str, act: Callable[[Killer], None]) -> list[str]:
+    """Do it again and again, each time killed one step later, until it is through; each time with nothing in memory."""
+    points: list[str] = []
+    while True:
+        publisher = Publisher(place)
+        flow.publishing = Publishing(publisher)
+        try:
+            act(Killer(points))
+        except Killed:
+            continue
+        else:
+            return points
+        finally:
+            publisher.close()
+
+
+def test_ingest_killed_everywhere(spark: SparkSession, flow: Flow, tmp_path: Path) -> None:
+    """With rows that are there already, twice in the batch, and refused."""
+    place, log = str(tmp_path / "serving.db"), random_log(5, 20, "club").log()
+    flow.ingest(rows_of_logs(spark, [(log, slice(0, 10))]))
+    flow.batch += 1
+    rest = rows_of_logs(spark, [(log, slice(5, 20)), (log, slice(18, 20))])
+    bad = rows_of(spark, [b"garbage"])
+    points = killed_everywhere(flow, place, lambda killer: flow.ingest(rest.unionByName(bad), killer))
+    assert points == [
+        *(f"after {name}" for name in ("raw_events", "quarantine", "events", "publish events", "heads")),
+    ]
+    flow.check([log], ["heads"])
+    assert [row["seq"] for row in flow.rows("events", "seq")] == list(range(20))
+    assert len(flow.rows("raw_events")) == 10 + 15 + 2 + 1
+    assert len(flow.rows("quarantine")) == 1
+    _check_served(flow, place, {"events": 20})
+
+
+def test_derive_killed_everywhere(spark: SparkSession, flow: Flow, tmp_path: Path) -> None:
+    place = str(tmp_path / "serving.db")
+    logs = [random_log(seed, 30, kind).log() for seed, kind in ((5, "club"), (6, "v1"))]
+    flow.feed(rows_of_logs(spark, [(log, slice(0, 20)) for log in logs]))
+    flow.ingest(rows_of_logs(spark, [(log, slice(20, 30)) for log in logs]))
+    points = killed_everywhere(flow, place, flow.derive)
+    flow.check(logs)
+    written = "access enclaves content_status fold".split()
+    assert {f"after {name}" for name in written} <= set(points)
+    assert "after publish content_status" in points
+    _check_served(flow, place, dict.fromkeys(("access", "enclaves", "content_status"), 30))
+
+
+def _check_served(flow: Flow, place: str, next_seqs: dict[str, int]) -> None:
+    """The serving database says the same, and how far it is."""
+    with closing(sqlite3.connect(place)) as db:
+        for name in next_seqs:
+            [[count]] = db.execute(f"SELECT count(*) FROM view_{name}").fetchall()  # noqa: S608
+            assert count == len(flow.rows(name)), name
+    database = Database(place)
+    with database.reading() as moment:
+        for name, next_seq in next_seqs.items():
+            assert {found for _, found in moment.progress(name, 10)} == {next_seq}
+    database.close()

@@ -1,0 +1,68 @@
+"""Tables on Delta: every write once."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from enc.core.errors import MisuseError
+from enc.dataview.lake import Lake
+from enc.dataview.tables import Spec, Table, Txn
+
+SCHEMA = StructType([StructField("k", StringType()), StructField("n", LongType())])
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> Table:
+    made = Table(str(tmp_path), Spec(name="things", layer="gold", schema=SCHEMA, key=("k",)))
+    made.create(spark)
+    return made
+
+
+def rows(spark: SparkSession, **values: int) -> DataFrame:
+    return spark.createDataFrame(list(values.items()), SCHEMA)
+
+
+def content(spark: SparkSession, table: Table) -> dict[str, int]:
+    found = table.read(spark).collect()
+    assert len({row.k for row in found}) == len(found)
+    return {row.k: row.n for row in found}
+
+
+def test_every_write_once(spark: SparkSession, table: Table) -> None:
+    """An append, a merge that adds, one that deletes, a replacement: each again, and nothing changes."""
+    for _ in range(2):
+        table.append(rows(spark, a=1, b=2), Txn("w", 0))
+    assert content(spark, table) == {"a": 1, "b": 2}
+    for _ in range(2):
+        table.upsert(rows(spark, a=10, c=3), Txn("w", 1), update={"n": "t.n + s.n"})
+    assert content(spark, table) == {"a": 11, "b": 2, "c": 3}
+    version = table.version(spark)
+    for _ in range(2):
+        table.upsert(rows(spark, b=0, d=0, c=5), Txn("w", 2), delete_if="s.n = 0")
+    assert content(spark, table) == {"a": 11, "c": 5}
+    for _ in range(2):
+        table.replace(rows(spark, a=7), "k = 'a'", Txn("w", 2).step("late"))
+    assert content(spark, table) == {"a": 7, "c": 5}
+    assert table.version(spark) == version + 2
+    assert table.written(spark, Txn("w", 2))
+    assert not table.written(spark, Txn("w", 3))
+    assert not table.written(spark, Txn("other", 0))
+    # Another writer's batches are counted apart.
+    table.upsert(rows(spark, a=1), Txn("other", 0), update={"n": "t.n + s.n"})
+    assert content(spark, table)["a"] == 8
+
+
+def test_a_table_gets_the_columns_that_it_lacks(spark: SparkSession, table: Table) -> None:
+    table.append(rows(spark, a=1), Txn("w", 0))
+    more = StructType([*SCHEMA.fields, StructField("note", StringType())])
+    wider = Table(table.path.removesuffix("/gold/things"), Spec(name="things", layer="gold", schema=more, key=("k",)))
+    wider.create(spark)
+    assert wider.read(spark).columns == ["k", "n", "note"]
+    assert content(spark, wider) == {"a": 1}
+
+
+def test_a_name_that_is_no_table() -> None:
+    with pytest.raises(MisuseError, match="nothing: no table"):
+        Lake("x")["nothing"]
