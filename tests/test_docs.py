@@ -118,6 +118,12 @@ def test_the_readme_names_every_module_of_the_client() -> None:
     assert modules <= set(re.findall(r"`(\w+)`", README))
 
 
+@pytest.mark.parametrize("package", ["dataview", "dataview/serving", "audit"])
+def test_the_readme_names_every_module_of(package: str) -> None:
+    modules = {path.stem for path in (ROOT / "src/enc" / package).glob("*.py")} - {"__init__"}
+    assert modules <= set(re.findall(r"`(\w+)`", README)), modules - set(re.findall(r"`(\w+)`", README))
+
+
 def test_the_readme_names_every_module_of_the_bench() -> None:
     modules = {path.stem for path in (ROOT / "src/enc/bench").glob("*.py")} - {"__init__"}
     assert modules <= set(re.findall(r"`(\w+)`", README))

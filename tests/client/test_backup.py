@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from enc.client import AsyncClient, Client, Enclave, Forgery, Identity, backup
+from enc.client import AsyncClient, Client, Enclave, Forgery, Identity, backup, export
 from enc.client.backup import summarise
 from enc.core.archive import Header, read_archive
-from enc.core.errors import InvalidArchive, MisuseError, Unauthorized
+from enc.core.errors import InvalidArchive, MisuseError, PeerError, Unauthorized
 from enc.core.types import Event
 from tests.node.running import RunningNode
 
@@ -164,6 +164,35 @@ def test_a_log_that_is_cut_short_is_not_the_head_s(
     with pytest.raises(Forgery, match="export: "):
         enclave.archive(tmp_path / "a.enc")
     assert not (tmp_path / "a.enc").exists()
+
+
+@pytest.mark.parametrize("lie", [drop, alter])
+def test_an_export_for_an_audit_has_what_the_node_said(
+    enclave: Enclave, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: Any
+) -> None:
+    """Nothing is judged, and nothing is mended: that is the audit's business."""
+    monkeypatch.setattr(export, "PAGE", 20)
+    enclave.archive(tmp_path / "right.enc")
+    honest = enclave.export(tmp_path / "honest.enc")
+    assert archive(tmp_path / "honest.enc")[1] == archive(tmp_path / "right.enc")[1]
+    summarise(honest, read_archive([(tmp_path / "honest.enc").read_bytes()])[1])
+    lying(enclave, lie, monkeypatch)
+    header = enclave.export(tmp_path / "a.enc")
+    events = archive(tmp_path / "a.enc")[1]
+    assert header.events == len(events) == (10 if lie is drop else 11)
+    assert events != archive(tmp_path / "right.enc")[1]
+    with pytest.raises(PeerError):
+        summarise(header, iter(events))
+
+
+def test_an_export_goes_on_from_an_earlier_archive(enclave: Enclave, tmp_path: Path) -> None:
+    path, asked = tmp_path / "a.enc", list[int]()
+    enclave.export(path)
+    enclave.commit("message", "one more")
+    header = enclave.export(path, since=path, progress=lambda here, total: asked.append(here))
+    assert asked == [12]
+    assert header.events == 12
+    assert [event.seq for event in archive(path)[1]] == list(range(12))
 
 
 def test_the_awaiting_face_pulls_too(node: RunningNode, enclave: Enclave, tmp_path: Path) -> None:

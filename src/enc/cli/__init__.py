@@ -7,6 +7,7 @@ import typer
 from enc.cli import (
     access,
     archive,
+    audit,
     bench,
     config,
     dataview,
@@ -38,8 +39,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for part in (key, config, enclave, writing, access, slots, reading, proofs, archive, push, registry, migrate, group):
+for part in (key, config, enclave, writing, access, slots, reading, proofs, audit, archive, push, registry, migrate):
     app.add_typer(part.app)
+app.add_typer(group.app)
 app.add_typer(node_queues.app)
 app.add_typer(witness.app)
 app.add_typer(me.app)

@@ -119,7 +119,8 @@ def verify(
 ) -> None:
     """Check a proof, or evidence, without any node, and say exactly what it proves and what it does not.
 
-    Exit code 0: a proof holds, or evidence convicts the sequencer. 1: it does not.
+    Exit code 0: a proof holds, evidence convicts the sequencer, or what an audit found is there for all to see. 1: none
+    of it.
     """
     try:
         found = _checked(read(file), sequencer)
@@ -157,7 +158,8 @@ def _evidence(data: bytes) -> dict[str, Any]:
     evidence = load_evidence(data)
     says = check_evidence(evidence)
     wire = _wire(evidence.enclave, evidence.sequencer, says.proved, says.not_proved)
-    return {"ok": says.convicts, "kind": evidence.kind, "message": evidence.message, **wire}
+    convicts = {"ok": says.convicts or says.holds, "convicts": says.convicts}
+    return {**convicts, "kind": evidence.kind, "message": evidence.message, **wire}
 
 
 _CHECKS = {"enc-proof": _proof, "enc-evidence": _evidence}
@@ -175,11 +177,11 @@ def _wire(enclave: bytes, sequencer: bytes, proved: tuple[str, ...], not_proved:
 def _text(found: dict[str, Any]) -> str:
     if "proved" not in found:
         return visible(f"Nothing is proved: {found['message']}")
-    verdict = {
-        ("enc-proof", True): "The proof holds.",
-        ("enc-evidence", True): "The evidence convicts the sequencer.",
-        ("enc-evidence", False): "The evidence convicts nobody.",
-    }[found["format"], found["ok"]]
+    verdict = "The proof holds."
+    if found["format"] == "enc-evidence" and found["convicts"]:
+        verdict = "The evidence convicts the sequencer."
+    elif found["format"] == "enc-evidence":
+        verdict = "The finding holds; the evidence convicts nobody." if found["ok"] else "The evidence convicts nobody."
     lists = [("Proved:", found["proved"]), ("Not proved:", found["not_proved"])]
     lines = [line for head, items in lists if items for line in (head, *(f"  {visible(item)}" for item in items))]
     return "\n".join([verdict, *lines])

@@ -35,6 +35,10 @@ class Terminal(Output):
     def has_registry(self) -> bool:
         return self.settings.values["registry"].value is not None
 
+    def is_given(self, flag: str) -> bool:
+        """On the command line itself, and not in a profile or in the environment."""
+        return self._flags.get(flag) is not None
+
     @property
     def timeout(self) -> float:
         return float(self._flags.get("timeout") or TIMEOUT_S)

@@ -12,6 +12,7 @@ from enc.client.backup import Progress, pull
 from enc.client.council import witnessed
 from enc.client.deliveries import Delivery, deliveries
 from enc.client.directory import Registry, Resolution
+from enc.client.export import export
 from enc.client.facts import EventFact, EventStatus, StateFact
 from enc.client.feed import Feed
 from enc.client.flow import Flow, run
@@ -291,6 +292,19 @@ class Enclave(Writes[Receipt]):
     def archive(self, path: Path | str, progress: Progress = lambda here, total: None) -> Header:
         """Pull the whole log into one file, replayed as it comes; goes on where a broken pull stopped. For owners."""
         return self._run(pull(self._link, Path(path), progress))
+
+    def export(
+        self,
+        path: Path | str,
+        *,
+        since: Path | str | None = None,
+        progress: Progress = lambda here, total: None,
+    ) -> Header:
+        """Write the whole log into one file as the node gives it, unjudged, for an audit. For owners.
+
+        With `since`, an earlier archive of it, only what came after is asked for.
+        """
+        return self._run(export(self._link, Path(path), None if since is None else Path(since), progress))
 
     # Pushes
 

@@ -12,6 +12,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from enc.client.log_evidence import check_log, check_order, check_single
+from enc.client.verdict import HONEST as _HONEST
+from enc.client.verdict import Verdict
 from enc.core.content import parse_migrate
 from enc.core.cosigning import CosignedHead, WireCosigned, check_cosigned, cosigned_from_wire, wire_cosigned
 from enc.core.encoding import convert_json, decode_json, unhex
@@ -22,11 +25,13 @@ from enc.core.proof import WireConsistency, consistency_from_wire, wire_consiste
 from enc.core.tree_head import WireHead, check_bound_head, head_from_wire, wire_head
 from enc.core.types import ConsistencyProof, Event, TreeHead
 
-MAX_EVIDENCE = 64 << 20
+MAX_EVIDENCE = 256 << 20
 MAX_ANSWER = 10 << 20
 """Bytes of an answer that are kept: in JSON each may take six."""
 
-Kind = Literal["fork", "rollback", "equivocation", "inconsistent", "split", "foreign", "answer"]
+Kind = Literal[
+    "fork", "rollback", "equivocation", "inconsistent", "split", "foreign", "answer", "event", "order", "log"
+]
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -55,15 +60,6 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     def save(self, path: str | Path) -> None:
         Path(path).write_bytes(self.json())
-
-
-class Verdict(Struct, frozen=True):
-    """What a file shows, to somebody who trusts nothing but arithmetic."""
-
-    convicts: bool
-    """The holder of the sequencer's key, and nobody else, has broken the rules."""
-    proved: tuple[str, ...]
-    not_proved: tuple[str, ...]
 
 
 class _Wire(Struct, kw_only=True):
@@ -224,9 +220,6 @@ def _signed(first: TreeHead, then: TreeHead, key: bytes, wire: _Heads) -> str:
     return f"{key.hex()} signed a head of {first.ts} bundles and one of {then.ts} for this enclave"
 
 
-_HONEST = "that the key's holder is the node you spoke with: compare the key"
-
-
 def _check_fork(evidence: Evidence) -> Verdict:
     first, then, wire = _heads(evidence)
     if first.ts != then.ts or first.r == then.r:
@@ -356,4 +349,7 @@ _CHECKS: Mapping[Kind, Callable[[Evidence], Verdict]] = {
     "split": _check_split,
     "foreign": _check_words,
     "answer": _check_words,
+    "event": lambda evidence: check_single(evidence.enclave, evidence.sequencer, evidence.parts),
+    "order": lambda evidence: check_order(evidence.enclave, evidence.sequencer, evidence.parts),
+    "log": lambda evidence: check_log(evidence.enclave, evidence.sequencer, evidence.parts),
 }

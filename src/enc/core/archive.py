@@ -136,6 +136,18 @@ def write_lines(header: Header, lines: Iterable[bytes], level: int = 3) -> Itera
     yield compressor.compress(b"".join(waiting)) + compressor.flush()
 
 
+def pack_events(events: Iterable[Event], level: int = 3) -> bytes:
+    """Events alone, as an archive has them after its header."""
+    compressor = zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj()
+    pieces = [compressor.compress(msgspec.json.encode(wire_event(event)) + b"\n") for event in events]
+    return b"".join([*pieces, compressor.flush()])
+
+
+def unpack_events(data: bytes, *, max_line: int = MAX_LINE, max_total: int = MAX_TOTAL) -> Iterator[Event]:
+    """The other direction. Whatever is malformed or over a bound raises InvalidArchive."""
+    return _events(_lines(_joined(_decompress([data], max_total)), max_line))
+
+
 def read_archive(
     chunks: Iterable[bytes], *, max_line: int = MAX_LINE, max_total: int = MAX_TOTAL
 ) -> tuple[Header, Iterator[Event]]:

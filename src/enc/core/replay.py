@@ -79,6 +79,10 @@ class Past:
         """The first seq whose content is gone without a cause."""
         return min(self._unexplained.values(), default=None)
 
+    def all_unexplained(self) -> list[int]:
+        """All such seqs, in order."""
+        return sorted(self._unexplained.values())
+
 
 class Replay:
     """One log, event by event. `take` raises ReplayFailed, which names the seq and keeps the broken rule's code."""

@@ -18,6 +18,7 @@ All functions read through a Reader and return new nodes; nothing is written her
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from hashlib import sha256
 from itertools import chain, islice
 from typing import Protocol
@@ -117,6 +118,12 @@ def _fork_at(record: bytes, top: int) -> bytes:
     """The hash of a fork's run at depth `top`."""
     node, depth = _node(record[-66:]), record[1]
     return _climb(_path(record).to_bytes(KEY_SIZE, "big"), node, depth, top) if depth > top else node
+
+
+@lru_cache(maxsize=4_096)
+def _leaf_at_mark(key: bytes, value: bytes) -> bytes:
+    """The hash of a leaf's run at its deepest mark. Who comes and goes has one of few values each time."""
+    return _climb(key, _leaf(key, value), DEPTH, MARKS[0])
 
 
 def _leaf_up(key: bytes, marks: bytes, node: bytes, at: int, top: int) -> tuple[bytes, bytes]:
@@ -260,7 +267,12 @@ class _Update:
         key, value = self.keys[index], self.values[index]
         if value is None:
             return None
-        node, marks = _leaf_up(key, b"", _leaf(key, value), DEPTH, top)
+        mark = MARKS[0]
+        if top < mark:
+            found = _leaf_at_mark(key, value)
+            node, marks = _leaf_up(key, found, found, mark, top)
+        else:
+            node, marks = _leaf_up(key, b"", _leaf(key, value), DEPTH, top)
         self.nodes[node] = b"\x00%c%b%b%b" % (len(value), key, value, marks)
         return node
 

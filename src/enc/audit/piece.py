@@ -1,0 +1,126 @@
+"""What an event proves by itself: its hash, its author's signature, its sequencer's, its id. No state is asked.
+
+Events of all enclaves are checked so, in any order and on as many cores as there are: this is where an audit spends
+its time.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Raw, Struct, field
+from msgspec.json import Decoder
+
+from enc.core.commit import check_hash
+from enc.core.errors import EncError, InvalidSignature, PeerError
+from enc.core.event import check_event, parse_event
+from enc.core.fault import Fault, FaultKind
+from enc.core.types import PREDEFINED, PREDEFINED_V1, REGISTRY_TYPES, VERSIONS, Event, Tags
+
+JUDGED = PREDEFINED | PREDEFINED_V1 | REGISTRY_TYPES
+"""Types whose content the rules look into."""
+
+
+def check_line(line: bytes, number: int, enc_v: int) -> tuple[Event | None, Fault | None]:
+    """The event of one line, if it can be read, and what is wrong with it by itself. `number`: which line it is."""
+    try:
+        event = parse_event(line)
+    except EncError as e:
+        return _unreadable(line, number, e)
+    try:
+        check_event(event, enc_v)
+    except EncError as e:
+        return event, fault_of(event, e, enc_v)
+    return event, None
+
+
+def fault_of(event: Event, error: EncError, enc_v: int) -> Fault:
+    """Which promise is broken by an event that does not check."""
+    kind: FaultKind = "invalid_signature" if isinstance(error, InvalidSignature) else "altered_content"
+    what = error.message
+    for other in VERSIONS:
+        if kind == "altered_content" and other != enc_v and _hashes(event, other):
+            what = f"{what}; it is one by the rules of version {other}, and the enclave has version {enc_v}"
+    if kind == "invalid_signature" and what.startswith("the "):
+        what = f"sig: not the author's signature over this commit ({event.from_.hex()})"
+    return Fault(kind=kind, seq=event.seq, what=what)
+
+
+def _hashes(event: Event, enc_v: int) -> bool:
+    try:
+        check_hash(event, enc_v)
+    except PeerError:
+        return False
+    return True
+
+
+class _Place(Struct):
+    seq: int
+
+
+_place = Decoder(_Place)
+
+
+def _unreadable(line: bytes, number: int, error: EncError) -> tuple[None, Fault]:
+    try:
+        seq = _place.decode(line).seq
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        seq = number
+    return None, Fault(kind="altered_content", seq=seq, what=f"it cannot be read: {error.message}")
+
+
+class _Light(Struct):
+    hash: str
+    enclave: str
+    from_: str = field(name="from")
+    type: str
+    content: Raw
+    exp: int
+    id: str
+    timestamp: int
+    sequencer: str
+    seq: int
+    tags: Tags = ()
+    content_hash: str | None = None
+
+
+_light = Decoder(_Light)
+
+
+def light_event(line: bytes) -> Event:
+    """As much of an event as a trial asks for: without signatures, and without contents that no rule looks into."""
+    try:
+        wire = _light.decode(line)
+        content = None if wire.content == b"null" else ""
+        raw = bytes.fromhex(wire.hash + wire.enclave + wire.from_ + wire.id + wire.sequencer)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return parse_event(line)
+    if len(raw) != 160 or (content is None and wire.content_hash is None) or wire.type in JUDGED:
+        return parse_event(line)
+    return Event(
+        hash=raw[:32],
+        enclave=raw[32:64],
+        from_=raw[64:96],
+        type=wire.type,
+        content=content,
+        content_hash=b"",
+        exp=wire.exp,
+        tags=wire.tags,
+        sig=b"",
+        id=raw[96:128],
+        timestamp=wire.timestamp,
+        sequencer=raw[128:],
+        seq=wire.seq,
+        seq_sig=b"",
+    )
+
+
+def light_events(lines: Sequence[bytes]) -> list[Event | None]:
+    """Those of many lines; None for one that cannot be read."""
+    return [_light_or_none(line) for line in lines]
+
+
+def _light_or_none(line: bytes) -> Event | None:
+    try:
+        return light_event(line)
+    except EncError:
+        return None

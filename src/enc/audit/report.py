@@ -1,0 +1,132 @@
+"""What an audit says: `report.json` for programs, and beside it a page for people and a file of evidence a finding."""
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from enc.audit.audit import Audit
+from enc.audit.page import page
+from enc.audit.progress import save_progress
+from enc.audit.proving import Proved
+from enc.core.errors import MisuseError
+from enc.core.fault import FAULT_KINDS
+
+EVIDENCE, REPORT, PAGE = "evidence", "report.json", "report.html"
+
+
+class Circumstances(Struct, frozen=True):
+    """When and how an audit was made."""
+
+    at: int
+    """Unix milliseconds of its start."""
+    took_s: float
+    runner: str
+    sources: tuple[str, ...] = ()
+
+
+def write_report(folder: Path, audit: Audit, made: Circumstances) -> dict[str, Any]:
+    """Everything into the folder; what `report.json` says."""
+    try:
+        (folder / EVIDENCE).mkdir(parents=True, exist_ok=True)
+        for old in (folder / EVIDENCE).glob("*.json"):
+            old.unlink()
+        names = [_save(folder, each, i) for i, each in enumerate((*audit.proved, *audit.caught), 1)]
+        wire = report(audit, names, made)
+        _write(folder / REPORT, msgspec.json.format(msgspec.json.encode(wire)) + b"\n")
+        _write(folder / PAGE, page(wire).encode())
+        save_progress(folder, audit.kept)
+    except OSError as e:
+        raise MisuseError(f"{e.filename or folder}: {e.strerror}") from None
+    return wire
+
+
+def _save(folder: Path, each: Proved, number: int) -> str | None:
+    if not each.evidence:
+        return None
+    found = each.finding
+    name = f"{EVIDENCE}/{number:04}-{found.kind}-{found.enclave.hex()[:8]}-{found.seq}.json"
+    _write(folder / name, each.evidence)
+    return name
+
+
+def _write(path: Path, data: bytes) -> None:
+    draft = path.with_name(path.name + ".draft")
+    draft.write_bytes(data)
+    os.replace(draft, path)
+
+
+def report(audit: Audit, evidence: list[str | None], made: Circumstances) -> dict[str, Any]:
+    findings = [
+        {**each.finding.wire(), "evidence": name, "no_evidence": each.missing or None}
+        for each, name in zip((*audit.proved, *audit.caught), evidence, strict=True)
+    ]
+    return {
+        "format": "enc-audit-report",
+        "version": 1,
+        "at": made.at,
+        "took_s": round(made.took_s, 3),
+        "runner": made.runner,
+        "sources": list(made.sources),
+        "clean": not findings,
+        "complete": not audit.problems,
+        "checked": checked(audit),
+        "counts": counts(audit),
+        "findings": findings,
+        "problems": audit.problems,
+        "notes": audit.notes,
+        "enclaves": [_enclave(each) for each in audit.verdicts],
+        "days": _days(audit),
+    }
+
+
+def checked(audit: Audit) -> dict[str, int]:
+    """How much was looked at."""
+    each = audit.verdicts
+    events = sum(one.checked for one in each)
+    return {
+        "enclaves": len(each),
+        "archives": sum(one.archives for one in each),
+        "events": sum(one.events for one in each),
+        "signatures": 2 * events,
+        "events_verified": events,
+        "events_verified_before": audit.skipped,
+        "bundles": sum(one.bundles for one in each),
+        "heads": sum(one.heads for one in each),
+        "heads_on_log": sum(one.on_log for one in each),
+        "heads_not_judged": sum(one.beyond for one in each),
+        "heads_of_nobody": sum(one.unsigned for one in each),
+    }
+
+
+def counts(audit: Audit) -> dict[str, int]:
+    """Findings by kind, also those that are not told one by one; kinds without any are 0."""
+    found: Counter[str] = Counter()
+    for each in audit.verdicts:
+        found.update(each.counts)
+    found.update(each.finding.kind for each in audit.caught)
+    return {kind: found[kind] for kind in FAULT_KINDS}
+
+
+def _enclave(each: Any) -> dict[str, Any]:
+    return {
+        "enclave": each.enclave.hex(),
+        "events": each.events,
+        "bundles": each.bundles,
+        "archives": each.archives,
+        "heads": each.heads,
+        "findings": sum(each.counts.values()),
+        "sequencers": [key.hex() for key in each.sequencers],
+    }
+
+
+def _days(audit: Audit) -> Mapping[str, int]:
+    """Events by day, as days since 1970."""
+    found: Counter[int] = Counter()
+    for each in audit.verdicts:
+        found.update(each.days)
+    return {str(day): n for day, n in sorted(found.items())}

@@ -1,0 +1,146 @@
+"""What lies behind a log in trial: in memory while it is little, in a file that goes with the trial once it is much.
+
+A log's state is small, but what later events may ask of it grows with the log: every event may be the target of an
+Update, every change adds nodes to the sparse tree. So a trial of any log takes a bounded part of memory, and the rest
+of it lies in a SQLite file without a name.
+"""
+
+import sqlite3
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+from enc.core import sparse_merkle
+from enc.core.enclave import Transition
+from enc.core.event import target_of
+from enc.core.memory import EnclaveMemory
+from enc.core.replay import Past
+from enc.core.types import Event, Target
+
+MAX_KEPT = 1 << 18
+"""Entries of one sort in memory: some 100 MB of them all."""
+
+
+class _File:
+    """Tables of pairs in a file that nobody else can open, and that is gone when it is closed."""
+
+    def __init__(self, *tables: str) -> None:
+        self._connection = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._connection.execute("PRAGMA journal_mode = OFF")
+        self._connection.execute("PRAGMA synchronous = OFF")
+        self._connection.execute("PRAGMA cache_size = -16384")
+        self._connection.execute("PRAGMA temp_store = FILE")
+        for table in tables:
+            self._connection.execute(f"CREATE TABLE {table} (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID")
+
+    def put(self, table: str, pairs: Iterable[tuple[bytes, Any]]) -> None:
+        self._connection.execute("BEGIN")
+        self._connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", pairs)  # noqa: S608
+        self._connection.execute("COMMIT")
+
+    def get(self, table: str, key: bytes) -> Any:
+        row = self._connection.execute(f"SELECT value FROM {table} WHERE key = ?", (key,)).fetchone()  # noqa: S608
+        return None if row is None else row[0]
+
+    def drop(self, table: str, key: bytes) -> None:
+        self._connection.execute(f"DELETE FROM {table} WHERE key = ?", (key,))  # noqa: S608
+
+    def values(self, table: str, limit: int) -> list[Any]:
+        found = self._connection.execute(f"SELECT value FROM {table} ORDER BY value LIMIT ?", (limit,))  # noqa: S608
+        return [value for (value,) in found]
+
+
+class Spill(EnclaveMemory):
+    """EnclaveMemory with a bound. Bundles and nodes of the log are not kept: a trial asks for none of them."""
+
+    def __init__(self, most: int = MAX_KEPT) -> None:
+        super().__init__()
+        self._most = most
+        self._file: _File | None = None
+        self._leaves: dict[bytes, bytes | None] | None = {}
+        """The present state, flat: a trial asks for no other. None once it is too large for that."""
+
+    def leaf(self, root: bytes, key: bytes) -> bytes | None:
+        """As of the latest event; a trial asks only for keys that have not changed since `root`."""
+        if self._leaves is not None:
+            return self._leaves.get(key)
+        return sparse_merkle.get(self, root, key)
+
+    def put(self, event: Event | None, transition: Transition) -> None:
+        if event is not None:
+            self.targets[event.id] = target_of(event)
+            if len(self.targets) > self._most:
+                rows = [(id_, _packed(target)) for id_, target in _oldest(self.targets, self._most // 2)]
+                self._spilled().put("targets", rows)
+        if transition.leaves and self._leaves is not None:
+            self._leaves.update(transition.leaves)
+            if len(self._leaves) > self._most:
+                self._leaves = None
+        if transition.tree_nodes:
+            self.tree_nodes.update(transition.tree_nodes)
+            if len(self.tree_nodes) > self._most:
+                self._spilled().put("nodes", _oldest(self.tree_nodes, self._most // 2))
+        for record in transition.records:
+            self.put_record(record)
+
+    def _spilled(self) -> _File:
+        self._file = self._file or _File("targets", "nodes")
+        return self._file
+
+    def read_node(self, node_hash: bytes) -> bytes:
+        found = self.tree_nodes.get(node_hash)
+        if found is None and self._file is not None:
+            found = self._file.get("nodes", node_hash)
+        if found is None:
+            raise KeyError(node_hash)
+        return found
+
+    def target(self, event_id: bytes) -> Target | None:
+        found = self.targets.get(event_id)
+        if found is None and self._file is not None:
+            packed = self._file.get("targets", event_id)
+            return None if packed is None else _unpacked(packed)
+        return found
+
+
+class SpilledPast(Past):
+    """A Past with a bound on contents that are gone and not yet explained."""
+
+    MOST_TOLD = 10_000
+
+    def __init__(self, most: int = MAX_KEPT) -> None:
+        super().__init__()
+        self._most, self._file = most, None
+
+    _file: _File | None
+
+    def miss(self, event: Event) -> None:
+        super().miss(event)
+        if len(self._unexplained) > self._most:
+            self._file = self._file or _File("gone")
+            self._file.put("gone", _oldest(self._unexplained, self._most // 2))
+
+    def explain(self, event_id: bytes) -> None:
+        super().explain(event_id)
+        if self._file is not None:
+            self._file.drop("gone", event_id)
+
+    def all_unexplained(self) -> list[int]:
+        here = super().all_unexplained()
+        return here if self._file is None else sorted(here + self._file.values("gone", self.MOST_TOLD))
+
+
+def _oldest(kept: dict[bytes, Any], count: int) -> list[tuple[bytes, Any]]:
+    """The entries that came first, which are taken out."""
+    found = list(islice(kept.items(), count))
+    for key, _ in found:
+        del kept[key]
+    return found
+
+
+def _packed(target: Target) -> bytes:
+    return (b"\x01" if target.auto_delete else b"\x00") + target.from_ + target.type.encode()
+
+
+def _unpacked(packed: bytes) -> Target:
+    return Target(packed[33:].decode(), packed[1:33], packed[0] == 1)

@@ -1,0 +1,185 @@
+"""`enc audit`: whether every node kept its word, over many archives at once."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enc.cli.command import NODE, command
+from enc.cli.exits import FAILED, MISUSE
+from enc.cli.output import Row, fields
+from enc.cli.terminal import Terminal
+from enc.core.errors import EncError, MisuseError
+
+if TYPE_CHECKING:
+    from enc.audit.audit import Request, Runner, Told
+    from enc.audit.collecting import Pulled
+
+app = typer.Typer()
+HERE = "here"
+"""Instead of Spark: one process."""
+
+
+@command(
+    app,
+    "enc audit archives/ --heads heads.jsonl",
+    "enc audit backup.enc --master here --out audit-1",
+    "enc audit --node https://enc.example.org --enclave 4be04e54",
+    "enc audit --registry https://enc.example.org#4be04e54",
+    flags=NODE,
+    panel="Proofs",
+)
+def audit(
+    at: Terminal,
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="PATH…", help="Archives, and folders of archives.", show_default=False),
+    ] = None,
+    heads: Annotated[
+        list[Path] | None,
+        typer.Option("--heads", metavar="FILE", help="Signed heads, one JSON a line. Repeat it for more."),
+    ] = None,
+    enclave: Annotated[
+        list[str] | None,
+        typer.Option("--enclave", metavar="ID", help="An enclave to pull from the node. Repeat it for more."),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where the report goes, and what the next audit goes on from.")
+    ] = Path("audit"),
+    master: Annotated[
+        str, typer.Option("--master", metavar="URL", help=f"Spark's master; or {HERE}: in this process, without Spark.")
+    ] = "local[*]",
+    afresh: Annotated[
+        bool, typer.Option("--afresh", help="Believe nothing that an earlier audit into DIR verified.")
+    ] = False,
+) -> None:
+    """Verify whole logs, and all signed heads of them, on all cores; and write evidence for whatever is found.
+
+    Exit code 0: nothing was found. 1: there are findings. 2: it could not be completed.
+    """
+    from enc.audit.audit import run_audit
+    from enc.audit.report import Circumstances, write_report
+
+    start, began = time.time(), time.monotonic()
+    sources = tuple(map(str, (*(paths or ()), *(enclave or ()))))
+    try:
+        with _bar(at.is_terminal) as told:
+            request, pulled = _request(at, paths or [], heads or [], enclave or [], out, afresh, told)
+            with _runner(master) as runner:
+                found = run_audit(request, runner, told)
+                made = Circumstances(int(start * 1000), time.monotonic() - began, runner.name, sources)
+    except MisuseError:
+        raise
+    except EncError as e:
+        at.note(f"enc: the audit could not be completed: {e.message}")
+        raise typer.Exit(MISUSE) from None
+    found.add(pulled)
+    wire = write_report(out, found, made)
+    _say(at, wire, out)
+    if wire["findings"]:
+        raise typer.Exit(FAILED)
+    if not wire["complete"]:
+        raise typer.Exit(MISUSE)
+
+
+def _request(
+    at: Terminal, paths: list[Path], files: list[Path], enclaves: list[str], out: Path, afresh: bool, told: "Told"
+) -> tuple["Request", "Pulled"]:
+    from enc.audit.audit import Request
+    from enc.audit.collecting import Pulled
+    from enc.audit.heads import collect_heads
+    from enc.audit.progress import Progress, load_progress
+    from enc.audit.reading import found_archives
+
+    missing = [str(path) for path in (*paths, *files) if not path.exists()]
+    if missing:
+        raise MisuseError(f"{missing[0]}: there is no such file")
+    before = Progress({}, {}) if afresh else load_progress(out)
+    held = collect_heads([*files, *_beside(paths)], before.heads)
+    asks = bool(enclaves) or at.is_given("registry")
+    if not paths and not asks:
+        raise MisuseError("name archives, or --enclave ID at a --node, or a --registry")
+    pulled = _pulled(at, enclaves, out, told) if asks else Pulled()
+    for id_, heads in pulled.heads.items():
+        held.setdefault(id_, []).extend(heads)
+    archives = sorted({*found_archives(paths), *pulled.paths})
+    if not archives and not asks:
+        raise MisuseError(f"{paths[0]}: there is no archive")
+    return Request(paths=archives, heads=held, known=before.known), pulled
+
+
+def _pulled(at: Terminal, enclaves: list[str], out: Path, told: "Told") -> "Pulled":
+    from enc.audit.collecting import collect
+
+    with at.client() as client:
+        return collect(client, enclaves, out / "archives", told)
+
+
+def _beside(paths: list[Path]) -> list[Path]:
+    """The heads that lie in a folder of archives."""
+    return [path / "heads.jsonl" for path in paths if (path / "heads.jsonl").is_file()]
+
+
+@contextmanager
+def _runner(master: str) -> Iterator["Runner"]:
+    from enc.audit.audit import InProcess
+
+    if master == HERE:
+        yield InProcess()
+        return
+    try:
+        from enc.audit.job import OnSpark
+        from enc.dataview.session import spark_session
+    except ModuleNotFoundError as e:
+        raise MisuseError(f"an audit on Spark needs {e.name}; install it, or say --master {HERE}") from None
+    spark = spark_session("enc audit", master)
+    try:
+        yield OnSpark(spark)
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _bar(is_shown: bool) -> Iterator["Told"]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), disable=not is_shown, transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def told(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done, total=total)
+
+        yield told
+
+
+def _say(at: Terminal, wire: dict[str, Any], out: Path) -> None:
+    if at.as_json:
+        at.say({**wire, "enclaves": len(wire["enclaves"]), "out": str(out)}, "")
+        return
+    at.rows(("kind", "enclave", "seq", "evidence", "what"), (_row(found, out) for found in wire["findings"]))
+    for note in wire["notes"]:
+        at.note(note)
+    for problem in wire["problems"]:
+        at.note(f"not completed: {problem}")
+    checked = wire["checked"]
+    words = {name.replace("_", " "): f"{n:,}" for name, n in checked.items() if n}
+    at.say(
+        wire, fields(**words, seconds=wire["took_s"], findings=sum(wire["counts"].values()), report=out / "report.html")
+    )
+
+
+def _row(found: dict[str, Any], out: Path) -> Row:
+    evidence = "" if found["evidence"] is None else str(out / found["evidence"])
+    return found, (
+        found["kind"],
+        f"{found['enclave'][:8]}…",
+        "" if found["seq"] is None else str(found["seq"]),
+        evidence,
+        found["what"],
+    )

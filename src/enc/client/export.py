@@ -1,0 +1,137 @@
+"""A whole log as its node gives it, into one archive file, and nothing of it judged: for auditors, who judge all of it.
+
+`backup.pull` stops at the first thing that does not replay, and rightly: nobody wants to go on from such a log. An
+auditor wants to see the rest of it too.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
+
+from enc.client.answers import head_of, read
+from enc.client.backup import PAGE, Progress, opened
+from enc.client.flow import Call, Flow, work
+from enc.client.link import Link
+from enc.core.archive import Header, read_archive, write_lines
+from enc.core.commit import manifest_version
+from enc.core.errors import EncError, InvalidArchive
+from enc.core.event import parse_event, wire_event
+from enc.core.hashing import EMPTY_HASH
+from enc.core.tree_head import WireHead
+from enc.core.trial import Trial
+from enc.core.types import Event, TreeHead
+
+
+class _Page(Struct, kw_only=True):
+    events: list[Raw]
+    seq: int
+    sth: WireHead
+
+
+_page = Decoder(_Page)
+
+
+def export(link: Link, path: Path, since: Path | None, progress: Progress) -> Flow[Header]:
+    """Write the log of a link's enclave to `path`, after what `since`, an earlier archive of it, has. For the owner."""
+    yield from link.head()  # follows the enclave to where it is
+    part = path.with_name(path.name + ".part")
+    log = _Log(link.enclave)
+    with opened(part) as file:
+        file.truncate()
+        yield from work(lambda: log.start(file, since))
+        head = yield from _gather(link, file, log, progress)
+    header = log.header(head)
+    yield from work(lambda: _finish(header, part, path))
+    return header
+
+
+def _gather(link: Link, file: BinaryIO, log: "_Log", progress: Progress) -> Flow[TreeHead]:
+    sceptic = yield from link.sceptic()
+    while True:
+        text = yield from link.ask("/export", "Export", {"from_seq": log.next_seq, "limit": PAGE})
+        with sceptic.judging("export", text):
+            page = read(text, _page)
+            if not page.events and log.next_seq <= page.seq:
+                raise InvalidArchive("no events, and more of them")
+        for raw in page.events:
+            log.take(file, bytes(raw))
+        progress(log.events, page.seq + 1)
+        if log.next_seq > page.seq or not page.events:
+            break
+    with sceptic.judging("export", text):
+        return head_of(page.sth)
+
+
+class _Log:
+    """What an archive says of itself, found out as the log comes."""
+
+    def __init__(self, enclave: bytes) -> None:
+        self._enclave, self._enc_v = enclave, 2
+        self._trial = Trial(enclave, explain=False)
+        self.events, self.next_seq = 0, 0
+
+    def start(self, file: BinaryIO, since: Path | None) -> None:
+        if since is None or not since.exists():
+            return
+        for event in read_archive(Call("", file=since).pieces())[1]:
+            self._add(file, msgspec.json.encode(wire_event(event)), event)
+
+    def take(self, file: BinaryIO, line: bytes) -> None:
+        try:
+            event = parse_event(line)
+        except EncError:
+            event = None
+        self._add(file, b"".join(line.split(b"\n")), event)
+
+    def _add(self, file: BinaryIO, line: bytes, event: Event | None) -> None:
+        file.write(line + b"\n")
+        self.events += 1
+        if event is None:
+            self._trial.skip()
+            self.next_seq += 1
+            return
+        if event.seq == 0 and event.type == "Manifest":
+            self._enc_v = _version(event)
+        self._trial.take(event)
+        self.next_seq = max(self.next_seq, event.seq + 1)
+
+    def header(self, head: TreeHead) -> Header:
+        return Header(
+            enclave=self._enclave,
+            enc_v=self._enc_v,
+            sequencers=tuple(self._trial.sequencers),
+            events=self.events,
+            sth=head,
+            checkpoint_seq=max(self.next_seq - 1, 0),
+            checkpoint_root=self._trial.root() or EMPTY_HASH,
+        )
+
+
+def _version(event: Event) -> int:
+    try:
+        return manifest_version(event)
+    except EncError:
+        return 2
+
+
+def _finish(header: Header, part: Path, path: Path) -> None:
+    """Compress what is here, and name it only when the disk has it; an older archive of that name goes."""
+    draft = path.with_name(path.name + ".draft")
+    with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        for piece in write_lines(header, _lines(part)):
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(path)
+    part.unlink()
+
+
+def _lines(part: Path) -> Iterator[bytes]:
+    with part.open("rb") as file:
+        for line in file:
+            yield line[:-1]

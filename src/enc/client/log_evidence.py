@@ -1,0 +1,268 @@
+"""Evidence that an auditor takes from a log: one event, two, or as much of the log as it takes to see the fault.
+
+event  an event that does not check by itself. Nobody's signature says who altered it: it convicts nobody.
+order  two events that one sequencer signed in the wrong order of time. Their signatures convict it.
+log    the log from its Manifest on, contents left out where no rule looks into them, and, where the fault is in one,
+       a signed head, or a node's proof under it. Whoever checks it replays the log (enc.core.trial) and must find the
+       same fault in the same place. Since the sequencer signed every event, it cannot say that the log was another.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from enc.client.verdict import HONEST, Verdict
+from enc.core.archive import pack_events, unpack_events
+from enc.core.claim import Claim, WireClaim, claim_from_wire, holds
+from enc.core.commit import manifest_version, version_of
+from enc.core.encoding import check_numbers, convert_json
+from enc.core.errors import EncError, InvalidProof, InvalidSignature
+from enc.core.event import WireEvent, check_event, event_from_wire, parse_event, wire_event
+from enc.core.fault import Fault, FaultKind
+from enc.core.marks import Marks, contradicted
+from enc.core.tree_head import WireHead, check_bound_head, head_from_wire, wire_head
+from enc.core.trial import Trial
+from enc.core.types import Event, TreeHead
+
+MAX_LOG = 4 << 30
+"""Bytes of a log in evidence, unpacked: it is read line by line."""
+MAX_LINE = 4 << 20
+_HEAD_KINDS = ("wrong_log_root", "head_not_on_log", "broken_consistency")
+_CLAIM_KINDS = ("wrong_bundle_boundary", "wrong_state_root")
+_PLACE_KINDS = ("gap", "reordering")
+
+
+# Making
+
+
+def single_parts(fault: FaultKind, line: bytes, enc_v: int) -> dict[str, Any]:
+    """One event, as the archive spells it."""
+    return {"fault": fault, "enc_v": enc_v, "line": line.decode(errors="replace")}
+
+
+def order_parts(first: Event, then: Event) -> dict[str, Any]:
+    return {"events": [wire_event(first), wire_event(then)]}
+
+
+def log_parts(
+    fault: FaultKind,
+    seq: int,
+    events: Iterable[Event],
+    head: TreeHead | None = None,
+    claim: Claim | None = None,
+    checkpoint: tuple[int, bytes] | None = None,
+) -> dict[str, Any]:
+    return {
+        "fault": fault,
+        "seq": seq,
+        "log": base64.b64encode(pack_events(events)).decode(),
+        "head": None if head is None else wire_head(head),
+        "claim": None if claim is None else claim.wire(),
+        "checkpoint": None if checkpoint is None else {"seq": checkpoint[0], "ct_root": checkpoint[1].hex()},
+    }
+
+
+# Checking
+
+
+class _Single(Struct):
+    fault: FaultKind
+    enc_v: int
+    line: str
+
+
+class _Order(Struct):
+    events: tuple[WireEvent, WireEvent]
+
+
+class _Checkpoint(Struct):
+    seq: int
+    ct_root: str
+
+
+class _Log(Struct):
+    fault: FaultKind
+    seq: int
+    log: str
+    head: WireHead | None = None
+    claim: WireClaim | None = None
+    checkpoint: _Checkpoint | None = None
+
+
+def check_single(enclave: bytes, sequencer: bytes, parts: Mapping[str, Any]) -> Verdict:
+    wire = convert_json(dict(parts), _Single, InvalidProof)
+    try:
+        event = parse_event(wire.line)
+    except EncError as e:
+        if wire.fault != "altered_content":
+            raise InvalidProof("evidence: the event cannot be read") from None
+        return Verdict(False, (f"a line of the log cannot be read as an event: {e.message}",), (_WHO,), holds=True)
+    if event.enclave != enclave or event.sequencer != sequencer:
+        raise InvalidProof("evidence: an event of another enclave or sequencer")
+    said = _wrong_alone(event, wire.enc_v)
+    if said is None or said[0] != wire.fault:
+        raise InvalidProof("evidence: the event checks, or is wrong in another way than it says")
+    shown = f"the log that was handed over has as number {event.seq} of this enclave an event that does not check"
+    return Verdict(False, (shown, said[1]), (_WHO,), holds=True)
+
+
+_WHO = (
+    "who did it: the sequencer signs an author's signature and not what was said, so whoever held this copy of the log "
+    "may have altered it; compare it with another copy"
+)
+
+
+def _wrong_alone(event: Event, enc_v: int) -> tuple[FaultKind, str] | None:
+    try:
+        check_event(event, enc_v)
+    except InvalidSignature as e:
+        return "invalid_signature", e.message
+    except EncError as e:
+        return "altered_content", e.message
+    return None
+
+
+def check_order(enclave: bytes, sequencer: bytes, parts: Mapping[str, Any]) -> Verdict:
+    wire = convert_json(dict(parts), _Order, InvalidProof)
+    first, then = (event_from_wire(event) for event in wire.events)
+    for event in (first, then):
+        check_event(event, version_of(event))
+        if event.enclave != enclave:
+            raise InvalidProof("evidence: an event of another enclave")
+    if then.sequencer != sequencer or first.seq >= then.seq or first.timestamp <= then.timestamp:
+        raise InvalidProof("evidence: the times do not fall, or the later event is another sequencer's")
+    proved = (
+        f"{first.sequencer.hex()} signed event {first.seq} of this enclave with time {first.timestamp}",
+        f"{sequencer.hex()} signed event {then.seq} with time {then.timestamp}, {first.timestamp - then.timestamp} ms "
+        "before it: no honest sequencer does",
+    )
+    open_ = () if first.sequencer == sequencer else ("that the second sequencer knew the first one's event",)
+    return Verdict(True, proved, (*open_, HONEST))
+
+
+def check_log(enclave: bytes, sequencer: bytes, parts: Mapping[str, Any]) -> Verdict:
+    wire = convert_json(dict(parts), _Log, InvalidProof)
+    check_numbers(InvalidProof, seq=wire.seq)
+    head = None if wire.head is None else head_from_wire(wire.head)
+    claim = None if wire.claim is None else claim_from_wire(wire.claim)
+    if head is not None:
+        check_bound_head(head, sequencer, enclave)
+    case = _Case(enclave, wire, head, claim)
+    case.replay()
+    return case.verdict(sequencer)
+
+
+class _Case:
+    """The log of one piece of evidence, replayed."""
+
+    def __init__(self, enclave: bytes, wire: _Log, head: TreeHead | None, claim: Claim | None) -> None:
+        self._wire, self._head, self._claim = wire, head, claim
+        self._marks = Marks([head.ts] if head else (), [claim] if claim else ())
+        asks_why = wire.fault == "erasure_without_cause"
+        self._trial = Trial(enclave, on_step=self._marks.step, explain=asks_why)
+        self._unproved: list[int] = []
+        self._signers: dict[int, bytes] = {}
+        self.faults: list[Fault] = []
+
+    def replay(self) -> None:
+        enc_v = None
+        for event in unpack_events(_unpacked(self._wire.log), max_line=MAX_LINE, max_total=MAX_LOG):
+            try:
+                enc_v = manifest_version(event) if enc_v is None else enc_v
+                check_event(event, enc_v)
+            except EncError:
+                self._unproved.append(event.seq)
+            if event.seq == self._wire.seq:
+                self._signers[event.seq] = event.sequencer
+            self._trial.take(event)
+        self.faults = self._trial.finish()
+        self._marks.end(self._trial)
+
+    def verdict(self, sequencer: bytes) -> Verdict:
+        kind = self._wire.fault
+        if kind in _CLAIM_KINDS:
+            convicts, proved, open_ = self._claimed(sequencer)
+        elif kind in _HEAD_KINDS:
+            convicts, proved, open_ = self._headed(sequencer)
+        else:
+            convicts, proved, open_ = self._faulty(sequencer)
+        count = f"the log from its Manifest on, {self._trial.events} events"
+        if self._unproved:
+            open_ = (*open_, f"event {self._unproved[0]} of the log, which does not check by itself")
+            proved = (f"{count}, of which not all check", *proved)
+        else:
+            proved = (f"{count}: each with its author's signature and its sequencer's", *proved)
+        is_sure = convicts and not self._unproved
+        return Verdict(is_sure, proved, (*open_, HONEST) if is_sure else open_, holds=True)
+
+    def _faulty(self, sequencer: bytes) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
+        """A fault of the log itself."""
+        kind, seq = self._wire.fault, self._wire.seq
+        found = next((fault for fault in self.faults if (fault.kind, fault.seq) == (kind, seq)), None)
+        if found is None:
+            raise InvalidProof(f"evidence: replayed, the log shows no {kind} at {seq}")
+        said = f"event {seq}: {found.what}"
+        if kind == "erasure_without_cause":
+            return False, (said,), ("who erased it: contents are not signed by the node that serves them",)
+        if kind in _PLACE_KINDS:
+            return self._placed(said, sequencer)
+        if self._signers.get(seq) != sequencer:
+            raise InvalidProof("evidence: the event is another sequencer's")
+        return True, (said, f"{sequencer.hex()} signed it for this place: no honest sequencer does"), ()
+
+    def _placed(self, said: str, sequencer: bytes) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
+        mark = self._marks.at(self._head.ts) if self._head is not None else None
+        if self._head is None or mark is None or mark.root != self._head.r or mark.seq <= self._wire.seq:
+            return False, (said,), ("that the node shows the log so to others: no signed head stands over it",)
+        over = f"{sequencer.hex()} signed a head of {self._head.ts} bundles that is of this very log, as it is here"
+        return True, (said, over), ()
+
+    def _headed(self, sequencer: bytes) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
+        """A head that is not the log's."""
+        if self._head is None:
+            return self._checkpointed()
+        mark, head = self._marks.at(self._head.ts), self._head
+        is_there = mark is not None and (mark.seq == self._wire.seq or self._wire.fault == "broken_consistency")
+        if mark is None or not is_there or mark.root == head.r:
+            raise InvalidProof("evidence: the head is the log's, or of another size")
+        if self._trial.doubt is not None and self._trial.doubt <= mark.seq:
+            raise InvalidProof("evidence: what the log's root is cannot be told")
+        proved = (
+            f"{sequencer.hex()} signed a head of {head.ts} bundles of this enclave with root {head.r.hex()}",
+            f"the log that it signed event by event has {mark.root.hex()} at that size, after event {mark.seq}",
+        )
+        if not mark.is_closed:
+            return False, proved, (f"that bundle {head.ts - 1} holds no event after {mark.seq}: ask for a later log",)
+        return True, proved, ()
+
+    def _checkpointed(self) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
+        told, root = self._wire.checkpoint, self._trial.root()
+        if told is None or root is None or (told.ct_root, told.seq) == (root.hex(), self._wire.seq):
+            raise InvalidProof("evidence: neither a head nor a checkpoint that is not the log's")
+        proved = f"the archive gives {told.ct_root} as checkpoint at {told.seq}; its log has {root.hex()}"
+        return False, (proved,), ("who wrote it: an archive's checkpoint is not signed",)
+
+    def _claimed(self, sequencer: bytes) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
+        """A bundle or a state that the node proved, and that the log does not give."""
+        claim, head = self._claim, self._head
+        bundle = self._marks.bundles.get(claim.index) if claim else None
+        place = self._marks.places.get(claim.seq) if claim else None
+        if claim is None or head is None or bundle is None or place is None:
+            raise InvalidProof("evidence: the claim, its head or its event is missing")
+        if not holds(claim, head, place.id):
+            raise InvalidProof("evidence: the claim does not stand under the head")
+        found = contradicted(claim, bundle, place.at)
+        if found is None or found[:2] != (self._wire.fault, self._wire.seq):
+            raise InvalidProof("evidence: the claim is what the log gives, or wrong in another way than it says")
+        under = f"{sequencer.hex()} signed a head of {head.ts} bundles under which stands: {found[2]}"
+        return True, (under,), ()
+
+
+def _unpacked(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidProof("evidence: log: not base64") from None

@@ -1,0 +1,67 @@
+"""A claim: what a node proved of one event under a signed head, held against what the log itself gives."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from enc.core.encoding import check_numbers, unhex
+from enc.core.errors import EncError, InvalidProof
+from enc.core.proof import (
+    Leaf,
+    WireBundleProof,
+    WireInclusion,
+    bundle_proof_from_wire,
+    check_event_proof,
+    inclusion_from_wire,
+    wire_bundle_proof,
+    wire_inclusion,
+)
+from enc.core.types import BundleProof, InclusionProof, TreeHead
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """An event's place in a bundle, and the state after that bundle."""
+
+    seq: int
+    membership: BundleProof
+    leaf: Leaf
+    inclusion: InclusionProof
+
+    @property
+    def index(self) -> int:
+        """Which bundle of the log it is."""
+        return self.inclusion.li
+
+    def wire(self) -> dict[str, Any]:
+        events_root, state_hash = self.leaf.events_root.hex(), self.leaf.state_hash.hex()
+        member = {"leaf_index": self.index, **wire_bundle_proof(self.membership), "events_root": events_root}
+        leaf = {**wire_inclusion(self.inclusion), "events_root": events_root, "state_hash": state_hash}
+        return {"seq": self.seq, "membership": member, "inclusion": leaf}
+
+
+class WireLeaf(WireInclusion):
+    events_root: str = ""
+    state_hash: str = ""
+
+
+class WireClaim(Struct, kw_only=True):
+    seq: int
+    membership: WireBundleProof
+    inclusion: WireLeaf
+
+
+def claim_from_wire(wire: WireClaim) -> Claim:
+    check_numbers(InvalidProof, seq=wire.seq)
+    events_root = unhex(wire.inclusion.events_root, 32, "events_root", InvalidProof)
+    leaf = Leaf(events_root, unhex(wire.inclusion.state_hash, 32, "state_hash", InvalidProof))
+    membership, inclusion = bundle_proof_from_wire(wire.membership), inclusion_from_wire(wire.inclusion)
+    return Claim(seq=wire.seq, membership=membership, leaf=leaf, inclusion=inclusion)
+
+
+def holds(claim: Claim, head: TreeHead, event_id: bytes) -> bool:
+    """The node's proof is one: under this head the event stands where the claim says."""
+    try:
+        check_event_proof(event_id, claim.membership, claim.leaf, claim.inclusion, head)
+    except EncError:
+        return False
+    return True

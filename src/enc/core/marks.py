@@ -1,0 +1,120 @@
+"""What heads and claims ask of a log that is replayed: roots at sizes, bundles by index, ids of events."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from enc.core.claim import Claim
+from enc.core.enclave import ClosedBundle, Transition, state_hash
+from enc.core.fault import FaultKind
+from enc.core.hashing import log_leaf
+from enc.core.merkle_log import Edge
+from enc.core.trial import Trial
+from enc.core.types import Event
+
+
+class Mark(Struct, frozen=True):
+    """The log at one size: its root, and the last event that it covers."""
+
+    root: bytes
+    seq: int
+    sequencer: bytes
+    is_closed: bool = True
+    """Whether the rule, and not the clock alone, closed its last bundle."""
+
+
+class Bundle(Struct, frozen=True):
+    """What the log itself puts into one leaf."""
+
+    first_seq: int
+    first_at: int
+    """Which event of the log its first is, counted from 0: its seq, unless seqs are missing before it."""
+    count: int
+    last_seq: int
+    events_root: bytes
+    state_hash: bytes
+    is_closed: bool = True
+
+
+class Place(Struct, frozen=True):
+    """An event of the log: its id, and which it is, counted from 0."""
+
+    id: bytes
+    at: int
+
+
+class Marks:
+    """Told of every step of a trial (`step`) and of its end (`end`)."""
+
+    def __init__(self, sizes: Iterable[int], claims: Iterable[Claim] = ()) -> None:
+        claims = list(claims)
+        self._sizes = frozenset(sizes)
+        self._claimed, self._places = frozenset(c.index for c in claims), frozenset(c.seq for c in claims)
+        self._edge = Edge()
+        self._marks: dict[int, Mark] = {}
+        self.bundles: dict[int, Bundle] = {}
+        self.places: dict[int, Place] = {}
+        self._last, self._events = (-1, b""), 0
+
+    def at(self, size: int) -> Mark | None:
+        return self._marks.get(size)
+
+    @property
+    def found(self) -> dict[int, Mark]:
+        return self._marks
+
+    def step(self, event: Event | None, transition: Transition) -> None:
+        if event is None:
+            for bundle in transition.closed:
+                self._close(bundle, self._last, self._events)
+            return
+        if event.seq in self._places:
+            self.places[event.seq] = Place(event.id, self._events)
+        for i, bundle in enumerate(transition.closed):
+            has_event = i == len(transition.closed) - 1 and transition.state.bundle is None
+            last = (event.seq, event.sequencer) if has_event else self._last
+            self._close(bundle, last, self._events + has_event)
+        self._last = event.seq, event.sequencer
+        self._events += 1
+
+    def _close(self, bundle: ClosedBundle, last: tuple[int, bytes], end: int) -> None:
+        """`end`: how many events there are up to its last."""
+        self._edge = self._edge.grown(log_leaf(bundle.events_root, bundle.state_hash))
+        if self._edge.size in self._sizes:
+            self._marks[self._edge.size] = Mark(self._edge.root(), *last)
+        if bundle.index in self._claimed:
+            roots = bundle.events_root, bundle.state_hash
+            first = bundle.first_seq, end - bundle.count
+            self.bundles[bundle.index] = Bundle(*first, bundle.count, last[0], *roots)
+
+    def end(self, trial: Trial) -> None:
+        """The bundle that is still open is one too, as far as it goes."""
+        state = trial.state
+        if state is None or state.bundle is None:
+            return
+        open_, index, root = state.bundle, state.log.size, trial.root()
+        if index + 1 in self._sizes and root is not None:
+            self._marks[index + 1] = Mark(root, state.seq, self._last[1], is_closed=False)
+        if index in self._claimed:
+            roots = open_.events_root(), state_hash(state, trial.store)
+            first = open_.first_seq, self._events - open_.count
+            self.bundles[index] = Bundle(*first, open_.count, state.seq, *roots, is_closed=False)
+
+
+def contradicted(claim: Claim, bundle: Bundle, at: int) -> tuple[FaultKind, int, str] | None:
+    """How a claim that holds under its head contradicts the log's own bundle: kind, seq and words.
+
+    `at`: which event of the log the claim is about, counted from 0.
+    """
+    size, first_at = claim.membership.size, at - claim.membership.ei
+    if (first_at, size) != (bundle.first_at, bundle.count):
+        if not bundle.is_closed and size >= bundle.count and first_at == bundle.first_at:
+            return None  # the log goes on where the archive ends
+        starts = bundle.first_seq + first_at - bundle.first_at
+        seq = min(starts, bundle.first_seq) if starts != bundle.first_seq else starts + min(size, bundle.count)
+        drawn = f"the node put {size} events from {starts} on into bundle {claim.index}"
+        return "wrong_bundle_boundary", seq, f"{drawn}; by the rule it holds {bundle.count} from {bundle.first_seq} on"
+    if claim.leaf.state_hash != bundle.state_hash and bundle.is_closed:
+        what = f"the node put the state {claim.leaf.state_hash.hex()} into bundle {claim.index}"
+        return "wrong_state_root", bundle.last_seq, f"{what}; after its events it is {bundle.state_hash.hex()}"
+    return None

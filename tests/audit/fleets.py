@@ -1,0 +1,36 @@
+"""Fleets to audit, and audits of them: in this process, or on whatever master is named."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from enc.audit.audit import Audit, InProcess, Request, Runner, run_audit
+from enc.audit.heads import collect_heads
+from enc.audit.reading import found_archives
+from enc.bench.fleet import generate
+from enc.bench.kinds import KINDS, Kind
+
+Place = tuple[str, str, int]
+"""Enclave, kind and seq of a fault."""
+
+
+def fleet(out: Path, seed: int, plants: Sequence[Kind] = KINDS, events: int = 1300, enclaves: int = 15) -> Path:
+    generate(out, enclaves=enclaves, events=events, seed=seed, plants=plants)
+    return out
+
+
+def planted(folder: Path) -> set[Place]:
+    found = json.loads((folder / "planted.json").read_bytes())
+    return {(each["enclave"], each["kind"], each["seq"]) for each in found}
+
+
+def audited(folder: Path, runner: Runner | None = None, **more: Any) -> Audit:
+    """All archives and heads of a folder."""
+    heads = collect_heads([folder / "heads.jsonl"], {})
+    request = Request(paths=found_archives([folder]), heads=heads, **more)
+    return run_audit(request, runner or InProcess())
+
+
+def places(audit: Audit) -> set[Place]:
+    return {(finding.enclave.hex(), finding.kind, finding.seq) for finding in audit.findings}

@@ -1,0 +1,84 @@
+"""Small logs as archives, with heads of any of their sizes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from enc.audit.audit import Audit, InProcess, Request, run_audit
+from enc.audit.heads import HeldHead
+from enc.core.archive import Header, write_archive
+from enc.core.hashing import log_leaf
+from enc.core.merkle_log import Edge
+from enc.core.tree_head import sign_head
+from enc.core.types import Event, TreeHead
+from tests.core.world import START, World, person
+
+from .test_trial import MANIFEST
+
+
+def talk(messages: int = 20, by: str = "alice") -> World:
+    """A log of messages: bundles of four events."""
+    world = World(MANIFEST, by)
+    for i in range(messages):
+        world.send("alice", "message", f"number {i}")
+    return world
+
+
+def root(world: World, size: int) -> bytes:
+    edge = Edge()
+    for bundle in world.memory.bundles[:size]:
+        edge = edge.grown(log_leaf(bundle.events_root, bundle.state_hash))
+    return edge.root()
+
+
+def head(world: World, size: int, *, by: str = "node", wrong: bytes = b"", t: int = 0) -> TreeHead:
+    """The head of a log at one size, or one with a root that nobody made."""
+    return sign_head(person(by), world.state.enclave, START + t, size, wrong or root(world, size))
+
+
+def held(*heads: TreeHead, source: str = "bob") -> list[HeldHead]:
+    return [HeldHead(head=each, source=source) for each in heads]
+
+
+def write(
+    path: Path,
+    world: World,
+    events: Sequence[Event] | None = None,
+    *,
+    sth: TreeHead | None = None,
+    says: int | None = None,
+    checkpoint: bytes | None = None,
+) -> str:
+    """An archive of a world's log, or of something else that is said to be it."""
+    events = world.events if events is None else events
+    own = root_of(world)
+    header = Header(
+        enclave=world.state.enclave,
+        enc_v=2,
+        sequencers=((events[0].sequencer, 0),),
+        events=len(events) if says is None else says,
+        sth=sth,
+        checkpoint_seq=events[-1].seq,
+        checkpoint_root=own if checkpoint is None else checkpoint,
+    )
+    path.write_bytes(b"".join(write_archive(header, events)))
+    return str(path)
+
+
+def root_of(world: World) -> bytes:
+    from enc.core.enclave import checkpoint_root
+
+    return checkpoint_root(world.state, world.memory)
+
+
+def audit(
+    *paths: str, heads: Sequence[HeldHead] = (), world: World | None = None, cores: int = 1, **more: object
+) -> Audit:
+    """With more than one core, of a runner that has as many: large archives are many tasks."""
+    known = {world.state.enclave: list(heads)} if world is not None else {}
+    runner = InProcess()
+    runner.cores = cores
+    return run_audit(Request(paths=list(paths), heads=known, **more), runner)  # type: ignore[arg-type]
+
+
+def told(found: Audit) -> list[tuple[str, int]]:
+    return [(finding.kind, finding.seq) for finding in found.findings]

@@ -1,0 +1,184 @@
+"""Heads against a log, and against each other: what is found, and what an honest world shows and is no finding."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from enc.audit.heads import HeldHead, collect_heads, read_heads
+from enc.client import check_evidence, load_evidence
+from enc.core.errors import MisuseError
+from enc.core.event import finalize
+from enc.core.hashing import sha256
+from enc.core.tree_head import wire_head
+from tests.core.world import World, person, pub
+
+from .logs import audit, head, held, talk, told, write
+
+WRONG = sha256(b"no log has this root")
+
+
+@pytest.fixture
+def world() -> World:
+    return talk()  # 21 events: five bundles of four, and one event in an open one
+
+
+@pytest.fixture
+def path(world: World, tmp_path: Path) -> str:
+    return write(tmp_path / "a.enc", world, sth=head(world, 5))
+
+
+def convicted(found: object) -> list[bool]:
+    return [check_evidence(load_evidence(each.evidence)).convicts for each in found.proved]  # type: ignore[attr-defined]
+
+
+def test_heads_of_a_log_are_on_it(world: World, path: str) -> None:
+    found = audit(path, heads=held(*(head(world, size) for size in range(6))), world=world)
+    assert told(found) == []
+    (verdict,) = found.verdicts
+    assert (verdict.heads, verdict.on_log, verdict.beyond, verdict.unsigned) == (6, 6, 0, 0)
+
+
+def test_a_head_with_another_root(world: World, path: str) -> None:
+    found = audit(path, heads=held(head(world, 3, wrong=WRONG)), world=world)
+    assert told(found) == [("head_not_on_log", 11)]
+    assert convicted(found) == [True]
+
+
+def test_the_archives_own_head_with_another_root(world: World, tmp_path: Path) -> None:
+    found = audit(write(tmp_path / "a.enc", world, sth=head(world, 5, wrong=WRONG)), world=world)
+    assert told(found) == [("wrong_log_root", 19)]
+    assert convicted(found) == [True]
+    sealed = audit(write(tmp_path / "b.enc", world, sth=head(world, 6, wrong=WRONG)), world=world)
+    assert told(sealed) == [("wrong_log_root", 20)]
+    assert convicted(sealed) == [False]
+    beyond = audit(write(tmp_path / "c.enc", world, sth=head(world, 9, wrong=WRONG)), world=world)
+    assert told(beyond) == [("wrong_log_root", 20)]
+
+
+def test_a_checkpoint_that_is_not_the_logs(world: World, tmp_path: Path) -> None:
+    found = audit(write(tmp_path / "a.enc", world, checkpoint=WRONG), world=world)
+    assert told(found) == [("wrong_log_root", 20)]
+    assert convicted(found) == [False]
+
+
+def test_two_heads_of_one_size(world: World, path: str) -> None:
+    found = audit(path, heads=held(head(world, 2), head(world, 2, wrong=WRONG)), world=world)
+    assert told(found) == [("equivocation", 7)]
+    assert convicted(found) == [True]
+    same = held(head(world, 2), head(world, 2, t=5))
+    assert told(audit(path, heads=same, world=world)) == []
+
+
+def test_two_heads_of_one_size_beyond_the_log(world: World, path: str) -> None:
+    pair = [head(world, 9, wrong=sha256(text)) for text in (b"one", b"other")]
+    found = audit(path, heads=held(*pair), world=world)
+    assert told(found) == [("equivocation", 20)]
+
+
+def test_heads_without_an_enclave_do_not_contradict_each_other(world: World, path: str) -> None:
+    """They may be of two enclaves of the node; but one that is said to be of this log must be on it."""
+    loose = replace(head(world, 2), bound_sig=None)
+    assert told(audit(path, heads=held(loose), world=world)) == []
+    wrong = replace(head(world, 2, wrong=WRONG), bound_sig=None)
+    assert told(audit(path, heads=held(wrong, loose), world=world)) == [("head_not_on_log", 7)]
+
+
+def test_a_head_that_nobody_signed_is_nobodys_word(world: World, path: str) -> None:
+    found = audit(path, heads=held(head(world, 2, by="node2", wrong=WRONG)), world=world)
+    assert told(found) == []
+    assert found.verdicts[0].unsigned == 1
+    damaged = replace(head(world, 3, wrong=WRONG), sig=bytes(64))
+    assert audit(path, heads=held(damaged), world=world).verdicts[0].unsigned == 1
+
+
+def test_a_head_of_more_than_the_archive_has_is_not_judged(world: World, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.enc", world, world.events[:18])
+    full = held(head(world, 5))  # a bundle that is open in the archive, and took two more events since
+    found = audit(path, heads=full, world=world)
+    assert [kind for kind, _ in told(found)] == ["wrong_log_root"]  # the checkpoint is that of the whole log
+    assert found.verdicts[0].beyond == 1
+
+
+def test_a_former_sequencers_head_of_what_came_after_it(world: World, tmp_path: Path) -> None:
+    world.send("alice", "Migrate", world.migrate("node2"))
+    for i in range(5):
+        world.send("alice", "message", f"there {i}", node="node2")
+    path = write(tmp_path / "a.enc", world)
+    honest = held(head(world, 5), head(world, 6), head(world, 7, by="node2"), head(world, 3, by="node2"))
+    assert told(audit(path, heads=honest, world=world)) == []
+    found = audit(path, heads=held(head(world, 7)), world=world)
+    assert told(found) == [("old_sequencer", 25)]
+    assert found.proved[0].evidence
+
+
+def test_two_archives_of_one_log(world: World, path: str, tmp_path: Path) -> None:
+    short = talk(12)
+    assert short.events == world.events[:13]
+    other = write(tmp_path / "b.enc", short, sth=head(short, 3))
+    assert told(audit(path, other, world=world)) == []
+
+
+def test_two_archives_that_part(world: World, path: str, tmp_path: Path) -> None:
+    parted = talk(11)
+    parted.send("alice", "message", "something else")
+    parted.send("alice", "message", "and more")
+    found = audit(path, write(tmp_path / "b.enc", parted, sth=head(parted, 3)), world=world)
+    assert told(found) == [("broken_consistency", 12)]
+    assert convicted(found) == [True]
+
+
+def test_an_archive_that_ends_before_it_says(world: World, tmp_path: Path) -> None:
+    found = audit(write(tmp_path / "a.enc", world, world.events[:18], says=21), world=world)
+    assert told(found) == [("gap", 18)]
+
+
+def test_roots_after_an_event_that_nobody_can_judge_are_not_held_against_anybody(world: World, tmp_path: Path) -> None:
+    commit = world.commit("carol", "Move", {"target": pub("carol"), "from": "OUTSIDER", "to": "MEMBER"}, at=9)
+    events = list(world.events)
+    events[9] = finalize(commit, person("node"), events[9].timestamp, 9)
+    found = audit(write(tmp_path / "a.enc", world, events, sth=head(world, 5)), world=world)
+    assert told(found) == [("unauthorised_event", 9)]
+    assert convicted(found) == [True]
+
+
+def test_a_stranger_cannot_accuse_itself_into_a_log(world: World, path: str) -> None:
+    """A head that names its own signer: but that one has no part in the log."""
+    stray = HeldHead(head=head(world, 2, by="node2", wrong=WRONG), source="mallory", sequencer=person("node2").public)
+    found = audit(path, heads=[stray], world=world)
+    assert told(found) == []
+    assert found.verdicts[0].unsigned == 1
+    misnamed = replace(stray, head=head(world, 2, wrong=WRONG))
+    assert told(audit(path, heads=[misnamed], world=world)) == []
+
+
+def test_heads_without_an_archive(world: World) -> None:
+    def named(ts: int, wrong: bytes, by: str = "node") -> HeldHead:
+        return HeldHead(head=head(world, ts, wrong=wrong), source="a witness", sequencer=person(by).public)
+
+    apart = [named(2, WRONG), named(3, WRONG), named(2, sha256(b"x"), by="node2")]
+    assert told(audit(heads=apart, world=world)) == []
+    found = audit(heads=[*apart, named(2, sha256(b"x"))], world=world)
+    assert told(found) == [("equivocation", -1)]
+    assert convicted(found) == [True]
+
+
+def test_files_of_heads(world: World, tmp_path: Path) -> None:
+    line = {"enclave": world.state.enclave.hex(), "sth": wire_head(head(world, 2)), "source": "carol"}
+    file = tmp_path / "heads.jsonl"
+    file.write_bytes(msgspec.json.encode(line) + b"\n\n" + msgspec.json.encode({**line, "source": ""}) + b"\n")
+    assert [each.source for _, each in read_heads(file)] == ["carol", "heads.jsonl"]
+    cosigned = {name: each for name, each in line.items() if name != "source"}
+    cosigned |= {"sequencer": pub("node"), "seen": 5, "witness": "ab" * 32, "cosig": "cd" * 64}
+    (tmp_path / "witness.jsonl").write_bytes(msgspec.json.encode(cosigned) + b"\n")
+    ((_, seen),) = read_heads(tmp_path / "witness.jsonl")
+    assert (seen.source, seen.sequencer) == ("witness " + "ab" * 32, person("node").public)
+    known = {world.state.enclave: [HeldHead(head=head(world, 1), source="before")]}
+    (found,) = collect_heads([file], known).values()
+    assert [each.head.ts for each in found] == [1, 2, 2]
+    file.write_bytes(msgspec.json.encode(line) + b"\n{}\n")
+    with pytest.raises(MisuseError, match="line 2"):
+        list(read_heads(file))
+    with pytest.raises(MisuseError, match="cannot be read"):
+        list(read_heads(tmp_path / "nothing"))
