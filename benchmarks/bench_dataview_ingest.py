@@ -92,7 +92,7 @@ def ingest(directory: Path, lake_root: Path, *, check: bool) -> float:
     spark.dataSource.register(ArchiveSource)
     lake = Lake(str(lake_root)).create(spark)
     body = Ingest(Setting(lake=lake), "bench")
-    reader = spark.readStream.format("enc_archive").option("maxFilesPerTrigger", 5)
+    reader = spark.readStream.format("enc_archive").option("maxFilesPerTrigger", 50).option("stage", str(lake_root))
     frame = reader.option("verify", "full" if check else "form").load(str(directory))
     writer = frame.writeStream.foreachBatch(body).option("checkpointLocation", lake.checkpoint("ingest"))
     start = time.perf_counter()
