@@ -75,7 +75,12 @@ class _Connection(HTTPConnection):
         """From another thread: whoever waits for the peer waits no longer."""
         if self._tried is not None:
             with suppress(OSError):
-                self._tried.shutdown(socket.SHUT_RDWR)
+                # Of the socket below: TLS would take itself apart under the thread that reads.
+                socket.socket.shutdown(self._tried, socket.SHUT_RDWR)
+
+    def check_in_time(self) -> None:
+        if self.is_late:
+            raise UpstreamUnreachable(f"the node's answer took longer than {MAX_S} s, and was cut off") from None
 
     @contextmanager
     def watched(self, stopped: threading.Event) -> Iterator[None]:
@@ -107,13 +112,15 @@ def post(
         try:
             connection.request("POST", prefix + path, body, headers)
             with closing(connection.getresponse()) as response:
-                return response.status, _read(response, max_bytes)
+                status, answer = response.status, _read(response, max_bytes)
         except (OSError, HTTPException, UpstreamUnreachable) as e:
-            if connection.is_late:
-                raise UpstreamUnreachable(f"the node's answer took longer than {MAX_S} s, and was cut off") from None
+            connection.check_in_time()
             if isinstance(e, UpstreamUnreachable):
                 raise
             raise UpstreamUnreachable(f"the node does not answer: {type(e).__name__}") from None
+        # One that does not say how long it is ends where it was cut, and complains of nothing.
+        connection.check_in_time()
+        return status, answer
 
 
 def _read(response: HTTPResponse, max_bytes: int) -> bytes:

@@ -3,8 +3,9 @@
 Each statement that runs gives the interpreter up, and gets it back only after other threads had it. In a busy node
 that costs more than the row, so rows go in many at a time.
 
-A statement that fails takes the whole transaction back, as whoever writes here does in any case. One that took only
-itself back would first copy every page that it changes, into a file of its own once they are many.
+A statement that breaks a constraint takes the whole transaction back, as whoever writes here does in any case: nobody
+may catch the error and go on in it. One that took only itself back would first copy every page that it changes, into a
+file of its own once they are many.
 """
 
 import sqlite3
