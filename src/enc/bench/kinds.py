@@ -55,31 +55,14 @@ broken_consistency     Two archives, each right by itself: in the earlier one ev
                        later: the node has rewritten what it had signed. There are no two heads of one size.
 """
 
-from typing import Literal, get_args
-
 from msgspec import Struct
 
 from enc.core.errors import MisuseError
+from enc.core.fault import FAULT_KINDS, FaultKind
 
-Kind = Literal[
-    "invalid_signature",
-    "altered_content",
-    "unauthorised_event",
-    "gap",
-    "reordering",
-    "falling_timestamp",
-    "wrong_bundle_boundary",
-    "wrong_state_root",
-    "wrong_log_root",
-    "head_not_on_log",
-    "equivocation",
-    "broken_consistency",
-    "sequencer_change",
-    "old_sequencer",
-    "erasure_without_cause",
-]
-
-KINDS: tuple[Kind, ...] = get_args(Kind)
+Kind = FaultKind
+KINDS = FAULT_KINDS
+"""What is planted is what an audit can find."""
 
 
 class Planted(Struct, frozen=True):
