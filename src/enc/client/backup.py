@@ -17,7 +17,7 @@ from enc.client.answers import head_of, read
 from enc.client.flow import Call, Flow, work
 from enc.client.link import Link
 from enc.client.sceptic import Sceptic
-from enc.core.archive import Header, check_header, header_of, read_archive, verify_archive, write_archive
+from enc.core.archive import Header, check_header, header_of, read_archive, verify_archive, write_lines
 from enc.core.errors import EncError, InvalidArchive, InvalidProof, MisuseError
 from enc.core.event import WireEvent, event_from_wire, parse_event, wire_event
 from enc.core.replay import Replay
@@ -124,7 +124,7 @@ def finish(header: Header, part: Path, path: Path) -> None:
     """Compress what is here, and name it only when the disk has it."""
     draft = path.with_name(path.name + ".draft")
     with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        for piece in write_archive(header, _events(part)):
+        for piece in write_lines(header, _lines(part)):
             file.write(piece)
         file.flush()
         os.fsync(file.fileno())
@@ -132,10 +132,10 @@ def finish(header: Header, part: Path, path: Path) -> None:
     part.unlink()
 
 
-def _events(part: Path) -> Iterator[Event]:
+def _lines(part: Path) -> Iterator[bytes]:
     with part.open("rb") as file:
         for line in file:
-            yield parse_event(line)
+            yield line[:-1]
 
 
 def head_in(archive: Path) -> TreeHead | None:

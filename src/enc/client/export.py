@@ -4,8 +4,6 @@
 auditor wants to see the rest of it too.
 """
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,10 +12,10 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from enc.client.answers import head_of, read
-from enc.client.backup import PAGE, Progress, opened
+from enc.client.backup import PAGE, Progress, finish, opened
 from enc.client.flow import Call, Flow, work
 from enc.client.link import Link
-from enc.core.archive import Header, read_archive, write_lines
+from enc.core.archive import Header, read_archive
 from enc.core.commit import manifest_version
 from enc.core.errors import EncError, InvalidArchive
 from enc.core.event import parse_event, wire_event
@@ -46,7 +44,7 @@ def export(link: Link, path: Path, since: Path | None, progress: Progress) -> Fl
         yield from work(lambda: log.start(file, since))
         head = yield from _gather(link, file, log, progress)
     header = log.header(head)
-    yield from work(lambda: _finish(header, part, path))
+    yield from work(lambda: finish(header, part, path))
     return header
 
 
@@ -117,21 +115,3 @@ def _version(event: Event) -> int:
         return manifest_version(event)
     except EncError:
         return 2
-
-
-def _finish(header: Header, part: Path, path: Path) -> None:
-    """Compress what is here, and name it only when the disk has it; an older archive of that name goes."""
-    draft = path.with_name(path.name + ".draft")
-    with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        for piece in write_lines(header, _lines(part)):
-            file.write(piece)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.rename(path)
-    part.unlink()
-
-
-def _lines(part: Path) -> Iterator[bytes]:
-    with part.open("rb") as file:
-        for line in file:
-            yield line[:-1]
