@@ -30,6 +30,7 @@ from enc.core.types import Event, Receipt
 from enc.node.sequencer import Outcome, Sequencer, Ticket
 from enc.node.store import connection, ids, numbers, purge, search, upgrade, ways
 from enc.node.store.base import Readable, Step, Store, Usage
+from enc.node.store.batch import Batch
 from enc.node.store.memory import MemoryStore
 from enc.node.store.sqlite import SqliteStore
 from tests.core.world import START, person, pub
@@ -887,6 +888,47 @@ def test_ids_of_a_purged_enclave_go_wherever_they_are(tmp_path: Path, monkeypatc
     left = store._writer.db.execute("SELECT count(*) FROM ids WHERE k >> 40 = 1").fetchone()
     assert left == (0,)
     assert all(store.event(other.enclave, event.id) for event in other.events)
+    store.close()
+
+
+def test_who_reads_what_was_just_committed_finds_its_events_by_their_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a lookup in a registry does: it reads a record, and then the entry that this names."""
+    store = SqliteStore(tmp_path / "enc.db")
+    log = Log(store)
+    seen, write = list[bool](), Batch.write
+
+    def looked_at(batch: Batch) -> Callable[[], None]:
+        settle = write(batch)
+
+        def look() -> None:
+            seen.extend(store.event(log.enclave, event.id) is not None for event in log.events)
+            settle()
+
+        return look
+
+    monkeypatch.setattr(Batch, "write", looked_at)
+    log.add()
+    log.write()
+    assert seen == [True, True]
+    store.close()
+
+
+def test_an_event_that_was_not_written_is_not_found_by_its_id(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "enc.db")
+    log = Log(store)
+    log.write()
+    lost = log.add()
+    with failing_commit(store), pytest.raises(Unavailable):
+        store.write(log.steps, START)
+    assert store.event(log.enclave, lost.id) is None
+    twin = Log(store)
+    twin.steps.clear()
+    taken = twin.add(id=sha256(b"in its place"))
+    twin.write()
+    assert (taken.seq, store.event(log.enclave, lost.id)) == (lost.seq, None)
+    assert store.event(log.enclave, taken.id) is not None
     store.close()
 
 

@@ -26,7 +26,9 @@ Places = Sequence[tuple[bytes, int]]
 class Ids:
     """The index of ids. One thread changes it; any may ask.
 
-    `add` and `remove` write, and return what is to be called once that is committed, and not otherwise.
+    `add` and `remove` write, and return what is to be called once that is committed, and not otherwise. What is added
+    is found from then on, before it is committed: whoever reads rows that name an id finds its event too. If it is not
+    committed after all, this is read anew from the disk.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -39,7 +41,7 @@ class Ids:
         self._queue = sorted(self._moving, reverse=True)
         """Those that move and have not moved yet, the lowest last."""
         self._due = 0
-        self._take([])
+        self._take()
 
     def add(self, db: sqlite3.Connection, places: Places) -> Callable[[], None]:
         # A bytearray is bound as it is; see pack_plain.
@@ -49,13 +51,14 @@ class Ids:
         moved = min(due, len(self._queue)) if due >= STRIDE else 0
         if moved:
             self._move(db, moved)
+        self._latest.update(places)
 
         def settle() -> None:
             self._last += len(places)
             if moved:
                 del self._queue[-moved:]
             self._due = due if self._queue and not moved else 0
-            self._take(places)
+            self._take()
 
         return settle
 
@@ -69,8 +72,7 @@ class Ids:
         else:
             db.execute("UPDATE node SET ids_until = ?, ids_moved = ?", (self._until, chosen[-1]))
 
-    def _take(self, places: Places) -> None:
-        self._latest.update(places)
+    def _take(self) -> None:
         if self._queue:
             return
         # All that moved is in the index. Who asks looks at `_latest`, at `_moving` and then there, and so misses none.
