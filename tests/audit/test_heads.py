@@ -6,12 +6,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from enc.audit import court
 from enc.audit.heads import HeldHead, collect_heads, read_heads
 from enc.client import check_evidence, load_evidence
 from enc.core.errors import MisuseError
 from enc.core.event import finalize
 from enc.core.hashing import sha256
-from enc.core.tree_head import wire_head
+from enc.core.tree_head import check_bound_head, wire_head
+from enc.core.types import TreeHead
 from tests.core.world import World, person, pub
 
 from .logs import audit, head, held, talk, told, write
@@ -129,6 +131,16 @@ def test_two_archives_that_part(world: World, path: str, tmp_path: Path) -> None
     assert convicted(found) == [True]
 
 
+def test_two_archives_of_one_length_that_part_in_a_bundle_that_no_head_covers(tmp_path: Path) -> None:
+    one, other = talk(6), talk(5)
+    other.send("alice", "message", "another last one")
+    paths = [write(tmp_path / f"{i}.enc", world, sth=head(one, 1)) for i, world in enumerate((one, other))]
+    found = audit(*paths)
+    assert told(found) == [("broken_consistency", 6)]
+    assert convicted(found) == [True]
+    assert told(audit(paths[0], write(tmp_path / "copy.enc", one))) == []
+
+
 def test_an_archive_that_ends_before_it_says(world: World, tmp_path: Path) -> None:
     found = audit(write(tmp_path / "a.enc", world, world.events[:18], says=21), world=world)
     assert told(found) == [("gap", 18)]
@@ -162,6 +174,13 @@ def test_heads_without_an_archive(world: World) -> None:
     found = audit(heads=[*apart, named(2, sha256(b"x"))], world=world)
     assert told(found) == [("equivocation", -1)]
     assert convicted(found) == [True]
+    assert found.findings[0].what.endswith(
+        f"whoever holds the key {pub('node')}: no archive here says whether that is a sequencer of this enclave, "
+        "and anybody can make a key"
+    )
+    assert audit(heads=[named(2, WRONG)], world=world).notes == []
+    (note,) = audit(heads=held(head(world, 2)), world=world).notes
+    assert note.startswith("1 heads say nothing")
 
 
 def test_files_of_heads(world: World, tmp_path: Path) -> None:
@@ -182,3 +201,103 @@ def test_files_of_heads(world: World, tmp_path: Path) -> None:
         list(read_heads(file))
     with pytest.raises(MisuseError, match="cannot be read"):
         list(read_heads(tmp_path / "nothing"))
+
+
+def test_heads_that_are_too_many_are_said(world: World, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever brings many of nobody's crowds out no true one without a word."""
+    monkeypatch.setattr("enc.audit.audit.MAX_HEADS", 3)
+    many = held(*(replace(head(world, 3), ts=100 + i) for i in range(3)), head(world, 3, wrong=WRONG))
+    assert audit(path, heads=many[:3], world=world).problems == []
+    found = audit(path, heads=many, world=world)
+    assert told(found) == []
+    assert found.problems == [f"{world.state.enclave.hex()}: of 4 heads only the 3 largest"]
+
+
+def test_files_of_heads_have_a_bound(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "heads.jsonl"
+    line = {"enclave": world.state.enclave.hex(), "sth": wire_head(head(world, 2))}
+    file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for _ in range(3)))
+    monkeypatch.setattr("enc.audit.heads.MAX_COLLECTED", 5)
+    assert len(collect_heads([file], {})[world.state.enclave]) == 3
+    with pytest.raises(MisuseError, match="over 5 heads"):
+        collect_heads([file, file], {})
+
+
+def test_heads_alone_contradict_each_other_where_one_names_who_signed_them(world: World) -> None:
+    pair = held(head(world, 2), head(world, 2, wrong=WRONG))
+    assert told(audit(heads=pair, world=world)) == []
+    found = audit(heads=[replace(pair[0], sequencer=person("node").public), pair[1]], world=world)
+    assert told(found) == [("equivocation", -1)]
+    assert convicted(found) == [True]
+
+
+def test_very_many_strangers_do_not_hide_whose_a_head_is(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is each head tried with every key that a log can name."""
+    tried: set[bytes] = set()
+    monkeypatch.setattr(court, "MAX_SIGNERS", 4)
+    monkeypatch.setattr("enc.audit.heads.check_bound_head", lambda head, key, enclave: check(head, key, enclave, tried))
+    events = [event if event.seq < 12 else replace(event, sequencer=sha256(event.id)) for event in world.events]
+    found = audit(write(tmp_path / "a.enc", world, events), heads=held(head(world, 2, wrong=WRONG)), world=world)
+    assert ("head_not_on_log", 7) in told(found)
+    assert len(tried) <= 5
+
+
+def check(head: TreeHead, key: bytes, enclave: bytes, tried: set[bytes]) -> None:
+    tried.add(key)
+    check_bound_head(head, key, enclave)
+
+
+def test_two_sizes_beyond_the_log_are_two_findings(world: World, path: str) -> None:
+    pairs = [head(world, size, wrong=sha256(text)) for size in (9, 10) for text in (b"one", b"other")]
+    assert told(audit(path, heads=held(*pairs), world=world)) == [("equivocation", 20)] * 2
+
+
+def test_a_state_that_nobody_knows_hides_roots_after_very_many_faults_too(tmp_path: Path) -> None:
+    world = talk(101)
+    world.send("alice", "Move", {"target": pub("bob"), "from": "OUTSIDER", "to": "MEMBER"})
+    for i in range(8):
+        world.send("alice", "message", f"more {i}")
+    altered = [replace(event, content=f"not {event.content}") for event in world.events[1:102]]
+    move = world.events[102]
+    altered.append(replace(move, content=str(move.content).replace(pub("bob"), pub("carol"))))
+    events = [world.events[0], *altered, *world.events[103:]]
+    found = audit(write(tmp_path / "a.enc", world, events), heads=held(head(world, 27)), world=world)
+    assert {kind for kind, _ in told(found)} == {"altered_content"}
+
+
+def test_a_head_that_somebody_altered_is_nobodys_word_beside_the_true_one_too(world: World, path: str) -> None:
+    true = head(world, 3)
+    found = audit(path, heads=held(replace(true, r=WRONG), true), world=world)
+    assert told(found) == []
+    assert (found.verdicts[0].heads, found.verdicts[0].unsigned) == (3, 1)
+
+
+def test_a_head_that_names_no_enclave_is_shown_and_convicts_nobody(world: World, path: str) -> None:
+    found = audit(path, heads=held(replace(head(world, 2, wrong=WRONG), bound_sig=None)), world=world)
+    assert told(found) == [("head_not_on_log", 7)]
+    assert convicted(found) == [False]
+
+
+def test_a_takeover_from_an_older_copy_convicts_nobody(world: World, tmp_path: Path) -> None:
+    copy = talk(8)  # two bundles, and one event in a third
+    copy.send("alice", "Migrate", copy.migrate("node2"), node="node2", takeover=True)
+    for i in range(9):
+        copy.send("alice", "message", f"there {i}", node="node2")
+    path = write(tmp_path / "a.enc", copy)
+    within = audit(path, heads=held(head(world, 3)), world=copy)  # the bundle in which the copy ends took more events
+    assert told(within) == []
+    assert within.verdicts[0].beyond == 1
+    after = audit(path, heads=held(head(world, 4)), world=copy)
+    assert told(after) == [("head_not_on_log", 9)]
+    assert convicted(after) == [False]
+
+
+def test_a_time_that_falls_at_a_move_is_proved_by_the_log(world: World, tmp_path: Path) -> None:
+    world.send("alice", "Migrate", world.migrate("node2"))
+    event = finalize(world.commit("alice", "message", "there"), person("node2"), world.events[-1].timestamp - 5, 22)
+    found = audit(write(tmp_path / "a.enc", world, [*world.events, event]), world=world)
+    assert ("falling_timestamp", 22) in told(found)
+    fallen = next(each for each in found.proved if each.finding.kind == "falling_timestamp")
+    assert check_evidence(load_evidence(fallen.evidence)).convicts

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from enc.audit.audit import Audit
+from enc.audit.audit import Audit, InProcess, Request, run_audit
+from enc.audit.plan import Known
 from enc.audit.progress import NAME, load_progress, save_progress
 from enc.core.errors import MisuseError
 from enc.core.event import erase
 from enc.core.hashing import sha256
-from tests.core.world import World
+from tests.core.world import World, person
 
 from .logs import audit, head, held, root_of, talk, told, write
 
@@ -84,6 +85,23 @@ def test_a_head_of_the_first_audit_contradicts_one_of_the_second(world: World, t
     assert told(found) == [("equivocation", 15)]
 
 
+def test_an_audit_of_another_enclave_forgets_nothing(world: World, tmp_path: Path) -> None:
+    path, pair = write(tmp_path / "a.enc", world), [head(world, 9, wrong=sha256(text)) for text in (b"one", b"other")]
+    again(tmp_path, path, world=world, heads=held(pair[0]))
+    other = talk(3, by="bob")
+    found = run_audit(request(tmp_path, write(tmp_path / "b.enc", other)), InProcess())
+    assert [(each.enclave, each.unsigned) for each in found.verdicts if each.heads] == [(world.state.enclave, 0)]
+    save_progress(tmp_path, found.kept)
+    assert again(tmp_path, path, world=world).skipped == 21
+    named = [replace(each, sequencer=person("node").public) for each in held(pair[1])]
+    assert told(again(tmp_path, world=world, heads=named)) == [("equivocation", -1)]
+
+
+def request(folder: Path, *paths: str) -> Request:
+    before = load_progress(folder)
+    return Request(paths=list(paths), heads=before.heads, known=before.known)
+
+
 def test_an_enclave_with_a_finding_is_not_kept_as_verified(world: World, tmp_path: Path) -> None:
     events = list(world.events)
     events[3] = erase(events[3])
@@ -92,6 +110,48 @@ def test_an_enclave_with_a_finding_is_not_kept_as_verified(world: World, tmp_pat
         found = again(tmp_path, path, world=world)
         assert told(found) == [("erasure_without_cause", 3)]
         assert found.skipped == 0
+
+
+def test_a_log_that_shows_nothing_makes_no_head_forgotten(world: World, tmp_path: Path) -> None:
+    """A node that shows rubbish once does not come away with another log the next time."""
+    again(tmp_path, write(tmp_path / "a.enc", world, sth=head(world, 5)), world=world)
+    broken = again(tmp_path, write(tmp_path / "a.enc", world, world.events[1:]), world=world)
+    assert told(broken) == [("gap", 0)]
+    rewritten = talk(11)
+    for i in range(9):
+        rewritten.send("alice", "message", f"rewritten {i}")
+    found = again(tmp_path, write(tmp_path / "a.enc", rewritten, sth=head(rewritten, 5)), world=world)
+    assert told(found) == [("equivocation", 19)]
+
+
+def test_heads_of_nobody_are_kept_in_bounds(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("enc.audit.audit.MAX_STRANGE", 3)
+    strange = held(*(head(world, size, by="node2") for size in range(1, 6)))
+    found = audit(write(tmp_path / "a.enc", world, sth=head(world, 5)), heads=strange, world=world)
+    assert [each.head.ts for each in found.kept[0][2]] == [3, 4, 5, 5]
+
+
+def test_very_many_heads_are_kept_and_read_again(world: World, tmp_path: Path) -> None:
+    heads = [replace(each, source="x" * 10_000) for each in held(*(head(world, 3) for _ in range(2000)))]
+    save_progress(tmp_path, [(world.state.enclave, Known(0, ""), heads)])
+    assert (tmp_path / NAME).stat().st_size > 16 << 20
+    assert len(load_progress(tmp_path).heads[world.state.enclave]) == 2000
+
+
+def test_a_line_has_a_bound_that_every_head_fits_in(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many heads an enclave has."""
+    heads = held(*(head(world, size) for size in range(1, 5)), source="x" * 200)
+    save_progress(tmp_path, [(world.state.enclave, Known(7, "ab"), heads)])
+    longest = max(map(len, (tmp_path / NAME).read_bytes().splitlines(keepends=True)))
+    monkeypatch.setattr("enc.audit.progress.MAX_LINE", longest + 1)
+    found = load_progress(tmp_path)
+    assert found.known == {world.state.enclave: Known(7, "ab")}
+    assert found.heads == {world.state.enclave: heads}
+    monkeypatch.setattr("enc.audit.progress.MAX_LINE", longest - 1)
+    with pytest.raises(MisuseError, match="not what an audit kept"):
+        load_progress(tmp_path)
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Archives read in parts: the same lines from every start, and a file that is damaged says so."""
 
 import hashlib
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,9 @@ from msgspec.structs import replace
 from enc.audit import reading
 from enc.audit.plan import Known, plan, spread, survey
 from enc.audit.reading import digest_of, found_archives, read_header, read_lines
-from enc.core.errors import InvalidArchive
+from enc.core import archive
+from enc.core.archive import write_lines
+from enc.core.errors import InvalidArchive, MisuseError
 from tests.core.world import World
 
 from .logs import audit, talk, told, write
@@ -33,12 +37,31 @@ def lines(path: str, first: int = 0, last: int | None = None) -> list[bytes]:
 @pytest.mark.parametrize("chunk", [64, 1000, 1 << 18])
 def test_every_part_has_the_same_lines(path: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "CHUNK", chunk)
-    monkeypatch.setattr(reading, "SLICE", 48)
+    monkeypatch.setattr(archive, "_PIECE", 700)
     whole = lines(path)
     assert len(whole) == 41
     for first in range(0, 42, 3):
         for last in (None, first, first + 1, 20, 41, 50):
             assert lines(path, first, last) == whole[first:last], (first, last)
+
+
+def test_what_expands_a_thousandfold_is_met_in_parts(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.enc"
+    path.write_bytes(zstandard.ZstdCompressor().compress(b"{}\n" * (1 << 20)))
+    assert path.stat().st_size < 1000
+    blocks = [len(block) for block in read_lines(str(path))]
+    assert (sum(blocks), max(blocks) <= archive._PIECE) == ((1 << 20) - 1, True)
+
+
+@pytest.mark.parametrize("name", ["seq", "timestamp", "exp"])
+@pytest.mark.parametrize("number", [-5, 1 << 53, (1 << 64) - 1])
+def test_a_number_out_of_bounds_is_one_fault_however_it_is_read(path: str, name: str, number: int) -> None:
+    """Also where it is read without its signatures: what no event can say ends no audit."""
+    kept, header = lines(path), read_header(path)
+    kept[5] = re.sub(rb'"%b":\d+' % name.encode(), b'"%b":%d' % (name.encode(), number), kept[5])
+    Path(path).write_bytes(b"".join(write_lines(header, kept)))
+    for cores in (1, 2):
+        assert told(audit(path, part=3, cores=cores)) == [("altered_content", 5)]
 
 
 def test_a_digest_is_of_the_first_lines(path: str) -> None:
@@ -76,6 +99,7 @@ def test_damaged_files(path: str, tmp_path: Path) -> None:
 
 def test_a_line_has_a_bound(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_LINE", 500)
+    monkeypatch.setattr(archive, "_PIECE", 100)
     for first in (0, 30):
         with pytest.raises(InvalidArchive, match="over 500 bytes"):
             lines(path, first)
@@ -87,6 +111,20 @@ def test_folders_are_looked_through(path: str, tmp_path: Path) -> None:
     (tmp_path / "heads.jsonl").write_bytes(b"")
     assert found_archives([tmp_path]) == [path, str(tmp_path / "deep/er/b.enc")]
     assert found_archives([tmp_path, path]) == found_archives([tmp_path])
+
+
+def test_a_folder_that_cannot_be_opened_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "all/shut").mkdir(parents=True)
+    scandir = os.scandir
+
+    def refusing(path: str) -> object:
+        if str(path).endswith("shut"):  # as for everybody but root
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(MisuseError, match="shut: cannot be read"):
+        found_archives([tmp_path / "all"])
 
 
 def test_a_large_archive_is_many_tasks_and_gives_the_same(world: World, path: str, tmp_path: Path) -> None:

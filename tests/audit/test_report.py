@@ -14,7 +14,7 @@ from enc.client import check_evidence, load_evidence
 from enc.core.errors import MisuseError
 from enc.core.fault import FAULT_KINDS
 from enc.core.hashing import sha256
-from tests.core.world import START, World
+from tests.core.world import START, World, pub
 
 from .logs import audit, head, held, talk, write
 
@@ -59,6 +59,23 @@ def test_findings_and_their_evidence(tmp_path: Path, world: World) -> None:
     again = reported(tmp_path, world, write(tmp_path / "a.enc", world))
     assert again["clean"]
     assert list((tmp_path / "out/evidence").iterdir()) == []
+    kept = sorted((tmp_path / "out/earlier").iterdir())
+    assert [path.name.split("-")[0] for path in kept] == ["head_not_on_log", "invalid_signature"]
+    assert all(check_evidence(load_evidence(path.read_bytes())).holds for path in kept)
+    assert "evidence of earlier audits that this one did not find again: 2" in again["notes"][0]
+
+
+def test_what_is_found_again_is_there_once_and_what_is_not_ours_is_left_alone(tmp_path: Path, world: World) -> None:
+    events = [*world.events[:4], replace(world.events[4], sig=bytes(64)), *world.events[5:]]
+    path = write(tmp_path / "a.enc", world, events)
+    (tmp_path / "out/evidence").mkdir(parents=True)
+    mine = tmp_path / "out/evidence/enc-evidence-fork-1.json"
+    mine.write_text("mine")
+    for _ in range(2):
+        found = reported(tmp_path, world, path)
+    assert mine.read_text() == "mine"
+    assert len(list((tmp_path / "out/evidence").iterdir())) == 2
+    assert (found["notes"], (tmp_path / "out/earlier").exists()) == ([], False)
 
 
 def test_very_many_faults_are_counted_and_the_first_are_told(tmp_path: Path) -> None:
@@ -80,9 +97,41 @@ def test_the_page_needs_nothing_but_itself(tmp_path: Path, world: World) -> None
     assert "&lt;script&gt;" in shown
     assert "default-src 'none'" in shown
     assert not re.search(r"""(src|href)=["'](https?:)?//""", shown)
-    assert shown.count("<svg") == 3
-    assert "1 finding: a node did not keep its word" in shown
+    assert (shown.count("<svg"), shown.count('<div class="bars')) == (1, 2)
+    assert "1 finding." in shown
     assert "head not on log" in shown
+
+
+def test_the_page_accuses_nobody_for_what_convicts_nobody(tmp_path: Path, world: World) -> None:
+    events = list(world.events)
+    events[4] = replace(events[4], content="altered by whoever held the copy")
+    wire = reported(tmp_path, world, write(tmp_path / "a.enc", world, events))
+    assert "Some convict nobody" in page(wire)
+    assert "its word" not in page(wire)
+
+
+def test_the_page_names_the_keys_that_are_convicted(tmp_path: Path, world: World) -> None:
+    wire = reported(tmp_path, world, write(tmp_path / "a.enc", world), heads=held(head(world, 2, wrong=sha256(b"x"))))
+    assert [each["convicts"] for each in wire["findings"]] == [True]
+    assert f"did not keep its word, if it is the holder of <code>{pub('node')}</code>." in page(wire)
+    many = [{**wire["findings"][0], "sequencer": f"{i:064}"} for i in range(25)]
+    assert "and of 5 more" in page({**wire, "findings": many})
+
+
+def test_the_page_says_no_more_than_was_looked_at(tmp_path: Path, world: World) -> None:
+    wire = reported(tmp_path, world, write(tmp_path / "a.enc", world))
+    assert "every node kept its word" not in page({**wire, "notes": ["read, and not replayed"]})
+    assert "no log to look at" in page({**wire, "checked": {**wire["checked"], "events": 0}})
+    both = {**wire, "counts": {**wire["counts"], "gap": 1}, "complete": False}
+    assert "Not everything could be looked at" in page(both)
+
+
+def test_a_finding_of_heads_alone_has_no_place(tmp_path: Path, world: World) -> None:
+    pair = held(head(world, 9, wrong=sha256(b"one")), head(world, 9, wrong=sha256(b"other")))
+    wire = reported(tmp_path, world, heads=[replace(each, sequencer=bytes.fromhex(pub("node"))) for each in pair])
+    assert (wire["findings"][0]["kind"], wire["findings"][0]["seq"]) == ("equivocation", None)
+    assert wire["findings"][0]["evidence"] == f"evidence/0001-equivocation-{world.state.enclave.hex()[:8]}.json"
+    assert "None" not in page({**wire, "findings": wire["findings"]}).replace("None.", "")
 
 
 def test_what_could_not_be_looked_at_is_said(tmp_path: Path, world: World) -> None:
@@ -90,7 +139,7 @@ def test_what_could_not_be_looked_at_is_said(tmp_path: Path, world: World) -> No
     found = reported(tmp_path, world, str(tmp_path / "bad.enc"))
     assert (found["clean"], found["complete"]) == (True, False)
     assert "bad.enc: not zstd" in found["problems"][0]
-    assert "not everything could be looked at" in (tmp_path / "out/report.html").read_text()
+    assert "Not everything could be looked at" in (tmp_path / "out/report.html").read_text()
 
 
 def test_a_folder_that_cannot_be(tmp_path: Path, world: World) -> None:

@@ -104,6 +104,11 @@ def test_a_time_that_exp_does_not_allow(world: World) -> None:
     assert told([*world.events[:-1], late]) == [("unauthorised_event", 10)]
 
 
+def test_a_manifest_too_has_a_time_that_exp_allows(world: World) -> None:
+    late = by(world.events[0], "node", timestamp=START + 10_000_000)
+    assert told([late]) == [("unauthorised_event", 0)]
+
+
 def test_what_the_rules_refuse_changes_nothing(world: World) -> None:
     commit = world.commit("carol", "message", "hello")
     event = finalize(commit, person("node"), START + world.next, 11)

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from enc.audit.reading import read_header, read_lines
 from enc.bench.fleet import generate
 from enc.client import Identity
+from enc.core.archive import write_lines
 from tests.cli.people import Person
 from tests.client.moved import town
 
@@ -72,6 +74,55 @@ def test_what_could_not_be_completed(anybody: Person, clean: Path, tmp_path: Pat
     assert "not completed: " in anybody.ask("audit", tmp_path / "bad.enc", *HERE, code=2).stderr
 
 
+def test_heads_alone_and_heads_that_lie_deeper(anybody: Person, fleet: Path, tmp_path: Path) -> None:
+    (tmp_path / "all/deep").mkdir(parents=True)
+    (tmp_path / "all/deep/heads.jsonl").write_bytes((fleet / "heads.jsonl").read_bytes())
+    for archive in fleet.glob("*.enc"):
+        (tmp_path / "all/deep" / archive.name).write_bytes(archive.read_bytes())
+    (found,) = anybody.tell("audit", tmp_path / "all", *HERE, "--out", "deep", code=1)
+    assert "equivocation" in {each["kind"] for each in found["findings"]}
+    planted = next(each for each in found["findings"] if each["kind"] == "equivocation")
+    named = [
+        json.dumps({"enclave": planted["enclave"], "sequencer": planted["sequencer"], **each})
+        for each in planted["heads"]
+    ]
+    for i, line in enumerate(named):
+        (tmp_path / f"{i}.jsonl").write_text(line + "\n")
+    given = ("--heads", tmp_path / "0.jsonl", "--heads", tmp_path / "1.jsonl")
+    (found,) = anybody.tell("audit", *given, *HERE, "--out", "heads", code=1)
+    assert [each["kind"] for each in found["findings"]] == ["equivocation"]
+
+
+def test_what_fails_is_no_finding(
+    anybody: Person, clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code 1 says that there are findings, and nothing else has it."""
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file/within"):
+        assert "--out" in anybody.refused("audit", clean, *HERE, "--out", out, code=2)["message"]
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert "--master here" in anybody.refused("audit", clean, "--out", "o", code=2)["message"]
+    help_ = " ".join(anybody.ask("audit", "--help").stdout.split())
+    assert "1 there are findings" in help_
+    assert "3 no answer" not in help_
+
+
+def test_what_nobody_foresaw_is_no_finding(anybody: Person, clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in ("audit.run_audit", "report.write_report"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"enc.audit.{step}", lambda *args: {}["no such thing"])
+            assert "KeyError" in anybody.refused("audit", clean, *HERE, code=2)["message"]
+            assert "KeyError" in anybody.ask("audit", clean, *HERE, code=2).stderr
+
+
+def test_what_has_no_file_says_why(anybody: Person, clean: Path, tmp_path: Path) -> None:
+    whole = sorted(clean.glob("*.enc"))[0]
+    lines = [line for block in read_lines(str(whole)) for line in block]
+    (tmp_path / "cut.enc").write_bytes(b"".join(write_lines(read_header(str(whole)), lines[:-1])))
+    shown = anybody.ask("audit", tmp_path / "cut.enc", *HERE, code=1).stdout
+    assert "the archive itself is the evidence" in shown
+
+
 def test_wrong_uses(anybody: Person, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for args, words in (
@@ -109,7 +160,12 @@ def test_an_enclave_that_one_may_only_read(alice: Person, tmp_path: Path) -> Non
     alice.ask("commit", "message", "one")
     alice.ask("move", key["public"], "OUTSIDER", "MEMBER")
     (found,) = bob.tell("audit", "--enclave", shown["enclave"]["value"], *HERE)
-    assert (found["clean"], found["checked"]["events"]) == (True, 3)
+    assert (found["clean"], found["checked"]["events"], found["enclaves"]) == (True, 3, 1)
+    assert (found["checked"]["heads"], found["checked"]["heads_on_log"], found["checked"]["heads_not_judged"]) == (
+        1,
+        1,
+        0,
+    )
     assert "read, and not replayed" in found["notes"][0]
 
 

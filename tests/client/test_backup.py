@@ -10,7 +10,7 @@ import pytest
 
 from enc.client import AsyncClient, Client, Enclave, Forgery, Identity, backup, export
 from enc.client.backup import summarise
-from enc.core.archive import Header, read_archive
+from enc.core.archive import Header, read_archive, read_lines, write_lines
 from enc.core.errors import InvalidArchive, MisuseError, PeerError, Unauthorized
 from enc.core.types import Event
 from tests.node.running import RunningNode
@@ -193,6 +193,19 @@ def test_an_export_goes_on_from_an_earlier_archive(enclave: Enclave, tmp_path: P
     assert asked == [12]
     assert header.events == 12
     assert [event.seq for event in archive(path)[1]] == list(range(12))
+
+
+def test_an_export_goes_on_from_what_cannot_be_read(enclave: Enclave, tmp_path: Path) -> None:
+    """What a node said once is there for every later audit, as it was spelled."""
+    path = tmp_path / "a.enc"
+    enclave.export(path)
+    header, lines = read_lines([path.read_bytes()])
+    kept = [*lines]
+    kept[5] = b'{"seq":5, "no": "event"}'
+    path.write_bytes(b"".join(write_lines(header, kept)))
+    enclave.commit("message", "one more")
+    assert enclave.export(path, since=path).events == 12
+    assert [*read_lines([path.read_bytes()])[1]][:11] == kept
 
 
 def test_the_awaiting_face_pulls_too(node: RunningNode, enclave: Enclave, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ MANIFEST = {
     "enc_v": 2,
     "states": ["MEMBER"],
     "traits": ["owner(0)"],
+    "moves": [{"event": "Move", "from": "OUTSIDER", "to": "MEMBER", "operator": "owner", "ops": ["C"]}],
     "customs": [{"event": "message", "operator": "MEMBER", "ops": ["C"]}],
     "lifecycle": [{"event": "Migrate", "operator": "owner", "ops": ["C"]}],
     "init": [{"identity": pub("alice"), "state": "MEMBER", "traits": ["owner"]}],
@@ -88,9 +89,17 @@ def test_a_head_with_another_root_convicts(world: World) -> None:
     refused(lambda: log(world, "head_not_on_log", 6, head=wrong), "of another size")
     refused(lambda: log(world, "head_not_on_log", 7, bare(world)[:5], head=wrong), "of another size")
     refused(lambda: log(world, "head_not_on_log", 7, head=wrong, by="node2"), "not signed by this sequencer")
-    unbound = replace(wrong, bound_sig=None)
-    refused(lambda: log(world, "head_not_on_log", 7, head=unbound), "bound_sig is missing")
+    forged = replace(wrong, bound_sig=bytes(64))
+    refused(lambda: log(world, "head_not_on_log", 7, head=forged), "bound_sig is not")
     refused(lambda: log(world, "wrong_log_root", 7), "neither a head nor a checkpoint")
+
+
+def test_nobody_is_convicted_by_a_head_that_names_no_enclave(world: World) -> None:
+    unbound = replace(head(world, 2, sha256(b"wrong")), bound_sig=None)
+    verdict = log(world, "head_not_on_log", 7, head=unbound)
+    assert (verdict.convicts, verdict.holds) == (False, True)
+    assert any("names none" in each for each in verdict.not_proved)
+    refused(lambda: log(world, "head_not_on_log", 7, head=unbound, by="node2"), "not signed by this sequencer")
 
 
 def test_nobody_is_convicted_by_a_log_that_was_cut(world: World) -> None:
@@ -115,6 +124,100 @@ def test_nobody_is_convicted_by_an_event_that_the_node_did_not_sign(world: World
 def test_a_checkpoint_is_nobodys_word(world: World) -> None:
     verdict = log(world, "wrong_log_root", 14, checkpoint=(14, bytes(32)))
     assert (verdict.convicts, verdict.holds) == (False, True)
+
+
+# Whom a log binds
+
+
+@pytest.fixture(scope="module")
+def admitted() -> World:
+    """An honest log, in which event 2 lets bob write."""
+    made = World(MANIFEST)
+    made.send("alice", "message", "hello")
+    made.send("alice", "Move", {"target": pub("bob"), "from": "OUTSIDER", "to": "MEMBER"})
+    for i in range(9):
+        made.send("bob", "message", f"number {i}")
+    return made
+
+
+def doctored(world: World, how: str) -> list[Event]:
+    """An honest log as somebody passes it on who wants its node convicted of event 3."""
+    events = list(world.events)
+    if how == "left out":
+        return [*events[:2], *events[3:]]
+    if how == "moved":
+        return [*events[:2], *events[3:5], events[2], *events[5:]]
+    if how == "erased":
+        events[2] = erase(events[2])
+    if how == "stranger":
+        events[2] = finalize(world.commit("alice", "message", "hi", at=2), person("eve"), events[2].timestamp, 2)
+    return events
+
+
+@pytest.mark.parametrize("how", ["left out", "moved", "erased", "stranger"])
+def test_nobody_is_convicted_by_a_log_that_others_changed(admitted: World, how: str) -> None:
+    events = doctored(admitted, how)
+    verdict = log(admitted, "unauthorised_event", 3, events)
+    assert (verdict.convicts, verdict.holds) == (False, True)
+    assert any("that the log is" in each for each in verdict.not_proved)
+
+
+@pytest.mark.parametrize(("how", "size", "seq"), [("left out", 2, 8), ("moved", 2, 7), ("stranger", 3, 6)])
+def test_nobody_is_convicted_by_a_head_beside_such_a_log(admitted: World, how: str, size: int, seq: int) -> None:
+    verdict = log(admitted, "head_not_on_log", seq, doctored(admitted, how), head=head(admitted, size))
+    assert (verdict.convicts, verdict.holds) == (False, True)
+
+
+def test_nobody_is_convicted_by_an_event_of_another_enclave(admitted: World) -> None:
+    """The node signed it, and for that place: of another log."""
+    other = World({**MANIFEST, "bundle": {"size": 5, "timeout": 1000}})
+    other.send("alice", "message", "there")
+    other.send("alice", "message", "and there")
+    events = [*admitted.events[:2], other.events[2], *admitted.events[3:]]
+    verdict = log(admitted, "unauthorised_event", 2, events)
+    assert (verdict.convicts, verdict.holds) == (False, True)
+
+
+def test_nobody_is_convicted_by_a_stranger_who_closes_a_bundle(admitted: World) -> None:
+    event = admitted.events[6]
+    early = finalize(admitted.commit("alice", "message", "no", at=6), person("eve"), event.timestamp, 6)
+    verdict = log(admitted, "head_not_on_log", 5, [*admitted.events[:6], early], head=head(admitted, 2))
+    assert (verdict.convicts, verdict.holds) == (False, True)
+
+
+def test_nobody_is_convicted_by_a_log_that_another_went_on_with(world: World) -> None:
+    """An owner went on elsewhere from an older copy: the node's head of its own log is not on that one."""
+    copy = World(MANIFEST)
+    for i in range(5):
+        copy.send("alice", "message", f"number {i}")
+    assert copy.events == world.events[:6]
+    copy.send("alice", "Migrate", copy.migrate("node2"), node="node2", takeover=True)
+    for i in range(9):
+        copy.send("alice", "message", f"there {i}", node="node2")
+    verdict = log(copy, "head_not_on_log", 6, head=head(world, 3))
+    assert (verdict.convicts, verdict.holds) == (False, True)
+    cut = log(copy, "head_not_on_log", 5, head=head(world, 2))
+    assert (cut.convicts, cut.holds) == (False, True)
+    wrong = log(copy, "head_not_on_log", 10, head=head(copy, 4, sha256(b"x"), by="node2"), by="node2")
+    assert wrong.convicts
+
+
+def test_a_sequencer_is_bound_by_the_migrate_that_gave_it_the_log(world: World) -> None:
+    moved = World(MANIFEST)
+    moved.send("alice", "Migrate", moved.migrate("node2"))
+    moved.send("alice", "message", "there", node="node2")
+    event = finalize(moved.commit("carol", "message", "hello"), person("node2"), START + moved.next, 3)
+    verdict = log(moved, "unauthorised_event", 3, [*moved.events, event], by="node2")
+    assert verdict.convicts
+    assert any(pub("node") in each for each in verdict.not_proved)
+    rest = finalize(moved.commit("alice", "message", "no move"), NODE, moved.events[1].timestamp, 1)
+    framed = log(moved, "sequencer_change", 2, [moved.events[0], rest, moved.events[2]], by="node2")
+    assert (framed.convicts, framed.holds) == (False, True)
+
+
+def test_a_log_in_evidence_has_a_bound(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("enc.client.log_evidence.MAX_EVENTS", 14)
+    refused(lambda: log(world, "gap", 3), "over 14 events")
 
 
 # What the node proved
@@ -236,3 +339,5 @@ def test_a_time_that_falls_convicts(world: World) -> None:
     refused(lambda: pair(fallen, good), "do not fall")
     refused(lambda: pair(good, fallen, by="node2"), "another sequencer's")
     refused(lambda: pair(good, replace(fallen, seq_sig=bytes(64))), "seq_sig")
+    anybodys = pair(finalize(good, person("eve"), later.timestamp + 9, 3), later)
+    assert (anybodys.convicts, anybodys.holds) == (False, True)

@@ -11,6 +11,7 @@ from enc.core.commit import build_commit
 from enc.core.errors import EnclaveMigrated
 from enc.core.signing import PrivateKey
 from enc.core.state_key import identity_key
+from enc.core.tree_head import sign_head
 from enc.core.types import Receipt
 from tests.core.world import LIFETIME, person, pub
 from tests.simulator import Json, Simulator
@@ -505,3 +506,23 @@ def test_who_asks_the_old_node_is_led_to_the_new(moving: Moving) -> None:
     enclave = moving.follower("bob")
     assert enclave.commit("message", "five").sequencer == B.public
     assert enclave.url == AT_B
+
+
+def test_a_head_extends_what_somebody_else_believed_meanwhile(moving: Moving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two who share pins, or two tasks of a witness: neither takes a log that the other's does not go on to."""
+    link, pins, id_ = moving.stage.link(moving.enclave), FilePins(moving.stage.pins), moving.enclave.id
+    moving.grow(moving.node, "five")
+    moving.grow(moving.node, "six")
+    ask = link.consistency
+    forked = sign_head(moving.node.key, id_, 1, 3, bytes(32))
+
+    def meanwhile(first: Any, then: Any, signer: bytes | None = None) -> Any:
+        proof = yield from ask(first, then, signer)
+        if first.ts == 2:
+            pins.store(id_, Pin(moving.node.key.public, forked))
+        return proof
+
+    monkeypatch.setattr(link, "consistency", meanwhile)
+    with pytest.raises(Fork):
+        moving.enclave.head()
+    assert moving.pinned().head == forked

@@ -14,6 +14,9 @@ from enc.audit.plan import PART, Item, Known, Survey, plan, survey
 from enc.audit.proving import Proved, prove
 from enc.audit.verdict import Verdict, judge_enclave, judge_heads
 
+MAX_STRANGE = 1000
+"""Heads of one enclave that are kept for the next audit, and that nobody is known to have signed."""
+
 Told = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
 
@@ -82,7 +85,12 @@ class Audit(Struct, kw_only=True):
     def add(self, pulled: Pulled) -> None:
         """What came from nodes besides archives."""
         self.caught += pulled.proved
-        self.verdicts += pulled.verdicts
+        known = {each.enclave: each for each in self.verdicts}
+        for each in pulled.verdicts:
+            if each.enclave in known:
+                known[each.enclave].add_read(each)
+            else:
+                self.verdicts.append(each)
         self.problems += pulled.problems
         self.notes += pulled.notes
 
@@ -93,6 +101,7 @@ def run_audit(request: Request, runner: Runner, told: Told = lambda what, done, 
     audit = Audit(verdicts=[], problems=[f"{each.path}: {each.problem}" for each in surveys if each.problem])
     audit.skipped = sum(each.known for each in surveys)
     heads = {enclave: _newest(held) for enclave, held in request.heads.items()}
+    audit.problems += [f"{each.hex()}: of {n} heads only the {MAX_HEADS} largest" for each, n in _too_many(request)]
     parts: dict[bytes, tuple[list[Checked], list[Tried]]] = {}
     for enclave, found in _run(plan(surveys, heads, request.part, runner.cores), runner, told):
         checked, tried = parts.setdefault(enclave, ([], []))
@@ -102,10 +111,14 @@ def run_audit(request: Request, runner: Runner, told: Told = lambda what, done, 
         verdict = judge_enclave(enclave, checked, tried)
         audit.verdicts.append(verdict)
         audit.problems += verdict.problems
-        audit.kept.append((enclave, _known(verdict, tried), _newest(_held(tried))))
+        audit.kept.append((enclave, _known(verdict, tried), _kept(tried, heads.get(enclave, ()))))
+    strays = 0
     for enclave in sorted(heads.keys() - parts.keys()):
         audit.verdicts.append(judge_heads(enclave, heads[enclave]))
-        audit.kept.append((enclave, Known(0, ""), heads[enclave]))
+        strays += audit.verdicts[-1].unsigned
+        audit.kept.append((enclave, request.known.get(enclave, Known(0, "")), heads[enclave]))
+    if strays:
+        audit.notes.append(f"{strays} heads say nothing: there is no archive of their enclave, and no signer is named")
     audit.proved = _prove([finding for each in audit.verdicts for finding in each.findings], runner, told)
     return audit
 
@@ -114,6 +127,12 @@ def _newest(held: Iterable[HeldHead]) -> list[HeldHead]:
     """Each head once; of very many, the newest."""
     once = {(each.head, each.claim): each for each in held}
     return sorted(once.values(), key=lambda each: each.head.ts)[-MAX_HEADS:]
+
+
+def _too_many(request: Request) -> Iterator[tuple[bytes, int]]:
+    for enclave, held in request.heads.items():
+        if len(held) > MAX_HEADS and (n := len({(each.head, each.claim) for each in held})) > MAX_HEADS:
+            yield enclave, n
 
 
 def _survey(request: Request, runner: Runner, told: Told) -> Iterable[Survey]:
@@ -151,9 +170,20 @@ def _known(verdict: Verdict, tried: Sequence[Tried]) -> Known:
     return Known(longest.events, longest.digest)
 
 
+def _kept(tried: Iterable[Tried], known: Iterable[HeldHead]) -> list[HeldHead]:
+    """Every head, those that somebody signed first: whose the others are, a log may tell that is more than this one."""
+    signed = _newest(_held(tried))
+    there = {each.head for each in signed}
+    others = [each for each in known if each.head not in there]
+    return [*others[-MAX_STRANGE:], *signed][-MAX_HEADS:]
+
+
 def _held(tried: Iterable[Tried]) -> Iterator[HeldHead]:
-    """Every head that somebody signed; an archive's own is a head like any other from now on."""
+    """Every head that somebody signed, with its signer, who must be known where the archive is not at hand any more.
+
+    An archive's own is a head like any other from now on.
+    """
     for log in tried:
         for held, signer in log.held:
             if signer is not None:
-                yield HeldHead(head=held.head, source=held.source, sequencer=held.sequencer, claim=held.claim)
+                yield HeldHead(head=held.head, source=held.source, sequencer=signer, claim=held.claim)

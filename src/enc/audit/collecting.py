@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from enc.audit.finding import Finding
 from enc.audit.heads import HeldHead
-from enc.audit.proving import Proved
+from enc.audit.proving import Proved, convicts
 from enc.audit.verdict import Verdict
 from enc.core.errors import EncError, MisuseError, Unauthorized
 from enc.core.fault import FaultKind
@@ -88,7 +88,9 @@ def _one(client: "Client", id_: str, folder: Path, found: Pulled) -> None:
         except Unauthorized:
             _read(enclave, found)
         head = enclave.head()
-        found.heads.setdefault(enclave.id, []).append(HeldHead(head=head, source=enclave.url))
+        found.heads.setdefault(enclave.id, []).append(
+            HeldHead(head=head, source=enclave.url, sequencer=enclave.sequencer())
+        )
     except Distrust as e:
         found.proved.append(_caught(e))
     except MisuseError:
@@ -112,4 +114,4 @@ def _caught(error: "Distrust") -> Proved:
     finding = Finding(
         kind=kind, enclave=evidence.enclave, seq=-1, what=error.message[:2000], sequencer=evidence.sequencer
     )
-    return Proved(finding, evidence.json())
+    return Proved(finding, evidence.json(), convicts=convicts(evidence))

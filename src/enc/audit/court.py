@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from enc.audit.finding import Finding, finding_of
-from enc.audit.heads import HeldHead, signer_of
+from enc.audit.heads import MAX_SIGNERS, HeldHead, signer_of
 from enc.audit.lies import first_lie
 from enc.audit.piece import JUDGED, check_line, light_events
 from enc.audit.reading import read_header, read_lines
@@ -39,8 +38,12 @@ class Tally(Struct):
 
     findings: list[Finding] = field(default_factory=list)
     counts: dict[FaultKind, int] = field(default_factory=dict)
+    doubt: int | None = None
+    """The first event of which it is not known what it did to the state, told or not."""
 
-    def add(self, finding: Finding) -> None:
+    def add(self, finding: Finding, is_doubtful: bool = False) -> None:
+        if is_doubtful:
+            self.doubt = finding.seq if self.doubt is None else min(self.doubt, finding.seq)
         count = self.counts.get(finding.kind, 0)
         self.counts[finding.kind] = count + 1
         if count < MAX_FAULTS:
@@ -97,7 +100,7 @@ def check_part(path: str, enclave: bytes, enc_v: int, first: int, last: int | No
             for number, line in enumerate(lines, first + found.events):
                 event, fault = check_line(line, number, enc_v)
                 if fault is not None:
-                    found.tally.add(_finding(fault, enclave, path, event))
+                    _tell(found, fault, event)
             found.events += len(lines)
     except EncError as e:
         found.problem = e.message
@@ -119,7 +122,7 @@ def try_whole(
         for at, line in enumerate(lines, number):
             event, fault = check_line(line, at, enc_v)
             if fault is not None:
-                checked.tally.add(_finding(fault, checked.enclave, path, event))
+                _tell(checked, fault, event)
             yield event
         checked.events += len(lines)
 
@@ -136,9 +139,10 @@ def try_whole(
     return checked, _tried(path, heads, seqs, read)
 
 
-def _finding(fault: Fault, enclave: bytes, path: str, event: Event | None) -> Finding:
-    found = finding_of(fault, enclave, path, event.sequencer if event else b"", event.timestamp if event else 0)
-    return found if event and event.type not in JUDGED else replace(found, is_doubtful=True)
+def _tell(part: Checked, fault: Fault, event: Event | None) -> None:
+    """What an event that does not check did to the state is not known, if rules look into what it says."""
+    key, time = (event.sequencer, event.timestamp) if event else (b"", 0)
+    part.tally.add(finding_of(fault, part.enclave, part.path, key, time), event is None or event.type in JUDGED)
 
 
 Reads = Callable[[Sequence[bytes], int], Iterable[Event | None]]
@@ -194,7 +198,6 @@ class _Bench:
             header.enclave, Spill(), SpilledPast(), marks.step, drawn=dict(drawn), claimed=dict(claimed)
         )
         self._days: Counter[int] = Counter()
-        self._told = 0
 
     def run(self, read: Reads) -> None:
         number, digest = 0, hashlib.sha256()
@@ -216,17 +219,17 @@ class _Bench:
             days[event.timestamp // DAY_MS] += 1
             if event.seq in seqs and (root := trial.root()) is not None:
                 self._tried.checkpoints[event.seq] = root
-            if len(trial.faults) > self._told:
+            if trial.faults:
                 self._tell(event)
         if len(days) > MAX_DAYS:
             self._days = Counter(dict(days.most_common(MAX_DAYS // 2)))
 
     def _tell(self, event: Event | None) -> None:
-        """Faults get the time and the sequencer of the event at which they were seen."""
-        for fault in self._trial.faults[self._told :]:
+        """Faults get the time and the sequencer of the event at which they were seen. None is kept in the trial."""
+        for fault in self._trial.faults:
             key, time = (event.sequencer, event.timestamp) if event is not None else (self._office(fault.seq), 0)
             self._tried.tally.add(finding_of(fault, self._tried.enclave, self._tried.path, key, time))
-        self._told = len(self._trial.faults)
+        self._trial.faults.clear()
 
     def _office(self, seq: int) -> bytes:
         """Whose log it was there."""
@@ -239,10 +242,16 @@ class _Bench:
         tried.doubt, tried.sequencers, tried.days = trial.doubt, trial.sequencers, dict(self._days)
         self.marks.end(trial)
         tried.marks = self.marks.found
-        state, keys = trial.state, [key for key, _ in reversed(trial.sequencers)]
+        state, keys = trial.state, _signers(trial)
         if state is not None:
             tried.enc_v, tried.size, tried.last_seq = state.policy.enc_v, state.log.size, state.seq
             tried.end, tried.is_open = trial.root() or b"", state.bundle is not None
             keys.append(state.sequencer)
         tried.held = [(each, signer_of(each, tried.enclave, keys)) for each in held]
         return tried
+
+
+def _signers(trial: Trial) -> list[bytes]:
+    """Who may have signed heads of the log, the latest first. Of very many strangers, the first and the last count."""
+    keys, half = list(dict.fromkeys(key for key, _ in reversed(trial.sequencers))), MAX_SIGNERS // 2
+    return keys if len(keys) <= MAX_SIGNERS else [*keys[:half], *keys[-half:]]

@@ -26,8 +26,6 @@ class Finding(Struct, frozen=True, kw_only=True):
     before: int = -1
     timestamp: int = 0
     """Unix milliseconds of the event or the head; 0 where there is none."""
-    is_doubtful: bool = False
-    """What the event did to the state is not known: no root after it can be told."""
 
     def wire(self) -> dict[str, Any]:
         return {

@@ -21,6 +21,10 @@ from enc.core.types import TreeHead
 MAX_LINE = 1 << 20
 MAX_HEADS = 10_000
 """Of one enclave; the newest of more."""
+MAX_SIGNERS = 256
+"""Keys of one enclave that may have signed a head: each head is tried with each."""
+MAX_COLLECTED = 1_000_000
+"""Of all enclaves together: they are held in memory."""
 
 
 class HeldHead(Struct, frozen=True, kw_only=True):
@@ -91,9 +95,13 @@ def collect_heads(
 ) -> dict[bytes, list[HeldHead]]:
     """The heads of many files, by enclave, beside those that are known from before."""
     found = {enclave: list(held) for enclave, held in before.items()}
+    count = sum(map(len, found.values()))
     for file in files:
         for enclave, held in read_heads(file):
             found.setdefault(enclave, []).append(held)
+            count += 1
+            if count > MAX_COLLECTED:
+                raise MisuseError(f"{file}: over {MAX_COLLECTED} heads in all: audit fewer enclaves at a time")
     return found
 
 

@@ -69,7 +69,7 @@ class OnSpark:
             self._context.cancelAllJobs()
             raise
         if failed:
-            raise AuditFailed(f"Spark: {_last_line(failed[0])}") from failed[0]
+            raise AuditFailed(f"Spark: {last_line(failed[0])}") from failed[0]
         return found[0]
 
 
@@ -79,7 +79,8 @@ class AuditFailed(EncError):
     code = "AUDIT_FAILED"
 
 
-def _last_line(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
+    """What a long error of Spark's comes down to."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if "Error" in line or "Exception" in line]
     return (told or lines or [type(error).__name__])[-1][:500]

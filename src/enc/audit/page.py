@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 MAX_ROWS = 1000
-WIDTH, BAR = 760, 18
+MAX_KEYS = 20
 _STYLE = """
 :root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--line:#d0d7de;--good:#1a7f37;--bad:#cf222e;--bar:#4f7cac}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);--paper:#fff}
@@ -17,10 +17,18 @@ h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}
 .verdict{font-size:1.2rem;font-weight:600}.good{color:var(--good)}.bad{color:var(--bad)}
 table{border-collapse:collapse;width:100%;font-size:.9rem}
 td,th{border-bottom:1px solid var(--line);padding:.3rem .5rem;text-align:left;vertical-align:top}
-td.n{text-align:right;font-variant-numeric:tabular-nums}code{font-size:.85em;word-break:break-all}
+td.n{text-align:right;font-variant-numeric:tabular-nums}code{font-size:.85em}td.id{white-space:nowrap}
+td.what,td.what code,li{overflow-wrap:anywhere}.soft{color:var(--soft)}a{color:var(--bar)}
+.bars{display:grid;grid-template-columns:max-content 1fr;column-gap:.8rem;font-size:.85rem}
+.bars div{padding-right:5.5rem;white-space:nowrap}
+.bars.bad{color:var(--ink)}
+.bars i{display:inline-block;height:.7em;margin-right:.4rem;background:var(--bar)}.bars.bad i{background:var(--bad)}
 svg text{fill:var(--ink);font-size:12px}svg .soft{fill:var(--soft)}svg .bar{fill:var(--bar)}
 svg .bad{fill:var(--bad)}svg line{stroke:var(--line)}
-.wide{overflow-x:auto}
+@media(max-width:600px){.findings tr:first-child{display:none}
+.findings td{display:block;border:0;padding:0 .5rem;text-align:left}
+.findings tr{display:block;padding:.4rem 0;border-bottom:1px solid var(--line)}
+.findings td.n:before{content:"seq "}.findings td:first-child{font-weight:600}}
 """
 
 
@@ -43,19 +51,41 @@ def page(report: Mapping[str, Any]) -> str:
 
 
 def _section(title: str, body: str) -> str:
-    return f'<section><h2>{escape(title)}</h2><div class="wide">{body}</div></section>'
+    return f"<section><h2>{escape(title)}</h2>{body}</section>"
 
 
 def _verdict(report: Mapping[str, Any]) -> str:
     count = sum(report["counts"].values())
+    seen = ". See the notes" if report["notes"] else ": every node kept its word"
+    missed = "" if report["complete"] else "Not everything could be looked at."
     if count:
-        words = f'<p class="verdict bad">{count} finding{"s" if count > 1 else ""}: a node did not keep its word.</p>'
-    elif not report["complete"]:
-        words = '<p class="verdict bad">No finding, but not everything could be looked at.</p>'
+        words = (
+            f'<p class="verdict bad">{count} finding{"s" if count > 1 else ""}. {missed}</p>{_convicted(report)}{_WHO}'
+        )
+    elif missed:
+        words = f'<p class="verdict bad">No finding. {missed}</p>'
+    elif not report["checked"]["events"]:
+        words = '<p class="verdict">No finding. There was no log to look at.</p>'
     else:
-        words = '<p class="verdict good">No finding: every node kept its word.</p>'
+        words = f'<p class="verdict good">No finding{seen}.</p>'
     made = f"{_time(report['at'])} UTC, {report['took_s']:.1f} s, {report['runner']}"
     return f"<h1>Audit</h1>{words}<p>{escape(made)}</p>"
+
+
+_WHO = (
+    "<p>Whether a finding convicts a node, and which, <code>enc verify</code> says of its evidence. "
+    "Some convict nobody: whoever held a copy of a log may have altered it.</p>"
+)
+
+
+def _convicted(report: Mapping[str, Any]) -> str:
+    """Only evidence that convicts accuses, and it accuses a key: whose it is, people know."""
+    keys = sorted({f["sequencer"] for f in report["findings"] if f["convicts"]})
+    if not keys:
+        return ""
+    named = ", ".join(f"<code>{escape(key)}</code>" for key in keys[:MAX_KEYS])
+    more = f", and of {len(keys) - MAX_KEYS} more" if len(keys) > MAX_KEYS else ""
+    return f'<p class="what">A node did not keep its word, if it is the holder of {named}{more}.</p>'
 
 
 def _time(ms: int | None) -> str:
@@ -72,43 +102,41 @@ def _numbers(checked: Mapping[str, int]) -> str:
     return f"<table>{''.join(rows)}</table>"
 
 
-def bars(values: Mapping[str, int], style: str = "bar") -> str:
-    """Horizontal bars, one a name."""
-    most, height = max([*values.values(), 1]), BAR * len(values)
-    drawn = []
-    for i, (name, n) in enumerate(values.items()):
-        y, width = i * BAR, (WIDTH - 290) * n / most
-        drawn.append(f'<text x="0" y="{y + 13}">{escape(name)}</text>')
-        drawn.append(f'<rect class="{style}" x="200" y="{y + 3}" width="{width:.1f}" height="{BAR - 6}"/>')
-        drawn.append(f'<text class="soft" x="{206 + width:.1f}" y="{y + 13}">{n:,}</text>')
-    return f'<svg role="img" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">{"".join(drawn)}</svg>'
+def bars(values: Mapping[str, int], style: str = "") -> str:
+    """Horizontal bars, one a name; as wide as the page."""
+    most = max([*values.values(), 1])
+    drawn = (
+        f'<span>{escape(name)}</span><div><i style="width:{100 * n / most:.1f}%"></i>{n:,}</div>'
+        for name, n in values.items()
+    )
+    return f'<div class="bars {style}">{"".join(drawn)}</div>'
 
 
 def _timeline(report: Mapping[str, Any]) -> str:
-    """Events by day, and above them the findings that have a time."""
+    """Events by day, and above them the findings that have a time. Places are percents: it is as wide as the page."""
     days = {int(day): n for day, n in report["days"].items()}
     marks = [f for f in report["findings"] if f["timestamp"]]
     span = [*days, *(f["timestamp"] // 86_400_000 for f in marks)]
     if not span:
         return "<p>No events.</p>"
     first, last = min(span), max(span)
-    width, most = WIDTH / (last - first + 1), max([*days.values(), 1])
+    width, most = 100 / (last - first + 1), max([*days.values(), 1])
     drawn = [
-        f'<rect class="bar" x="{(day - first) * width:.2f}" y="{140 - 100 * n / most:.1f}" '
-        f'width="{max(width - 1, 0.5):.2f}" height="{100 * n / most:.1f}">'
+        f'<rect class="bar" x="{(day - first) * width:.3f}%" y="{140 - 100 * n / most:.1f}" '
+        f'width="{max(width * 0.92, 0.1):.3f}%" height="{100 * n / most:.1f}">'
         f"<title>{_day(day)}: {n:,} events</title></rect>"
         for day, n in days.items()
     ]
     for found in marks[:MAX_ROWS]:
         x = (found["timestamp"] / 86_400_000 - first) * width
-        title = f"{_time(found['timestamp'])}: {found['kind']} at {found['seq']}"
-        drawn.append(f'<circle class="bad" cx="{x:.2f}" cy="24" r="4"><title>{escape(title)}</title></circle>')
+        title = f"{_time(found['timestamp'])}: {found['kind']} at {_seq(found)}"
+        drawn.append(f'<circle class="bad" cx="{x:.3f}%" cy="24" r="4"><title>{escape(title)}</title></circle>')
     ends = f'<text class="soft" x="0" y="158">{_day(first)}</text>'
-    ends += f'<text class="soft" x="{WIDTH}" y="158" text-anchor="end">{_day(last)}</text>'
-    line = f'<line x1="0" y1="140" x2="{WIDTH}" y2="140"/>'
-    legend = '<text class="soft" x="0" y="12">findings (dots), events a day (bars)</text>'
-    body = "".join([legend, *drawn, line, ends])
-    return f'<svg role="img" viewBox="0 0 {WIDTH} 164" width="{WIDTH}" height="164">{body}</svg>'
+    if last > first:
+        ends += f'<text class="soft" x="100%" y="158" text-anchor="end">{_day(last)}</text>'
+    line = '<line x1="0" y1="140" x2="100%" y2="140"/>'
+    legend = f'<text class="soft" x="0" y="12">dots: findings; bars: events a day, at most {most:,}</text>'
+    return f'<svg role="img" width="100%" height="164">{"".join([legend, *drawn, line, ends])}</svg>'
 
 
 def _day(day: int) -> str:
@@ -119,12 +147,22 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> str:
     if not findings:
         return "<p>None.</p>"
     rows = "".join(
-        f"<tr><td>{escape(f['kind'].replace('_', ' '))}</td><td><code>{f['enclave'][:16]}…</code></td>"
-        f'<td class="n">{f["seq"]}</td><td>{escape(f["what"])}<br>{_evidence(f)}</td></tr>'
+        f"<tr><td>{escape(f['kind'].replace('_', ' '))}</td>"
+        f'<td class="id"><code title="{f["enclave"]}">{f["enclave"][:16]}…</code></td><td class="n">{_seq(f)}</td>'
+        f'<td class="what">{escape(f["what"])}<br>{_when(f)}{_evidence(f)}</td></tr>'
         for f in findings[:MAX_ROWS]
     )
     more = f"<p>and {len(findings) - MAX_ROWS} more in report.json</p>" if len(findings) > MAX_ROWS else ""
-    return f"<table><tr><th>kind</th><th>enclave</th><th>seq</th><th>what</th></tr>{rows}</table>{more}"
+    names = "<tr><th>kind</th><th>enclave</th><th>seq</th><th>what</th></tr>"
+    return f'<table class="findings">{names}{rows}</table>{more}'
+
+
+def _seq(found: Mapping[str, Any]) -> str:
+    return "?" if found["seq"] is None else str(found["seq"])
+
+
+def _when(found: Mapping[str, Any]) -> str:
+    return f'<span class="soft">{_time(found["timestamp"])} UTC</span><br>' if found["timestamp"] else ""
 
 
 def _evidence(found: Mapping[str, Any]) -> str:

@@ -5,12 +5,14 @@ its time.
 """
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Meta, Raw, Struct, field
 from msgspec.json import Decoder
 
-from enc.core.commit import check_hash
+from enc.core.commit import check_hash, manifest_version
+from enc.core.encoding import MAX_INT
 from enc.core.errors import EncError, InvalidSignature, PeerError
 from enc.core.event import check_event, parse_event
 from enc.core.fault import Fault, FaultKind
@@ -53,32 +55,51 @@ def _hashes(event: Event, enc_v: int) -> bool:
     return True
 
 
+_Number = Annotated[int, Meta(ge=0, le=MAX_INT)]
+_Hex = Annotated[str, Meta(min_length=64, max_length=64)]
+
+
 class _Place(Struct):
-    seq: int
+    seq: _Number
 
 
 _place = Decoder(_Place)
 
 
-def _unreadable(line: bytes, number: int, error: EncError) -> tuple[None, Fault]:
+def seq_of(line: bytes, number: int) -> int:
+    """What an event says that its place is, readable or not; else which line it is."""
     try:
-        seq = _place.decode(line).seq
+        return _place.decode(line).seq
     except (msgspec.DecodeError, ValueError, RecursionError):
-        seq = number
-    return None, Fault(kind="altered_content", seq=seq, what=f"it cannot be read: {error.message}")
+        return number
+
+
+def version_told(line: bytes, told: int) -> int:
+    """The version that a log's first line gives the enclave; what was `told` where that is no Manifest."""
+    try:
+        return manifest_version(parse_event(line))
+    except EncError:
+        return told
+
+
+def _unreadable(line: bytes, number: int, error: EncError) -> tuple[None, Fault]:
+    what = f"it cannot be read: {error.message}"
+    return None, Fault(kind="altered_content", seq=seq_of(line, number), what=what)
 
 
 class _Light(Struct):
-    hash: str
-    enclave: str
-    from_: str = field(name="from")
+    """What is out of bounds here is read by `parse_event`, which refuses it: two readers, one answer."""
+
+    hash: _Hex
+    enclave: _Hex
+    from_: _Hex = field(name="from")
     type: str
     content: Raw
-    exp: int
-    id: str
-    timestamp: int
-    sequencer: str
-    seq: int
+    exp: _Number
+    id: _Hex
+    timestamp: _Number
+    sequencer: _Hex
+    seq: _Number
     tags: Tags = ()
     content_hash: str | None = None
 

@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from enc.audit.court import Checked, Tried, check_part, try_log, try_whole
 from enc.audit.heads import HeldHead
+from enc.audit.piece import version_told
 from enc.audit.reading import digest_of, read_header, read_lines
-from enc.core.commit import manifest_version
 from enc.core.errors import EncError
-from enc.core.event import parse_event
 
 PART = 40_000
 """Events that are worth a task of their own."""
@@ -70,7 +69,7 @@ def survey(path: str, known: Mapping[bytes, Known]) -> Survey:
         header = read_header(path)
         enc_v = header.enc_v
         for lines in read_lines(path, 0, 1):
-            enc_v = _version(lines[0], enc_v)
+            enc_v = version_told(lines[0], enc_v)
         before = known.get(header.enclave)
         is_known = before is not None and before.events and digest_of(path, before.events) == before.digest
     except EncError as e:
@@ -83,13 +82,6 @@ def survey(path: str, known: Mapping[bytes, Known]) -> Survey:
         last_seq=header.checkpoint_seq,
         known=before.events if before is not None and is_known else 0,
     )
-
-
-def _version(line: bytes, told: int) -> int:
-    try:
-        return manifest_version(parse_event(line))
-    except EncError:
-        return told
 
 
 def plan(

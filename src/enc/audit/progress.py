@@ -1,32 +1,37 @@
 """What an audit verified, kept beside its report: the next one checks no signature twice, and knows all heads.
 
-One JSON a line and enclave: how many events of its longest archive were verified, the SHA-256 of their lines, and every
-head that was at hand. What is known is believed only of a log that starts with the very same lines; all else of it
-(order, rules, roots) is derived anew. An enclave with a finding is not kept as verified.
+One JSON a line: of each enclave how many events of its longest archive were verified and the SHA-256 of their lines;
+after it every head that was at hand, as files of heads have them. What is known is believed only of a log that starts
+with the very same lines; all else of it (order, rules, roots) is derived anew. An enclave with a finding is not kept as
+verified.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from enc.audit.heads import MAX_LINE as LINE_OF_HEAD
 from enc.audit.heads import HeldHead, parse_line
 from enc.audit.plan import Known
 from enc.core.encoding import unhex
 from enc.core.errors import EncError, InvalidProof, MisuseError
 
 NAME = "progress.jsonl"
-MAX_LINE = 16 << 20
+
+
+MAX_LINE = 2 * LINE_OF_HEAD
+"""A head that was read is a little longer once its source and its signer stand with it."""
 
 
 class _Line(Struct):
     enclave: str
-    events: int
-    digest: str
-    heads: list[msgspec.Raw] = []
+    events: int = -1
+    """-1: the line is a head."""
+    digest: str = ""
 
 
 _decoder = msgspec.json.Decoder(_Line)
@@ -46,11 +51,13 @@ def load_progress(folder: Path) -> Progress:
         return Progress(known, heads)
     try:
         with path.open("rb") as file:
-            for line in iter(lambda: file.readline(MAX_LINE), b""):
+            while line := file.readline(MAX_LINE):
                 wire = _decoder.decode(line)
                 enclave = unhex(wire.enclave, 32, "enclave", InvalidProof)
-                known[enclave] = Known(wire.events, wire.digest)
-                heads[enclave] = [parse_line(bytes(each), NAME)[1] for each in wire.heads]
+                if wire.events >= 0:
+                    known[enclave] = Known(wire.events, wire.digest)
+                else:
+                    heads.setdefault(enclave, []).append(parse_line(line, NAME)[1])
     except (EncError, msgspec.DecodeError, ValueError) as e:
         raise MisuseError(f"{path}: not what an audit kept ({e}): remove it, or audit into another folder") from None
     except OSError as e:
@@ -63,12 +70,14 @@ def save_progress(folder: Path, kept: Iterable[tuple[bytes, Known, Iterable[Held
     draft = folder / f"{NAME}.draft"
     with draft.open("wb") as file:
         for enclave, known, heads in kept:
-            file.write(msgspec.json.encode(_wire(enclave, known, heads)) + b"\n")
+            for wire in _wires(enclave.hex(), known, heads):
+                file.write(msgspec.json.encode(wire) + b"\n")
         file.flush()
         os.fsync(file.fileno())
     draft.rename(folder / NAME)
 
 
-def _wire(enclave: bytes, known: Known, heads: Iterable[HeldHead]) -> dict[str, Any]:
-    told = [{"enclave": enclave.hex(), **held.wire()} for held in heads]
-    return {"enclave": enclave.hex(), "events": known.events, "digest": known.digest, "heads": told}
+def _wires(enclave: str, known: Known, heads: Iterable[HeldHead]) -> Iterator[dict[str, Any]]:
+    yield {"enclave": enclave, "events": known.events, "digest": known.digest}
+    for held in heads:
+        yield {"enclave": enclave, **held.wire()}

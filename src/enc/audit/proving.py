@@ -1,27 +1,33 @@
 """Evidence for a finding: as little of the log as it takes, in a file that `enc verify` checks by itself."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from enc.audit.finding import Finding
-from enc.audit.piece import JUDGED
+from enc.audit.piece import JUDGED, check_line, seq_of, version_told
 from enc.audit.reading import read_header, read_lines
 from enc.audit.spill import Spill
-from enc.client.evidence import MAX_EVIDENCE, Evidence, Kind, split_event, split_head, two_events, two_heads
-from enc.client.log_evidence import log_parts, order_parts, single_parts
-from enc.core.commit import manifest_version
+from enc.client.evidence import (
+    MAX_EVIDENCE,
+    Evidence,
+    Kind,
+    check_evidence,
+    load_evidence,
+    split_event,
+    two_events,
+    two_heads,
+)
+from enc.client.log_evidence import MAX_EVENTS, log_parts, order_parts, single_parts
 from enc.core.errors import EncError, MisuseError
 from enc.core.event import erase, parse_event
 from enc.core.trial import Trial
 from enc.core.types import Event
 
-MAX_EVENTS = 1_000_000
-"""Of a log in one piece of evidence; nobody could pass on more."""
-
 _CLAIMED = ("wrong_bundle_boundary", "wrong_state_root")
+_BY_HEAD = (*_CLAIMED, "wrong_log_root", "head_not_on_log", "broken_consistency")
+"""What a log shows only beside a head."""
 
 
 class Proved(Struct, frozen=True):
@@ -30,34 +36,44 @@ class Proved(Struct, frozen=True):
     finding: Finding
     evidence: bytes = b""
     missing: str = ""
+    convicts: bool = False
+    """Whether the evidence convicts the finding's sequencer."""
 
 
 def prove(finding: Finding) -> Proved:
-    """The evidence; the finding may have become more exact on the way. Nothing raises for what a log says."""
+    """The evidence, checked as whoever gets it will; the finding may have become more exact on the way.
+
+    Nothing raises for what a log says. What would not hold for others is not written: they need the archive then.
+    """
     try:
         finding, evidence = _proved(finding)
         data = evidence.json()
         if len(data) > MAX_EVIDENCE:
-            raise MisuseError(f"it would take over {MAX_EVIDENCE} bytes; the archive itself is the evidence")
+            raise MisuseError(f"it would take over {MAX_EVIDENCE} bytes")
+        verdict = check_evidence(load_evidence(data))
+        if not (verdict.convicts or verdict.holds):
+            raise MisuseError("a file would prove nothing")
     except EncError as e:
-        return Proved(finding, missing=e.message)
-    return Proved(finding, data)
+        themselves = "the archives themselves are" if finding.other else "the archive itself is"
+        return Proved(finding, missing=f"{e.message}; {themselves} the evidence")
+    return Proved(finding, data, convicts=verdict.convicts)
 
 
 def _proved(finding: Finding) -> tuple[Finding, Evidence]:
     if finding.kind in ("invalid_signature", "altered_content"):
-        return finding, _single(finding)
+        return _single(finding)
     if finding.kind == "falling_timestamp":
-        first, then = _pair(finding.path, finding.before, finding.seq)
-        return finding, _evidence("order", finding, order_parts(first, then))
+        return finding, _short(finding, _fallen)
     if finding.kind == "equivocation":
         heads = [held.head for held in finding.heads]
         words = "fork", finding.enclave, finding.sequencer, finding.what
         return finding, two_heads(words[0], *words[1:], heads[0], heads[1])  # type: ignore[arg-type]
     if finding.kind == "old_sequencer":
-        return finding, _split(finding)
+        return finding, _log(finding) if finding.heads else _short(finding, _split)
     if finding.kind == "broken_consistency":
         return _parted(finding)
+    if finding.kind == "gap" and finding.before < 0:
+        raise MisuseError("nobody signs how many events an archive is said to hold")
     return finding, _log(finding)
 
 
@@ -68,50 +84,38 @@ def _evidence(kind: Kind, finding: Finding, parts: "dict[str, object]") -> Evide
     )
 
 
-def _single(finding: Finding) -> Evidence:
+def _single(finding: Finding) -> tuple[Finding, Evidence]:
+    """The event; of several that are wrong in the same way and place, the first, and whose that is."""
     header = read_header(finding.path)
     enc_v, number = header.enc_v, 0
     for lines in read_lines(finding.path):
         for line in lines:
             if number == 0:
-                enc_v = _version(line, enc_v)
-            if _seq(line, number) == finding.seq:
-                return _evidence("event", finding, single_parts(finding.kind, line, enc_v))
+                enc_v = version_told(line, enc_v)
+            if seq_of(line, number) == finding.seq:
+                event, fault = check_line(line, number, enc_v)
+                if fault is not None and fault.kind == finding.kind:  # and not another of the same seq
+                    found = replace(finding, sequencer=event.sequencer if event else b"")
+                    return found, _evidence("event", found, single_parts(finding.kind, line, enc_v))
             number += 1
     raise MisuseError(f"{finding.path}: event {finding.seq} is not there any more")
 
 
-def _version(line: bytes, told: int) -> int:
-    try:
-        return manifest_version(parse_event(line))
-    except EncError:
-        return told
-
-
-class _Place(Struct):
-    seq: int
-
-
-_place = msgspec.json.Decoder(_Place)
-
-
-def _seq(line: bytes, number: int) -> int:
-    try:
-        return _place.decode(line).seq
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return number
-
-
 def _events(path: str) -> Iterator[Event]:
-    for lines in read_lines(path):
-        yield from map(parse_event, lines)
+    """What cannot be read cannot be passed on as a log either."""
+    for number, line in enumerate(line for lines in read_lines(path) for line in lines):
+        try:
+            event = parse_event(line)
+        except EncError:
+            raise MisuseError(f"an event before it, number {number} of the archive, cannot be read") from None
+        yield event
 
 
 def _pair(path: str, first: int, then: int) -> tuple[Event, Event]:
     found: dict[int, Event] = {}
     for lines in read_lines(path):
         for line in lines:
-            seq = _seq(line, -1)
+            seq = seq_of(line, -1)
             if seq in (first, then) and seq not in found:
                 found[seq] = parse_event(line)
         if len(found) == 2:
@@ -119,18 +123,29 @@ def _pair(path: str, first: int, then: int) -> tuple[Event, Event]:
     raise MisuseError(f"{path}: events {first} and {then} are not both there")
 
 
-def _split(finding: Finding) -> Evidence:
-    if not finding.heads:
-        migrate, event = _pair(finding.path, finding.before, finding.seq)
-        return split_event(migrate, event, finding.what)
-    trial, last = Trial(finding.enclave, Spill(), explain=False), None
-    for event in _events(finding.path):
-        trial.take(event)
-        if event.type == "Migrate" and event.sequencer == finding.sequencer and trial.state is not None:
-            last = event, trial.state.log.size
-    if last is None:
-        raise MisuseError("no Migrate ended the sequencer's term")
-    return split_head(last[0], last[1], finding.heads[0].head, finding.sequencer, finding.what)
+def _short(finding: Finding, make: Callable[[Finding, Event, Event], Evidence]) -> Evidence:
+    """Two events, where these convict by themselves; else the log, which shows what stands between them."""
+    try:
+        evidence = make(finding, *_pair(finding.path, finding.before, finding.seq))
+    except EncError:
+        return _log(finding)
+    return evidence if convicts(evidence) else _log(finding)
+
+
+def _fallen(finding: Finding, first: Event, then: Event) -> Evidence:
+    return _evidence("order", finding, order_parts(first, then))
+
+
+def _split(finding: Finding, migrate: Event, event: Event) -> Evidence:
+    return split_event(migrate, event, finding.what)
+
+
+def convicts(evidence: Evidence) -> bool:
+    """Whether it convicts the sequencer that it names."""
+    try:
+        return check_evidence(evidence).convicts
+    except EncError:
+        return False
 
 
 def _parted(finding: Finding) -> tuple[Finding, Evidence]:
@@ -174,15 +189,24 @@ def _prefix(finding: Finding) -> Iterator[Event]:
     seen = False
     for number, event in enumerate(_events(finding.path)):
         if number >= MAX_EVENTS:
-            raise MisuseError(f"it would take over {MAX_EVENTS} events; the archive itself is the evidence")
+            raise MisuseError(f"it would take over {MAX_EVENTS} events")
         yield event if whole else _stripped(event)
         if whole:
             continue
         trial.take(event)
         reached = trial.state is not None and trial.state.log.size >= size
-        seen = seen or (event.seq == finding.seq if finding.kind == "reordering" else event.seq >= finding.seq)
+        seen = seen or _shows(trial, finding, event)
+        trial.faults.clear()
         if seen and reached:
             return
+
+
+def _shows(trial: Trial, finding: Finding, event: Event) -> bool:
+    """Whether a log that ends with this event shows the fault: by itself, or, as far as it goes, to a head."""
+    if finding.kind in _BY_HEAD or (finding.kind == "old_sequencer" and finding.heads):
+        return event.seq >= finding.seq
+    noted = any((fault.kind, fault.seq) == (finding.kind, finding.seq) for fault in trial.faults)
+    return noted or (finding.kind == "gap" and trial.misses(finding.seq))
 
 
 def _stripped(event: Event) -> Event:

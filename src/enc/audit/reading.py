@@ -6,15 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import zstandard
+from enc.core.archive import MAX_LINE, Header, decompressed, parse_header
+from enc.core.errors import InvalidArchive, MisuseError
 
-from enc.core.archive import MAX_LINE, Header, parse_header
-from enc.core.errors import InvalidArchive
-
+HEADS = "heads.jsonl"
 SUFFIXES = (".enc", ".zst", ".enc-archive")
-CHUNK, SLICE = 1 << 16, 4096
-"""Bytes that are read at once, and that are decompressed at once: what expands a thousandfold is met in parts."""
-_WINDOW = 1 << 27
+CHUNK = 1 << 16
+"""Bytes that are read at once."""
 
 
 class Digest(Protocol):
@@ -23,14 +21,28 @@ class Digest(Protocol):
 
 def found_archives(paths: Sequence[str | Path]) -> list[str]:
     """The archives that files and folders stand for, by name; folders are looked through to their leaves."""
+    return _found(paths, SUFFIXES)
+
+
+def found_heads(paths: Sequence[str | Path]) -> list[str]:
+    """The files of heads that lie beside the archives of folders."""
+    return _found([path for path in paths if os.path.isdir(path)], (os.sep + HEADS,))
+
+
+def _found(paths: Sequence[str | Path], endings: tuple[str, ...]) -> list[str]:
     found: set[str] = set()
     for path in map(str, paths):
         if os.path.isdir(path):
-            for folder, _, names in os.walk(path):
-                found |= {os.path.join(folder, name) for name in names if name.endswith(SUFFIXES)}
+            for folder, _, names in os.walk(path, onerror=_unread):
+                found |= {each for name in names if (each := os.path.join(folder, name)).endswith(endings)}
         else:
             found.add(path)
     return sorted(os.path.abspath(path) for path in found)
+
+
+def _unread(error: OSError) -> None:
+    """What lies in a folder that cannot be opened must not be passed over in silence."""
+    raise MisuseError(f"{error.filename}: cannot be read: {error.strerror}")
 
 
 def read_header(path: str) -> Header:
@@ -79,8 +91,6 @@ def _blocks(path: str, skip: int = 0) -> Iterator[list[bytes]]:
     left: list[bytes] = []
     size = 0
     for piece in _pieces(path):
-        if len(piece) > MAX_LINE and max(map(len, piece.split(b"\n"))) > MAX_LINE:
-            raise InvalidArchive(f"a line is over {MAX_LINE} bytes")
         if skip and (count := piece.count(b"\n")) < skip:  # looked through, and not taken apart
             skip -= count
             size = size + len(piece) if not count else len(piece) - piece.rindex(b"\n") - 1
@@ -104,27 +114,6 @@ def _blocks(path: str, skip: int = 0) -> Iterator[list[bytes]]:
 def _pieces(path: str) -> Iterator[bytes]:
     try:
         with open(path, "rb") as file:
-            yield from _decompressed(file.read)
+            yield from decompressed(iter(lambda: file.read(CHUNK), b""))
     except OSError as e:
         raise InvalidArchive(f"cannot be read: {e.strerror}") from None
-
-
-def _decompressed(read: "Reads") -> Iterator[bytes]:
-    """One frame, whole: the kernel takes no other (enc.core.archive)."""
-    frame = zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
-    while chunk := read(CHUNK):
-        for at in range(0, len(chunk), SLICE):
-            if frame.eof:
-                raise InvalidArchive("something follows the end of the archive")
-            try:
-                piece = frame.decompress(chunk[at : at + SLICE])
-            except zstandard.ZstdError as e:
-                raise InvalidArchive(f"not zstd: {e}") from None
-            if piece:
-                yield piece
-    if not frame.eof or frame.unused_data:
-        raise InvalidArchive("the archive is cut off" if not frame.eof else "something follows the end of the archive")
-
-
-class Reads(Protocol):
-    def __call__(self, size: int, /) -> bytes: ...

@@ -1,8 +1,10 @@
 """What an audit says: `report.json` for programs, and beside it a page for people and a file of evidence a finding."""
 
+import hashlib
 import os
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,15 @@ import msgspec
 from msgspec import Struct
 
 from enc.audit.audit import Audit
+from enc.audit.finding import Finding
 from enc.audit.page import page
 from enc.audit.progress import save_progress
 from enc.audit.proving import Proved
 from enc.core.errors import MisuseError
 from enc.core.fault import FAULT_KINDS
 
-EVIDENCE, REPORT, PAGE = "evidence", "report.json", "report.html"
+EVIDENCE, EARLIER, REPORT, PAGE = "evidence", "earlier", "report.json", "report.html"
+_NAME = re.compile(rf"\d{{4,}}-((?:{'|'.join(FAULT_KINDS)})-[0-9a-f]{{8}}(?:-\d+)?)\.json")
 
 
 class Circumstances(Struct, frozen=True):
@@ -33,9 +37,10 @@ def write_report(folder: Path, audit: Audit, made: Circumstances) -> dict[str, A
     """Everything into the folder; what `report.json` says."""
     try:
         (folder / EVIDENCE).mkdir(parents=True, exist_ok=True)
-        for old in (folder / EVIDENCE).glob("*.json"):
-            old.unlink()
+        _set_apart(folder, {_label(found) for found in audit.findings})
         names = [_save(folder, each, i) for i, each in enumerate((*audit.proved, *audit.caught), 1)]
+        if kept := len(list((folder / EARLIER).glob("*.json"))):
+            audit.notes.append(f"{EARLIER}/: evidence of earlier audits that this one did not find again: {kept}")
         wire = report(audit, names, made)
         _write(folder / REPORT, msgspec.json.format(msgspec.json.encode(wire)) + b"\n")
         _write(folder / PAGE, page(wire).encode())
@@ -45,13 +50,33 @@ def write_report(folder: Path, audit: Audit, made: Circumstances) -> dict[str, A
     return wire
 
 
+def _set_apart(folder: Path, found: Collection[str]) -> None:
+    """Evidence that the last audit left and that this one does not find again may be all there is: it is kept."""
+    for old in sorted((folder / EVIDENCE).glob("*.json")):
+        if (named := _NAME.fullmatch(old.name)) is None:
+            continue  # somebody else's
+        if named[1] in found:
+            old.unlink()
+            continue
+        (folder / EARLIER).mkdir(exist_ok=True)
+        with old.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        old.rename(folder / EARLIER / f"{named[1]}-{digest[:8]}.json")
+
+
 def _save(folder: Path, each: Proved, number: int) -> str | None:
     if not each.evidence:
         return None
     found = each.finding
-    name = f"{EVIDENCE}/{number:04}-{found.kind}-{found.enclave.hex()[:8]}-{found.seq}.json"
+    name = f"{EVIDENCE}/{number:04}-{_label(found)}.json"
     _write(folder / name, each.evidence)
     return name
+
+
+def _label(found: Finding) -> str:
+    """What it is about; without a place, where none is known."""
+    label = f"{found.kind}-{found.enclave.hex()[:8]}"
+    return label if found.seq < 0 else f"{label}-{found.seq}"
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -62,7 +87,7 @@ def _write(path: Path, data: bytes) -> None:
 
 def report(audit: Audit, evidence: list[str | None], made: Circumstances) -> dict[str, Any]:
     findings = [
-        {**each.finding.wire(), "evidence": name, "no_evidence": each.missing or None}
+        {**each.finding.wire(), "convicts": each.convicts, "evidence": name, "no_evidence": each.missing or None}
         for each, name in zip((*audit.proved, *audit.caught), evidence, strict=True)
     ]
     return {

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from enc.audit.court import Checked, Tried
 from enc.audit.finding import Finding
-from enc.audit.heads import HeldHead, signer_of
+from enc.audit.heads import MAX_SIGNERS, HeldHead, signer_of
 from enc.core.fault import FaultKind
 from enc.core.hashing import EMPTY_HASH
+from enc.core.types import TreeHead
 
 Held = tuple[HeldHead, bytes | None]
 
@@ -42,6 +43,13 @@ class Verdict(Struct, kw_only=True):
     sequencers: list[bytes] = field(default_factory=list)
     days: dict[int, int] = field(default_factory=dict)
 
+    def add_read(self, read: "Verdict") -> None:
+        """What was read of an enclave of which heads are known too, the one under which it was read among them."""
+        self.events, self.bundles = max(self.events, read.events), max(self.bundles, read.bundles)
+        self.checked += read.checked
+        shown = min(read.on_log, self.beyond)
+        self.on_log, self.beyond = self.on_log + shown, self.beyond - shown
+
 
 def judge_enclave(enclave: bytes, checked: Sequence[Checked], tried: Sequence[Tried]) -> Verdict:
     verdict = Verdict(enclave=enclave, archives=len(tried), checked=sum(part.events for part in checked))
@@ -57,7 +65,7 @@ def judge_enclave(enclave: bytes, checked: Sequence[Checked], tried: Sequence[Tr
         main = logs[0]
         verdict.events, verdict.bundles, verdict.days = main.events, main.size, main.days
         verdict.sequencers = [key for key, _ in main.sequencers]
-        logs = [_doubted(log, found) for log in logs]
+        logs = [_doubted(log, checked) for log in logs]
         heads = _Heads(verdict, logs)
         found += heads.judge()
         found = [heads.witnessed(finding) for finding in found]
@@ -70,11 +78,16 @@ def judge_enclave(enclave: bytes, checked: Sequence[Checked], tried: Sequence[Tr
     return verdict
 
 
+_STRANGER = "no archive here says whether that is a sequencer of this enclave, and anybody can make a key"
+
+
 def judge_heads(enclave: bytes, held: Iterable[HeldHead]) -> Verdict:
-    """An enclave of which there are heads alone: two of one size, by the sequencer that both name, are a finding."""
-    verdict, groups = Verdict(enclave=enclave), dict[tuple[bytes, int], dict[bytes, HeldHead]]()
+    """An enclave of which there are heads alone: two of one size, by a key that one of them names, are a finding."""
+    held, verdict, groups = list(held), Verdict(enclave=enclave), dict[tuple[bytes, int], dict[bytes, HeldHead]]()
+    named = dict.fromkeys(each.sequencer for each in held if each.sequencer is not None)
+    keys = list(named)[:MAX_SIGNERS]
     for each in held:
-        signer = signer_of(each, enclave, [] if each.sequencer is None else [each.sequencer])
+        signer = signer_of(each, enclave, keys if each.sequencer is None else [each.sequencer])
         verdict.heads += 1
         verdict.beyond += signer is not None
         verdict.unsigned += signer is None
@@ -83,7 +96,8 @@ def judge_heads(enclave: bytes, held: Iterable[HeldHead]) -> Verdict:
     for (signer, size), roots in groups.items():
         if len(roots) > 1:
             one, other, *_ = roots.values()
-            what = f"two heads of {size} bundles with different roots, from {one.source} and from {other.source}"
+            pair = f"two heads of {size} bundles with different roots, from {one.source} and from {other.source}"
+            what = f"{pair}, by whoever holds the key {signer.hex()}: {_STRANGER}"
             found = Finding(
                 kind="equivocation",
                 enclave=enclave,
@@ -117,19 +131,20 @@ def _ending(log: Tried) -> list[Finding]:
     return [Finding(kind="gap", enclave=log.enclave, seq=log.last_seq + 1, what=what, path=log.path, sequencer=key)]
 
 
-def _doubted(log: Tried, found: Iterable[Finding]) -> Tried:
+def _doubted(log: Tried, checked: Iterable[Checked]) -> Tried:
     """The log with the first event whose effects nobody knows."""
-    doubts = [finding.seq for finding in found if finding.is_doubtful and finding.path == log.path]
+    doubts = [part.tally.doubt for part in checked if part.path == log.path and part.tally.doubt is not None]
     if log.doubt is not None:
         doubts.append(log.doubt)
     return replace(log, doubt=min(doubts, default=None))
 
 
 def _once(found: Iterable[Finding]) -> list[Finding]:
-    """Two archives of one log show one fault twice."""
-    told: dict[tuple[str, int], Finding] = {}
+    """Two archives of one log show one fault twice. Two sizes beyond the log have one seq, and are two."""
+    told: dict[tuple[str, int, int], Finding] = {}
     for finding in found:
-        told.setdefault((finding.kind, finding.seq), finding)
+        size = finding.heads[0].head.ts if finding.kind == "equivocation" else 0
+        told.setdefault((finding.kind, finding.seq, size), finding)
     return sorted(told.values(), key=lambda finding: (finding.seq, finding.kind))
 
 
@@ -164,17 +179,16 @@ class _Heads:
 
     def _collected(self) -> list[tuple[HeldHead, bytes]]:
         """Each head once, if somebody who had a part in the log signed it."""
-        signers: dict[bytes, bytes | None] = {}
-        first: dict[bytes, HeldHead] = {}
+        signers: dict[TreeHead, bytes | None] = {}
+        first: dict[TreeHead, HeldHead] = {}
         for log in self._logs:
             for each, signer in log.held:
-                key = each.head.sig + (each.head.bound_sig or b"")
-                signers[key] = signers.get(key) or signer
-                if each.is_own or key not in first:
-                    first[key] = each
+                signers[each.head] = signers.get(each.head) or signer
+                if each.is_own or each.head not in first:
+                    first[each.head] = each
         self._verdict.heads = len(signers)
         self._verdict.unsigned = sum(signer is None for signer in signers.values())
-        found = [(each, signer) for key, each in first.items() if (signer := signers[key])]
+        found = [(each, signer) for head, each in first.items() if (signer := signers[head])]
         return sorted(found, key=lambda pair: (pair[0].head.ts, not pair[0].is_own))
 
     def _equivocations(self, held: Sequence[tuple[HeldHead, bytes]]) -> set[tuple[int, bytes]]:
@@ -248,7 +262,7 @@ class _Heads:
         """Every shorter log is the beginning of the longest."""
         main, *others = self._logs
         for log in others:
-            root = main.checkpoints.get(log.last_seq)
+            root = main.end if log.last_seq == main.last_seq else main.checkpoints.get(log.last_seq)
             doubts = [seq for seq in (main.doubt, log.doubt) if seq is not None and seq <= log.last_seq]
             if root is not None and not doubts and not (log.problem or main.problem) and root != log.end:
                 self._broken(log, main, (), log.sequencers[-1][0])

@@ -1,5 +1,6 @@
 """`enc audit`: whether every node kept its word, over many archives at once."""
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.exceptions import TyperException
 
 from enc.cli.command import NODE, command
-from enc.cli.exits import FAILED, MISUSE
+from enc.cli.exits import FAILED, MISUSE, unexpected
+from enc.cli.failures import tell
 from enc.cli.output import Row, fields
 from enc.cli.terminal import Terminal
 from enc.core.errors import EncError, MisuseError
@@ -31,6 +34,7 @@ HERE = "here"
     "enc audit --registry https://enc.example.org#4be04e54",
     flags=NODE,
     panel="Proofs",
+    codes="Exit codes: 0 nothing was found; 1 there are findings; 2 it could not be completed, or wrong use.",
 )
 def audit(
     at: Terminal,
@@ -56,33 +60,48 @@ def audit(
         bool, typer.Option("--afresh", help="Believe nothing that an earlier audit into DIR verified.")
     ] = False,
 ) -> None:
-    """Verify whole logs, and all signed heads of them, on all cores; and write evidence for whatever is found.
-
-    Exit code 0: nothing was found. 1: there are findings. 2: it could not be completed.
-    """
+    """Verify whole logs, and all signed heads of them, on all cores; and write evidence for whatever is found."""
     from enc.audit.audit import run_audit
     from enc.audit.report import Circumstances, write_report
 
     start, began = time.time(), time.monotonic()
     sources = tuple(map(str, (*(paths or ()), *(enclave or ()))))
-    try:
+    with _completed(at):
         with _bar(at.is_terminal) as told:
             request, pulled = _request(at, paths or [], heads or [], enclave or [], out, afresh, told)
             with _runner(master) as runner:
                 found = run_audit(request, runner, told)
                 made = Circumstances(int(start * 1000), time.monotonic() - began, runner.name, sources)
-    except MisuseError:
-        raise
-    except EncError as e:
-        at.note(f"enc: the audit could not be completed: {e.message}")
-        raise typer.Exit(MISUSE) from None
-    found.add(pulled)
-    wire = write_report(out, found, made)
-    _say(at, wire, out)
+        found.add(pulled)
+        wire = write_report(out, found, made)
+        _say(at, wire, out)
     if wire["findings"]:
         raise typer.Exit(FAILED)
     if not wire["complete"]:
         raise typer.Exit(MISUSE)
+
+
+@contextmanager
+def _completed(at: Terminal) -> Iterator[None]:
+    """Whatever fails, foreseen or not, is no finding: it ends with another code."""
+    try:
+        yield
+    except (MisuseError, BrokenPipeError, typer.Exit, typer.Abort, TyperException):
+        raise
+    except (EncError, OSError) as e:
+        _tell(at, e.message if isinstance(e, EncError) else str(e))
+    except Exception as e:
+        if at.as_json:
+            _tell(at, type(e).__name__)
+        else:
+            unexpected(e)
+    else:
+        return
+    raise typer.Exit(MISUSE)
+
+
+def _tell(at: Terminal, why: str) -> None:
+    tell(at.as_json, "AUDIT_FAILED", f"the audit could not be completed: {why}", {})
 
 
 def _request(
@@ -92,23 +111,34 @@ def _request(
     from enc.audit.collecting import Pulled
     from enc.audit.heads import collect_heads
     from enc.audit.progress import Progress, load_progress
-    from enc.audit.reading import found_archives
+    from enc.audit.reading import found_archives, found_heads
 
     missing = [str(path) for path in (*paths, *files) if not path.exists()]
     if missing:
         raise MisuseError(f"{missing[0]}: there is no such file")
     before = Progress({}, {}) if afresh else load_progress(out)
-    held = collect_heads([*files, *_beside(paths)], before.heads)
+    held = collect_heads([*files, *found_heads(paths)], before.heads)
     asks = bool(enclaves) or at.is_given("registry")
-    if not paths and not asks:
-        raise MisuseError("name archives, or --enclave ID at a --node, or a --registry")
+    if not (paths or files or asks):
+        raise MisuseError("name archives, or --heads, or --enclave ID at a --node, or a --registry")
+    _prepare(out)
     pulled = _pulled(at, enclaves, out, told) if asks else Pulled()
     for id_, heads in pulled.heads.items():
         held.setdefault(id_, []).extend(heads)
     archives = sorted({*found_archives(paths), *pulled.paths})
-    if not archives and not asks:
+    if paths and not archives and not asks:
         raise MisuseError(f"{paths[0]}: there is no archive")
     return Request(paths=archives, heads=held, known=before.known), pulled
+
+
+def _prepare(out: Path) -> None:
+    """Whether there will be a place for the report is known before the work is done, and not after it."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise MisuseError(f"--out {out}: {e.strerror}") from None
+    if not os.access(out, os.W_OK | os.X_OK):
+        raise MisuseError(f"--out {out}: nothing can be written there")
 
 
 def _pulled(at: Terminal, enclaves: list[str], out: Path, told: "Told") -> "Pulled":
@@ -116,11 +146,6 @@ def _pulled(at: Terminal, enclaves: list[str], out: Path, told: "Told") -> "Pull
 
     with at.client() as client:
         return collect(client, enclaves, out / "archives", told)
-
-
-def _beside(paths: list[Path]) -> list[Path]:
-    """The heads that lie in a folder of archives."""
-    return [path / "heads.jsonl" for path in paths if (path / "heads.jsonl").is_file()]
 
 
 @contextmanager
@@ -131,11 +156,16 @@ def _runner(master: str) -> Iterator["Runner"]:
         yield InProcess()
         return
     try:
-        from enc.audit.job import OnSpark
+        from enc.audit.job import OnSpark, last_line
         from enc.dataview.session import spark_session
     except ModuleNotFoundError as e:
         raise MisuseError(f"an audit on Spark needs {e.name}; install it, or say --master {HERE}") from None
-    spark = spark_session("enc audit", master)
+    try:
+        spark = spark_session("enc audit", master)
+    except MisuseError as e:
+        raise MisuseError(f"{e.message}; or say --master {HERE}") from None
+    except Exception as e:  # Spark's own: of many kinds, and of no family
+        raise MisuseError(f"--master {master}: Spark does not start: {last_line(e)}") from None
     try:
         yield OnSpark(spark)
     finally:
@@ -181,5 +211,5 @@ def _row(found: dict[str, Any], out: Path) -> Row:
         f"{found['enclave'][:8]}…",
         "" if found["seq"] is None else str(found["seq"]),
         evidence,
-        found["what"],
+        found["what"] if evidence else f"{found['what']} (no file: {found['no_evidence']})",
     )

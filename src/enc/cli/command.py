@@ -67,8 +67,12 @@ def command(
     flags: tuple[str, ...] = ENCLAVE,
     name: str | None = None,
     panel: str | None = None,
+    codes: str = failures.HELP,
 ) -> Callable[[Work], Work]:
-    """Add a command to `app`. What does the work takes a Terminal before its own arguments and flags."""
+    """Add a command to `app`. What does the work takes a Terminal before its own arguments and flags.
+
+    `codes`: what its help says of exit codes.
+    """
 
     def register(work: Work) -> Work:
         _, *own = signature(work, eval_str=True).parameters.values()
@@ -80,7 +84,7 @@ def command(
 
         run.__doc__ = work.__doc__
         run.__signature__ = Signature([*own, *map(_parameter, flags)])  # type: ignore[attr-defined]
-        ends = "\n\n".join([*(f"Example: {example}" for example in examples), failures.HELP])
+        ends = "\n\n".join([*(f"Example: {example}" for example in examples), codes])
         app.command(name or work.__name__, epilog=ends, rich_help_panel=panel)(run)
         return work
 

@@ -34,6 +34,10 @@ Kind = Literal[
 ]
 
 
+_OF_NOBODY = ("event", "log")
+"""Kinds that name no sequencer where what is shown does not: a line that cannot be read, a log without a Manifest."""
+
+
 class Evidence(Struct, frozen=True, kw_only=True):
     """`parts` are the node's own words, as the wire spells them."""
 
@@ -79,10 +83,11 @@ def load_evidence(data: bytes) -> Evidence:
     if len(data) > MAX_EVIDENCE:
         raise InvalidProof(f"evidence: over {MAX_EVIDENCE} bytes")
     wire = decode_json(data, _decoder, InvalidProof)
+    accuses_nobody = wire.sequencer == "" and wire.kind in _OF_NOBODY
     return Evidence(
         kind=wire.kind,
         enclave=unhex(wire.enclave, 32, "enclave", InvalidProof),
-        sequencer=unhex(wire.sequencer, 32, "sequencer", InvalidProof),
+        sequencer=b"" if accuses_nobody else unhex(wire.sequencer, 32, "sequencer", InvalidProof),
         message=wire.message,
         parts=wire.parts,
     )

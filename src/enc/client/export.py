@@ -7,7 +7,6 @@ auditor wants to see the rest of it too.
 from pathlib import Path
 from typing import BinaryIO
 
-import msgspec
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
@@ -15,10 +14,10 @@ from enc.client.answers import head_of, read
 from enc.client.backup import PAGE, Progress, finish, opened
 from enc.client.flow import Call, Flow, work
 from enc.client.link import Link
-from enc.core.archive import Header, read_archive
+from enc.core.archive import Header, read_lines
 from enc.core.commit import manifest_version
 from enc.core.errors import EncError, InvalidArchive
-from enc.core.event import parse_event, wire_event
+from enc.core.event import parse_event
 from enc.core.hashing import EMPTY_HASH
 from enc.core.tree_head import WireHead
 from enc.core.trial import Trial
@@ -76,8 +75,8 @@ class _Log:
     def start(self, file: BinaryIO, since: Path | None) -> None:
         if since is None or not since.exists():
             return
-        for event in read_archive(Call("", file=since).pieces())[1]:
-            self._add(file, msgspec.json.encode(wire_event(event)), event)
+        for line in read_lines(Call("", file=since).pieces())[1]:
+            self.take(file, line)
 
     def take(self, file: BinaryIO, line: bytes) -> None:
         try:

@@ -5,6 +5,7 @@ order  two events that one sequencer signed in the wrong order of time. Their si
 log    the log from its Manifest on, contents left out where no rule looks into them, and, where the fault is in one,
        a signed head, or a node's proof under it. Whoever checks it replays the log (enc.core.trial) and must find the
        same fault in the same place. Since the sequencer signed every event, it cannot say that the log was another.
+       That convicts only who is bound by all that stands before the fault (enc.client.bond).
 """
 
 import base64
@@ -14,6 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from enc.client.bond import Bond
 from enc.client.verdict import HONEST, Verdict
 from enc.core.archive import pack_events, unpack_events
 from enc.core.claim import Claim, WireClaim, claim_from_wire, holds
@@ -23,13 +25,15 @@ from enc.core.errors import EncError, InvalidProof, InvalidSignature
 from enc.core.event import WireEvent, check_event, event_from_wire, parse_event, wire_event
 from enc.core.fault import Fault, FaultKind
 from enc.core.marks import Marks, contradicted
-from enc.core.tree_head import WireHead, check_bound_head, head_from_wire, wire_head
+from enc.core.tree_head import WireHead, check_bound_head, check_head, head_from_wire, wire_head
 from enc.core.trial import Trial
 from enc.core.types import Event, TreeHead
 
 MAX_LOG = 4 << 30
 """Bytes of a log in evidence, unpacked: it is read line by line."""
 MAX_LINE = 4 << 20
+MAX_EVENTS = 1_000_000
+"""Of a log in one piece of evidence; nobody could pass on more."""
 _HEAD_KINDS = ("wrong_log_root", "head_not_on_log", "broken_consistency")
 _CLAIM_KINDS = ("wrong_bundle_boundary", "wrong_state_root")
 _PLACE_KINDS = ("gap", "reordering")
@@ -139,8 +143,9 @@ def check_order(enclave: bytes, sequencer: bytes, parts: Mapping[str, Any]) -> V
         f"{sequencer.hex()} signed event {then.seq} with time {then.timestamp}, {first.timestamp - then.timestamp} ms "
         "before it: no honest sequencer does",
     )
-    open_ = () if first.sequencer == sequencer else ("that the second sequencer knew the first one's event",)
-    return Verdict(True, proved, (*open_, HONEST))
+    if first.sequencer != sequencer:
+        return Verdict(False, proved, ("that the first event is of the log: anybody can sign one",), holds=True)
+    return Verdict(True, proved, (HONEST,))
 
 
 def check_log(enclave: bytes, sequencer: bytes, parts: Mapping[str, Any]) -> Verdict:
@@ -148,7 +153,11 @@ def check_log(enclave: bytes, sequencer: bytes, parts: Mapping[str, Any]) -> Ver
     check_numbers(InvalidProof, seq=wire.seq)
     head = None if wire.head is None else head_from_wire(wire.head)
     claim = None if wire.claim is None else claim_from_wire(wire.claim)
-    if head is not None:
+    if head is not None and not sequencer:
+        raise InvalidProof("evidence: a head, and nobody who signed it")
+    if head is not None and head.bound_sig is None:
+        check_head(head, sequencer)
+    elif head is not None:
         check_bound_head(head, sequencer, enclave)
     case = _Case(enclave, wire, head, claim)
     case.replay()
@@ -163,21 +172,29 @@ class _Case:
         self._marks = Marks([head.ts] if head else (), [claim] if claim else ())
         asks_why = wire.fault == "erasure_without_cause"
         self._trial = Trial(enclave, on_step=self._marks.step, explain=asks_why)
+        self._bond = Bond()
         self._unproved: list[int] = []
-        self._signers: dict[int, bytes] = {}
+        self._signers: set[bytes] = set()
+        """Of events at which the fault was seen: one seq may stand in a log twice."""
         self.faults: list[Fault] = []
 
     def replay(self) -> None:
-        enc_v = None
+        enc_v, sought = None, (self._wire.fault, self._wire.seq)
         for event in unpack_events(_unpacked(self._wire.log), max_line=MAX_LINE, max_total=MAX_LOG):
+            if self._trial.events >= MAX_EVENTS:
+                raise InvalidProof(f"evidence: a log of over {MAX_EVENTS} events")
             try:
                 enc_v = manifest_version(event) if enc_v is None else enc_v
                 check_event(event, enc_v)
             except EncError:
                 self._unproved.append(event.seq)
-            if event.seq == self._wire.seq:
-                self._signers[event.seq] = event.sequencer
+            if event.enclave != self._trial.enclave:
+                self._unproved.append(event.seq)
+            self._bond.take(event)
+            known = len(self._trial.faults)
             self._trial.take(event)
+            if any((fault.kind, fault.seq) == sought for fault in self._trial.faults[known:]):
+                self._signers.add(event.sequencer)
         self.faults = self._trial.finish()
         self._marks.end(self._trial)
 
@@ -187,14 +204,18 @@ class _Case:
             convicts, proved, open_ = self._claimed(sequencer)
         elif kind in _HEAD_KINDS:
             convicts, proved, open_ = self._headed(sequencer)
+        elif kind == "old_sequencer" and self._head is not None:
+            convicts, proved, open_ = self._outlived(sequencer, self._head)
         else:
             convicts, proved, open_ = self._faulty(sequencer)
         count = f"the log from its Manifest on, {self._trial.events} events"
         if self._unproved:
-            open_ = (*open_, f"event {self._unproved[0]} of the log, which does not check by itself")
+            open_ = (*open_, f"event {self._unproved[0]} of the log, which does not check, or is another enclave's")
             proved = (f"{count}, of which not all check", *proved)
         else:
             proved = (f"{count}: each with its author's signature and its sequencer's", *proved)
+        if self._head is not None and self._head.bound_sig is None:
+            convicts, open_ = False, (*open_, "that the head is of this enclave: it names none")
         is_sure = convicts and not self._unproved
         return Verdict(is_sure, proved, (*open_, HONEST) if is_sure else open_, holds=True)
 
@@ -209,9 +230,11 @@ class _Case:
             return False, (said,), ("who erased it: contents are not signed by the node that serves them",)
         if kind in _PLACE_KINDS:
             return self._placed(said, sequencer)
-        if self._signers.get(seq) != sequencer:
+        if sequencer not in self._signers:
             raise InvalidProof("evidence: the event is another sequencer's")
-        return True, (said, f"{sequencer.hex()} signed it for this place: no honest sequencer does"), ()
+        is_bound, open_ = self._bond.up_to(seq, sequencer, self._trial, self.faults)
+        signed = f"{sequencer.hex()} signed it" + (" for this place: no honest sequencer does" if is_bound else "")
+        return is_bound, (said, signed), open_
 
     def _placed(self, said: str, sequencer: bytes) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
         mark = self._marks.at(self._head.ts) if self._head is not None else None
@@ -232,11 +255,26 @@ class _Case:
             raise InvalidProof("evidence: what the log's root is cannot be told")
         proved = (
             f"{sequencer.hex()} signed a head of {head.ts} bundles of this enclave with root {head.r.hex()}",
-            f"the log that it signed event by event has {mark.root.hex()} at that size, after event {mark.seq}",
+            f"the log, event by event, has {mark.root.hex()} at that size, after event {mark.seq}",
         )
         if not mark.is_closed:
             return False, proved, (f"that bundle {head.ts - 1} holds no event after {mark.seq}: ask for a later log",)
-        return True, proved, ()
+        is_bound, open_ = self._bond.up_to(mark.seq, sequencer, self._trial, self.faults)
+        return is_bound, proved, open_
+
+    def _outlived(self, sequencer: bytes, head: TreeHead) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
+        """A head of this very log, by one whose term had ended before its last event."""
+        mark = self._marks.at(head.ts)
+        if mark is None or (mark.seq, mark.root) != (self._wire.seq, head.r):
+            raise InvalidProof("evidence: the head is not the log's, or of another size")
+        end = self._trial.term_of(sequencer)
+        if end is None or end > mark.seq:
+            raise InvalidProof("evidence: the log was never this sequencer's, or still is")
+        proved = (
+            f"the log became another sequencer's with event {end}",
+            f"{sequencer.hex()} signed a head of {head.ts} bundles that is of this very log, up to event {mark.seq}",
+        )
+        return False, proved, ("that no later Migrate gave the enclave back to it: who has it signs older sizes too",)
 
     def _checkpointed(self) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
         told, root = self._wire.checkpoint, self._trial.root()
@@ -258,7 +296,8 @@ class _Case:
         if found is None or found[:2] != (self._wire.fault, self._wire.seq):
             raise InvalidProof("evidence: the claim is what the log gives, or wrong in another way than it says")
         under = f"{sequencer.hex()} signed a head of {head.ts} bundles under which stands: {found[2]}"
-        return True, (under,), ()
+        is_bound, open_ = self._bond.up_to(bundle.last_seq, sequencer, self._trial, self.faults)
+        return is_bound, (under,), open_
 
 
 def _unpacked(text: str) -> bytes:

@@ -329,9 +329,12 @@ class Speech:
         """A head is good: signed, and the node has shown that the larger of it and the pinned one extends the other."""
         sceptic = yield from self.sceptic()
         other = sceptic.check_head(head, answer, since)
-        if other is not None:
+        while other is not None:
             first, then = sorted((head, other), key=lambda each: each.ts)
             sceptic.connect(first, then, (yield from self.consistency(first, then)))
+            if sceptic.head == other:
+                break  # else somebody with the same pins has believed another one meanwhile
+            other = sceptic.check_head(head, answer, since)
         if self._council is not None and head.ts:
             yield from self._council.check(self, head)
 

@@ -145,18 +145,26 @@ def pack_events(events: Iterable[Event], level: int = 3) -> bytes:
 
 def unpack_events(data: bytes, *, max_line: int = MAX_LINE, max_total: int = MAX_TOTAL) -> Iterator[Event]:
     """The other direction. Whatever is malformed or over a bound raises InvalidArchive."""
-    return _events(_lines(_joined(_decompress([data], max_total)), max_line))
+    return _events(_lines(decompressed([data], max_total), max_line))
 
 
 def read_archive(
     chunks: Iterable[bytes], *, max_line: int = MAX_LINE, max_total: int = MAX_TOTAL
 ) -> tuple[Header, Iterator[Event]]:
     """The header, and an iterator over the events. Whatever is malformed or over a bound raises InvalidArchive."""
-    lines = _lines(_joined(_decompress(chunks, max_total)), max_line)
+    header, lines = read_lines(chunks, max_line=max_line, max_total=max_total)
+    return header, _events(lines)
+
+
+def read_lines(
+    chunks: Iterable[bytes], *, max_line: int = MAX_LINE, max_total: int = MAX_TOTAL
+) -> tuple[Header, Iterator[bytes]]:
+    """The same with events as they are spelled, whatever that is."""
+    lines = _lines(decompressed(chunks, max_total), max_line)
     first = next(lines, None)
     if first is None:
         raise InvalidArchive("the archive is empty")
-    return parse_header(first), _events(lines)
+    return parse_header(first), lines
 
 
 def _events(lines: Iterator[bytes]) -> Iterator[Event]:
@@ -166,6 +174,11 @@ def _events(lines: Iterator[bytes]) -> Iterator[Event]:
         except PeerError as e:
             raise InvalidArchive(f"line {number}: {e.message}") from None
         yield event
+
+
+def decompressed(chunks: Iterable[bytes], max_total: int = MAX_TOTAL) -> Iterator[bytes]:
+    """The bytes of one whole frame, some at a time, however far they expand. InvalidArchive where it is none."""
+    return _joined(_decompress(chunks, max_total))
 
 
 def _decompress(chunks: Iterable[bytes], max_total: int) -> Iterator[bytes]:

@@ -20,7 +20,7 @@ class Mark(Struct, frozen=True):
     seq: int
     sequencer: bytes
     is_closed: bool = True
-    """Whether the rule, and not the clock alone, closed its last bundle."""
+    """Whether the rule closed its last bundle by its own sequencer's events: not the clock alone, nor another."""
 
 
 class Bundle(Struct, frozen=True):
@@ -73,19 +73,19 @@ class Marks:
         for i, bundle in enumerate(transition.closed):
             has_event = i == len(transition.closed) - 1 and transition.state.bundle is None
             last = (event.seq, event.sequencer) if has_event else self._last
-            self._close(bundle, last, self._events + has_event)
+            self._close(bundle, last, self._events + has_event, event.sequencer == last[1])
         self._last = event.seq, event.sequencer
         self._events += 1
 
-    def _close(self, bundle: ClosedBundle, last: tuple[int, bytes], end: int) -> None:
+    def _close(self, bundle: ClosedBundle, last: tuple[int, bytes], end: int, is_closed: bool = True) -> None:
         """`end`: how many events there are up to its last."""
         self._edge = self._edge.grown(log_leaf(bundle.events_root, bundle.state_hash))
         if self._edge.size in self._sizes:
-            self._marks[self._edge.size] = Mark(self._edge.root(), *last)
+            self._marks[self._edge.size] = Mark(self._edge.root(), *last, is_closed)
         if bundle.index in self._claimed:
             roots = bundle.events_root, bundle.state_hash
             first = bundle.first_seq, end - bundle.count
-            self.bundles[bundle.index] = Bundle(*first, bundle.count, last[0], *roots)
+            self.bundles[bundle.index] = Bundle(*first, bundle.count, last[0], *roots, is_closed)
 
     def end(self, trial: Trial) -> None:
         """The bundle that is still open is one too, as far as it goes."""

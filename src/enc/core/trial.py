@@ -72,6 +72,8 @@ class Trial:
         self._allowed: dict[bytes, set[tuple[str, bytes]]] = {}
         """Of each identity, types and sequencers of content events that were allowed since its rights last changed."""
         self._rightful = b""
+        self._held: set[bytes] = set()
+        """The keys of `sequencers`."""
         self._strangers: set[bytes] = set()
         self._top = -1
         self._last: Event | None = None
@@ -111,6 +113,16 @@ class Trial:
         """The checkpoint root after the last event."""
         return None if self.state is None else checkpoint_root(self.state, self.store)
 
+    def misses(self, seq: int) -> bool:
+        """Whether a gap starts at a place, as far as the log is known."""
+        before = self._missing.get(seq)
+        return before is not None and self._missing.get(seq - 1) != before
+
+    def term_of(self, key: bytes) -> int | None:
+        """The event with which a sequencer's last term had ended; None: it had none, or still has it."""
+        at = max((i for i, (each, _) in enumerate(self.sequencers) if each == key), default=None)
+        return None if at is None or at + 1 == len(self.sequencers) else self.sequencers[at + 1][1]
+
     def _gaps(self) -> list[tuple[int, tuple[int, int]]]:
         runs: list[tuple[int, tuple[int, int]]] = []
         for seq, before in sorted(self._missing.items()):
@@ -144,8 +156,12 @@ class Trial:
             self._note("unauthorised_event", 0, f"the Manifest is none: {e.message}")
             self._doubt(0)
             return
+        try:
+            check_time(event)
+        except EncError as e:
+            self._note("unauthorised_event", 0, e.message)
         self._top, self._rightful = 0, event.sequencer
-        self.sequencers.append((event.sequencer, 0))
+        self._signs(event)
         self._past.remember(event)
         self._keep(event, found(event, policy, effects))
 
@@ -179,8 +195,13 @@ class Trial:
         if effects.new_sequencer:
             self._move(event, effects.new_sequencer)
         if self.sequencers[-1][0] != event.sequencer:
-            self.sequencers.append((event.sequencer, event.seq))
+            self._signs(event)
         self._keep(event, transition)
+
+    def _signs(self, event: Event) -> None:
+        """From this event on."""
+        self.sequencers.append((event.sequencer, event.seq))
+        self._held.add(event.sequencer)
 
     def _keep(self, event: Event | None, transition: Transition) -> None:
         if self._claimed and transition.closed:
@@ -252,7 +273,7 @@ class Trial:
             return replace(state, sequencer=self._rightful)
         if event.sequencer not in self._strangers:
             self._strangers.add(event.sequencer)
-            if self.moves and any(key == event.sequencer for key, _ in self.sequencers):
+            if self.moves and event.sequencer in self._held:
                 what = f"{event.sequencer.hex()} made it after Migrate {self.moves[-1]} had ended its term"
                 self._note("old_sequencer", event.seq, what, self.moves[-1])
             else:
