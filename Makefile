@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check bench demo clean lock
+.PHONY: help setup test check bench demo docs clean lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,6 +17,7 @@ $(STAMP): requirements.lock pyproject.toml scripts/venv scripts/jars scripts/jar
 	@touch $@
 
 test: $(STAMP) ## run all tests
+	@scripts/browser
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(STAMP) ## ruff, mypy --strict, import contracts
@@ -28,18 +29,11 @@ check: $(STAMP) ## ruff, mypy --strict, import contracts
 bench: $(STAMP) ## measure speed, each figure beside its floor
 	@$(BIN)/python benchmarks/run.py
 
-demo: $(STAMP) ## show what works today
-	@$(BIN)/python examples/first_enclave.py
-	@echo
-	@$(BIN)/python examples/a_node.py
-	@echo
-	@$(BIN)/python examples/todo_list.py
-	@echo
-	@$(BIN)/python examples/audit_log.py
-	@echo
-	@$(BIN)/python examples/webhook.py
-	@echo
-	@$(BIN)/python examples/moving_house.py
+demo: $(STAMP) ## a narrated tour with real processes; KEEP=1 leaves it running
+	@$(BIN)/python examples/demo.py $(if $(KEEP),--keep) $(ARGS)
+
+docs: $(STAMP) ## write docs/commands.md and docs/api.md anew, from the program
+	@$(BIN)/python -m scripts.pages
 
 clean: ## remove everything that was built
 	@rm -rf "$(VENV)" build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

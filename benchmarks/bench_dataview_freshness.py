@@ -1,12 +1,10 @@
 """Freshness: from a commit's receipt to its row in the serving API's answer, at 500 commits a second.
 
-A real node, a writer with many commits under way, the pipeline on local[2] that pulls, verifies and publishes, and the
-server of views, each in a process of its own. A reader asks the API for what it has of the enclave, over and over: a
-commit is visible from the first answer whose progress is past its seq.
+A real node, the pipeline on local[2] that pulls, verifies and publishes, the server of views, and the load, each in a
+process of its own. The commits are signed before the clock starts, and sent by the clock, whatever comes back. A reader
+asks the API over and over for the newest row: a commit is visible from the first answer that is past its seq.
 """
 
-import asyncio
-import contextlib
 import json
 import statistics
 import subprocess
@@ -15,48 +13,34 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import Pool
 from pathlib import Path
 
 import httpx
 from floors import verdict
+from node_commits import AUTHORS, LIFE_MS, now_ms, wire
+from node_process import Node, describe, send
 
-from enc.client import AsyncClient, Identity
+from enc.core.commit import build_commit, build_manifest
+from enc.core.encoding import compact_json
+from enc.core.receipt import parse_receipt
 
-PER_SECOND, SECONDS, WARM_S = 500, 30, 20
+PER_SECOND, SECONDS, WARM_S = 500, 30, 60
 AT_MOST_S = 5.0
 ENC = [sys.executable, "-c", "from enc.cli import main; main()"]
-PIPELINE = """
-import sys, threading
-from enc.dataview.job import Job, JobSettings
-from enc.dataview.session import spark_session
-root, node, enclave, database = sys.argv[1:]
-source = {"format": "enc", "node": node, "enclaves": enclave}
-settings = JobSettings(root=root, sources=(source,), database=database, ingest_seconds=0.5)
-job = Job(settings, spark_session("freshness", "local[2]"))
-print("ready", flush=True)
-stop = threading.Event()
-threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
-job.run(stop)
-"""
 MANIFEST = {
     "enc_v": 2,
-    "meta": {},
     "states": ["OWNER"],
     "readers": [{"type": "Public", "reads": "*"}],
     "customs": [{"event": "post", "operator": "OWNER", "ops": ["C"]}],
+    "init": [{"identity": AUTHORS[0].public.hex(), "state": "OWNER", "traits": []}],
 }
 
 
-@contextlib.contextmanager
-def process(*command: str) -> Iterator[str]:
-    """A process for as long as the block runs; what it gives is its first line."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as running:  # noqa: S603
-        try:
-            assert running.stdout is not None
-            yield running.stdout.readline()
-        finally:
-            running.terminate()
+def sign(enclave: bytes, first: int, size: int) -> list[bytes]:
+    exp = now_ms() + LIFE_MS
+    return [wire(build_commit(AUTHORS[0], enclave, "post", f"post {i}", exp)) for i in range(first, first + size)]
 
 
 class Reader(threading.Thread):
@@ -71,43 +55,26 @@ class Reader(threading.Thread):
     def run(self) -> None:
         asked = {"enclave": self._enclave, "limit": 1, "order": "-seq"}
         with httpx.Client(base_url=self._url, trust_env=False) as http:
-            while not self.is_over.wait(0.02):
+            while not self.is_over.wait(0.1):
                 answer = http.get("/views/events", params=asked).json()
                 next_seq = answer.get("complete", {}).get(self._enclave, 0)
                 self.seen.append((time.perf_counter(), next_seq))
 
-    @property
-    def next_seq(self) -> int:
-        return self.seen[-1][1] if self.seen else 0
+    def wait_for(self, seq: int) -> None:
+        deadline = time.perf_counter() + 120
+        while not self.seen or self.seen[-1][1] <= seq:
+            assert time.perf_counter() < deadline, "it is never there"
+            time.sleep(0.1)
 
 
-async def write(url: str, identity: Identity, enclave: str, seconds: float) -> list[tuple[int, float]]:
-    """Seqs, with when their receipt was there."""
-    told: list[tuple[int, float]] = []
-    async with AsyncClient(url, identity, pins=None) as client:
-        log = client.enclave(enclave)
-
-        async def one(n: int) -> None:
-            receipt = await log.commit("post", f"post {n} at {time.time_ns()}")
-            told.append((receipt.seq, time.perf_counter()))
-
-        start, under_way = time.perf_counter(), set[asyncio.Task[None]]()
-        for n in range(int(PER_SECOND * seconds)):
-            await asyncio.sleep(max(0.0, start + n / PER_SECOND - time.perf_counter()))
-            task = asyncio.create_task(one(n))
-            under_way.add(task)
-            task.add_done_callback(under_way.discard)
-        await asyncio.gather(*under_way)
-    return told
-
-
-def found(url: str, identity: Identity) -> str:
-    async def create() -> str:
-        async with AsyncClient(url, identity, pins=None) as client:
-            init = [{"identity": identity.hex, "state": "OWNER", "traits": []}]
-            return (await client.create({**MANIFEST, "init": init})).hex
-
-    return asyncio.run(create())
+@contextmanager
+def process(*command: str) -> Iterator[subprocess.Popen[str]]:
+    """A process for as long as the block runs."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as running:  # noqa: S603
+        try:
+            yield running
+        finally:
+            running.terminate()
 
 
 def ages(told: list[tuple[int, float]], seen: list[tuple[float, int]]) -> list[float]:
@@ -120,32 +87,37 @@ def ages(told: list[tuple[int, float]], seen: list[tuple[float, int]]) -> list[f
     return sorted(found)
 
 
-def measure(folder: Path, url: str, identity: Identity) -> list[float]:
-    enclave, database = found(url, identity), str(folder / "serving.db")
-    serve = [*ENC, "dataview", "serve", "--database", database, "--listen", "127.0.0.1:0", "--public", "events"]
-    pipeline = [sys.executable, "-c", PIPELINE, str(folder / "lake"), url, enclave, database]
-    with process(*pipeline) as ready, process(*serve, "--json") as line:
-        assert ready == "ready\n"
-        reader = Reader(json.loads(line)["url"], enclave)
+def measure(folder: Path, node: Node) -> list[float]:
+    manifest = build_manifest(AUTHORS[0], compact_json(MANIFEST), now_ms() + LIFE_MS)
+    send(node, [wire(manifest)], web_socket=False)
+    counts = (PER_SECOND * WARM_S, PER_SECOND * SECONDS)
+    with Pool(2) as pool:
+        warm, timed = pool.starmap(sign, [(manifest.enclave, 0, counts[0]), (manifest.enclave, *counts)])
+    enclave, database = manifest.enclave.hex(), str(folder / "serving.db")
+    pull = f"node=http://127.0.0.1:{node.port};enclaves={enclave}"
+    how = ["--lake", str(folder / "lake"), "--database", database, "--master", "local[2]"]
+    serve = ["--database", database, "--listen", "127.0.0.1:0", "--public", "events", "--json"]
+    with (
+        process(*ENC, "dataview", "run", "--pull", pull, *how),
+        process(*ENC, "dataview", "serve", *serve) as serving,
+    ):
+        assert serving.stdout is not None
+        reader = Reader(json.loads(serving.stdout.readline())["url"], enclave)
         reader.start()
-        asyncio.run(write(url, identity, enclave, WARM_S))
-        told = asyncio.run(write(url, identity, enclave, SECONDS))
-        deadline = time.perf_counter() + 120
-        while reader.next_seq <= max(told)[0]:
-            assert time.perf_counter() < deadline, "it is never there"
-            time.sleep(0.1)
+        reader.wait_for(0)
+        send(node, warm, web_socket=False, rate=PER_SECOND)
+        result = send(node, timed, web_socket=False, rate=PER_SECOND)
+        told = [(parse_receipt(text).seq, when) for text, when in zip(result.answers, result.done, strict=True)]
+        reader.wait_for(max(told)[0])
         reader.is_over.set()
         reader.join()
-        rate = len(told) / (max(when for _, when in told) - min(when for _, when in told))
-        print(f"freshness: {len(told):,} commits acknowledged at {rate:,.0f} a second")
-        return ages(told, reader.seen)
+    print(f"freshness: {len(told):,} commits acknowledged at {result.per_second:,.0f} a second, {describe(result)}")
+    return ages(told, reader.seen)
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        node = [*ENC, "node", "run", "--data", f"{folder}/node", "--port", "0", "--dev"]
-        with process(*node) as line:
-            taken = measure(Path(folder), json.loads(line)["url"], Identity.new())
+    with tempfile.TemporaryDirectory() as folder, Node(Path(folder) / "node") as node:
+        taken = measure(Path(folder), node)
     p50, p95 = statistics.median(taken), taken[len(taken) * 95 // 100]
     what = f"freshness at {PER_SECOND} commits a second: receipt to row in the API"
     print(f"{what}, p95: {p95:.2f} s (p50 {p50:.2f}), at most {AT_MOST_S:g}: {verdict(what, p95 <= AT_MOST_S)}")

@@ -1,5 +1,6 @@
 """An enclave taken in from an archive: events a second, beside two raw verifications an event on all cores.
 
+Both by turns, and the shortest time of each counts, as everywhere here: what else runs on a machine slows either.
 `python benchmarks/bench_import.py --quick` takes 10,000 events in place of 100,000.
 """
 
@@ -33,7 +34,7 @@ from enc.node.store.sqlite import SqliteStore
 
 EVENTS, FEW = 100_000, 10_000
 AT_LEAST = 0.7
-ROUNDS = 6
+ROUNDS, TURNS = 6, 5
 LIFE_MS = 3_000_000
 OLD, NEW = PrivateKey(sha256(b"old node")), PrivateKey(sha256(b"new node"))
 AUTHORS = [PrivateKey(sha256(b"author %d" % i)) for i in range(16)]
@@ -154,15 +155,18 @@ def main(events: int = EVENTS) -> None:
     archive, migrate, checks = make(events, now - events)  # a millisecond apart
     gc.freeze()  # as a node does
     gc.set_threshold(*GC_THRESHOLD)
-    before = floor(checks)
-    with TemporaryDirectory() as folder:
-        took = take_in(Path(folder), archive, migrate, events, now) / events
-    least = (before + floor(checks)) / 2
+    least, took = [], []
+    for _ in range(TURNS):
+        least.append(floor(checks))
+        with TemporaryDirectory() as folder:
+            took.append(take_in(Path(folder), archive, migrate, events, now) / events)
+    each = ", ".join(f"{raw / whole:.2f}" for raw, whole in zip(least, took, strict=True))
+    ratio = min(least) / min(took)
     ratio = least / took
     print(
-        f"import: {events:,} events, {1 / took:,.0f} a second = {ratio:.2f} of the floor "
-        f"(two raw verifications on all cores: {1 / least:,.0f} a second), at least {AT_LEAST}: "
-        f"{verdict('import', ratio >= AT_LEAST)}"
+        f"import: {events:,} events, {1 / min(took):,.0f} a second = {ratio:.2f} of the floor "
+        f"(two raw verifications on all cores: {1 / min(least):,.0f} a second), at least {AT_LEAST}: "
+        f"{verdict('import', ratio >= AT_LEAST)}; turn by turn {each}"
     )
 
 

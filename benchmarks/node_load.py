@@ -47,6 +47,8 @@ class Result(Struct, kw_only=True):
     """What came that is no success, or an answer to nothing."""
     latencies: list[float]
     """Seconds from when the request was due; in rising order."""
+    done: list[float]
+    """When each was answered, in the order of the requests, by the clock of `time.perf_counter` here."""
     load_cores: float
     node_cores: float
     other_cores: float
@@ -123,7 +125,7 @@ def drive_http(job: Job, requests: Sequence[bytes], clock: Clock, sockets: list[
     ahead = answered = 0
     while answered < len(requests):
         while free and clock.ready(ahead):
-            fd = free.pop()
+            fd = free.pop(0)  # by turns, so that none is idle for so long that the node closes it
             assert os.write(fd, requests[ahead]) == len(requests[ahead])
             asked[fd] = ahead
             ahead += 1
@@ -306,6 +308,7 @@ def work(job: Job) -> Result:
         answers=[b""] * len(requests),
         refusals=[],
         latencies=[],
+        done=clock.done,
         load_cores=load / seconds,
         node_cores=node / seconds,
         other_cores=max(after.all - before.all - load - node, 0.0) / seconds,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 
 from enc.core.errors import MisuseError
 
@@ -26,6 +27,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
 
 
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """What a test did to the process's logs is undone: others look at what is logged by default."""
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
+
+
 @pytest.fixture(scope="session")
 def java() -> None:
     """Skips where there is no Java, or no jars; workers find `tests` and `enc` as this process does."""
@@ -43,7 +52,7 @@ def java() -> None:
 @pytest.fixture(scope="session")
 def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """The one session of this process: nobody but this fixture stops it."""
-    from enc.dataview.session import spark_session
+    from enc.dataview.session import LOCAL_JAVA, spark_session
     from tests.dataview.pipeline_driver import SMALL
 
     home = tmp_path_factory.mktemp("spark")
@@ -51,7 +60,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Spa
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.local.dir": str(home / "local"),
         **SMALL,
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} -XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} {LOCAL_JAVA}",
     }
     session = spark_session("tests", "local[2]", settings)
     yield session

@@ -11,8 +11,8 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 HELPERS = {"a_local_node.py", "a_line.py", "a_server.py"}
 """What the programs share."""
-ELSEWHERE = {"dataview_activity.py"}
-"""What needs Spark is run by tests/dataview."""
+ELSEWHERE = {"dataview_activity.py", "demo.py"}
+"""What needs Spark is run by tests/dataview and tests/test_demo.py."""
 SHORT = (
     "todo_list.py",
     "audit_log.py",

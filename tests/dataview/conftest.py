@@ -1,6 +1,5 @@
 """Small real logs, and a lake to feed."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -27,5 +26,4 @@ def empty_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def flow(spark: SparkSession, empty_lake: Path, tmp_path: Path) -> Flow:
-    shutil.copytree(empty_lake, tmp_path / "lake")
-    return Flow(spark, tmp_path / "lake")
+    return Flow.at(spark, empty_lake, tmp_path / "lake")

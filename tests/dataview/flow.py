@@ -1,5 +1,6 @@
 """The pipeline without its streams: batches by hand, and tables compared with what plain Python makes of the logs."""
 
+import shutil
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from enc.dataview.derive import Derive
+from enc.dataview.held import Limits
 from enc.dataview.ingest import Ingest
 from enc.dataview.lake import Lake
 from enc.dataview.pipeline import Setting
@@ -42,29 +44,48 @@ def _pass(point: str) -> None: ...
 class Flow:
     """One lake, fed batch by batch."""
 
-    def __init__(self, spark: SparkSession, root: Path, publishing: Publishing | None = None) -> None:
-        self.spark, self.lake, self.publishing = spark, Lake(str(root)), publishing
+    def __init__(self, spark: SparkSession, root: Path, limits: Limits | None = None) -> None:
+        self.spark, self.lake, self.limits = spark, Lake(str(root)), limits or Limits()
+        self.publishing: Publishing | None = None
         self.batch, self.before = 0, 0
-        self.views = Views(self.lake)
+        self.views = Views(self.lake, limits=self.limits)
+        self._bodies: tuple[Publishing | None, Ingest, Derive] | None = None
+
+    def _body(self, reached: Callable[[str], None]) -> tuple[Ingest, Derive]:
+        """Both halves: as this process has them by now, or, with `reached`, one that has just started."""
+        if reached is _pass and self._bodies is not None and self._bodies[0] is self.publishing:
+            return self._bodies[1:]
+        setting = self.setting(reached)
+        found = self.publishing, Ingest(setting, "ingest:test"), Derive(setting, "derive:test")
+        self._bodies = found if reached is _pass else None
+        return found[1:]
+
+    @classmethod
+    def at(cls, spark: SparkSession, empty: Path, root: Path, limits: Limits | None = None) -> "Flow":
+        """A lake that is made by copying an empty one."""
+        shutil.copytree(empty, root)
+        return cls(spark, root, limits)
 
     def setting(self, reached: Callable[[str], None] = _pass) -> Setting:
-        return Setting(lake=self.lake, publishing=self.publishing, reached=reached)
+        return Setting(lake=self.lake, publishing=self.publishing, reached=reached, limits=self.limits)
 
     def feed(self, rows: DataFrame, reached: Callable[[str], None] = _pass) -> None:
-        """One batch through both halves."""
+        """One batch through both halves; with `reached`, by a process of its own."""
         self.ingest(rows, reached)
         self.derive(reached)
         self.batch += 1
 
     def ingest(self, rows: DataFrame, reached: Callable[[str], None] = _pass) -> None:
         self.before = self.lake["events"].version(self.spark)
-        Ingest(self.setting(reached), "ingest:test")(staged(rows, self.lake.root), self.batch)
+        ingest, _ = self._body(reached)
+        ingest(staged(rows, self.lake.root), self.batch)
 
     def derive(self, reached: Callable[[str], None] = _pass) -> None:
         events = self.lake["events"]
         now = events.version(self.spark)
         new = events.read(self.spark).limit(0) if now == self.before else events.changes(self.spark, self.before, now)
-        Derive(self.setting(reached), "derive:test")(new.select(*EVENTS.fieldNames()), self.batch)
+        _, derive = self._body(reached)
+        derive(new.select(*EVENTS.fieldNames()), self.batch)
 
     def rows(self, table: str, order: str = "") -> list[Json]:
         found = self.views.table(table).read(self.spark)

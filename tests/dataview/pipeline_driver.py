@@ -9,23 +9,12 @@ import sys
 from datetime import UTC, datetime
 
 from enc.dataview.job import Job, JobSettings
-from enc.dataview.session import spark_session
+from enc.dataview.session import LOCAL_JAVA, spark_session
+from enc.dataview.session import SMALL as FEW
 from tests.cluster import SMALL as CLUSTER
 from tests.core.world import START
 
-SMALL = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    # Hadoop starts a process, readlink, for every file that the others rename.
-    "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-}
-"""For few rows, compiling a query takes longer than running it."""
+SMALL = {**FEW, "spark.driver.extraJavaOptions": LOCAL_JAVA}
 
 
 def main(master: str, lake: str, archives: str, point: str = "") -> None:
@@ -38,8 +27,9 @@ def main(master: str, lake: str, archives: str, point: str = "") -> None:
     # When the logs begin: no content has had its time yet.
     settings = JobSettings(root=lake, sources=({"format": "enc_archive", "path": archives},))
     job = Job(settings, spark, reached, lambda: datetime.fromtimestamp(START / 1000, UTC))
-    for stream in (job.ingest, job.derive):
-        stream(availableNow=True).awaitTermination()
+    [ingest] = job.ingest(availableNow=True)
+    ingest.awaitTermination()
+    job.derive(availableNow=True).awaitTermination()
     job.close()
     spark.stop()
 

@@ -11,7 +11,7 @@ from enc.dataview.held import held
 from enc.dataview.lake import Lake
 from enc.dataview.tables import Table, Txn
 
-FILLED = ("events", "content_status", "access", "slots", "enclaves")
+FILLED = ("events", "quarantine", "content_status", "access", "slots", "enclaves")
 Row = Mapping[str, Any]
 
 

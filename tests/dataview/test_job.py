@@ -9,8 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from enc.core.errors import MisuseError
-from enc.dataview.job import Job, JobSettings, Progress, opened
+from enc.dataview.job import Job, JobSettings, opened
+from enc.dataview.progress import Progress
 from enc.dataview.serving.database import Database
+from enc.dataview.status import PIPELINE
 from enc.dataview.views import built_in
 from tests.core.world import START
 from tests.dataview.flow import Flow
@@ -37,9 +39,8 @@ def test_drained_then_running(spark: SparkSession, flow: Flow, tmp_path: Path) -
         assert [each.name for each in job.drain() if each.changed] == [*(view.name for view in built_in()), "posts"]
         flow.check(logs[:1])
         logs[1].archive(archives / "1.enc")
-        _run(
-            job, lambda progress: progress.events >= sum(len(log.events) for log in logs) and progress.derived_batch > 0
-        )
+        total = sum(len(log.events) for log in logs)
+        _run(job, lambda progress: progress.events == total and not progress.waiting)
     with opened(settings, spark, founded) as job:
         job.drain()
     flow.check(logs)
@@ -49,6 +50,10 @@ def test_drained_then_running(spark: SparkSession, flow: Flow, tmp_path: Path) -
         expected = sorted((log.enclave, len(log.events)) for log in logs)
         assert moment.progress("timeline", 10) == expected
         assert moment.progress("events", 10) == expected
+        told = {row.part: row for row in moment.rows(moment.table(PIPELINE).select())}
+        assert set(told) == {"ingest", "derive", "views"}
+        assert {row.told_at for row in told.values()} == {START * 1000}
+        assert told["derive"].batch >= 1
     database.close()
 
 

@@ -66,8 +66,8 @@ def test_ingest_killed_everywhere(spark: SparkSession, flow: Flow, tmp_path: Pat
 
 
 def test_derive_killed_everywhere(spark: SparkSession, flow: Flow, tmp_path: Path) -> None:
-    place = str(tmp_path / "serving.db")
-    logs = [random_log(seed, 30, kind).log() for seed, kind in ((5, "club"), (6, "v1"))]
+    place, made = str(tmp_path / "serving.db"), [random_log(seed, 30, kind) for seed, kind in ((5, "club"), (6, "v1"))]
+    logs = [each.log() for each in made]
     flow.feed(rows_of_logs(spark, [(log, slice(0, 20)) for log in logs]))
     flow.ingest(rows_of_logs(spark, [(log, slice(20, 30)) for log in logs]))
     points = killed_everywhere(flow, place, flow.derive)
@@ -75,6 +75,8 @@ def test_derive_killed_everywhere(spark: SparkSession, flow: Flow, tmp_path: Pat
     written = "access enclaves content_status fold".split()
     assert {f"after {name}" for name in written} <= set(points)
     assert "after publish content_status" in points
+    gone = [(log.enclave, id_.hex()) for each, log in zip(made, logs, strict=True) for id_ in each.gone]
+    assert sorted((row["enclave"], row["id"]) for row in flow.rows("erasures")) == sorted(gone)
     _check_served(flow, place, dict.fromkeys(("access", "enclaves", "content_status"), 30))
 
 

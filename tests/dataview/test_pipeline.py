@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from enc.core.commit import build_commit
 from enc.core.event import finalize, wire_event
 from enc.core.types import Event
+from enc.dataview.held import Limits
 from enc.dataview.schema import RAW
 from tests.core.world import GROUP, START, World, give, move, person
 from tests.dataview.flow import Flow, rows_of, rows_of_logs
@@ -16,12 +17,16 @@ from tests.dataview.random_logs import random_log
 
 
 def test_random_logs(spark: SparkSession, flow: Flow) -> None:
-    """In order, doubled, and out of order: one enclave's second half comes first, and some of another's comes twice."""
+    """In order, doubled, and out of order: one enclave's second half comes first, and some of another's comes twice.
+
+    The second batch is more than the driver takes by itself.
+    """
     kinds = ["club", "personal", "v1", "club"]
     logs = [random_log(seed, 50, kind).log(erased=seed == 2) for seed, kind in enumerate(kinds)]
     first, second = slice(0, 25), slice(25, 50)
     a, b, c, late = logs
     flow.feed(rows_of_logs(spark, [(a, first), (a, slice(3, 6)), (b, first), (c, first), (late, second)]))
+    flow.limits = Limits(held=20, named=1)
     flow.feed(rows_of_logs(spark, [(a, slice(10, 50)), (b, second), (c, second), (late, first)]))
     flow.check(logs)
     assert flow.rows("quarantine") == []

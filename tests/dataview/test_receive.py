@@ -15,13 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from enc.cli.receiving import Listener
 from enc.client import Distrust, Identity
 from enc.client.clerk import Retries
 from enc.core.errors import MisuseError, Unavailable
 from enc.core.types import Event
 from enc.dataview.landing import Landing, landed
 from enc.dataview.notify import NoticeBoard
-from enc.dataview.receive import LandingReceiver, Listener
+from enc.dataview.receive import LandingReceiver
 from enc.dataview.rows import Place, now, raw_batch
 from enc.dataview.schema import RAW
 from tests.client.pushing import HOOK, Post, push
@@ -218,12 +219,14 @@ def test_over_http_a_push_is_answered_once_it_has_landed(post: Post, tmp_path: P
     events = post.enclave(["one"])
     made = _receiver(post, tmp_path)
     with Listener(made.app, socket.create_server(("127.0.0.1", 0))) as listener:
-        url = f"http://127.0.0.1:{listener.port}/hook"
+        url = f"http://127.0.0.1:{listener.place[1]}/hook"
         with httpx.Client(trust_env=False, headers={"content-type": "application/json"}) as http:
             assert http.post(url, content=push(1, *events)).status_code == 200
             assert http.post(url, content=b"rubbish").status_code == 400
+        listener.check()
     assert places(tmp_path) == of(*events)
-    assert listener.wait(0)
+    with pytest.raises(MisuseError, match="has ended"):
+        listener.check()
 
 
 # Deaths

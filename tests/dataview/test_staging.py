@@ -7,10 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from enc.core.errors import MisuseError
+from enc.dataview.files import filesystem
 from enc.dataview.rows import Place, raw_batch
 from enc.dataview.schema import EVENTS, QUARANTINE, RAW, arrow
 from enc.dataview.seen import Glance
-from enc.dataview.staging import filesystem, stage
+from enc.dataview.staging import stage
 from tests.dataview.flow import AT
 from tests.dataview.logs import Log
 

@@ -66,3 +66,11 @@ def test_a_table_gets_the_columns_that_it_lacks(spark: SparkSession, table: Tabl
 def test_a_name_that_is_no_table() -> None:
     with pytest.raises(MisuseError, match="nothing: no table"):
         Lake("x")["nothing"]
+
+
+def test_a_lake_is_where_it_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Lake("lake").root == str(tmp_path / "lake")
+    assert Lake("/a/b/").root == "/a/b"
+    assert Lake("s3a://bucket/lake/").root == "s3a://bucket/lake"
+    assert Lake("file:///a/b").root == "file:///a/b"

@@ -55,7 +55,8 @@ def test_only_what_makes_the_rows_counts_as_its_text() -> None:
 def test_the_built_in_ones_come_first(tmp_path: Path) -> None:
     names = [view.name for view in built_in()]
     registry = ["registry_enclaves", "registry_identities", "registry_nodes"]
-    assert names == ["activity_hourly", "members", "profiles", *registry, "tags", "timeline"]
+    gold = ["activity_hourly", "figures", "members", "profiles", "refusals", *registry, "roles"]
+    assert names == [*gold, "tags", "timeline"]
     assert {view.name for view in built_in() if view.layer == "silver"} == {"tags"}
     assert set(names) < set(readable())
     (tmp_path / "a.sql").write_text("-- key: id\nSELECT id FROM timeline")

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from enc.core.errors import MisuseError
 from enc.dataview import view_refresh
+from enc.dataview.held import Limits
 from enc.dataview.publishing import Publishing
 from enc.dataview.serving.publish import Publisher
 from enc.dataview.view_file import View, parse_view
@@ -16,6 +17,7 @@ from enc.dataview.view_run import Views
 from enc.dataview.views import view
 from tests.dataview.silver import Silver, at, content, entry, event, interval, jobs, post, slot
 
+HOUR_MS = 3_600_000
 ENTRY = "event string, author string, seq bigint, timestamp timestamp"
 GOLD = {
     "tags": "enclave string, seq bigint, id string, type string, position int, name string, value string, "
@@ -23,6 +25,10 @@ GOLD = {
     "activity_hourly": "enclave string, hour timestamp, type string, events bigint, first_seq bigint, last_seq bigint",
     "members": "enclave string, identity string, state string, traits array<string>, owner boolean, since_seq bigint, "
     "since timestamp",
+    "figures": "kind string, name string, events bigint, enclaves bigint, delay_ms bigint, latest timestamp, "
+    "received_at timestamp",
+    "refusals": "origin string, code string, refused bigint, latest timestamp, reason string, example string",
+    "roles": "state string, members bigint, owners bigint, enclaves bigint",
     "profiles": "identity string, enclave string, kind string, value string, seq bigint, timestamp timestamp",
     "timeline": "enclave string, id string, seq bigint, author string, content string, posted_at timestamp, "
     "edited_at timestamp",
@@ -60,6 +66,11 @@ def naive(hours: float) -> Any:
     return at(hours).replace(tzinfo=None)
 
 
+def hour(hours: float) -> str:
+    """As `figures` names it."""
+    return f"{at(hours):%Y-%m-%dT%H:%M:%SZ}"
+
+
 def check(views: Views, spark: SparkSession, **expected: list[tuple[Any, ...]]) -> None:
     for name, rows in expected.items():
         assert content(spark, views.table(name)) == rows, name
@@ -91,6 +102,13 @@ def fill(silver: Silver) -> None:
         post(7, type="Reg_Node", content=node),
     )
     silver.add("events", *(event(seq, tags=[["r", "x", "y"], ["t"]] if seq == 2 else []) for seq in (1, 2, 3)))
+    bad = {"code": "INVALID_HASH", "received_at": at(5)}
+    silver.add(
+        "quarantine",
+        {**bad, "origin": "archive:/a/b.enc", "reason": "cut"},
+        {**bad, "origin": "archive:/a/c.enc", "received_at": at(6), "reason": "broken"},
+        {"origin": None, "code": None},
+    )
 
 
 def fill_more(silver: Silver) -> None:
@@ -107,7 +125,12 @@ def fill_more(silver: Silver) -> None:
     silver.put("access", interval("bob", 1, to_seq=9), interval("ann", 0, to_seq=8), interval("ann", 8, owner=True))
     silver.put("slots", slot("ann", '"new"', enclave="e2", seq=4, timestamp=at(4)))
     silver.remove("slots", "owner = 'bob'")
-    silver.add("events", event(4, tags=[["z"]]), event(0), event(3, enclave="e2"), event(5, type="Delete"))
+    late = {"origin": "node:http://n", "received_at": at(3)}
+    silver.add("events", event(4, tags=[["z"]]), event(0, type="Manifest", **late), event(3, enclave="e2"))
+    silver.add("events", event(5, type="Delete"))
+    silver.add(
+        "quarantine", {"origin": "archive:/a/d.enc", "code": "INVALID_HASH", "received_at": at(7), "reason": "x"}
+    )
 
 
 def test_gold_follows_silver(spark: SparkSession, silver: Silver, tmp_path: Path) -> None:
@@ -130,6 +153,18 @@ def test_gold_follows_silver(spark: SparkSession, silver: Silver, tmp_path: Path
             ("e1", "ann", "MEMBER", ["a"], False, 0, naive(0)),
             ("e1", "bob", "MEMBER", ["a"], False, 1, naive(1)),
         ],
+        "figures": [
+            ("all", "", 3, 0, 0, naive(1.5), None),
+            ("hour", hour(0), 1, 0, 0, naive(0.5), None),
+            ("hour", hour(1), 2, 0, 0, naive(1.5), None),
+            ("origin", "", 3, 0, 0, naive(1.5), None),
+            ("type", "public", 3, 0, 0, naive(1.5), None),
+        ],
+        "refusals": [
+            ("", "", 1, None, None, None),
+            ("archive:/a/", "INVALID_HASH", 2, naive(6), "broken", "archive:/a/c.enc"),
+        ],
+        "roles": [("MEMBER", 2, 0, 1)],
         "profiles": [
             ("ann", "e1", "Own", '"a"', 1, naive(1)),
             ("bob", "e1", "Own", '"b"', 1, naive(1)),
@@ -155,13 +190,27 @@ def test_gold_follows_silver(spark: SparkSession, silver: Silver, tmp_path: Path
     second = first | {
         "tags": [*first["tags"], ("e1", 4, "p4", "public", 0, "z", None, ["z"])],
         "activity_hourly": [
-            ("e1", naive(0), "public", 2, 0, 1),
+            ("e1", naive(0), "Manifest", 1, 0, 0),
+            ("e1", naive(0), "public", 1, 1, 1),
             ("e1", naive(1), "public", 2, 2, 3),
             ("e1", naive(2), "Delete", 1, 5, 5),
             ("e1", naive(2), "public", 1, 4, 4),
             ("e2", naive(1), "public", 1, 3, 3),
         ],
         "members": [("e1", "ann", "MEMBER", ["a"], True, 8, naive(8))],
+        "figures": [
+            ("all", "", 7, 1, 3 * HOUR_MS, naive(2.5), naive(3)),
+            ("hour", hour(0), 2, 1, 3 * HOUR_MS, naive(0.5), naive(3)),
+            ("hour", hour(1), 3, 0, 0, naive(1.5), None),
+            ("hour", hour(2), 2, 0, 0, naive(2.5), None),
+            ("origin", "", 6, 0, 0, naive(2.5), None),
+            ("origin", "node:http://n", 1, 1, 3 * HOUR_MS, naive(0), naive(3)),
+            ("type", "Delete", 1, 0, 0, naive(2.5), None),
+            ("type", "Manifest", 1, 1, 3 * HOUR_MS, naive(0), naive(3)),
+            ("type", "public", 5, 0, 0, naive(2), None),
+        ],
+        "refusals": [first["refusals"][0], ("archive:/a/", "INVALID_HASH", 3, naive(7), "x", "archive:/a/d.enc")],
+        "roles": [("MEMBER", 1, 1, 1)],
         "profiles": [("ann", "e2", "Own", '"new"', 4, naive(4)), first["profiles"][2]],
         "timeline": [
             ("e1", "p1", 1, "ann", "edited", naive(1), naive(9)),
@@ -294,3 +343,29 @@ def test_what_fails_is_said(spark: SparkSession, silver: Silver) -> None:
     with pytest.raises(MisuseError, match="no such view"):
         views.build(spark, ["other"])
     assert not Path(silver.lake.root, "views", "wrong").exists()
+
+
+def test_more_changes_than_the_driver_takes_are_followed_alike(spark: SparkSession, silver: Silver) -> None:
+    """Groups that are joined and not named, also one without a name; rows that stay with the executors."""
+    own = of(
+        ("posts", BY_AUTHOR, POSTS),
+        ("counted", ADDED, COUNTED),
+        ("seqs", "-- key: enclave, seq\n-- refresh: append from events", "SELECT enclave, seq FROM events"),
+    )
+    names = ("timeline", "posts", "counted", "seqs")
+    views = Views(silver.lake, own, limits=Limits(held=1, named=1))
+    silver.add("content_status", *(post(n, author=f"a{n}") for n in range(4)))
+    silver.add("events", event(1), event(2, type="x"))
+    assert changed(views, spark, names) == [*names]
+    silver.put("content_status", *(post(n, author=f"a{n}", status="deleted") for n in (0, 1)))
+    silver.add("content_status", post(4, author="a2"), post(5, author="a5"), post(6, type="private"))
+    silver.add("events", event(3), event(4, type="x"), event(5, type="x"))
+    assert changed(views, spark, names) == [*names]
+    check(
+        views,
+        spark,
+        posts=[("a2", 2), ("a3", 1), ("a5", 1)],
+        counted=[("public", 2), ("x", 3)],
+        seqs=[("e1", n) for n in (1, 2, 3, 4, 5)],
+    )
+    assert {row[1] for row in content(spark, views.table("timeline"))} == {"p2", "p3", "p4", "p5"}

@@ -13,6 +13,7 @@ from enc.cli import (
     dataview,
     dataview_job,
     dataview_receive,
+    dataview_run,
     dm,
     enclave,
     exits,
@@ -26,6 +27,7 @@ from enc.cli import (
     reading,
     registry,
     slots,
+    up,
     witness,
     writing,
 )
@@ -39,6 +41,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.add_typer(up.app)
 for part in (key, config, enclave, writing, access, slots, reading, proofs, audit, archive, push, registry, migrate):
     app.add_typer(part.app)
 app.add_typer(group.app)
@@ -49,7 +52,7 @@ app.add_typer(dm.app)
 app.add_typer(bench.app)
 app.add_typer(dataview.app)
 # Their commands are of the group `dataview`.
-_ = dataview_job, dataview_receive
+_ = dataview_run, dataview_job, dataview_receive
 
 
 def _print_version(asked: bool) -> None:

@@ -1,10 +1,8 @@
-"""`enc dataview run|build|test|list|rebuild|upkeep`: the pipeline and the views over its tables."""
+"""`enc dataview build|test|list|rebuild|upkeep`: the views over the pipeline's tables, and their upkeep."""
 
-import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,8 +14,9 @@ from enc.cli.terminal import Terminal
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
-    from enc.dataview.job import Job, Progress
+    from enc.dataview.job import Job
     from enc.dataview.view_run import Built
+    from enc.dataview.writer import Writer
 
 Lake = Annotated[str, typer.Option("--lake", metavar="DIR", help="Where the tables are.")]
 Views = Annotated[Path | None, typer.Option("--views", metavar="DIR", help="A folder of views, in SQL and Python.")]
@@ -30,112 +29,46 @@ Names = Annotated[list[str] | None, typer.Argument(metavar="[VIEW]...", help="On
 
 
 @contextmanager
-def _job(at: Terminal, lake: str, master: str, conf: list[str] | None, **settings: Any) -> Iterator["Job"]:
+def writing(lake: str, what: str) -> Iterator["Writer"]:
+    """Whoever writes has the lake for itself; who else does is found out before Spark starts."""
+    try:
+        from enc.dataview.writer import Writer
+    except ModuleNotFoundError as e:
+        raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
+    with Writer(lake).holding(f"enc dataview {what}") as writer:
+        yield writer
+
+
+@contextmanager
+def opened_job(
+    lake: str, master: str, conf: list[str] | None, writer: "Writer | None" = None, **settings: Any
+) -> Iterator["Job"]:
     """A job with a Spark of its own, which ends with it."""
     try:
         from enc.dataview.job import JobSettings, opened
-        from enc.dataview.session import spark_session
+        from enc.dataview.session import SparkFault, spark_session
     except ModuleNotFoundError as e:
         raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
     views = settings.pop("views", None)
     found = JobSettings(root=lake, views=str(views) if views else None, **settings)
-    spark = spark_session("enc dataview", master, dict(_pair(text, "--conf") for text in conf or ()))
+    spark = spark_session("enc dataview", master, dict(pair(text, "--conf") for text in conf or ()))
     try:
-        with opened(found, spark) as job:
+        with opened(found, spark, writer=writer) as job:
             yield job
+    except SparkFault as e:
+        raise MisuseError(f"Spark says: {str(e).strip()[:2000]}") from e
     finally:
         spark.stop()
 
 
-def _pair(text: str, flag: str) -> tuple[str, str]:
+def pair(text: str, flag: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise MisuseError(f"{flag}: expected NAME=VALUE")
     return name, value
 
 
-def _sources(
-    pull: list[str] | None, archives: list[str] | None, landing: list[Path] | None
-) -> tuple[dict[str, str], ...]:
-    """`pull`: options of format enc, as NAME=VALUE;NAME=VALUE."""
-    found = [{"format": "enc", **dict(_pair(each, "--pull") for each in text.split(";"))} for text in pull or ()]
-    found += [{"format": "enc_archive", "path": path} for path in archives or ()]
-    found += [{"format": "landing", "path": str(path)} for path in landing or ()]
-    if not found:
-        raise MisuseError("where from: give --pull, --archive or --landing")
-    return tuple(found)
-
-
-@command(
-    app,
-    'enc dataview run --pull "node=http://127.0.0.1:7700;enclaves=ID;keyFile=me.key" --database serving.db',
-    "enc dataview run --once --archive backup.enc --lake tables",
-    flags=LOCAL,
-)
-def run(
-    at: Terminal,
-    pull: Annotated[
-        list[str] | None,
-        typer.Option(metavar="OPTIONS", help="Enclaves of a node or registry: NAME=VALUE;…, as format enc takes them."),
-    ] = None,
-    archive: Annotated[list[str] | None, typer.Option(metavar="PATH", help="Archives: a file, folder or glob.")] = None,
-    landing: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="What `enc dataview receive` takes in.")
-    ] = None,
-    lake: Lake = "lake",
-    database: Database = None,
-    views: Views = None,
-    serve: Annotated[bool, typer.Option("--serve", help="Also answer over HTTP, from --database.")] = False,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings of --serve, in TOML.")] = None,
-    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where --serve listens.")] = None,
-    public: Annotated[list[str] | None, typer.Option(metavar="VIEW", help="A view that anybody may read.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Take in what is there, and stop.")] = False,
-    trust: Annotated[bool, typer.Option("--trust", help="Verify nothing: for archives that were verified.")] = False,
-    master: Master = "local[*]",
-    conf: Conf = None,
-) -> None:
-    """Take events in, verify them, and keep all tables and views up to date, until a signal."""
-    if serve and not database:
-        raise MisuseError("--serve: needs --database")
-    sources = _sources(pull, archive, landing)
-    with ExitStack() as stack:
-        if serve:
-            at.note(f"serving on {stack.enter_context(_serving(config, database, listen, public))}")
-        how: dict[str, Any] = {"sources": sources, "database": database, "views": views, "verify": not trust}
-        job = stack.enter_context(_job(at, lake, master, conf, **how))
-        if once:
-            _say_built(at, job.drain())
-            return
-        job.run(_until_signal(), lambda progress: _tell(at, progress))
-
-
-@contextmanager
-def _serving(config: Path | None, database: str | None, listen: str | None, public: list[str] | None) -> Iterator[str]:
-    from enc.dataview.serving.config import load
-    from enc.dataview.serving.server import ServingServer
-
-    with ServingServer(load(config, {"database": database, "listen": listen}, public or ())).running() as url:
-        yield url
-
-
-def _until_signal() -> Event:
-    stop = Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
-
-
-def _tell(at: Terminal, progress: "Progress") -> None:
-    """One line that is written over, on a terminal."""
-    text = (
-        f"{progress.events} events, {progress.rate:.0f}/s, {progress.quarantined} quarantined, "
-        f"derived to batch {progress.derived_batch}, {progress.built} views made"
-    )
-    if at.is_terminal:
-        typer.echo(f"\r\x1b[K{text}", nl=False, err=True)
-
-
-def _say_built(at: Terminal, built: "list[Built]") -> None:
+def say_built(at: Terminal, built: "list[Built]") -> None:
     rows = []
     for each in built:
         wire = {"view": each.name, "made": each.changed, "failures": list(each.failures)}
@@ -156,8 +89,11 @@ def build(
     conf: Conf = None,
 ) -> None:
     """Make the views that are behind the tables they read, test them, and publish them."""
-    with _job(at, lake, master, conf, views=views, database=database) as job:
-        _say_built(at, job.build(names or ()))
+    with (
+        writing(lake, "build") as writer,
+        opened_job(lake, master, conf, writer, views=views, database=database) as job,
+    ):
+        say_built(at, job.build(names or ()))
 
 
 @command(app, "enc dataview test --views views --lake lake", flags=LOCAL, name="test")
@@ -170,8 +106,8 @@ def check(
     conf: Conf = None,
 ) -> None:
     """Test the views that are there."""
-    with _job(at, lake, master, conf, views=views) as job:
-        _say_built(at, job.views.test(job.spark, names or ()))
+    with opened_job(lake, master, conf, views=views) as job:
+        say_built(at, job.views.test(job.spark, names or ()))
 
 
 @command(app, "enc dataview list --lake lake --views views", flags=LOCAL, name="list")
@@ -179,7 +115,7 @@ def list_(
     at: Terminal, lake: Lake = "lake", views: Views = None, master: Master = "local[*]", conf: Conf = None
 ) -> None:
     """List all tables and views, with their keys and where they are."""
-    with _job(at, lake, master, conf, views=views) as job:
+    with opened_job(lake, master, conf, views=views) as job:
         rows = []
         for layer, name, table in job.tables():
             if layer != "state":
@@ -199,8 +135,11 @@ def rebuild(
     conf: Conf = None,
 ) -> None:
     """Make a view from the beginning, also with other columns or types."""
-    with _job(at, lake, master, conf, views=views, database=database) as job:
-        _say_built(at, [job.rebuild(name)])
+    with (
+        writing(lake, "rebuild") as writer,
+        opened_job(lake, master, conf, writer, views=views, database=database) as job,
+    ):
+        say_built(at, [job.rebuild(name)])
 
 
 @command(app, "enc dataview upkeep --lake lake --raw-days 30", flags=LOCAL)
@@ -217,13 +156,16 @@ def upkeep(
 ) -> None:
     """Erase what must go, compact small files, remove old ones.
 
-    `run` does the same every now and then; no other process may write to the tables meanwhile.
+    `run` does the same every now and then.
     """
     try:
         from enc.dataview.upkeep import Keeping
     except ModuleNotFoundError as e:
         raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
     keeping = Keeping(raw_days=raw_days, quarantine_days=quarantine_days, vacuum_hours=vacuum_hours)
-    with _job(at, lake, master, conf, views=views, database=database, keeping=keeping) as job:
+    with (
+        writing(lake, "upkeep") as writer,
+        opened_job(lake, master, conf, writer, views=views, database=database, keeping=keeping) as job,
+    ):
         job.keep()
     at.say({"done": True}, fields(done="yes"))

@@ -1,11 +1,14 @@
-"""`enc dataview receive`: pushes into a landing zone, for `enc dataview run --landing`."""
+"""`enc dataview receive`: pushes into a landing zone, for `enc dataview run --landing`, or beside it."""
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import Struct
 
 from enc.cli.command import command
 from enc.cli.dataview import MISSING, app
@@ -13,8 +16,70 @@ from enc.cli.output import fields
 from enc.cli.terminal import Terminal
 from enc.core.errors import MisuseError
 
+if TYPE_CHECKING:
+    from enc.cli.receiving import Listener
+
 WAIT_S = 1.0
 """How often it is looked whether the server has ended by itself."""
+
+Nodes = Annotated[
+    list[str] | None,
+    typer.Option("--node", metavar="URL", help="Who may push; may be repeated. Else: ENC_NODE, or the profile's."),
+]
+Enclaves = Annotated[
+    list[str] | None,
+    typer.Option("--enclave", metavar="ID", help="One on each node, to ask by with a new state file."),
+]
+Only = Annotated[
+    list[str] | None, typer.Option(metavar="ID", help="Take events of this enclave and no other; may be repeated.")
+]
+Cert = Annotated[Path | None, typer.Option(metavar="FILE", help="TLS certificate; else a proxy has it.")]
+Key = Annotated[Path | None, typer.Option(metavar="FILE", help="TLS key.")]
+SkipLost = Annotated[
+    bool, typer.Option("--skip-lost", help="Go on where batches are lost whose events you may not read.")
+]
+
+
+class Pushes(Struct, frozen=True, kw_only=True):
+    """Whose pushes are taken, where, and as whom."""
+
+    url: str
+    listen: str
+    nodes: list[str]
+    enclaves: list[str]
+    only: list[str]
+    cert: Path | None
+    key: Path | None
+    skip_lost: bool
+
+
+@contextmanager
+def received(at: Terminal, pushes: Pushes, landing: Path, state: Path, notices: Path | None) -> Iterator["Listener"]:
+    """A receiver, for as long as the block runs."""
+    try:
+        from enc.dataview.landing import Landing
+        from enc.dataview.notify import NoticeBoard
+        from enc.dataview.receive import LandingReceiver
+    except ModuleNotFoundError as e:
+        raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
+    from enc.cli import receiving
+
+    receiving.check_tls(pushes.cert, pushes.key)
+    with receiving.telling_on_stderr(), receiving.listen(pushes.listen) as listening:
+        made = LandingReceiver(
+            at.identity(),
+            pushes.url,
+            pushes.nodes or [at.settings.get("node")],
+            state,
+            Landing(landing),
+            None if notices is None else NoticeBoard(notices),
+            skip_lost=pushes.skip_lost,
+            accepts=receiving.accepting(pushes.only),
+            enclave=pushes.enclaves,
+            timeout=at.timeout,
+        )
+        with receiving.Listener(made.app, listening, pushes.cert, pushes.key) as listener:
+            yield listener
 
 
 @command(
@@ -35,60 +100,38 @@ def receive(
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: a free one.")] = (
         "127.0.0.1:7781"
     ),
-    nodes: Annotated[
-        list[str] | None,
-        typer.Option("--node", metavar="URL", help="Who may push; may be repeated. Else: ENC_NODE, or the profile's."),
-    ] = None,
-    enclaves: Annotated[
-        list[str] | None,
-        typer.Option("--enclave", metavar="ID", help="One on each node, to ask by with a new state file."),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ID", help="Take events of this enclave and no other; may be repeated."),
-    ] = None,
-    cert: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS certificate; else a proxy has it.")] = None,
-    key: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS key.")] = None,
-    skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", help="Go on where batches are lost whose events you may not read.")
-    ] = False,
+    nodes: Nodes = None,
+    enclaves: Enclaves = None,
+    only: Only = None,
+    cert: Cert = None,
+    key: Key = None,
+    skip_lost: SkipLost = False,
 ) -> None:
     """Take pushes and write each batch to a landing zone before the node is told so: until SIGTERM or Ctrl-C.
 
-    What is missing is pulled, and lands too. The first line on stdout says where it listens.
+    What is missing is pulled, and lands too. The first line on stdout says where it listens. `run --receive` does the
+    same beside the pipeline.
     """
-    try:
-        from enc.dataview.landing import Landing
-        from enc.dataview.notify import NoticeBoard
-        from enc.dataview.receive import LandingReceiver, Listener
-    except ModuleNotFoundError as e:
-        raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
-    from enc.cli import receiving
-
-    receiving.check_tls(cert, key)
-    with receiving.telling_on_stderr(), receiving.listen(listen) as listening:
-        made = LandingReceiver(
-            at.identity(),
-            url,
-            nodes or [at.settings.get("node")],
-            state,
-            Landing(landing),
-            None if notices is None else NoticeBoard(notices),
-            skip_lost=skip_lost,
-            accepts=receiving.accepting(only),
-            enclave=enclaves or [],
-            timeout=at.timeout,
-        )
-        stop = _stopping()
-        with Listener(made.app, listening, cert, key) as listener:
-            wire = {"host": listening.getsockname()[0], "port": listener.port, "url": url}
-            at.say(wire, fields(**{name: str(value) for name, value in wire.items()}))
-            while not stop.wait(WAIT_S):
-                if listener.wait(0):
-                    raise MisuseError("the receiver has ended")
+    pushes = Pushes(
+        url=url,
+        listen=listen,
+        nodes=nodes or [],
+        enclaves=enclaves or [],
+        only=only or [],
+        cert=cert,
+        key=key,
+        skip_lost=skip_lost,
+    )
+    stop = until_signal()
+    with received(at, pushes, landing, state, notices) as listener:
+        host, port = listener.place
+        wire = {"host": host, "port": port, "url": url}
+        at.say(wire, fields(**{name: str(value) for name, value in wire.items()}))
+        while not stop.wait(WAIT_S):
+            listener.check()
 
 
-def _stopping() -> threading.Event:
+def until_signal() -> threading.Event:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

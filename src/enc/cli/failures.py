@@ -27,13 +27,29 @@ HELP = (
 )
 
 
+_CLOCK = "this machine's clock or the node's is off: compare what `date -u` says on both, and set the wrong one"
 _HINTS = {
     "ENCLAVE_MIGRATED": (
         "with a registry (--registry) it is found by itself; else `enc follow ENCLAVE --at URL` goes to the node "
         "that you were told"
-    )
+    ),
+    "ENCLAVE_NOT_FOUND": (
+        "`enc config show` says which enclave is meant, and on which node; `enc enclave list` which you have dealt with"
+    ),
+    "EXPIRED": _CLOCK,
+    "SESSION_EXPIRED": _CLOCK,
+    "UNAUTHORIZED": (
+        "`enc key show` says who you are here, `enc enclave info` what the enclave allows; --identity FILE is "
+        "somebody else"
+    ),
+    "UNREACHABLE": "is the node running? `enc config show` says where it is looked for; `enc up` runs one here",
 }
 """What to do about some errors, for people."""
+
+
+def _hint(code: str, message: str) -> str | None:
+    is_ahead = (code, message[:5]) == ("INVALID_COMMIT", "exp: ") or message.startswith("session: expires more")
+    return _CLOCK if is_ahead else _HINTS.get(code)
 
 
 @contextmanager
@@ -70,8 +86,8 @@ def tell(as_json: bool, code: str, message: str, more: Mapping[str, Any]) -> Non
         _say(json.dumps({"error": {"code": code, "message": message, **more}}))
         return
     _say(f"enc: {one_line(message if code == 'MISUSE' else f'{code}: {message}')}")
-    if code in _HINTS:
-        _say(f"enc: {_HINTS[code]}")
+    if (hint := _hint(code, message)) is not None:
+        _say(f"enc: {hint}")
     if "evidence" in more:
         _say(f"enc: the evidence is in {one_line(more['evidence'])}; `enc verify` says what it proves")
     if "evidence_lost" in more:

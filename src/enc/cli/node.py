@@ -72,7 +72,7 @@ def run(
     raise typer.Exit(code)
 
 
-@app.command(epilog=ends("Example: enc node config > node.toml, then enc node run --config node.toml"))
+@app.command(epilog=ends("Example: enc node config --port 8000 > node.toml"))
 def config(
     config: ConfigFile = None,
     data: Data = None,

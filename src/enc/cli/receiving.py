@@ -1,4 +1,4 @@
-"""The server behind `enc push receive`: who listens, what is said on stderr, and how it ends."""
+"""The server behind `enc push receive` and `enc dataview`: who listens, what is said on stderr, and how it ends."""
 
 import asyncio
 import contextlib
@@ -7,9 +7,10 @@ import os
 import signal
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import uvicorn
 
@@ -17,6 +18,9 @@ from enc.cli.handing import Ended, Hand, say
 from enc.client import Gap, PushReceiver
 from enc.core.errors import MisuseError
 from enc.node.server import signals_to
+
+END_S = 30.0
+"""How long a listener may take to end."""
 
 
 class Receiving:
@@ -42,6 +46,46 @@ class Receiving:
             receiver.close()
         if self._error is not None:
             raise self._error
+
+
+class Listener:
+    """An ASGI app on a socket, served by a thread of this process for as long as a block runs."""
+
+    def __init__(self, app: Any, listening: socket.socket, cert: Path | None = None, key: Path | None = None) -> None:
+        self._socket, self._server = listening, uvicorn.Server(_settings(app, cert, key))
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="enc-listener", daemon=True)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The host and port where it listens."""
+        host, port, *_ = self._socket.getsockname()
+        return host, port
+
+    def check(self) -> None:
+        """MisuseError if it has ended by itself."""
+        if self._ended.is_set():
+            raise MisuseError("the receiver has ended")
+
+    def __enter__(self) -> Self:
+        """Returns when it listens."""
+        self._thread.start()
+        while not self._server.started:
+            if self._ended.wait(0.01):
+                raise MisuseError("the receiver did not start")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join(END_S)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._server.serve(sockets=[self._socket]))
+        except (OSError, RuntimeError, SystemExit):
+            pass  # whoever waits for it is told
+        finally:
+            self._ended.set()
 
 
 class _Server(uvicorn.Server):

@@ -47,7 +47,7 @@ def register_node(
     uris: Annotated[list[str], typer.Argument(metavar="URI…", help="Where the node is reached, the preferred first.")],
     key: Annotated[Path, typer.Option(metavar="FILE", help="The node's key file: it speaks for itself alone.")],
 ) -> None:
-    """Say where a node is reached. A node with `registry.url` in its configuration does so itself."""
+    """Say where a node is reached. A node with `registry.announce_to` in its configuration does so itself."""
     from enc.client import Identity
     from enc.node import key_file
 

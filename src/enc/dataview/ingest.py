@@ -8,7 +8,7 @@ A batch leaves, in this order: raw_events (everything), quarantine (what may not
 The order matters: until `heads` is written, a batch that is begun again sees what it saw at first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,12 +17,15 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, lit
 
-from enc.dataview.held import held
+from enc.dataview.files import read_files
+from enc.dataview.held import arrow_of
+from enc.dataview.kept import Kept
 from enc.dataview.lake import HEADS
-from enc.dataview.pipeline import Setting, but, only
+from enc.dataview.pipeline import Batches, Setting, but, only
 from enc.dataview.schema import EVENTS, QUARANTINE
 from enc.dataview.seen import Seen, glance
 from enc.dataview.sequencers import Handover, History, extend, spans
+from enc.dataview.serving.publish import Rows
 from enc.dataview.staging import Staged, gathered
 from enc.dataview.tables import NewFile, Txn
 from enc.dataview.transforms.admission import held_to_sequencers, told_apart
@@ -33,11 +36,11 @@ class Ingest:
     """The body of the query over rows of FILES. `app` names its checkpoint."""
 
     def __init__(self, setting: Setting, app: str) -> None:
-        self.setting, self.app = setting, app
+        self.setting, self.batches, self.heads = setting, Batches(app), Kept(setting.lake["heads"], setting.limits)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         self.setting.reached("ingest")
-        _Batch(self.setting, batch.sparkSession, gathered(batch), Txn(self.app, batch_id)).run()
+        _Batch(self, batch.sparkSession, gathered(batch), self.batches.txn(batch_id)).run()
 
 
 class _Known(Struct):
@@ -49,9 +52,10 @@ class _Known(Struct):
 
 
 class _Batch:
-    def __init__(self, setting: Setting, spark: SparkSession, staged: Staged, txn: Txn) -> None:
-        self.setting, self.lake, self.spark, self.txn = setting, setting.lake, spark, txn
-        self.files, self.seen = staged.files, staged.glance.seen
+    def __init__(self, ingest: Ingest, spark: SparkSession, staged: Staged, txn: Txn) -> None:
+        self.setting, self.lake, self.spark, self.txn = ingest.setting, ingest.setting.lake, spark, txn
+        self.heads = ingest.heads
+        self.files, self.seen, self.refused = staged.files, staged.glance.seen, staged.glance.refused
 
     def run(self) -> None:
         known = self._known()
@@ -63,24 +67,25 @@ class _Batch:
         self._add("raw_events")
         self._add("quarantine")
         if doubtful or suspect:
-            admitted = self._tell_apart(doubtful, suspect)
+            admitted: Rows = self._tell_apart(doubtful, suspect)
         else:
             self._add("events")
-            admitted = self._rows("events")
+            admitted = self._added()
         heads = self._heads(known, histories, {*doubtful, *suspect})
         progress = {head[0]: head[1] for head in heads}
         self._publish("events", admitted, progress, versions)
-        rows, table = held(self.spark, heads, HEADS), self.lake["heads"]
         if heads:
-            self.setting.write(self.spark, table, self.txn, lambda txn: table.upsert(rows, txn, held=True))
-        self._publish("heads", rows, progress, versions)
+            table = self.lake["heads"]
+            self.setting.write(self.spark, table, self.txn, lambda txn: self.heads.put(self.spark, heads, txn))
+        self._publish("heads", arrow_of(heads, HEADS), progress, versions)
+        before = sum(known[name].events for name in progress)
+        self.setting.meter.took(sum(head[2] for head in heads) - before, self.refused)
 
     def _known(self) -> dict[str, _Known]:
         found = {enclave: _Known() for enclave in self.seen}
-        rows = only(self.lake["heads"].read(self.spark), found).select("enclave", "next_seq", "events", "sequencers")
-        for row in rows.collect() if found else ():
-            history = [(each.sequencer, each.from_seq) for each in row.sequencers or ()]
-            found[row.enclave] = _Known(row.next_seq, row.events, history)
+        for row in self.heads.of(self.spark, found) if found else ():
+            history = [(each["sequencer"], each["from_seq"]) for each in row["sequencers"] or ()]
+            found[row["enclave"]] = _Known(row["next_seq"], row["events"], history)
         return found
 
     def _add(self, name: str) -> None:
@@ -88,6 +93,13 @@ class _Batch:
         if files:
             table = self.lake[name]
             self.setting.write(self.spark, table, self.txn, lambda txn: table.add(self.spark, files, txn))
+
+    def _added(self) -> Rows:
+        """The batch's events: with the driver, if they are few."""
+        if sum(seen.rows for seen in self.seen.values()) > self.setting.limits.held:
+            return self._rows("events")
+        files = self.files.get("events", [])
+        return read_files(self.lake["events"], files) if files else arrow_of([], EVENTS)
 
     def _rows(self, name: str) -> DataFrame:
         """What the batch brings for a table, read from its files."""
@@ -97,6 +109,9 @@ class _Batch:
         paths = [f"{table.path}/{file.path}" for file in self.files[name]]
         return self.spark.read.schema(table.spec.schema).parquet(*paths)
 
+    def _only(self, rows: DataFrame, enclaves: Collection[str]) -> DataFrame:
+        return only(rows, enclaves, self.setting.limits)
+
     # Sequencers
 
     def _hand_over(self, histories: dict[str, History]) -> None:
@@ -105,7 +120,7 @@ class _Batch:
         if not moved:
             return
         found: dict[str, list[Handover]] = {}
-        migrates = only(self._rows("events"), moved).where(col("type") == "Migrate")
+        migrates = self._only(self._rows("events"), moved).where(col("type") == "Migrate")
         for row in migrates.select("enclave", "seq", "sequencer", "author", "content").collect():
             to = _new_sequencer(row.content)
             entitled = to == row.sequencer and self._is_owner(row.enclave, row.author)
@@ -129,9 +144,9 @@ class _Batch:
             rows = held_to_sequencers(rows, allowed)
         if doubtful:
             low = min(self.seen[name].first for name in doubtful)
-            known = only(self.lake["events"].read(self.spark), doubtful).where(col("seq") >= low)
-            others = but(rows, doubtful)
-            rows = told_apart(only(rows, doubtful), known.select("enclave", "seq", "id")).unionByName(others)
+            known = self._only(self.lake["events"].read(self.spark), doubtful).where(col("seq") >= low)
+            others = but(rows, doubtful, self.setting.limits)
+            rows = told_apart(self._only(rows, doubtful), known.select("enclave", "seq", "id")).unionByName(others)
         # A file, and no cache: it says the same when `events` has grown, and whoever comes to read it.
         rows = rows.localCheckpoint()
         refused = rows.where(col("code").isNotNull())
@@ -149,7 +164,7 @@ class _Batch:
         """Each enclave's new head. Where rows were dropped or refused, what is in `events` by now says it."""
         counted = {name: (seen, known[name].events) for name, seen in self.seen.items() if name not in told}
         if told:
-            there = glance(only(self.lake["events"].read(self.spark), told)).seen
+            there = glance(self._only(self.lake["events"].read(self.spark), told)).seen
             counted |= {name: (seen, 0) for name, seen in there.items()}
         found: list[tuple[Any, ...]] = []
         for name, (seen, before) in counted.items():
@@ -160,10 +175,10 @@ class _Batch:
             found.append((name, next_seq, events, next_seq - events, *head))
         return found
 
-    def _publish(self, name: str, rows: DataFrame, progress: Mapping[str, int], versions: Mapping[str, int]) -> None:
+    def _publish(self, name: str, rows: Rows, progress: Mapping[str, int], versions: Mapping[str, int]) -> None:
         if self.setting.publishing is not None:
             self.setting.reached(f"before publish {name}")
-            self.setting.publishing.push_batch(self.lake[name], rows, None, progress, versions[name])
+            self.setting.publishing.push_batch(self.spark, self.lake[name], rows, None, progress, versions[name])
             self.setting.reached(f"after publish {name}")
 
 

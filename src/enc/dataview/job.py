@@ -8,10 +8,9 @@ holds a SparkSession.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import reduce
 from threading import Event, Lock
 from time import monotonic
 from typing import Any
@@ -20,26 +19,34 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from enc.core.errors import MisuseError, Unavailable
-from enc.dataview.archive_source import ArchiveSource
+from enc.core.errors import Unavailable
 from enc.dataview.derive import Derive
+from enc.dataview.held import Limits
 from enc.dataview.ingest import Ingest
+from enc.dataview.intake import Source, checkpoints, incoming, register
 from enc.dataview.lake import Lake
-from enc.dataview.landing import landed
 from enc.dataview.pipeline import Setting, app_of
+from enc.dataview.progress import Meter, Progress
 from enc.dataview.publishing import Publishing
+from enc.dataview.serving.columns import micros
 from enc.dataview.serving.publish import Publisher
-from enc.dataview.source import EncSource
-from enc.dataview.staging import staged
+from enc.dataview.session import QUICK
+from enc.dataview.status import State, stream_state
 from enc.dataview.tables import Table
 from enc.dataview.upkeep import Keeping, Upkeep
 from enc.dataview.view_run import Built, Views
 from enc.dataview.views import load_views
+from enc.dataview.writer import Writer
 
 logger = logging.getLogger("enc.dataview")
 
-Source = Mapping[str, str]
-"""`format`: enc, enc_archive or landing (with `path`); the rest are its options."""
+RECOUNT_S = 30.0
+
+
+REST = 3
+"""Times as long as views took to be made, nobody makes them again: the streams have the machine to themselves."""
+MOST_REST_S = 30.0
+"""But no longer than this: the first ones take the longest, when Spark has just started."""
 
 
 class JobSettings(Struct, frozen=True, kw_only=True):
@@ -57,17 +64,7 @@ class JobSettings(Struct, frozen=True, kw_only=True):
     vacuum_seconds: float = 86_400.0
     """Old files are looked for less often than the rest of upkeep is done: that lists every file of every table."""
     keeping: Keeping = Keeping()
-
-
-class Progress(Struct, frozen=True):
-    """How far a running job is."""
-
-    events: int
-    quarantined: int
-    rate: float
-    """Events a second, of the last batch."""
-    derived_batch: int
-    built: int
+    limits: Limits = Limits()
 
 
 def _now() -> datetime:
@@ -75,50 +72,56 @@ def _now() -> datetime:
 
 
 class Job:
+    """A lake has one writer: whatever here writes holds the lake's lock for as long as it does (see writer.py)."""
+
     def __init__(
         self,
         settings: JobSettings,
         spark: SparkSession,
         reached: Callable[[str], None] | None = None,
         now: Callable[[], datetime] = _now,
+        writer: Writer | None = None,
     ) -> None:
-        """`now` says which contents have had their time."""
+        """`now` says which contents have had their time. `writer`: who holds the lock already."""
         self.settings, self.spark, self._now = settings, spark, now
-        self.lake = Lake(settings.root).create(spark)
+        self.lake, self.writer = Lake(settings.root), writer or Writer(settings.root)
         self._publisher = Publisher(settings.database) if settings.database else None
         self._publishing = Publishing(self._publisher) if self._publisher else None
+        self._meter, limits = Meter(), settings.limits
         more = {"reached": reached} if reached else {}
-        self._setting = Setting(lake=self.lake, publishing=self._publishing, **more)
-        self.views = Views(self.lake, load_views(settings.views) if settings.views else (), self._publishing)
+        self._setting = Setting(lake=self.lake, publishing=self._publishing, meter=self._meter, limits=limits, **more)
+        own = load_views(settings.views) if settings.views else ()
+        self.views = Views(self.lake, own, self._publishing, limits)
         self._seqs: tuple[int, dict[str, int]] = (-1, {})
+        self._is_made = False
         self.upkeep = Upkeep(self.lake, settings.keeping, self._publishing)
         self._turns = {"ingest": Lock(), "derive": Lock()}
-        """Upkeep rewrites what the streams write: they take turns."""
-        for source in (EncSource, ArchiveSource):
-            spark.dataSource.register(source)
+        """Sources write the same tables, and upkeep rewrites what the streams write: they take turns."""
+        register(spark)
 
     def close(self) -> None:
         if self._publisher is not None:
             self._publisher.close()
 
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        with self.writer.holding(what):
+            if not self._is_made:
+                self.lake.create(self.spark)
+                self._is_made = True
+            yield
+
     # Streams
 
-    def _incoming(self) -> DataFrame:
-        """All sources as one stream, so that one writer sees everything."""
-        if not self.settings.sources:
-            raise MisuseError("sources: name at least one: a node's enclaves, archives, or a landing zone")
-        return reduce(DataFrame.unionByName, (self._source(source) for source in self.settings.sources))
+    def ingest(self, **trigger: Any) -> list[StreamingQuery]:
+        """A stream for each source, to be run by whoever holds the lock."""
+        found = checkpoints(self.settings.sources)
+        root, verify = self.lake.root, self.settings.verify
+        frames = {name: incoming(self.spark, source, root, verify=verify) for name, source in found.items()}
+        return [self._start(name, rows, trigger, self._ingest) for name, rows in frames.items()]
 
-    def _source(self, source: Source) -> DataFrame:
-        options = {name: text for name, text in source.items() if name != "format"}
-        check = self.settings.verify
-        if source["format"] == "landing":
-            return staged(landed(self.spark, options["path"]), self.lake.root, check=check)
-        options = {**options, "verify": "full" if check else "form", "stage": self.lake.root}
-        return self.spark.readStream.format(source["format"]).options(**options).load()
-
-    def ingest(self, **trigger: Any) -> StreamingQuery:
-        return self._start("ingest", self._incoming(), trigger, lambda app: Ingest(self._setting, app))
+    def _ingest(self, app: str) -> Ingest:
+        return Ingest(self._setting, app)
 
     def derive(self, **trigger: Any) -> StreamingQuery:
         stream = self.spark.readStream.format("delta").option("skipChangeCommits", "true")
@@ -132,11 +135,13 @@ class Job:
         trigger: dict[str, Any],
         make: Callable[[str], Callable[[DataFrame, int], None]],
     ) -> StreamingQuery:
-        checkpoint, turn = self.lake.checkpoint(name), self._turns[name]
+        checkpoint, turn = self.lake.checkpoint(name), self._turns[name.partition("-")[0]]
         made: list[Callable[[DataFrame, int], None]] = []
 
         def body(batch: DataFrame, batch_id: int) -> None:
             if not made:
+                for setting, value in QUICK.items():  # the query's session is its own
+                    batch.sparkSession.conf.set(setting, value)
                 made.append(make(app_of(batch.sparkSession, checkpoint, name)))
             with turn:
                 made[0](batch, batch_id)
@@ -148,53 +153,85 @@ class Job:
 
     def drain(self) -> list[Built]:
         """Take what is there now through everything, and stop."""
-        _finished(self.ingest(availableNow=True))
-        _finished(self.derive(availableNow=True))
-        self.upkeep.expire(self.spark, self._now())
-        self.upkeep.erase(self.spark)
-        return self.build()
+        with self._writing("drain"):
+            queries = self.ingest(availableNow=True)
+            _finish(queries)
+            queries.append(self.derive(availableNow=True))
+            _finish(queries[-1:])
+            self.upkeep.expire(self.spark, self._now())
+            self.upkeep.erase(self.spark)
+            built = self.build()
+        self._tell(queries, built)
+        return built
 
     def run(self, stop: Event, tell: Callable[[Progress], None] | None = None) -> None:
         """Go on until `stop` is set, or a stream fails."""
-        seconds = self.settings
-        queries = [
-            self.ingest(processingTime=f"{seconds.ingest_seconds} seconds"),
-            self.derive(processingTime=f"{seconds.derive_seconds} seconds"),
-        ]
+        seconds, queries = self.settings, list[StreamingQuery]()
         views, upkeep = _Clock(seconds.views_seconds), _Clock(seconds.upkeep_seconds)
-        vacuum = _Clock(seconds.vacuum_seconds)
-        built, meter = 0, _Meter(self)
-        try:
-            while not stop.wait(1.0):
+        vacuum, recount = _Clock(seconds.vacuum_seconds), _Clock(RECOUNT_S)
+        with self._writing("run"):
+            self._meter.start(self._sum("heads"), self._sum("fold"), self._quarantined())
+            try:
+                queries += self.ingest(processingTime=f"{seconds.ingest_seconds} seconds")
+                queries.append(self.derive(processingTime=f"{seconds.derive_seconds} seconds"))
+                while not stop.wait(1.0):
+                    for query in queries:
+                        _check(query)
+                    if views.is_due():
+                        began, made = monotonic(), self.build()
+                        views.took(monotonic() - began)
+                        self._meter.built(sum(each.changed for each in made))
+                        self._tell(queries, made)
+                    if upkeep.is_due():
+                        self.keep(vacuum=vacuum.is_due())
+                    if tell is not None:
+                        if recount.is_due():
+                            self._meter.refused(self._quarantined())
+                        tell(self._meter.read(_sources(queries)))
+            finally:
                 for query in queries:
-                    _check(query)
-                if views.is_due():
-                    built += sum(each.changed for each in self.build())
-                if upkeep.is_due():
-                    self.keep(vacuum=vacuum.is_due())
-                if tell is not None:
-                    tell(meter.read(queries[0], queries[1], built))
-        finally:
-            for query in queries:
-                query.stop()
+                    query.stop()
+
+    def _sum(self, table: str) -> int:
+        sums = self.lake[table].read(self.spark).groupBy().sum("events").first()
+        return int((sums and sums[0]) or 0)
+
+    def _quarantined(self) -> int:
+        return self.lake["quarantine"].read(self.spark).count()
+
+    def _tell(self, queries: Sequence[StreamingQuery], built: Sequence[Built]) -> None:
+        """Say in the serving database how far the job is."""
+        if self._publishing is None:
+            return
+        now = micros(self._now())
+        failing = [f"{each.name} is not published: {failure}" for each in built for failure in each.failures[:1]]
+        made = sum(each.changed for each in built)
+        views = State(part="views", told_at=now, rows=made, error="; ".join(failing)[:1000] or None)
+        names = [query.name.removeprefix("enc-") for query in queries]
+        parts = ["ingest", "derive"] if len(names) == 2 else names
+        streams = zip(parts, queries, strict=True)
+        self._publishing.tell([*(stream_state(part, query.lastProgress, now) for part, query in streams), views])
 
     def build(self, names: Iterable[str] = ()) -> list[Built]:
-        found = self.views.build(self.spark, tuple(names), self._next_seqs())
+        with self._writing("build"):
+            found = self.views.build(self.spark, tuple(names), self._next_seqs())
         for each in found:
             for failure in each.failures:
                 logger.warning("view %s fails a test and is not published: %s", each.name, failure)
         return found
 
     def rebuild(self, name: str) -> Built:
-        return self.views.rebuild(self.spark, name, self._next_seqs())
+        with self._writing("rebuild"):
+            return self.views.rebuild(self.spark, name, self._next_seqs())
 
     def keep(self, *, vacuum: bool = True) -> None:
         """Upkeep of everything, while the streams wait; then the views of what has expired."""
         tables = [self.views.table(name) for name in self.views.views]
-        with self._turns["ingest"], self._turns["derive"]:
-            there = [each for each in tables if each.exists(self.spark)]
-            self.upkeep.run(self.spark, self._now(), there, vacuum=vacuum)
-        self.build()
+        with self._writing("upkeep"):
+            with self._turns["ingest"], self._turns["derive"]:
+                there = [each for each in tables if each.exists(self.spark)]
+                self.upkeep.run(self.spark, self._now(), there, vacuum=vacuum)
+            self.build()
 
     def _next_seqs(self) -> dict[str, int]:
         """How far the tables are that views are made from."""
@@ -213,34 +250,15 @@ class Job:
         return [*found, *((view.layer, name, self.views.table(name)) for name, view in self.views.views.items())]
 
 
-class _Meter:
-    """How far a job is, without asking the tables more than now and then."""
-
-    def __init__(self, job: Job) -> None:
-        self._job, self._due = job, _Clock(30.0)
-        self._events, self._bad, self._batch = self._sum(), 0, -1
-
-    def _sum(self) -> int:
-        sums = self._job.lake["heads"].read(self._job.spark).groupBy().sum("events").first()
-        return int((sums and sums[0]) or 0)
-
-    def read(self, ingest: StreamingQuery, derive: StreamingQuery, built: int) -> Progress:
-        last, derived = ingest.lastProgress, derive.lastProgress
-        if last and last["batchId"] != self._batch:
-            self._batch = last["batchId"]
-            self._events += int(last["numInputRows"])
-        if self._due.is_due():
-            self._events = self._sum()
-            self._bad = self._job.lake["quarantine"].read(self._job.spark).count()
-        rate = float(last["processedRowsPerSecond"] or 0) if last else 0.0
-        return Progress(self._events, self._bad, rate, int(derived["batchId"]) if derived else -1, built)
-
-
 class _Clock:
-    """Says when something is due: at once, and then every so many seconds."""
+    """Says when something is due: after so many seconds, and then every so many."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._next = seconds, monotonic() + seconds
+
+    def took(self, seconds: float) -> None:
+        """What was due is done, and leaves the most of the time to others."""
+        self._next = monotonic() + max(self._seconds, min(REST * seconds, MOST_REST_S))
 
     def is_due(self) -> bool:
         if monotonic() < self._next:
@@ -249,9 +267,20 @@ class _Clock:
         return True
 
 
-def _finished(query: StreamingQuery) -> None:
-    query.awaitTermination()
-    _check(query)
+def _finish(queries: Sequence[StreamingQuery]) -> None:
+    """Wait for the end of all; where one fails, the others end as well."""
+    try:
+        for query in queries:
+            query.awaitTermination()
+            _check(query)
+    finally:
+        for query in queries:
+            query.stop()
+
+
+def _sources(queries: Iterable[StreamingQuery]) -> list[Any]:
+    """What Spark says last of the streams' sources."""
+    return [source for query in queries if (last := query.lastProgress) for source in last["sources"]]
 
 
 def _check(query: StreamingQuery) -> None:
@@ -261,9 +290,11 @@ def _check(query: StreamingQuery) -> None:
 
 
 @contextmanager
-def opened(settings: JobSettings, spark: SparkSession, now: Callable[[], datetime] = _now) -> Iterator[Job]:
+def opened(
+    settings: JobSettings, spark: SparkSession, now: Callable[[], datetime] = _now, writer: Writer | None = None
+) -> Iterator[Job]:
     """A job that is closed in the end; the session is whoever's made it."""
-    job = Job(settings, spark, now=now)
+    job = Job(settings, spark, now=now, writer=writer)
     try:
         yield job
     finally:

@@ -1,11 +1,15 @@
 """All tables of the pipeline on one page: what is in them, by which key, and where they are."""
 
+import os
+from pathlib import Path
+
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, BooleanType, DataType, MapType, StructField, StructType
 
 from enc.core.errors import MisuseError
 from enc.dataview.schema import EVENTS, NUMBER, QUARANTINE, RAW, SMALL, TAGS, TEXT, TIME
 from enc.dataview.tables import Layer, Spec, Table
+from enc.dataview.writer import local
 
 FLAG = BooleanType()
 WORDS = ArrayType(TEXT)
@@ -95,8 +99,15 @@ REGISTRY_ENCLAVES = _struct(
     enclave=TEXT, enclave_id=TEXT, app=TEXT, description=TEXT, meta=TEXT, creator=TEXT, sequencer=TEXT, **_ENTRY
 )
 REGISTRY_IDENTITIES = _struct(enclave=TEXT, id_pub=TEXT, enclaves=MapType(TEXT, TEXT), sub_pub=TEXT, **_ENTRY)
+FIGURES = _struct(kind=TEXT, name=TEXT, events=NUMBER, enclaves=NUMBER, delay_ms=NUMBER, latest=TIME, received_at=TIME)
+REFUSALS = _struct(origin=TEXT, code=TEXT, refused=NUMBER, latest=TIME, reason=TEXT, example=TEXT)
+ROLES = _struct(state=TEXT, members=NUMBER, owners=NUMBER, enclaves=NUMBER)
 FOLD = _struct(enclave=TEXT, next_seq=NUMBER, events=NUMBER, state=TEXT)
 ERASURES = _struct(enclave=TEXT, seq=NUMBER, id=TEXT)
+
+
+_CHECKPOINTS = {"raw_events": 29, "events": 31, "heads": 37, "content_status": 31, "fold": 37}
+"""Of what every batch writes."""
 
 
 def _spec(layer: Layer, name: str, schema: StructType, key: str, cluster: str = "", stats: str = "") -> Spec:
@@ -107,6 +118,7 @@ def _spec(layer: Layer, name: str, schema: StructType, key: str, cluster: str = 
         key=tuple(key.split()),
         cluster=tuple(cluster.split()),
         stats=tuple((stats or key or "enclave").split()),
+        checkpoint=_CHECKPOINTS.get(name, 30),
         large=name in ("raw_events", "events", "content_status"),
     )
 
@@ -136,7 +148,8 @@ class Lake:
     """The tables under one root: a directory, or any address that Spark can write to."""
 
     def __init__(self, root: str) -> None:
-        self.root = root.rstrip("/")
+        # Spark takes a relative path for the name of a table.
+        self.root = os.path.abspath(root) if local(root) == Path(root) else root.rstrip("/")
         self._tables = {name: Table(self.root, spec) for name, spec in SPECS.items()}
 
     def __getitem__(self, name: str) -> Table:

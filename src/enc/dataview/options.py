@@ -4,8 +4,9 @@ node                 URL of the node; or
 registry             URL of the node that the registry is on, with `registryEnclave` (hex) and, where it is known,
                      `registryKey` (hex): it says where each enclave is
 seqPub               the node's key, where it is known (hex)
-enclave, enclaves    one id in hex, or several with commas between; or
+enclave, enclaves    one id in hex, several with commas between, or `*`: all that the registry knows of, and itself; or
 identity             all enclaves of an identity (hex) that the registry knows of
+enclavesFile         a file with an id on each line, beside those or alone; it is read again whenever nodes are asked
 keyFile              who asks; without one, whoever the enclaves are public for. A sealed one is opened with what
                      the variable ENC_PASSPHRASE holds, on every machine that reads
 pins                 directory of what is known of each enclave; without one, each process finds out anew
@@ -40,6 +41,7 @@ from enc.dataview.yielding import Yielding
 MAX_EVENTS = 100_000
 PER_PARTITION = 20_000
 MAX_ENCLAVES = 10_000
+ALL = "*"
 PASSPHRASE = "ENC_PASSPHRASE"  # noqa: S105 (a variable's name)
 
 T = TypeVar("T")
@@ -54,7 +56,9 @@ class Options(Struct, frozen=True, kw_only=True):
     registry_key: bytes | None = None
     seq_pub: bytes | None = None
     enclaves: tuple[str, ...] = ()
+    """Ids, or ALL alone."""
     identity: bytes | None = None
+    enclaves_file: str | None = None
     key_file: str | None = None
     pins: str | None = None
     starting_seq: int | Literal["latest"] = 0
@@ -114,6 +118,8 @@ def _words(text: str, name: str) -> tuple[str, ...]:
 
 
 def _enclaves(text: str, name: str) -> tuple[str, ...]:
+    if text.strip() == ALL:
+        return (ALL,)
     found = tuple(dict.fromkeys(_hex(word, name).hex() for word in _words(text, name)))
     if not 1 <= len(found) <= MAX_ENCLAVES:
         raise MisuseError(f"{name}: expected 1 to {MAX_ENCLAVES} ids of enclaves")
@@ -172,6 +178,7 @@ _READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
     "enclave": ("enclaves", _enclaves),
     "enclaves": ("enclaves", _enclaves),
     "identity": ("identity", _hex),
+    "enclavesFile": ("enclaves_file", lambda text, _: text),
     "keyFile": ("key_file", lambda text, _: text),
     "pins": ("pins", lambda text, _: text),
     "startingSeq": ("starting_seq", _starting),
@@ -211,10 +218,13 @@ def _check(options: Options) -> None:
         raise MisuseError("node: expected a node's URL, or a registry's with the option registry")
     if (options.registry is None) != (options.registry_enclave is None):
         raise MisuseError("registry, registryEnclave: expected both, or none of them")
-    if bool(options.enclaves) == (options.identity is not None):
+    ways = bool(options.enclaves) + (options.identity is not None)
+    if ways > 1 or not (ways or options.enclaves_file):
         raise MisuseError("enclave, enclaves, identity: expected exactly one of them")
     if options.identity is not None and options.registry is None:
         raise MisuseError("identity: only a registry knows the enclaves of an identity; give the option registry")
+    if options.enclaves == (ALL,) and options.registry is None:
+        raise MisuseError("enclaves: only a registry knows which there are; name them, or give the option registry")
 
 
 def key_of(options: Options) -> tuple[tuple[str, object], ...]:

@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,15 +13,17 @@ from enc.client import Client, Distrust, Enclave
 from enc.client.raw import raw_page
 from enc.core.commit import version_of
 from enc.core.encoding import compact_json
-from enc.core.errors import EncError, IdentityNotFound, PeerError, Unauthorized, WorldError
+from enc.core.errors import EncError, IdentityNotFound, PeerError, Unauthorized, Unavailable, WorldError
 from enc.core.event import check_event, parse_event
 from enc.core.filter import MAX_LIMIT
-from enc.dataview.options import MAX_ENCLAVES, Options
+from enc.dataview.options import ALL, MAX_ENCLAVES, Options
 from enc.dataview.rows import Place, now, raw_batch, seq_of
 
 STEP = 1000
 """Seqs by which a stream goes on where the newest event does not prove itself: such a node may name any number."""
 MAX_CLIENTS = 32
+ID_LINE = 66
+"""Bytes of a line with an id."""
 
 logger = logging.getLogger("enc.dataview")
 
@@ -61,18 +64,49 @@ def client_for(options: Options) -> Client:
     return _clients[key]
 
 
+def enclave_for(options: Options, client: Client, enclave: str) -> Enclave:
+    """The registry itself is where the options say: it need not be registered."""
+    is_registry = options.registry_enclave is not None and options.registry_enclave.hex() == enclave
+    return client.enclave(enclave, at=options.registry if is_registry else None)
+
+
 def enclaves_of(options: Options, client: Client) -> tuple[str, ...]:
-    """Those that are named; or all that an identity has made known, or has founded and registered."""
-    if options.identity is None:
-        return options.enclaves
-    found = _made_known(options.identity, client)
+    """Which there are now: those that are named, or all that a registry knows of, or of an identity; and the file's."""
+    found = dict.fromkeys(_named(options, client))
+    if options.enclaves_file is not None:
+        found |= dict.fromkeys(_noted(Path(options.enclaves_file)))
+    return tuple(found)[:MAX_ENCLAVES]
+
+
+def _named(options: Options, client: Client) -> Iterable[str]:
+    if options.identity is not None:
+        return _listed(client, _made_known(options.identity, client), creator=options.identity)
+    if options.enclaves == (ALL,) and options.registry_enclave is not None:
+        return _listed(client, {options.registry_enclave.hex(): None})
+    return options.enclaves
+
+
+def _listed(client: Client, found: dict[str, None], **search: Any) -> dict[str, None]:
+    """Those found before, and all of a registry's list."""
     after: str | None = None
     while len(found) < MAX_ENCLAVES:
-        page, after = client.listing(creator=options.identity, after=after)
+        page, after = client.listing(**search, after=after)
         found |= {entry["enclave_id"]: None for entry in page if _is_id(entry.get("enclave_id"))}
         if after is None:
             break
-    return tuple(found)
+    return found
+
+
+def _noted(path: Path) -> list[str]:
+    """The ids in a file, which somebody else writes: none while there is no file, and what is no id is passed by."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_ENCLAVES * ID_LINE).decode(errors="replace")
+    except FileNotFoundError:
+        return []
+    except OSError as e:
+        raise Unavailable(f"{path}: cannot be read: {e.strerror}") from None
+    return [line for line in map(str.strip, text.splitlines()) if _is_id(line)]
 
 
 def _made_known(identity: bytes, client: Client) -> dict[str, None]:
@@ -120,7 +154,7 @@ def read_span(options: Options, span: Span, pushed: Mapping[str, Any] | None = N
     """Raw rows of a span, a page at a time. What a node says that cannot be is a row too, and goes to quarantine."""
     place = Place(options.origin, span.enclave, span.enc_v)
     try:
-        enclave = client_for(options).enclave(span.enclave)
+        enclave = enclave_for(options, client_for(options), span.enclave)
         for events in _pages(enclave, wire_filter(options, pushed or {}), span):
             yield raw_batch(events, place, now())
     except WorldError as e:

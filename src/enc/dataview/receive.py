@@ -5,17 +5,12 @@ pulled; what a node keeps no more is asked for by Query. All of it lands here. N
 node said that cannot be true lands as a row that goes to quarantine.
 """
 
-import asyncio
 import hashlib
-import socket
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
-import uvicorn
 
 from enc.client import Distrust, Gap, Identity, PushReceiver
 from enc.client.writes import Id
@@ -26,11 +21,37 @@ from enc.core.types import Event
 from enc.dataview.landing import Landing
 from enc.dataview.notify import NoticeBoard
 from enc.dataview.rows import Place, now, raw_batch
+from enc.dataview.writer import local
 
 MAX_LIES = 1000
 """Lies that land, of one run: of more, only the log tells."""
-START_S = 30.0
 GROUP = 1000
+
+
+class Zone:
+    """Where the receiver of a lake's own pipeline keeps what it takes in, until the tables have it."""
+
+    def __init__(self, root: str) -> None:
+        """`root`: the lake's."""
+        directory = local(root)
+        if directory is None:
+            advice = "run `enc dataview receive`, and the pipeline with --landing"
+            raise MisuseError(f"{root}: pushes land on a disk of this machine first: {advice}")
+        self.directory = directory / "_receive"
+        self.landing, self.notices = self.directory / "landing", self.directory / "notices"
+        self.state = self.directory / "inbox.db"
+
+    def create(self) -> "Zone":
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as e:
+            raise MisuseError(f"{self.directory}: cannot be made: {e.strerror}") from None
+        return self
+
+    @property
+    def source(self) -> dict[str, str]:
+        """For the pipeline: what has landed, which is removed once the tables have it."""
+        return {"format": "landing", "path": str(self.landing), "clean": "true"}
 
 
 class LandingReceiver:
@@ -94,63 +115,3 @@ class LandingReceiver:
         place = Place(f"push:{node}", evidence.enclave.hex() if any(evidence.enclave) else None)
         text = compact_json(said).encode()
         self._landing.put(f"lie-{hashlib.sha256(text).hexdigest()}", raw_batch([text], place, now()))
-
-
-class Listener:
-    """An ASGI app on a socket, served by a thread of this process until `close`."""
-
-    def __init__(self, app: Any, listening: socket.socket, cert: Path | None = None, key: Path | None = None) -> None:
-        self._socket = listening
-        config = uvicorn.Config(
-            app,
-            interface="asgi3",
-            lifespan="on",
-            log_config=None,
-            log_level="error",
-            access_log=False,
-            server_header=False,
-            limit_concurrency=256,
-            timeout_graceful_shutdown=10,
-            ssl_certfile=cert,
-            ssl_keyfile=key,
-        )
-        self._server = uvicorn.Server(config)
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="enc-listener", daemon=True)
-
-    @property
-    def port(self) -> int:
-        return int(self._socket.getsockname()[1])
-
-    def start(self) -> None:
-        """Returns when it listens; MisuseError if it cannot."""
-        self._thread.start()
-        while not self._server.started:
-            if self._done.wait(0.01):
-                raise MisuseError("the receiver did not start")
-
-    def wait(self, seconds: float | None = None) -> bool:
-        """Whether it has ended."""
-        return self._done.wait(seconds)
-
-    def close(self) -> None:
-        self._server.should_exit = True
-        if self._thread.is_alive():
-            self._thread.join(START_S)
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._server.serve(sockets=[self._socket]))
-        except (OSError, RuntimeError, SystemExit):
-            pass  # `start` and `wait` tell
-        finally:
-            self._done.set()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from enc.core.errors import MisuseError
@@ -15,6 +16,8 @@ from enc.core.errors import MisuseError
 JARS = ("delta-spark_4.2_2.13-4.4.0.jar", "delta-storage-4.4.0.jar")
 JAVA = 17
 LOCAL = "local[*]"
+SparkFault = PySparkException
+"""What Spark raises, for whoever tells people."""
 
 _UNIQUE = ("event", "id", "content", "content_hash", "hash", "sig", "seq_sig")
 """Columns of which no two rows have the same: there are no repeats in them to look for."""
@@ -32,6 +35,8 @@ DEFAULTS: Mapping[str, str] = {
     "spark.driver.memory": "2g",
     # A commit of a small table is a job of so many tasks: with the defaults, 50 and 200, it takes ten seconds.
     "spark.databricks.delta.snapshotPartitions": "1",
+    # To find out what stands in it takes most of the time that a small commit takes.
+    "spark.databricks.delta.writeChecksumFile.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
@@ -40,8 +45,26 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.parquet.compression.codec": "zstd",
     **{f"spark.hadoop.parquet.enable.dictionary#{name}": "false" for name in _UNIQUE},
     "spark.sql.streaming.stopTimeout": "30s",
+    # Hadoop starts a process, readlink, for every file that its other ways rename.
+    "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
 }
 """What holds unless `settings` say otherwise. On a cluster, raise the numbers of partitions to that of its cores."""
+
+QUICK: Mapping[str, str] = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""For few rows at a time, as micro-batches have them: to compile a query takes longer than to run it."""
+SMALL: Mapping[str, str] = {**QUICK, "spark.sql.shuffle.partitions": "1"}
+"""For a whole lake of few rows."""
+LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+"""On one machine, Java's second compiler takes the cores that the work needs. What the first has compiled needs more
+room than it gets by default, 48 MB: once that is full, everything new is interpreted.
+"""
 
 
 def spark_session(app: str = "enc", master: str = LOCAL, settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -52,7 +75,8 @@ def spark_session(app: str = "enc", master: str = LOCAL, settings: Mapping[str, 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app).master(master).config("spark.jars", jars)
-    for name, value in {**DEFAULTS, **(settings or {})}.items():
+    java = {"spark.driver.extraJavaOptions": LOCAL_JAVA} if master.startswith("local") else {}
+    for name, value in {**DEFAULTS, **java, **(settings or {})}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

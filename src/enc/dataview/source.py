@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 from enc.core.encoding import MAX_INT
 from enc.core.filter import MAX_AUTHORS, MAX_TYPES
 from enc.dataview.options import Options, parse_options
-from enc.dataview.reading import Span, client_for, enclaves_of, read_span, tip
+from enc.dataview.reading import Span, client_for, enclave_for, enclaves_of, read_span, tip
 from enc.dataview.stream import EncStreamReader
 
 
@@ -78,7 +78,7 @@ class EncReader(DataSourceReader):
         for enclave in enclaves_of(self._options, client):
             if self._only is not None and enclave not in self._only:
                 continue
-            end = tip(client.enclave(enclave), self._options)
+            end = tip(enclave_for(self._options, client, enclave), self._options)
             start = end.next if self._options.starting_seq == "latest" else self._options.starting_seq
             bounds = self._pushed.get("seq", {})
             first, last = max(start, bounds.get("start_at", 0)), min(end.next, bounds.get("end_before", MAX_INT))

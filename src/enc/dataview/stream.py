@@ -22,7 +22,7 @@ from enc.client import Client
 from enc.core.errors import EncError
 from enc.dataview.notify import NoticeBoard
 from enc.dataview.options import Options
-from enc.dataview.reading import STEP, Span, Tip, client_for, enclaves_of, read_span, tip
+from enc.dataview.reading import STEP, Span, Tip, client_for, enclave_for, enclaves_of, read_span, tip
 
 TASKS = 4
 """A batch is read by at least so many tasks, if it has so many spans."""
@@ -197,7 +197,7 @@ class _Watch:
     def _tip(self, client: Client, enclave: str) -> Tip | None:
         """None: it does not answer, or not with what can be; what was known stays."""
         try:
-            return tip(client.enclave(enclave), self._options)
+            return tip(enclave_for(self._options, client, enclave), self._options)
         except EncError as e:
             logger.warning("%s: its newest event is not to be had: %s", enclave, e.message)
             return None

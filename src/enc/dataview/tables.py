@@ -22,7 +22,6 @@ _MATERIALIZE = "spark.databricks.delta.merge.materializeSource"
 PROPERTIES: Mapping[str, str] = {
     "delta.enableChangeDataFeed": "true",
     "delta.enableDeletionVectors": "false",
-    "delta.checkpointInterval": "30",
 }
 
 
@@ -31,10 +30,12 @@ class Txn(Struct, frozen=True):
 
     app: str
     version: int
+    new: bool = False
+    """It is known that it has not happened yet: nobody need look, which costs a job."""
 
     def step(self, name: str) -> "Txn":
         """A further write of the same batch into the same table."""
-        return Txn(f"{self.app}/{name}", self.version)
+        return Txn(f"{self.app}/{name}", self.version, self.new)
 
 
 Layer = Literal["bronze", "silver", "gold", "views", "state"]
@@ -62,6 +63,10 @@ class Spec(Struct, frozen=True, kw_only=True):
     stats: tuple[str, ...] = ()
     """Columns whose least and greatest values Delta keeps for each file, to skip files by; none named: the first 32.
     To find them out takes time for every column.
+    """
+    checkpoint: int = 30
+    """Commits after which Delta writes down all that its log says. Tables that are written together have numbers that
+    seldom meet, so that no batch waits for all of them at once.
     """
     large: bool = False
     """Its files are large, so that a row is marked as gone instead of writing the file anew; else that is slower."""
@@ -94,7 +99,7 @@ class Table:
     def _properties(self) -> Mapping[str, str]:
         stats = {"delta.dataSkippingStatsColumns": ",".join(self.spec.stats)} if self.spec.stats else {}
         marks = {"delta.enableDeletionVectors": "true"} if self.spec.large else {}
-        return {**PROPERTIES, **stats, **marks}
+        return {**PROPERTIES, "delta.checkpointInterval": str(self.spec.checkpoint), **stats, **marks}
 
     def read(self, spark: SparkSession) -> DataFrame:
         return spark.read.format("delta").load(self.path)
@@ -112,6 +117,8 @@ class Table:
 
     def written(self, spark: SparkSession, txn: Txn) -> bool:
         """Whether this write has happened already."""
+        if txn.new:
+            return False
         found = self._log(spark).transactions().get(txn.app)
         return bool(found.isDefined() and int(found.get()) >= txn.version)
 
@@ -126,7 +133,12 @@ class Table:
 
     def identity(self, spark: SparkSession) -> str:
         """What tells it from another table that was here before."""
-        return str(self._log(spark).metadata().id())
+        return self.moment(spark)[0]
+
+    def moment(self, spark: SparkSession) -> tuple[str, int]:
+        """Its identity and the number of the latest commit."""
+        log = self._log(spark)
+        return str(log.metadata().id()), int(log.version())
 
     def _log(self, spark: SparkSession) -> Any:
         """Delta's own snapshot: its public face needs a job to say the same."""
@@ -147,17 +159,25 @@ class Table:
 
     def add(self, spark: SparkSession, files: Sequence[NewFile], txn: Txn) -> None:
         """Append rows that are in files already: a commit, and no job."""
+        self.swap(spark, files, (), txn)
+
+    def swap(self, spark: SparkSession, files: Sequence[NewFile], gone: Sequence[str], txn: Txn) -> int:
+        """The rows of new files in place of those of others, by their paths; the number of the commit."""
         jvm, now = _jvm(spark), time.time_ns() // 1_000_000
         plain = {"partitionValues": {}, "modificationTime": now, "dataChange": True}
-        said = [{"add": {"path": file.path, "size": file.size, "stats": file.stats, **plain}} for file in files]
+        said: list[dict[str, Any]] = [
+            *({"add": {"path": file.path, "size": file.size, "stats": file.stats, **plain}} for file in files),
+            *({"remove": {"path": path, "deletionTimestamp": now, "dataChange": True}} for path in gone),
+            {"txn": {"appId": txn.app, "version": txn.version, "lastUpdated": now}},
+        ]
         actions = jvm.java.util.ArrayList()
-        for each in (*said, {"txn": {"appId": txn.app, "version": txn.version, "lastUpdated": now}}):
+        for each in said:
             actions.add(jvm.org.apache.spark.sql.delta.actions.Action.fromJson(json.dumps(each)))
         none = jvm.scala.Option.empty()
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, self.path)
         by_hand = getattr(jvm, "org.apache.spark.sql.delta.DeltaOperations$ManualUpdate$")
         seq = jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
-        log.startTransaction(none, none).commit(seq, getattr(by_hand, "MODULE$"))
+        return int(log.startTransaction(none, none).commit(seq, getattr(by_hand, "MODULE$")))
 
     def replace(self, rows: DataFrame, where: str, txn: Txn) -> None:
         """Put `rows` in the place of all that fulfil `where`."""

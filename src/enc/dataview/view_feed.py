@@ -8,12 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 from enc.core.errors import MisuseError
-from enc.dataview.held import held_if_few
+from enc.dataview.held import Limits, held_if_few
 from enc.dataview.tables import Table
 from enc.dataview.view_file import View, words_of
-
-FEW = 500
-"""Groups that are named in a query one by one."""
 
 _FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 _COUNT = re.compile(r"count\(\s*\*\s*\)", re.IGNORECASE)
@@ -40,8 +37,8 @@ class Groups(Struct, frozen=True):
 class Feeds:
     """Of one round of building."""
 
-    def __init__(self, spark: SparkSession, views: Iterable[View]) -> None:
-        self._spark, self._views = spark, tuple(views)
+    def __init__(self, spark: SparkSession, views: Iterable[View], limits: Limits) -> None:
+        self._spark, self._views, self._limits = spark, tuple(views), limits
         self._few: dict[tuple[str, int, int], DataFrame | None] = {}
 
     def added(self, view: View, source: Table, last: int, now: int) -> DataFrame:
@@ -56,10 +53,10 @@ class Feeds:
         touched = rows.select(*(col(here).alias(name) for here, name in view.refresh.by))
         if self._few[source.name, last, now] is None:
             touched = touched.distinct()
-        found = touched.limit(FEW + 1).collect()
+        found = touched.limit(self._limits.named + 1).collect()
         if not found:
             return None
-        if len(found) > FEW:
+        if len(found) > self._limits.named:
             return Groups(touched, None)
         return Groups(touched, {name: list({row[name] for row in found}) for name in touched.columns})
 
@@ -67,7 +64,7 @@ class Feeds:
         place = source.name, last, now
         if place not in self._few:
             feed = source.changes(self._spark, last, now)
-            self._few[place] = held_if_few(feed.select(*self._columns(source, feed.columns)))
+            self._few[place] = held_if_few(feed.select(*self._columns(source, feed.columns)), self._limits.held)
         few = self._few[place]
         return source.changes(self._spark, last, now) if few is None else few
 

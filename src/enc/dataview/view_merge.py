@@ -26,9 +26,9 @@ class Kept(Struct, frozen=True):
 
 
 @contextmanager
-def kept(rows: DataFrame) -> Iterator[Kept]:
-    """Rows that are used more than once: with the driver if they are few."""
-    few = held_if_few(rows)
+def kept(rows: DataFrame, most: int) -> Iterator[Kept]:
+    """Rows that are used more than once: with the driver if they are not more than `most`."""
+    few = held_if_few(rows, most)
     if few is not None:
         yield Kept(few, True, not few.head(1))
         return

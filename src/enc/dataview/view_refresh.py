@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from enc.core.errors import MisuseError
+from enc.dataview.held import Limits
 from enc.dataview.tables import Table
 from enc.dataview.view_check import checks, failures, is_local
 from enc.dataview.view_feed import Feeds, Groups, check_source
@@ -45,9 +46,11 @@ class Made(Struct, frozen=True, kw_only=True):
 class Refreshing:
     """One lake's views. Nobody else writes them: what was seen of their logs holds for good."""
 
-    def __init__(self, views: Collection[str], tables: Collection[str], table: Callable[..., Table]) -> None:
+    def __init__(
+        self, views: Collection[str], tables: Collection[str], table: Callable[..., Table], limits: Limits
+    ) -> None:
         """`tables`: what views may read besides. `table`: by name; of a view that is to be written, with a schema."""
-        self._views, self._known, self._table = views, (*tables, *views), table
+        self._views, self._known, self._table, self._limits = views, (*tables, *views), table, limits
         self._marks: dict[str, Mark] = {}
         self._seen: dict[str, Mark] = {}
         """What was looked at last, also where it led to nothing."""
@@ -178,7 +181,7 @@ class Refreshing:
 
     def _take(self, spark: SparkSession, view: View, rows: DataFrame, mark: Mark) -> Made:
         """Merge or add what the new rows of the source make."""
-        with kept(rows) as some:
+        with kept(rows, self._limits.held) as some:
             if some.empty:
                 return self._rest(spark, view, mark)
             found = failures(some.rows, [check for check in checks(view) if is_local(view, check)])
@@ -199,7 +202,7 @@ class Refreshing:
         rows = source.read(spark).where(view.where) if view.where else source.read(spark)
         rows = self.result(spark, view, {source.name: groups.of(rows, by)})
         there = groups.of(table.read(spark), [(name, name) for _, name in by])
-        with kept(difference(rows, there, view.key)) as some:
+        with kept(difference(rows, there, view.key), self._limits.held) as some:
             if some.empty:
                 return self._rest(spark, view, mark)
             changed, before = some.rows.where("NOT _gone").drop("_gone"), table.version(spark)

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from enc.core.errors import MisuseError
+from enc.dataview.held import Limits
 from enc.dataview.lake import Lake
 from enc.dataview.publishing import Progress, Publishing
 from enc.dataview.tables import Spec, Table
@@ -29,11 +30,17 @@ class Built(Struct, frozen=True):
 class Views:
     """The views over one lake: the built-in ones, and the user's own."""
 
-    def __init__(self, lake: Lake, views: Iterable[View] = (), publishing: Publishing | None = None) -> None:
-        self.lake, self.publishing = lake, publishing
+    def __init__(
+        self,
+        lake: Lake,
+        views: Iterable[View] = (),
+        publishing: Publishing | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.lake, self.publishing, self._limits = lake, publishing, limits or Limits()
         self.views = {view.name: view for view in all_views(tuple(views))}
         tables = [name for name in readable() if name not in self.views]
-        self._refreshing = Refreshing(tuple(self.views), tables, self.table)
+        self._refreshing = Refreshing(tuple(self.views), tables, self.table, self._limits)
         self._own: tuple[SparkSession, SparkSession] | None = None
         self._told: dict[str, Progress] = {}
         """What was said last of how far a view is."""
@@ -53,14 +60,14 @@ class Views:
         """Make the views that are behind what they read; `names`: only these."""
         self._check(names)
         own, wanted = self._session(spark), [view for view in self.views.values() if not names or view.name in names]
-        feeds = Feeds(own, wanted)
+        feeds = Feeds(own, wanted, self._limits)
         return [self._build(own, view, feeds, progress or {}) for view in wanted]
 
     def rebuild(self, spark: SparkSession, name: str, progress: Progress | None = None) -> Built:
         """Make one from the beginning, also with other columns or types; readers see the old one until then."""
         self._check([name])
         own, view = self._session(spark), self.views[name]
-        return self._build(own, view, Feeds(own, [view]), progress or {}, anew=True)
+        return self._build(own, view, Feeds(own, [view], self._limits), progress or {}, anew=True)
 
     def test(self, spark: SparkSession, names: Sequence[str] = ()) -> list[Built]:
         """Test the views that are there."""
@@ -112,7 +119,7 @@ class Views:
         if anew:
             self.publishing.forget(view.name)
         if made.rows is not None and view.name in self._told:
-            self.publishing.push_batch(table, made.rows, made.gone, progress, made.before)
+            self.publishing.push_batch(made.rows.sparkSession, table, made.rows, made.gone, progress, made.before)
         else:
             self.publishing.push(spark, table, progress, view.description)
         self._told[view.name] = dict(progress)

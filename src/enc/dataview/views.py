@@ -26,6 +26,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _MARK = "__enc_view__"
 _GOLD = Path(__file__).parent / "gold"
 _SILVER = ("tags",)
+TOLD = ("pipeline",)
+"""Views of the serving database that no table stands behind (status.py): their names are taken too."""
 
 
 @cache
@@ -43,7 +45,7 @@ def readable() -> tuple[str, ...]:
 def all_views(own: Sequence[View] = ()) -> list[View]:
     """The built-in views and the user's own, each after those that it reads."""
     names = {view.name for view in built_in()}
-    return in_order((*built_in(), *own), (name for name in PUBLIC if name not in names))
+    return in_order((*built_in(), *own), (name for name in (*PUBLIC, *TOLD) if name not in names))
 
 
 def view(
@@ -93,7 +95,7 @@ def load_views(folder: Path | str) -> list[View]:
             found.append(parse_view(_text(file), file.stem))
         elif file.suffix == ".py" and not file.name.startswith("_"):
             found += _from_python(file)
-    return in_order(found, readable())
+    return in_order(found, (*readable(), *TOLD))
 
 
 def _text(file: Path) -> str:

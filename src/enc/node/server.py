@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import errno
+import os
 import signal
 import socket
 import ssl
@@ -176,4 +178,6 @@ def _listen(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as e:
+        if e.errno == errno.EADDRINUSE:
+            e.strerror = f"{os.strerror(e.errno)}; stop what uses it, or give another with --port"
         raise MisuseError(f"cannot listen on {host} port {port}: {e.strerror or e}") from None

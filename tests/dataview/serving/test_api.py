@@ -110,6 +110,8 @@ def test_progress_is_that_of_the_enclaves_that_are_asked_for(http: httpx.Client)
     assert http.get("/views/people", params={"enclave.in": f"{A},x\x00"}).json()["complete"] == {A: 5}
     assert http.get("/views/people/progress?limit=1").json() == {"view": "people", "complete": {A: 5}, "next": A}
     assert http.get(f"/views/people/progress?after={A}").json() == {"view": "people", "complete": {B: 7}, "next": None}
+    named = http.get("/views/people/progress", params={"enclave.in": f"{B},x\x00"}).json()
+    assert named == {"view": "people", "complete": {B: 7}, "next": None}
 
 
 def test_progress_of_very_many_enclaves_is_told_in_parts(place: str, database: Database) -> None:
@@ -202,7 +204,9 @@ def test_what_is_not_theirs_and_what_is_not_there_are_the_same(http: httpx.Clien
         ("/views?x=1", 400, "INVALID_QUERY"),
         ("/views/", 404, "INVALID_QUERY"),
         ("/views/people/", 404, "INVALID_QUERY"),
-        ("/", 404, "INVALID_QUERY"),
+        ("/?x=1", 400, "INVALID_QUERY"),
+        ("/page/nothing.js", 404, "INVALID_QUERY"),
+        ("/views/people/progress?enclave.in=" + ",".join(["x"] * 257), 400, "INVALID_QUERY"),
         ("/views/pe%6fple%00", 401, "UNAUTHENTICATED"),
         ("/views/x';DROP TABLE enc_views;--", 401, "UNAUTHENTICATED"),
     ],

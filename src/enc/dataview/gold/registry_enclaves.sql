@@ -14,6 +14,25 @@ SELECT enclave, enclave_id,
   get_json_object(now.content, '$.desc') AS description,
   get_json_object(now.content, '$.meta') AS meta,
   get_json_object(now.content, '$.manifest_event.from') AS creator,
-  get_json_object(now.content, '$.manifest_event.sequencer') AS sequencer,
+  -- Whose log it is: by the last Migrate that the entry brings, else by its own word, else as it was at first.
+  coalesce(
+    get_json_object(
+      try_element_at(
+        from_json(
+          coalesce(
+            get_json_object(now.content, '$.migrate_events'),
+            get_json_object(now.content, '$.owner_proof.migrate_events'),
+            concat('[', get_json_object(now.content, '$.migrate_event'), ']'),
+            concat('[', get_json_object(now.content, '$.owner_proof.migrate_event'), ']')
+          ),
+          'array<struct<content: string>>'
+        ),
+        -1
+      ).content,
+      '$.new_sequencer'
+    ),
+    get_json_object(now.content, '$.sequencer'),
+    get_json_object(now.content, '$.manifest_event.sequencer')
+  ) AS sequencer,
   now.id AS event, now.author, now.seq, now.timestamp
 FROM entries WHERE enclave_id IS NOT NULL AND now.status <> 'deleted'

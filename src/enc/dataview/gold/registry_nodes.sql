@@ -10,8 +10,13 @@ WITH entries AS (
   GROUP BY enclave, get_json_object(content, '$.seq_pub')
 )
 SELECT enclave, seq_pub,
-  sort_array(from_json(get_json_object(now.content, '$.endpoints'), 'array<struct<priority: bigint, uri: string>>')).uri
-    AS endpoints,
+  -- The preferred one first; one without a priority has its place in the list as such.
+  sort_array(
+    transform(
+      from_json(get_json_object(now.content, '$.endpoints'), 'array<struct<priority: bigint, uri: string>>'),
+      (each, i) -> struct(coalesce(each.priority, i) AS priority, i, each.uri AS uri)
+    )
+  ).uri AS endpoints,
   from_json(get_json_object(now.content, '$.protocols'), 'array<string>') AS protocols,
   try_cast(get_json_object(now.content, '$.enc_v') AS INT) AS enc_v,
   now.id AS event, now.author, now.seq, now.timestamp

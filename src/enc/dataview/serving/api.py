@@ -6,6 +6,7 @@ GET /views/{name}/progress    up to where it is complete, enclave by enclave
 GET /openapi.json             this API, with the views that the caller may read
 GET /info                     the server's version, and the key that sessions are made for
 GET /health                   whether the database answers
+GET /, /page/{path}           the page that shows all this to people; see `page`
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from enc.core.errors import EncError, InternalError, InvalidQuery, NoSuchPath, Unavailable
-from enc.dataview.serving import openapi
+from enc.dataview.serving import openapi, page
 from enc.dataview.serving.database import Database
 from enc.dataview.serving.desk import JSON, Answer, Asked, Desk
 from enc.dataview.serving.errors import Unauthenticated
@@ -60,6 +61,8 @@ class Api:
                 Route("/openapi.json", self._get(openapi.answer)),
                 Route("/info", self._get(Desk.info)),
                 Route("/health", self._get(Desk.health)),
+                Route("/", page.index),
+                Route("/page/{path:path}", page.file),
             ],
             redirect_slashes=False,
             default=self._nothing,
@@ -98,7 +101,7 @@ class Api:
             await _error(InternalError("a fault of the server's"))(scope, receive, send)
 
     async def _nothing(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise NoSuchPath("there is nothing here; see /openapi.json")
+        raise NoSuchPath("there is nothing here; see / or /openapi.json")
 
     def _get(self, work: Work) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:

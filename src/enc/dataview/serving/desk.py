@@ -86,12 +86,16 @@ class Desk:
         }
 
     def progress(self, asked: Asked) -> Answer:
-        """Enclaves by id, page by page."""
-        _expect(asked, "after", "limit")
+        """Enclaves by id, page by page; or those that are named."""
+        _expect(asked, "after", "limit", "enclave.in")
         limit = _number(asked.parameter("limit"), MAX_COMPLETE, 10_000)
+        named = asked.parameter("enclave.in")
+        only = None if named is None else named.split(",")
+        if only is not None and len(only) > queries.MAX_IN:
+            raise InvalidQuery(f"enclave.in: at most {queries.MAX_IN} values")
         with self._database.reading() as moment:
             view = self._view(moment, asked)
-            found = moment.progress(view.schema.name, limit + 1, after=asked.parameter("after") or "")
+            found = moment.progress(view.schema.name, limit + 1, after=asked.parameter("after") or "", only=_ids(only))
         more = found[limit - 1][0] if len(found) > limit else None
         wire = {"view": view.schema.name, "complete": dict(found[:limit]), "next": more}
         return Answer(msgspec.json.encode(wire), headers=_shared(self._rights.is_public(view.schema.name)))
@@ -155,12 +159,17 @@ class Desk:
         """The progress of the enclaves that are meant; one more than is told, if there are more."""
         name, only = view.schema.name, query.enclaves()
         if only is not None:
-            return moment.progress(name, queries.MAX_IN, only=[each for each in only if _ENCLAVE.fullmatch(each)])
+            return moment.progress(name, queries.MAX_IN, only=_ids(only))
         kept = self._complete.get(name)
         if kept is None or kept[:2] != (view.generation, view.version):
             found = moment.progress(name, MAX_COMPLETE + 1)
             self._complete[name] = kept = (view.generation, view.version, found)
         return kept[2]
+
+
+def _ids(named: list[str] | None) -> list[str] | None:
+    """Those that can be ids: a database may not take every text."""
+    return None if named is None else [each for each in named if _ENCLAVE.fullmatch(each)]
 
 
 def _paged(

@@ -112,7 +112,13 @@ def _paths(view: Stored) -> Schema:
     rows["get"]["responses"]["304"] = {"description": "What If-None-Match names still holds."}
     progress = _get(f"{schema.name}-progress", "Up to where it is complete, enclave by enclave.", told)
     after = {"name": "after", "in": "query", "schema": {"type": "string"}, "description": "From the id after this one."}
-    progress["get"]["parameters"] = [after, _limit(1000, 10_000)]
+    only = {
+        "name": "enclave.in",
+        "in": "query",
+        "schema": {"type": "string"},
+        "description": "Only these, with commas.",
+    }
+    progress["get"]["parameters"] = [after, _limit(1000, 10_000), only]
     return {path: rows, f"{path}/progress": progress}
 
 

@@ -8,18 +8,21 @@ A batch that is published again changes nothing, so that a driver which died in 
 
 import decimal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from enc.core.errors import MisuseError
 from enc.dataview.serving.columns import Column, Kind, ViewSchema
 from enc.dataview.serving.database import Database, Row
 
+Rows: TypeAlias = DataFrame | pa.Table
+"""Where Spark has them, or with the driver already."""
 ROWS = 5_000
 """Rows that are Python objects at a time."""
 
@@ -62,8 +65,8 @@ class Publisher:
         self,
         view: str,
         key: Sequence[str],
-        changed: DataFrame,
-        deleted: DataFrame | None,
+        changed: Rows,
+        deleted: Rows | None,
         progress: Mapping[str, int],
         batch_id: int,
         *,
@@ -76,11 +79,11 @@ class Publisher:
         is collected by the driver: `spark.driver.maxResultSize` bounds it.
         """
         schema = schema_of(view, key, changed, description)
-        rows = _rows(changed.toArrow(), schema.columns)
+        rows = _rows(_arrow(changed), schema.columns)
         gone: Iterable[Row] = ()
         if deleted is not None:
-            keys = deleted.select(*key)
-            gone = _rows(keys.toArrow(), schema_of(view, key, keys).columns)
+            keys = deleted.select(list(key))
+            gone = _rows(_arrow(keys), schema_of(view, key, keys).columns)
         self._database.upsert(schema, rows, progress, deleted=gone, index=index, batch_id=batch_id)
 
     def go_on(self, view: str, progress: Mapping[str, int]) -> None:
@@ -103,16 +106,30 @@ class Publisher:
         Comes partition by partition, so that the driver holds one at a time, however large the view is.
         """
         schema = schema_of(view, key, whole, description)
-        rows = (row for table in _partitions(whole) for row in _rows(table, schema.columns))
+        rows = (row for table in _tables(whole) for row in _rows(table, schema.columns))
         self._database.replace(schema, rows, progress, index=index, batch_id=batch_id)
+
+    def put(self, schema: ViewSchema, rows: Iterable[Row]) -> None:
+        """Rows that come from no table, and stand for no enclave's events."""
+        self._database.upsert(schema, rows, {})
 
     def drop(self, view: str) -> None:
         self._database.drop(view)
 
 
-def schema_of(view: str, key: Sequence[str], frame: DataFrame, description: str = "") -> ViewSchema:
-    columns = tuple(Column(field.name, _kind(view, field)) for field in frame.schema.fields)
-    return ViewSchema(view, columns, tuple(key), description)
+def schema_of(view: str, key: Sequence[str], rows: Rows, description: str = "") -> ViewSchema:
+    columns = rows.schema if isinstance(rows, DataFrame) else from_arrow_schema(rows.schema)
+    return served(view, key, columns, description)
+
+
+def served(view: str, key: Sequence[str], columns: spark.StructType, description: str = "") -> ViewSchema:
+    """The view that rows of these columns are served as."""
+    found = tuple(Column(field.name, _kind(view, field)) for field in columns.fields)
+    return ViewSchema(view, found, tuple(key), description)
+
+
+def _arrow(rows: Rows) -> pa.Table:
+    return rows.toArrow() if isinstance(rows, DataFrame) else rows
 
 
 def _kind(view: str, field: spark.StructField) -> Kind:
@@ -123,6 +140,12 @@ def _kind(view: str, field: spark.StructField) -> Kind:
         if isinstance(type_, spark_type):
             return kind
     raise MisuseError(f"view {view}: {field.name}: a {type_.simpleString()} cannot be served; cast it to another type")
+
+
+def _tables(frame: DataFrame) -> Iterator[pa.Table]:
+    """All rows, at once where they are few."""
+    found = frame.limit(ROWS + 1).toArrow()
+    return iter([found]) if found.num_rows <= ROWS else _partitions(frame)
 
 
 def _partitions(frame: DataFrame) -> Iterator[pa.Table]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import errno
+import os
 import signal
 import socket
 import ssl
@@ -134,6 +136,8 @@ def _listen(place: str) -> socket.socket:
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
     except OSError as e:
+        if e.errno == errno.EADDRINUSE:
+            e.strerror = f"{os.strerror(e.errno)}; stop what uses it, or give another with --listen"
         raise MisuseError(f"listen: cannot listen on {place}: {e.strerror or e}") from None
 
 

@@ -1,0 +1,102 @@
+"""All of ENC in a few minutes: a registry and two nodes, people who talk end-to-end encrypted, proofs, a node that
+lies, a move, and tables by Spark. Every step shows the commands that do it by hand.
+
+    python examples/demo.py            runs through, removes everything, and exits with 0 if every step held
+    python examples/demo.py --keep     leaves it all running, with the page at a printed address, until Ctrl-C
+"""
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from demo import places, proving, tables, talking
+from demo.stage import PEOPLE, Failed, Stage
+from rich.console import Console
+
+STEPS: tuple[Callable[[Stage], None], ...] = (
+    places.nodes,
+    places.people,
+    places.stores,
+    talking.messages,
+    talking.group,
+    proving.edits,
+    proving.proof,
+    proving.lie,
+    proving.moving,
+    tables.pipeline,
+    tables.tables,
+    tables.page,
+)
+"""Each is called what its docstring says."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="A guided tour of ENC, with real processes on this machine.")
+    parser.add_argument(
+        "--keep", action="store_true", help="leave everything running, until Ctrl-C, and its data there"
+    )
+    keep = parser.parse_args().keep
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=110)
+    signal.signal(signal.SIGTERM, _interrupt)
+    if keep:
+        return play(Path(tempfile.mkdtemp(prefix="enc-demo-")), console, keep=True)
+    with tempfile.TemporaryDirectory(prefix="enc-demo-", ignore_cleanup_errors=True) as folder:
+        return play(Path(folder), console, keep=False)
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def play(folder: Path, console: Console, *, keep: bool) -> int:
+    stage, began, title = Stage(folder, console), time.monotonic(), ""
+    console.print("[bold]ENC: verifiable, sovereign, access-controlled logs.[/]")
+    stage.tell(f"Commands stand behind the name of who types them. All of it happens in {folder}.")
+    try:
+        for number, step in enumerate(STEPS, 1):
+            title = f"{number} of {len(STEPS)}: {step.__doc__}"
+            stage.heading(title)
+            step(stage)
+        console.print(f"\n[bold green]Every step held.[/] It took {time.monotonic() - began:.0f} seconds.")
+        if keep:
+            title = "--keep"
+            stay(stage)
+    except KeyboardInterrupt:
+        return 0 if title == "--keep" else 130
+    except Exception as e:
+        console.print(f"\nThis step failed: {title}", style="bold red")
+        console.print(str(e) if isinstance(e, Failed) else f"{type(e).__name__}: {e}", markup=False, soft_wrap=True)
+        return 1
+    finally:
+        stage.stop_all()
+        if keep:
+            stage.tell(f"Everything has stopped; the data is in {folder}.")
+    return 0
+
+
+def stay(stage: Stage) -> None:
+    """Until Ctrl-C."""
+    tables.live(stage)
+    stage.console.print(f"\nThe page: [bold]{stage.known['page']}[/]; what is written now is there in a moment.")
+    stage.console.print("To be one of them, in another terminal:")
+    for person in PEOPLE:
+        stage.console.print(f"  . {stage.folder}/{person}.sh", highlight=False)
+    stage.console.print("Ctrl-C ends it.")
+    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform == "darwin":
+        webbrowser.open(stage.known["page"])
+    while True:
+        stage.check_alive()
+        time.sleep(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Where things are kept: a registry and two nodes; and the people who use them."""
+
+import json
+import urllib.request
+
+from demo.stage import Stage, free_port
+
+
+def nodes(stage: Stage) -> None:
+    """A registry and two nodes"""
+    stage.tell(
+        "A node keeps logs, called enclaves, and orders what is written to them. It is not trusted: every answer is "
+        "checked. A registry, an enclave itself, says which node has which enclave. Here are two nodes; the first one "
+        "also keeps the registry."
+    )
+    for name in ("north", "south"):
+        _start(stage, name, free_port())
+    stage.enc("operator", "key", "new", quiet=True)
+    stage.enc("operator", "config", "set", "node", stage.known["north"], quiet=True)
+    stage.known["registry"] = stage.enc("operator", "registry", "init", "--use").split()[0]
+    id_ = stage.known["registry"].partition("#")[2].partition(":")[0]
+    stage.tell("The first node is started again, now with the registry's id: from then on it answers lookups.")
+    stage.stop("north")
+    _start(stage, "north", stage.known["north"].rpartition(":")[2], "--registry", id_)
+    for name in ("north", "south"):
+        stage.enc("operator", "registry", "register-node", stage.known[name], "--key", f"{name}/node.key", quiet=True)
+    found = [_endpoint(stage, name) for name in ("north", "south")]
+    stage.holds("both nodes run, and the registry knows them", found == [stage.known["north"], stage.known["south"]])
+
+
+def _start(stage: Stage, name: str, port: str, *more: str) -> None:
+    ready = stage.start("operator", name, "node", "run", "--data", name, "--port", port, "--dev", *more)
+    stage.known[name], stage.known[f"{name} key"] = ready["url"], ready["seq_pub"]
+
+
+def _endpoint(stage: Stage, name: str) -> str:
+    """Where a node is reached, by the registry."""
+    url = f"{stage.known['north']}/nodes/{stage.known[f'{name} key']}"
+    with urllib.request.urlopen(url) as answer:  # noqa: S310
+        return str(json.load(answer)["endpoints"][0]["uri"])
+
+
+def people(stage: Stage) -> None:
+    """Three people"""
+    stage.tell(
+        "An identity is a key pair, made here and kept in a file; nobody hands it out and nobody can take it away. Ada "
+        "and Cleo use the first node, Bob the second."
+    )
+    for who, node in (("ada", "north"), ("bob", "south"), ("cleo", "north")):
+        stage.enc(who, "config", "set", "node", stage.known[node], quiet=True)
+        stage.enc(who, "config", "set", "registry", stage.known["registry"], quiet=True)
+        stage.known[who] = stage.enc(who, "key", "new").split()[1]
+    stage.holds("each has a key of their own", len({stage.known[who] for who in ("ada", "bob", "cleo")}) == 3)
+
+
+def stores(stage: Stage) -> None:
+    """Personal stores and mailboxes"""
+    stage.tell(
+        "Each founds a personal store, and Ada and Bob mailboxes: enclaves that belong to their key, wherever they are "
+        "kept. A post is public; a document in the diary is sealed before it leaves, so the node keeps what it cannot "
+        "read."
+    )
+    for who, name in (("ada", "Ada"), ("bob", "Bob"), ("cleo", "Cleo")):
+        stage.enc(who, "me", "create", "--name", name, quiet=True)
+        if who != "cleo":
+            stage.enc(who, "dm", "create", "--name", name, quiet=True)
+    stage.enc("ada", "me", "post", "Hello from Ada")
+    stage.enc("bob", "me", "post", "Bob is here, too", quiet=True)
+    stage.enc("ada", "me", "add", "Diary", "It rained.", quiet=True)
+    listed = stage.enc("ada", "me", "list")
+    stage.holds("the diary is there for Ada", "Diary" in listed)
+    stage.holds("no file of any node holds its words", not holding(stage, "It rained."))
+    stage.holds("the public post, which is not sealed, is there to be found", holding(stage, "Hello from Ada"))
+
+
+def holding(stage: Stage, words: str) -> list[str]:
+    """The nodes' files that hold these words, as `grep -rl` would find them."""
+    folders = [stage.folder / name for name in ("north", "south")]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return [path.name for path in files if words.encode() in path.read_bytes()]

@@ -1,0 +1,174 @@
+"""Where the demo plays: a folder, people with homes of their own in it, `enc` commands that are shown as they are run,
+and processes that go on beside them."""
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.rule import Rule
+from rich.text import Text
+
+ENC = Path(sys.executable).with_name("enc")
+PATIENCE_S = 900.0
+"""How long a command may take before it counts as stuck. Spark's takes the longest."""
+PEOPLE = ("operator", "ada", "bob", "cleo")
+
+
+class Failed(Exception):
+    """What should hold does not."""
+
+
+class Stage:
+    def __init__(self, folder: Path, console: Console) -> None:
+        self.folder, self.console = folder, console
+        self.known = dict[str, str]()
+        """What later steps need of earlier ones: ids, keys, addresses."""
+        self._started = dict[str, subprocess.Popen[str]]()
+        for person in PEOPLE:
+            (folder / person).mkdir()
+            (folder / f"{person}.sh").write_text(self._shell(person))
+
+    # What is told
+
+    def heading(self, title: str) -> None:
+        self.console.print()
+        self.console.print(Rule(Text(title, style="bold"), align="left"))
+
+    def tell(self, text: str) -> None:
+        self.console.print(Text(text), soft_wrap=not self.console.is_terminal)
+
+    def output(self, text: str) -> None:
+        """What a command printed; on a terminal each line ends where the line does."""
+        is_cut = self.console.is_terminal
+        for line in text.splitlines():
+            shown = Text(f"    {line}", style="dim")
+            self.console.print(shown, no_wrap=is_cut, overflow="ellipsis" if is_cut else None, soft_wrap=not is_cut)
+
+    def holds(self, what: str, is_true: object) -> None:
+        """Something that must be so."""
+        if not is_true:
+            raise Failed(f"it does not hold that {what}")
+        self.console.print(Text(f"  ✓ {what}", style="green"), soft_wrap=not self.console.is_terminal)
+
+    def show(self, who: str, command: str, *, beside: bool = False) -> None:
+        line = Text.assemble((f"  {who} $ ", "cyan"), (command + (" &" if beside else ""), "bold"))
+        self.console.print(line, soft_wrap=True)
+
+    # Commands
+
+    def enc(self, who: str, *args: str, code: int = 0, quiet: bool = False) -> str:
+        """An `enc` command as somebody: shown, run, and its output shown, unless `quiet`. What it printed."""
+        return self._run(who, ["enc", *args], code, quiet)
+
+    def shell(self, who: str, *command: str, code: int = 0) -> str:
+        """Any other command."""
+        return self._run(who, list(command), code, quiet=False)
+
+    def ask(self, who: str, *args: str) -> Any:
+        """What an `enc` command says to programs; of many lines, the last."""
+        return json.loads(self._run(who, ["enc", *args, "--json"], 0, quiet=True).splitlines()[-1])
+
+    def _run(self, who: str, command: list[str], code: int, quiet: bool) -> str:
+        """Both of its streams, in the order in which they came."""
+        self.show(who, shlex.join(command))
+        try:
+            done = subprocess.run(  # noqa: S603
+                command,
+                cwd=self.folder,
+                env=self._environment(who),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=PATIENCE_S,
+            )
+        except subprocess.TimeoutExpired:
+            raise Failed(f"`{shlex.join(command)}` has not ended after {PATIENCE_S:.0f} seconds") from None
+        if done.returncode != code:
+            raise Failed(f"`{shlex.join(command)}` ended with code {done.returncode}: {done.stdout.strip()}")
+        if not quiet:
+            self.output(done.stdout)
+        return done.stdout
+
+    def _environment(self, who: str) -> dict[str, str]:
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(("ENC_", "XDG_"))}
+        jars = {"ENC_JARS": os.environ["ENC_JARS"]} if "ENC_JARS" in os.environ else {}
+        path = f"{ENC.parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        return {**plain, **jars, "PATH": path, "HOME": str(self.folder / who), "COLUMNS": "110", "NO_COLOR": "1"}
+
+    def _shell(self, person: str) -> str:
+        """What makes a shell of yours one of theirs."""
+        lines = [
+            f"export HOME={shlex.quote(str(self.folder / person))}",
+            f'export PATH={shlex.quote(str(ENC.parent))}:"$PATH"',
+            'unset $(env | sed -n "s/^\\(\\(ENC\\|XDG\\)_[A-Za-z_]*\\)=.*/\\1/p")',
+            f"cd {shlex.quote(str(self.folder))}",
+            f"PS1='{person} $ '",
+        ]
+        return "\n".join([f"# To be {person}: . {self.folder / person}.sh", *lines, ""])
+
+    # Processes
+
+    def start(self, who: str, name: str, *args: str) -> dict[str, Any]:
+        """An `enc` command that goes on, called `name`; what it says when it is ready. stderr goes into a log."""
+        process = self.start_mute(who, name, *args, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        try:
+            return json.loads(process.stdout.readline())
+        except ValueError:
+            raise Failed(f"the {name} did not start: {self._last_words(name)}") from None
+
+    def start_mute(self, who: str, name: str, *args: str, stdout: int | None = None) -> subprocess.Popen[str]:
+        """One that does not say when it is ready."""
+        self.show(who, shlex.join(["enc", *args]), beside=True)
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self._started[name] = subprocess.Popen(  # noqa: S603
+                ["enc", *args],  # noqa: S607
+                cwd=self.folder,
+                env=self._environment(who),
+                stdin=subprocess.DEVNULL,
+                stdout=log if stdout is None else stdout,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        return self._started[name]
+
+    def _last_words(self, name: str) -> str:
+        return " ".join((self.folder / f"{name}.log").read_text(errors="replace").splitlines()[-5:])
+
+    def stop(self, name: str) -> None:
+        process = self._started.pop(name)
+        process.terminate()
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(40)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+    def stop_all(self) -> None:
+        for name in reversed(list(self._started)):
+            self.stop(name)
+
+    def check_alive(self) -> None:
+        for name, process in self._started.items():
+            if process.poll() is not None:
+                raise Failed(f"the {name} has ended with code {process.returncode}: {self._last_words(name)}")
+
+
+def free_port() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return str(found.getsockname()[1])

@@ -1,0 +1,5 @@
+"""`python -m enc`: the command line."""
+
+from enc.cli import main
+
+main()

@@ -1,0 +1,50 @@
+"""Before Spark starts: whether what `enc dataview run` is to pull can be had at all, told as any command tells it."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from enc.cli.terminal import Terminal
+from enc.core.errors import EncError
+
+if TYPE_CHECKING:
+    from enc.dataview.options import Options
+
+ASKED = 8
+"""Enclaves of a source that are asked for: if none of these can be read, something is wrong with all of them."""
+
+
+def check_pulls(at: Terminal, sources: Sequence[Mapping[str, str]], *, once: bool) -> None:
+    """Wrong options are refused. Where nothing can be read, that is an error with `once`; else it is said, and tried
+    again for as long as the pipeline runs."""
+    from enc.dataview.options import parse_options
+
+    for source in sources:
+        if source["format"] == "enc":
+            options = parse_options({name: text for name, text in source.items() if name != "format"})
+            try:
+                _ask(replace(options, patience=0.0))
+            except EncError as e:
+                if once:
+                    raise
+                at.note(f"nothing can be read from {options.origin} yet: {e.code}: {e.message}")
+
+
+def _ask(options: "Options") -> None:
+    """Raises what is wrong, where all that is asked for fails. What is not named need not be anybody's to read."""
+    from enc.client.raw import raw_page
+    from enc.dataview.options import ALL
+    from enc.dataview.reading import enclave_for, enclaves_of
+
+    with options.client() as client:
+        errors = list[EncError]()
+        for enclave in enclaves_of(options, client)[:ASKED]:
+            try:
+                raw_page(enclave_for(options, client, enclave), {"limit": 1, "reverse": True})
+            except EncError as e:
+                errors.append(e)
+            else:
+                return
+    if errors and options.enclaves not in ((), (ALL,)):
+        raise errors[0]

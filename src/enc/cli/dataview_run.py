@@ -1,0 +1,208 @@
+"""`enc dataview run`: events in, from wherever they come; tables and views; and out, all in one process."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enc.cli.command import command
+from enc.cli.dataview import MISSING, app
+from enc.cli.dataview_job import Conf, Database, Lake, Master, Views, opened_job, pair, say_built, writing
+from enc.cli.dataview_receive import Cert, Enclaves, Key, Nodes, Only, Pushes, SkipLost, received, until_signal
+from enc.cli.terminal import Terminal
+from enc.core.errors import MisuseError
+
+if TYPE_CHECKING:
+    from enc.cli.receiving import Listener
+    from enc.dataview.progress import Progress
+    from enc.dataview.receive import Zone
+
+
+def _sources(
+    pull: list[str] | None, archives: list[str] | None, landing: list[Path] | None, zone: "Zone | None" = None
+) -> tuple[dict[str, str], ...]:
+    """`pull`: options of format enc, as NAME=VALUE;NAME=VALUE. `zone`: what is received beside it."""
+    found = [{"format": "enc", **dict(pair(each, "--pull") for each in text.split(";"))} for text in pull or ()]
+    if zone is not None:
+        found = [{"notices": str(zone.notices), **each} for each in found]
+    found += [{"format": "enc_archive", "path": path} for path in archives or ()]
+    found += [{"format": "landing", "path": str(path)} for path in landing or ()]
+    if zone is not None:
+        found.append(zone.source)
+    if not found:
+        raise MisuseError("where from: give --pull, --archive, --landing or --receive")
+    return tuple(found)
+
+
+@command(
+    app,
+    'enc dataview run --pull "node=http://127.0.0.1:7700;enclaves=ID;keyFile=me.key" --database serving.db',
+    "enc dataview run --receive 0.0.0.0:7781 --url https://me.example/push --database serving.db --serve",
+    "enc dataview run --once --archive backup.enc --lake tables",
+    flags=("as_json", "identity", "profile", "timeout"),
+)
+def run(
+    at: Terminal,
+    pull: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OPTIONS", help="Enclaves of a node or registry: NAME=VALUE;…, as format enc takes them."),
+    ] = None,
+    archive: Annotated[list[str] | None, typer.Option(metavar="PATH", help="Archives: a file, folder or glob.")] = None,
+    landing: Annotated[
+        list[Path] | None, typer.Option(metavar="DIR", help="What `enc dataview receive` takes in.")
+    ] = None,
+    receive: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Listen there for pushes and notifications, with --url.")
+    ] = None,
+    lake: Lake = "lake",
+    database: Database = None,
+    views: Views = None,
+    serve: Annotated[bool, typer.Option("--serve", help="Also answer over HTTP, from --database.")] = False,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings of --serve, in TOML.")] = None,
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where --serve listens.")] = None,
+    public: Annotated[list[str] | None, typer.Option(metavar="VIEW", help="A view that anybody may read.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Take in what is there, and stop.")] = False,
+    small: Annotated[
+        bool, typer.Option("--small", help="For few events on this machine: starts and turns faster.")
+    ] = False,
+    trust: Annotated[bool, typer.Option("--trust", help="Verify nothing: for archives that were verified.")] = False,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="--receive: where pushes come to, as it is registered.")
+    ] = None,
+    nodes: Nodes = None,
+    enclaves: Enclaves = None,
+    only: Only = None,
+    cert: Cert = None,
+    key: Key = None,
+    skip_lost: SkipLost = False,
+    master: Master = "local[*]",
+    conf: Conf = None,
+) -> None:
+    """Take events in, verify them, and keep all tables and views up to date, until a signal.
+
+    With --receive, what nodes push lands in the lake's folder first; what they only notify of is fetched by --pull at
+    once. --node to --skip-lost are as for `enc dataview receive`; without --node, whoever is pulled from may push. How
+    far it is is told on a terminal, and with --json in a line whenever that changes.
+    """
+    if serve and not database:
+        raise MisuseError("--serve: needs --database")
+    if receive is not None and (url is None or once):
+        raise MisuseError("--receive: needs --url, and goes on until a signal: without --once")
+    if receive is None and (url or nodes or enclaves or only or cert or key or skip_lost):
+        raise MisuseError("--url, --node, --enclave, --only, --cert, --key, --skip-lost: only with --receive")
+    zone = None if receive is None else _zone(lake)
+    sources = _sources(pull, archive, landing, zone)
+    _check(at, sources, once)
+    pushes = Pushes(
+        url=url or "",
+        listen=receive or "",
+        nodes=nodes or sorted({source["node"] for source in sources if "node" in source}),
+        enclaves=enclaves or [id_ for source in sources for id_ in _named(source)],
+        only=only or [],
+        cert=cert,
+        key=key,
+        skip_lost=skip_lost,
+    )
+    how: dict[str, Any] = {"sources": sources, "database": database, "views": views, "verify": not trust}
+    with ExitStack() as stack:
+        writer = stack.enter_context(writing(lake, "run"))
+        checks: list[Callable[[], None]] = []
+        if zone is not None:
+            checks.append(stack.enter_context(_receiving(at, pushes, zone)).check)
+        if serve:
+            found = stack.enter_context(_serving(config, database, listen, public))
+            _announce(at, {"serving": found}, f"serving on {found}")
+        settings = [*(_small() if small else ()), *(conf or ())]
+        job = stack.enter_context(opened_job(lake, master, settings, writer, **how))
+        if once:
+            say_built(at, job.drain())
+            return
+        job.run(until_signal(), _Telling(at, checks))
+
+
+def _small() -> list[str]:
+    """Spark's settings for few rows, as `--conf` takes them."""
+    from enc.dataview.session import SMALL
+
+    return [f"{name}={value}" for name, value in SMALL.items()]
+
+
+def _check(at: Terminal, sources: tuple[dict[str, str], ...], once: bool) -> None:
+    """What can be known to fail is told before Spark starts, in words that help."""
+    from enc.cli.dataview_check import check_pulls
+
+    try:
+        from enc.dataview.session import check_java
+
+        check_java()
+        check_pulls(at, sources, once=once)
+    except ModuleNotFoundError as e:
+        raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
+
+
+def _named(source: dict[str, str]) -> list[str]:
+    """The enclaves that a source names."""
+    text = source.get("enclaves") or source.get("enclave") or ""
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def _announce(at: Terminal, wire: dict[str, Any], text: str) -> None:
+    """A line for programs, a remark for people."""
+    at.say(wire, text) if at.as_json else at.note(text)
+
+
+def _zone(lake: str) -> "Zone":
+    try:
+        from enc.dataview.receive import Zone
+    except ModuleNotFoundError as e:
+        raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
+    return Zone(lake)
+
+
+@contextmanager
+def _receiving(at: Terminal, pushes: Pushes, zone: "Zone") -> Iterator["Listener"]:
+    zone.create()
+    with received(at, pushes, zone.landing, zone.state, zone.notices) as listener:
+        host, port = listener.place
+        wire = {"host": host, "port": port, "url": pushes.url}
+        _announce(at, {"receiving": wire}, f"receiving on {host} port {port}, for {pushes.url}")
+        yield listener
+
+
+@contextmanager
+def _serving(config: Path | None, database: str | None, listen: str | None, public: list[str] | None) -> Iterator[str]:
+    from enc.dataview.serving.config import load
+    from enc.dataview.serving.server import ServingServer
+
+    with ServingServer(load(config, {"database": database, "listen": listen}, public or ())).running() as url:
+        yield url
+
+
+class _Telling:
+    """How far it is: one line that is written over, on a terminal; lines of JSON for programs; else nothing."""
+
+    def __init__(self, at: Terminal, checks: Sequence[Callable[[], None]]) -> None:
+        """`checks`: of what runs beside it, and must not end."""
+        self._at, self._checks, self._last = at, checks, ""
+
+    def __call__(self, progress: "Progress") -> None:
+        for check in self._checks:
+            check()
+        if self._at.as_json:
+            self._tell_programs(progress)
+        elif self._at.is_terminal:
+            text = (
+                f"{progress.events:,} events, {progress.rate:,.0f}/s, {progress.quarantined:,} quarantined, "
+                f"{progress.behind:,} to fetch, {progress.waiting:,} to derive, {progress.built:,} views made"
+            )
+            typer.echo(f"\r\x1b[K{text}", nl=False, err=True)
+
+    def _tell_programs(self, progress: "Progress") -> None:
+        names = ("events", "quarantined", "behind", "waiting", "built")
+        wire = {name: getattr(progress, name) for name in names}
+        text = str(wire)
+        if text != self._last:
+            self._last = text
+            self._at.say({**wire, "rate": round(progress.rate, 1)}, "")

@@ -1,0 +1,113 @@
+"""A part of `enc up`: an `enc` command in a process of its own, whose words go into a log."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar
+
+from enc.core.errors import EncError
+
+STOP_S = 40.0
+"""For which a part may put its things in order before it is killed; Spark's streams have 30 of them."""
+GONE_S, GONE_TRIES = 0.02, 250
+TOLD = 12
+"""Lines of a log that are told when its part has died."""
+TAIL = 16_384
+PR_SET_PDEATHSIG = 1
+
+
+class PartEnded(EncError):
+    """A part has ended though nobody told it to."""
+
+    code = "ENDED"
+    fields: ClassVar[tuple[str, ...]] = ("part", "exit_code", "log", "lines")
+
+
+class Part:
+    """Runs from the beginning on. It is no part of the terminal's foreground: Ctrl-C reaches `enc up` alone.
+
+    It ends with this process, however that ends: where the system can do so, it is then told to stop.
+    """
+
+    def __init__(self, name: str, log: Path, *command: str, heard: bool = False) -> None:
+        """`heard`: its stdout is read by `first_line`, and not put into the log."""
+        self.name, self.log = name, log
+        with log.open("ab") as file:
+            file.write(f"--- enc {' '.join(command)}\n".encode())
+            file.flush()
+            self._process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-m", "enc", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if heard else file,
+                stderr=file,
+                start_new_session=True,
+                preexec_fn=_ending_with_parent(),
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def first_line(self) -> bytes:
+        """What it says when it is ready."""
+        assert self._process.stdout is not None  # noqa: S101
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.wait()
+            self.check()
+        return line
+
+    def check(self) -> None:
+        """PartEnded if it has ended."""
+        code = self._process.poll()
+        if code is not None:
+            how = f"with code {code}" if code >= 0 else f"by signal {-code}"
+            raise PartEnded(
+                f"the {self.name} has ended {how}; its log is {self.log}",
+                part=self.name,
+                exit_code=code,
+                log=str(self.log),
+                lines=self._last_lines(),
+            )
+
+    def _last_lines(self) -> list[str]:
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - TAIL))
+            return file.read().decode(errors="replace").splitlines()[-TOLD:]
+
+    def stop(self) -> None:
+        """In order if it does so in time; nothing of it is left afterwards."""
+        try:
+            if self._process.poll() is None:
+                self._process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(STOP_S)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """The process and all that it has started; they are gone on return, or nearly."""
+        group = self._process.pid
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+            self._process.wait()
+            for _ in range(GONE_TRIES):  # a process of some gigabytes takes a moment
+                os.killpg(group, 0)
+                time.sleep(GONE_S)
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def _ending_with_parent() -> Callable[[], None] | None:
+    """What a child does before it becomes another program, where the system is Linux."""
+    if not sys.platform.startswith("linux"):
+        return None
+    tell = ctypes.CDLL(None).prctl
+    return lambda: tell(PR_SET_PDEATHSIG, signal.SIGTERM)

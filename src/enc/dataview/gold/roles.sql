@@ -1,0 +1,6 @@
+-- description: How many members are what, over all enclaves.
+-- key: state
+-- reads: members
+SELECT coalesce(state, '') AS state, count(*) AS members, count_if(owner) AS owners,
+  count(DISTINCT enclave) AS enclaves
+FROM members GROUP BY coalesce(state, '')

@@ -1,0 +1,114 @@
+// Asking the server that this page came from. Rights are those of whoever's token is given; without one, anybody's.
+
+const KEY = "enc-token";
+const PATIENCE_MS = 30_000;
+let kept = null; // the list of views, being asked for or there, until it is forgotten
+
+// Something that a person can be told, in `message`.
+export class Refused extends Error {
+  constructor(message, code = "", status = 0) {
+    super(message);
+    this.name = "Refused";
+    this.code = code;
+    this.status = status;
+  }
+}
+
+export function holder() {
+  try {
+    return sessionStorage.getItem(KEY) ?? "";
+  } catch {
+    return "";
+  }
+}
+
+export function hold(token) {
+  forget();
+  try {
+    if (token) sessionStorage.setItem(KEY, token);
+    else sessionStorage.removeItem(KEY);
+  } catch {
+    throw new Refused("This browser keeps nothing for this page: a token cannot be used here.");
+  }
+}
+
+export function forget() {
+  kept = null;
+}
+
+export function address(path, parameters = {}) {
+  const url = new URL(path, document.baseURI.split("#")[0]);
+  for (const [name, value] of Object.entries(parameters)) {
+    if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, value);
+  }
+  return url;
+}
+
+// The answer itself, if it is a good one. `token`: another than the one that is kept.
+export async function fetched(path, parameters = {}, { signal, token = holder() } = {}) {
+  const signals = [AbortSignal.timeout(PATIENCE_MS), ...(signal ? [signal] : [])];
+  const headers = token ? { authorization: `Bearer ${token}` } : {};
+  let answer;
+  try {
+    answer = await fetch(address(path, parameters), {
+      headers, signal: AbortSignal.any(signals), credentials: "omit", redirect: "error", cache: "no-cache",
+    });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    const slow = error.name === "TimeoutError";
+    throw new Refused(slow ? "The server took too long to answer." : "The server does not answer: it may have stopped, or the network is gone.");
+  }
+  if (!answer.ok) throw await refusal(answer);
+  return answer;
+}
+
+export async function ask(path, parameters = {}, options = {}) {
+  const answer = await fetched(path, parameters, options);
+  try {
+    return await answer.json();
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    throw new Refused("The server's answer was cut off, or is none.");
+  }
+}
+
+const SAID = {
+  QUERY_TOO_SLOW: "The server gave this question up, since no index answers it: filter or order by the key.",
+  VIEW_NOT_FOUND: "There is no view of this name, or it is not yours to read.",
+  UNAVAILABLE: "The server is busy, or its database does not answer. Try again in a moment.",
+};
+
+async function refusal(answer) {
+  let wire = {};
+  try {
+    wire = await answer.json();
+  } catch {
+    // no JSON: somebody in between answered
+  }
+  const code = typeof wire?.code === "string" ? wire.code : "";
+  const message = typeof wire?.message === "string" ? wire.message : "";
+  if (answer.status === 401 && holder()) return new Refused(`The token is not accepted here: ${message}`, code, 401);
+  return new Refused(SAID[code] ?? (message ? `The server says: ${message}` : `The server answered ${answer.status}.`), code, answer.status);
+}
+
+// The views that may be read, by name.
+export function views(options = {}) {
+  kept ??= ask("views", {}, options).then((found) => new Map(found.views.map((view) => [view.name, view])));
+  return kept;
+}
+
+// A page of rows: {rows, next, complete}.
+export function rows(view, parameters = {}, options = {}) {
+  return ask(`views/${encodeURIComponent(view)}`, parameters, options);
+}
+
+// As `rows`, but null where the view is not there, or not this reader's.
+export async function rowsIf(view, parameters = {}, options = {}) {
+  return (await views(options)).has(view) ? rows(view, parameters, options) : null;
+}
+
+export function absent(view) {
+  return holder()
+    ? `The view “${view}” is not here yet, or this token may not read it.`
+    : `The view “${view}” is not here yet, or not public: a token may open it.`;
+}

@@ -1,0 +1,32 @@
+// The proof inspector: a file or an event id in, and every step from the event to the signed head checked here, in the
+// browser. The server is asked for an event by its id, and for nothing else; what it says is believed no more than a file.
+
+import { h, say } from "./dom.js";
+import { askCard, dropping, fileCard } from "./inspector/cards.js";
+import { Desk } from "./inspector/desk.js";
+
+const kept = { expected: "", asked: "" }; // what was entered, for as long as the page is open
+const LEAD =
+  "Open a proof and watch every hash, path and signature being checked, from the event up to the head that its " +
+  "sequencer signed. The checks run in this browser; no server is trusted with them, and files that you open here stay here.";
+
+export async function inspector(root, params) {
+  const desk = new Desk(await import("./proof/inspect.js"), kept, params.signal);
+  root.append(
+    h("h1", {}, "Proof inspector"),
+    h("p", { class: "lead" }, LEAD),
+    h("div", { class: "inspector-in" }, fileCard(desk), askCard(desk, kept, params.id)),
+    desk.place,
+  );
+  dropping(root, desk, params.signal);
+  if (params.id) await desk.ask(params.id);
+  if (params.id && kept.asked === params.id) requestAnimationFrame(() => focusOn(desk.place)); // once it is on the page
+  kept.asked = "";
+}
+
+function focusOn(place) {
+  const heading = place.querySelector("h2");
+  if (!heading?.isConnected) return;
+  heading.focus();
+  say(heading.textContent);
+}

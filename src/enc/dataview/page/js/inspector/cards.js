@@ -1,0 +1,125 @@
+// The ways in: open, drop or paste a file; ask for an event; say whose word counts.
+
+import { h } from "../dom.js";
+
+const plain = { spellcheck: "false", autocomplete: "off" };
+
+export function fileCard(desk) {
+  const input = h("input", { type: "file", id: "proof-file", accept: ".json,application/json", class: "file" });
+  input.addEventListener("change", () => {
+    if (input.files.length) desk.file(input.files[0], input.files.length);
+    input.value = ""; // so that the same file can be opened again
+  });
+  const label = h("label", { for: "proof-file" }, "Open a file, or drop it anywhere on this page");
+  return h(
+    "section",
+    { class: "card", "aria-labelledby": "proof-in" },
+    h("h2", { id: "proof-in" }, "A proof file"),
+    h("div", { class: "drop" }, label, input),
+    pasteForm(desk),
+  );
+}
+
+function pasteForm(desk) {
+  const hint = "What “enc prove” writes, the evidence that a client keeps against a node, an event, or a receipt.";
+  const describes = { placeholder: '{"format": "enc-proof", …', "aria-describedby": "proof-text-hint" };
+  const area = h("textarea", { id: "proof-text", rows: "7", ...plain, ...describes });
+  const clear = () => {
+    area.value = "";
+    area.focus();
+  };
+  const check = (event) => {
+    event.preventDefault();
+    desk.text(area.value, "the pasted text");
+  };
+  return h(
+    "form",
+    { onsubmit: check },
+    h("label", { for: "proof-text" }, "… or paste one"),
+    area,
+    h("p", { class: "hint", id: "proof-text-hint" }, hint),
+    h(
+      "div",
+      { class: "row" },
+      h("button", { type: "submit" }, "Check the text"),
+      h("button", { type: "button", class: "quiet", onclick: clear }, "Clear"),
+    ),
+  );
+}
+
+export function askCard(desk, kept, id) {
+  return h(
+    "section",
+    { class: "card", "aria-labelledby": "proof-ask" },
+    h("h2", { id: "proof-ask" }, "An event that is served here"),
+    eventForm(desk, kept, id),
+    h("h2", {}, "Whose word counts"),
+    ...keyField(desk, kept),
+  );
+}
+
+function eventForm(desk, kept, id) {
+  const hint = "64 hex characters. The server is asked for its proof; what it answers is checked here as any file is.";
+  const event = h("input", { ...oneLine("proof-event"), value: id });
+  const go = (submitted) => {
+    submitted.preventDefault();
+    const wanted = event.value.trim().toLowerCase();
+    const to = `#/proof/${encodeURIComponent(wanted)}`;
+    if (wanted === "" || location.hash === to) return desk.ask(wanted);
+    kept.asked = wanted;
+    location.hash = to; // so that it can be found again
+  };
+  return h(
+    "form",
+    { onsubmit: go },
+    h("label", { for: "proof-event" }, "Event id"),
+    event,
+    h("p", { class: "hint", id: "proof-event-hint" }, hint),
+    h("div", { class: "row" }, h("button", { type: "submit" }, "Ask the server")),
+  );
+}
+
+function keyField(desk, kept) {
+  const hint =
+    "A proof is the word of the key that signed it. Enter the key that you know the node by, from somewhere else than " +
+    "the file: any other key's word is then red.";
+  const key = h("input", { ...oneLine("proof-key"), value: kept.expected });
+  key.addEventListener("change", () => {
+    kept.expected = key.value.trim();
+    desk.again();
+  });
+  return [
+    h("label", { for: "proof-key" }, "Sequencer's key (optional)"),
+    key,
+    h("p", { class: "hint", id: "proof-key-hint" }, hint),
+  ];
+}
+
+const oneLine = (id) => ({
+  id,
+  type: "text",
+  maxlength: "200",
+  class: "mono",
+  "aria-describedby": `${id}-hint`,
+  ...plain,
+});
+
+// Anywhere: a file that is dropped beside the page would be opened by the browser in its place.
+export function dropping(root, desk, signal) {
+  const on = (kind, work) => document.addEventListener(kind, work, { signal });
+  on("dragover", (event) => {
+    event.preventDefault();
+    root.classList.add("dragging");
+  });
+  on("dragleave", (event) => {
+    if (event.relatedTarget === null) root.classList.remove("dragging");
+  });
+  on("drop", (event) => {
+    event.preventDefault();
+    root.classList.remove("dragging");
+    const { files } = event.dataTransfer;
+    const text = event.dataTransfer.getData("text");
+    if (files.length) desk.file(files[0], files.length);
+    else if (text) desk.text(text, "the dropped text");
+  });
+}

@@ -1,0 +1,68 @@
+// What comes in is checked here, and what came of it is put in its place. The last one is kept, to be checked again if
+// another key is expected.
+
+import { h, say } from "../dom.js";
+import { fromServer } from "./asking.js";
+import { report } from "./report.js";
+
+export class Desk {
+  constructor(checks, kept, signal) {
+    Object.assign(this, { checks, kept, signal });
+    this.place = h("div", { class: "verdict-place" });
+    this.again = () => {};
+  }
+
+  text(text, source) {
+    this.check((options) => this.checks.inspectText(text, options), { source });
+  }
+
+  async file(file, count = 1) {
+    const { MAX_BYTES } = this.checks;
+    if (count > 1) return this.tell("These are several files: open one at a time.");
+    if (file.size > MAX_BYTES) {
+      const size = `${MAX_BYTES / 1024 / 1024} MiB`;
+      return this.tell(`${file.name} is over ${size}, more than this page reads. “enc verify FILE” reads larger ones.`);
+    }
+    try {
+      const bytes = new Uint8Array(await file.arrayBuffer());
+      this.check((options) => this.checks.inspectBytes(bytes, options), { source: file.name });
+    } catch (error) {
+      if (!(error instanceof DOMException)) throw error;
+      this.tell(`${file.name} cannot be read: it may be a folder, or gone.`);
+    }
+  }
+
+  async ask(id) {
+    const { asked, value, why } = await fromServer(id, this.signal);
+    if (this.signal.aborted) return;
+    if (!value) return this.tell(why);
+    this.check((options) => this.checks.inspectValue(value, options), { source: "this server", asked, why, value });
+  }
+
+  check(work, more) {
+    this.again = () => this.show(work({ ...more, expected: this.kept.expected }), more);
+    this.again();
+    this.focus();
+  }
+
+  // A sentence instead of a verdict.
+  tell(why) {
+    this.again = () => {};
+    this.show({ verdict: "unreadable", why, groups: [], proved: [], notProved: [] });
+    this.focus();
+  }
+
+  show(found, more = {}) {
+    this.place.replaceChildren(report(found, more));
+    say(this.heading.textContent);
+  }
+
+  get heading() {
+    return this.place.querySelector("h2");
+  }
+
+  focus() {
+    const { top } = this.place.getBoundingClientRect();
+    this.heading.focus({ preventScroll: top >= 0 && top < innerHeight / 2 });
+  }
+}

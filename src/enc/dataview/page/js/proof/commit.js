@@ -1,0 +1,64 @@
+/** Commits: what an author signed (docs/protocol.md, section 5). */
+
+import { equal } from "./bytes.js";
+import { isObject } from "./form.js";
+import { commitHash, enclaveId } from "./hashing.js";
+import { parseJson } from "./json.js";
+import { Refused, named } from "./refusal.js";
+import { isSigned } from "./schnorr.js";
+
+const DECIMAL = /^(?:0|[1-9][0-9]{0,15})$/;
+
+/** The JSON in a content on which no two readers can differ. */
+export const strictContent = (content) => named("content", () => parseJson(content ?? "", { strict: true }));
+
+/** Ranges and the form of tags: what must hold before anything is hashed. */
+export function checkShape({ type, exp, tags }) {
+  if (type === "") throw new Refused("type: must be at least 1 byte");
+  if (typeof exp !== "number" || exp < 0) throw new Refused("exp: must be Unix milliseconds, 0 to 2^53 - 1");
+  tags.forEach((tag, i) => {
+    if (tag.length < 1) throw new Refused(`tags[${i}]: must have at least 1 string`);
+  });
+  checkAutoDelete(tags, exp);
+}
+
+function checkAutoDelete(tags, exp) {
+  const found = tags.filter((tag) => tag[0] === "auto-delete");
+  if (!found.length) return;
+  if (found.length > 1) throw new Refused("tags: more than one auto-delete");
+  const when = DECIMAL.test(found[0][1] ?? "") ? Number(found[0][1]) : Number.NaN;
+  if (!Number.isSafeInteger(when)) throw new Refused("tags: auto-delete takes a decimal timestamp in milliseconds");
+  if (when <= exp) throw new Refused("tags: auto-delete must be after exp");
+}
+
+/** By which version a commit was hashed: a Manifest says its own, no other hash is one of both versions. */
+export function versionOf(commit) {
+  if (commit.type === "Manifest") return manifestVersion(commit);
+  return wrongHash(commit, 2) !== null && wrongHash(commit, 1) === null ? 1 : 2;
+}
+
+function manifestVersion(commit) {
+  const content = strictContent(commit.content);
+  const version = isObject(content) ? content.enc_v : null;
+  if (version !== 1 && version !== 2) throw new Refused("enc_v: must be 1 or 2");
+  return version;
+}
+
+/** Why the hash is not that of the fields, or a Manifest's enclave not the one that it founds; null where it is. */
+export function wrongHash(commit, version) {
+  if (version === 1 && commit.alg !== "schnorr") return "alg: version 1 knows schnorr only";
+  try {
+    if (!equal(commitHash(version, commit), commit.hash)) return "hash: not the hash of this commit's fields";
+    const founds = commit.type !== "Manifest" || equal(enclaveId(version, commit), commit.enclave);
+    return founds ? null : "enclave: not the id of the enclave that this Manifest founds";
+  } catch (error) {
+    if (error instanceof Refused) return error.message;
+    throw error;
+  }
+}
+
+/** Why the signature is not the author's over the hash. */
+export function wrongAuthor({ alg, from, hash, sig }) {
+  if (isSigned(alg, from, hash, sig)) return null;
+  return `the ${alg === "schnorr" ? "Schnorr" : "ECDSA"} signature does not check`;
+}

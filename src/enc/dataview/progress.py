@@ -1,0 +1,92 @@
+"""How far a running pipeline is: counted as it goes, so that to say it costs nothing."""
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable
+from threading import Lock
+from time import monotonic
+from typing import Any
+
+from msgspec import Struct
+
+WINDOW_S = 10.0
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """`rate`: events a second, over the last few. `behind`: events that nodes have told of, and that have not come yet;
+    `waiting`: events that have come, and that the tables made of them do not have yet. `built`: views that were made.
+    """
+
+    events: int
+    rate: float
+    quarantined: int
+    behind: int
+    waiting: int
+    built: int
+
+
+class Meter:
+    """Told by both halves of the pipeline what a batch brought."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock, self._lock = clock, Lock()
+        self._events = self._derived = self._refused = self._built = 0
+        self._before: deque[tuple[float, int]] = deque()
+
+    def start(self, events: int, derived: int, refused: int) -> None:
+        """What the tables have so far."""
+        with self._lock:
+            self._events, self._derived, self._refused = events, derived, refused
+            self._before = deque([(self._clock(), events)])
+
+    def took(self, events: int, refused: int) -> None:
+        with self._lock:
+            self._events += events
+            self._refused += refused
+
+    def derived(self, events: int) -> None:
+        with self._lock:
+            self._derived += events
+
+    def refused(self, total: int) -> None:
+        """What the table says: events are refused late, too."""
+        with self._lock:
+            self._refused = total
+
+    def built(self, views: int) -> None:
+        with self._lock:
+            self._built += views
+
+    def read(self, sources: Iterable[Any]) -> Progress:
+        """`sources`: what Spark says last of each stream's source."""
+        with self._lock:
+            now = self._clock()
+            self._before.append((now, self._events))
+            while len(self._before) > 2 and self._before[1][0] <= now - WINDOW_S:
+                self._before.popleft()
+            since, events = self._before[0]
+            return Progress(
+                events=self._events,
+                rate=(self._events - events) / (now - since) if now > since else 0.0,
+                quarantined=self._refused,
+                behind=sum(behind(source) for source in sources),
+                waiting=max(self._events - self._derived, 0),
+                built=self._built,
+            )
+
+
+def behind(source: Any) -> int:
+    """Seqs between where a stream over enclaves is, and where their nodes are; 0 of any other stream."""
+    latest, end = _offsets(source["latestOffset"]), _offsets(source["endOffset"])
+    return sum(max(seq - end.get(enclave, 0), 0) for enclave, seq in latest.items())
+
+
+def _offsets(said: Any) -> dict[str, int]:
+    """By enclave."""
+    try:
+        found = json.loads(said) if isinstance(said, str) else said
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: seq for name, seq in found.items() if len(name) == 64 and isinstance(seq, int)}

@@ -1,0 +1,82 @@
+"""The page: files of this package, read once, and sent as they are.
+
+    /                  index.html
+    /page/{path}       everything that it loads: styles, modules, and what they stand on
+
+It may load from here and from nowhere else, and nothing may be put into it: its headers say so to the browser. It has
+no rights of its own: what it shows, it asks the API for, as whoever looks at it.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from enc.core.errors import InvalidQuery, NoSuchPath
+from enc.core.hashing import sha256
+
+FOLDER = Path(__file__).parents[1] / "page"
+INDEX = "index.html"
+MEDIA = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".md": "text/plain; charset=utf-8",
+    ".txt": "text/plain; charset=utf-8",
+}
+PLAIN = "text/plain; charset=utf-8"
+"""For what has no ending: licences."""
+POLICY = (
+    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'; "
+    "script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+
+
+class File(Struct, frozen=True):
+    body: bytes
+    media: str
+    etag: str
+
+
+@cache
+def files() -> Mapping[str, File]:
+    """By path. What is not among them is not served, whatever a request's path looks like."""
+    found = sorted(path for path in FOLDER.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(FOLDER).as_posix(): _file(path) for path in found}
+
+
+def _file(path: Path) -> File:
+    body = path.read_bytes()
+    return File(body, MEDIA.get(path.suffix, PLAIN), f'"{sha256(body)[:16].hex()}"')
+
+
+async def index(request: Request) -> Response:
+    if request.scope["query_string"]:
+        raise InvalidQuery("the page takes no parameters; what it shows stands behind the # of its address")
+    return _answer(request, INDEX)
+
+
+async def file(request: Request) -> Response:
+    return _answer(request, request.path_params["path"])
+
+
+def _answer(request: Request, path: str) -> Response:
+    found = files().get(path)
+    if found is None:
+        raise NoSuchPath("there is nothing here; the page is at /")
+    headers = {"content-type": found.media, "etag": found.etag, **HEADERS}
+    known = (each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(","))
+    if found.etag in known:
+        return Response(b"", 304, headers)
+    return Response(found.body, 200, headers)

@@ -1,0 +1,89 @@
+"""One writer a lake: a lock on a file in its root, which the kernel takes back when its holder dies.
+
+Only for a root on a file system of this machine: an address such as s3:// has no locks, and whoever runs the pipeline
+there sees to it that there is one.
+"""
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+from urllib.parse import unquote, urlsplit
+
+from enc.core.errors import MisuseError
+
+NAME = "_writer"
+MAX_SAID = 1000
+
+
+def local(root: str) -> Path | None:
+    """The directory that a root is; None where it is an address."""
+    scheme, colon, _ = root.partition(":")
+    if not colon or len(scheme) == 1 or "/" in scheme:
+        return Path(root)
+    return Path(unquote(urlsplit(root).path)) if scheme == "file" else None
+
+
+class Writer:
+    """Who writes to the lake under `root`. One object may hold it several times over, and gives it back as often."""
+
+    def __init__(self, root: str) -> None:
+        directory = local(root)
+        self._path = None if directory is None else directory / NAME
+        self._fd, self._times, self._guard = -1, 0, Lock()
+
+    @contextmanager
+    def holding(self, what: str) -> Iterator["Writer"]:
+        """`what`: for others to read who come meanwhile."""
+        self.hold(what)
+        try:
+            yield self
+        finally:
+            self.let_go()
+
+    def hold(self, what: str) -> None:
+        """MisuseError says who holds it, if it is another."""
+        with self._guard:
+            if self._path is not None and not self._times:
+                self._fd = _locked(self._path, what)
+            self._times += 1
+
+    def let_go(self) -> None:
+        with self._guard:
+            self._times -= 1
+            if not self._times and self._fd >= 0:
+                os.ftruncate(self._fd, 0)
+                os.close(self._fd)
+                self._fd = -1
+
+
+def _locked(path: Path, what: str) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as e:
+        raise MisuseError(f"{path.parent}: cannot be a lake: {e.strerror}") from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        said = os.pread(fd, MAX_SAID, 0)
+        os.close(fd)
+        raise MisuseError(f"{path.parent}: a lake has one writer, and {_holder(said)} is it") from None
+    since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
+    holder = {"what": what, "pid": os.getpid(), "host": socket.gethostname(), "since": since}
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, json.dumps(holder).encode(), 0)
+    return fd
+
+
+def _holder(said: bytes) -> str:
+    try:
+        found = json.loads(said)
+        return f"`{found['what']}` (process {found['pid']} on {found['host']}, since {found['since']})"
+    except (ValueError, TypeError, LookupError):
+        return "another process"

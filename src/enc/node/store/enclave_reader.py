@@ -1,0 +1,17 @@
+"""Which enclaves a store has that another process writes: for tools on the node's own machine."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from enc.node.store.connection import open_existing, unavailable
+
+
+def read_enclaves(path: Path, limit: int) -> list[bytes]:
+    """The ids of the first `limit` enclaves, by rising id; without those whose data is gone for good."""
+    query = "SELECT enclave FROM enclaves WHERE purged = 0 ORDER BY enclave LIMIT ?"
+    with closing(open_existing(path)) as db:
+        try:
+            return [bytes(enclave) for (enclave,) in db.execute(query, (limit,))]
+        except sqlite3.Error as e:
+            raise unavailable("read", e) from None

@@ -1,0 +1,141 @@
+"""A real browser: Debian's Chromium, driven by Playwright, and what is asked of every page that it shows."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
+
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
+WIDE, NARROW = (1280, 900), (390, 844)
+PATIENCE_MS = 30_000
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def chromium_path() -> str:
+    """Where Chromium is. Without it a test is skipped, but not where every test must run."""
+    found = os.environ.get("ENC_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        why = "no Chromium: install Debian's package chromium (scripts/browser), or name one in ENC_CHROMIUM"
+        if os.environ.get("CI"):
+            pytest.fail(why)
+        pytest.skip(why)
+    return found
+
+
+@contextmanager
+def chromium() -> Iterator["Browser"]:
+    from playwright.sync_api import sync_playwright
+
+    path = chromium_path()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """One tab. `errors`: what the console said, `others`: requests to other hosts, `asked`: all paths asked for."""
+
+    def __init__(self, context: "BrowserContext", url: str, name: str) -> None:
+        self.page: Page = context.new_page()
+        self.url, self.name = url.rstrip("/"), name
+        self.errors, self.others, self.asked = list[str](), list[str](), list[str]()
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self._request(request.url))
+
+    def _console(self, message: "ConsoleMessage") -> None:
+        if message.type in ("error", "warning"):
+            self.errors.append(f"{message.text} ({message.location.get('url', '')})")
+
+    def _request(self, url: str) -> None:
+        if url.startswith(("data:", "blob:")):
+            return
+        self.asked.append(url.removeprefix(self.url))
+        if urlsplit(url).netloc != urlsplit(self.url).netloc:
+            self.others.append(url)
+
+    def go(self, place: str) -> "Page":
+        """To an address such as `#/enclaves`; the page is there, whole, when this returns."""
+        self.page.goto(f"{self.url}/{place}")
+        return self.ready()
+
+    def turn(self, place: str) -> "Page":
+        """To another address, as a link would: without loading anything anew."""
+        self.page.evaluate(
+            "place => { document.getElementById('main').dataset.state = ''; location.hash = place; }", place
+        )
+        return self.ready()
+
+    def ready(self) -> "Page":
+        self.page.wait_for_selector("main[data-state=ready]", state="attached")
+        return self.page
+
+    def click(self, selector: str) -> "Page":
+        """Follow a link of the page to another one."""
+        self.page.evaluate("document.getElementById('main').dataset.state = ''")
+        self.page.click(selector)
+        return self.ready()
+
+    def heading(self) -> str:
+        return self.page.inner_text("h1")
+
+    def axe(self, rule: str = "") -> list[str]:
+        """What axe-core finds wrong, a line each; or what breaks one rule. Of long tables the first rows are looked at.
+
+        It comes by the debugger: the page's own policy lets no script in.
+        """
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(AXE.read_text("utf-8"))
+        only = {"type": "rule", "values": [rule]} if rule else {"type": "tag", "values": RULES}
+        found: dict[str, Any] = self.page.evaluate(
+            "only => axe.run({exclude: [['tbody tr:nth-child(n+6)']]}, {runOnly: only, resultTypes: ['violations']})",
+            only,
+        )
+        return [
+            f"{each['id']}: {each['help']}: {node['target']}: {node.get('failureSummary', '')}"
+            for each in found["violations"]
+            for node in each["nodes"]
+        ]
+
+    def shot(self, name: str = "") -> None:
+        """A picture, if anybody wants to look: ENC_SCREENSHOTS names the folder."""
+        folder = os.environ.get("ENC_SCREENSHOTS")
+        if folder:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=Path(folder) / f"{name or self.name}.png", full_page=True)
+
+    def check(self) -> None:
+        """What holds for every page, whatever it shows."""
+        assert self.errors == []
+        assert self.others == []
+
+
+@contextmanager
+def visiting(
+    browser: "Browser", url: str, *, scheme: str = "light", size: tuple[int, int] = WIDE, name: str = "page"
+) -> Iterator[Visit]:
+    """A tab of its own, with nothing kept from others, that fails if anything went wrong in it unseen."""
+    width, height = size
+    context = browser.new_context(
+        color_scheme=scheme,  # type: ignore[arg-type]
+        viewport={"width": width, "height": height},
+        locale="en-GB",
+        timezone_id="UTC",
+        reduced_motion="reduce",
+        accept_downloads=True,
+    )
+    try:
+        yield Visit(context, url, name)
+    finally:
+        context.close()

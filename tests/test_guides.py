@@ -1,0 +1,67 @@
+"""What guides tell people to type, typed as it stands: an auditor's practice, and views in SQL."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from enc.dataview.view_file import check_view, parse_view
+from tests.documents import ROOT, blocks, text_of
+
+GUIDE = "docs/guide-auditor.md"
+PATIENCE_S = 120
+"""How long the lines may take before they count as stuck."""
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What sections 1 to 3 print, block by block; each goes on in the folder that the one before left."""
+    home = tmp_path_factory.mktemp("auditor")
+    end = text_of(GUIDE).index("\n## 4. ")
+    found = [block for block in blocks(GUIDE, "sh") if block.line < text_of(GUIDE).count("\n", 0, end)]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    python = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("ENC_", "XDG_"))}
+    outs = []
+    for block in found:
+        lines = block.text.replace("make setup\n", "").replace('export PATH="$PWD/.venv/bin:$PATH"\n', "")
+        where = home / "audits" if (home / "audits").exists() else home
+        done = subprocess.run(
+            ["/bin/bash", "-c", lines],
+            cwd=where,
+            env={**plain, "HOME": str(home), "PATH": path, "PYTHONPATH": python, "NO_COLOR": "1"},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        outs.append(f"{done.stdout}exit code {done.returncode}\n{done.stderr}")
+    return outs
+
+
+def test_it_finds_what_was_planted(said: list[str]) -> None:
+    made, audited, planted, _ = said
+    findings = next(blocks(GUIDE, "text")).text
+    assert "exit code 0" in made
+    assert audited.startswith(findings)
+    assert "exit code 1" in audited
+    for line in findings.splitlines():
+        kind, _, seq, *_ = line.split("\t")
+        assert f'"kind": "{kind}"' in planted
+        assert f'"seq": {seq},' in planted
+
+
+def test_the_verdicts_are_those_that_it_tells(said: list[str]) -> None:
+    _, verdicts, *_ = (block.text for block in blocks(GUIDE, "text"))
+    first = [line for line in said[3].splitlines() if line.endswith((" sequencer.", " nobody."))]
+    assert first == verdicts.splitlines()
+
+
+@pytest.mark.parametrize("name", ["docs/guide-data-engineer.md", "docs/dataview.md"])
+def test_views_in_sql_are_such_as_the_pipeline_takes(name: str) -> None:
+    found = [parse_view(block.text, f"view_{n}", "gold") for n, block in enumerate(blocks(name, "sql"))]
+    assert found
+    for view in found:
+        check_view(view)
