@@ -162,7 +162,6 @@ def main(events: int = EVENTS) -> None:
             took.append(take_in(Path(folder), archive, migrate, events, now) / events)
     each = ", ".join(f"{raw / whole:.2f}" for raw, whole in zip(least, took, strict=True))
     ratio = min(least) / min(took)
-    ratio = least / took
     print(
         f"import: {events:,} events, {1 / min(took):,.0f} a second = {ratio:.2f} of the floor "
         f"(two raw verifications on all cores: {1 / min(least):,.0f} a second), at least {AT_LEAST}: "
