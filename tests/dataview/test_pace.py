@@ -1,0 +1,44 @@
+"""How a running job shares the machine between what it does. Without Spark."""
+
+import pytest
+
+from enc.dataview import job
+from enc.dataview.job import MOST_REST_S, REST
+from enc.dataview.lake import SPECS
+
+
+class Time:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    found = Time()
+    monkeypatch.setattr(job, "monotonic", found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("took", "rests"), [(1.0, 10.0), (5.0, REST * 5.0), (90.0, MOST_REST_S)], ids=["short", "long", "very long"]
+)
+def test_views_rest_the_longer_the_longer_they_took(time: Time, took: float, rests: float) -> None:
+    clock = job._Clock(10.0)
+    assert not clock.is_due()
+    time.now = 10.0
+    assert clock.is_due()
+    time.now += took
+    clock.took(took)
+    time.now += rests - 0.1
+    assert not clock.is_due()
+    time.now += 0.1
+    assert clock.is_due()
+
+
+@pytest.mark.parametrize("together", [("raw_events", "events", "heads"), ("content_status", "fold")])
+def test_tables_that_a_batch_writes_do_not_write_down_their_logs_at_once(together: tuple[str, ...]) -> None:
+    numbers = [SPECS[name].checkpoint for name in together]
+    for n in range(1, 500):
+        assert sum(n % number == 0 for number in numbers) <= 1, n
