@@ -84,6 +84,7 @@ def ingest(directory: Path, lake_root: Path, *, check: bool) -> float:
     """Seconds to take all archives into a new lake."""
     from enc.dataview.archive_source import ArchiveSource
     from enc.dataview.ingest import Ingest
+    from enc.dataview.kept import Kept
     from enc.dataview.lake import Lake
     from enc.dataview.pipeline import Setting
     from enc.dataview.session import spark_session
@@ -91,7 +92,8 @@ def ingest(directory: Path, lake_root: Path, *, check: bool) -> float:
     spark = spark_session("bench", f"local[{CORES}]", {"spark.local.dir": str(lake_root.parent)})
     spark.dataSource.register(ArchiveSource)
     lake = Lake(str(lake_root)).create(spark)
-    body = Ingest(Setting(lake=lake), "bench")
+    setting = Setting(lake=lake)
+    body = Ingest(setting, "bench", Kept(lake["heads"], setting.limits))
     reader = spark.readStream.format("enc_archive").option("maxFilesPerTrigger", 50).option("stage", str(lake_root))
     frame = reader.option("verify", "full" if check else "form").load(str(directory))
     writer = frame.writeStream.foreachBatch(body).option("checkpointLocation", lake.checkpoint("ingest"))

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from enc.dataview.derive import Derive
 from enc.dataview.held import Limits
 from enc.dataview.ingest import Ingest
+from enc.dataview.kept import Kept
 from enc.dataview.lake import Lake
 from enc.dataview.pipeline import Setting
 from enc.dataview.publishing import Publishing
@@ -56,7 +57,8 @@ class Flow:
         if reached is _pass and self._bodies is not None and self._bodies[0] is self.publishing:
             return self._bodies[1:]
         setting = self.setting(reached)
-        found = self.publishing, Ingest(setting, "ingest:test"), Derive(setting, "derive:test")
+        heads = Kept(self.lake["heads"], self.limits)
+        found = self.publishing, Ingest(setting, "ingest:test", heads), Derive(setting, "derive:test")
         self._bodies = found if reached is _pass else None
         return found[1:]
 

@@ -35,8 +35,9 @@ from enc.dataview.transforms.wire import wire
 class Ingest:
     """The body of the query over rows of FILES. `app` names its checkpoint."""
 
-    def __init__(self, setting: Setting, app: str) -> None:
-        self.setting, self.batches, self.heads = setting, Batches(app), Kept(setting.lake["heads"], setting.limits)
+    def __init__(self, setting: Setting, app: str, heads: Kept) -> None:
+        """`heads`: of all queries that take turns, so that what one has written need not be read by another."""
+        self.setting, self.batches, self.heads = setting, Batches(app), heads
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         self.setting.reached("ingest")

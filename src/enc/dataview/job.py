@@ -24,6 +24,7 @@ from enc.dataview.derive import Derive
 from enc.dataview.held import Limits
 from enc.dataview.ingest import Ingest
 from enc.dataview.intake import Source, checkpoints, incoming, register
+from enc.dataview.kept import Kept
 from enc.dataview.lake import Lake
 from enc.dataview.pipeline import Setting, app_of
 from enc.dataview.progress import Meter, Progress
@@ -90,6 +91,7 @@ class Job:
         self._meter, limits = Meter(), settings.limits
         more = {"reached": reached} if reached else {}
         self._setting = Setting(lake=self.lake, publishing=self._publishing, meter=self._meter, limits=limits, **more)
+        self._heads = Kept(self.lake["heads"], limits)
         own = load_views(settings.views) if settings.views else ()
         self.views = Views(self.lake, own, self._publishing, limits)
         self._seqs: tuple[int, dict[str, int]] = (-1, {})
@@ -121,7 +123,7 @@ class Job:
         return [self._start(name, rows, trigger, self._ingest) for name, rows in frames.items()]
 
     def _ingest(self, app: str) -> Ingest:
-        return Ingest(self._setting, app)
+        return Ingest(self._setting, app, self._heads)
 
     def derive(self, **trigger: Any) -> StreamingQuery:
         stream = self.spark.readStream.format("delta").option("skipChangeCommits", "true")
