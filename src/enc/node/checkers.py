@@ -35,6 +35,8 @@ class Checked:
         self._by_author, self._by_sequencer = self._signed(found[::2]), self._signed(found[1::2])
 
     def _signed(self, verdicts: bytes) -> set[int]:
+        if verdicts == b"\x01" * len(self.events):  # as a rule
+            return set(map(id, self.events))
         return {id(event) for event, verdict in zip(self.events, verdicts, strict=True) if verdict == 1}
 
     def check(self, event: Event, enc_v: int) -> None:
@@ -78,5 +80,7 @@ class Checkers:
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
+        for verifiers in self._all:
+            verifiers.end()
         for verifiers in self._all:
             verifiers.close()

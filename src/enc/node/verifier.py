@@ -52,3 +52,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # at once: nothing is left to be put away, and the node waits

@@ -49,10 +49,14 @@ class _Process:
             raise _Failed
         return found
 
-    def close(self) -> None:
+    def end(self) -> None:
+        """Let it end, and do not wait for it."""
         for pipe in (self._in, self._out):
             with suppress(OSError):
                 pipe.close()
+
+    def close(self) -> None:
+        self.end()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
         if self._process.poll() is None:
@@ -119,6 +123,12 @@ class Verifiers:
             _log.error("verifier_not_started", reason=e.strerror)
         return verdicts(part)
 
+    def end(self) -> None:
+        """Let the processes end, and do not wait for them."""
+        for process in self._processes:
+            process.end()
+
     def close(self) -> None:
+        self.end()
         for process in self._processes:
             process.close()
