@@ -18,7 +18,7 @@ from tests.core.vectors import load
 from tests.dataview.page.bent_proofs import bent
 from tests.dataview.page.browsing import visiting
 from tests.dataview.page.mutations import mutated
-from tests.dataview.page.proof_files import evidence, log_of, proofs, receipt
+from tests.dataview.page.proof_files import Made, evidence, log_of, proofs, receipt
 from tests.dataview.serving.asking import serving
 
 if TYPE_CHECKING:
@@ -299,6 +299,17 @@ def test_a_refusal_says_what_python_says(page: "Page") -> None:
             assert by_python(data)["refused"] in js["whys"], (by_python(data), js["whys"])
             compared += 1
     assert compared > 40
+
+
+@pytest.mark.parametrize("enc_v", [1, 2])
+def test_more_tags_than_a_browser_takes_arguments(page: "Page", enc_v: int) -> None:
+    made = Made(enc_v)
+    many = made.say("hello", tags=[("a",)] * 200_000)
+    made.close()
+    wide = made.say("hello", tags=[("a",) * 200_000])
+    made.close()
+    files = [made.proof(made.fact(event, status=False)) for event in (many, wide)]
+    assert agree(page, files) == (2, 0)
 
 
 # What is no proof file

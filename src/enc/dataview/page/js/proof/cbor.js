@@ -1,6 +1,6 @@
 /** Deterministic CBOR (RFC 8949, section 4.2) of what is hashed: integers, bytes, texts and lists of them. */
 
-import { concat, utf8 } from "./bytes.js";
+import { concat, joined, utf8 } from "./bytes.js";
 
 export function cbor(value) {
   if (typeof value === "number") return head(0, value);
@@ -9,7 +9,7 @@ export function cbor(value) {
     const raw = utf8(value);
     return concat(head(3, raw.length), raw);
   }
-  return concat(head(4, value.length), ...value.map(cbor));
+  return joined([head(4, value.length), ...value.map(cbor)]);
 }
 
 /** The shortest beginning that says the kind and a number. */
