@@ -306,6 +306,44 @@ def test_a_server_that_answers_with_another_event_is_found_out(visit: Visiting, 
         tab.check()
 
 
+ROUND_TRIP = "async () => { await (await fetch('/health')).text(); }"
+"""To the server and back: whatever had its answer before is done when this is."""
+
+
+def test_a_late_answer_is_not_taken_for_the_verdict_of_what_was_checked_since(
+    visit: Visiting, server: str, events: list[Any], proof: Any
+) -> None:
+    held = list[Any]()
+    with visit(server) as tab:
+        page = tab.go(f"#/proof/{events[12].id.hex()}")
+        assert verdict(page) == "holds"
+        page.route("**/views/events?*", lambda route: held.append(route))
+        with page.expect_request("**/views/events?*"):
+            page.click("text=Ask the server")
+        assert page.locator(".report").count() == 0  # the former one is no answer to this
+        page.fill("#proof-text", forged(proof, FORGED["the content"][0]))
+        page.click("text=Check the text")
+        page.wait_for_selector(".report[data-verdict=fails]")
+        with page.expect_response("**/views/events?*"):
+            held[0].continue_()
+        page.evaluate(ROUND_TRIP)
+        assert verdict(page) == "fails"
+        tab.check()
+
+
+def test_a_fault_of_the_page_leaves_no_former_verdict(visit: Visiting, server: str, proof: Any) -> None:
+    with visit(server) as tab:
+        page = paste(tab, json.dumps(proof))
+        assert verdict(page) == "holds"
+        page.evaluate("Uint8Array.prototype.set = () => { throw new RangeError('out of memory'); }; 0")
+        page.fill("#proof-text", json.dumps(proof))
+        page.click("text=Check the text")
+        page.wait_for_selector(".report[data-verdict=unsupported]")
+        assert "a fault of this page's own" in page.inner_text(".verdict")
+        assert page.locator(".is-good").count() == 0
+        assert ["out of memory" in each for each in tab.errors] == [True]
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [

@@ -9,15 +9,28 @@ export class Desk {
   constructor(checks, kept, signal) {
     Object.assign(this, { checks, kept, signal });
     this.place = h("div", { class: "verdict-place" });
+    this.turn = 0;
     this.again = () => {};
   }
 
+  // What stood here is gone before anything else is looked at: no verdict is taken for that of another file. Whether the
+  // work that begins here is still what was asked for last, the function says that is given back.
+  begin() {
+    this.turn += 1;
+    const mine = this.turn;
+    this.again = () => {};
+    this.place.replaceChildren();
+    return () => mine === this.turn && !this.signal.aborted;
+  }
+
   text(text, source) {
+    this.begin();
     this.check((options) => this.checks.inspectText(text, options), { source });
   }
 
   async file(file, count = 1) {
     const { MAX_BYTES } = this.checks;
+    const isLatest = this.begin();
     if (count > 1) return this.tell("These are several files: open one at a time.");
     if (file.size > MAX_BYTES) {
       const size = `${MAX_BYTES / 1024 / 1024} MiB`;
@@ -25,16 +38,17 @@ export class Desk {
     }
     try {
       const bytes = new Uint8Array(await file.arrayBuffer());
-      this.check((options) => this.checks.inspectBytes(bytes, options), { source: file.name });
+      if (isLatest()) this.check((options) => this.checks.inspectBytes(bytes, options), { source: file.name });
     } catch (error) {
       if (!(error instanceof DOMException)) throw error;
-      this.tell(`${file.name} cannot be read: it may be a folder, or gone.`);
+      if (isLatest()) this.tell(`${file.name} cannot be read: it may be a folder, or gone.`);
     }
   }
 
   async ask(id) {
+    const isLatest = this.begin();
     const { asked, value, why } = await fromServer(id, this.signal);
-    if (this.signal.aborted) return;
+    if (!isLatest()) return;
     if (!value) return this.tell(why);
     this.check((options) => this.checks.inspectValue(value, options), { source: "this server", asked, why, value });
   }

@@ -31,6 +31,7 @@ export function inspectText(text, options = {}) {
   });
 }
 
+const OWN_FAULT = "Checking it failed: a fault of this page's own. “enc verify FILE” can judge it.";
 const TOO_LARGE = `It is over ${MAX_BYTES / 1024 / 1024} MiB, more than this page reads. “enc verify FILE” reads larger ones.`;
 
 export function inspectBytes(bytes, options = {}) {
@@ -55,9 +56,11 @@ function guarded(work) {
   try {
     return work();
   } catch (error) {
-    const verdict = error instanceof Refused ? "unreadable" : error instanceof Unsupported ? "unsupported" : null;
-    if (verdict === null) throw error;
-    return { ok: false, convicts: false, verdict, why: error.message, kind: "", groups: [], proved: [], notProved: [] };
+    const verdict = error instanceof Refused ? "unreadable" : "unsupported";
+    const isSaid = error instanceof Refused || error instanceof Unsupported;
+    if (!isSaid) console.error(error);
+    const why = isSaid ? error.message : OWN_FAULT;
+    return { ok: false, convicts: false, verdict, why, kind: "", groups: [], proved: [], notProved: [] };
   }
 }
 
