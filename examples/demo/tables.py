@@ -67,6 +67,7 @@ def _settings(stage: Stage) -> None:
         'database = "serving.db"',
         f'listen = "127.0.0.1:{free_port()}"',
         f'registry = "{stage.known["registry"]}"',
+        "origins = []",
     ]
     lines += ['identity = "ada/.local/share/enc/keys/default.key"']
     for view in (*readable(), "pipeline"):

@@ -98,10 +98,13 @@ class House:
             self._noted = found
 
     def write_serving(self, listen: str, node: str, registry: str, views: Iterable[str]) -> None:
-        """Settings of the serving API: it is for one machine, so that whoever reaches it may read everything."""
+        """Settings of the serving API: it is for one machine, so that whoever reaches it may read everything.
+
+        No web page but its own may: a browser on this machine reaches it for every page that somebody visits.
+        """
         from enc.client import private_file
 
-        settings: dict[str, Any] = {"database": self.database.name, "listen": listen}
+        settings: dict[str, Any] = {"database": self.database.name, "listen": listen, "origins": []}
         settings |= {"node": node, "registry": registry, "identity": self.key.name}
         lines = ["# Written by `enc up` at each start.", *(f"{name} = {json.dumps(v)}" for name, v in settings.items())]
         for view in views:

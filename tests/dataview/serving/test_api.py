@@ -244,6 +244,17 @@ def test_browsers_may_ask(http: httpx.Client) -> None:
     assert http.options("/views/people", headers=asked).status_code == 200
 
 
+@pytest.mark.parametrize("origins", [(), ("https://b.test",)])
+def test_pages_of_others_may_not_where_it_is_said(place: str, database: Database, origins: tuple[str, ...]) -> None:
+    with serving(place, {"people": ViewRights(public=True)}, origins=origins) as http:
+        answer = http.get("/views", headers={"origin": "https://a.test"})
+        assert "access-control-allow-origin" not in answer.headers
+        asked = {"origin": "https://a.test", "access-control-request-method": "GET"}
+        assert http.options("/views", headers=asked).status_code == 400
+        known = http.get("/views", headers={"origin": "https://b.test"}).headers.get("access-control-allow-origin")
+        assert known == (origins[0] if origins else None)
+
+
 def test_info_and_health(http: httpx.Client) -> None:
     assert http.get("/info").json()["session_pub"] is None
     assert http.get("/health").json() == {"status": "ok"}

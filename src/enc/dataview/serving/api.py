@@ -12,7 +12,7 @@ GET /, /page/{path}           the page that shows all this to people; see `page`
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qsl
 
@@ -45,10 +45,16 @@ Work = Callable[[Desk, Asked], Answer]
 
 
 class Api:
-    """An ASGI application. `clock`: Unix seconds."""
+    """An ASGI application. `origins`: whose web pages may ask, besides its own. `clock`: Unix seconds."""
 
     def __init__(
-        self, database: Database, rights: Rights, prover: Prover, *, clock: Callable[[], float] = time.time
+        self,
+        database: Database,
+        rights: Rights,
+        prover: Prover,
+        origins: Sequence[str] = (),
+        *,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._desk, self._rights, self._clock = Desk(database, rights, prover), rights, clock
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="enc-views")
@@ -70,7 +76,7 @@ class Api:
         self._router: ASGIApp = router
         self._outside = CORSMiddleware(
             self._guarded,
-            allow_origins=["*"],
+            allow_origins=origins,
             allow_methods=["GET"],
             allow_headers=["authorization", "if-none-match"],
             expose_headers=["etag", "link", "enc-complete"],

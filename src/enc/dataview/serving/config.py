@@ -6,6 +6,7 @@
     key = "server.key"                  # the server's own key, made by `enc key new`; for sessions
     node = "http://127.0.0.1:7700"      # who is asked for proofs
     identity = "reader.key"             # as whom
+    origins = ["https://app.example"]   # whose web pages may ask, besides the page here; all, unless it is said
 
     [views.timeline]
     public = true
@@ -41,6 +42,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     node: str = ""
     registry: str = ""
     identity: str = ""
+    origins: tuple[str, ...] = ("*",)
     query_timeout_s: float = 10.0
     views: dict[str, ViewRights] = {}
 

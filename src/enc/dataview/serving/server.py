@@ -46,7 +46,7 @@ class ServingServer:
         except BaseException:
             self._socket.close()
             raise
-        self._api = Api(self._database, rights, prover)
+        self._api = Api(self._database, rights, prover, config.origins)
         self._server = _Server(_settings(self._api, cert, key))
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
