@@ -189,6 +189,13 @@ def test_a_port_is_taken(java: None, anybody: Person, flag: str) -> None:
     assert anybody.stderr.endswith(f"{flag}\n")
 
 
+def test_one_port_is_not_enough_for_both(java: None, anybody: Person) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    anybody.run("up", "--port", port, "--page-port", port, code=MISUSE)
+    assert anybody.stderr.endswith(f"port {port}: the node and the page need one each: give another with --page-port\n")
+
+
 def test_no_java(anybody: Person, tmp_path: Path) -> None:
     anybody.run("up", code=MISUSE, **without_java(tmp_path / "bin"))
     assert "openjdk-17-jre-headless" in anybody.stderr

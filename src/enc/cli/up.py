@@ -59,6 +59,8 @@ def up(
     house = House(home)
     with house.held(), _until_signal(), _ending(at), ExitStack() as stack:
         ports = _port(port, "--port"), _port(page_port, "--page-port") if dataview else 0
+        if ports[0] == ports[1]:
+            raise MisuseError(f"port {ports[0]}: the node and the page need one each: give another with --page-port")
         parts = [_node(stack, house, ports[0])]
         house.note_enclaves()
         if dataview:
