@@ -46,7 +46,8 @@ def main() -> int:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=110)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # a window that is closed leaves nothing running
+        signal.signal(number, _interrupt)
     if keep:
         return play(Path(tempfile.mkdtemp(prefix="enc-demo-")), console, keep=True)
     with tempfile.TemporaryDirectory(prefix="enc-demo-", ignore_cleanup_errors=True) as folder:

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -159,8 +159,10 @@ class Stage:
                 process.stdout.close()
 
     def stop_all(self) -> None:
-        for name in reversed(list(self._started)):
-            self.stop(name)
+        """The last one first; each of them also where stopping another was interrupted."""
+        with ExitStack() as stack:
+            for name in list(self._started):
+                stack.callback(self.stop, name)
 
     def check_alive(self) -> None:
         for name, process in self._started.items():
