@@ -231,7 +231,7 @@ class Places:
         return [
             ("/views", {}),
             ("/views/figures", {"kind": "all"}),
-            ("/views/figures", {"kind": "hour", "order": "-name", "limit": 720}),
+            ("/views/figures", {"kind": "hour", "name.ge": "1970", "name.le": "9", "order": "-name", "limit": 720}),
             ("/views/figures", {"kind": "type", "order": "-events", "limit": 10}),
             ("/views/figures", {"kind": "origin", "order": "-events", "limit": 20}),
             ("/views/roles", {"order": "-members", "limit": 100}),

@@ -39,7 +39,7 @@ export function forget() {
 export function address(path, parameters = {}) {
   const url = new URL(path, document.baseURI.split("#")[0]);
   for (const [name, value] of Object.entries(parameters)) {
-    if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, value);
+    if (value !== null && value !== undefined) url.searchParams.set(name, value);
   }
   return url;
 }

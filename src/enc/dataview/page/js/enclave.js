@@ -124,7 +124,7 @@ async function events(root, it, query, options) {
   const type = query.get("type") ?? "", author = query.get("author") ?? "";
   made.append(filters(it.id, type, author));
   const found = await rows("events", {
-    enclave: it.id, type, author, order: "-seq", limit: PAGE, cursor: query.get("cursor"), select: "seq,id,type,author,timestamp,content",
+    enclave: it.id, type: type || null, author: author || null, order: "-seq", limit: PAGE, cursor: query.get("cursor"), select: "seq,id,type,author,timestamp,content",
   }, options);
   const columns = [
     { label: "Number", kind: "number", cell: (row) => number(row.seq) },

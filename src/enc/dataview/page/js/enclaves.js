@@ -51,7 +51,7 @@ function search(known, query) {
 
 // {rows, next}: a row of `enclaves`, or as much of one as is known.
 async function page(known, query, options) {
-  const q = query.get("q"), way = WAYS[query.get("by")] ?? WAYS.id, cursor = query.get("cursor");
+  const q = query.get("q"), way = Object.hasOwn(WAYS, query.get("by") ?? "") ? WAYS[query.get("by")] : WAYS.id, cursor = query.get("cursor");
   const main = known.has("enclaves");
   if (!q) {
     const [view, order, select] = main ? ["enclaves", "-created", WHAT] : ["heads", "-timestamp", "enclave"];

@@ -14,6 +14,10 @@ const RANGES = [
   { hours: 720, label: "30 days" },
 ];
 
+// An event is dated by its sequencer: one of the year 9000 would leave the charts with nothing but its own hour. So
+// hours count up to when the last event came here, and one more for clocks that are ahead.
+const arrived = (total) => (total ? { "name.ge": "1970", "name.le": new Date(millis(total.received_at) + HOUR).toISOString() } : {});
+
 export async function overview(root, { signal }) {
   const options = { signal };
   const known = await views(options);
@@ -22,9 +26,10 @@ export async function overview(root, { signal }) {
     root.append(nothing());
     return;
   }
-  const [all, hours, types, origins, roles, refusals, gaps, parts, lag] = await Promise.all([
-    rowsIf("figures", { kind: "all" }, options),
-    rowsIf("figures", { kind: "hour", order: "-name", limit: 720 }, options),
+  const all = await rowsIf("figures", { kind: "all" }, options);
+  const total = all?.rows[0];
+  const [hours, types, origins, roles, refusals, gaps, parts, lag] = await Promise.all([
+    rowsIf("figures", { kind: "hour", ...arrived(total), order: "-name", limit: 720 }, options),
     rowsIf("figures", { kind: "type", order: "-events", limit: 10 }, options),
     rowsIf("figures", { kind: "origin", order: "-events", limit: 20 }, options),
     rowsIf("roles", { order: "-members", limit: 100 }, options),
@@ -33,7 +38,6 @@ export async function overview(root, { signal }) {
     rowsIf("pipeline", { limit: 10 }, options),
     lagOf(known, options),
   ]);
-  const total = all?.rows[0];
   root.append(h("p", { class: "lead" }, lead(total, parts)));
   root.append(tiles(total, roles, refusals, lag, { all }));
   if (all !== null && !total) root.append(notice("No events have been taken in yet. Once the pipeline runs, they show here."));
@@ -251,7 +255,7 @@ function said(states) {
   const last = Math.max(...states.map((row) => millis(row.told_at)));
   const quiet = Date.now() - last > QUIET_MS;
   const sentence = quiet
-    ? h("p", { class: "warn" }, `! It was last heard of ${ago(states[0].told_at)}: it may not be running.`)
+    ? h("p", { class: "warn" }, `! It was last heard of ${duration(Date.now() - last)} ago: it may not be running.`)
     : h("p", { class: "good" }, "✓ It is at work.");
   const order = Object.keys(PARTS);
   const columns = [

@@ -23,7 +23,7 @@ export async function registry(root, { query, signal }) {
   }
   const q = query.get("q") ?? "";
   root.append(search(which, of, q));
-  const found = await rowsIf(of.view, { [`${of.key}.prefix`]: q, order: of.key, limit: PAGE, cursor: query.get("cursor") }, { signal });
+  const found = await rowsIf(of.view, { [`${of.key}.prefix`]: q || null, order: of.key, limit: PAGE, cursor: query.get("cursor") }, { signal });
   root.append(table(of.label, COLUMNS[which], found.rows, { empty: q ? "No entry is found by this." : of.empty }), pager("registry", query, found.next) ?? "");
 }
 

@@ -137,7 +137,7 @@ function downloads(found, asked) {
     place.replaceChildren(text, next ? h("button", { type: "button", class: "quiet", onclick: () => save(format, next, part + 1) }, "Save the next part") : "");
     say(text);
   }
-  const button = (format, label) => h("button", { type: "button", class: "quiet", onclick: () => save(format, "", 1) }, label);
+  const button = (format, label) => h("button", { type: "button", class: "quiet", onclick: () => save(format, null, 1) }, label);
   return h("div", { class: "row" }, place, h("span", { class: "soft" }, "Download"), h("div", { class: "segments", role: "group", "aria-label": `Download up to ${MOST} rows with these filters` }, button("csv", "CSV"), button("json", "JSON"), button("arrow", "Arrow")));
 }
 
