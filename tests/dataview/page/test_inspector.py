@@ -14,7 +14,7 @@ from enc.dataview.serving.rights import ViewRights
 from tests.core.world import person
 from tests.dataview.page.browsing import NARROW, Visit
 from tests.dataview.page.conftest import Visiting
-from tests.dataview.page.proof_files import evidence
+from tests.dataview.page.proof_files import Made, evidence
 from tests.dataview.served import PUBLIC as MANIFEST
 from tests.dataview.served import serving as node_serving
 from tests.dataview.serving.asking import PUBLIC, TOKEN, serving, tokens
@@ -484,6 +484,22 @@ def test_what_somebody_wrote_is_shown_as_text(visit: Visiting, server: str, proo
         page = paste(tab, json.dumps(proof))
         assert page.inner_text(".report pre") == proof["event"]["event"]["content"]
         assert "<b>" in page.inner_text(".report pre")
+        tab.check()
+
+
+def test_a_type_neither_turns_round_nor_floods_what_is_proved(visit: Visiting, server: str) -> None:
+    made = Made()
+    turned, flood = made.say("hello", "note\u202e\n"), made.say("hello", "ab" * 500_000)
+    made.close()
+    with visit(server) as tab:
+        page = paste(tab, made.proof(made.fact(turned, status=False)).decode())
+        assert verdict(page) == "holds"
+        told = page.inner_text(".report")
+        assert "an event of type note\\u{202e}\\u{a} for enclave" in told
+        assert "\u202e" not in told
+        page = paste(tab, made.proof(made.fact(flood, status=False)).decode())
+        assert verdict(page) == "holds"
+        assert len(page.inner_text(".report")) < 20_000
         tab.check()
 
 

@@ -25,6 +25,11 @@ export function clip(text, most) {
   return found.length > most ? `${found.slice(0, most)}…` : found;
 }
 
+// Somebody else's words within a sentence of ours: what would turn round or hide the rest of it is told.
+export function visible(text, most = 2000) {
+  return clip(text, most).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (each) => `\\u{${each.codePointAt(0).toString(16)}}`);
+}
+
 // "2026-01-31T12:00:00.000000Z" as "2026-01-31 12:00:00": times are those of UTC, everywhere on this page.
 export function time(text) {
   return text ? text.slice(0, 19).replace("T", " ") : "–";

@@ -1,7 +1,7 @@
 // What came of a check, drawn: the verdict, the chain of parts, every step of each, and what is not shown.
 
 import { h } from "../dom.js";
-import { clip, short } from "../format.js";
+import { clip, short, visible } from "../format.js";
 import { copy } from "../table.js";
 import { steps } from "./steps.js";
 
@@ -119,7 +119,7 @@ function about(event) {
     h(
       "dl",
       { class: "facts" },
-      facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, clip(value, 200)))),
+      facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, visible(value, 200)))),
     ),
     content,
   );
@@ -136,7 +136,7 @@ function shows({ verdict, proved, notProved }) {
       h(
         "ul",
         { "aria-labelledby": id },
-        items.map((item) => h("li", {}, worded(item))),
+        items.map((item) => h("li", {}, worded(visible(item)))),
       ),
     );
   return h(

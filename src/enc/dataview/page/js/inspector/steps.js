@@ -1,7 +1,7 @@
 // Steps as a list, each with its verdict in a word and a colour, what it was checked on, and its path.
 
 import { h } from "../dom.js";
-import { clip, short } from "../format.js";
+import { clip, short, visible } from "../format.js";
 import { copy } from "../table.js";
 import { drawPath } from "./path.js";
 
@@ -57,5 +57,5 @@ function inputs({ title, inputs: pairs }) {
 function valueOf(name, value) {
   if (HEX.test(value))
     return h("span", { class: "hexes" }, h("code", {}, value), copy(value, `Copy ${name}, ${short(value)}`));
-  return clip(value, 2000);
+  return visible(value);
 }
