@@ -88,8 +88,8 @@ class Running:
 
     def __init__(self, home: Path, *, check: bool) -> None:
         from enc.dataview.archive_source import ArchiveSource
+        from enc.dataview.heads import Heads
         from enc.dataview.ingest import Ingest
-        from enc.dataview.kept import Kept
         from enc.dataview.lake import Lake
         from enc.dataview.pipeline import Setting
         from enc.dataview.session import spark_session
@@ -100,7 +100,7 @@ class Running:
         self._spark.dataSource.register(ArchiveSource)
         self._lake = Lake(str(home / "lake")).create(self._spark)
         setting = Setting(lake=self._lake)
-        body = Ingest(setting, "bench", Kept(self._lake["heads"], setting.limits))
+        body = Ingest(setting, "bench", Heads(self._lake, setting.limits))
         reader = self._spark.readStream.format("enc_archive").option("stage", str(home / "lake"))
         frame = reader.option("maxFilesPerTrigger", BATCH // PER_ENCLAVE).option("verify", "full" if check else "form")
         writer = frame.load(f"{self._inbox}/*/*.enc").writeStream.foreachBatch(body)

@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from enc.dataview.derive import Derive
+from enc.dataview.heads import Heads
 from enc.dataview.held import Limits
 from enc.dataview.ingest import Ingest
-from enc.dataview.kept import Kept
 from enc.dataview.lake import Lake
 from enc.dataview.pipeline import Setting
 from enc.dataview.publishing import Publishing
@@ -50,6 +50,7 @@ class Flow:
         self.publishing: Publishing | None = None
         self.batch, self.before = 0, 0
         self.views = Views(self.lake, limits=self.limits)
+        self.app = "ingest:test"
         self._bodies: tuple[Publishing | None, Ingest, Derive] | None = None
 
     def _body(self, reached: Callable[[str], None]) -> tuple[Ingest, Derive]:
@@ -57,8 +58,8 @@ class Flow:
         if reached is _pass and self._bodies is not None and self._bodies[0] is self.publishing:
             return self._bodies[1:]
         setting = self.setting(reached)
-        heads = Kept(self.lake["heads"], self.limits)
-        found = self.publishing, Ingest(setting, "ingest:test", heads), Derive(setting, "derive:test")
+        heads = Heads(self.lake, self.limits)
+        found = self.publishing, Ingest(setting, self.app, heads), Derive(setting, "derive:test")
         self._bodies = found if reached is _pass else None
         return found[1:]
 

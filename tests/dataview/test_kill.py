@@ -5,12 +5,15 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from enc.dataview.publishing import Publishing
 from enc.dataview.serving.database import Database
 from enc.dataview.serving.publish import Publisher
+from tests.core.world import GROUP, World
 from tests.dataview.flow import Flow, rows_of, rows_of_logs
+from tests.dataview.logs import log_of
 from tests.dataview.random_logs import random_log
 
 
@@ -63,6 +66,37 @@ def test_ingest_killed_everywhere(spark: SparkSession, flow: Flow, tmp_path: Pat
     assert len(flow.rows("raw_events")) == 10 + 15 + 2 + 1
     assert len(flow.rows("quarantine")) == 1
     _check_served(flow, place, {"events": 20})
+
+
+def test_another_source_comes_first_after_a_death_between_events_and_heads(spark: SparkSession, flow: Flow) -> None:
+    """It brings the same events, and what the next sequencer made of the log; then the dead one's batch comes again."""
+    world = World(GROUP)
+    for n in range(4):
+        world.send("alice", "message", f"before {n}")
+    world.send("alice", "Migrate", world.migrate("node2"), node="node2", takeover=True)
+    dead = log_of(world)
+    for n in range(3):
+        world.send("alice", "message", f"after {n}")
+    log = log_of(world)
+    rows = rows_of_logs(spark, [(dead, slice(0, 99))])
+    flow.feed(rows_of_logs(spark, [(log, slice(0, 1))]))  # who is the owner
+
+    def die(point: str) -> None:
+        if point == "after events":
+            raise Killed(point)
+
+    with pytest.raises(Killed):
+        flow.ingest(rows, die)
+    [before] = flow.rows("heads")
+    assert before["next_seq"] == 1
+    for app, batch in (("ingest:other", rows_of_logs(spark, [(log, slice(2, 99))])), ("ingest:test", rows)):
+        flow.app = app
+        flow.ingest(batch, lambda _: None)
+        assert [row["seq"] for row in flow.rows("events", "seq")] == list(range(len(log.events)))
+        flow.check([log], ["heads"])
+        [head] = flow.rows("heads")
+        assert [each["from_seq"] for each in head["sequencers"]] == [0, len(dead.events) - 1]
+    assert flow.rows("quarantine") == []
 
 
 def test_derive_killed_everywhere(spark: SparkSession, flow: Flow, tmp_path: Path) -> None:

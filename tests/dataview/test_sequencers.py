@@ -17,6 +17,7 @@ A: History = [("a", 0)]
         (A, [Handover(5, "c", "b", True)], A),  # neither the old one nor the new one signed it
         (A, [Handover(9, "b", "c", False), Handover(5, "a", "b", False)], [("a", 0), ("b", 6), ("c", 10)]),
         ([("a", 0), ("b", 6)], [Handover(5, "a", "b", False)], [("a", 0), ("b", 6)]),  # told twice
+        ([("a", 0), ("b", 5)], [Handover(5, "b", "b", True)], [("a", 0), ("b", 5)]),  # the same of a taking over
         ([("b", 8)], [Handover(5, "a", "b", False)], [("a", 0), ("b", 6)]),  # what was before the first known
         ([("b", 8)], [Handover(5, "a", "c", False)], [("b", 8)]),
         ([], [Handover(5, "a", "b", False)], []),

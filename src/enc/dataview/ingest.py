@@ -8,7 +8,7 @@ A batch leaves, in this order: raw_events (everything), quarantine (what may not
 The order matters: until `heads` is written, a batch that is begun again sees what it saw at first.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, lit
 
 from enc.dataview.files import read_files
+from enc.dataview.heads import Heads, Known
 from enc.dataview.held import arrow_of
-from enc.dataview.kept import Kept
 from enc.dataview.lake import HEADS
 from enc.dataview.pipeline import Batches, Setting, but, only
 from enc.dataview.schema import EVENTS, QUARANTINE
@@ -31,25 +31,18 @@ from enc.dataview.tables import NewFile, Txn
 from enc.dataview.transforms.admission import held_to_sequencers, told_apart
 from enc.dataview.transforms.wire import wire
 
+_MIGRATE = ("enclave", "seq", "sequencer", "author", "content")
+
 
 class Ingest:
     """The body of the query over rows of FILES. `app` names its checkpoint."""
 
-    def __init__(self, setting: Setting, app: str, heads: Kept) -> None:
-        """`heads`: of all queries that take turns, so that what one has written need not be read by another."""
+    def __init__(self, setting: Setting, app: str, heads: Heads) -> None:
         self.setting, self.batches, self.heads = setting, Batches(app), heads
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         self.setting.reached("ingest")
         _Batch(self, batch.sparkSession, gathered(batch), self.batches.txn(batch_id)).run()
-
-
-class _Known(Struct):
-    """What `heads` says of an enclave."""
-
-    next_seq: int = 0
-    events: int = 0
-    sequencers: History = []
 
 
 class _Batch:
@@ -59,10 +52,12 @@ class _Batch:
         self.files, self.seen, self.refused = staged.files, staged.glance.seen, staged.glance.refused
 
     def run(self) -> None:
-        known = self._known()
-        histories = {name: known[name].sequencers or [(s.signers[0], s.first)] for name, s in self.seen.items()}
-        self._hand_over(histories)
-        doubtful = [name for name, s in self.seen.items() if s.is_doubled or s.first < known[name].next_seq]
+        known, unsure = self.heads.of(self.spark, self.seen), self.heads.unsure(self.spark, self.seen)
+        there = {**self.seen, **self._there(unsure)}
+        histories = {name: known[name].sequencers or [(s.signers[0], s.first)] for name, s in there.items()}
+        self._hand_over(histories, unsure)
+        again = {name for name, s in self.seen.items() if s.is_doubled or s.first < known[name].next_seq}
+        doubtful = [name for name in self.seen if name in again or name in unsure]
         suspect = {name: histories[name] for name, s in self.seen.items() if _is_suspect(s, histories[name])}
         versions = {name: self.lake[name].version(self.spark) for name in ("events", "heads")}
         self._add("raw_events")
@@ -81,13 +76,6 @@ class _Batch:
         self._publish("heads", arrow_of(heads, HEADS), progress, versions)
         before = sum(known[name].events for name in progress)
         self.setting.meter.took(sum(head[2] for head in heads) - before, self.refused)
-
-    def _known(self) -> dict[str, _Known]:
-        found = {enclave: _Known() for enclave in self.seen}
-        for row in self.heads.of(self.spark, found) if found else ():
-            history = [(each["sequencer"], each["from_seq"]) for each in row["sequencers"] or ()]
-            found[row["enclave"]] = _Known(row["next_seq"], row["events"], history)
-        return found
 
     def _add(self, name: str) -> None:
         files: list[NewFile] = self.files.get(name, [])
@@ -110,19 +98,22 @@ class _Batch:
         paths = [f"{table.path}/{file.path}" for file in self.files[name]]
         return self.spark.read.schema(table.spec.schema).parquet(*paths)
 
+    def _there(self, enclaves: Collection[str]) -> dict[str, Seen]:
+        """What `events` has of these enclaves by now."""
+        return glance(self._only(self.lake["events"].read(self.spark), enclaves)).seen if enclaves else {}
+
     def _only(self, rows: DataFrame, enclaves: Collection[str]) -> DataFrame:
         return only(rows, enclaves, self.setting.limits)
 
     # Sequencers
 
-    def _hand_over(self, histories: dict[str, History]) -> None:
-        """Take the batch's Migrates into the histories."""
+    def _hand_over(self, histories: dict[str, History], unsure: Sequence[str]) -> None:
+        """Take the batch's Migrates into the histories; of enclaves that are unsure, also those of `events`."""
         moved = [name for name, seen in self.seen.items() if seen.moves]
-        if not moved:
-            return
+        rows = [self._only(self._rows("events"), moved)] if moved else []
+        rows += [self._only(self.lake["events"].read(self.spark), unsure)] if unsure else []
         found: dict[str, list[Handover]] = {}
-        migrates = self._only(self._rows("events"), moved).where(col("type") == "Migrate")
-        for row in migrates.select("enclave", "seq", "sequencer", "author", "content").collect():
+        for row in (row for each in rows for row in each.where(col("type") == "Migrate").select(*_MIGRATE).collect()):
             to = _new_sequencer(row.content)
             entitled = to == row.sequencer and self._is_owner(row.enclave, row.author)
             found.setdefault(row.enclave, []).append(Handover(row.seq, row.sequencer, to, entitled))
@@ -160,13 +151,11 @@ class _Batch:
     # Heads
 
     def _heads(
-        self, known: Mapping[str, _Known], histories: Mapping[str, History], told: set[str]
+        self, known: Mapping[str, Known], histories: Mapping[str, History], told: set[str]
     ) -> list[tuple[Any, ...]]:
         """Each enclave's new head. Where rows were dropped or refused, what is in `events` by now says it."""
         counted = {name: (seen, known[name].events) for name, seen in self.seen.items() if name not in told}
-        if told:
-            there = glance(self._only(self.lake["events"].read(self.spark), told)).seen
-            counted |= {name: (seen, 0) for name, seen in there.items()}
+        counted |= {name: (seen, 0) for name, seen in self._there(told).items()}
         found: list[tuple[Any, ...]] = []
         for name, (seen, before) in counted.items():
             next_seq, events, history = seen.next_seq, before + seen.rows, histories[name]

@@ -21,10 +21,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from enc.core.errors import Unavailable
 from enc.dataview.derive import Derive
+from enc.dataview.heads import Heads
 from enc.dataview.held import Limits
 from enc.dataview.ingest import Ingest
 from enc.dataview.intake import Source, checkpoints, incoming, register
-from enc.dataview.kept import Kept
 from enc.dataview.lake import Lake
 from enc.dataview.pipeline import Setting, app_of
 from enc.dataview.progress import Meter, Progress
@@ -91,7 +91,7 @@ class Job:
         self._meter, limits = Meter(), settings.limits
         more = {"reached": reached} if reached else {}
         self._setting = Setting(lake=self.lake, publishing=self._publishing, meter=self._meter, limits=limits, **more)
-        self._heads = Kept(self.lake["heads"], limits)
+        self._heads = Heads(self.lake, limits)
         own = load_views(settings.views) if settings.views else ()
         self.views = Views(self.lake, own, self._publishing, limits)
         self._seqs: tuple[int, dict[str, int]] = (-1, {})

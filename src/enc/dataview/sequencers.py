@@ -37,6 +37,8 @@ def extend(history: History, handovers: Iterable[Handover]) -> History:
         current = sequencer_at(history, handover.seq)
         if current is None:
             continue
+        if handover.by == handover.to and (handover.to, handover.seq) in history:
+            continue  # a taking over that is known
         if handover.by == current:
             history = _with(history, handover.to, handover.seq + 1)
         elif handover.by == handover.to and handover.entitled:
