@@ -43,6 +43,19 @@ def test_rows_take_the_place_of_those_of_the_same_enclaves(spark: SparkSession, 
     assert not table.written(spark, Txn("w", 2))
 
 
+def test_what_is_too_large_is_never_all_with_the_driver(
+    spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept(table, Limits(), 0)
+    kept.put(spark, [row("a", 1)], Txn("w", 0))
+    with monkeypatch.context() as patch:
+        patch.setattr(table, "read", None)
+        for n in (1, 2, 3):
+            kept.put(spark, [row("b", n)], Txn("w", n))
+    assert there(spark, table) == {"a": 1, "b": 3}
+    assert [each["next_seq"] for each in kept.of(spark, ["b"])] == [3]
+
+
 def test_what_another_has_written_is_read_again(spark: SparkSession, table: Table) -> None:
     kept, other = Kept(table, Limits()), Kept(table, Limits())
     kept.put(spark, [row("a", 1)], Txn("w", 0))

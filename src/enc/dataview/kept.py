@@ -19,7 +19,9 @@ from enc.dataview.schema import arrow
 from enc.dataview.tables import Table, Txn
 
 MOST = 64 << 20
-"""Bytes of rows that are kept; as a file they take about a third."""
+"""Bytes of rows that are kept."""
+PACKED = 3
+"""Times as many as they take as a file, about."""
 
 
 class Kept:
@@ -57,9 +59,11 @@ class Kept:
         """All rows; None where they are too many."""
         moment = self.table.moment(spark)
         if self._known != moment:
-            frame = self.table.read(spark)
-            files = [PurePosixPath(path).name for path in frame.inputFiles()]
-            self._keep(moment, frame.toArrow().cast(arrow(self.table.spec.schema)), files)
+            self._known, self._rows = moment, None
+            if self.table.size(spark) * PACKED <= self._most:
+                frame = self.table.read(spark)
+                files = [PurePosixPath(path).name for path in frame.inputFiles()]
+                self._keep(moment, frame.toArrow().cast(arrow(self.table.spec.schema)), files)
         return self._rows
 
     def _keep(self, moment: tuple[str, int], rows: pa.Table, files: list[str]) -> None:

@@ -140,6 +140,10 @@ class Table:
         log = self._log(spark)
         return str(log.metadata().id()), int(log.version())
 
+    def size(self, spark: SparkSession) -> int:
+        """Bytes of its files."""
+        return int(self._log(spark).sizeInBytes())
+
     def _log(self, spark: SparkSession) -> Any:
         """Delta's own snapshot: its public face needs a job to say the same."""
         jvm = _jvm(spark)
