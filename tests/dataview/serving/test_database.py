@@ -1,6 +1,7 @@
 """The serving database: whole batches or nothing, the same again, columns that come, and what it refuses."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,6 +53,15 @@ def test_a_view_of_nothing_but_its_key_is_taken_again(database: Database) -> Non
     for _ in range(2):
         database.upsert(only, [{"a": 1}], {})
     assert ask(database, "only") == [{"a": 1}]
+
+
+def test_what_was_taken_out_is_off_the_disk(tmp_path: Path) -> None:
+    place, said = tmp_path / "serving.db", ViewSchema("said", (Column("k", "integer"), Column("t", "string")), ("k",))
+    database = Database(str(place))
+    database.upsert(said, [{"k": k, "t": f"secret {k} " * 1000} for k in (1, 2)], {})
+    database.upsert(said, [{"k": 1, "t": None}], {}, deleted=[{"k": 2}])
+    database.close()
+    assert b"secret" not in place.read_bytes()
 
 
 def test_progress_does_not_go_back(database: Database) -> None:

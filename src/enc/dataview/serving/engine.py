@@ -18,6 +18,13 @@ _log = logging.getLogger("enc.dataview.serving")
 
 BUSY_MS = 60_000
 """How long a writer of SQLite waits for another."""
+_PRAGMAS = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    f"busy_timeout={BUSY_MS}",
+    "cache_size=-65536",
+    "secure_delete=ON",  # an erased content is overwritten, not only let go
+)
 _STEPS = 20_000
 """Instructions of SQLite's machine between two looks at the clock: well under a millisecond."""
 
@@ -47,7 +54,7 @@ def _sqlite(path: Path) -> sa.Engine:
     @event.listens_for(engine, "connect")
     def connect(connection: Any, record: Any) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves: the driver says it for some statements only
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", f"busy_timeout={BUSY_MS}", "cache_size=-65536"):
+        for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")
