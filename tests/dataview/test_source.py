@@ -262,6 +262,28 @@ def test_a_newest_event_that_does_not_check_takes_a_stream_only_a_step_on(
     assert reader.latestOffset({enclave.hex: 3}, ReadAllAvailable()) == {enclave.hex: 3 + reading.STEP}
 
 
+def test_a_log_that_says_it_is_endless_is_through_after_the_events_that_it_has(
+    monkeypatch: pytest.MonkeyPatch, node: Served, enclave: Enclave
+) -> None:
+    """Its newest event is signed, and bears any number. Nothing is left out, and nobody counts up to there."""
+    reader, end = EncStreamReader(options(node, enclave)), 1 << 50
+    reader._target = {enclave.hex: Tip(end, 2, True)}
+    liar = Liar([_event(1 << 49)], [_event(end + 7)], [])
+    monkeypatch.setattr(reading, "raw_page", liar)
+    offsets = [{enclave.hex: 36}]
+    for _ in range(2):
+        offsets.append(reader.latestOffset(offsets[-1], ReadMaxRows(10)))
+    assert [offset[enclave.hex] for offset in offsets] == [36, (1 << 49) + 1, end]
+    assert [wire["seq"] for wire in liar.asked] == [{"start_at": 36}, {"start_at": (1 << 49) + 1}]
+    assert reader.latestOffset({enclave.hex: 36}, ReadMaxRows(10)) == {enclave.hex: 46}, "it has no more"
+    parts = [part for part in reader.partitions(*offsets[:2]) if isinstance(part, stream.SpansOfBatch)]
+    spans = [span for part in parts for span in part.spans]
+    assert len(spans) <= stream.MAX_SPANS + 1
+    bounds = [spans[0].start, *(span.end for span in spans)]
+    assert [span.start for span in spans] == bounds[:-1]
+    assert (bounds[0], bounds[-1]) == (36, (1 << 49) + 1)
+
+
 # As a stream
 
 

@@ -150,6 +150,13 @@ def tip(enclave: Enclave, options: Options) -> Tip:
     return Tip(event.seq + 1, enc_v, event.enclave == enclave.id)
 
 
+def after(enclave: Enclave, options: Options, start: int) -> int:
+    """The seq behind the first event from `start` on; `start` where there is none."""
+    page = raw_page(enclave, {**wire_filter(options, {}), "seq": {"start_at": start}, "limit": 1})
+    seq = seq_of(page.events[0]) if page.events else None
+    return start if seq is None or seq < start else seq + 1
+
+
 def read_span(options: Options, span: Span, pushed: Mapping[str, Any] | None = None) -> Iterator[pa.RecordBatch]:
     """Raw rows of a span, a page at a time. What a node says that cannot be is a row too, and goes to quarantine."""
     place = Place(options.origin, span.enclave, span.enc_v)

@@ -22,10 +22,14 @@ from enc.client import Client
 from enc.core.errors import EncError
 from enc.dataview.notify import NoticeBoard
 from enc.dataview.options import Options
-from enc.dataview.reading import STEP, Span, Tip, client_for, enclave_for, enclaves_of, read_span, tip
+from enc.dataview.reading import STEP, Span, Tip, after, client_for, enclave_for, enclaves_of, read_span, tip
 
 TASKS = 4
 """A batch is read by at least so many tasks, if it has so many spans."""
+FAR = 1_000_000
+"""Seqs that are left of a log, above which it is looked where its next event is."""
+MAX_SPANS = 1_000
+"""Of one enclave in a batch."""
 ASKERS = 8
 """Nodes that are asked for their newest event at the same time."""
 
@@ -71,7 +75,21 @@ class EncStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = {**{enclave: self._begin() for enclave in tips}, **start}
         left = {enclave: _left(known[enclave], found) for enclave, found in tips.items()}
         taken = shared(left, None if isinstance(limit, ReadAllAvailable) else _most(limit, self._options))
-        return {enclave: seq + taken.get(enclave, 0) for enclave, seq in known.items()}
+        until = {enclave: seq + taken.get(enclave, 0) for enclave, seq in known.items()}
+        for enclave in (each for each, much in left.items() if much > FAR):
+            until[enclave] = max(until[enclave], min(self._next(enclave, known[enclave]), tips[enclave].next))
+        return until
+
+    def _next(self, enclave: str, start: int) -> int:
+        """The end of the first event from `start` on, for a log that says it is very long: nobody goes through what it
+        does not have step by step, and whoever names any number holds up nobody for long.
+        """
+        client = client_for(self._options)
+        try:
+            return after(enclave_for(self._options, client, enclave), self._options, start)
+        except EncError as e:
+            logger.warning("%s: its next event is not to be had: %s", enclave, e.message)
+            return start
 
     def _begin(self) -> int:
         """Where an enclave begins that comes to a running stream."""
@@ -86,9 +104,10 @@ class EncStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         spans: list[Span] = []
         for enclave, until in end.items():
-            for first in range(start.get(enclave, self._begin()), until, self._options.per_partition):
-                last = min(first + self._options.per_partition, until)
-                spans.append(Span(enclave, first, last, self._versions.get(enclave)))
+            begin = start.get(enclave, self._begin())
+            size = max(self._options.per_partition, (until - begin) // MAX_SPANS)
+            for first in range(begin, until, size):
+                spans.append(Span(enclave, first, min(first + size, until), self._versions.get(enclave)))
         return [SpansOfBatch(few) for few in packed(spans, self._options.per_partition)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
