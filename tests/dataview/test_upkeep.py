@@ -41,3 +41,20 @@ def test_upkeep(spark: SparkSession, flow: Flow) -> None:
     kept = {row["id"] for row in flow.rows("events") if row["content"] is not None}
     assert not kept & {row["id"] for row in flow.rows("content_status") if row["expires_at"] is not None}
     assert kept & {row["id"] for row in flow.rows("content_status")}
+
+
+def test_what_was_erased_and_comes_again_goes_again(spark: SparkSession, flow: Flow) -> None:
+    """From another source, such as an archive that was made before."""
+    made = RandomLog(8, "v1", quiet=True).grow(20)
+    rows = rows_of_logs(spark, [(made.log(), slice(0, 20))])
+    gone = {event.id.hex() for event in made.log(erased=True).events if event.content is None}
+    upkeep = Upkeep(flow.lake)
+    for times in (1, 2):
+        flow.feed(rows)
+        upkeep.erase(spark)
+        found = flow.rows("raw_events")
+        assert len(found) == 20 * times
+        assert {row["id"] for row in found if json.loads(row["event"])["content"] is None} == gone
+        assert {row["id"] for row in found if json.loads(row["event"])["content"] is not None}.isdisjoint(gone)
+        assert len(flow.rows("events")) == 20
+    assert flow.rows("quarantine") == []

@@ -28,7 +28,7 @@ from enc.dataview.sequencers import Handover, History, extend, spans
 from enc.dataview.serving.publish import Rows
 from enc.dataview.staging import Staged, gathered
 from enc.dataview.tables import NewFile, Txn
-from enc.dataview.transforms.admission import held_to_sequencers, told_apart
+from enc.dataview.transforms.admission import ERASED, held_to_sequencers, told_apart
 from enc.dataview.transforms.wire import wire
 
 _MIGRATE = ("enclave", "seq", "sequencer", "author", "content")
@@ -138,10 +138,12 @@ class _Batch:
             low = min(self.seen[name].first for name in doubtful)
             known = self._only(self.lake["events"].read(self.spark), doubtful).where(col("seq") >= low)
             others = but(rows, doubtful, self.setting.limits)
-            rows = told_apart(self._only(rows, doubtful), known.select("enclave", "seq", "id")).unionByName(others)
+            rows = told_apart(self._only(rows, doubtful), known).unionByName(others)
         # A file, and no cache: it says the same when `events` has grown, and whoever comes to read it.
         rows = rows.localCheckpoint()
-        refused = rows.where(col("code").isNotNull())
+        erased, refused = rows.where(col("code") == ERASED), rows.where(col("code") != ERASED)
+        if not erased.isEmpty():  # it is in `raw_events` once more
+            self.setting.append("erasures", erased.select("enclave", "seq", "id"), self.txn)
         if not refused.isEmpty():
             self.setting.append("quarantine", refused.select(*QUARANTINE.fieldNames()), self.txn.step("told"))
         admitted = rows.where(col("code").isNull()).select(*EVENTS.fieldNames())

@@ -8,6 +8,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql.functions import broadcast, coalesce, col, concat, first, lit, row_number, when
 
 FORK, FOREIGN = "FORK", "FOREIGN_SEQUENCER"
+ERASED = "ERASED"
+"""No refusal: a repeat with a content that is known to be erased."""
 
 
 def held_to_sequencers(rows: DataFrame, spans: DataFrame) -> DataFrame:
@@ -26,20 +28,23 @@ def held_to_sequencers(rows: DataFrame, spans: DataFrame) -> DataFrame:
 
 
 def told_apart(rows: DataFrame, known: DataFrame) -> DataFrame:
-    """Of several rows of one place the first that came stands, and what is in `known` (enclave, seq, id) before it.
+    """Of several rows of one place the first that came stands, and what is in `known` (rows of EVENTS) before it.
 
-    A repeat is dropped; another event in the same place is a fork, and refused.
+    A repeat is dropped, but for one that brings an erased content once more; another event in the same place is a fork,
+    and refused.
     """
     place = Window.partitionBy("enclave", "seq")
     order = place.orderBy("received_at", "id", "origin")
     good = rows.where(col("code").isNull())
-    there = known.select("enclave", "seq", col("id").alias("_known"))
+    there = known.select("enclave", "seq", col("id").alias("_known"), col("content").isNull().alias("_erased"))
     ranked = good.join(there, ["enclave", "seq"], "left").withColumn("_first", first("id").over(order))
     ranked = ranked.withColumn("_stands", coalesce("_known", "_first"))
     once = Window.partitionBy("enclave", "seq", "id").orderBy("received_at", "origin")
     ranked = ranked.withColumn("_n", row_number().over(once))
     fork = col("id") != col("_stands")
-    kept = ranked.where(((col("_n") == 1) & col("_known").isNull()) | fork)
+    erased = col("_erased") & col("content").isNotNull()
+    kept = ranked.where(((col("_n") == 1) & (col("_known").isNull() | erased)) | fork)
     reason = concat(lit("seq: another event stands in this place of the log: "), col("_stands"))
-    told = kept.withColumn("reason", when(fork, reason)).withColumn("code", when(fork, lit(FORK)))
+    code = when(fork, lit(FORK)).when(erased, lit(ERASED))
+    told = kept.withColumn("reason", when(fork, reason)).withColumn("code", code)
     return told.select(*rows.columns).unionByName(rows.where(col("code").isNotNull()))
