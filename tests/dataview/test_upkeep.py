@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -58,3 +59,13 @@ def test_what_was_erased_and_comes_again_goes_again(spark: SparkSession, flow: F
         assert {row["id"] for row in found if json.loads(row["event"])["content"] is not None}.isdisjoint(gone)
         assert len(flow.rows("events")) == 20
     assert flow.rows("quarantine") == []
+
+
+def test_what_no_version_needs_is_off_the_disk_as_soon_as_it_is_asked_for(spark: SparkSession, flow: Flow) -> None:
+    for part in (slice(0, 5), slice(5, 10)):
+        flow.ingest(rows_of_logs(spark, [(RandomLog(8, "v1", quiet=True).grow(10).log(), part)]))
+        flow.batch += 1
+    events = flow.lake["events"]
+    Upkeep(flow.lake, Keeping(small_files=1, vacuum_hours=0)).tidy(spark, events)
+    assert len(list(Path(events.path).glob("*.parquet"))) == 1
+    assert [row["seq"] for row in flow.rows("events", "seq")] == list(range(10))

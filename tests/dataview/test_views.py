@@ -345,6 +345,36 @@ def test_what_fails_is_said(spark: SparkSession, silver: Silver) -> None:
     assert not Path(silver.lake.root, "views", "wrong").exists()
 
 
+def test_one_that_cannot_be_made_holds_up_no_other(spark: SparkSession, silver: Silver) -> None:
+    """What somebody has written may be such that a view's SQL fails on it."""
+
+    @view(key="id")
+    def broken(events: DataFrame) -> DataFrame:
+        raise KeyError("which")
+
+    @view(key="id")
+    def nothing(events: DataFrame) -> None:
+        return None
+
+    digits = "SELECT id, cast(content AS int) AS n FROM events"
+    more = [each.__enc_view__ for each in (broken, nothing)]  # type: ignore[attr-defined]
+    own = [*of(("digits", "-- key: id\n-- refresh: by id from events", digits)), *more]
+    own += of(("ids", "-- key: id", "SELECT id FROM events"))
+    views = Views(silver.lake, own)
+    views.views = {each.name: each for each in own}
+    silver.add("events", event(1, content="7"))
+    assert [each.name for each in views.build(spark) if not each.failures] == ["digits", "ids"]
+    silver.add("events", event(2, content="seven"))
+    found = {each.name: each.failures for each in views.build(spark)}
+    says = {"digits": "CAST_INVALID_INPUT", "broken": "KeyError: 'which'", "nothing": "makes a NoneType"}
+    assert found.pop("ids") == ()
+    assert [name for name, said in found.items() if not any(says[name] in each for each in said)] == []
+    check(views, spark, digits=[("p1", 7)], ids=[("p1",), ("p2",)])
+    assert not [each for each in views.build(spark) if each.failures], "nothing has changed"
+    with pytest.raises(MisuseError, match="KeyError"):
+        Views(silver.lake, own).build(spark, ["broken"])
+
+
 def test_more_changes_than_the_driver_takes_are_followed_alike(spark: SparkSession, silver: Silver) -> None:
     """Groups that are joined and not named, also one without a name; rows that stay with the executors."""
     own = of(

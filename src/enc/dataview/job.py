@@ -219,7 +219,7 @@ class Job:
             found = self.views.build(self.spark, tuple(names), self._next_seqs())
         for each in found:
             for failure in each.failures:
-                logger.warning("view %s fails a test and is not published: %s", each.name, failure)
+                logger.warning("view %s is not published: %s", each.name, failure)
         return found
 
     def rebuild(self, name: str) -> Built:

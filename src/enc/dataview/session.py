@@ -40,6 +40,8 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
+    # How long old files are kept is said by whoever runs the pipeline; Delta refuses less than a week.
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",

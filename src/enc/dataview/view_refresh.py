@@ -62,10 +62,11 @@ class Refreshing:
         basis = self._basis(spark, view)
         if not anew and self._seen.get(view.name, mark) == replace(basis, generation=mark.generation if mark else 0):
             return Made(looked=False)
-        made = self._refresh(spark, view, feeds, mark, basis, anew)
-        known = self._marks.get(view.name)
-        self._seen[view.name] = replace(basis, generation=known.generation if known else 0)
-        return made
+        try:
+            return self._refresh(spark, view, feeds, mark, basis, anew)
+        finally:
+            known = self._marks.get(view.name)
+            self._seen[view.name] = replace(basis, generation=known.generation if known else 0)
 
     def _refresh(
         self, spark: SparkSession, view: View, feeds: Feeds, mark: Mark | None, basis: Mark, anew: bool
@@ -142,7 +143,7 @@ class Refreshing:
             for name in view.inputs(self._known)
         }
         if view.function is not None:
-            rows = view.function(**inputs)
+            rows = _called(view, inputs)
         else:
             for name, frame in inputs.items():
                 frame.createOrReplaceTempView(name)
@@ -150,7 +151,7 @@ class Refreshing:
         missing = [name for name in (*view.key, *view.combined) if name not in rows.columns]
         if missing:
             raise MisuseError(f"view {view.name}: its rows have no column {', '.join(missing)}")
-        return rows  # type: ignore[no-any-return]
+        return rows
 
     def _input(self, spark: SparkSession, view: View, name: str) -> DataFrame:
         table = self._table(name)
@@ -226,6 +227,19 @@ class Refreshing:
         table = self._table(view.name, schema)
         table.create(spark)
         return table
+
+
+def _called(view: View, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """What a Python view makes. It is the user's own, and may do anything."""
+    try:
+        rows = view.function(**inputs) if view.function is not None else None
+    except (PySparkException, MisuseError):
+        raise
+    except Exception as e:
+        raise MisuseError(f"view {view.name}: {type(e).__name__}: {e}") from e
+    if not isinstance(rows, DataFrame):
+        raise MisuseError(f"view {view.name}: it makes a {type(rows).__name__}, and no DataFrame")
+    return rows
 
 
 def _follows(view: View, mark: Mark, basis: Mark) -> bool:

@@ -57,11 +57,23 @@ class Views:
         )
 
     def build(self, spark: SparkSession, names: Sequence[str] = (), progress: Progress | None = None) -> list[Built]:
-        """Make the views that are behind what they read; `names`: only these."""
+        """Make the views that are behind what they read; `names`: only these.
+
+        One of all that cannot be made is said to have failed, and the others are made: what stands in a log may be such
+        that somebody's SQL fails on it. Of those that are named, MisuseError says why.
+        """
         self._check(names)
         own, wanted = self._session(spark), [view for view in self.views.values() if not names or view.name in names]
-        feeds = Feeds(own, wanted, self._limits)
-        return [self._build(own, view, feeds, progress or {}) for view in wanted]
+        feeds, found = Feeds(own, wanted, self._limits), list[Built]()
+        for view in wanted:
+            try:
+                found.append(self._build(own, view, feeds, progress or {}))
+            except MisuseError as e:
+                if names:
+                    raise
+                self._failed.add(view.name)
+                found.append(Built(view.name, False, (e.message,)))
+        return found
 
     def rebuild(self, spark: SparkSession, name: str, progress: Progress | None = None) -> Built:
         """Make one from the beginning, also with other columns or types; readers see the old one until then."""
