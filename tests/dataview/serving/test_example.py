@@ -12,7 +12,7 @@ from tests.dataview.pipeline_driver import SMALL
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "dataview_activity.py"
 ENC = Path(sys.executable).with_name("enc")
-PATIENCE_S = 300
+PATIENCE_S = 900
 
 
 @pytest.mark.skipif(not ENC.exists(), reason="the example starts the installed `enc`")
