@@ -46,7 +46,7 @@ def main() -> int:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=110)
-    for number in (signal.SIGTERM, signal.SIGHUP):  # a window that is closed leaves nothing running
+    for number in (signal.SIGTERM, signal.SIGHUP):  # the second comes when the terminal is closed
         signal.signal(number, _interrupt)
     if keep:
         return play(Path(tempfile.mkdtemp(prefix="enc-demo-")), console, keep=True)
@@ -62,7 +62,10 @@ def play(folder: Path, console: Console, *, keep: bool) -> int:
     stage, began, title = Stage(folder, console), time.monotonic(), ""
     console.print("[bold]ENC: verifiable, sovereign, access-controlled logs.[/]")
     stage.tell(f"Commands stand behind the name of who types them. All of it happens in {folder}.")
+    if not keep:
+        stage.tell("It takes some minutes and is then removed; `make demo KEEP=1` leaves it, for you to type in.")
     try:
+        tables.foresee(stage)
         for number, step in enumerate(STEPS, 1):
             title = f"{number} of {len(STEPS)}: {step.__doc__}"
             stage.heading(title)

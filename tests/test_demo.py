@@ -2,13 +2,18 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.cli.test_first_errors import without_java
-from tests.cli.test_up import descendants, is_there
+from tests.cli.test_up import descendants, is_there, until
 
 DEMO = Path(__file__).parents[1] / "examples/demo.py"
 PATIENCE_S = 600
@@ -28,10 +33,11 @@ TITLES = (
 )
 
 
-def run(*flags: str, **environment: str) -> tuple[int, str]:
-    """Without a terminal; its exit code and all that it said."""
+@contextmanager
+def playing(**environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Without a terminal."""
     with subprocess.Popen(
-        [sys.executable, DEMO, *flags],
+        [sys.executable, DEMO],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -40,10 +46,16 @@ def run(*flags: str, **environment: str) -> tuple[int, str]:
         start_new_session=True,
     ) as process:
         try:
-            out, _ = process.communicate(timeout=PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def run(**environment: str) -> tuple[int, str]:
+    """Its exit code and all that it said."""
+    with playing(**environment) as process:
+        out, _ = process.communicate(timeout=PATIENCE_S)
     return process.returncode, out
 
 
@@ -60,18 +72,6 @@ def test_it_runs_to_its_end_and_every_step_holds(java: None) -> None:
     assert "Every step held." in said
     assert "\x1b" not in said
     assert not folder_of(said).exists()
-
-
-def test_nothing_is_left_running_where_its_window_is_closed() -> None:
-    with subprocess.Popen([sys.executable, DEMO], stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
-        assert process.stdout is not None
-        next(line for line in process.stdout if f"2 of {len(TITLES)}" in line)
-        children = descendants(process.pid)
-        process.send_signal(signal.SIGHUP)
-        process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 130
-    assert len(children) >= 2
-    assert not [pid for pid in children if is_there(pid)]
 
 
 STUBBORN = """
@@ -116,4 +116,29 @@ def test_a_step_that_fails_is_named_and_the_exit_code_is_1(tmp_path: Path) -> No
     assert "This step failed: 10 of 12: Everything through Spark" in said
     assert "openjdk-17-jre-headless" in said
     assert TITLES[10] not in said
+    assert "will fail here: Spark needs Java" in said.partition("1 of 12")[0]
     assert not folder_of(said).exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_goes_on_when_its_terminal_is_closed_or_it_is_told_to_end_or_killed(number: signal.Signals) -> None:
+    with playing() as process:
+        said = "".join(iter(lambda: _line_before(process, TITLES[1]), ""))
+        children = descendants(process.pid)
+        assert len(children) >= 2, said
+        process.send_signal(number)
+        process.communicate(timeout=PATIENCE_S)
+        until(lambda: not [pid for pid in children if is_there(pid)])
+    folder = folder_of(said)
+    if number == signal.SIGKILL:  # nobody is there to remove it
+        shutil.rmtree(folder)
+    else:
+        assert process.returncode == 130
+    assert not folder.exists()
+
+
+def _line_before(process: subprocess.Popen[str], title: str) -> str:
+    """The next line, or none if it has the title in it."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    return "" if title in line else line

@@ -13,8 +13,8 @@ AT_ONCE = {"size": 1}
 def edits(stage: Stage) -> None:
     """Write, edit, delete"""
     stage.tell(
-        "Ada founds an enclave for a team, by a manifest that says who may do what, and lets Bob in. What is deleted "
-        "or replaced is erased; that something stood there, and who took it away, stays in the log."
+        "Ada founds an enclave for a team, by a manifest, harbour.json, that says who may do what, and lets Bob in. "
+        "What is deleted or replaced is erased; that something stood there, and who took it away, stays in the log."
     )
     _found(stage, "harbour")
     stage.enc("ada", "registry", "register-enclave", "--app", "demo", "--desc", "harbour", quiet=True)

@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
+from enc.cli.up_part import ending_with_parent
+
 ENC = Path(sys.executable).with_name("enc")
 PATIENCE_S = 900.0
 """How long a command may take before it counts as stuck. Spark's takes the longest."""
@@ -44,6 +46,9 @@ class Stage:
 
     def tell(self, text: str) -> None:
         self.console.print(Text(text), soft_wrap=not self.console.is_terminal)
+
+    def warn(self, text: str) -> None:
+        self.console.print(Text(text, style="yellow"), soft_wrap=not self.console.is_terminal)
 
     def output(self, text: str) -> None:
         """What a command printed; on a terminal each line ends where the line does."""
@@ -139,6 +144,7 @@ class Stage:
                 stderr=log,
                 text=True,
                 start_new_session=True,
+                preexec_fn=ending_with_parent(),
             )
         return self._started[name]
 

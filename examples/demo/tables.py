@@ -8,15 +8,28 @@ from typing import Any
 from rich.table import Table
 
 from demo.stage import Failed, Stage, free_port
+from enc.core.errors import MisuseError
 
 PATIENCE_S = 60.0
+
+
+def foresee(stage: Stage) -> None:
+    """Say at once, and not after minutes, that these steps cannot be done here."""
+    from enc.dataview.session import check_java, delta_jars
+
+    try:
+        check_java()
+        delta_jars()
+    except MisuseError as e:
+        stage.warn(f"The steps with Spark will fail here: {e.message}.")
 
 
 def pipeline(stage: Stage) -> None:
     """Everything through Spark"""
     stage.tell(
         "A DataView takes the events of many enclaves, checks every signature and every rule again, and makes tables "
-        "of them. It asks as Ada and as Bob, and so sees what they may see; what is sealed stays sealed."
+        "of them. It asks as Ada and as Bob, and so sees what they may see; what is sealed stays sealed. This is the "
+        "longest of the steps: Spark is started, and every view is made and tested."
     )
     url, _, rest = stage.known["registry"].partition("#")
     id_, _, key = rest.partition(":")

@@ -47,7 +47,7 @@ class Part:
                 stdout=subprocess.PIPE if heard else file,
                 stderr=file,
                 start_new_session=True,
-                preexec_fn=_ending_with_parent(),
+                preexec_fn=ending_with_parent(),
             )
 
     @property
@@ -105,7 +105,7 @@ class Part:
             self._process.stdout.close()
 
 
-def _ending_with_parent() -> Callable[[], None] | None:
+def ending_with_parent() -> Callable[[], None] | None:
     """What a child does before it becomes another program, where the system is Linux."""
     if not sys.platform.startswith("linux"):
         return None
