@@ -70,7 +70,7 @@ function tiles(total, roles, refusals, lag, { all }) {
   const memberships = roles === null ? null : roles.rows.reduce((sum, row) => sum + row.members, 0);
   const owners = roles === null ? 0 : roles.rows.reduce((sum, row) => sum + row.owners, 0);
   const figure = (value) => (all === null ? null : (value ?? 0));
-  const share = total && refused ? `${Math.max(0.1, Math.round((refused / (refused + total.events)) * 1000) / 10)} % of what came` : "Everything checked";
+  const share = total && refused ? `${percent(refused / (refused + total.events))} of what came` : "";
   const late = lag.behind;
   return h("dl", { class: "tiles" },
     tile("Events", figure(total?.events), total ? `Latest ${ago(total.latest)}` : ""),
@@ -78,6 +78,10 @@ function tiles(total, roles, refusals, lag, { all }) {
     tile("Members", memberships, memberships === null ? "" : many(owners, "owner")),
     tile("Refused", refused, refused ? share : "Everything checked", refused ? "warn" : ""),
     tile("Events behind", late, late === null ? "Nobody says" : late ? "Views are catching up" : "Views are up to date", late ? "warn" : ""));
+}
+
+function percent(share) {
+  return share < 0.001 ? "< 0.1 %" : `${number(share * 100)} %`;
 }
 
 function tile(label, value, more, kind = "") {
