@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from enc.cli.exits import FAILED, MISUSE
-from tests.cli.people import ENC, Person
+from tests.cli.people import Person
 from tests.cli.test_first_errors import without_java
 
 PATIENCE_S = 180
@@ -163,15 +163,16 @@ def test_a_signal_in_the_middle_of_the_start_ends_it_in_order(anybody: Person) -
 
 
 def test_people_are_told_what_to_type_next(anybody: Person) -> None:
-    with anybody.start("up", "--home", "my dev", "--port", "0", *LIGHT, ENC_NODE="http://127.0.0.1:1") as process:
+    """In a shell that does not find `enc`, too."""
+    plain = os.pathsep.join(each for each in os.environ["PATH"].split(os.pathsep) if not (Path(each) / "enc").exists())
+    flags = ("--home", "my dev", "--port", "0", *LIGHT)
+    with anybody.start("up", *flags, ENC_NODE="http://127.0.0.1:1", PATH=plain) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         said = "".join(iter(process.stdout.readline, "Ctrl-C stops it; the data stays.\n"))
         warned = process.stderr.readline()
-        (config,) = re.findall(r"^  export ENC_CONFIG=(.*)$", said, re.MULTILINE)
-        lines = re.findall(r"^  (enc .*)$", said, re.MULTILINE)
-        script = "\n".join(["set -e", f"export ENC_CONFIG={config}", *lines])
-        env = {**anybody.environment, "PATH": f"{ENC.parent}:{os.environ['PATH']}"}
+        script = "\n".join(["set -e", *re.findall(r"^  (\S.*)$", said, re.MULTILINE)])
+        env = {**anybody.environment, "PATH": plain}
         done = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, timeout=PATIENCE_S)  # noqa: S607
         process.terminate()
         process.communicate(timeout=PATIENCE_S)

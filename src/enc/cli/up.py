@@ -2,8 +2,10 @@
 
 import os
 import shlex
+import shutil
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -216,6 +218,13 @@ def _wait_for(part: Part, port: int) -> None:
             return
 
 
+def _path() -> list[str]:
+    """What a shell must be told that does not find `enc`."""
+    if shutil.which("enc"):
+        return []
+    return [f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"']
+
+
 def _tell(at: Terminal, house: House, page: str | None) -> None:
     from enc.cli import profiles
 
@@ -223,7 +232,7 @@ def _tell(at: Terminal, house: House, page: str | None) -> None:
     wire = {"home": str(house.home), "config": str(house.config), "node": profile["node"]}
     wire |= {"registry": profile["registry"], "logs": str(house.home / "logs")}
     shown = {name: wire[name] for name in ("node", "registry", "home", "logs")}
-    steps = [f"export ENC_CONFIG={shlex.quote(str(house.config))}", *FIRST]
+    steps = [*_path(), f"export ENC_CONFIG={shlex.quote(str(house.config))}", *FIRST]
     text = "\n".join(
         [
             fields(**{**({"page": page} if page else {}), **shown}),
