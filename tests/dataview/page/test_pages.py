@@ -167,6 +167,22 @@ def test_the_pipeline_was_heard_of_when_any_of_its_parts_was(
         tab.check()
 
 
+LABELS_JS = """async () => {
+  const { bars } = await import("/page/js/chart.js");
+  const { duration } = await import("/page/js/format.js");
+  const made = bars("Long", [{ label: "a", tick: "a", value: 999_000 }], { unit: "ms", show: duration });
+  document.querySelector("main").append(made);
+  await new Promise((done) => new MutationObserver(done).observe(made, { childList: true, subtree: true }));
+  const left = made.querySelector("svg").getBoundingClientRect().left;
+  const axis = [...made.querySelectorAll("text[text-anchor=end]")];
+  return axis.map((each) => [each.textContent, each.getBoundingClientRect().left >= left]);
+}"""
+
+
+def test_the_longest_labels_of_an_axis_are_not_cut(tab: Visit) -> None:
+    assert tab.go("#/").evaluate(LABELS_JS) == [["0 ms", True], ["8.3 min", True], ["17 min", True]]
+
+
 # Enclaves
 
 

@@ -3,7 +3,7 @@
 import { clear, h, svg } from "./dom.js";
 import { compact, number } from "./format.js";
 
-const HEIGHT = 200, LEFT = 48, RIGHT = 8, TOP = 12, BOTTOM = 26;
+const HEIGHT = 200, LEFT = 60, RIGHT = 8, TOP = 12, BOTTOM = 26;
 
 // points: [{label, tick, value}], in time. `tick`: what stands under the axis, where there is room.
 export function bars(title, points, { unit = "", show = number, columns = ["When", title] } = {}) {
