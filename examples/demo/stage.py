@@ -149,7 +149,9 @@ class Stage:
         return self._started[name]
 
     def _last_words(self, name: str) -> str:
-        return " ".join((self.folder / f"{name}.log").read_text(errors="replace").splitlines()[-5:])
+        """What it said of its end, if it did; and not what Spark said before that."""
+        lines = (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
+        return " ".join([line for line in lines if line.startswith("enc")][-2:] or lines[-5:])
 
     def stop(self, name: str) -> None:
         process = self._started.pop(name)

@@ -38,7 +38,8 @@ def pipeline(stage: Stage) -> None:
     stage.known["pulls"] = "\n".join(pulls)
     kept = ("--lake", str(stage.folder / "lake"), "--database", "serving.db")
     made = stage.enc("operator", "dataview", "run", "--once", "--small", *pulls, *kept, quiet=True)
-    stage.output("\n".join(line for line in made.splitlines() if "\t" in line))  # without what Spark says of itself
+    views = [line.partition("\t")[0] for line in made.splitlines() if "\t" in line]  # not what Spark says of itself
+    stage.output(f"views: {', '.join(views)}")
     stage.holds("all views are made, and pass their tests", "timeline" in made)
 
 
@@ -148,6 +149,7 @@ def live(stage: Stage) -> None:
         "--listen",
         listen,
     )
+    stage.tell("From now on the pipeline runs beside the page, and takes in what is written; Spark starts once more.")
     stage.start_mute("operator", "DataView", "dataview", "run", "--small", *stage.known["pulls"].split("\n"), *flags)
     deadline = time.monotonic() + PATIENCE_S
     while True:
