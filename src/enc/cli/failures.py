@@ -29,6 +29,7 @@ HELP = (
 
 _CLOCK = "this machine's clock or the node's is off: compare what `date -u` says on both, and set the wrong one"
 _HINTS = {
+    "ENCLAVE_EXISTS": "another one of the kind needs another --name; `enc enclave list` says which you have",
     "ENCLAVE_MIGRATED": (
         "with a registry (--registry) it is found by itself; else `enc follow ENCLAVE --at URL` goes to the node "
         "that you were told"
