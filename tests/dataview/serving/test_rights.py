@@ -35,6 +35,7 @@ def http(tmp_path: Path) -> Iterator[httpx.Client]:
     database.close()
     views = {
         "public": PUBLIC,
+        "soon": PUBLIC,
         "tokens": ViewRights(tokens=("analyst",)),
         "sessions": ViewRights(identities=(ALICE.public.hex(),)),
     }
@@ -64,6 +65,10 @@ def bearer(token: str) -> dict[str, str]:
 
 def test_anybody_reads_what_is_declared_public_and_nothing_else(http: httpx.Client) -> None:
     assert names(http) == ["public"]
+
+
+def test_who_may_read_a_view_is_told_that_it_is_not_published_yet(http: httpx.Client) -> None:
+    assert refused(http.get("/views/soon"), 404, "VIEW_NOT_FOUND").startswith("nothing is published under this name")
 
 
 def test_a_token_reads_the_views_that_name_it(http: httpx.Client) -> None:

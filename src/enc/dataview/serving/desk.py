@@ -101,11 +101,12 @@ class Desk:
         return Answer(msgspec.json.encode(wire), headers=_shared(self._rights.is_public(view.schema.name)))
 
     def _view(self, moment: Moment, asked: Asked) -> Stored:
-        """What is not there and what is not theirs to read is the same to a caller."""
+        """To who may not read it, a view that is not there and one that is are the same."""
         if self._rights.may_read(asked.caller, asked.name):
             stored = moment.view(asked.name)
-            if stored is not None:
-                return stored
+            if stored is None:
+                raise ViewNotFound("nothing is published under this name yet: the pipeline does it, once it has rows")
+            return stored
         if asked.caller.kind == "anybody":
             raise Unauthenticated("there is no public view of this name; others need a token or a session")
         raise ViewNotFound("there is no view of this name, or it is not yours to read")
