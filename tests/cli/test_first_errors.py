@@ -125,6 +125,18 @@ def test_a_dataview_s_key_may_not_read_what_it_names(java: None, reader: Person,
     assert "enclave: expected 64" in _pull(anybody, f"node={node};enclave=xyz", MISUSE)
 
 
+def test_what_is_wrong_with_views_is_told_before_spark_starts(java: None, anybody: Person) -> None:
+    stderr = anybody.ask("dataview", "build", "--views", "nowhere", "--master", "none", code=MISUSE).stderr
+    assert stderr == "enc: nowhere: no folder of views\n"
+
+
+def test_no_archive_is_there(java: None, anybody: Person) -> None:
+    stderr = anybody.ask("dataview", "run", "--once", "--archive", "fleet", "--master", "none", code=MISUSE).stderr
+    assert (
+        stderr == "enc: fleet: there is no archive; of a folder, files are taken that end in .enc, .zst, .enc-archive\n"
+    )
+
+
 # Clock off
 
 

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from enc.core.errors import MisuseError
-from enc.dataview.session import JARS, check_java, delta_jars, java_version
+from enc.dataview.session import JARS, check_java, delta_jars, java_version, spark_says, spark_session
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,6 +56,19 @@ def test_missing_jars_are_named_with_what_to_do(tmp_path: Path, monkeypatch: pyt
     assert JARS[0] not in caught.value.message
     (tmp_path / JARS[1]).write_bytes(b"")
     assert [jar.name for jar in delta_jars()] == list(JARS)
+
+
+def test_a_master_that_spark_does_not_know_is_refused_before_it_starts(java: None) -> None:
+    with pytest.raises(MisuseError, match="master: mesos://x: expected local, spark://, yarn or k8s://"):
+        spark_session("none", "mesos://x")
+
+
+def test_of_what_spark_says_no_stack_trace_is_told() -> None:
+    said = (
+        "[FAILED] in Python: Traceback (most recent call last):\n  File x\n    y\nValueError: no z\n\n\tat org.Java\n"
+    )
+    assert spark_says(Exception(said)) == "[FAILED] in Python: ValueError: no z"
+    assert spark_says(Exception("[WRONG] It is.\n=== Query ===\nall of it")) == "[WRONG] It is."
 
 
 def test_the_jars_that_are_looked_for_are_those_that_are_pinned() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from enc.cli.terminal import Terminal
-from enc.core.errors import EncError
+from enc.core.errors import EncError, MisuseError
 
 if TYPE_CHECKING:
     from enc.dataview.options import Options
@@ -29,6 +29,17 @@ def check_pulls(at: Terminal, sources: Sequence[Mapping[str, str]], *, once: boo
                 if once:
                     raise
                 at.note(f"nothing can be read from {options.origin} yet: {e.code}: {e.message}")
+        elif source["format"] == "enc_archive" and once:
+            _check_archives(source["path"])
+
+
+def _check_archives(path: str) -> None:
+    from enc.dataview.archive_source import SUFFIXES, found_paths
+
+    if not found_paths(path):
+        raise MisuseError(
+            f"{path}: there is no archive; of a folder, files are taken that end in {', '.join(SUFFIXES)}"
+        )
 
 
 def _ask(options: "Options") -> None:

@@ -46,17 +46,20 @@ def opened_job(
     """A job with a Spark of its own, which ends with it."""
     try:
         from enc.dataview.job import JobSettings, opened
-        from enc.dataview.session import SparkFault, spark_session
+        from enc.dataview.session import SparkFault, spark_says, spark_session
+        from enc.dataview.views import load_views
     except ModuleNotFoundError as e:
         raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
     views = settings.pop("views", None)
+    if views:
+        load_views(views)  # what is wrong with them is told before Spark starts
     found = JobSettings(root=lake, views=str(views) if views else None, **settings)
     spark = spark_session("enc dataview", master, dict(pair(text, "--conf") for text in conf or ()))
     try:
         with opened(found, spark, writer=writer) as job:
             yield job
     except SparkFault as e:
-        raise MisuseError(f"Spark says: {str(e).strip()[:2000]}") from e
+        raise MisuseError(f"Spark says: {spark_says(e)}") from e
     finally:
         spark.stop()
 

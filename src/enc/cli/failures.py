@@ -40,8 +40,8 @@ _HINTS = {
     "EXPIRED": _CLOCK,
     "SESSION_EXPIRED": _CLOCK,
     "UNAUTHORIZED": (
-        "`enc key show` says who you are here, `enc enclave info` what the enclave allows; --identity FILE is "
-        "somebody else"
+        "`enc key show` says who you are here, `enc enclave info` what the enclave allows; --identity FILE (of a "
+        "DataView: keyFile=FILE in --pull) is somebody else"
     ),
     "UNREACHABLE": "is the node running? `enc config show` says where it is looked for; `enc up` runs one here",
 }

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -16,8 +17,11 @@ from enc.core.errors import MisuseError
 JARS = ("delta-spark_4.2_2.13-4.4.0.jar", "delta-storage-4.4.0.jar")
 JAVA = 17
 LOCAL = "local[*]"
-SparkFault = PySparkException
-"""What Spark raises, for whoever tells people."""
+MASTERS = ("local", "spark://", "yarn", "k8s://")
+"""How the names of machines begin that Spark can run on."""
+SparkFault = (PySparkException, Py4JJavaError)
+"""What Spark raises, for whoever tells people: in its own words, and in Java's where it has none."""
+_CAUSE = re.compile(r"^(?:Caused by)?: ", re.MULTILINE)
 
 _UNIQUE = ("event", "id", "content", "content_hash", "hash", "sig", "seq_sig")
 """Columns of which no two rows have the same: there are no repeats in them to look for."""
@@ -72,6 +76,8 @@ room than it gets by default, 48 MB: once that is full, everything new is interp
 def spark_session(app: str = "enc", master: str = LOCAL, settings: Mapping[str, str] | None = None) -> SparkSession:
     """A session on one machine, or on a cluster by its `master`. `settings` are Spark's own, and win."""
     check_java()
+    if not master.startswith(MASTERS):
+        raise MisuseError(f"master: {master[:60]}: expected {', '.join(MASTERS[:-1])} or {MASTERS[-1]}")
     jars = ",".join(str(jar) for jar in delta_jars())
     # Python on the executors is this one, unless the machine's own variables say which.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -81,6 +87,17 @@ def spark_session(app: str = "enc", master: str = LOCAL, settings: Mapping[str, 
     for name, value in {**DEFAULTS, **java, **(settings or {})}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def spark_says(error: Exception, most: int = 500) -> str:
+    """The first line of it, or of its last cause; and, where Python ran inside Spark, what that raised."""
+    text, mark = str(error).strip(), "Traceback (most recent call last):"
+    if isinstance(error, Py4JJavaError):
+        text = _CAUSE.split(text)[-1]
+    first = text.split("\n", 1)[0].partition(mark)[0].rstrip(" :")
+    raised = (line for line in text.rpartition(mark)[2].split("\n")[1:] if line and not line[0].isspace())
+    last = next(raised, "") if mark in text else ""
+    return f"{first[:most]}: {last[:most]}" if last else first[:most]
 
 
 def delta_jars() -> list[Path]:
