@@ -99,8 +99,8 @@ class View(Struct, frozen=True, kw_only=True):
 
 
 def words_of(sql: str) -> set[str]:
-    """The words of a text in SQL, without those in comments and strings."""
-    return set(_WORD.findall(_NOISE.sub(" ", sql)))
+    """The words of a text in SQL, in small letters (Spark minds no case), without those in comments and strings."""
+    return set(_WORD.findall(_NOISE.sub(" ", sql).lower()))
 
 
 def parse_view(text: str, stem: str, layer: Literal["silver", "gold", "views"] = "views") -> View:

@@ -62,11 +62,10 @@ class Refreshing:
         basis = self._basis(spark, view)
         if not anew and self._seen.get(view.name, mark) == replace(basis, generation=mark.generation if mark else 0):
             return Made(looked=False)
-        try:
-            return self._refresh(spark, view, feeds, mark, basis, anew)
-        finally:
-            known = self._marks.get(view.name)
-            self._seen[view.name] = replace(basis, generation=known.generation if known else 0)
+        made = self._refresh(spark, view, feeds, mark, basis, anew)
+        known = self._marks.get(view.name)
+        self._seen[view.name] = replace(basis, generation=known.generation if known else 0)
+        return made
 
     def _refresh(
         self, spark: SparkSession, view: View, feeds: Feeds, mark: Mark | None, basis: Mark, anew: bool
@@ -230,15 +229,15 @@ class Refreshing:
 
 
 def _called(view: View, inputs: Mapping[str, DataFrame]) -> DataFrame:
-    """What a Python view makes. It is the user's own, and may do anything."""
+    """What the user's own function makes of them; it may raise anything."""
     try:
-        rows = view.function(**inputs) if view.function is not None else None
-    except (PySparkException, MisuseError):
+        rows = view.function(**inputs)  # type: ignore[misc]
+    except PySparkException:
         raise
     except Exception as e:
-        raise MisuseError(f"view {view.name}: {type(e).__name__}: {e}") from e
+        raise MisuseError(f"view {view.name}: its function raised {type(e).__name__}: {e}") from e
     if not isinstance(rows, DataFrame):
-        raise MisuseError(f"view {view.name}: it makes a {type(rows).__name__}, and no DataFrame")
+        raise MisuseError(f"view {view.name}: its function returned a {type(rows).__name__}, and not a DataFrame")
     return rows
 
 

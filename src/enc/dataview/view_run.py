@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
@@ -11,6 +10,7 @@ from enc.core.errors import MisuseError
 from enc.dataview.held import Limits
 from enc.dataview.lake import Lake
 from enc.dataview.publishing import Progress, Publishing
+from enc.dataview.session import SparkFault, spark_says
 from enc.dataview.tables import Spec, Table
 from enc.dataview.view_check import checks, failures
 from enc.dataview.view_feed import Feeds
@@ -20,7 +20,8 @@ from enc.dataview.views import all_views, readable
 
 
 class Built(Struct, frozen=True):
-    """What became of a view. `failures` are tests that it does not pass: then it is not published."""
+    """What became of a view. `failures`: why it could not be made, or tests that it does not pass; then it is not
+    published."""
 
     name: str
     changed: bool
@@ -44,7 +45,8 @@ class Views:
         self._own: tuple[SparkSession, SparkSession] | None = None
         self._told: dict[str, Progress] = {}
         """What was said last of how far a view is."""
-        self._failed: set[str] = set()
+        self._failed: dict[str, tuple[str, ...]] = {}
+        """The tests that a view does not pass, for as long as nothing has changed."""
 
     def table(self, name: str, schema: StructType | None = None) -> Table:
         """A view's table, or one of the pipeline's."""
@@ -57,23 +59,11 @@ class Views:
         )
 
     def build(self, spark: SparkSession, names: Sequence[str] = (), progress: Progress | None = None) -> list[Built]:
-        """Make the views that are behind what they read; `names`: only these.
-
-        One of all that cannot be made is said to have failed, and the others are made: what stands in a log may be such
-        that somebody's SQL fails on it. Of those that are named, MisuseError says why.
-        """
+        """Make the views that are behind what they read; `names`: only these."""
         self._check(names)
         own, wanted = self._session(spark), [view for view in self.views.values() if not names or view.name in names]
-        feeds, found = Feeds(own, wanted, self._limits), list[Built]()
-        for view in wanted:
-            try:
-                found.append(self._build(own, view, feeds, progress or {}))
-            except MisuseError as e:
-                if names:
-                    raise
-                self._failed.add(view.name)
-                found.append(Built(view.name, False, (e.message,)))
-        return found
+        feeds = Feeds(own, wanted, self._limits)
+        return [self._build(own, view, feeds, progress or {}) for view in wanted]
 
     def rebuild(self, spark: SparkSession, name: str, progress: Progress | None = None) -> Built:
         """Make one from the beginning, also with other columns or types; readers see the old one until then."""
@@ -103,14 +93,18 @@ class Views:
         return self._own[1]
 
     def _build(self, spark: SparkSession, view: View, feeds: Feeds, progress: Progress, *, anew: bool = False) -> Built:
+        """A view that cannot be made, whatever stands in it or in an event that it reads, keeps no other from it."""
+        changed = False
         try:
             made = self._refreshing.refresh(spark, view, feeds, anew=anew)
-            found = made.failures or self._publish(spark, view, made, progress, anew=anew)
-        except PySparkException as e:
-            raise MisuseError(f"view {view.name}: {_said(e)}") from e
+            changed = made.changed
+            found = tuple(made.failures or self._publish(spark, view, made, progress, anew=anew))
+        except (*SparkFault, MisuseError) as e:
+            self._told.pop(view.name, None)  # what it has by now is looked at again, and told whole
+            return Built(view.name, changed, (_said(e),))
         if found:
-            self._failed.add(view.name)
-        return Built(view.name, made.changed, tuple(found))
+            self._failed[view.name] = found
+        return Built(view.name, changed, found)
 
     # Publishing
 
@@ -118,8 +112,10 @@ class Views:
         """Say what is new, also that nothing is. The answer: why it is not published."""
         table = self.table(view.name)
         if made.looked:
-            self._failed.discard(view.name)
-        if self.publishing is None or view.name in self._failed:
+            self._failed.pop(view.name, None)
+        if view.name in self._failed:
+            return self._failed[view.name]
+        if self.publishing is None:
             return ()
         if not made.changed and self._told.get(view.name) == progress:
             return ()
@@ -138,7 +134,7 @@ class Views:
         return ()
 
 
-def _said(error: PySparkException) -> str:
-    """The first line of what Spark says; of a type that changed, what to do."""
-    text = str(error).strip().split("\n", 1)[0][:500]
+def _said(error: Exception) -> str:
+    """What is wrong, in a line; of a type that changed, what to do."""
+    text = error.message if isinstance(error, MisuseError) else spark_says(error)
     return f"{text}; if its columns changed, rebuild it" if "MERGE_FIELDS" in text else text
