@@ -6,9 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from enc.core.errors import MisuseError
+from enc.client.errors import Unreachable
+from enc.core.errors import MisuseError, Unavailable
 from enc.dataview.job import Job, JobSettings, opened
 from enc.dataview.progress import Progress
 from enc.dataview.serving.database import Database
@@ -66,6 +68,33 @@ def _run(job: Job, enough: Callable[[Progress], bool]) -> None:
             stop.set()
 
     job.run(stop, tell)
+
+
+def test_a_stream_goes_on_when_somebody_answers_again(
+    spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault that may pass does not end the job, whatever was written before it; any other does."""
+    monkeypatch.setattr("enc.dataview.job.AGAIN_S", 0.0)
+    log = random_log(23, 20, "club").log()
+    log.archive(tmp_path / "0.enc")
+    faults: dict[str, Exception] = {
+        "after raw_events": Unreachable("cannot reach it"),
+        "after fold": Unavailable("not now"),
+    }
+
+    def reached(point: str) -> None:
+        if point in faults:
+            raise faults.pop(point)
+
+    settings = JobSettings(root=flow.lake.root, sources=({"format": "enc_archive", "path": str(tmp_path / "0.enc")},))
+    job = Job(settings, spark, reached, founded)
+    _run(job, lambda progress: not faults and progress.events == len(log.events) and not progress.waiting)
+    flow.check([log])
+    random_log(24, 20, "club").log().archive(tmp_path / "1.enc")
+    settings = replace(settings, sources=({"format": "enc_archive", "path": str(tmp_path / "1.enc")},))
+    faults["after raw_events"] = ValueError("no such thing")
+    with pytest.raises(Unavailable, match=r"stopped: .*ValueError: no such thing$"):
+        Job(settings, spark, reached, founded).run(threading.Event())
 
 
 def test_no_source_no_job(spark: SparkSession, flow: Flow) -> None:

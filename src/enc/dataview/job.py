@@ -8,9 +8,11 @@ holds a SparkSession.
 """
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from threading import Event, Lock
 from time import monotonic
 from typing import Any
@@ -31,7 +33,7 @@ from enc.dataview.progress import Meter, Progress
 from enc.dataview.publishing import Publishing
 from enc.dataview.serving.columns import micros
 from enc.dataview.serving.publish import Publisher
-from enc.dataview.session import QUICK
+from enc.dataview.session import QUICK, spark_says
 from enc.dataview.status import State, stream_state
 from enc.dataview.tables import Table
 from enc.dataview.upkeep import Keeping, Upkeep
@@ -42,7 +44,10 @@ from enc.dataview.writer import Writer
 logger = logging.getLogger("enc.dataview")
 
 RECOUNT_S = 30.0
-
+AGAIN_S = 5.0
+"""How long a stream rests that stopped because somebody did not answer."""
+_PASSING = re.compile(r"\benc\.[\w.]+\.(Unreachable|TimedOut|Unavailable|UpstreamUnreachable|InternalError): ")
+"""What a stream says, of a node or of the serving database, that may be over by the next time."""
 
 REST = 3
 """Times as long as views took to be made, nobody makes them again: the streams have the machine to themselves."""
@@ -95,10 +100,14 @@ class Job:
         own = load_views(settings.views) if settings.views else ()
         self.views = Views(self.lake, own, self._publishing, limits)
         self._seqs: tuple[int, dict[str, int]] = (-1, {})
+        self._failing: dict[str, tuple[str, ...]] = {}
+        """By view, what was said last of why it is not published."""
         self._is_made = False
         self.upkeep = Upkeep(self.lake, settings.keeping, self._publishing)
         self._turns = {"ingest": Lock(), "derive": Lock()}
         """Sources write the same tables, and upkeep rewrites what the streams write: they take turns."""
+        self._again: dict[str, Callable[[], StreamingQuery]] = {}
+        """By name, what starts a stream from its checkpoint."""
         register(spark)
 
     def close(self) -> None:
@@ -148,6 +157,7 @@ class Job:
             with turn:
                 made[0](batch, batch_id)
 
+        self._again[f"enc-{name}"] = partial(self._start, name, rows, trigger, make)
         writer = rows.writeStream.queryName(f"enc-{name}").foreachBatch(body)
         return writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
 
@@ -167,18 +177,17 @@ class Job:
         return built
 
     def run(self, stop: Event, tell: Callable[[Progress], None] | None = None) -> None:
-        """Go on until `stop` is set, or a stream fails."""
+        """Go on until `stop` is set, or a stream fails for good."""
         seconds, queries = self.settings, list[StreamingQuery]()
         views, upkeep = _Clock(seconds.views_seconds), _Clock(seconds.upkeep_seconds)
         vacuum, recount = _Clock(seconds.vacuum_seconds), _Clock(RECOUNT_S)
         with self._writing("run"):
-            self._meter.start(self._sum("heads"), self._sum("fold"), self._quarantined())
+            self._count()
             try:
                 queries += self.ingest(processingTime=f"{seconds.ingest_seconds} seconds")
                 queries.append(self.derive(processingTime=f"{seconds.derive_seconds} seconds"))
                 while not stop.wait(1.0):
-                    for query in queries:
-                        _check(query)
+                    queries[:] = [self._going(query, stop) for query in queries]
                     if views.is_due():
                         began, made = monotonic(), self.build()
                         views.took(monotonic() - began)
@@ -193,6 +202,21 @@ class Job:
             finally:
                 for query in queries:
                     query.stop()
+
+    def _going(self, query: StreamingQuery, stop: Event) -> StreamingQuery:
+        """The stream; begun again where it was, if somebody whom it needs did not answer."""
+        error = query.exception()
+        if error is None or not _PASSING.search(said := spark_says(error)):
+            _check(query)
+            return query
+        logger.warning("%s begins again where it was: %s", query.name, said)
+        stop.wait(AGAIN_S)
+        with self._turns["ingest"], self._turns["derive"]:
+            self._count()  # what it had written is not counted when it comes again
+        return self._again[query.name]()
+
+    def _count(self) -> None:
+        self._meter.start(self._sum("heads"), self._sum("fold"), self._quarantined())
 
     def _sum(self, table: str) -> int:
         sums = self.lake[table].read(self.spark).groupBy().sum("events").first()
@@ -218,8 +242,9 @@ class Job:
         with self._writing("build"):
             found = self.views.build(self.spark, tuple(names), self._next_seqs())
         for each in found:
-            for failure in each.failures:
-                logger.warning("view %s is not published: %s", each.name, failure)
+            if each.failures and each.failures != self._failing.get(each.name):
+                logger.warning("view %s is not published: %s", each.name, "; ".join(each.failures))
+        self._failing |= {each.name: each.failures for each in found}
         return found
 
     def rebuild(self, name: str) -> Built:
@@ -288,7 +313,7 @@ def _sources(queries: Iterable[StreamingQuery]) -> list[Any]:
 def _check(query: StreamingQuery) -> None:
     error = query.exception()
     if error is not None:
-        raise Unavailable(f"the stream {query.name} stopped: {str(error)[:500]}", retry_after_ms=1000)
+        raise Unavailable(f"the stream {query.name} stopped: {spark_says(error)}", retry_after_ms=1000)
 
 
 @contextmanager
