@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from enc.dataview.heads import Heads
+from enc.dataview.ingest import Ingest
 from enc.dataview.publishing import Publishing
 from enc.dataview.serving.database import Database
 from enc.dataview.serving.publish import Publisher
+from enc.dataview.staging import staged
 from tests.core.world import GROUP, World
 from tests.dataview.flow import Flow, rows_of, rows_of_logs
 from tests.dataview.logs import log_of
@@ -97,6 +100,30 @@ def test_another_source_comes_first_after_a_death_between_events_and_heads(spark
         [head] = flow.rows("heads")
         assert [each["from_seq"] for each in head["sequencers"]] == [0, len(dead.events) - 1]
     assert flow.rows("quarantine") == []
+
+
+def test_another_source_comes_first_after_a_batch_that_failed_between_events_and_heads(
+    spark: SparkSession, flow: Flow
+) -> None:
+    """In one process, which goes on."""
+    log, heads = random_log(7, 12, "club").log(), Heads(flow.lake, flow.limits)
+    root = flow.lake.root
+
+    def fail(point: str) -> None:
+        if point == "after events":
+            raise Killed(point)
+
+    def take(app: str, some: slice, reached: Callable[[str], None] = lambda _: None) -> None:
+        rows = rows_of_logs(spark, [(log, some)])
+        Ingest(flow.setting(reached), app, heads)(staged(rows, root), some.start)
+
+    take("ingest:one", slice(0, 4))
+    with pytest.raises(Killed):
+        take("ingest:one", slice(4, 12), fail)
+    for app in ("ingest:other", "ingest:one"):
+        take(app, slice(4, 12))
+        assert [row["seq"] for row in flow.rows("events", "seq")] == list(range(12))
+        flow.check([log], ["heads"])
 
 
 def test_derive_killed_everywhere(spark: SparkSession, flow: Flow, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """What ingest knows of each enclave: how far `events` is with it, and whether that can be relied on.
 
-`heads` is written after `events`. Where a process died between the two it is behind, and another source that brings the
-same events would add them a second time. So whoever starts looks once whether that may be; if it may, nothing is taken
-for granted of an enclave until its head was counted from `events`.
+`heads` is written after `events`. Where a process died or a batch failed between the two it is behind, and another
+source that brings the same events would add them a second time. So whoever starts, or goes on after a failure, looks
+once whether that may be; if it may, nothing is taken for granted of an enclave until its head was counted anew.
 """
 
 from collections.abc import Collection, Sequence
@@ -51,6 +51,11 @@ class Heads:
             written = self._events.transactions(spark).items()
             self._is_behind = any(app.startswith(WRITERS) and told.get(app, -1) < batch for app, batch in written)
         return [enclave for enclave in enclaves if enclave not in self._counted] if self._is_behind else []
+
+    def doubt(self) -> None:
+        """A batch failed, and nobody knows how far it came."""
+        self._is_behind = None
+        self._counted.clear()
 
     def put(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]], txn: Txn) -> None:
         """New heads; those of enclaves that were unsure are counted from `events`."""

@@ -42,7 +42,11 @@ class Ingest:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         self.setting.reached("ingest")
-        _Batch(self, batch.sparkSession, gathered(batch), self.batches.txn(batch_id)).run()
+        try:
+            _Batch(self, batch.sparkSession, gathered(batch), self.batches.txn(batch_id)).run()
+        except BaseException:
+            self.heads.doubt()  # before another source has its turn
+            raise
 
 
 class _Batch:

@@ -46,8 +46,13 @@ logger = logging.getLogger("enc.dataview")
 RECOUNT_S = 30.0
 AGAIN_S = 5.0
 """How long a stream rests that stopped because somebody did not answer."""
-_PASSING = re.compile(r"\benc\.[\w.]+\.(Unreachable|TimedOut|Unavailable|UpstreamUnreachable|InternalError): ")
-"""What a stream says, of a node or of the serving database, that may be over by the next time."""
+_PASSING = re.compile(
+    r"\benc\.[\w.]+\.(Unreachable|TimedOut|Unavailable|UpstreamUnreachable|InternalError): "
+    r"|Python worker failed to connect back"
+)
+"""What a stream says, of a node, of the serving database or of a machine so busy that Python does not start within
+Spark's ten seconds, that may be over by the next time.
+"""
 
 REST = 3
 """Times as long as views took to be made, nobody makes them again: the streams have the machine to themselves."""
