@@ -9,7 +9,7 @@ import pytest
 
 from enc.dataview import folding
 from enc.dataview.contents import REVISIONS, Row, revised_id
-from enc.dataview.folding import REGISTRY, Known, Made, fold_few
+from enc.dataview.folding import _BATCH, _BATCH_BYTES, REGISTRY, Known, Made, _packed, fold_few
 from enc.dataview.rows import Place, raw_batch
 from enc.dataview.schema import EVENTS, arrow
 from enc.dataview.verify import verify_batch
@@ -142,3 +142,10 @@ def test_a_history_is_read_in_order_and_never_whole() -> None:
 
     first = next(iter(folding._fold_contents(many())))
     assert first.num_rows <= read < 2 * folding._BATCH
+
+
+def test_what_a_task_hands_over_at_once_is_bounded_by_rows_and_by_bytes() -> None:
+    large, small = ("t", "e", "x" * (_BATCH_BYTES // 2)), ("t", "e", "x")
+    assert [batch.num_rows for batch in _packed(iter([large] * 5))] == [2, 2, 1]
+    assert [batch.num_rows for batch in _packed(iter([small] * (2 * _BATCH + 1)))] == [_BATCH, _BATCH, 1]
+    assert list(_packed(iter(()))) == []

@@ -53,6 +53,13 @@ def test_as_counted_one_by_one_however_it_is_cut(rows: list[Row], size: int) -> 
         assert sorted(seen.by) == sorted((seq, key) for key, seq in firsts.items())
 
 
+def test_the_bytes_of_what_is_not_refused() -> None:
+    row: Row = ("a", 0, "k", False, False)
+    one, two = summed(batch([row])), summed(batch([row, ("a", 1, "k", False, False), ("a", 2, "k", False, True)]))
+    assert 0 < one.bytes < two.bytes < 3 * one.bytes
+    assert together([one, two]).bytes == one.bytes + two.bytes
+
+
 def test_nothing() -> None:
     assert together([]) == Glance({})
     assert summed(batch([])) == Glance({})

@@ -92,7 +92,7 @@ class _Folded:
         ids: Sequence[str] = (),
         frames: Sequence[DataFrame] = (),
     ) -> None:
-        """`rows`: those with the driver; `ids`: of the events that they are of. `frames`: rows of MADE, persisted."""
+        """`rows`: those with the driver; `ids`: of the events that they are of. `frames`: rows of MADE, computed."""
         self.spark, self.rows, self._ids, self._frames, self.is_held = spark, rows, ids, frames, not frames
         self.names = {table for table, _, _ in self.rows}
         for frame in frames:
@@ -120,10 +120,6 @@ class _Folded:
         """What the folds on executors remember."""
         return self._made("fold").select("enclave", col("data").alias("_state"))
 
-    def close(self) -> None:
-        for frame in self._frames:
-            frame.unpersist()
-
 
 class DeriveBatch:
     def __init__(self, derive: Derive, events: DataFrame, txn: Txn) -> None:
@@ -136,7 +132,7 @@ class DeriveBatch:
 
     def run(self) -> None:
         self.setting.reached("derive")
-        taken = few(self.events, self.limits.held)
+        taken = few(self.events, self.limits)
         seen = (glance(self.events) if taken is None else glance_at(taken)).seen
         if not seen:
             return
@@ -144,12 +140,7 @@ class DeriveBatch:
         late = [name for name, place in self.places.items() if place.is_late]
         fresh = self._fold(but(self.events, late, self.limits), taken if not late else None, again=False)
         again = self._fold(self._whole(late), None, again=True) if late else None
-        try:
-            self._write(fresh, again, late)
-        finally:
-            for folded in (fresh, again):
-                if folded is not None:
-                    folded.close()
+        self._write(fresh, again, late)
         self.setting.meter.derived(sum(place.seen.rows for place in self.places.values()))
 
     def _only(self, rows: DataFrame, enclaves: Collection[str]) -> DataFrame:
@@ -172,16 +163,18 @@ class DeriveBatch:
 
     def _fold(self, events: DataFrame, taken: pa.Table | None, *, again: bool) -> _Folded:
         """Go on from what is known; or `again` from the beginning."""
-        taken = few(events, self.limits.held) if taken is None else taken
+        taken = few(events, self.limits) if taken is None else taken
         states, contents = self._known(again), None if again else self._revised(events, taken)
-        if taken is not None:
+        revised = few(told(contents), self.limits) if taken is not None and contents is not None else None
+        if taken is not None and (contents is None or revised is not None):
             known = [dict(zip(KNOWN.fieldNames(), row, strict=True)) for row in states]
-            known += [row.asDict() for row in told(contents).collect()] if contents is not None else []
+            known += revised.to_pylist() if revised is not None else []
             return _Folded(self.spark, fold_few(taken, known), taken["id"].to_pylist())
         rows = held(self.spark, states, KNOWN)
         rows = rows if contents is None else rows.unionByName(told(contents))
-        control = fold_control(events, rows).persist()
-        return _Folded(self.spark, frames=(control, fold_contents(events, rows, control).persist()))
+        # Files, and no cache: Delta makes a cache anew when a table that it was read from is written, as this one is.
+        control = fold_control(events, rows).localCheckpoint()
+        return _Folded(self.spark, frames=(control, fold_contents(events, rows, control).localCheckpoint()))
 
     def _known(self, again: bool) -> list[tuple[str, str, str]]:
         """Rows of KNOWN: what the fold remembers of each enclave, and whether anything of it is missing."""

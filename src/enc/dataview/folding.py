@@ -7,7 +7,7 @@ whole history needs no more memory than what it comes to.
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
 
@@ -45,7 +45,7 @@ _COLUMNS = (
 KNOWN = StructType([StructField(name, TEXT) for name in ("enclave", "kind", "data")])
 """What is known of an enclave: `state`, a _Known in JSON; or `content`, a row of `content_status`, in JSON."""
 REFUSED = StructType([field for field in QUARANTINE if field.name in ("enclave", "seq", "id", "code", "reason")])
-_BATCH = 1000
+_BATCH, _BATCH_BYTES = 1000, 16 << 20
 
 Made = tuple[str, str, str]
 
@@ -123,9 +123,21 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
 
 
 def _packed(made: Iterator[Made]) -> Iterator[pa.RecordBatch]:
-    while rows := list(islice(made, _BATCH)):
-        arrays = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
+    """By rows and by bytes: a content may be a mebibyte."""
+    rows, size = list[Made](), 0
+    for row in made:
+        rows.append(row)
+        size += len(row[2])
+        if len(rows) == _BATCH or size >= _BATCH_BYTES:
+            yield _batch(rows)
+            rows, size = [], 0
+    if rows:
+        yield _batch(rows)
+
+
+def _batch(rows: list[Made]) -> pa.RecordBatch:
+    arrays = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
 
 
 def _made(table: str, enclave: str, row: Any) -> Made:

@@ -53,7 +53,7 @@ class _Batch:
     def __init__(self, ingest: Ingest, spark: SparkSession, staged: Staged, txn: Txn) -> None:
         self.setting, self.lake, self.spark, self.txn = ingest.setting, ingest.setting.lake, spark, txn
         self.heads = ingest.heads
-        self.files, self.seen, self.refused = staged.files, staged.glance.seen, staged.glance.refused
+        self.files, self.glance, self.seen = staged.files, staged.glance, staged.glance.seen
 
     def run(self) -> None:
         known, unsure = self.heads.of(self.spark, self.seen), self.heads.unsure(self.spark, self.seen)
@@ -79,7 +79,7 @@ class _Batch:
             self.setting.write(self.spark, table, self.txn, lambda txn: self.heads.put(self.spark, heads, txn))
         self._publish("heads", arrow_of(heads, HEADS), progress, versions)
         before = sum(known[name].events for name in progress)
-        self.setting.meter.took(sum(head[2] for head in heads) - before, self.refused)
+        self.setting.meter.took(sum(head[2] for head in heads) - before, self.glance.refused)
 
     def _add(self, name: str) -> None:
         files: list[NewFile] = self.files.get(name, [])
@@ -88,8 +88,9 @@ class _Batch:
             self.setting.write(self.spark, table, self.txn, lambda txn: table.add(self.spark, files, txn))
 
     def _added(self) -> Rows:
-        """The batch's events: with the driver, if they are few."""
-        if sum(seen.rows for seen in self.seen.values()) > self.setting.limits.held:
+        """The batch's events: with the driver, if they are few and small."""
+        limits = self.setting.limits
+        if sum(seen.rows for seen in self.seen.values()) > limits.held or self.glance.bytes > limits.bytes:
             return self._rows("events")
         files = self.files.get("events", [])
         return read_files(self.lake["events"], files) if files else arrow_of([], EVENTS)

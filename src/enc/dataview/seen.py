@@ -48,6 +48,8 @@ class Glance(Struct):
 
     seen: dict[str, Seen]
     refused: int = 0
+    bytes: int = 0
+    """Of the other rows, with the columns that were looked at."""
 
 
 def glance(rows: DataFrame) -> Glance:
@@ -73,7 +75,7 @@ def summed(batch: pa.RecordBatch) -> Glance:
     count = table.num_rows
     if "code" in table.column_names:
         table = table.filter(pc.is_null(table["code"]))
-    found = Glance({}, count - table.num_rows)
+    found = Glance({}, count - table.num_rows, table.nbytes if table.num_rows else 0)
     table = table.sort_by([("enclave", "ascending"), ("seq", "ascending")])
     start = 0
     for enclave, group in groupby(table["enclave"].to_pylist()):
@@ -111,12 +113,12 @@ def _runs(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def together(parts: Iterable[Glance]) -> Glance:
     every: dict[str, list[Seen]] = {}
-    refused = 0
+    refused, size = 0, 0
     for part in parts:
-        refused += part.refused
+        refused, size = refused + part.refused, size + part.bytes
         for enclave, seen in part.seen.items():
             every.setdefault(enclave, []).append(seen)
-    return Glance({enclave: _joined(seen) for enclave, seen in every.items()}, refused)
+    return Glance({enclave: _joined(seen) for enclave, seen in every.items()}, refused, size)
 
 
 def _joined(parts: list[Seen]) -> Seen:

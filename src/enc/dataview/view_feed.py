@@ -64,7 +64,7 @@ class Feeds:
         place = source.name, last, now
         if place not in self._few:
             feed = source.changes(self._spark, last, now)
-            self._few[place] = held_if_few(feed.select(*self._columns(source, feed.columns)), self._limits.held)
+            self._few[place] = held_if_few(feed.select(*self._columns(source, feed.columns)), self._limits)
         few = self._few[place]
         return source.changes(self._spark, last, now) if few is None else few
 

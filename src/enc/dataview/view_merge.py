@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql.functions import col, count, lit, to_json, when
 from pyspark.sql.types import DataType
 
-from enc.dataview.held import held_if_few
+from enc.dataview.held import Limits, held_if_few
 from enc.dataview.view_feed import Groups
 from enc.dataview.view_file import View
 
@@ -26,9 +26,9 @@ class Kept(Struct, frozen=True):
 
 
 @contextmanager
-def kept(rows: DataFrame, most: int) -> Iterator[Kept]:
-    """Rows that are used more than once: with the driver if they are not more than `most`."""
-    few = held_if_few(rows, most)
+def kept(rows: DataFrame, limits: Limits) -> Iterator[Kept]:
+    """Rows that are used more than once: with the driver if they are few."""
+    few = held_if_few(rows, limits)
     if few is not None:
         yield Kept(few, True, not few.head(1))
         return

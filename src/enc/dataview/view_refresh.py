@@ -181,7 +181,7 @@ class Refreshing:
 
     def _take(self, spark: SparkSession, view: View, rows: DataFrame, mark: Mark) -> Made:
         """Merge or add what the new rows of the source make."""
-        with kept(rows, self._limits.held) as some:
+        with kept(rows, self._limits) as some:
             if some.empty:
                 return self._rest(spark, view, mark)
             found = failures(some.rows, [check for check in checks(view) if is_local(view, check)])
@@ -202,7 +202,7 @@ class Refreshing:
         rows = source.read(spark).where(view.where) if view.where else source.read(spark)
         rows = self.result(spark, view, {source.name: groups.of(rows, by)})
         there = groups.of(table.read(spark), [(name, name) for _, name in by])
-        with kept(difference(rows, there, view.key), self._limits.held) as some:
+        with kept(difference(rows, there, view.key), self._limits) as some:
             if some.empty:
                 return self._rest(spark, view, mark)
             changed, before = some.rows.where("NOT _gone").drop("_gone"), table.version(spark)

@@ -7,7 +7,6 @@ batch that is written again changes nothing.
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from typing import Any
 from zlib import crc32
 
@@ -23,6 +22,8 @@ from enc.dataview.serving.engine import open_engine, reading, translated, writin
 Row = Mapping[str, Any]
 CHUNK = 5_000
 """Rows that go to the database at once."""
+CHUNK_BYTES = 16 << 20
+"""But for the last of them, their texts come to no more."""
 PATIENCE_S = 10.0
 _FETCHED = 32
 """Rows of a page that are fetched at once: a content may be a mebibyte."""
@@ -276,8 +277,14 @@ def _text(schema: ViewSchema) -> str:
 
 
 def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    rest = iter(rows)
-    while chunk := list(islice(rest, CHUNK)):
+    chunk, size = list[Row](), 0
+    for row in rows:
+        chunk.append(row)
+        size += sum(len(cell) for cell in row.values() if isinstance(cell, str | bytes))
+        if len(chunk) == CHUNK or size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
         yield chunk
 
 

@@ -18,6 +18,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from enc.core.errors import MisuseError
+from enc.dataview.held import Limits, few
 from enc.dataview.serving.columns import Column, Kind, ViewSchema
 from enc.dataview.serving.database import Database, Row
 
@@ -49,8 +50,9 @@ _KINDS: dict[type[spark.DataType], Kind] = {
 class Publisher:
     """`place`: a file's path for SQLite, or the URL of PostgreSQL."""
 
-    def __init__(self, place: str) -> None:
-        self._database = Database(place)
+    def __init__(self, place: str, limits: Limits | None = None) -> None:
+        """`limits`: what the driver holds at once."""
+        self._database, self._limits = Database(place), limits or Limits()
 
     def close(self) -> None:
         self._database.close()
@@ -75,15 +77,14 @@ class Publisher:
     ) -> None:
         """Take over what a batch has changed, in one transaction.
 
-        `changed`: whole rows, one for each key. `deleted`: the keys of rows that are gone. What a micro-batch changes
-        is collected by the driver: `spark.driver.maxResultSize` bounds it.
+        `changed`: whole rows, one for each key. `deleted`: the keys of rows that are gone.
         """
         schema = schema_of(view, key, changed, description)
-        rows = _rows(_arrow(changed), schema.columns)
+        rows = self._rows(changed, schema.columns)
         gone: Iterable[Row] = ()
         if deleted is not None:
             keys = deleted.select(list(key))
-            gone = _rows(_arrow(keys), schema_of(view, key, keys).columns)
+            gone = self._rows(keys, schema_of(view, key, keys).columns)
         self._database.upsert(schema, rows, progress, deleted=gone, index=index, batch_id=batch_id)
 
     def go_on(self, view: str, progress: Mapping[str, int]) -> None:
@@ -103,11 +104,17 @@ class Publisher:
     ) -> None:
         """The view anew, as after a rebuild: also with other columns and another key.
 
-        Comes partition by partition, so that the driver holds one at a time, however large the view is.
+        Comes part by part, so that the driver holds one at a time, however large the view is.
         """
         schema = schema_of(view, key, whole, description)
-        rows = (row for table in _tables(whole) for row in _rows(table, schema.columns))
+        rows = self._rows(whole, schema.columns)
         self._database.replace(schema, rows, progress, index=index, batch_id=batch_id)
+
+    def _rows(self, rows: Rows, columns: Sequence[Column]) -> Iterator[Row]:
+        """At once where they are few."""
+        found = few(rows, self._limits) if isinstance(rows, DataFrame) else rows
+        tables = _parts(rows) if found is None else [found]
+        return (row for table in tables for row in _rows(table, columns))
 
     def put(self, schema: ViewSchema, rows: Iterable[Row]) -> None:
         """Rows that come from no table, and stand for no enclave's events."""
@@ -128,10 +135,6 @@ def served(view: str, key: Sequence[str], columns: spark.StructType, description
     return ViewSchema(view, found, tuple(key), description)
 
 
-def _arrow(rows: Rows) -> pa.Table:
-    return rows.toArrow() if isinstance(rows, DataFrame) else rows
-
-
 def _kind(view: str, field: spark.StructField) -> Kind:
     type_ = field.dataType
     if isinstance(type_, spark.DecimalType) and type_.scale == 0 and type_.precision <= 18:
@@ -142,14 +145,11 @@ def _kind(view: str, field: spark.StructField) -> Kind:
     raise MisuseError(f"view {view}: {field.name}: a {type_.simpleString()} cannot be served; cast it to another type")
 
 
-def _tables(frame: DataFrame) -> Iterator[pa.Table]:
-    """All rows, at once where they are few."""
-    found = frame.limit(ROWS + 1).toArrow()
-    return iter([found]) if found.num_rows <= ROWS else _partitions(frame)
+def _parts(frame: DataFrame) -> Iterator[pa.Table]:
+    """Arrow batches, packed on the executors: a row each, so that Spark's own iterator can bring them.
 
-
-def _partitions(frame: DataFrame) -> Iterator[pa.Table]:
-    """Arrow batches, packed on the executors: a row each, so that Spark's own iterator can bring them."""
+    It brings a whole partition at a time, of whatever size that is: so there are as many as there are batches.
+    """
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -158,8 +158,12 @@ def _partitions(frame: DataFrame) -> Iterator[pa.Table]:
                 writer.write_batch(batch)
             yield pa.RecordBatch.from_pydict({"packed": [sink.getvalue().to_pybytes()]})
 
-    for row in frame.mapInArrow(pack, "packed binary").toLocalIterator():
-        yield pa.ipc.open_stream(bytes(row.packed)).read_all()
+    packed = frame.mapInArrow(pack, "packed binary").persist()
+    try:
+        for row in packed.repartition(max(1, packed.count())).toLocalIterator():
+            yield pa.ipc.open_stream(bytes(row.packed)).read_all()
+    finally:
+        packed.unpersist()
 
 
 def _rows(table: pa.Table, columns: Sequence[Column]) -> Iterator[Row]:
