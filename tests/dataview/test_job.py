@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from enc.client.errors import Unreachable
 from enc.core.errors import MisuseError, Unavailable
-from enc.dataview.job import Job, JobSettings, opened
+from enc.dataview.job import Job, JobSettings, is_passing, opened
 from enc.dataview.progress import Progress
 from enc.dataview.serving.database import Database
 from enc.dataview.status import PIPELINE
@@ -26,6 +26,20 @@ POSTS = "-- key: author\nSELECT author, count(*) AS posts FROM timeline GROUP BY
 def founded() -> datetime:
     """When the logs begin: no content has had its time yet."""
     return datetime.fromtimestamp(START / 1000, UTC)
+
+
+@pytest.mark.parametrize(
+    ("said", "passes"),
+    [
+        ("Python worker failed to connect back. SQLSTATE: XXKST", True),
+        ("Python worker exited unexpectedly (crashed)", False),
+        ("PythonException: enc.client.errors.Unreachable: http://127.0.0.1:1: does not answer", True),
+        ("PythonException: enc.core.errors.Unavailable: the database is locked", True),
+        ("PythonException: enc.core.errors.InvalidArchive: Unavailable: said by somebody", False),
+    ],
+)
+def test_what_may_be_over_by_the_next_time(said: str, passes: bool) -> None:
+    assert is_passing(f"[STREAM_FAILED] Query [id = 0, runId = 0] terminated with exception: {said}") == passes
 
 
 def test_drained_then_running(spark: SparkSession, flow: Flow, tmp_path: Path) -> None:

@@ -50,9 +50,6 @@ _PASSING = re.compile(
     r"\benc\.[\w.]+\.(Unreachable|TimedOut|Unavailable|UpstreamUnreachable|InternalError): "
     r"|Python worker failed to connect back"
 )
-"""What a stream says, of a node, of the serving database or of a machine so busy that Python does not start within
-Spark's ten seconds, that may be over by the next time.
-"""
 
 REST = 3
 """Times as long as views took to be made, nobody makes them again: the streams have the machine to themselves."""
@@ -96,7 +93,7 @@ class Job:
         """`now` says which contents have had their time. `writer`: who holds the lock already."""
         self.settings, self.spark, self._now = settings, spark, now
         self.lake, self.writer = Lake(settings.root), writer or Writer(settings.root)
-        self._publisher = Publisher(settings.database) if settings.database else None
+        self._publisher = Publisher(settings.database, settings.limits) if settings.database else None
         self._publishing = Publishing(self._publisher) if self._publisher else None
         self._meter, limits = Meter(), settings.limits
         more = {"reached": reached} if reached else {}
@@ -211,7 +208,7 @@ class Job:
     def _going(self, query: StreamingQuery, stop: Event) -> StreamingQuery:
         """The stream; begun again where it was, if somebody whom it needs did not answer."""
         error = query.exception()
-        if error is None or not _PASSING.search(said := spark_says(error)):
+        if error is None or not is_passing(said := spark_says(error)):
             _check(query)
             return query
         logger.warning("%s begins again where it was: %s", query.name, said)
@@ -313,6 +310,13 @@ def _finish(queries: Sequence[StreamingQuery]) -> None:
 def _sources(queries: Iterable[StreamingQuery]) -> list[Any]:
     """What Spark says last of the streams' sources."""
     return [source for query in queries if (last := query.lastProgress) for source in last["sources"]]
+
+
+def is_passing(said: str) -> bool:
+    """Whether what a stream ended with may be over by the next time: a node or the serving database did not answer, or
+    the machine was so busy that Python did not start within Spark's ten seconds.
+    """
+    return _PASSING.search(said) is not None
 
 
 def _check(query: StreamingQuery) -> None:
