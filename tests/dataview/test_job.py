@@ -15,6 +15,7 @@ from enc.dataview.job import Job, JobSettings, is_passing, opened
 from enc.dataview.progress import Progress
 from enc.dataview.serving.database import Database
 from enc.dataview.status import PIPELINE
+from enc.dataview.view_run import Built
 from enc.dataview.views import built_in
 from tests.core.world import START
 from tests.dataview.flow import Flow
@@ -109,6 +110,43 @@ def test_a_stream_goes_on_when_somebody_answers_again(
     faults["after raw_events"] = ValueError("no such thing")
     with pytest.raises(Unavailable, match=r"stopped: .*ValueError: no such thing$"):
         Job(settings, spark, reached, founded).run(threading.Event())
+
+
+def test_how_far_it_is_is_told_while_views_are_made(
+    spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random_log(25, 5, "club").log().archive(tmp_path / "0.enc")
+    source = {"format": "enc_archive", "path": str(tmp_path / "0.enc")}
+    job = Job(JobSettings(root=flow.lake.root, sources=(source,), views_seconds=0.0), spark)
+    making, told = threading.Event(), threading.Event()
+
+    def build() -> list[Built]:
+        making.set()
+        assert told.wait(60), "nobody has told anything meanwhile"
+        return []
+
+    def enough(_: Progress) -> bool:
+        if making.is_set():
+            told.set()
+        return told.is_set()
+
+    monkeypatch.setattr(job, "build", build)
+    _run(job, enough)
+
+
+def test_views_that_cannot_be_looked_for_end_the_job(
+    spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random_log(26, 5, "club").log().archive(tmp_path / "0.enc")
+    source = {"format": "enc_archive", "path": str(tmp_path / "0.enc")}
+    job = Job(JobSettings(root=flow.lake.root, sources=(source,), views_seconds=0.0), spark)
+
+    def build() -> list[Built]:
+        raise Unavailable("the disk is full")
+
+    monkeypatch.setattr(job, "build", build)
+    with pytest.raises(Unavailable, match="the disk is full"):
+        job.run(threading.Event())
 
 
 def test_no_source_no_job(spark: SparkSession, flow: Flow) -> None:

@@ -10,6 +10,7 @@ holds a SparkSession.
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -181,22 +182,18 @@ class Job:
     def run(self, stop: Event, tell: Callable[[Progress], None] | None = None) -> None:
         """Go on until `stop` is set, or a stream fails for good."""
         seconds, queries = self.settings, list[StreamingQuery]()
-        views, upkeep = _Clock(seconds.views_seconds), _Clock(seconds.upkeep_seconds)
-        vacuum, recount = _Clock(seconds.vacuum_seconds), _Clock(RECOUNT_S)
-        with self._writing("run"):
+        recount, chores = _Clock(RECOUNT_S), _Chores(self, queries)
+        with self._writing("run"), ThreadPoolExecutor(1, "enc-chores") as aside:
             self._count()
             try:
                 queries += self.ingest(processingTime=f"{seconds.ingest_seconds} seconds")
                 queries.append(self.derive(processingTime=f"{seconds.derive_seconds} seconds"))
+                doing = aside.submit(chores.do)
                 while not stop.wait(1.0):
                     queries[:] = [self._going(query, stop) for query in queries]
-                    if views.is_due():
-                        began, made = monotonic(), self.build()
-                        views.took(monotonic() - began)
-                        self._meter.built(sum(each.changed for each in made))
-                        self._tell(queries, made)
-                    if upkeep.is_due():
-                        self.keep(vacuum=vacuum.is_due())
+                    if doing.done():
+                        doing.result()
+                        doing = aside.submit(chores.do)
                     if tell is not None:
                         if recount.is_due():
                             self._meter.refused(self._quarantined())
@@ -204,6 +201,7 @@ class Job:
             finally:
                 for query in queries:
                     query.stop()
+            doing.result()
 
     def _going(self, query: StreamingQuery, stop: Event) -> StreamingQuery:
         """The stream; begun again where it was, if somebody whom it needs did not answer."""
@@ -239,6 +237,12 @@ class Job:
         parts = ["ingest", "derive"] if len(names) == 2 else names
         streams = zip(parts, queries, strict=True)
         self._publishing.tell([*(stream_state(part, query.lastProgress, now) for part, query in streams), views])
+
+    def show(self, queries: Sequence[StreamingQuery]) -> None:
+        """Make the views, and say how far the job is."""
+        made = self.build()
+        self._meter.built(sum(each.changed for each in made))
+        self._tell(queries, made)
 
     def build(self, names: Iterable[str] = ()) -> list[Built]:
         with self._writing("build"):
@@ -277,6 +281,23 @@ class Job:
         """All that may be read: its layer, its name, and where it is."""
         found = [(spec.layer, name, self.lake[name]) for name in self.lake.names if (spec := self.lake[name].spec)]
         return [*found, *((view.layer, name, self.views.table(name)) for name, view in self.views.views.items())]
+
+
+class _Chores:
+    """Views and upkeep of a running job, when they are due; beside the loop that watches its streams."""
+
+    def __init__(self, job: Job, queries: Sequence[StreamingQuery]) -> None:
+        self._job, self._queries, seconds = job, queries, job.settings
+        self._views, self._upkeep = _Clock(seconds.views_seconds), _Clock(seconds.upkeep_seconds)
+        self._vacuum = _Clock(seconds.vacuum_seconds)
+
+    def do(self) -> None:
+        if self._views.is_due():
+            began = monotonic()
+            self._job.show(self._queries)
+            self._views.took(monotonic() - began)
+        if self._upkeep.is_due():
+            self._job.keep(vacuum=self._vacuum.is_due())
 
 
 class _Clock:
