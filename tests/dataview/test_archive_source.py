@@ -11,11 +11,11 @@ from msgspec import structs
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from enc.core.errors import MisuseError
+from enc.core.errors import MisuseError, Unavailable
 from enc.dataview import archive_source
 from enc.dataview.archive_source import ArchiveSource, Part, found_paths, read_part
 from enc.dataview.schema import VERIFIED
-from enc.dataview.verify import verified
+from enc.dataview.verify import verified, verify_batch
 
 from .logs import Log, small_log
 
@@ -92,10 +92,17 @@ def _broken(archives: Path, how: str) -> Path:
 )
 def test_a_broken_file_is_named_in_a_row_after_what_can_be_read(archives: Path, how: str, said: str) -> None:
     path = _broken(archives, how)
-    *_, last = rows_of(Part(str(path), 0, None))
-    assert (last["seq"], last["origin"]) == (None, f"archive:{path}")
-    assert json.loads(last["event"])["archive"] == str(path)
-    assert re.search(said, json.loads(last["event"])["message"])
+    *_, last = read_part(Part(str(path), 0, None))
+    row = verify_batch(last).to_pylist()[-1]
+    assert (row["seq"], row["code"], row["origin"]) == (None, "INVALID_ARCHIVE", f"archive:{path}")
+    assert re.search(said, row["reason"])
+    assert json.loads(row["event"])["archive"] == str(path)
+
+
+def test_a_file_that_is_not_there_is_owed(archives: Path) -> None:
+    """Its rows would be missing for good, if it counted as read."""
+    with pytest.raises(Unavailable, match=r"none.enc: cannot be read: No such file"):
+        rows_of(Part(str(archives / "none.enc"), 0, None))
 
 
 def test_a_line_without_end_is_refused(archives: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,11 +134,13 @@ def test_a_source_verifies_as_it_reads_if_it_is_told_to(
     assert [row["code"] for row in rows] == [None] * 5 + [code] + [None] * (len(rows) - 6)
 
 
-def test_paths_are_files_directories_and_patterns(archives: Path) -> None:
+def test_paths_are_files_directories_and_patterns(archives: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = str(archives / "one.enc"), str(archives / "two.enc")
     assert found_paths(str(archives)) == found_paths(f"{archives}/*.enc") == [one, two]
     assert found_paths(f"{two},{one}") == found_paths(f"file://{one}, file:{two}") == [one, two]
     assert found_paths(str(archives / "none")) == []
+    monkeypatch.chdir(archives.parent)  # where tasks are is not where they are asked for
+    assert found_paths(archives.name) == found_paths(f"{archives.name}/*.enc") == [one, two]
 
 
 @pytest.mark.parametrize(

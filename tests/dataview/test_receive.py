@@ -23,7 +23,7 @@ from enc.core.types import Event
 from enc.dataview.landing import Landing, landed
 from enc.dataview.notify import NoticeBoard
 from enc.dataview.receive import LandingReceiver
-from enc.dataview.rows import Place, now, raw_batch
+from enc.dataview.rows import MARK, Place, now, raw_batch
 from enc.dataview.schema import RAW
 from tests.client.pushing import HOOK, Post, push
 from tests.client.stage import URL
@@ -194,6 +194,7 @@ def test_a_lie_lands_with_the_name_of_who_told_it(post: Post, made: LandingRecei
         made.receiver.take(push(2, forged))
     lie = next(row for row in rows(tmp_path) if row["seq"] is None)
     assert (lie["enclave"], lie["origin"]) == (first.enclave.hex(), f"push:{URL}")
+    assert (lie["type"], lie["id"]) == (MARK, None)
     assert NODE.public.hex() in lie["event"]
 
 

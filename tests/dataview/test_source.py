@@ -23,6 +23,7 @@ from enc.dataview.reading import Span, Tip, read_span, tip
 from enc.dataview.schema import VERIFIED
 from enc.dataview.source import EncReader, EncSource, SpanPartition, narrowed, split
 from enc.dataview.stream import EncStreamReader, shared
+from enc.dataview.verify import verify_batch
 from tests.core.world import person
 from tests.node.served import Served
 
@@ -214,8 +215,8 @@ def test_a_node_that_is_not_there_fails_the_batch_or_is_marked() -> None:
     with pytest.raises(Unreachable, match="cannot reach"):
         list(read_span(parse_options(gone), Span(HEX, 3, 9)))
     (batch,) = read_span(parse_options({**gone, "onUnreachable": "mark"}), Span(HEX, 3, 9))
-    (row,) = batch.to_pylist()
-    assert (row["enclave"], row["seq"]) == (HEX, None)
+    (row,) = verify_batch(batch).to_pylist()
+    assert (row["enclave"], row["seq"], row["code"]) == (HEX, None, "UNREACHABLE")
     assert json.loads(row["event"])["unread"] == {"from": 3, "until": 9}
 
 

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
+from enc.client.errors import Unreachable
 from enc.core.commit import build_commit
 from enc.core.event import erase, finalize, wire_event
 from enc.core.types import Event
-from enc.dataview.rows import Place, now, raw_batch
+from enc.dataview.rows import MARK, Place, mark, now, raw_batch
 from enc.dataview.schema import RAW, VERIFIED
 from enc.dataview.verify import verified, verify_batch
 from tests.core.world import START, World, person
@@ -67,6 +68,22 @@ def test_what_was_changed_is_refused_with_its_reason(log: Log, changes: Json, co
     assert bad["reason"]
     assert bad["event"] == spelt(event, **changes).decode()
     assert (bad["seq"], bad["id"]) == (changes.get("seq", event.seq), changes.get("id", event.id.hex()))
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_mark_is_refused_for_the_reason_that_it_says(check: bool) -> None:
+    place = Place("node:test", enclave="ab" * 32)
+    (row,) = verify_batch(mark(Unreachable("nobody is there"), place, now(), unread=[3, 9]), check=check).to_pylist()
+    assert (row["enclave"], row["seq"], row["type"], row["origin"]) == ("ab" * 32, None, None, "node:test")
+    assert (row["code"], row["reason"]) == ("UNREACHABLE", "nobody is there")
+
+
+@pytest.mark.parametrize("more", [{}, {"type": MARK}, {"type": MARK, "seq": 3, "from": "", "timestamp": 1}])
+def test_nobody_else_makes_a_mark(more: Json) -> None:
+    said = msgspec.json.encode({"enclave": "", "id": "", "code": "FORK", "message": "so there", **more})
+    (row,) = judged(said)
+    assert row["code"] == "INVALID_COMMIT"
+    assert "required field" in row["reason"]
 
 
 @pytest.mark.parametrize("event", [b"", b"\xff", b"{}", b"[" * 100_000, b'{"seq": 1}', b'{"hash": "\\ud800"}'])

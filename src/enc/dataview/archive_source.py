@@ -22,9 +22,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from enc.core.archive import MAX_LINE, Header, parse_header
-from enc.core.encoding import compact_json
-from enc.core.errors import EncError, InvalidArchive, MisuseError
-from enc.dataview.rows import Place, now, raw_batch, raw_batches
+from enc.core.errors import EncError, InvalidArchive, MisuseError, Unavailable
+from enc.dataview.rows import Place, mark, now, raw_batches
 from enc.dataview.verify import parse_verify
 from enc.dataview.yielding import Yielding
 
@@ -126,9 +125,9 @@ class _StreamReader(_Base, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def found_paths(given: str) -> list[str]:
-    """The files that a path stands for, by name."""
+    """The files that a path stands for, by name; whoever reads them may be somewhere else."""
     found: set[str] = set()
-    for each in (_LOCAL.sub("/", text.strip()) for text in given.split(",")):
+    for each in (os.path.abspath(_LOCAL.sub("/", text.strip())) for text in given.split(",")):
         if os.path.isdir(each):
             found |= {entry.path for entry in os.scandir(each) if entry.name.endswith(SUFFIXES) and entry.is_file()}
         else:
@@ -181,15 +180,18 @@ def _piece(pieces: zstandard.ZstdDecompressionReader) -> bytes:
 
 
 def read_part(part: Part) -> Iterator[pa.RecordBatch]:
-    """Raw rows of a part. What is wrong with a file is a row too, and goes to quarantine, which so names the file."""
+    """Raw rows of a part. What is wrong with a file is a row too, and goes to quarantine, which so names the file. One
+    that is not there, or may not be read, is nobody's word: it is owed, and read when it is there.
+    """
     place = Place(f"archive:{part.path}")
     try:
         header, blocks = _open(part.path)
         place = Place(place.origin, header.enclave.hex(), header.enc_v)
         yield from raw_batches(_between(blocks, part, header.events), place, now())
-    except (EncError, OSError) as e:
-        said = {"archive": part.path, "message": str(e)[:2000]}
-        yield raw_batch([compact_json(said).encode()], place, now())
+    except OSError as e:
+        raise Unavailable(f"{part.path}: cannot be read: {e.strerror}", retry_after_ms=1000) from None
+    except EncError as e:
+        yield mark(e, place, now(), archive=part.path)
 
 
 def _between(blocks: Iterator[list[bytes]], part: Part, events: int) -> Iterator[bytes]:

@@ -12,12 +12,11 @@ from msgspec import Struct
 from enc.client import Client, Distrust, Enclave
 from enc.client.raw import raw_page
 from enc.core.commit import version_of
-from enc.core.encoding import compact_json
 from enc.core.errors import EncError, IdentityNotFound, PeerError, Unauthorized, Unavailable, WorldError
 from enc.core.event import check_event, parse_event
 from enc.core.filter import MAX_LIMIT
 from enc.dataview.options import ALL, MAX_ENCLAVES, Options
-from enc.dataview.rows import Place, now, raw_batch, seq_of
+from enc.dataview.rows import Place, mark, now, raw_batch, seq_of
 
 STEP = 1000
 """Seqs by which a stream goes on where the newest event does not prove itself: such a node may name any number."""
@@ -167,16 +166,15 @@ def read_span(options: Options, span: Span, pushed: Mapping[str, Any] | None = N
     except WorldError as e:
         if options.on_unreachable == "fail":
             raise
-        yield mark(place, span, e)
+        yield _unread(place, span, e)
     except (Distrust, PeerError) as e:
-        yield mark(place, span, e)
+        yield _unread(place, span, e)
 
 
-def mark(place: Place, span: Span, error: EncError) -> pa.RecordBatch:
-    """A row in place of what could not be read: it says which seqs, and why. It is no event, and so is refused."""
-    said = {"unread": {"from": span.start, "until": span.end}, "code": error.code, "message": error.message[:2000]}
+def _unread(place: Place, span: Span, error: EncError) -> pa.RecordBatch:
+    """A mark that says which seqs."""
     logger.warning("%s: seqs %d to %d are not read: %s", span.enclave, span.start, span.end - 1, error.message)
-    return raw_batch([compact_json(said).encode()], place, now())
+    return mark(error, place, now(), unread={"from": span.start, "until": span.end})
 
 
 def _pages(enclave: Enclave, base: Mapping[str, Any], span: Span) -> Iterator[list[bytes]]:

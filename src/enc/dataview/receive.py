@@ -14,13 +14,12 @@ import msgspec
 
 from enc.client import Distrust, Gap, Identity, PushReceiver
 from enc.client.writes import Id
-from enc.core.encoding import compact_json
 from enc.core.errors import MisuseError
 from enc.core.event import wire_event
 from enc.core.types import Event
 from enc.dataview.landing import Landing
 from enc.dataview.notify import NoticeBoard
-from enc.dataview.rows import Place, now, raw_batch
+from enc.dataview.rows import Place, mark, now, raw_batch
 from enc.dataview.writer import local
 
 MAX_LIES = 1000
@@ -110,8 +109,8 @@ class LandingReceiver:
             return
         self._lies += 1
         evidence = error.evidence
-        said = {"distrust": error.code, "message": error.message[:2000], "sequencer": evidence.sequencer.hex()}
         node = self.receiver.url_of(evidence.sequencer) or ""
         place = Place(f"push:{node}", evidence.enclave.hex() if any(evidence.enclave) else None)
-        text = compact_json(said).encode()
-        self._landing.put(f"lie-{hashlib.sha256(text).hexdigest()}", raw_batch([text], place, now()))
+        lie = mark(error, place, now(), sequencer=evidence.sequencer.hex())
+        text = lie["event"][0].as_py()
+        self._landing.put(f"lie-{hashlib.sha256(text.encode()).hexdigest()}", lie)

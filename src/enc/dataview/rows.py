@@ -8,7 +8,8 @@ import pyarrow as pa
 from msgspec import Struct, field
 from msgspec.json import Decoder
 
-from enc.core.encoding import MAX_INT
+from enc.core.encoding import MAX_INT, compact_json
+from enc.core.errors import EncError
 from enc.dataview.schema import RAW, arrow
 
 RAW_ARROW = arrow(RAW)
@@ -18,6 +19,10 @@ BATCH_BYTES = 32 << 20
 """Bytes of JSON in one Arrow batch, after which it is full."""
 _CUT = 1 << 20
 """Bytes of what is no event that are kept, to look at."""
+MARK = "unread"
+"""The `type` of a row that stands for what could not be read. No sender can make one: of what they say, either all
+columns are known or none is.
+"""
 
 
 class Place(Struct, frozen=True):
@@ -41,6 +46,13 @@ class _Glance(Struct):
     timestamp: int
 
 
+class Mark(Struct):
+    """What a mark says; more may stand beside it."""
+
+    code: str
+    message: str
+
+
 _glance = Decoder(_Glance).decode
 _NOTHING = _Glance(enclave="", seq=0, id="", type="", from_="", timestamp=0)
 
@@ -51,9 +63,18 @@ def now() -> datetime:
 
 def raw_batch(events: Sequence[bytes], place: Place, received_at: datetime) -> pa.RecordBatch:
     """One raw row for each event in wire JSON, in order."""
-    found = [_look(event) for event in events]
+    return _batch([_look(event) for event in events], place, received_at)
+
+
+def mark(error: EncError, place: Place, received_at: datetime, **more: object) -> pa.RecordBatch:
+    """A row in place of what could not be read. It is no event, and so is refused, for the reason that it says."""
+    said = {**more, "code": error.code, "message": error.message[:2000]}
+    return _batch([(None, None, None, MARK, None, None, compact_json(said))], place, received_at)
+
+
+def _batch(found: Sequence["_Row"], place: Place, received_at: datetime) -> pa.RecordBatch:
     columns = list(zip(*found, strict=True)) if found else [()] * 7
-    count = len(events)
+    count = len(found)
     told = pa.array(columns[0], pa.string()) if place.enclave is None else _repeated(place.enclave, pa.string(), count)
     arrays = [
         told,

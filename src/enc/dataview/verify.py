@@ -21,13 +21,14 @@ from enc.core.encoding import decode_json
 from enc.core.errors import EncError, InvalidCommit, MisuseError
 from enc.core.event import WireEvent, check_event, event_from_wire, is_erasable
 from enc.core.types import VERSIONS, Event
+from enc.dataview.rows import MARK, Mark
 from enc.dataview.schema import RAW, VERIFIED, arrow
 
 LAST_MS = 253_402_300_799_999
 """The end of the year 9999: no later time can be read back from a table everywhere."""
 
 _arrow = arrow(VERIFIED)
-_decoder = Decoder(WireEvent)
+_decoder, _mark = Decoder(WireEvent), Decoder(Mark).decode
 _predefined = {enc_v: dialect_of(enc_v).predefined for enc_v in VERSIONS}
 
 
@@ -60,12 +61,9 @@ def parse_verify(text: str) -> Verify:
 
 def verify_batch(batch: pa.RecordBatch, *, check: bool = True) -> pa.RecordBatch:
     """The same for one Arrow batch of RAW."""
-    told = batch.select(["enclave", "seq", "id", "enc_v", "event"]).to_pydict()
+    told = batch.select(["event", "enclave", "seq", "id", "type", "enc_v"]).to_pydict()
     judge = _judge if check else _read
-    rows = [
-        _row(judge, *given)
-        for given in zip(told["event"], told["enclave"], told["seq"], told["id"], told["enc_v"], strict=True)
-    ]
+    rows = [_row(judge, *given) for given in zip(*told.values(), strict=True)]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(_OWN)
     found = {name: pa.array(column, type_) for (name, type_), column in zip(_OWN.items(), columns, strict=True)}
     found["timestamp"] = found["timestamp"].cast(pa.timestamp("ms", "UTC")).cast(_arrow.field("timestamp").type)
@@ -91,12 +89,19 @@ _Judge = Callable[[str, str | None, int | None], tuple[WireEvent, Event, int]]
 
 
 def _row(
-    judge: _Judge, text: str, enclave: str | None, seq: int | None, id_: str | None, enc_v: int | None
+    judge: _Judge,
+    text: str,
+    enclave: str | None,
+    seq: int | None,
+    id_: str | None,
+    type_: str | None,
+    enc_v: int | None,
 ) -> tuple[Any, ...]:
     try:
         wire, event, version = judge(text, enclave, enc_v)
     except EncError as e:
-        return (enclave, seq, id_, *[None] * 13, e.code, e.message)
+        said = _mark(text) if type_ == MARK and id_ is None else Mark(e.code, e.message)
+        return (enclave, seq, id_, *[None] * 13, said.code, said.message)
     except (ValueError, RecursionError, OverflowError) as e:  # whatever somebody thought of: the stream goes on
         return (enclave, seq, id_, *[None] * 13, InvalidCommit.code, f"not to be read: {type(e).__name__}")
     return (
