@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from demo import places, proving, tables, talking
-from demo.stage import PEOPLE, Failed, Stage
+from demo.stage import PEOPLE, SIGNALS, Failed, Stage
 from rich.console import Console
 
 STEPS: tuple[Callable[[Stage], None], ...] = (
@@ -46,7 +46,7 @@ def main() -> int:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=110)
-    for number in (signal.SIGTERM, signal.SIGHUP):  # the second comes when the terminal is closed
+    for number in SIGNALS:
         signal.signal(number, _interrupt)
     if keep:
         return play(Path(tempfile.mkdtemp(prefix="enc-demo-")), console, keep=True)

@@ -74,6 +74,16 @@ def test_it_runs_to_its_end_and_every_step_holds(java: None) -> None:
     assert not folder_of(said).exists()
 
 
+def acted(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script, str(folder)],
+        env={**os.environ, "PYTHONPATH": f"{DEMO.parent}:{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+
+
 STUBBORN = """
 import subprocess, sys
 from pathlib import Path
@@ -99,14 +109,40 @@ finally:
 
 def test_who_presses_ctrl_c_again_leaves_nothing_running(tmp_path: Path) -> None:
     """Each process has its stop interrupted, and both are gone."""
-    done = subprocess.run(
-        [sys.executable, "-c", STUBBORN, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": f"{DEMO.parent}:{os.environ.get('PYTHONPATH', '')}"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+    done = acted(STUBBORN, tmp_path)
     assert done.stdout.split() == ["-9", "-9"], done.stderr
+
+
+HASTY = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from demo import stage
+from rich.console import Console
+started = []
+class Hasty(subprocess.Popen):
+    def __init__(self, *args, **more):
+        super().__init__(*args, **more)
+        started.append(self)
+        os.kill(os.getpid(), signal.SIGTERM)
+def interrupt(*_):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGTERM, interrupt)
+stage.subprocess.Popen = Hasty
+scene = stage.Stage(Path(sys.argv[1]), Console())
+for act in (lambda: scene.shell("ada", "cat", "/dev/zero"), lambda: scene.start_mute("ada", "name", "key", "show")):
+    try:
+        act()
+    except KeyboardInterrupt:
+        scene.stop_all()
+print(*(process.returncode for process in started))
+"""
+
+
+def test_who_ends_it_while_a_process_starts_leaves_nothing_running(tmp_path: Path) -> None:
+    done = acted(HASTY, tmp_path)
+    command, beside = done.stdout.split()[-2:]
+    assert command == "-9", done.stderr
+    assert beside != "None", done.stderr
 
 
 def test_a_step_that_fails_is_named_and_the_exit_code_is_1(tmp_path: Path) -> None:

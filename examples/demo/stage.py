@@ -8,7 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from enc.cli.up_part import ending_with_parent
 ENC = Path(sys.executable).with_name("enc")
 PATIENCE_S = 900.0
 """How long a command may take before it counts as stuck. Spark's takes the longest."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Which end the demo; the last comes when its terminal is closed."""
 PEOPLE = ("operator", "ada", "bob", "cleo")
 
 
@@ -84,24 +87,29 @@ class Stage:
     def _run(self, who: str, command: list[str], code: int, quiet: bool) -> str:
         """Both of its streams, in the order in which they came."""
         self.show(who, shlex.join(command))
-        try:
-            done = subprocess.run(  # noqa: S603
-                command,
-                cwd=self.folder,
-                env=self._environment(who),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=PATIENCE_S,
-            )
-        except subprocess.TimeoutExpired:
-            raise Failed(f"`{shlex.join(command)}` has not ended after {PATIENCE_S:.0f} seconds") from None
-        if done.returncode != code:
-            raise Failed(f"`{shlex.join(command)}` ended with code {done.returncode}: {done.stdout.strip()}")
+        with ExitStack() as stack:
+            with unbroken():
+                process = stack.enter_context(
+                    subprocess.Popen(  # noqa: S603
+                        command,
+                        cwd=self.folder,
+                        env=self._environment(who),
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.STDOUT,
+                        text=True,
+                    )
+                )
+                stack.callback(_end, process)
+            try:
+                said, _ = process.communicate(timeout=PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                raise Failed(f"`{shlex.join(command)}` has not ended after {PATIENCE_S:.0f} seconds") from None
+        if process.returncode != code:
+            raise Failed(f"`{shlex.join(command)}` ended with code {process.returncode}: {said.strip()}")
         if not quiet:
-            self.output(done.stdout)
-        return done.stdout
+            self.output(said)
+        return said
 
     def _environment(self, who: str) -> dict[str, str]:
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("ENC_", "XDG_"))}
@@ -134,7 +142,7 @@ class Stage:
     def start_mute(self, who: str, name: str, *args: str, stdout: int | None = None) -> subprocess.Popen[str]:
         """One that does not say when it is ready."""
         self.show(who, shlex.join(["enc", *args]), beside=True)
-        with (self.folder / f"{name}.log").open("ab") as log:
+        with (self.folder / f"{name}.log").open("ab") as log, unbroken():
             self._started[name] = subprocess.Popen(  # noqa: S603
                 ["enc", *args],  # noqa: S607
                 cwd=self.folder,
@@ -176,6 +184,25 @@ class Stage:
         for name, process in self._started.items():
             if process.poll() is not None:
                 raise Failed(f"the {name} has ended with code {process.returncode}: {self._last_words(name)}")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+
+
+@contextmanager
+def unbroken() -> Iterator[None]:
+    """Signals wait until the block is through: a process that nobody has a name for would outlive all of this."""
+    came = list[int]()
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        signal.raise_signal(came[0])
 
 
 def free_port() -> str:
