@@ -140,6 +140,16 @@ def test_an_etag_holds_until_the_view_changes(http: httpx.Client, database: Data
     assert (changed.status_code, changed.json()["complete"][A]) == (200, 6)
 
 
+def test_an_etag_holds_no_longer_when_a_view_is_complete_further_and_has_the_same_rows(
+    http: httpx.Client, database: Database
+) -> None:
+    known = {"if-none-match": http.get("/views/people").headers["etag"]}
+    assert http.get("/views/people", headers=known).status_code == 304
+    database.go_on("people", {A: 6})
+    answer = http.get("/views/people", headers=known)
+    assert (answer.status_code, answer.json()["complete"][A]) == (200, 6)
+
+
 def test_a_view_anew_has_another_etag(http: httpx.Client, database: Database) -> None:
     tags = set()
     for _ in range(3):
