@@ -2,6 +2,7 @@
 
 import os
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -92,6 +93,21 @@ def test_a_file_is_there_once_and_whole_and_spark_reads_it_as_raw_rows(
     frame = spark.read.schema(RAW).parquet(str(tmp_path))
     assert sorted(row.seq for row in frame.collect()) == [event.seq for event in log.events]
     assert {row.received_at.tzinfo for row in frame.take(1)} == {None}
+
+
+def test_a_file_is_on_disk_before_it_has_its_name_and_its_name_before_anybody_is_told(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[bool, list[str]]] = []
+    fsync = os.fsync
+
+    def tell(fd: int) -> None:
+        synced.append((stat.S_ISDIR(os.fstat(fd).st_mode), [path.name for path in tmp_path.glob("*.parquet")]))
+        fsync(fd)
+
+    monkeypatch.setattr("enc.dataview.landing.os.fsync", tell)
+    assert Landing(tmp_path).put("one", raw_batch(log.wire, Place("push:x"), now())) is True
+    assert synced == [(False, []), (True, ["one.parquet"])], "the file, then the directory with its name"
 
 
 def test_drafts_of_a_killed_writer_are_swept_and_never_read(tmp_path: Path, log: Log) -> None:
