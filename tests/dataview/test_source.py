@@ -1,7 +1,7 @@
 """format("enc"): what a node has, as raw rows, in a batch and in a stream; each once, and the same again."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from enc.client import Enclave, Notice, Unreachable
 from enc.client.raw import RawPage
 from enc.core.errors import MisuseError, Unavailable
 from enc.core.event import check_event, parse_event
+from enc.core.filter import MAX_LIMIT
 from enc.dataview import reading, stream
 from enc.dataview.notify import NoticeBoard
 from enc.dataview.options import Options, parse_options
@@ -24,6 +25,7 @@ from enc.dataview.schema import VERIFIED
 from enc.dataview.source import EncReader, EncSource, SpanPartition, narrowed, split
 from enc.dataview.stream import EncStreamReader, shared
 from enc.dataview.verify import verify_batch
+from enc.node import answers
 from tests.core.world import person
 from tests.node.served import Served
 
@@ -101,6 +103,29 @@ def test_conditions_hold_whether_the_node_is_asked_or_not(
     read: Any, enclave: Enclave, condition: str, seqs: list[int]
 ) -> None:
     assert sorted(row.seq for row in read(enclave.hex).where(condition).collect()) == seqs
+
+
+def test_through_spark_the_node_is_asked_for_what_is_wanted_and_no_more(
+    read: Any, enclave: Enclave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = sorted(read(enclave.hex).collect(), key=lambda row: row.seq)
+    alice, middle = person("alice").public.hex(), rows[20].timestamp
+    asked, parse = list[dict[str, Any]](), answers.parse_filter
+    monkeypatch.setattr(answers, "parse_filter", lambda wire: asked.append(wire) or parse(wire))
+    everything = {"start_at": 0, "end_before": 36}
+    wanted: list[tuple[str, Callable[[Any], bool], dict[str, Any]]] = [
+        ("type = 'note'", lambda row: row.type == "note", {"type": ["note"]}),
+        (f"author = '{alice}'", lambda row: row.author == alice, {"from": [alice]}),
+        (f"timestamp >= {middle}", lambda row: row.timestamp >= middle, {"timestamp": {"start_at": middle}}),
+        (f"timestamp < {middle}", lambda row: row.timestamp < middle, {"timestamp": {"end_before": middle}}),
+        ("seq between 5 and 7", lambda row: 5 <= row.seq <= 7, {"seq": {"start_at": 5, "end_before": 8}}),
+    ]
+    for condition, holds, wire in wanted:
+        asked.clear()
+        found = read(enclave.hex).where(condition).collect()
+        assert sorted(row.seq for row in found) == [row.seq for row in rows if holds(row)]
+        [page] = [each for each in asked if "reverse" not in each]
+        assert page == {"limit": MAX_LIMIT, "seq": everything, **wire}, condition
 
 
 def test_a_condition_on_the_enclave_says_who_is_asked(node: Served, enclave: Enclave) -> None:
