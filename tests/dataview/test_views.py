@@ -321,12 +321,13 @@ def test_what_by_groups_cannot_follow_is_made_whole(spark: SparkSession, silver:
 
 def test_what_fails_is_said(spark: SparkSession, silver: Silver) -> None:
     silver.add("events", event(1), event(2))
-    header = "-- key: enclave\n-- test: accepted(type, Manifest)\n-- test: not_null(gone)"
-    views = Views(silver.lake, of(("bad", header, "SELECT enclave, type FROM events")))
+    header = "-- key: enclave\n-- test: accepted(type, Manifest)\n-- test: not_null(odd)\n-- test: not_null(gone)"
+    views = Views(silver.lake, of(("bad", header, "SELECT enclave, type, nullif(seq, 2) AS odd FROM events")))
     [built] = views.build(spark, ["bad"])
     assert [text.split(":")[0] for text in built.failures] == [
         "unique(enclave)",
         "accepted(type, Manifest)",
+        "not_null(odd)",
         "not_null(gone)",
     ]
     assert views.test(spark, ["bad"])[0].failures == built.failures
