@@ -95,16 +95,16 @@ def test_what_is_older_than_its_retention_goes_and_nothing_younger(spark: SparkS
         rows = [tuple(at if column.name == "received_at" else None for column in columns) for at in times]
         flow.lake[name].append(held(spark, rows, columns), Txn("test", 0))
 
-    def days(**kept: float) -> list[list[int]]:
+    def days(keeping: Keeping) -> list[list[int]]:
         """How old, after upkeep with this retention, the rows of each are."""
-        Upkeep(flow.lake, Keeping(**kept)).retain(spark, AT)
+        Upkeep(flow.lake, keeping).retain(spark, AT)
         times = [[row["received_at"].replace(tzinfo=UTC) for row in flow.rows(name)] for name in names]
         return [sorted((AT - at).days for at in each) for each in times]
 
-    assert days() == [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]], "for good, unless it is said"
-    assert days(raw_days=3) == [[0, 1, 2, 3], [0, 1, 2, 3, 4]]
-    assert days(quarantine_days=1.5) == [[0, 1, 2, 3], [0, 1]]
-    assert days(raw_days=0.5, quarantine_days=2) == [[0], [0, 1]]
+    assert days(Keeping()) == [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]], "for good, unless it is said"
+    assert days(Keeping(raw_days=3)) == [[0, 1, 2, 3], [0, 1, 2, 3, 4]]
+    assert days(Keeping(quarantine_days=1.5)) == [[0, 1, 2, 3], [0, 1]]
+    assert days(Keeping(raw_days=0.5, quarantine_days=2)) == [[0], [0, 1]]
 
 
 def test_what_goes_is_served_no_more(spark: SparkSession, flow: Flow, tmp_path: Path) -> None:
