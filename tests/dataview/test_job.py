@@ -17,6 +17,7 @@ from enc.dataview.serving.database import Database
 from enc.dataview.status import PIPELINE
 from enc.dataview.view_run import Built
 from enc.dataview.views import built_in
+from enc.dataview.writer import Writer
 from tests.core.world import START
 from tests.dataview.flow import Flow
 from tests.dataview.random_logs import random_log
@@ -147,6 +148,19 @@ def test_views_that_cannot_be_looked_for_end_the_job(
     monkeypatch.setattr(job, "build", build)
     with pytest.raises(Unavailable, match="the disk is full"):
         job.run(threading.Event())
+
+
+def test_a_job_writes_nothing_where_another_is_the_writer(spark: SparkSession, flow: Flow) -> None:
+    source = {"format": "enc_archive", "path": flow.lake.root}
+    with opened(JobSettings(root=flow.lake.root, sources=(source,)), spark) as job:
+        stop = threading.Event()
+        stop.set()
+        acts: list[Callable[[], object]] = [job.drain, job.build, job.keep]
+        acts += [lambda: job.rebuild("tags"), lambda: job.run(stop)]
+        with Writer(flow.lake.root).holding("another"):
+            for act in acts:
+                with pytest.raises(MisuseError, match=r"one writer, and `another` \(process"):
+                    act()
 
 
 def test_no_source_no_job(spark: SparkSession, flow: Flow) -> None:
