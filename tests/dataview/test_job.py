@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from enc.dataview.job import Job, JobSettings, is_passing, opened
 from enc.dataview.progress import Progress
 from enc.dataview.serving.database import Database
 from enc.dataview.status import PIPELINE
+from enc.dataview.upkeep import Keeping
 from enc.dataview.view_run import Built
 from enc.dataview.views import built_in
 from enc.dataview.writer import Writer
@@ -44,7 +45,7 @@ def test_what_may_be_over_by_the_next_time(said: str, passes: bool) -> None:
     assert is_passing(f"[STREAM_FAILED] Query [id = 0, runId = 0] terminated with exception: {said}") == passes
 
 
-def test_drained_then_running(spark: SparkSession, flow: Flow, tmp_path: Path) -> None:
+def test_drained_then_running_then_kept(spark: SparkSession, flow: Flow, tmp_path: Path) -> None:
     logs = [random_log(seed, 20, kind).log() for seed, kind in ((21, "club"), (22, "v1"))]
     archives, views, place = tmp_path / "archives", tmp_path / "views", str(tmp_path / "serving.db")
     archives.mkdir()
@@ -73,6 +74,25 @@ def test_drained_then_running(spark: SparkSession, flow: Flow, tmp_path: Path) -
         assert {row.told_at for row in told.values()} == {START * 1000}
         assert told["derive"].batch >= 1
     database.close()
+    _keep(replace(settings, keeping=Keeping(raw_days=1, small_files=1)), spark, flow)
+
+
+def _keep(settings: JobSettings, spark: SparkSession, flow: Flow) -> None:
+    """Upkeep a month later: contents that have had their time are gone from tables and views."""
+    tables = ("events", "content_status", "timeline")
+    due = {row["id"] for row in flow.rows("content_status") if row["expires_at"] is not None}
+
+    def there() -> list[bool]:
+        """Which tables have some of them."""
+        found = [{row["id"] for row in flow.rows(name) if row["content"] is not None} for name in tables]
+        return [bool(ids & due) for ids in found]
+
+    assert all(there())
+    with opened(settings, spark, lambda: datetime.now(UTC) + timedelta(days=30)) as job:
+        job.keep()
+    assert not any(there())
+    assert flow.rows("raw_events") == []
+    assert flow.lake["events"].delta(spark).detail().first()["numFiles"] == 1
 
 
 def _run(job: Job, enough: Callable[[Progress], bool]) -> None:
