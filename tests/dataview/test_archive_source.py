@@ -90,13 +90,31 @@ def _broken(archives: Path, how: str) -> Path:
         ("cut within a line", "cut off within a line"),
     ],
 )
-def test_a_broken_file_is_named_in_a_row_after_what_can_be_read(archives: Path, how: str, said: str) -> None:
+def test_a_broken_file_is_named_in_a_row_after_what_can_be_read(archives: Path, log: Log, how: str, said: str) -> None:
     path = _broken(archives, how)
-    *_, last = read_part(Part(str(path), 0, None))
-    row = verify_batch(last).to_pylist()[-1]
+    *rest, last = read_part(Part(str(path), 0, None))
+    [row] = verify_batch(last).to_pylist()
+    there = [row["seq"] for batch in rest for row in batch.to_pylist()]
+    lost = {"events left out": 3, "cut within a line": 1}.get(how, len(log.events))
+    assert there == list(range(len(log.events) - lost))
     assert (row["seq"], row["code"], row["origin"]) == (None, "INVALID_ARCHIVE", f"archive:{path}")
     assert re.search(said, row["reason"])
     assert json.loads(row["event"])["archive"] == str(path)
+
+
+@pytest.mark.parametrize("chunk", [100, 1 << 20])
+@pytest.mark.parametrize("lines", [11, 16])
+def test_what_is_wrong_is_said_once_however_many_read_the_file(
+    archives: Path, lines: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it ends just where a part begins."""
+    monkeypatch.setattr(archive_source, "CHUNK", chunk)
+    path = archives / "one.enc"
+    whole = zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes()).splitlines(keepends=True)
+    path.write_bytes(zstandard.compress(b"".join(whole[:lines])))
+    parts = [Part(str(path), first, last) for first, last in ((0, 10), (10, 20), (20, 30), (30, None))]
+    found = [row["seq"] for part in parts for row in rows_of(part)]
+    assert found == [*range(lines - 1), None]
 
 
 def test_a_file_that_is_not_there_is_owed(archives: Path) -> None:

@@ -119,14 +119,21 @@ def _shown(event: bytes) -> str:
 
 
 def raw_batches(events: Iterator[bytes], place: Place, received_at: datetime) -> Iterator[pa.RecordBatch]:
-    """As `raw_batch`, for any number of events: each batch bounded in rows and in bytes."""
+    """As `raw_batch`, for any number of events: each batch bounded in rows and in bytes. Where `events` fails,
+    what came before that is yielded first.
+    """
     waiting: list[bytes] = []
-    size = 0
-    for event in events:
-        waiting.append(event)
-        size += len(event)
-        if len(waiting) >= BATCH or size >= BATCH_BYTES:
-            yield raw_batch(waiting, place, received_at)
-            waiting, size = [], 0
+    size, fault = 0, None
+    try:
+        for event in events:
+            waiting.append(event)
+            size += len(event)
+            if len(waiting) >= BATCH or size >= BATCH_BYTES:
+                yield raw_batch(waiting, place, received_at)
+                waiting, size = [], 0
+    except EncError as e:
+        fault = e
     if waiting:
         yield raw_batch(waiting, place, received_at)
+    if fault is not None:
+        raise fault
