@@ -106,8 +106,11 @@ def test_a_file_is_on_disk_before_it_has_its_name_and_its_name_before_anybody_is
         fsync(fd)
 
     monkeypatch.setattr("enc.dataview.landing.os.fsync", tell)
-    assert Landing(tmp_path).put("one", raw_batch(log.wire, Place("push:x"), now())) is True
+    landing, batch = Landing(tmp_path), raw_batch(log.wire, Place("push:x"), now())
+    assert landing.put("one", batch) is True
     assert synced == [(False, []), (True, ["one.parquet"])], "the file, then the directory with its name"
+    assert landing.put("one", batch) is False
+    assert synced[-1] == (True, ["one.parquet"]), "whoever put it there may have come no further"
 
 
 def test_drafts_of_a_killed_writer_are_swept_and_never_read(tmp_path: Path, log: Log) -> None:

@@ -68,14 +68,15 @@ def _write(draft: Path, rows: pa.RecordBatch) -> None:
 def _published(draft: Path, final: Path) -> bool:
     try:
         os.link(draft, final)
-    except FileExistsError:
-        return False
+        is_new = True
+    except FileExistsError:  # by somebody who may have died, or failed, before its name was on disk
+        is_new = False
     fd = os.open(final.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
-    return True
+    return is_new
 
 
 def landed(spark: SparkSession, directory: Path | str, *, max_files: int = MAX_FILES, clean: bool = False) -> DataFrame:
