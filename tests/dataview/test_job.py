@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from enc.client.errors import Unreachable
 from enc.core.errors import MisuseError, Unavailable
+from enc.dataview.derive import DERIVED
 from enc.dataview.job import Job, JobSettings, is_passing, opened
 from enc.dataview.progress import Progress
 from enc.dataview.serving.database import Database
@@ -74,7 +75,22 @@ def test_drained_then_running_then_kept(spark: SparkSession, flow: Flow, tmp_pat
         assert {row.told_at for row in told.values()} == {START * 1000}
         assert told["derive"].batch >= 1
     database.close()
+    _into_another(replace(settings, database=str(tmp_path / "another.db")), spark, dict(expected))
     _keep(replace(settings, keeping=Keeping(raw_days=1, small_files=1)), spark, flow)
+
+
+def _into_another(settings: JobSettings, spark: SparkSession, expected: dict[str, int]) -> None:
+    """A new serving database has all of the lake, though nothing is new in that."""
+    with opened(settings, spark, founded) as job:
+        job.drain()
+    database = Database(settings.database or "")
+    with database.reading() as moment:
+        for name in ("events", "heads", *DERIVED, "timeline"):
+            assert dict(moment.progress(name, 10)) == expected, name
+        events = moment.view("events")
+        assert events is not None
+        assert len(moment.rows(moment.table(events.schema).select())) == sum(expected.values())
+    database.close()
 
 
 def _keep(settings: JobSettings, spark: SparkSession, flow: Flow) -> None:

@@ -85,6 +85,16 @@ def test_what_changed_since_and_how_far_it_is(place: Place, monkeypatch: pytest.
     assert place.served() == ({"z": place.batch - 1}, {"e": 1}, version + 1)
 
 
+def test_what_changed_since_is_not_known_any_more(place: Place) -> None:
+    place.put(a=1)
+    place.push(e=5, f=9)
+    place.put(a=2)
+    place.put(a=3)
+    place.table.vacuum(place.spark, 0)
+    place.push(e=6)
+    assert place.served() == ({"a": 3}, {"e": 6, "f": 9}, place.version), "all rows anew, and complete as far as before"
+
+
 def test_a_batch_is_published_as_it_is_only_if_nothing_came_in_between(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

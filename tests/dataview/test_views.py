@@ -308,8 +308,14 @@ def test_what_by_groups_cannot_follow_is_made_whole(spark: SparkSession, silver:
     silver.remove("content_status", "seq = 3")
     assert changed(views, spark, ("mine",)) == ["mine"]
     check(views, spark, mine=[("ann", 2, 4), ("bob", 1, 2)])
-    # A source that was made anew, with as many versions.
+    # What changed is not known any more.
     source = silver.lake["content_status"]
+    silver.put("content_status", post(2, author="bob", content="new"))
+    silver.put("content_status", post(9, author="bob"))
+    source.vacuum(spark, 0)
+    assert changed(views, spark, ("mine",)) == ["mine"]
+    check(views, spark, mine=[("ann", 2, 4), ("bob", 2, 9)])
+    # A source that was made anew, with as many versions.
     shutil.rmtree(source.path)
     source.create(spark)
     for seq in (5, 6, 7, 8):

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from enc.core.errors import Unavailable
-from enc.dataview.derive import Derive
+from enc.dataview.derive import DERIVED, Derive
 from enc.dataview.heads import Heads
 from enc.dataview.held import Limits
 from enc.dataview.ingest import Ingest
@@ -169,6 +169,7 @@ class Job:
     def drain(self) -> list[Built]:
         """Take what is there now through everything, and stop."""
         with self._writing("drain"):
+            self._catch_up()
             queries = self.ingest(availableNow=True)
             _finish(queries)
             queries.append(self.derive(availableNow=True))
@@ -184,6 +185,7 @@ class Job:
         seconds, queries = self.settings, list[StreamingQuery]()
         recount, chores = _Clock(RECOUNT_S), _Chores(self, queries)
         with self._writing("run"), ThreadPoolExecutor(1, "enc-chores") as aside:
+            self._catch_up()
             self._count()
             try:
                 queries += self.ingest(processingTime=f"{seconds.ingest_seconds} seconds")
@@ -266,16 +268,28 @@ class Job:
                 self.upkeep.run(self.spark, self._now(), there, vacuum=vacuum)
             self.build()
 
+    def _catch_up(self) -> None:
+        """Publish what the lake has and the serving database has not: that may be a new one, or be behind."""
+        if self._publishing is None:
+            return
+        for told, names in (("heads", ("events", "heads")), ("fold", DERIVED)):
+            progress = self._how_far(told)
+            for name in names if progress else ():
+                self._publishing.push(self.spark, self.lake[name], progress)
+
     def _next_seqs(self) -> dict[str, int]:
         """How far the tables are that views are made from."""
         if self._publishing is None:
             return {}
-        fold = self.lake["fold"]
-        version = fold.version(self.spark)
+        version = self.lake["fold"].version(self.spark)
         if version != self._seqs[0]:
-            rows: list[Any] = fold.read(self.spark).select("enclave", "next_seq").collect()
-            self._seqs = version, {row.enclave: row.next_seq for row in rows}
+            self._seqs = version, self._how_far("fold")
         return self._seqs[1]
+
+    def _how_far(self, table: str) -> dict[str, int]:
+        """By enclave, what `heads` or `fold` says."""
+        rows: list[Any] = self.lake[table].read(self.spark).select("enclave", "next_seq").collect()
+        return {row.enclave: row.next_seq for row in rows}
 
     def tables(self) -> list[tuple[str, str, Table]]:
         """All that may be read: its layer, its name, and where it is."""

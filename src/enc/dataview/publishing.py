@@ -11,11 +11,11 @@ from hashlib import sha256
 from threading import Lock
 
 from msgspec.structs import asdict
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, max_by, struct
 
 from enc.dataview.serving.publish import Publisher, Rows
+from enc.dataview.session import SparkFault
 from enc.dataview.status import PIPELINE, State
 from enc.dataview.tables import Table
 
@@ -55,8 +55,10 @@ class Publishing:
             last, now = self._published(spark, table), table.version(spark)
             if last == now:
                 self._publisher.go_on(table.name, progress)
-            elif last is None or last > now or not self._follow(spark, table, progress, last, now, description):
-                self._anew(spark, table, progress, now, description)
+            elif last is None or last > now:
+                self._anew(spark, table, progress, now, description, goes_on=False)
+            elif not self._follow(spark, table, progress, last, now, description):
+                self._anew(spark, table, progress, now, description, goes_on=True)
 
     def _published(self, spark: SparkSession, table: Table) -> int | None:
         """The version that was published last; None where it was of no table, or of another."""
@@ -96,22 +98,30 @@ class Publishing:
         self, spark: SparkSession, table: Table, progress: Progress, last: int, now: int, description: str
     ) -> bool:
         """Publish the changes; False where the feed does not reach back so far, or the columns changed on the way."""
+        index, batch = INDEXES.get(table.name, ()), _batch(spark, table, now)
         try:
             latest = _latest(table.changes(spark, last, now), table).persist()
-            changed = latest.where(~col("_gone")).drop("_gone")
-            gone = latest.where("_gone").select(*table.key)
-            options = {"index": INDEXES.get(table.name, ()), "description": description}
-            batch = _batch(spark, table, now)
-            self._publisher.publish(table.name, table.key, changed, gone, progress, batch, **options)  # type: ignore[arg-type]
-        except PySparkException:
+            try:
+                changed = latest.where(~col("_gone")).drop("_gone")
+                gone = latest.where("_gone").select(*table.key)
+                self._publisher.publish(
+                    table.name, table.key, changed, gone, progress, batch, index=index, description=description
+                )
+            finally:
+                latest.unpersist()
+        except SparkFault:
             return False
-        latest.unpersist()
         return True
 
-    def _anew(self, spark: SparkSession, table: Table, progress: Progress, now: int, description: str) -> None:
+    def _anew(
+        self, spark: SparkSession, table: Table, progress: Progress, now: int, description: str, *, goes_on: bool
+    ) -> None:
+        """`goes_on`: it is the same table that was published before, and so complete at least as far."""
         index = INDEXES.get(table.name, ())
         rows, batch = table.at(spark, now), _batch(spark, table, now)
-        self._publisher.republish(table.name, table.key, rows, progress, batch, index=index, description=description)
+        self._publisher.republish(
+            table.name, table.key, rows, progress, batch, index=index, description=description, goes_on=goes_on
+        )
 
     def tell(self, states: Sequence[State]) -> None:
         """How far the job is, for whoever reads views."""

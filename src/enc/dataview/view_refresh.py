@@ -10,12 +10,12 @@ from hashlib import sha256
 
 from msgspec import Struct
 from msgspec.structs import replace
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from enc.core.errors import MisuseError
 from enc.dataview.held import Limits
+from enc.dataview.session import SparkFault, spark_says
 from enc.dataview.tables import Table
 from enc.dataview.view_check import checks, failures, is_local
 from enc.dataview.view_feed import Feeds, Groups, check_source
@@ -78,8 +78,9 @@ class Refreshing:
             return Made()
         try:
             return self._follow(spark, view, feeds, mark, basis.version)
-        except PySparkException as e:
-            logger.warning("view %s is made from the beginning, since what is new cannot be taken: %s", view.name, e)
+        except SparkFault as e:
+            said = spark_says(e)
+            logger.warning("view %s is made from the beginning, since what is new cannot be taken: %s", view.name, said)
             return self._whole(spark, view, basis, anew)
 
     def _mark(self, spark: SparkSession, name: str) -> Mark | None:
@@ -232,7 +233,7 @@ def _called(view: View, inputs: Mapping[str, DataFrame]) -> DataFrame:
     """What the user's own function makes of them; it may raise anything."""
     try:
         rows = view.function(**inputs)  # type: ignore[misc]
-    except PySparkException:
+    except SparkFault:
         raise
     except Exception as e:
         raise MisuseError(f"view {view.name}: its function raised {type(e).__name__}: {e}") from e

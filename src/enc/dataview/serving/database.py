@@ -111,11 +111,15 @@ class Database:
         *,
         index: Sequence[str] = (),
         batch_id: int | None = None,
+        goes_on: bool = False,
     ) -> None:
-        """The view anew, whatever it was before: readers see the old one until the new one is whole."""
+        """The view anew, whatever it was before: readers see the old one until the new one is whole.
+
+        `goes_on`: `progress` comes to what is known, as in `upsert`; else it is all that is known.
+        """
         check_schema(schema)
         with self._writing(schema.name) as connection:
-            self._drop(connection, schema.name)
+            self._drop(connection, schema.name, keep_progress=goes_on)
             _, table = self._prepare(connection, schema, index)
             for chunk in _chunks(rows):
                 connection.execute(_upsert(table, schema, self.dialect), chunk)
@@ -139,12 +143,13 @@ class Database:
         with writing(self._engine, crc32(view.encode()) | 1) as connection:
             yield connection
 
-    def _drop(self, connection: sa.Connection, view: str) -> None:
+    def _drop(self, connection: sa.Connection, view: str, *, keep_progress: bool = False) -> None:
         stored = _stored(connection, view)
         if stored is not None:
             sql_table(stored.schema, self.dialect).drop(connection)
             connection.execute(sa.delete(_views).where(_views.c.name == view))
-            connection.execute(sa.delete(_progress).where(_progress.c.view == view))
+            if not keep_progress:
+                connection.execute(sa.delete(_progress).where(_progress.c.view == view))
 
     def _prepare(
         self, connection: sa.Connection, schema: ViewSchema, index: Sequence[str]

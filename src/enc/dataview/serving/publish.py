@@ -101,14 +101,16 @@ class Publisher:
         *,
         index: Sequence[str] = (),
         description: str = "",
+        goes_on: bool = False,
     ) -> None:
-        """The view anew, as after a rebuild: also with other columns and another key.
+        """The view anew, as after a rebuild: also with other columns and another key. `goes_on`: what was said of how
+        far it is complete holds.
 
         Comes part by part, so that the driver holds one at a time, however large the view is.
         """
         schema = schema_of(view, key, whole, description)
         rows = self._rows(whole, schema.columns)
-        self._database.replace(schema, rows, progress, index=index, batch_id=batch_id)
+        self._database.replace(schema, rows, progress, index=index, batch_id=batch_id, goes_on=goes_on)
 
     def _rows(self, rows: Rows, columns: Sequence[Column]) -> Iterator[Row]:
         """At once where they are few."""
