@@ -157,6 +157,7 @@ def test_paths_are_files_directories_and_patterns(archives: Path, monkeypatch: p
     assert found_paths(str(archives)) == found_paths(f"{archives}/*.enc") == [one, two]
     assert found_paths(f"{two},{one}") == found_paths(f"file://{one}, file:{two}") == [one, two]
     assert found_paths(str(archives / "none")) == []
+    assert found_paths(f"{one},, ") == [one]
     monkeypatch.chdir(archives.parent)  # where tasks are is not where they are asked for
     assert found_paths(archives.name) == found_paths(f"{archives.name}/*.enc") == [one, two]
 
@@ -175,7 +176,9 @@ def test_no_archive_at_all_is_said(spark: SparkSession, tmp_path: Path) -> None:
         spark.read.format("enc_archive").load(str(tmp_path)).count()
 
 
-def test_as_a_stream_each_file_is_read_once(spark: SparkSession, archives: Path, log: Log, tmp_path: Path) -> None:
+def test_as_a_stream_each_file_is_read_once(
+    spark: SparkSession, archives: Path, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spark.dataSource.register(ArchiveSource)
 
     def drain() -> list[int]:
@@ -187,5 +190,8 @@ def test_as_a_stream_each_file_is_read_once(spark: SparkSession, archives: Path,
         return sizes
 
     assert drain() == [len(log.events), 15]
+    reader = archive_source._StreamReader({"path": str(archives)})
+    monkeypatch.chdir(archives)
+    assert reader.partitions({"one.enc": "read"}, {"one.enc": "read", str(archives / "one.enc"): "read"}) == []
     small_log(2, "three").archive(archives / "aaa.enc")
     assert drain() == [12]

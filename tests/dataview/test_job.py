@@ -2,12 +2,14 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from enc.client.errors import Unreachable
 from enc.core.errors import MisuseError, Unavailable
@@ -147,6 +149,9 @@ def test_a_stream_goes_on_when_somebody_answers_again(
     faults["after raw_events"] = ValueError("no such thing")
     with pytest.raises(Unavailable, match=r"stopped: .*ValueError: no such thing$"):
         Job(settings, spark, reached, founded).run(threading.Event())
+    faults["after raw_events"] = Unreachable("cannot reach it")
+    with pytest.raises(Unavailable, match=r"stopped: .*Unreachable: cannot reach it$"):
+        Job(settings, spark, reached, founded).drain()
 
 
 def test_how_far_it_is_is_told_while_views_are_made(
@@ -171,19 +176,37 @@ def test_how_far_it_is_is_told_while_views_are_made(
     _run(job, enough)
 
 
+@pytest.mark.parametrize("stopping", [False, True])
 def test_views_that_cannot_be_looked_for_end_the_job(
-    spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, flow: Flow, tmp_path: Path, stopping: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also when it ends anyway; and streams are stopped when nobody keeps them from their turn any more."""
     random_log(26, 5, "club").log().archive(tmp_path / "0.enc")
     source = {"format": "enc_archive", "path": str(tmp_path / "0.enc")}
     job = Job(JobSettings(root=flow.lake.root, sources=(source,), views_seconds=0.0), spark)
+    stop, order = threading.Event(), list[str]()
+
+    class Chores(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait, cancel_futures=cancel_futures)
+            order.append("no chores")
+
+    def stopped(query: StreamingQuery) -> None:
+        order.append("stopped")
+        real(query)
 
     def build() -> list[Built]:
+        if stopping:
+            stop.set()
         raise Unavailable("the disk is full")
 
+    real = StreamingQuery.stop
+    monkeypatch.setattr("enc.dataview.job.ThreadPoolExecutor", Chores)
+    monkeypatch.setattr(StreamingQuery, "stop", stopped)
     monkeypatch.setattr(job, "build", build)
     with pytest.raises(Unavailable, match="the disk is full"):
-        job.run(threading.Event())
+        job.run(stop)
+    assert order == ["no chores", "stopped", "stopped"]
 
 
 def test_a_job_writes_nothing_where_another_is_the_writer(spark: SparkSession, flow: Flow) -> None:

@@ -3,14 +3,16 @@
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from enc.client.errors import Unreachable
 from enc.core.commit import build_commit
+from enc.core.errors import from_wire
 from enc.core.event import erase, finalize, wire_event
 from enc.core.types import Event
-from enc.dataview.rows import MARK, Place, mark, now, raw_batch
+from enc.dataview.rows import MARK, UNKNOWN, Place, mark, now, raw_batch
 from enc.dataview.schema import RAW, VERIFIED
 from enc.dataview.verify import verified, verify_batch
 from tests.core.world import START, World, person
@@ -76,6 +78,20 @@ def test_a_mark_is_refused_for_the_reason_that_it_says(check: bool) -> None:
     (row,) = verify_batch(mark(Unreachable("nobody is there"), place, now(), unread=[3, 9]), check=check).to_pylist()
     assert (row["enclave"], row["seq"], row["type"], row["origin"]) == ("ab" * 32, None, None, "node:test")
     assert (row["code"], row["reason"]) == ("UNREACHABLE", "nobody is there")
+
+
+@pytest.mark.parametrize("code", ["FORK", "MADE_UP" * 1000, ""])
+def test_what_a_node_says_is_no_code_of_ours(code: str) -> None:
+    error = from_wire({"code": code, "message": "so there"})
+    (row,) = verify_batch(mark(error, PLACE, now())).to_pylist()
+    assert (row["code"], row["reason"]) == (UNKNOWN, f"{code[:100]}: so there")
+
+
+def test_a_mark_that_cannot_be_read_is_refused_as_anything_is() -> None:
+    made = mark(Unreachable("nobody is there"), PLACE, now())
+    spoilt = made.set_column(made.schema.get_field_index("event"), "event", pa.array(["{}"], pa.string()))
+    (row,) = verify_batch(spoilt).to_pylist()
+    assert row["code"] == "INVALID_COMMIT"
 
 
 @pytest.mark.parametrize("more", [{}, {"type": MARK}, {"type": MARK, "seq": 3, "from": "", "timestamp": 1}])

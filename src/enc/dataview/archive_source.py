@@ -12,7 +12,7 @@ once. A file is what its name says: to add events, add a file.
 import glob
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import zstandard
@@ -116,18 +116,24 @@ class _StreamReader(_Base, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
         there = found_paths(self._given["path"]) if self._target is None else self._target
-        new = [path for path in there if path not in start]
+        new = _but(there, start)
         most = len(new) if isinstance(limit, ReadAllAvailable) else self._number("maxFilesPerTrigger")
         return {**start, **dict.fromkeys(new[:most], "read")}
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        return [part for path in end if path not in start for part in self._parts(path)]
+        return [part for path in _but(end, start) for part in self._parts(path)]
+
+
+def _but(paths: Iterable[str], read: Iterable[str]) -> list[str]:
+    """Those that are not read yet. An offset may name a file from where the driver was then."""
+    known = {os.path.abspath(path) for path in read}
+    return [path for path in map(os.path.abspath, paths) if path not in known]
 
 
 def found_paths(given: str) -> list[str]:
     """The files that a path stands for, by name; whoever reads them may be somewhere else."""
     found: set[str] = set()
-    for each in (os.path.abspath(_LOCAL.sub("/", text.strip())) for text in given.split(",")):
+    for each in (os.path.abspath(_LOCAL.sub("/", text.strip())) for text in given.split(",") if text.strip()):
         if os.path.isdir(each):
             found |= {entry.path for entry in os.scandir(each) if entry.name.endswith(SUFFIXES) and entry.is_file()}
         else:

@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from threading import Event, Lock
@@ -19,6 +19,7 @@ from time import monotonic
 from typing import Any
 
 from msgspec import Struct
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -184,26 +185,29 @@ class Job:
         """Go on until `stop` is set, or a stream fails for good."""
         seconds, queries = self.settings, list[StreamingQuery]()
         recount, chores = _Clock(RECOUNT_S), _Chores(self, queries)
-        with self._writing("run"), ThreadPoolExecutor(1, "enc-chores") as aside:
+        with self._writing("run"):
             self._catch_up()
             self._count()
             try:
                 queries += self.ingest(processingTime=f"{seconds.ingest_seconds} seconds")
                 queries.append(self.derive(processingTime=f"{seconds.derive_seconds} seconds"))
-                doing = aside.submit(chores.do)
-                while not stop.wait(1.0):
-                    queries[:] = [self._going(query, stop) for query in queries]
-                    if doing.done():
-                        doing.result()
-                        doing = aside.submit(chores.do)
-                    if tell is not None:
-                        if recount.is_due():
-                            self._meter.refused(self._quarantined())
-                        tell(self._meter.read(_sources(queries)))
+                # Chores end before the streams do: one that waits for its turn cannot be stopped.
+                with ThreadPoolExecutor(1, "enc-chores") as aside:
+                    doing = aside.submit(chores.do)
+                    while not stop.wait(1.0):
+                        for i, query in enumerate(queries):
+                            queries[i] = self._going(query, stop)
+                        if doing.done():
+                            doing.result()
+                            doing = aside.submit(chores.do)
+                        if tell is not None:
+                            if recount.is_due():
+                                self._meter.refused(self._quarantined())
+                            tell(self._meter.read(_sources(queries)))
+                    doing.result()
             finally:
                 for query in queries:
                     query.stop()
-            doing.result()
 
     def _going(self, query: StreamingQuery, stop: Event) -> StreamingQuery:
         """The stream; begun again where it was, if somebody whom it needs did not answer."""
@@ -335,7 +339,8 @@ def _finish(queries: Sequence[StreamingQuery]) -> None:
     """Wait for the end of all; where one fails, the others end as well."""
     try:
         for query in queries:
-            query.awaitTermination()
+            with suppress(StreamingQueryException):  # `_check` says it in our words
+                query.awaitTermination()
             _check(query)
     finally:
         for query in queries:

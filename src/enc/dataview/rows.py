@@ -46,6 +46,10 @@ class _Glance(Struct):
     timestamp: int
 
 
+UNKNOWN = "UNKNOWN_CODE"
+"""The code of a mark, where a node gave one that the protocol does not have."""
+
+
 class Mark(Struct):
     """What a mark says; more may stand beside it."""
 
@@ -67,8 +71,14 @@ def raw_batch(events: Sequence[bytes], place: Place, received_at: datetime) -> p
 
 
 def mark(error: EncError, place: Place, received_at: datetime, **more: object) -> pa.RecordBatch:
-    """A row in place of what could not be read. It is no event, and so is refused, for the reason that it says."""
-    said = {**more, "code": error.code, "message": error.message[:2000]}
+    """A row in place of what could not be read. It is no event, and so is refused, for the reason that it says.
+
+    Its code is one of ours: a node may answer with any word, and with another one each time.
+    """
+    code, message = type(error).code, error.message
+    if not code:
+        code, message = UNKNOWN, f"{error.code[:100]}: {message}"
+    said = {**more, "code": code, "message": message[:2000]}
     return _batch([(None, None, None, MARK, None, None, compact_json(said))], place, received_at)
 
 

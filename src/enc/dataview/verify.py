@@ -9,9 +9,11 @@ Nothing stops the stream: what fails has `code` and `reason`, and goes to quaran
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
+from msgspec import DecodeError
 from msgspec.json import Decoder
 from pyspark.sql import DataFrame
 
@@ -100,7 +102,10 @@ def _row(
     try:
         wire, event, version = judge(text, enclave, enc_v)
     except EncError as e:
-        said = _mark(text) if type_ == MARK and id_ is None else Mark(e.code, e.message)
+        said = Mark(e.code, e.message)
+        if type_ == MARK and id_ is None:
+            with suppress(DecodeError):
+                said = _mark(text)
         return (enclave, seq, id_, *[None] * 13, said.code, said.message)
     except (ValueError, RecursionError, OverflowError) as e:  # whatever somebody thought of: the stream goes on
         return (enclave, seq, id_, *[None] * 13, InvalidCommit.code, f"not to be read: {type(e).__name__}")
