@@ -184,7 +184,7 @@ class Job:
     def run(self, stop: Event, tell: Callable[[Progress], None] | None = None) -> None:
         """Go on until `stop` is set, or a stream fails for good."""
         seconds, queries = self.settings, list[StreamingQuery]()
-        recount, chores = _Clock(RECOUNT_S), _Chores(self, queries)
+        chores = _Chores(self, queries)
         with self._writing("run"):
             self._catch_up()
             self._count()
@@ -201,8 +201,6 @@ class Job:
                             doing.result()
                             doing = aside.submit(chores.do)
                         if tell is not None:
-                            if recount.is_due():
-                                self._meter.refused(self._quarantined())
                             tell(self._meter.read(_sources(queries)))
                     doing.result()
             finally:
@@ -249,6 +247,10 @@ class Job:
         made = self.build()
         self._meter.built(sum(each.changed for each in made))
         self._tell(queries, made)
+
+    def recount(self) -> None:
+        """Events are refused late, too: what the table says."""
+        self._meter.refused(self._quarantined())
 
     def build(self, names: Iterable[str] = ()) -> list[Built]:
         with self._writing("build"):
@@ -302,12 +304,12 @@ class Job:
 
 
 class _Chores:
-    """Views and upkeep of a running job, when they are due; beside the loop that watches its streams."""
+    """Views, upkeep and counts of a running job, when they are due; beside the loop that watches its streams."""
 
     def __init__(self, job: Job, queries: Sequence[StreamingQuery]) -> None:
         self._job, self._queries, seconds = job, queries, job.settings
         self._views, self._upkeep = _Clock(seconds.views_seconds), _Clock(seconds.upkeep_seconds)
-        self._vacuum = _Clock(seconds.vacuum_seconds)
+        self._vacuum, self._recount = _Clock(seconds.vacuum_seconds), _Clock(RECOUNT_S)
 
     def do(self) -> None:
         if self._views.is_due():
@@ -316,6 +318,8 @@ class _Chores:
             self._views.took(monotonic() - began)
         if self._upkeep.is_due():
             self._job.keep(vacuum=self._vacuum.is_due())
+        if self._recount.is_due():
+            self._job.recount()
 
 
 class _Clock:
