@@ -14,10 +14,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from enc.client.errors import Unreachable
 from enc.core.errors import MisuseError, Unavailable
 from enc.dataview.derive import DERIVED
+from enc.dataview.held import held
 from enc.dataview.job import Job, JobSettings, is_passing, opened
 from enc.dataview.progress import Progress
+from enc.dataview.schema import QUARANTINE
 from enc.dataview.serving.database import Database
 from enc.dataview.status import PIPELINE
+from enc.dataview.tables import Txn
 from enc.dataview.upkeep import Keeping
 from enc.dataview.view_run import Built
 from enc.dataview.views import built_in
@@ -174,6 +177,29 @@ def test_how_far_it_is_is_told_while_views_are_made(
 
     monkeypatch.setattr(job, "build", build)
     _run(job, enough)
+
+
+def test_what_is_refused_late_is_counted(
+    spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("enc.dataview.job.RECOUNT_S", 0.0)
+    random_log(27, 5, "club").log().archive(tmp_path / "0.enc")
+    source = {"format": "enc_archive", "path": str(tmp_path / "0.enc")}
+    job = Job(JobSettings(root=flow.lake.root, sources=(source,), views_seconds=0.0), spark)
+    told = list[int]()
+
+    def build() -> list[Built]:
+        nothing = held(spark, [(None,) * len(QUARANTINE)], QUARANTINE)
+        flow.lake["quarantine"].append(nothing, Txn("test", 0))
+        return []
+
+    def enough(progress: Progress) -> bool:
+        told.append(progress.quarantined)
+        return told[-1] > 0 or len(told) == 60
+
+    monkeypatch.setattr(job, "build", build)
+    _run(job, enough)
+    assert told[-1] == 1
 
 
 @pytest.mark.parametrize("stopping", [False, True])
