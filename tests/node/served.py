@@ -14,9 +14,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace, TracebackType
+from types import TracebackType
 from typing import Any, Self, TypeVar
-from unittest.mock import patch
 
 import httpx
 import uvloop
@@ -111,12 +110,13 @@ class Served:
             self._ready.set()
 
     async def _serve(self) -> None:
-        time = SimpleNamespace(monotonic=lambda: self.clock.monotonic)
-        with patch.object(main, "_now", lambda: self.clock.now), patch.object(main, "time", time):
-            self.node = main.Node(self._config, self.store, self.key)
-            quick = self.node.http.quick if self._quick else None
-            self.server = _Server(self.node.app, self._config, self.node.drain, self._is_ready, quick)
-            self.node.start()
+        clock = self.clock
+        self.node = main.Node(
+            self._config, self.store, self.key, now=lambda: clock.now, monotonic=lambda: clock.monotonic
+        )
+        quick = self.node.http.quick if self._quick else None
+        self.server = _Server(self.node.app, self._config, self.node.drain, self._is_ready, quick)
+        self.node.start()
         try:
             await self.server.run_until_stopped()
         finally:

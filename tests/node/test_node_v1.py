@@ -25,7 +25,7 @@ from enc.core.proof import (
 )
 from enc.core.replay import Replay
 from enc.core.sealing import open_text
-from enc.core.session import client_keys
+from enc.core.session import SKEW, client_keys
 from enc.core.state_key import DELETED, Namespace, identity_key, status_key
 from enc.core.tree_head import check_bound_head, parse_head
 from enc.node.config import Config, Endpoints
@@ -528,6 +528,17 @@ def test_a_subscriber_hears_of_either_version(node: Served, constitution: Json) 
         assert listener.next()["event"]["content"] == "live"
         enclave.send("alice", "Terminate")
         assert listener.next() == "enclave_terminated"
+
+
+def test_a_subscription_lasts_by_the_clock_of_its_node() -> None:
+    """Also what the node looks at once a second: any other clock ends what has only begun, or never ends it."""
+    with Served() as node, listening(node.found(SMALL), "bob", type="message") as listener:
+        assert listener.next() == "EOSE"
+        node.on_loop(node.node.expire)
+        assert node.on_loop(lambda: node.node.hub.count) == 1
+        node.clock.tick(3_600_000 + SKEW * 1000)
+        node.on_loop(node.node.expire)
+        assert listener.next() == "session_expired"
 
 
 def test_a_subscriber_of_version_1_loses_what_a_role_gave(node: Served) -> None:

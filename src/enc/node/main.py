@@ -89,13 +89,17 @@ class Node:
         verifiers: Verifiers | None = None,
         sender_cores: Iterable[int] | None = None,
         cores: frozenset[int] | None = None,
+        *,
+        now: Callable[[], int] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`sender_cores`: where the sender's process runs, empty for anywhere; None: nothing is sent.
 
         A sender reads the store in the file that the configuration names. `cores`: those that an import may use;
-        without them, those of this process.
+        without them, those of this process. `now` and `monotonic`: its clocks, in Unix milliseconds and in seconds.
         """
         self.config, self.store, self.key = config, store, key
+        self._now, self._monotonic = now or _now, monotonic
         self._cores = frozenset(os.sched_getaffinity(0)) if cores is None else cores
         self.loop = asyncio.get_running_loop()
         self.metrics = Metrics()
@@ -111,7 +115,7 @@ class Node:
         self.sequencer = Sequencer(
             store,
             key,
-            _now,
+            self._now,
             deliver=self.desk.deliver,
             publish=self._publish,
             watch=self.metrics.wrote,
@@ -122,12 +126,12 @@ class Node:
             quota=self._quota,
         )
         rates = config.rates_in_force
-        identities = RateLimiter(rates.identity_per_s, rates.identity_burst, time.monotonic)
-        addresses = RateLimiter(rates.address_per_s, rates.address_burst, time.monotonic)
+        identities = RateLimiter(rates.identity_per_s, rates.identity_burst, self._monotonic)
+        addresses = RateLimiter(rates.address_per_s, rates.address_burst, self._monotonic)
         gatekeeper = Gatekeeper(
             self.directory,
             store,
-            _now,
+            self._now,
             identities,
             limits=config.limits.of_commits(),
             max_manifest=config.limits.manifest,
@@ -155,7 +159,7 @@ class Node:
         """What answers on the wire."""
         limits = self.config.limits
         answers = Answers(
-            self.directory, self.store, self.key, _now, identities, self._checkpoint, max_page=limits.page_bytes
+            self.directory, self.store, self.key, self._now, identities, self._checkpoint, max_page=limits.page_bytes
         )
         self.executor = ThreadPoolExecutor(READERS, thread_name_prefix="answers")
         asking = Asking(answers, self.executor)
@@ -175,7 +179,7 @@ class Node:
             per_s=taking.upload_bytes_per_s,
             grace_s=taking.upload_grace_s,
         )
-        self.uploads = Uploads(bounds, time.monotonic)
+        self.uploads = Uploads(bounds, self._monotonic)
         folder = self.config.data_path
         imports = ImportApi(self.importer, asking, self.uploads, limits.body, taking.archive_bytes, folder)
         routes = [*self.registry.routes(asking), *imports.routes()]
@@ -198,10 +202,10 @@ class Node:
             max_manifest=self.config.limits.manifest,
             private_endpoints=self.config.private_endpoints,
         )
-        return Importer(self.store, self.directory, self.sequencer, self.key, _now, permits, self._cores)
+        return Importer(self.store, self.directory, self.sequencer, self.key, self._now, permits, self._cores)
 
     def _add_gauges(self) -> None:
-        totals = Recent(self.store.totals, TOTALS_S, time.monotonic)
+        totals = Recent(self.store.totals, TOTALS_S, self._monotonic)
         gauges: tuple[tuple[str, str, Callable[[], float]], ...] = (
             ("enc_waiting_commits", "Commits accepted and not durable yet", lambda: self.desk.waiting),
             ("enc_subscriptions", "Live subscriptions", lambda: self.hub.count),
@@ -211,7 +215,7 @@ class Node:
             ("enc_push_queues", "Queues of endpoints", lambda: totals().queues),
             ("enc_push_waiting_batches", "Batches that wait to be delivered", lambda: totals().waiting),
             ("enc_push_dead_batches", "Dead letters that are kept", lambda: totals().dead),
-            ("enc_push_oldest_seconds", "Age of the oldest batch that waits", lambda: _age_s(totals().oldest)),
+            ("enc_push_oldest_seconds", "Age of the oldest batch that waits", lambda: self._age_s(totals().oldest)),
         )
         for name, meaning, read in gauges:
             self.metrics.gauge(name, meaning, read)
@@ -226,7 +230,7 @@ class Node:
         self.mailroom.sweep(now)
 
     def _has_due(self) -> bool:
-        return bool(self.store.due(_now(), 1))
+        return bool(self.store.due(self._now(), 1))
 
     def _settle(self, outcomes: Sequence[Outcome]) -> None:
         """Have them written, and tell of those that are the end."""
@@ -311,7 +315,7 @@ class Node:
     # Life
 
     def start(self) -> None:
-        self.janitor.sweep(_now())
+        self.janitor.sweep(self._now())
         self.sequencer.start()
         self.admission.start()
         if self.senders is not None:
@@ -321,8 +325,12 @@ class Node:
     async def _expire(self) -> None:
         while True:
             await asyncio.sleep(1)
-            self.hub.expire(_now() // 1000)
-            self.uploads.drop_slow()
+            self.expire()
+
+    def expire(self) -> None:
+        """End what has lasted too long."""
+        self.hub.expire(self._now() // 1000)
+        self.uploads.drop_slow()
 
     async def drain(self) -> None:
         """Answer what was accepted, and tell subscribers that it is over."""
@@ -341,9 +349,8 @@ class Node:
         self.sequencer.stop()
         self.executor.shutdown(cancel_futures=True)
 
-
-def _age_s(made_at: int | None) -> float:
-    return 0.0 if made_at is None else max(_now() - made_at, 0) / 1000
+    def _age_s(self, made_at: int | None) -> float:
+        return 0.0 if made_at is None else max(self._now() - made_at, 0) / 1000
 
 
 async def _serve(
