@@ -179,6 +179,37 @@ def test_how_far_it_is_is_told_while_views_are_made(
     _run(job, enough)
 
 
+def test_streams_have_a_share_of_their_own_and_stop_for_no_log(
+    spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Views are made in everybody's share, and what tables' logs say is written down beside the streams."""
+    monkeypatch.setattr("enc.dataview.job.CHECKPOINTS_S", 0.0)
+    monkeypatch.setattr("enc.dataview.job.CHECKPOINT_AFTER", 1)
+    random_log(28, 5, "club").log().archive(tmp_path / "0.enc")
+    source = {"format": "enc_archive", "path": str(tmp_path / "0.enc")}
+    shares: dict[str, str | None] = {}
+
+    def share(point: str) -> None:
+        shares[point] = spark.sparkContext.getLocalProperty("spark.scheduler.pool")
+
+    def build() -> list[Built]:
+        share("views")
+        return []
+
+    job = Job(JobSettings(root=flow.lake.root, sources=(source,), views_seconds=0.0), spark, share)
+    monkeypatch.setattr(job, "build", build)
+    told, log = list[int](), Path(flow.lake["fold"].path) / "_delta_log" / "_last_checkpoint"
+
+    def enough(progress: Progress) -> bool:
+        told.append(progress.events)
+        return (log.exists() and shares.keys() >= {"ingest", "derive", "views"}) or len(told) == 60
+
+    _run(job, enough)
+    assert (shares["ingest"], shares["derive"], shares["views"]) == ("streams", "streams", None)
+    assert log.exists()
+    assert spark.conf.get("spark.scheduler.mode") == "FAIR"
+
+
 def test_what_is_refused_late_is_counted(
     spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

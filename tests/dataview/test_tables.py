@@ -54,6 +54,21 @@ def test_every_write_once(spark: SparkSession, table: Table) -> None:
     assert content(spark, table)["a"] == 8
 
 
+def test_a_log_is_written_down_once_it_has_grown(spark: SparkSession, table: Table) -> None:
+    """So many commits after the last time, and no sooner; what it says is the same."""
+    made = Path(table.path) / "_delta_log"
+
+    def written() -> list[int]:
+        return sorted(int(each.name.partition(".")[0]) for each in made.glob("*.checkpoint.parquet"))
+
+    for n in range(8):
+        table.append(rows(spark, **{f"k{n}": n}), Txn("w", n))
+        table.checkpoint(spark, 4)
+    assert written() == [3, 7]
+    assert content(spark, table) == {f"k{n}": n for n in range(8)}
+    assert table.written(spark, Txn("w", 7))
+
+
 def test_a_table_gets_the_columns_that_it_lacks(spark: SparkSession, table: Table) -> None:
     table.append(rows(spark, a=1), Txn("w", 0))
     more = StructType([*SCHEMA.fields, StructField("note", StringType())])

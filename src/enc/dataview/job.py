@@ -29,13 +29,13 @@ from enc.dataview.heads import Heads
 from enc.dataview.held import Limits
 from enc.dataview.ingest import Ingest
 from enc.dataview.intake import Source, checkpoints, incoming, register
-from enc.dataview.lake import Lake
+from enc.dataview.lake import CHECKPOINT_AFTER, Lake
 from enc.dataview.pipeline import Setting, app_of
 from enc.dataview.progress import Meter, Progress
 from enc.dataview.publishing import Publishing
 from enc.dataview.serving.columns import micros
 from enc.dataview.serving.publish import Publisher
-from enc.dataview.session import QUICK, spark_says
+from enc.dataview.session import QUICK, SparkFault, for_streams, spark_says
 from enc.dataview.status import State, stream_state
 from enc.dataview.tables import Table
 from enc.dataview.upkeep import Keeping, Upkeep
@@ -46,6 +46,7 @@ from enc.dataview.writer import Writer
 logger = logging.getLogger("enc.dataview")
 
 RECOUNT_S = 30.0
+CHECKPOINTS_S = 5.0
 AGAIN_S = 5.0
 """How long a stream rests that stopped because somebody did not answer."""
 _PASSING = re.compile(
@@ -163,7 +164,8 @@ class Job:
 
         self._again[f"enc-{name}"] = partial(self._start, name, rows, trigger, make)
         writer = rows.writeStream.queryName(f"enc-{name}").foreachBatch(body)
-        return writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
+        with for_streams(self.spark):
+            return writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
 
     # What the commands do
 
@@ -252,6 +254,14 @@ class Job:
         """Events are refused late, too: what the table says."""
         self._meter.refused(self._quarantined())
 
+    def checkpoint(self) -> None:
+        """Write down what the tables' logs say, where they have grown: no batch need stop to do it."""
+        try:
+            for name in self.lake.names:
+                self.lake[name].checkpoint(self.spark, CHECKPOINT_AFTER)
+        except SparkFault as e:  # it saves time, and nothing rests on it
+            logger.warning("a table's log is not written down: %s", spark_says(e))
+
     def build(self, names: Iterable[str] = ()) -> list[Built]:
         with self._writing("build"):
             found = self.views.build(self.spark, tuple(names), self._next_seqs())
@@ -304,14 +314,17 @@ class Job:
 
 
 class _Chores:
-    """Views, upkeep and counts of a running job, when they are due; beside the loop that watches its streams."""
+    """Checkpoints, views, upkeep and counts of a running job, when due; beside the loop that watches its streams."""
 
     def __init__(self, job: Job, queries: Sequence[StreamingQuery]) -> None:
         self._job, self._queries, seconds = job, queries, job.settings
         self._views, self._upkeep = _Clock(seconds.views_seconds), _Clock(seconds.upkeep_seconds)
         self._vacuum, self._recount = _Clock(seconds.vacuum_seconds), _Clock(RECOUNT_S)
+        self._checkpoints = _Clock(CHECKPOINTS_S)
 
     def do(self) -> None:
+        if self._checkpoints.is_due():
+            self._job.checkpoint()
         if self._views.is_due():
             began = monotonic()
             self._job.show(self._queries)

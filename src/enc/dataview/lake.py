@@ -106,8 +106,10 @@ FOLD = _struct(enclave=TEXT, next_seq=NUMBER, events=NUMBER, state=TEXT)
 ERASURES = _struct(enclave=TEXT, seq=NUMBER, id=TEXT)
 
 
-_CHECKPOINTS = {"raw_events": 29, "events": 31, "heads": 37, "content_status": 31, "fold": 37}
+_CHECKPOINTS = {"raw_events": 101, "events": 103, "heads": 107, "content_status": 109, "fold": 113}
 """Of what every batch writes."""
+CHECKPOINT_AFTER = 30
+"""Commits after which a running job does it instead, beside its streams."""
 
 
 def _spec(layer: Layer, name: str, schema: StructType, key: str, cluster: str = "", stats: str = "") -> Spec:
@@ -118,7 +120,7 @@ def _spec(layer: Layer, name: str, schema: StructType, key: str, cluster: str = 
         key=tuple(key.split()),
         cluster=tuple(cluster.split()),
         stats=tuple((stats or key or "enclave").split()),
-        checkpoint=_CHECKPOINTS.get(name, 30),
+        checkpoint=_CHECKPOINTS.get(name, 100),
         large=name in ("raw_events", "events", "content_status"),
     )
 

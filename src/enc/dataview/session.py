@@ -5,7 +5,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -19,6 +20,9 @@ JAVA = 17
 LOCAL = "local[*]"
 MASTERS = ("local", "spark://", "yarn", "k8s://")
 """How the names of machines begin that Spark can run on."""
+STREAMS = "streams"
+"""The share of streams."""
+_POOL = "spark.scheduler.pool"
 SparkFault = (PySparkException, Py4JJavaError)
 """What Spark raises, for whoever tells people: in its own words, and in Java's where it has none."""
 _CAUSE = re.compile(r"^(?:Caused by)?: ", re.MULTILINE)
@@ -53,6 +57,8 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.parquet.compression.codec": "zstd",
     **{f"spark.hadoop.parquet.enable.dictionary#{name}": "false" for name in _UNIQUE},
     "spark.sql.streaming.stopTimeout": "30s",
+    # Whoever works less at the moment is next: a stream's short job does not wait for all tasks of a view's long one.
+    "spark.scheduler.mode": "FAIR",
     # Hadoop starts a process, readlink, for every file that its other ways rename.
     "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -89,6 +95,16 @@ def spark_session(app: str = "enc", master: str = LOCAL, settings: Mapping[str, 
     for name, value in {**DEFAULTS, **java, **(settings or {})}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def for_streams(spark: SparkSession) -> Iterator[None]:
+    """Streams that are started here have a share of the machine of their own, beside that of everybody else."""
+    spark.sparkContext.setLocalProperty(_POOL, STREAMS)
+    try:
+        yield
+    finally:
+        spark.sparkContext.setLocalProperty(_POOL, None)  # type: ignore[arg-type]
 
 
 def spark_says(error: Exception, most: int = 500) -> str:

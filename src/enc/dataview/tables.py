@@ -65,8 +65,9 @@ class Spec(Struct, frozen=True, kw_only=True):
     To find them out takes time for every column.
     """
     checkpoint: int = 30
-    """Commits after which Delta writes down all that its log says. Tables that are written together have numbers that
-    seldom meet, so that no batch waits for all of them at once.
+    """Commits after which whoever makes the next one waits while Delta writes down all that the log says. Where that
+    is to be seldom, `Table.checkpoint` does it before. Tables that are written together have numbers that seldom meet,
+    so that no batch waits for all of them at once.
     """
     large: bool = False
     """Its files are large, so that a row is marked as gone instead of writing the file anew; else that is slower."""
@@ -146,10 +147,11 @@ class Table:
 
     def _log(self, spark: SparkSession) -> Any:
         """Delta's own snapshot: its public face needs a job to say the same."""
-        jvm = _jvm(spark)
-        none = jvm.scala.Option.empty()
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, self.path)
-        return log.update(False, none, none)
+        none = _jvm(spark).scala.Option.empty()
+        return self._delta_log(spark).update(False, none, none)
+
+    def _delta_log(self, spark: SparkSession) -> Any:
+        return _jvm(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, self.path)
 
     def changes(self, spark: SparkSession, after: int, until: int) -> DataFrame:
         """What commits `after` + 1 to `until` changed, as Delta's change data feed tells."""
@@ -177,8 +179,7 @@ class Table:
         actions = jvm.java.util.ArrayList()
         for each in said:
             actions.add(jvm.org.apache.spark.sql.delta.actions.Action.fromJson(json.dumps(each)))
-        none = jvm.scala.Option.empty()
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, self.path)
+        none, log = jvm.scala.Option.empty(), self._delta_log(spark)
         by_hand = getattr(jvm, "org.apache.spark.sql.delta.DeltaOperations$ManualUpdate$")
         seq = jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
         return int(log.startTransaction(none, none).commit(seq, getattr(by_hand, "MODULE$")))
@@ -237,6 +238,12 @@ class Table:
             merge.execute()
 
     # Upkeep
+
+    def checkpoint(self, spark: SparkSession, after: int) -> None:
+        """Write down all that the log says, if so many commits came since somebody did; others may write meanwhile."""
+        log = self._log(spark)
+        if int(log.version()) - int(log.checkpointProvider().version()) >= after:
+            self._delta_log(spark).checkpointAndCleanUpDeltaLog(log, _jvm(spark).scala.Option.empty())
 
     def compact(self, spark: SparkSession) -> None:
         """Few large files in place of many small ones."""
