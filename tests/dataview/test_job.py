@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -20,7 +21,7 @@ from enc.dataview.progress import Progress
 from enc.dataview.schema import QUARANTINE
 from enc.dataview.serving.database import Database
 from enc.dataview.status import PIPELINE
-from enc.dataview.tables import Txn
+from enc.dataview.tables import Table, Txn
 from enc.dataview.upkeep import Keeping
 from enc.dataview.view_run import Built
 from enc.dataview.views import built_in
@@ -30,6 +31,14 @@ from tests.dataview.flow import Flow
 from tests.dataview.random_logs import random_log
 
 POSTS = "-- key: author\nSELECT author, count(*) AS posts FROM timeline GROUP BY author"
+
+
+POOL = "spark.scheduler.pool"
+
+
+def share_of(spark: SparkSession) -> str | None:
+    """Whose share of the cores whoever asks works in."""
+    return spark.sparkContext.getLocalProperty(POOL)
 
 
 def founded() -> datetime:
@@ -51,7 +60,11 @@ def test_what_may_be_over_by_the_next_time(said: str, passes: bool) -> None:
     assert is_passing(f"[STREAM_FAILED] Query [id = 0, runId = 0] terminated with exception: {said}") == passes
 
 
-def test_drained_then_running_then_kept(spark: SparkSession, flow: Flow, tmp_path: Path) -> None:
+def test_drained_then_running_then_kept(
+    spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown = set[str]()
+    monkeypatch.setattr(Table, "checkpoint_log", lambda table, spark, after: grown.add(table.name))
     logs = [random_log(seed, 20, kind).log() for seed, kind in ((21, "club"), (22, "v1"))]
     archives, views, place = tmp_path / "archives", tmp_path / "views", str(tmp_path / "serving.db")
     archives.mkdir()
@@ -63,6 +76,7 @@ def test_drained_then_running_then_kept(spark: SparkSession, flow: Flow, tmp_pat
     with opened(settings, spark, founded) as job:
         assert [each.name for each in job.drain() if each.changed] == [*(view.name for view in built_in()), "posts"]
         flow.check(logs[:1])
+        assert grown == {*flow.lake.names}, "logs are looked after, too, where nothing runs for long"
         logs[1].archive(archives / "1.enc")
         total = sum(len(log.events) for log in logs)
         _run(job, lambda progress: progress.events == total and not progress.waiting)
@@ -139,7 +153,10 @@ def test_a_stream_goes_on_when_somebody_answers_again(
         "after fold": Unavailable("not now"),
     }
 
+    shares = set[str | None]()
+
     def reached(point: str) -> None:
+        shares.add(share_of(spark))
         if point in faults:
             raise faults.pop(point)
 
@@ -147,6 +164,7 @@ def test_a_stream_goes_on_when_somebody_answers_again(
     job = Job(settings, spark, reached, founded)
     _run(job, lambda progress: not faults and progress.events == len(log.events) and not progress.waiting)
     flow.check([log])
+    assert shares == {"streams"}, "also of a stream that was begun again"
     random_log(24, 20, "club").log().archive(tmp_path / "1.enc")
     settings = replace(settings, sources=({"format": "enc_archive", "path": str(tmp_path / "1.enc")},))
     faults["after raw_events"] = ValueError("no such thing")
@@ -190,7 +208,7 @@ def test_streams_have_a_share_of_their_own_and_stop_for_no_log(
     shares: dict[str, str | None] = {}
 
     def share(point: str) -> None:
-        shares[point] = spark.sparkContext.getLocalProperty("spark.scheduler.pool")
+        shares[point] = share_of(spark)
 
     def build() -> list[Built]:
         share("views")
@@ -204,10 +222,34 @@ def test_streams_have_a_share_of_their_own_and_stop_for_no_log(
         told.append(progress.events)
         return (log.exists() and shares.keys() >= {"ingest", "derive", "views"}) or len(told) == 60
 
-    _run(job, enough)
+    spark.sparkContext.setLocalProperty(POOL, "mine")
+    try:
+        _run(job, enough)
+        assert share_of(spark) == "mine"
+    finally:
+        spark.sparkContext.setLocalProperty(POOL, None)  # type: ignore[arg-type]
     assert (shares["ingest"], shares["derive"], shares["views"]) == ("streams", "streams", None)
     assert log.exists()
-    assert spark.conf.get("spark.scheduler.mode") == "FAIR"
+    assert spark.sparkContext._jsc.sc().getSchedulingMode().toString() == "FAIR"
+
+
+def test_a_log_that_cannot_be_written_down_keeps_nobody_from_anything(
+    spark: SparkSession, flow: Flow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said once, and other tables have theirs."""
+    tried = list[str]()
+
+    def checkpoint_log(table: Table, spark: SparkSession, after: int) -> None:
+        tried.append(table.name)
+        if table.name == "raw_events":
+            raise PySparkException("the disk is full")
+
+    monkeypatch.setattr(Table, "checkpoint_log", checkpoint_log)
+    job = Job(JobSettings(root=flow.lake.root), spark)
+    job.checkpoint_logs()
+    job.checkpoint_logs()
+    assert tried == [*flow.lake.names] * 2
+    assert caplog.messages == ["the log of raw_events is not written down: the disk is full"]
 
 
 def test_what_is_refused_late_is_counted(

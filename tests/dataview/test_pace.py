@@ -4,7 +4,7 @@ import pytest
 
 from enc.dataview import job
 from enc.dataview.job import MOST_REST_S, REST
-from enc.dataview.lake import SPECS
+from enc.dataview.lake import CHECKPOINT_AFTER, SPECS
 
 
 class Time:
@@ -39,6 +39,10 @@ def test_views_rest_the_longer_the_longer_they_took(time: Time, took: float, res
 
 @pytest.mark.parametrize("together", [("raw_events", "events", "heads"), ("content_status", "fold")])
 def test_tables_that_a_batch_writes_do_not_write_down_their_logs_at_once(together: tuple[str, ...]) -> None:
-    numbers = [SPECS[name].checkpoint for name in together]
-    for n in range(1, 500):
+    numbers = [SPECS[name].checkpoint_every for name in together]
+    for n in range(1, 50_000):
         assert sum(n % number == 0 for number in numbers) <= 1, n
+
+
+def test_batches_seldom_write_down_what_a_job_does_beside_them() -> None:
+    assert all(spec.checkpoint_every > 20 * CHECKPOINT_AFTER for spec in SPECS.values())

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -54,17 +55,19 @@ def test_every_write_once(spark: SparkSession, table: Table) -> None:
     assert content(spark, table)["a"] == 8
 
 
-def test_a_log_is_written_down_once_it_has_grown(spark: SparkSession, table: Table) -> None:
-    """So many commits after the last time, and no sooner; what it says is the same."""
-    made = Path(table.path) / "_delta_log"
-
-    def written() -> list[int]:
-        return sorted(int(each.name.partition(".")[0]) for each in made.glob("*.checkpoint.parquet"))
-
+@pytest.mark.parametrize(
+    ("every", "after", "expected"), [(30, 4, [3, 7]), (4, 1, [1, 2, 3, 5, 6, 7])], ids=["seldom", "at others' versions"]
+)
+def test_a_log_is_written_down_once_it_has_grown(
+    spark: SparkSession, table: Table, every: int, after: int, expected: list[int]
+) -> None:
+    """So many commits after the last time, and no sooner; not where whoever commits does it. It says the same then."""
+    table = Table(table.path.removesuffix("/gold/things"), replace(table.spec, checkpoint_every=every))
     for n in range(8):
         table.append(rows(spark, **{f"k{n}": n}), Txn("w", n))
-        table.checkpoint(spark, 4)
-    assert written() == [3, 7]
+        table.checkpoint_log(spark, after)
+    written = (Path(table.path) / "_delta_log").glob("*.checkpoint.parquet")
+    assert sorted(int(each.name.partition(".")[0]) for each in written) == expected
     assert content(spark, table) == {f"k{n}": n for n in range(8)}
     assert table.written(spark, Txn("w", 7))
 

@@ -46,7 +46,7 @@ from enc.dataview.writer import Writer
 logger = logging.getLogger("enc.dataview")
 
 RECOUNT_S = 30.0
-CHECKPOINTS_S = 5.0
+CHECKPOINTS_S = 10.0
 AGAIN_S = 5.0
 """How long a stream rests that stopped because somebody did not answer."""
 _PASSING = re.compile(
@@ -106,7 +106,7 @@ class Job:
         self.views = Views(self.lake, own, self._publishing, limits)
         self._seqs: tuple[int, dict[str, int]] = (-1, {})
         self._failing: dict[str, tuple[str, ...]] = {}
-        """By view, what was said last of why it is not published."""
+        """By view, what was said last of why it is not published; by table, of why its log is not written down."""
         self._is_made = False
         self.upkeep = Upkeep(self.lake, settings.keeping, self._publishing)
         self._turns = {"ingest": Lock(), "derive": Lock()}
@@ -174,14 +174,27 @@ class Job:
         with self._writing("drain"):
             self._catch_up()
             queries = self.ingest(availableNow=True)
-            _finish(queries)
+            self._finish(queries)
             queries.append(self.derive(availableNow=True))
-            _finish(queries[-1:])
+            self._finish(queries[-1:])
             self.upkeep.expire(self.spark, self._now())
             self.upkeep.erase(self.spark)
             built = self.build()
         self._tell(queries, built)
         return built
+
+    def _finish(self, queries: Sequence[StreamingQuery]) -> None:
+        """Wait for the end of all; where one fails, the others end as well."""
+        try:
+            for query in queries:
+                with suppress(StreamingQueryException):  # `_check` says it in our words
+                    while not query.awaitTermination(CHECKPOINTS_S):  # type: ignore[arg-type]
+                        self.checkpoint_logs()
+                _check(query)
+            self.checkpoint_logs()
+        finally:
+            for query in queries:
+                query.stop()
 
     def run(self, stop: Event, tell: Callable[[Progress], None] | None = None) -> None:
         """Go on until `stop` is set, or a stream fails for good."""
@@ -254,13 +267,17 @@ class Job:
         """Events are refused late, too: what the table says."""
         self._meter.refused(self._quarantined())
 
-    def checkpoint(self) -> None:
-        """Write down what the tables' logs say, where they have grown: no batch need stop to do it."""
-        try:
+    def checkpoint_logs(self) -> None:
+        """Write down what the tables' logs say, where they have grown, so that batches seldom stop to do it."""
+        with self._writing("checkpoint"):
             for name in self.lake.names:
-                self.lake[name].checkpoint(self.spark, CHECKPOINT_AFTER)
-        except SparkFault as e:  # it saves time, and nothing rests on it
-            logger.warning("a table's log is not written down: %s", spark_says(e))
+                try:
+                    self.lake[name].checkpoint_log(self.spark, CHECKPOINT_AFTER)
+                except SparkFault as e:  # it saves time, and nothing rests on it
+                    said = (spark_says(e),)
+                    if said != self._failing.get(name):
+                        logger.warning("the log of %s is not written down: %s", name, *said)
+                    self._failing[name] = said
 
     def build(self, names: Iterable[str] = ()) -> list[Built]:
         with self._writing("build"):
@@ -324,7 +341,7 @@ class _Chores:
 
     def do(self) -> None:
         if self._checkpoints.is_due():
-            self._job.checkpoint()
+            self._job.checkpoint_logs()
         if self._views.is_due():
             began = monotonic()
             self._job.show(self._queries)
@@ -350,18 +367,6 @@ class _Clock:
             return False
         self._next = monotonic() + self._seconds
         return True
-
-
-def _finish(queries: Sequence[StreamingQuery]) -> None:
-    """Wait for the end of all; where one fails, the others end as well."""
-    try:
-        for query in queries:
-            with suppress(StreamingQueryException):  # `_check` says it in our words
-                query.awaitTermination()
-            _check(query)
-    finally:
-        for query in queries:
-            query.stop()
 
 
 def _sources(queries: Iterable[StreamingQuery]) -> list[Any]:

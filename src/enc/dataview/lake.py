@@ -106,10 +106,10 @@ FOLD = _struct(enclave=TEXT, next_seq=NUMBER, events=NUMBER, state=TEXT)
 ERASURES = _struct(enclave=TEXT, seq=NUMBER, id=TEXT)
 
 
-_CHECKPOINTS = {"raw_events": 101, "events": 103, "heads": 107, "content_status": 109, "fold": 113}
-"""Of what every batch writes."""
+_CHECKPOINTS = {"raw_events": 1009, "events": 1013, "heads": 1019, "content_status": 1021, "fold": 1031}
+"""Versions of what every batch writes at which the batch waits for Delta's checkpoint."""
 CHECKPOINT_AFTER = 30
-"""Commits after which a running job does it instead, beside its streams."""
+"""Commits after which a job makes one beside its streams."""
 
 
 def _spec(layer: Layer, name: str, schema: StructType, key: str, cluster: str = "", stats: str = "") -> Spec:
@@ -120,7 +120,7 @@ def _spec(layer: Layer, name: str, schema: StructType, key: str, cluster: str = 
         key=tuple(key.split()),
         cluster=tuple(cluster.split()),
         stats=tuple((stats or key or "enclave").split()),
-        checkpoint=_CHECKPOINTS.get(name, 100),
+        checkpoint_every=_CHECKPOINTS.get(name, 1000),
         large=name in ("raw_events", "events", "content_status"),
     )
 

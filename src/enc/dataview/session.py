@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -100,11 +101,13 @@ def spark_session(app: str = "enc", master: str = LOCAL, settings: Mapping[str, 
 @contextmanager
 def for_streams(spark: SparkSession) -> Iterator[None]:
     """Streams that are started here have a share of the machine of their own, beside that of everybody else."""
-    spark.sparkContext.setLocalProperty(_POOL, STREAMS)
+    context = spark.sparkContext
+    before: Any = context.getLocalProperty(_POOL)
+    context.setLocalProperty(_POOL, STREAMS)
     try:
         yield
     finally:
-        spark.sparkContext.setLocalProperty(_POOL, None)  # type: ignore[arg-type]
+        context.setLocalProperty(_POOL, before)
 
 
 def spark_says(error: Exception, most: int = 500) -> str:

@@ -64,9 +64,9 @@ class Spec(Struct, frozen=True, kw_only=True):
     """Columns whose least and greatest values Delta keeps for each file, to skip files by; none named: the first 32.
     To find them out takes time for every column.
     """
-    checkpoint: int = 30
-    """Commits after which whoever makes the next one waits while Delta writes down all that the log says. Where that
-    is to be seldom, `Table.checkpoint` does it before. Tables that are written together have numbers that seldom meet,
+    checkpoint_every: int = 30
+    """At each such version whoever commits waits while Delta writes down all that the log says. Where that is to be
+    seldom, `Table.checkpoint_log` does it in between. Tables that are written together have numbers that seldom meet,
     so that no batch waits for all of them at once.
     """
     large: bool = False
@@ -100,7 +100,7 @@ class Table:
     def _properties(self) -> Mapping[str, str]:
         stats = {"delta.dataSkippingStatsColumns": ",".join(self.spec.stats)} if self.spec.stats else {}
         marks = {"delta.enableDeletionVectors": "true"} if self.spec.large else {}
-        return {**PROPERTIES, "delta.checkpointInterval": str(self.spec.checkpoint), **stats, **marks}
+        return {**PROPERTIES, "delta.checkpointInterval": str(self.spec.checkpoint_every), **stats, **marks}
 
     def read(self, spark: SparkSession) -> DataFrame:
         return spark.read.format("delta").load(self.path)
@@ -114,18 +114,18 @@ class Table:
 
     def version(self, spark: SparkSession) -> int:
         """The number of the latest commit."""
-        return int(self._log(spark).version())
+        return int(self._snapshot(spark).version())
 
     def written(self, spark: SparkSession, txn: Txn) -> bool:
         """Whether this write has happened already."""
         if txn.new:
             return False
-        found = self._log(spark).transactions().get(txn.app)
+        found = self._snapshot(spark).transactions().get(txn.app)
         return bool(found.isDefined() and int(found.get()) >= txn.version)
 
     def transactions(self, spark: SparkSession) -> dict[str, int]:
         """The last version of every writer. Costs a job, unless the log was just read."""
-        found = self._log(spark).transactions().iterator()
+        found = self._snapshot(spark).transactions().iterator()
         pairs = []
         while found.hasNext():
             pair = found.next()
@@ -138,19 +138,19 @@ class Table:
 
     def moment(self, spark: SparkSession) -> tuple[str, int]:
         """Its identity and the number of the latest commit."""
-        log = self._log(spark)
-        return str(log.metadata().id()), int(log.version())
+        snapshot = self._snapshot(spark)
+        return str(snapshot.metadata().id()), int(snapshot.version())
 
     def size(self, spark: SparkSession) -> int:
         """Bytes of its files."""
-        return int(self._log(spark).sizeInBytes())
+        return int(self._snapshot(spark).sizeInBytes())
+
+    def _snapshot(self, spark: SparkSession) -> Any:
+        """Delta's own: its public face needs a job to say the same."""
+        none = _jvm(spark).scala.Option.empty()
+        return self._log(spark).update(False, none, none)
 
     def _log(self, spark: SparkSession) -> Any:
-        """Delta's own snapshot: its public face needs a job to say the same."""
-        none = _jvm(spark).scala.Option.empty()
-        return self._delta_log(spark).update(False, none, none)
-
-    def _delta_log(self, spark: SparkSession) -> Any:
         return _jvm(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, self.path)
 
     def changes(self, spark: SparkSession, after: int, until: int) -> DataFrame:
@@ -179,7 +179,7 @@ class Table:
         actions = jvm.java.util.ArrayList()
         for each in said:
             actions.add(jvm.org.apache.spark.sql.delta.actions.Action.fromJson(json.dumps(each)))
-        none, log = jvm.scala.Option.empty(), self._delta_log(spark)
+        none, log = jvm.scala.Option.empty(), self._log(spark)
         by_hand = getattr(jvm, "org.apache.spark.sql.delta.DeltaOperations$ManualUpdate$")
         seq = jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
         return int(log.startTransaction(none, none).commit(seq, getattr(by_hand, "MODULE$")))
@@ -239,11 +239,16 @@ class Table:
 
     # Upkeep
 
-    def checkpoint(self, spark: SparkSession, after: int) -> None:
-        """Write down all that the log says, if so many commits came since somebody did; others may write meanwhile."""
-        log = self._log(spark)
-        if int(log.version()) - int(log.checkpointProvider().version()) >= after:
-            self._delta_log(spark).checkpointAndCleanUpDeltaLog(log, _jvm(spark).scala.Option.empty())
+    def checkpoint_log(self, spark: SparkSession, after: int) -> None:
+        """Write down all that the log says, if so many commits came since somebody did; others may write meanwhile.
+
+        The version at which whoever commits does it is theirs.
+        """
+        snapshot = self._snapshot(spark)
+        version, last = int(snapshot.version()), int(snapshot.checkpointProvider().version())
+        if version - last >= after and version % self.spec.checkpoint_every:
+            # `checkpoint` would do as well, and keep to itself that it could not.
+            self._log(spark).checkpointAndCleanUpDeltaLog(snapshot, _jvm(spark).scala.Option.empty())
 
     def compact(self, spark: SparkSession) -> None:
         """Few large files in place of many small ones."""

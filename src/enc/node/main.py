@@ -99,7 +99,7 @@ class Node:
         without them, those of this process. `now` and `monotonic`: its clocks, in Unix milliseconds and in seconds.
         """
         self.config, self.store, self.key = config, store, key
-        self._now, self._monotonic = now or _now, monotonic
+        self._now, self._monotonic = now or _now, monotonic  # `_now` is looked up here: it may have been replaced
         self._cores = frozenset(os.sched_getaffinity(0)) if cores is None else cores
         self.loop = asyncio.get_running_loop()
         self.metrics = Metrics()
