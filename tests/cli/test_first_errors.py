@@ -135,6 +135,8 @@ def test_no_archive_is_there(java: None, anybody: Person) -> None:
     assert (
         stderr == "enc: fleet: there is no archive; of a folder, files are taken that end in .enc, .zst, .enc-archive\n"
     )
+    stderr = anybody.ask("dataview", "run", "--archive", "s3a://fleet", "--master", "none", code=MISUSE).stderr
+    assert stderr == "enc: s3a://fleet: archives are files in directories that this machine sees\n"
 
 
 # Clock off

@@ -162,6 +162,13 @@ def test_paths_are_files_directories_and_patterns(archives: Path, monkeypatch: p
     assert found_paths(archives.name) == found_paths(f"{archives.name}/*.enc") == [one, two]
 
 
+@pytest.mark.parametrize("path", ["s3a://bucket/archives", "a.enc, https://example.org/b.enc"])
+def test_an_address_is_no_path(path: str) -> None:
+    """It would be a pattern that finds nothing, for good and without a word."""
+    with pytest.raises(MisuseError, match=r"^(s3a|https)://[^ ]*: archives are files in directories"):
+        found_paths(path)
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"path": "x", "splits": "0"}, {"path": "x", "split": "3"}, {"path": "x", "verify": "yes"}]
 )

@@ -29,14 +29,14 @@ def check_pulls(at: Terminal, sources: Sequence[Mapping[str, str]], *, once: boo
                 if once:
                     raise
                 at.note(f"nothing can be read from {options.origin} yet: {e.code}: {e.message}")
-        elif source["format"] == "enc_archive" and once:
-            _check_archives(source["path"])
+        elif source["format"] == "enc_archive":
+            _check_archives(source["path"], once)
 
 
-def _check_archives(path: str) -> None:
+def _check_archives(path: str, once: bool) -> None:
     from enc.dataview.archive_source import SUFFIXES, found_paths
 
-    if not found_paths(path):
+    if not found_paths(path) and once:
         raise MisuseError(
             f"{path}: there is no archive; of a folder, files are taken that end in {', '.join(SUFFIXES)}"
         )

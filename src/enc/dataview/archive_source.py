@@ -32,6 +32,7 @@ CHUNK = 1 << 20
 _WINDOW = 1 << 27
 _LOCAL = re.compile(r"^file:/+")
 """How Spark spells a path of this machine."""
+_ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 _DEFAULTS = {"splits": 4, "eventspersplit": 10_000, "maxfilespertrigger": 16}
 
 
@@ -133,7 +134,11 @@ def _but(paths: Iterable[str], read: Iterable[str]) -> list[str]:
 def found_paths(given: str) -> list[str]:
     """The files that a path stands for, by name; whoever reads them may be somewhere else."""
     found: set[str] = set()
-    for each in (os.path.abspath(_LOCAL.sub("/", text.strip())) for text in given.split(",") if text.strip()):
+    texts = [_LOCAL.sub("/", text.strip()) for text in given.split(",") if text.strip()]
+    for text in texts:
+        if _ADDRESS.match(text):
+            raise MisuseError(f"{text[:100]}: archives are files in directories that this machine sees")
+    for each in map(os.path.abspath, texts):
         if os.path.isdir(each):
             found |= {entry.path for entry in os.scandir(each) if entry.name.endswith(SUFFIXES) and entry.is_file()}
         else:
