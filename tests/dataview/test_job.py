@@ -23,7 +23,8 @@ from enc.dataview.serving.database import Database
 from enc.dataview.status import PIPELINE
 from enc.dataview.tables import Table, Txn
 from enc.dataview.upkeep import Keeping
-from enc.dataview.view_run import Built
+from enc.dataview.view_file import View
+from enc.dataview.view_run import Built, Views
 from enc.dataview.views import built_in
 from enc.dataview.writer import Writer
 from tests.core.world import START
@@ -175,6 +176,25 @@ def test_a_stream_goes_on_when_somebody_answers_again(
         Job(settings, spark, reached, founded).drain()
 
 
+def test_a_job_that_is_to_end_begins_no_further_view(
+    spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random_log(29, 5, "club").log().archive(tmp_path / "0.enc")
+    source = {"format": "enc_archive", "path": str(tmp_path / "0.enc")}
+    job = Job(JobSettings(root=flow.lake.root, sources=(source,), views_seconds=0.0, upkeep_seconds=0.0), spark)
+    stop, made, kept = threading.Event(), list[str](), list[bool]()
+
+    def build(views: Views, spark: SparkSession, view: View, *_: object) -> Built:
+        made.append(view.name)
+        stop.set()
+        return Built(view.name, False)
+
+    monkeypatch.setattr(Views, "_build", build)
+    monkeypatch.setattr(job, "keep", lambda *, vacuum: kept.append(vacuum))
+    job.run(stop)
+    assert (len(made), kept) == (1, [])
+
+
 def test_how_far_it_is_is_told_while_views_are_made(
     spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,7 +203,7 @@ def test_how_far_it_is_is_told_while_views_are_made(
     job = Job(JobSettings(root=flow.lake.root, sources=(source,), views_seconds=0.0), spark)
     making, told = threading.Event(), threading.Event()
 
-    def build() -> list[Built]:
+    def build(enough: Callable[[], bool]) -> list[Built]:
         making.set()
         assert told.wait(60), "nobody has told anything meanwhile"
         return []
@@ -210,7 +230,7 @@ def test_streams_have_a_share_of_their_own_and_stop_for_no_log(
     def share(point: str) -> None:
         shares[point] = share_of(spark)
 
-    def build() -> list[Built]:
+    def build(enough: Callable[[], bool]) -> list[Built]:
         share("views")
         return []
 
@@ -261,7 +281,7 @@ def test_what_is_refused_late_is_counted(
     job = Job(JobSettings(root=flow.lake.root, sources=(source,), views_seconds=0.0), spark)
     told = list[int]()
 
-    def build() -> list[Built]:
+    def build(enough: Callable[[], bool]) -> list[Built]:
         nothing = held(spark, [(None,) * len(QUARANTINE)], QUARANTINE)
         flow.lake["quarantine"].append(nothing, Txn("test", 0))
         return []
@@ -294,7 +314,7 @@ def test_views_that_cannot_be_looked_for_end_the_job(
         order.append("stopped")
         real(query)
 
-    def build() -> list[Built]:
+    def build(enough: Callable[[], bool]) -> list[Built]:
         if stopping:
             stop.set()
         raise Unavailable("the disk is full")

@@ -132,7 +132,14 @@ def receive(
 
 
 def until_signal() -> threading.Event:
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    """Set by the first signal. The next one ends the process at once: whatever was begun is done again."""
+    stop, numbers = threading.Event(), (signal.SIGINT, signal.SIGTERM)
+
+    def told(*_: object) -> None:
+        stop.set()
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in numbers:
+        signal.signal(number, told)
     return stop

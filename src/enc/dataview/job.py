@@ -199,7 +199,7 @@ class Job:
     def run(self, stop: Event, tell: Callable[[Progress], None] | None = None) -> None:
         """Go on until `stop` is set, or a stream fails for good."""
         seconds, queries = self.settings, list[StreamingQuery]()
-        chores = _Chores(self, queries)
+        chores = _Chores(self, queries, stop)
         with self._writing("run"):
             self._catch_up()
             self._count()
@@ -257,9 +257,9 @@ class Job:
         streams = zip(parts, queries, strict=True)
         self._publishing.tell([*(stream_state(part, query.lastProgress, now) for part, query in streams), views])
 
-    def show(self, queries: Sequence[StreamingQuery]) -> None:
+    def show(self, queries: Sequence[StreamingQuery], stop: Event) -> None:
         """Make the views, and say how far the job is."""
-        made = self.build()
+        made = self.build(enough=stop.is_set)
         self._meter.built(sum(each.changed for each in made))
         self._tell(queries, made)
 
@@ -279,9 +279,10 @@ class Job:
                         logger.warning("the log of %s is not written down: %s", name, *said)
                     self._failing[name] = said
 
-    def build(self, names: Iterable[str] = ()) -> list[Built]:
+    def build(self, names: Iterable[str] = (), enough: Callable[[], bool] = lambda: False) -> list[Built]:
+        """Make the views that are behind; once it is `enough`, no further one."""
         with self._writing("build"):
-            found = self.views.build(self.spark, tuple(names), self._next_seqs())
+            found = self.views.build(self.spark, tuple(names), self._next_seqs(), enough)
         for each in found:
             if each.failures and each.failures != self._failing.get(each.name):
                 logger.warning("view %s is not published: %s", each.name, "; ".join(each.failures))
@@ -333,8 +334,9 @@ class Job:
 class _Chores:
     """Checkpoints, views, upkeep and counts of a running job, when due; beside the loop that watches its streams."""
 
-    def __init__(self, job: Job, queries: Sequence[StreamingQuery]) -> None:
-        self._job, self._queries, seconds = job, queries, job.settings
+    def __init__(self, job: Job, queries: Sequence[StreamingQuery], stop: Event) -> None:
+        """Once `stop` is set, what is not begun is left for the next time."""
+        self._job, self._queries, self._stop, seconds = job, queries, stop, job.settings
         self._views, self._upkeep = _Clock(seconds.views_seconds), _Clock(seconds.upkeep_seconds)
         self._vacuum, self._recount = _Clock(seconds.vacuum_seconds), _Clock(RECOUNT_S)
         self._checkpoints = _Clock(CHECKPOINTS_S)
@@ -344,9 +346,9 @@ class _Chores:
             self._job.checkpoint_logs()
         if self._views.is_due():
             began = monotonic()
-            self._job.show(self._queries)
+            self._job.show(self._queries, self._stop)
             self._views.took(monotonic() - began)
-        if self._upkeep.is_due():
+        if self._upkeep.is_due() and not self._stop.is_set():
             self._job.keep(vacuum=self._vacuum.is_due())
         if self._recount.is_due():
             self._job.recount()

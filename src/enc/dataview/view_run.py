@@ -1,6 +1,7 @@
 """Views, made: in order, then tested, then published."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 
 from msgspec import Struct
 from pyspark.sql import SparkSession
@@ -58,12 +59,18 @@ class Views:
             self.lake.root, Spec(name=name, layer=view.layer, schema=schema, key=key, stats=key, cluster=key[:2])
         )
 
-    def build(self, spark: SparkSession, names: Sequence[str] = (), progress: Progress | None = None) -> list[Built]:
-        """Make the views that are behind what they read; `names`: only these."""
+    def build(
+        self,
+        spark: SparkSession,
+        names: Sequence[str] = (),
+        progress: Progress | None = None,
+        enough: Callable[[], bool] = lambda: False,
+    ) -> list[Built]:
+        """Make the views that are behind what they read; `names`: only these. Once it is `enough`, no further one."""
         self._check(names)
         own, wanted = self._session(spark), [view for view in self.views.values() if not names or view.name in names]
         feeds = Feeds(own, wanted, self._limits)
-        return [self._build(own, view, feeds, progress or {}) for view in wanted]
+        return [self._build(own, view, feeds, progress or {}) for view in takewhile(lambda _: not enough(), wanted)]
 
     def rebuild(self, spark: SparkSession, name: str, progress: Progress | None = None) -> Built:
         """Make one from the beginning, also with other columns or types; readers see the old one until then."""
