@@ -47,6 +47,7 @@ logger = logging.getLogger("enc.dataview")
 
 RECOUNT_S = 30.0
 CHECKPOINTS_S = 10.0
+"""How often it is looked whether tables' logs have grown."""
 AGAIN_S = 5.0
 """How long a stream rests that stopped because somebody did not answer."""
 _PASSING = re.compile(
@@ -261,7 +262,8 @@ class Job:
         """Make the views, and say how far the job is."""
         made = self.build(enough=stop.is_set)
         self._meter.built(sum(each.changed for each in made))
-        self._tell(queries, made)
+        if not stop.is_set():  # else nobody knows of those that were not begun
+            self._tell(queries, made)
 
     def recount(self) -> None:
         """Events are refused late, too: what the table says."""
@@ -271,13 +273,14 @@ class Job:
         """Write down what the tables' logs say, where they have grown, so that batches seldom stop to do it."""
         with self._writing("checkpoint"):
             for name in self.lake.names:
+                said: tuple[str, ...] = ()
                 try:
                     self.lake[name].checkpoint_log(self.spark, CHECKPOINT_AFTER)
                 except SparkFault as e:  # it saves time, and nothing rests on it
                     said = (spark_says(e),)
-                    if said != self._failing.get(name):
-                        logger.warning("the log of %s is not written down: %s", name, *said)
-                    self._failing[name] = said
+                if said and said != self._failing.get(name):
+                    logger.warning("the log of %s is not written down: %s", name, *said)
+                self._failing[name] = said
 
     def build(self, names: Iterable[str] = (), enough: Callable[[], bool] = lambda: False) -> list[Built]:
         """Make the views that are behind; once it is `enough`, no further one."""
@@ -348,7 +351,9 @@ class _Chores:
             began = monotonic()
             self._job.show(self._queries, self._stop)
             self._views.took(monotonic() - began)
-        if self._upkeep.is_due() and not self._stop.is_set():
+        if self._stop.is_set():
+            return
+        if self._upkeep.is_due():
             self._job.keep(vacuum=self._vacuum.is_due())
         if self._recount.is_due():
             self._job.recount()
