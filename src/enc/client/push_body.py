@@ -15,7 +15,7 @@ from enc.client.items import check_order
 from enc.client.sceptic import Sceptic
 from enc.core.encoding import check_numbers, convert_json, decode_json, unhex
 from enc.core.errors import InvalidProof, PeerError
-from enc.core.event import WireEvent, event_from_wire, is_erasable
+from enc.core.event import WireEvent, event_from_wire, is_withheld
 from enc.core.types import Event
 
 
@@ -131,7 +131,7 @@ def _check_events(events: Sequence[Event], enclave: str) -> None:
 def _check_contents(events: Sequence[Event], predefined: frozenset[str]) -> None:
     """Each is there, or may be gone by the enclave's version, which its events have told by now."""
     for event in events:
-        if event.content is None and not is_erasable(event, predefined):
+        if is_withheld(event, predefined):
             raise InvalidProof(f"event {event.seq}: its content is withheld")
 
 

@@ -34,11 +34,11 @@ from enc.client.evidence import Kind, said, split_event, split_head, two_events,
 from enc.client.history import History, move_of
 from enc.client.pins import Pin, Pins, pin_of
 from enc.client.signatures import check_events
-from enc.core.commit import MAX_EXP_WINDOW_MS, SKEW_MS, version_of
+from enc.core.commit import version_of
 from enc.core.dialect import Dialect
 from enc.core.dialects import dialect_of
 from enc.core.errors import EnclaveMigrated, InvalidProof, PeerError
-from enc.core.event import erase, sequenced
+from enc.core.event import check_manifest_place, check_time, erase, sequenced
 from enc.core.merkle_log import check_consistency
 from enc.core.receipt import check_receipt
 from enc.core.tree_head import check_bound_head
@@ -188,7 +188,7 @@ class Sceptic:
         """What is signed for this enclave: from the first on, its signer is the sequencer, until a Migrate."""
         with self.judging("event", answer), self._lock:
             for event in events:
-                _check_time(event)
+                _check_place(event)
                 self._place(event)
         if events and not self._is_pinned:
             self._pins.store(self.enclave, pin_of(self.sequencer, None, self.history))
@@ -280,9 +280,10 @@ class Sceptic:
         self._check_pin()
 
 
-def _check_time(event: Event) -> None:
-    """Rule 5: what a node would have refused, it cannot have taken."""
-    if (event.seq == 0) != (event.type == "Manifest"):
-        raise InvalidProof(f"{event.seq}: event 0 is the Manifest, and no other is")
-    if not -SKEW_MS <= event.exp - event.timestamp <= MAX_EXP_WINDOW_MS + SKEW_MS:
-        raise InvalidProof(f"{event.seq}: its time is none that exp allows")
+def _check_place(event: Event) -> None:
+    """Apply rule 5: a node that follows the protocol would have rejected such a commit."""
+    try:
+        check_manifest_place(event, InvalidProof)
+        check_time(event, InvalidProof)
+    except InvalidProof as e:
+        raise InvalidProof(f"{event.seq}: {e.message}") from None

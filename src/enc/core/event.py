@@ -16,11 +16,12 @@ from enc.core.commit import (
     WireCommit,
     auto_delete_at,
     check_commit,
+    check_hash,
     check_shape,
     wire_commit,
 )
 from enc.core.encoding import MAX_INT, check_numbers, decode_json, unhex
-from enc.core.errors import InvalidArchive, InvalidCommit, InvalidHash, InvalidSignature
+from enc.core.errors import InvalidArchive, InvalidCommit, InvalidHash, InvalidSignature, PeerError
 from enc.core.signing import PrivateKey, check_schnorr
 from enc.core.types import Commit, Event, Receipt, Target
 
@@ -146,19 +147,47 @@ def check_sequenced(event: Event | Receipt) -> None:
 
 
 def check_event(event: Event, enc_v: int) -> None:
-    """Everything that an event proves by itself: the author's commit, the sequencer's order, the id."""
+    """Check everything that an event proves by itself: the author's commit, the sequencer's order, the id."""
     if event.type == "Manifest" and event.seq != 0:
         raise InvalidCommit("seq: a Manifest is event 0")
     check_commit(event, enc_v)
     check_sequenced(event)
 
 
-def check_time(event: Event) -> None:
-    """It was ordered while its commit could be."""
+def check_signed_event(event: Event, enc_v: int, *, by_author: bool, by_sequencer: bool) -> None:
+    """Do what `check_event` does, for callers that had both signatures checked elsewhere."""
+    if event.type == "Manifest" and event.seq != 0:
+        raise InvalidCommit("seq: a Manifest is event 0")
+    check_hash(event, enc_v)
+    if not by_author:
+        raise InvalidSignature("sig: not the author's signature over this commit")
+    if not by_sequencer:
+        raise InvalidSignature("seq_sig: not the sequencer's signature over this event")
+    if hashing.sha256(event.seq_sig) != event.id:
+        raise InvalidHash("id: not the hash of seq_sig")
+
+
+def check_manifest_place(event: Event, error: type[PeerError] = InvalidArchive) -> None:
+    """Check that event 0 and no other is the Manifest; otherwise raise `error`."""
+    if (event.seq == 0) != (event.type == "Manifest"):
+        raise error("seq: event 0 and no other is the Manifest")
+
+
+def check_time(event: Event, error: type[PeerError] = InvalidArchive) -> None:
+    """Check that `timestamp` is in the window that `exp` allows: no node sequences a commit outside it."""
     if event.timestamp > event.exp + SKEW_MS:
-        raise InvalidArchive("timestamp: more than 60 s after exp")
+        raise error("timestamp: more than 60 s after exp")
     if event.exp > event.timestamp + MAX_EXP_WINDOW_MS + SKEW_MS:
-        raise InvalidArchive("exp: more than an hour after timestamp")
+        raise error("exp: more than an hour after timestamp")
+
+
+def check_content_present(event: Event, predefined: frozenset[str], error: type[PeerError] = InvalidArchive) -> None:
+    """Check that the content is there, or is of a kind that may be erased; otherwise raise `error`.
+
+    `predefined` is the policy's.
+    """
+    if is_withheld(event, predefined):
+        raise error(f"content: a {event.type} is never erased")
 
 
 def target_of(event: Event) -> Target:
@@ -172,6 +201,11 @@ def is_erasable(event: Event, predefined: frozenset[str]) -> bool:
     `predefined` is the policy's.
     """
     return event.type == "Update" or event.type not in predefined
+
+
+def is_withheld(event: Event, predefined: frozenset[str]) -> bool:
+    """Return whether the content is missing although no event of its type is ever erased."""
+    return event.content is None and not is_erasable(event, predefined)
 
 
 def erase(event: Event) -> Event:

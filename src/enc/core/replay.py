@@ -35,7 +35,7 @@ from enc.core.enclave import (
     state_hash,
 )
 from enc.core.errors import Duplicate, EncError, InvalidArchive, ReplayFailed
-from enc.core.event import check_event, check_time, is_erasable, target_of
+from enc.core.event import check_content_present, check_event, check_time, target_of
 from enc.core.memory import EnclaveMemory
 from enc.core.policy import Effects
 from enc.core.types import PREDEFINED, Event
@@ -218,8 +218,7 @@ class Replay:
             raise InvalidArchive("enclave: an event of another enclave")
         if state is None and event.type != "Manifest":
             raise InvalidArchive("a log starts with its Manifest")
-        if event.content is None and not is_erasable(event, self._predefined):
-            raise InvalidArchive(f"content: a {event.type} is never erased")
+        check_content_present(event, self._predefined)
 
     def _check_time(self, event: Event) -> None:
         if self._state is not None and event.timestamp < self._state.floor:

@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from enc.core.bundle import closes_before
+from enc.core.commit import MAX_EXP_WINDOW_MS, SKEW_MS
 from enc.core.content import parse_migrate, revised_id
 from enc.core.enclave import EnclaveState, Transition, apply, checkpoint_root, found, judge, judge_manifest, seal
 from enc.core.errors import EncError
-from enc.core.event import check_time, is_erasable, target_of
+from enc.core.event import check_time, is_withheld, target_of
 from enc.core.fault import Fault, FaultKind
 from enc.core.hashing import log_leaf
 from enc.core.memory import EnclaveMemory
@@ -175,8 +176,8 @@ class Trial:
             self._top = event.seq
         if (
             event.timestamp < state.floor
-            or event.exp + 60_000 < event.timestamp
-            or event.exp > event.timestamp + 3_660_000
+            or event.exp + SKEW_MS < event.timestamp
+            or event.exp > event.timestamp + MAX_EXP_WINDOW_MS + SKEW_MS
         ):
             self._check_time(state, event, known)
         if event.sequencer != self._rightful:
@@ -317,7 +318,7 @@ class Trial:
             raise _refusal("it is an event of another enclave")
         if self._past.repeats(event):
             raise _refusal("its commit stands in the log already")
-        if event.content is None and not is_erasable(event, state.policy.predefined):
+        if is_withheld(event, state.policy.predefined):
             raise _Erased(f"the content of a {event.type} is never erased")
         effects = judge(state, event, self.store, sequencer=event.sequencer, takeover=True)
         if event.type not in state.policy.predefined and not state.policy.registry and effects == NOTHING:

@@ -17,11 +17,18 @@ from msgspec import DecodeError
 from msgspec.json import Decoder
 from pyspark.sql import DataFrame
 
-from enc.core.commit import MAX_EXP_WINDOW_MS, SKEW_MS, version_of
+from enc.core.commit import version_of
 from enc.core.dialects import dialect_of
 from enc.core.encoding import decode_json
 from enc.core.errors import EncError, InvalidCommit, MisuseError
-from enc.core.event import WireEvent, check_event, event_from_wire, is_erasable
+from enc.core.event import (
+    WireEvent,
+    check_content_present,
+    check_event,
+    check_manifest_place,
+    check_time,
+    event_from_wire,
+)
 from enc.core.types import VERSIONS, Event
 from enc.dataview.rows import MARK, Mark
 from enc.dataview.schema import RAW, VERIFIED, arrow
@@ -144,17 +151,8 @@ def _read(text: str, enclave: str | None, enc_v: int | None) -> tuple[WireEvent,
 
 def _judge(text: str, enclave: str | None, enc_v: int | None) -> tuple[WireEvent, Event, int]:
     wire, event, version = _read(text, enclave, enc_v)
-    _check_time(event)
-    if (event.seq == 0) != (event.type == "Manifest"):
-        raise InvalidCommit("seq: event 0 and no other is the Manifest")
-    if event.content is None and not is_erasable(event, _predefined[version]):
-        raise InvalidCommit(f"content: a {event.type} is never erased")
+    check_time(event, InvalidCommit)
+    check_manifest_place(event, InvalidCommit)
+    check_content_present(event, _predefined[version], InvalidCommit)
     check_event(event, version)
     return wire, event, version
-
-
-def _check_time(event: Event) -> None:
-    if event.timestamp > event.exp + SKEW_MS:
-        raise InvalidCommit("timestamp: more than 60 s after exp")
-    if event.exp > event.timestamp + MAX_EXP_WINDOW_MS + SKEW_MS:
-        raise InvalidCommit("exp: more than an hour after timestamp")

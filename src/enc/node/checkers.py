@@ -8,8 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 
 from enc.core import hashing
-from enc.core.commit import check_hash
-from enc.core.errors import InvalidCommit, InvalidHash, InvalidSignature
+from enc.core.event import check_signed_event
 from enc.core.types import Event
 from enc.node.verifier import RECORD
 from enc.node.verifiers import Verifiers
@@ -40,15 +39,8 @@ class Checked:
         return {id(event) for event, verdict in zip(self.events, verdicts, strict=True) if verdict == 1}
 
     def check(self, event: Event, enc_v: int) -> None:
-        if event.type == "Manifest" and event.seq != 0:
-            raise InvalidCommit("seq: a Manifest is event 0")
-        check_hash(event, enc_v)
-        if id(event) not in self._by_author:
-            raise InvalidSignature("sig: not the author's signature over this commit")
-        if id(event) not in self._by_sequencer:
-            raise InvalidSignature("seq_sig: not the sequencer's signature over this event")
-        if hashing.sha256(event.seq_sig) != event.id:
-            raise InvalidHash("id: not the hash of seq_sig")
+        by_author, by_sequencer = id(event) in self._by_author, id(event) in self._by_sequencer
+        check_signed_event(event, enc_v, by_author=by_author, by_sequencer=by_sequencer)
 
 
 class Checkers:
