@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from enc.client import key_file, private_file
+from enc.client import key_file
 from enc.client.identity import Identity, PassphraseNeeded, WrongPassphrase
 from enc.core.errors import MisuseError
 from enc.core.sealing import open_sealed
 from enc.core.signing import CURVE_ORDER, Alg, PrivateKey, check_signature
+from enc.runtime import files
 
 SECRET = "7a" * 32
 WORDS = "correct horse"
@@ -267,7 +268,7 @@ def test_a_link_that_leads_nowhere_is_there_too(me: Identity, path: Path, tmp_pa
 def test_what_somebody_put_in_the_way_is_not_written_through(
     me: Identity, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(private_file.secrets, "token_hex", lambda size: "00" * size)
+    monkeypatch.setattr(files.secrets, "token_hex", lambda size: "00" * size)
     trap = put(tmp_path / "trap", b"")
     (tmp_path / f".enc-{'00' * 8}").symlink_to(trap)
     with pytest.raises(MisuseError):

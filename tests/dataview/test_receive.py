@@ -105,7 +105,7 @@ def test_a_file_is_on_disk_before_it_has_its_name_and_its_name_before_anybody_is
         synced.append((stat.S_ISDIR(os.fstat(fd).st_mode), [path.name for path in tmp_path.glob("*.parquet")]))
         fsync(fd)
 
-    monkeypatch.setattr("enc.dataview.landing.os.fsync", tell)
+    monkeypatch.setattr("enc.runtime.files.os.fsync", tell)
     landing, batch = Landing(tmp_path), raw_batch(log.wire, Place("push:x"), now())
     assert landing.put("one", batch) is True
     assert synced == [(False, []), (True, ["one.parquet"])], "the file, then the directory with its name"
@@ -169,7 +169,7 @@ def test_a_zone_that_takes_nothing_is_told_to_the_node_and_nothing_counts(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("enc.dataview.landing.os.fsync", full)
+        patch.setattr("enc.runtime.files.os.fsync", full)
         with pytest.raises(Unavailable, match="landing zone"):
             made.receiver.take(push(1, *events))
     assert rows(tmp_path) == []

@@ -5,22 +5,20 @@ somebody has looked at the key. It also keeps where one's own enclaves are, for 
 calls the groups that one is in.
 """
 
-import fcntl
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from enc.apps.book_file import Contact, Contents, NamedGroup, Place, folded, parse_book, wire_book
-from enc.client import private_file
 from enc.client.pins import default_directory
 from enc.client.transport import base_url
 from enc.client.writes import Id, as_bytes
 from enc.core.encoding import compact_json
 from enc.core.errors import MisuseError, PeerError
 from enc.core.signing import check_public_key
+from enc.runtime import private_file
+from enc.runtime.locks import FileLock
 
 __all__ = ["AddressBook", "Contact", "NamedGroup", "Place", "check_name", "folded", "is_key"]
 
@@ -186,19 +184,13 @@ class AddressBook:
             private_file.write(self.path, raw, overwrite=True)
         return book
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One at a time, of all processes: what was read is still so when it is written."""
+    def _locked(self) -> FileLock:
+        """Wait until no other process changes the book: what was read is still so when it is written."""
         try:
             private_file.make_directory(self.path.parent)
-            fd = os.open(self.path.with_name(f".{self.path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            return FileLock(self.path.with_name(f".{self.path.name}.lock"), wait=True)
         except OSError as e:
             private_file.refuse(self.path, f"cannot be kept there: {private_file.reason(e)}")
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
 
 
 def _placed(places: Mapping[str, Place]) -> dict[str, Place]:

@@ -6,7 +6,6 @@ with the very same lines; all else of it (order, rules, roots) is derived anew. 
 verified.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from enc.audit.heads import HeldHead, parse_line
 from enc.audit.plan import Known
 from enc.core.encoding import unhex
 from enc.core.errors import EncError, InvalidProof, MisuseError
+from enc.runtime.files import atomic_file
 
 NAME = "progress.jsonl"
 
@@ -66,15 +66,11 @@ def load_progress(folder: Path) -> Progress:
 
 
 def save_progress(folder: Path, kept: Iterable[tuple[bytes, Known, Iterable[HeldHead]]]) -> None:
-    """In place of what was there: at once, or not at all."""
-    draft = folder / f"{NAME}.draft"
-    with draft.open("wb") as file:
+    """Replace what the last audit saved, completely or not at all."""
+    with atomic_file(folder / NAME, draft=folder / f"{NAME}.draft") as file:
         for enclave, known, heads in kept:
             for wire in _wires(enclave.hex(), known, heads):
                 file.write(msgspec.json.encode(wire) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    draft.rename(folder / NAME)
 
 
 def _wires(enclave: str, known: Known, heads: Iterable[HeldHead]) -> Iterator[dict[str, Any]]:

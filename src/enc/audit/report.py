@@ -1,7 +1,6 @@
 """What an audit says: `report.json` for programs, and beside it a page for people and a file of evidence a finding."""
 
 import hashlib
-import os
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -18,6 +17,7 @@ from enc.audit.progress import save_progress
 from enc.audit.proving import Proved
 from enc.core.errors import MisuseError
 from enc.core.fault import FAULT_KINDS
+from enc.runtime.files import write_atomic
 
 EVIDENCE, EARLIER, REPORT, PAGE = "evidence", "earlier", "report.json", "report.html"
 _NAME = re.compile(rf"\d{{4,}}-((?:{'|'.join(FAULT_KINDS)})-[0-9a-f]{{8}}(?:-\d+)?)\.json")
@@ -80,9 +80,7 @@ def _label(found: Finding) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    draft = path.with_name(path.name + ".draft")
-    draft.write_bytes(data)
-    os.replace(draft, path)
+    write_atomic(path, data, draft=path.with_name(path.name + ".draft"), durable=False)
 
 
 def report(audit: Audit, evidence: list[str | None], made: Circumstances) -> dict[str, Any]:

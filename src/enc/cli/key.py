@@ -76,7 +76,7 @@ def _secret(source: Path | None) -> str:
         return sys.stdin.read(KEY_SIZE).strip()
     if re.fullmatch("[0-9A-Fa-f]{64}", str(source)):
         raise MisuseError("give a file, and not the key itself: others can see arguments, so take a new key")
-    from enc.client import private_file
+    from enc.runtime import private_file
 
     raw = private_file.read(source, KEY_SIZE)
     if raw is None:
@@ -99,7 +99,8 @@ def _keep(at: Terminal, identity: "Identity", file: Path | None, name: str, seal
 
 
 def _path(name: str) -> Path:
-    from enc.client import pins, private_file
+    from enc.client import pins
+    from enc.runtime import private_file
 
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name):
         raise MisuseError(f"--name {name!r}: expected letters, digits, dots, _ and -")

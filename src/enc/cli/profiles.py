@@ -85,7 +85,7 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
 
 def store(path: Path, profile: str, name: str, value: str) -> None:
     """Set one value of one profile. Everything else in the file stays as it is, comments too."""
-    from enc.client import private_file
+    from enc.runtime import private_file
 
     profiles, text = read(path), _text(path)
     profiles.setdefault(check_name(profile), {})[name] = value

@@ -9,7 +9,6 @@ logs/         what the parts say
 up.lock       held while an `enc up` works here
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -19,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from enc.cli import profiles
 from enc.core.errors import MisuseError
+from enc.runtime import private_file
+from enc.runtime.locks import FileLock, LockHeld
 
 if TYPE_CHECKING:
     from enc.client import Identity
@@ -41,27 +42,19 @@ class House:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Nobody else works here meanwhile. The kernel lets go of the lock when this process ends, however it does."""
-        lock = self._lock()
-        try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                who = os.pread(lock, 32, 0).decode(errors="replace").strip()
-                raise MisuseError(
-                    f"{self.home}: another `enc up` works there, process {who}: stop it, or give another --home"
-                ) from None
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        with self._lock() as lock:
+            lock.write_note(f"{os.getpid()}\n".encode())
             yield
-        finally:
-            os.close(lock)
 
-    def _lock(self) -> int:
-        from enc.client import private_file
-
+    def _lock(self) -> FileLock:
         try:
             private_file.make_directory(self.home / "logs")
-            return os.open(self.home / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            return FileLock(self.home / "up.lock")
+        except LockHeld as e:
+            who = e.note[:32].decode(errors="replace").strip()
+            raise MisuseError(
+                f"{self.home}: another `enc up` works there, process {who}: stop it, or give another --home"
+            ) from None
         except OSError as e:
             raise MisuseError(f"{self.home}: cannot be written to: {e.strerror}: give another --home") from None
 
@@ -89,7 +82,6 @@ class House:
 
     def note_enclaves(self) -> None:
         """Write down which enclaves the node has, if they are others than before."""
-        from enc.client import private_file
         from enc.node.store.enclave_reader import read_enclaves
 
         found = read_enclaves(self.node / "enc.db", MAX_ENCLAVES)
@@ -102,8 +94,6 @@ class House:
 
         No web page but its own may: a browser on this machine reaches it for every page that somebody visits.
         """
-        from enc.client import private_file
-
         settings: dict[str, Any] = {"database": self.database.name, "listen": listen, "origins": []}
         settings |= {"node": node, "registry": registry, "identity": self.key.name}
         lines = ["# Written by `enc up` at each start.", *(f"{name} = {json.dumps(v)}" for name, v in settings.items())]

@@ -87,7 +87,8 @@ def run(
 
 def _identity(path: Path, folder: Path) -> "Identity":
     """The witness's key; made at the first start, unless there is a ledger, which is another's then."""
-    from enc.client import Identity, PassphraseNeeded, private_file
+    from enc.client import Identity, PassphraseNeeded
+    from enc.runtime import private_file
 
     if not path.exists():
         if (folder / "witness.db").exists():

@@ -23,6 +23,7 @@ from enc.core.event import WireEvent, event_from_wire, parse_event, wire_event
 from enc.core.replay import Replay
 from enc.core.tree_head import WireHead
 from enc.core.types import Event, TreeHead
+from enc.runtime.files import atomic_file
 
 PAGE = 1000
 
@@ -122,13 +123,9 @@ def _take(sceptic: Sceptic, text: bytes, replay: Replay, file: BinaryIO) -> tupl
 
 def finish(header: Header, part: Path, path: Path) -> None:
     """Compress what is here, and name it only when the disk has it."""
-    draft = path.with_name(path.name + ".draft")
-    with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+    with atomic_file(path, draft=path.with_name(path.name + ".draft"), private=True) as file:
         for piece in write_lines(header, _lines(part)):
             file.write(piece)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.rename(path)
     part.unlink()
 
 

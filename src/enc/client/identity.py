@@ -5,11 +5,11 @@ import secrets
 from pathlib import Path
 from typing import get_args
 
-from enc.client import private_file
 from enc.client.key_file import MAX_SIZE, PassphraseNeeded, WrongPassphrase, format_key, parse_key
 from enc.core.errors import MisuseError
 from enc.core.sealing import hkdf
 from enc.core.signing import CURVE_ORDER, Alg, PrivateKey
+from enc.runtime import private_file
 
 __all__ = ["Identity", "PassphraseNeeded", "WrongPassphrase"]
 

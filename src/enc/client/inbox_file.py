@@ -1,13 +1,12 @@
 """The file that an inbox lives in: one SQLite database for its owner alone, used by one process at a time."""
 
-import fcntl
-import os
 import sqlite3
 from pathlib import Path
 from typing import NoReturn
 
-from enc.client import private_file
 from enc.core.errors import MisuseError, Unavailable
+from enc.runtime import private_file
+from enc.runtime.locks import FileLock, LockHeld
 
 APPLICATION, VERSION = 0x454E4349, 1
 """What the database says it is: "ENCI"."""
@@ -98,10 +97,10 @@ class InboxFile:
     def close(self) -> None:
         if hasattr(self, "db"):
             self.db.close()
-        os.close(self._lock)
+        self._lock.close()
 
 
-def _locked(path: Path) -> int:
+def _locked(path: Path) -> FileLock:
     """Held until the process ends: two that hand over from one inbox would hand everything over twice.
 
     A file of its own: to close any descriptor of the database itself would drop SQLite's locks on it.
@@ -112,15 +111,11 @@ def _locked(path: Path) -> int:
         private_file.refuse(path, f"there is no directory {path.parent}")
     lock = path.with_name(path.name + ".lock")
     try:
-        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return FileLock(lock)
+    except LockHeld:
+        private_file.refuse(path, "another receiver is using it; close that one, or give the path of another")
     except (OSError, ValueError) as e:
         private_file.refuse(lock, f"cannot be made: {private_file.reason(e)}")
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        private_file.refuse(path, "another receiver is using it; close that one, or give the path of another")
-    return fd
 
 
 def unavailable(error: sqlite3.Error) -> Unavailable:

@@ -1,17 +1,16 @@
 """What a move of an enclave has come to, on disk: whoever is interrupted goes on from there."""
 
-import fcntl
-import os
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
-from enc.client import private_file
 from enc.core.commit import parse_commit, wire_commit
 from enc.core.errors import MisuseError
 from enc.core.event import parse_event, wire_event
 from enc.core.types import Commit, Event
+from enc.runtime import private_file
+from enc.runtime.locks import FileLock, LockHeld
 
 MAX_JOURNAL = 8 << 20
 
@@ -31,26 +30,21 @@ class Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._lock)
+        self._lock.close()
 
-    def _locked(self) -> int:
-        """The folder, locked; one that went away in between, with the end of another move, is made anew."""
+    def _locked(self) -> FileLock:
+        """Create and lock the folder; again if another move that ended has removed it in between."""
         while True:
             private_file.make_directory(self._folder)
             try:
-                lock = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                lock = FileLock.on_directory(self._folder)
             except FileNotFoundError:
                 continue
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(lock), os.stat(self._folder)):
-                    return lock
-            except BlockingIOError:
-                os.close(lock)
+            except LockHeld:
                 raise MisuseError(f"{self._folder}: another move of this enclave runs; wait for its end") from None
-            except FileNotFoundError:
-                pass
-            os.close(lock)
+            if lock.is_at_path():
+                return lock
+            lock.close()
 
     def commit(self) -> Commit | None:
         found = private_file.read(self._commit, MAX_JOURNAL)

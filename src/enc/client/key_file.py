@@ -21,11 +21,11 @@ from msgspec import Struct
 from msgspec.json import Decoder
 from msgspec.structs import asdict
 
-from enc.client.private_file import refuse
 from enc.core.encoding import b64, compact_json, decode_json, unb64, unhex
 from enc.core.errors import DecryptFailed, InvalidCommit, MisuseError, PeerError
 from enc.core.sealing import NONCE_SIZE, TAG_SIZE, open_sealed, seal
 from enc.core.signing import PrivateKey
+from enc.runtime.private_file import refuse
 
 FORMAT, VERSION = "enc-key", 1
 MAX_SIZE = 4096

@@ -5,10 +5,8 @@ sequencer the larger stays, whoever comes last, and no head gives way to none. A
 Migrate, which the pin keeps.
 """
 
-import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Protocol
@@ -16,15 +14,17 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from enc.client import private_file
 from enc.client.history import MAX_CONTENT, MAX_MOVES, History, Move
-from enc.client.private_file import refuse
 from enc.core.content import parse_migrate
 from enc.core.encoding import compact_json, decode_json, unhex
 from enc.core.errors import InvalidProof, MisuseError, PeerError
 from enc.core.event import WireEvent, event_from_wire, wire_event
 from enc.core.tree_head import WireHead, head_from_wire, wire_head
 from enc.core.types import TreeHead
+from enc.runtime import private_file
+from enc.runtime.files import sync_directory
+from enc.runtime.locks import FileLock
+from enc.runtime.private_file import refuse
 
 FORMAT, VERSION, MOVED = "enc-pin", 1, 2
 """A pin with Migrates in it is of the second version."""
@@ -149,28 +149,23 @@ class FilePins:
         with self._locked():
             try:
                 path.unlink(missing_ok=True)
-                private_file.sync_directory(self._directory)
+                sync_directory(self._directory)
             except OSError as e:
                 refuse(path, f"cannot be removed: {private_file.reason(e)}")
 
     def _path(self, enclave: bytes) -> Path:
         return self._directory / f"{_checked(enclave).hex()}.json"
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One at a time, of all threads and processes: what is read inside is still so when it is written."""
-        with ExitStack() as stack:
-            try:
-                private_file.make_directory(self._directory)
-                fd = os.open(self._directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                stack.callback(os.close, fd)
-                fcntl.flock(fd, fcntl.LOCK_EX)
-            except (OSError, ValueError) as e:
-                refuse(
-                    self._directory,
-                    f"cannot keep pins: {private_file.reason(e)}; give a directory of your own, or set XDG_DATA_HOME",
-                )
-            yield
+    def _locked(self) -> FileLock:
+        """Wait for all other threads and processes: what is read under the lock is still so when it is written."""
+        try:
+            private_file.make_directory(self._directory)
+            return FileLock(self._directory / LOCK, wait=True)
+        except (OSError, ValueError) as e:
+            refuse(
+                self._directory,
+                f"cannot keep pins: {private_file.reason(e)}; give a directory of your own, or set XDG_DATA_HOME",
+            )
 
 
 def default_directory() -> Path:

@@ -4,10 +4,7 @@ A file is there whole or not at all, and on disk before `put` returns; one that 
 each once: `landed(spark, directory)`.
 """
 
-import os
 import re
-import secrets
-from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,10 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from enc.core.errors import MisuseError, Unavailable
 from enc.dataview.schema import RAW
+from enc.runtime.files import atomic_file
 
 MAX_FILES = 1000
 """Files of one micro-batch, unless it is said otherwise."""
 RETRY_MS = 1000
+DRAFT = ".draft-"
+"""How the names of unfinished files begin; Spark ignores names that begin with a dot."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
@@ -42,41 +42,20 @@ class Landing:
         """
         if not _NAME.fullmatch(name):
             raise MisuseError(f"{name!r}: no name for a file in a landing zone")
-        final, draft = self.directory / f"{name}.parquet", self.directory / f".draft-{secrets.token_hex(8)}"
+        path, table = self.directory / f"{name}.parquet", pa.Table.from_batches([rows])
         try:
-            _write(draft, rows)
-            return _published(draft, final)
+            with atomic_file(path, prefix=DRAFT, overwrite=False) as file:
+                pq.write_table(table, file, compression="zstd", coerce_timestamps="us")
+        except FileExistsError:
+            return False
         except OSError as e:
             raise Unavailable(f"the landing zone does not take it: {e.strerror}", retry_after_ms=RETRY_MS) from e
-        finally:
-            with suppress(OSError):
-                os.unlink(draft)
+        return True
 
     def _sweep(self) -> None:
         """Drafts of a writer that was killed. One process writes to a landing zone."""
-        for path in self.directory.glob(".draft-*"):
+        for path in self.directory.glob(f"{DRAFT}*"):
             path.unlink(missing_ok=True)
-
-
-def _write(draft: Path, rows: pa.RecordBatch) -> None:
-    with draft.open("xb") as file:
-        pq.write_table(pa.Table.from_batches([rows]), file, compression="zstd", coerce_timestamps="us")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _published(draft: Path, final: Path) -> bool:
-    try:
-        os.link(draft, final)
-        is_new = True
-    except FileExistsError:  # by somebody who may have died, or failed, before its name was on disk
-        is_new = False
-    fd = os.open(final.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    return is_new
 
 
 def landed(spark: SparkSession, directory: Path | str, *, max_files: int = MAX_FILES, clean: bool = False) -> DataFrame:

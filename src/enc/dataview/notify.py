@@ -6,11 +6,11 @@ A directory with one small file for each enclave, replaced whole, so that any pr
 """
 
 import os
-import secrets
 from pathlib import Path
 
 from enc.client import Notice
 from enc.core.encoding import MAX_INT
+from enc.runtime.files import atomic_file
 
 MAX_FILE = 32
 
@@ -25,9 +25,8 @@ class NoticeBoard:
         path = self._directory / notice.enclave.hex()
         if notice.seq <= (_seq(path) or -1):
             return
-        draft = self._directory / f".{secrets.token_hex(8)}"
-        draft.write_text(str(notice.seq))
-        os.replace(draft, path)
+        with atomic_file(path, prefix=".", durable=False) as file:
+            file.write(b"%d" % notice.seq)
 
     def seqs(self) -> dict[str, int]:
         """The latest seq of each enclave that anything was told of."""

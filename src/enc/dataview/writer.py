@@ -4,7 +4,6 @@ Only for a root on a file system of this machine: an address such as s3:// has n
 there sees to it that there is one.
 """
 
-import fcntl
 import json
 import os
 import socket
@@ -16,9 +15,9 @@ from threading import Lock
 from urllib.parse import unquote, urlsplit
 
 from enc.core.errors import MisuseError
+from enc.runtime.locks import FileLock, LockHeld
 
 NAME = "_writer"
-MAX_SAID = 1000
 
 
 def local(root: str) -> Path | None:
@@ -35,7 +34,8 @@ class Writer:
     def __init__(self, root: str) -> None:
         directory = local(root)
         self._path = None if directory is None else directory / NAME
-        self._fd, self._times, self._guard = -1, 0, Lock()
+        self._lock: FileLock | None = None
+        self._times, self._guard = 0, Lock()
 
     @contextmanager
     def holding(self, what: str) -> Iterator["Writer"]:
@@ -50,40 +50,35 @@ class Writer:
         """MisuseError says who holds it, if it is another."""
         with self._guard:
             if self._path is not None and not self._times:
-                self._fd = _locked(self._path, what)
+                self._lock = _locked(self._path, what)
             self._times += 1
 
     def let_go(self) -> None:
         with self._guard:
             self._times -= 1
-            if not self._times and self._fd >= 0:
-                os.ftruncate(self._fd, 0)
-                os.close(self._fd)
-                self._fd = -1
+            if not self._times and self._lock is not None:
+                self._lock.write_note(b"")
+                self._lock.close()
+                self._lock = None
 
 
-def _locked(path: Path, what: str) -> int:
+def _locked(path: Path, what: str) -> FileLock:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = FileLock(path, mode=0o644)
+    except LockHeld as e:
+        raise MisuseError(f"{path.parent}: a lake has one writer, and {_holder(e.note)} is it") from None
     except OSError as e:
         raise MisuseError(f"{path.parent}: cannot be a lake: {e.strerror}") from None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        said = os.pread(fd, MAX_SAID, 0)
-        os.close(fd)
-        raise MisuseError(f"{path.parent}: a lake has one writer, and {_holder(said)} is it") from None
     since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
     holder = {"what": what, "pid": os.getpid(), "host": socket.gethostname(), "since": since}
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, json.dumps(holder).encode(), 0)
-    return fd
+    lock.write_note(json.dumps(holder).encode())
+    return lock
 
 
-def _holder(said: bytes) -> str:
+def _holder(note: bytes) -> str:
     try:
-        found = json.loads(said)
+        found = json.loads(note)
         return f"`{found['what']}` (process {found['pid']} on {found['host']}, since {found['since']})"
     except (ValueError, TypeError, LookupError):
         return "another process"

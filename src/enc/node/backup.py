@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 from enc.core.errors import MisuseError, Unavailable
 from enc.node.store.connection import open_existing
+from enc.runtime.files import sync_directory, sync_file
 
 _OF_THE_STORE = ("NOTADB", "CORRUPT", "IOERR_READ", "IOERR_SHORT_READ", "BUSY")
 """SQLite's errors that only the store can have given: the copy is new, and nobody else has it."""
@@ -28,7 +29,7 @@ def backup(store: Path, to: Path) -> int:
         try:
             with TemporaryDirectory(prefix=".enc-backup-", dir=to.parent) as own:
                 os.link(_copy(source, Path(own, "draft")), to)
-            _sync(to.parent)
+            sync_directory(to.parent)
         except FileExistsError:
             raise MisuseError(f"{to}: is there already") from None
         except OSError as e:
@@ -45,13 +46,5 @@ def _copy(source: sqlite3.Connection, draft: Path) -> Path:
     with closing(sqlite3.connect(draft)) as copy:
         source.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, with no -wal beside it
-    _sync(draft)
+    sync_file(draft)
     return draft
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -4,18 +4,18 @@ Whoever reads this file can sign as the node. So it is refused as soon as anybod
 and what it holds appears in no message.
 """
 
-import fcntl
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 from enc.core.errors import MisuseError, Unavailable
 from enc.core.signing import PrivateKey
+from enc.runtime.files import atomic_file
+from enc.runtime.locks import FileLock
 
 _FORM = re.compile(rb"[0-9a-f]{64}\n?")
 
@@ -28,11 +28,12 @@ def load_or_create(path: Path) -> PrivateKey:
     left beside it is cleared away, for it may hold the same secret. The directory must be there.
     """
     if os.path.lexists(path):
-        with suppress(OSError), _alone_in(path.parent):  # who may not change the directory may still use its key
+        # A process that may not change the directory may still use the key in it.
+        with suppress(OSError), FileLock.on_directory(path.parent, wait=True):
             _clear_drafts(path)
     else:
         try:
-            with _alone_in(path.parent):
+            with FileLock.on_directory(path.parent, wait=True):  # so that a draft is a leftover, not another's
                 _clear_drafts(path)
                 _create(path)
         except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError) as e:
@@ -88,17 +89,6 @@ def _parse(path: Path, raw: bytes) -> PrivateKey:
     return key
 
 
-@contextmanager
-def _alone_in(directory: Path) -> Iterator[None]:
-    """No other process makes a key here meanwhile, so a draft that is found is nobody's."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
-
-
 def _clear_drafts(path: Path) -> None:
     """Remove what a crash left: a key that is not whole, or a second name of the one that is."""
     draft = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{16}")
@@ -109,29 +99,9 @@ def _clear_drafts(path: Path) -> None:
 
 
 def _create(path: Path) -> None:
-    """Write a new key beside its place, then link it there unless somebody else was first."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            os.fchmod(fd, 0o600)  # whatever the umask took away
-            file.write(PrivateKey(secrets.token_bytes(32)).secret.hex().encode() + b"\n")
-            file.flush()
-            os.fsync(fd)
-        with suppress(FileExistsError):
-            os.link(draft, path)
-    finally:
-        os.unlink(draft)
-    # Also by the one who came second: the first may not have got this far.
-    _sync_directory(path.parent)
-
-
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    """Write a new key, unless another process has already written one."""
+    with suppress(FileExistsError), atomic_file(path, prefix=f".{path.name}.", private=True, overwrite=False) as file:
+        file.write(PrivateKey(secrets.token_bytes(32)).secret.hex().encode() + b"\n")
 
 
 def _refuse(path: Path, why: str) -> NoReturn:

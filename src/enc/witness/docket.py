@@ -11,9 +11,9 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from enc.client import private_file
 from enc.client.evidence import Evidence, check_evidence
 from enc.core.errors import InvalidProof
+from enc.runtime import private_file
 
 MAX_OF_ENCLAVE = 32
 """Pieces of evidence about one enclave that convict; and as many that do not."""

@@ -8,24 +8,23 @@ crash at any point both are there or neither is, and the next head is held again
  3. the latest head of an enclave is never dropped
 """
 
-import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from threading import RLock
 
 from msgspec import Struct
 from msgspec.json import encode
 
-from enc.client import private_file
 from enc.client.evidence import Evidence
 from enc.client.pins import Pin, format_pin, grown, parse_pin
 from enc.core.cosigning import CosignedHead, cosign, parse_cosigned, wire_cosigned
 from enc.core.errors import MisuseError, Unavailable
 from enc.core.signing import PrivateKey
 from enc.core.types import TreeHead
+from enc.runtime import private_file
+from enc.runtime.locks import FileLock, LockHeld
 from enc.witness.docket import Docket, Filed
 
 APPLICATION, VERSION = 0x454E4357, 1
@@ -77,13 +76,13 @@ class Ledger:
             self._db = _open(path)
             self._check_owner(path)
         except BaseException:
-            os.close(self._lock)
+            self._lock.close()
             raise
         self.docket = Docket(self._db, self._alone, folder / "evidence")
 
     def close(self) -> None:
         self._db.close()
-        os.close(self._lock)
+        self._lock.close()
 
     def _check_owner(self, path: Path) -> None:
         found = self._db.execute("SELECT key FROM witness").fetchone()
@@ -204,15 +203,11 @@ def _open(path: Path) -> sqlite3.Connection:
     return db
 
 
-def _locked(path: Path) -> int:
-    """Held until the process ends: two that co-sign from one ledger could sign two things of one size."""
+def _locked(path: Path) -> FileLock:
+    """Lock the ledger until the process ends: two that co-sign from it could sign two heads of one size."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return FileLock(path)
+    except LockHeld:
+        private_file.refuse(path.parent, "another witness is using it; stop that one, or give another --data")
     except OSError as e:
         private_file.refuse(path, f"cannot be made: {private_file.reason(e)}")
-    try:
-        flock(fd, LOCK_EX | LOCK_NB)
-    except OSError:
-        os.close(fd)
-        private_file.refuse(path.parent, "another witness is using it; stop that one, or give another --data")
-    return fd

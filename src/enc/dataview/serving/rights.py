@@ -20,7 +20,6 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from enc.client import private_file
 from enc.core.encoding import decode_json, unhex
 from enc.core.errors import InvalidSession, MisuseError, SessionExpired
 from enc.core.hashing import sha256
@@ -28,6 +27,7 @@ from enc.core.sealing import open_text, seal_text
 from enc.core.session import SKEW, Session, check_token, client_keys, node_keys, parse_token
 from enc.core.signing import PrivateKey
 from enc.dataview.serving.errors import Unauthenticated
+from enc.runtime import private_file
 
 NO_ENCLAVE = bytes(32)
 MAX_TOKENS_FILE = 1 << 20

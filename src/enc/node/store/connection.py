@@ -4,8 +4,6 @@ What SQLite raises becomes Unavailable here, by the name of its code alone: its 
 stand only in what is told before a node serves: an operator hears it, and no peer.
 """
 
-import fcntl
-import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -14,6 +12,7 @@ from threading import Lock, Semaphore
 
 from enc.core.errors import MisuseError, Unavailable
 from enc.node.store.upgrade import APPLICATION
+from enc.runtime.locks import FileLock, LockHeld
 
 WRITER_CACHE_KIB, READER_CACHE_KIB = 48 * 1024, 4 * 1024
 MAX_READERS = 12
@@ -34,24 +33,14 @@ def unavailable(what: str, error: sqlite3.Error) -> Unavailable:
     return Unavailable(f"the store cannot be {what}: {name}", retry_after_ms=1000)
 
 
-class ProcessLock:
-    """A lock on a file beside the database, held while this object is open and gone with the process."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as e:
-            raise Unavailable(f"the store's lock file cannot be opened: {path}: {e.strerror}") from None
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._file)
-            raise Unavailable(f"the store is in use by another process, which holds {path}") from None
-
-    def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-        self._file = -1
+def lock_store(path: Path) -> FileLock:
+    """Lock the file beside the database, so that one process uses the store; Unavailable if another does."""
+    try:
+        return FileLock(path)
+    except LockHeld:
+        raise Unavailable(f"the store is in use by another process, which holds {path}") from None
+    except OSError as e:
+        raise Unavailable(f"the store's lock file cannot be opened: {path}: {e.strerror}") from None
 
 
 def _connect(path: Path, cache_kib: int) -> sqlite3.Connection:

@@ -21,7 +21,7 @@ from enc.core.types import Commit, Event, Record, RecordKind, Target, TreeHead
 from enc.node.store import purge
 from enc.node.store.base import Charge, Found, Item, Readable, Step, Stored, Usage
 from enc.node.store.batch import ERASE, Batch, Known
-from enc.node.store.connection import ProcessLock, Readers, Settle, Writer, unavailable
+from enc.node.store.connection import Readers, Settle, Writer, lock_store, unavailable
 from enc.node.store.duplicates import find_duplicates
 from enc.node.store.ids import Ids
 from enc.node.store.numbers import Numbers
@@ -47,7 +47,7 @@ class SqliteStore(PushTables):
 
     def __init__(self, path: Path) -> None:
         with ExitStack() as undo:
-            self._lock = ProcessLock(path.with_name(f"{path.name}.lock"))
+            self._lock = lock_store(path.with_name(f"{path.name}.lock"))
             undo.callback(self._lock.close)
             try:
                 self._writer = Writer(path)

@@ -1,20 +1,21 @@
-"""Files for their owner's eyes only: written whole or not at all, read only where nobody else could have put a hand in.
+"""Files that only their owner may read: written completely or not at all.
 
-Every refusal is a MisuseError that names the path and says what to do. It never tells what a file holds.
+A file that another user could access is rejected. Every failure is a MisuseError that names the
+path and says what to do. No message contains what a file holds.
 """
 
 import os
-import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 from enc.core.errors import MisuseError
+from enc.runtime.files import atomic_file, sync_directory
 
 
 def read(path: Path, limit: int) -> bytes | None:
-    """What the file holds, at most `limit` bytes; None where there is no file."""
+    """Return what the file holds, at most `limit` bytes; None if there is no file."""
     try:
         fault, data = _read(path, limit)
     except FileNotFoundError:
@@ -27,15 +28,18 @@ def read(path: Path, limit: int) -> bytes | None:
 
 
 def _read(path: Path, limit: int) -> tuple[str, bytes]:
-    """What is wrong with the file, or what it holds. Judged is what was opened: nobody can swap it in between."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not hold us up
+    """Return what is wrong with the file, and what it holds.
+
+    The checks are made on the open file, so that nobody can swap it between check and read.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not block
     try:
         fault = _fault(path, os.fstat(fd))
         data = b"" if fault else os.read(fd, limit + 1)
     finally:
         os.close(fd)
     if len(data) > limit:
-        fault = f"holds more than {limit} bytes, and so is none of ours; give the path of another"
+        fault = f"holds more than {limit} bytes, so enc did not write it; give another path"
     return fault, data
 
 
@@ -50,39 +54,22 @@ def _fault(path: Path, status: os.stat_result) -> str:
 
 
 def write(path: Path, data: bytes, *, overwrite: bool) -> None:
-    """Put `data` there, on disk when this returns. Without `overwrite`, a file that is there stays as it is.
+    """Write the file with mode 0600, on disk when this returns.
 
-    The file gets its name only when it is whole: after a crash there is the old one or the new one.
+    Without `overwrite`, an existing file stays as it is. The file gets its name only when it is
+    complete: after a crash there is the old one or the new one.
     """
     try:
-        _put(path, data, overwrite)
+        with atomic_file(path, private=True, overwrite=overwrite) as file:
+            file.write(data)
     except FileExistsError:
         refuse(path, "is there already, and stays as it is; give another path, or ask for it to be overwritten")
     except (OSError, ValueError) as e:
         refuse(path, f"cannot be written: {reason(e)}")
 
 
-def _put(path: Path, data: bytes, overwrite: bool) -> None:
-    draft = path.with_name(f".enc-{secrets.token_hex(8)}")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            os.fchmod(fd, 0o600)  # whatever the umask took away
-            file.write(data)
-            file.flush()
-            os.fsync(fd)
-        if overwrite:
-            os.replace(draft, path)
-        else:
-            os.link(draft, path)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(draft)
-    sync_directory(path.parent)
-
-
 def create(path: Path) -> None:
-    """An empty file, unless one is there already; that one must be its owner's alone."""
+    """Create an empty file with mode 0600; one that exists must be accessible to its owner alone."""
     try:
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -95,7 +82,7 @@ def create(path: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make the directory, and those above it that are missing, for their owner alone."""
+    """Create the directory, and those above it that are missing, with mode 0700."""
     if path.is_dir() or path == path.parent:
         return
     make_directory(path.parent)
@@ -103,19 +90,11 @@ def make_directory(path: Path) -> None:
     sync_directory(path.parent)
 
 
-def sync_directory(path: Path) -> None:
-    """The disk has the names in this directory when this returns."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def refuse(path: Path, why: str) -> NoReturn:
+    """Raise MisuseError about this path."""
     raise MisuseError(f"{path}: {why}") from None
 
 
 def reason(error: Exception) -> str:
-    """What the system says went wrong, without the path."""
+    """Return the system's description of an error, without the path."""
     return getattr(error, "strerror", None) or str(error)
