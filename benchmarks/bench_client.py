@@ -4,9 +4,9 @@ import msgspec
 from floors import best_by_turns, raw_verify, report
 
 from enc.client.answers import page_decoder, read
-from enc.client.items import check_order, take_items
+from enc.client.items import check_order, verify_items
 from enc.client.pins import MemoryPins
-from enc.client.sceptic import Sceptic
+from enc.client.sceptic import LogVerifier
 from enc.core.commit import build_commit
 from enc.core.event import finalize, wire_event
 from enc.core.filter import parse_filter
@@ -26,8 +26,8 @@ def main() -> None:
     filter_ = parse_filter({"limit": COUNT})
 
     def work() -> None:
-        sceptic = Sceptic(ENCLAVE, node.public, MemoryPins())
-        items = take_items(sceptic, read(page, page_decoder).events, filter_, page)
+        verifier = LogVerifier(ENCLAVE, node.public, MemoryPins())
+        items = verify_items(verifier, read(page, page_decoder).events, filter_, page)
         check_order([item.event for item in items])
         assert len(items) == COUNT
 

@@ -97,7 +97,7 @@ class Post:
     def seen(self, receiver: PushReceiver) -> list[tuple[str, int]]:
         """What was handed over, once nothing is left that could be."""
         settle(receiver)
-        rows: list[tuple[str, int]] = receiver.clerk.do(lambda: rows_of(receiver)).result()
+        rows: list[tuple[str, int]] = receiver.worker.submit(lambda: rows_of(receiver)).result()
         return rows
 
     def seqs(self, receiver: PushReceiver) -> list[int]:
@@ -111,7 +111,7 @@ def rows_of(receiver: PushReceiver) -> list[tuple[str, int]]:
 def until(receiver: PushReceiver, holds: Callable[[], Any]) -> None:
     """Let the clerk go on until this holds on its thread."""
     for _ in range(TURNS):
-        if receiver.clerk.do(holds).result():
+        if receiver.worker.submit(holds).result():
             return
     raise AssertionError("it never came")
 

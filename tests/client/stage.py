@@ -18,7 +18,7 @@ from msgspec.json import encode
 from websockets.exceptions import ConnectionClosedError
 
 from enc.client import AsyncClient, AsyncEnclave, Client, Distrust, Enclave, Identity, check_evidence, load_evidence
-from enc.client.link import Link
+from enc.client.link import EnclaveReader
 from enc.client.transport import AsyncTransport, Transport
 from tests.core.world import person
 from tests.node.served import SMALL, Clock
@@ -113,10 +113,10 @@ class Stage:
         """An enclave of alice's; bob writes, carol is an admin."""
         return self.client().create({**SMALL, **changes})
 
-    def link(self, enclave: Any) -> Link:
+    def reader(self, enclave: Any) -> EnclaveReader:
         """What a face of an enclave stands on."""
-        link: Link = (enclave if self.face == "sync" else enclave._inner)._link
-        return link
+        reader: EnclaveReader = (enclave if self.face == "sync" else enclave._inner)._reader
+        return reader
 
     def close_bundle(self) -> None:
         """Let the open bundle's time pass."""

@@ -119,13 +119,13 @@ def test_only_the_owner_may_pull(node: RunningNode, enclave: Enclave, tmp_path: 
 
 def lying(enclave: Enclave, change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node's export is changed on its way."""
-    honest = enclave._link.ask
+    honest = enclave._reader.session.ask
 
     def ask(path: str, type_: Any, body: Any) -> Any:
         text = yield from honest(path, type_, body)
         return msgspec.json.encode(change(msgspec.json.decode(text))) if type_ == "Export" else text
 
-    monkeypatch.setattr(enclave._link, "ask", ask)
+    monkeypatch.setattr(enclave._reader.session, "ask", ask)
 
 
 def drop(page: Any) -> Any:

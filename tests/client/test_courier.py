@@ -10,7 +10,7 @@ from msgspec.json import encode
 from enc.client import TimedOut, Unreachable
 from enc.client import courier as module
 from enc.client import transport as transport_module
-from enc.client.courier import Backoff, Courier
+from enc.client.courier import Backoff, RetryingCaller
 from enc.client.flow import Answer, Call, run
 from enc.client.transport import Transport
 from enc.core.errors import (
@@ -42,7 +42,7 @@ class Road:
     def __init__(self, *answers: Answer | EncError, patience: float = 30.0) -> None:
         self.answers, self.naps, self.now = list(answers), list[float](), 1000.0
         self.calls = 0
-        self._courier = Courier(patience, lambda: self.now)
+        self._caller = RetryingCaller(patience, lambda: self.now)
 
     def send(self, call: Call) -> Answer:
         self.calls += 1
@@ -56,7 +56,7 @@ class Road:
         self.now += seconds
 
     def request(self) -> bytes:
-        return run(self._courier.request(Call("/")), self.send, self.sleep)
+        return run(self._caller.request(Call("/")), self.send, self.sleep)
 
 
 def test_a_good_answer_is_asked_for_once() -> None:
@@ -298,10 +298,10 @@ def test_reads_are_tried_again_too(stage: Stage, scene: Scene) -> None:
 
 def test_a_session_that_the_node_holds_for_over_is_renewed_once(stage: Stage, scene: Scene) -> None:
     """Its clock is ahead of ours: by too much, and a new one does not help either."""
-    e, link, ours = scene.enclave, stage.link(scene.enclave), stage.clock.now
+    e, reader, ours = scene.enclave, stage.reader(scene.enclave), stage.clock.now
     assert len(list(e.query())) == 8
     stage.clock.now += 3_700_000
-    link.now = lambda: ours
+    reader.session.now = lambda: ours
     with pytest.raises(SessionExpired):
         list(e.query())
     ours = stage.clock.now - 1_000_000

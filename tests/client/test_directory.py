@@ -46,7 +46,7 @@ class Office:
     def enter_node(self, node: Simulator, *uris: str) -> Any:
         kind = self.stage.client("x", registry=self.where)
         inner = kind if self.stage.face == "sync" else kind._inner
-        inner._setup.identity = inner._setup.directory.link.identity = Identity(node.key)
+        inner._setup.identity = inner._setup.registry_client.reader.session.identity = Identity(node.key)
         return kind.register_node(uris)
 
     def close_bundle(self) -> None:
@@ -231,10 +231,10 @@ def test_an_answer_is_kept_for_a_while(office: Office) -> None:
 def test_so_many_answers_are_kept(office: Office) -> None:
     client = office.client()
     inner = client if office.stage.face == "sync" else client._inner
-    directory = inner._setup.directory
-    directory._kept.update({("resolve", n.to_bytes(32)): (0.0, n) for n in range(MAX_CACHED)})
+    registry_client = inner._setup.registry_client
+    registry_client._kept.update({("resolve", n.to_bytes(32)): (0.0, n) for n in range(MAX_CACHED)})
     client.resolve(office.enclave.id)
-    assert len(directory._kept) == MAX_CACHED
+    assert len(registry_client._kept) == MAX_CACHED
 
 
 def test_endpoints_are_tried_in_order(office: Office) -> None:

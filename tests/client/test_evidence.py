@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from enc.client import Distrust, Evidence, check_evidence, load_evidence
 from enc.client import evidence as module
-from enc.client.evidence import Kind, said, two_events, two_heads, unconnected
+from enc.client.evidence import Kind, answer_evidence, two_events, two_heads, unconnected
 from enc.core.commit import build_commit
 from enc.core.errors import InvalidProof
 from enc.core.event import erase, finalize, wire_event
@@ -82,8 +82,8 @@ OTHERS: dict[str, Evidence] = {
     "inconsistent": split(head(3), head(5, 1, FALSE), LOG.connect(3, 5)),
     "refused": split(head(3), head(5, 1), None),
     "other sizes": split(head(3), head(5, 1), LOG.connect(3, 6)),
-    "foreign": said("foreign", ENCLAVE, NODE.public, "a message", b'{"seq_pub": "00"}'),
-    "answer": said("answer", ENCLAVE, NODE.public, "a message", b"\xff\x00 garbage"),
+    "foreign": answer_evidence("foreign", ENCLAVE, NODE.public, "a message", b'{"seq_pub": "00"}'),
+    "answer": answer_evidence("answer", ENCLAVE, NODE.public, "a message", b"\xff\x00 garbage"),
 }
 WHY = {
     "rollback": "that the older head was served after the newer one",
@@ -280,7 +280,7 @@ def test_of_a_very_long_answer_the_beginning_is_kept(monkeypatch: pytest.MonkeyP
     """So that the file can be read again, however long its text is in JSON."""
     assert 6 * module.MAX_ANSWER + 10_000 < module.MAX_EVIDENCE
     monkeypatch.setattr(module, "MAX_ANSWER", 10)
-    assert said("answer", ENCLAVE, NODE.public, "", b"0123456789 and more").parts == {"answer": "0123456789"}
+    assert answer_evidence("answer", ENCLAVE, NODE.public, "", b"0123456789 and more").parts == {"answer": "0123456789"}
 
 
 json_values = st.recursive(

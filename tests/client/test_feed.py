@@ -12,7 +12,7 @@ from enc.client import AsyncClient, Client, Forgery, Identity, Unreachable
 from enc.client import feed as module
 from enc.client.feed import Feed
 from enc.client.pins import MemoryPins
-from enc.client.sceptic import Sceptic
+from enc.client.sceptic import LogVerifier
 from enc.client.search import as_filter
 from enc.client.speech import RENEW_S, SESSION_S
 from enc.core.errors import (
@@ -42,8 +42,8 @@ class Driver:
 
     def __init__(self, scene: Scene, after: int | None = -1, **search: Any) -> None:
         self.scene, self.seqs = scene, list[int]()
-        link = scene.enclave._link
-        self.feed = Feed(link, scene.enclave._run(link.sceptic()), as_filter(search), after)
+        reader = scene.enclave._reader
+        self.feed = Feed(reader, scene.enclave._run(reader.session.verifier()), as_filter(search), after)
 
     def connect(self) -> None:
         self.socket = Socket(self.scene.node)
@@ -179,7 +179,7 @@ def test_time_does_not_fall_from_one_connection_to_the_next(scene: Scene) -> Non
     driver.write("later")
     early = scene.node.event(scene.commit("early"), 8, scene.sent["three"].timestamp)
     scene.lie("Event", lambda item: {**item, "event": wire_event(early)})
-    scene.stage.link(scene.enclave)._sceptic = None
+    scene.stage.reader(scene.enclave).session._verifier = None
     driver = replaced(driver)
     driver.connect()
     with pytest.raises(Forgery, match="dated before"):
@@ -189,7 +189,7 @@ def test_time_does_not_fall_from_one_connection_to_the_next(scene: Scene) -> Non
 def replaced(driver: Driver) -> Driver:
     """The same feed, with a sceptic that has not seen the receipts."""
     feed = driver.feed
-    feed._sceptic = Sceptic(feed._sceptic.enclave, feed._sceptic.sequencer, MemoryPins())
+    feed._verifier = LogVerifier(feed._verifier.enclave, feed._verifier.sequencer, MemoryPins())
     return driver
 
 

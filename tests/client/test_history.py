@@ -8,7 +8,7 @@ import pytest
 from enc.client.errors import TooManyMoves
 from enc.client.evidence import check_evidence, load_evidence, split_event, split_head, two_heads
 from enc.client.history import MAX_CONTENT, MAX_MOVES, History, history_of
-from enc.client.pins import FilePins, Pin, grown, pin_of
+from enc.client.pins import FilePins, Pin, merge_pins, pin_of
 from enc.core.commit import build_commit
 from enc.core.encoding import compact_json
 from enc.core.errors import InvalidProof
@@ -127,7 +127,7 @@ AT_B, AT_C, HOME = (pin_of(key.public, head(n, key), part(n - 3)) for key, n in 
     ids=range(15),
 )
 def test_another_sequencer_comes_by_its_migrates_alone(before: Pin, stored: Pin, after: Pin) -> None:
-    assert grown(before, stored) == after
+    assert merge_pins(before, stored) == after
 
 
 def test_a_pin_with_moves_is_kept_in_a_file(tmp_path: Path) -> None:

@@ -507,7 +507,7 @@ def test_inclusion_proof_for_another_leaf(scene: Scene) -> None:
 def test_inclusion_proof_for_another_leaf_by_itself(scene: Scene) -> None:
     other = scene.node.proofs(scene.enclave.id).inclusion(1)
     scene.lie("Inclusion_Proof", lambda _: other)
-    scene.caught(Forgery, lambda: scene.enclave._run(scene.stage.link(scene.enclave).anchor(0)))
+    scene.caught(Forgery, lambda: scene.enclave._run(scene.stage.reader(scene.enclave).anchor(0)))
 
 
 def proved(scene: Scene, alter: Callable[[Json], Any], seq: int = 1) -> None:

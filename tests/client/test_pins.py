@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enc.client import pins as pins_module
-from enc.client.pins import FilePins, MemoryPins, Pin, default_directory, grown
+from enc.client.pins import FilePins, MemoryPins, Pin, default_directory, merge_pins
 from enc.core.errors import MisuseError
 from enc.core.hashing import sha256
 from enc.core.signing import PrivateKey
@@ -80,7 +80,7 @@ def test_what_stands_after_store(pins: MemoryPins | FilePins, before: Pin | None
 
 def test_of_two_heads_of_one_size_the_first_stays() -> None:
     other = sign_head(NODE, ENCLAVE, 1, 3, sha256(b"another root"))
-    assert grown(pin(3), Pin(NODE.public, other)) == pin(3)
+    assert merge_pins(pin(3), Pin(NODE.public, other)) == pin(3)
 
 
 @given(st.permutations(range(5)))
@@ -282,9 +282,9 @@ def test_nobody_else_writes_between_reading_and_writing(directory: Path, monkeyp
         with (directory / ".lock").open() as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         seen.append(1)
-        return grown(old, new)
+        return merge_pins(old, new)
 
-    monkeypatch.setattr(pins_module, "grown", watch)
+    monkeypatch.setattr(pins_module, "merge_pins", watch)
     FilePins(directory).store(ENCLAVE, pin(3))
     with (directory / ".lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -296,9 +296,9 @@ def test_nor_does_another_thread_in_memory(monkeypatch: pytest.MonkeyPatch) -> N
 
     def watch(old: Pin | None, new: Pin) -> Pin:
         seen.append(pins._lock.locked())
-        return grown(old, new)
+        return merge_pins(old, new)
 
-    monkeypatch.setattr(pins_module, "grown", watch)
+    monkeypatch.setattr(pins_module, "merge_pins", watch)
     pins.store(ENCLAVE, pin(3))
     assert (seen, pins._lock.locked()) == ([True], False)
 

@@ -142,10 +142,10 @@ def test_misuse(pushed: Pushed, what: list[Any], more: Json) -> None:
 
 
 def test_what_was_asked_for_is_known() -> None:
-    some = pulls.wanted(after=2, until=4)
+    some = pulls.select_batches(after=2, until=4)
     assert [n for n in range(1, 7) if some.holds(n)] == [3, 4]
-    assert [n for n in range(1, 7) if pulls.wanted(after=2).holds(n)] == [3, 4, 5, 6]
-    assert [n for n in range(1, 7) if pulls.wanted([5, 1]).holds(n)] == [1, 5]
+    assert [n for n in range(1, 7) if pulls.select_batches(after=2).holds(n)] == [3, 4, 5, 6]
+    assert [n for n in range(1, 7) if pulls.select_batches([5, 1]).holds(n)] == [1, 5]
 
 
 # Lies

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from enc.client import Distrust, Equivocation, ForeignSequencer, Forgery, PushReceiver, SplitBrain
-from enc.client.clerk import QUIET_S, Retries
+from enc.client.clerk import MIN_INTERVAL_S, Retries
 from enc.client.errors import Unreachable
 from enc.client.inbox import Inbox
 from enc.client.inbox_file import Db, InboxFile
@@ -49,7 +49,7 @@ def refused(post: Post, receiver: PushReceiver, error: type[EncError], what: byt
     with pytest.raises(error) as found:
         receiver.take(what)
     assert type(found.value) is error
-    assert receiver.clerk.do(lambda: receiver.inbox.place(NODE.public)).result().next == 1
+    assert receiver.worker.submit(lambda: receiver.inbox.place(NODE.public)).result().next == 1
     assert post.seen(receiver) == []
     return found.value
 
@@ -279,7 +279,7 @@ def test_each_node_has_a_queue_of_its_own(post: Post) -> None:
     receiver.take(push(2, key=OTHER))
     receiver.take(push(1, first))
     assert post.seqs(receiver) == [0]
-    assert receiver.clerk.do(lambda: receiver.inbox.place(OTHER.public)).result().until == 1
+    assert receiver.worker.submit(lambda: receiver.inbox.place(OTHER.public)).result().until == 1
 
 
 def test_what_waits_is_bounded(post: Post) -> None:
@@ -350,7 +350,7 @@ def test_a_handler_that_raises_is_called_again_in_order_while_other_enclaves_go_
     receiver.take(push(1, *ill, *well))
     until(receiver, lambda: len(tried) > 5)
     assert set(tried[1:]) == {1}
-    rows = receiver.clerk.do(lambda: rows_of(receiver)).result()
+    rows = receiver.worker.submit(lambda: rows_of(receiver)).result()
     assert [seq for enclave, seq in rows if enclave == well[0].enclave.hex()] == [0, 1, 2]
     assert [seq for enclave, seq in rows if enclave == ill[0].enclave.hex()] == [0]
     is_ill = False
@@ -373,7 +373,7 @@ def test_a_handler_that_raises_is_left_alone_for_longer_each_time(post: Post, ca
     for _ in range(64):
         post.now += 0.25
         for _ in range(3):
-            receiver.clerk.do(lambda: None).result()
+            receiver.worker.submit(lambda: None).result()
     assert [after - before for before, after in pairwise(tried)] == [1.0, 2.0, 4.0, 4.0, 4.0]
     assert f"the handler failed on event 0 of {first.enclave.hex()}; it is tried again in 1 s" in caplog.text
 
@@ -408,8 +408,8 @@ def test_events_share_a_transaction_as_far_as_they_may(post: Post) -> None:
 def filed(receiver: PushReceiver, *events: Event) -> None:
     """Start with this to be handed over, and with nothing else to do."""
     receiver._is_started = True
-    receiver.clerk.do(lambda: receiver.inbox.file(NODE.public, parse_batch(body(1, *events))))
-    receiver.clerk.start()
+    receiver.worker.submit(lambda: receiver.inbox.file(NODE.public, parse_batch(body(1, *events))))
+    receiver.worker.start()
 
 
 @pytest.mark.parametrize("end", ["db.commit()", "db.rollback()", "db.executescript('')"])
@@ -436,8 +436,8 @@ def test_a_handler_that_ends_the_transaction_ends_the_receiver(post: Post) -> No
 
     receiver = post.started(handle)
     receiver.take(push(1, *post.enclave()))
-    receiver.clerk._thread.join()
-    assert isinstance(receiver.clerk.error, MisuseError)
+    receiver.worker._thread.join()
+    assert isinstance(receiver.worker.error, MisuseError)
     with pytest.raises(Unavailable):
         receiver.take(push(2))
 
@@ -470,8 +470,8 @@ def test_whatever_ends_the_receiver_is_told_of(post: Post, caplog: pytest.LogCap
 
     receiver = post.started(handle)
     receiver.take(push(1, *post.enclave()))
-    receiver.clerk._thread.join()
-    assert isinstance(receiver.clerk.error, KeyboardInterrupt)
+    receiver.worker._thread.join()
+    assert isinstance(receiver.worker.error, KeyboardInterrupt)
     assert "the receiver stops: KeyboardInterrupt" in said(caplog)
 
 
@@ -497,7 +497,7 @@ def test_it_stops_when_it_is_asked_to_after_the_call_under_way(post: Post) -> No
     assert called.wait(30)
     ending = threading.Thread(target=receiver.close)
     ending.start()
-    while not receiver.clerk._is_closed:
+    while not receiver.worker._is_closed:
         pass
     go_on.set()
     ending.join(30)
@@ -554,7 +554,7 @@ def test_of_notices_that_wait_the_latest_counts_for_all(post: Post) -> None:
 def test_notices_that_nobody_wants_are_let_go(post: Post) -> None:
     receiver = post.started()
     receiver.take(push(1, notices=[notice(post.enclave()[0], Manifest=1)]))
-    assert receiver.clerk.do(receiver.inbox.notices).result() == []
+    assert receiver.worker.submit(receiver.inbox.notices).result() == []
 
 
 # The state file
@@ -608,11 +608,11 @@ def test_a_wrong_schema_is_refused(post: Post, schema: str, what: str) -> None:
 def test_a_disk_that_takes_nothing_loses_nothing(post: Post) -> None:
     events = post.enclave(["one"])
     receiver = post.started()
-    receiver.clerk.do(lambda: receiver.inbox.db.execute("PRAGMA query_only = 1")).result()
+    receiver.worker.submit(lambda: receiver.inbox.db.execute("PRAGMA query_only = 1")).result()
     with pytest.raises(Unavailable) as found:
         receiver.take(push(1, *events))
     assert str(post.state) not in found.value.message
-    receiver.clerk.do(lambda: receiver.inbox.db.execute("PRAGMA query_only = 0")).result()
+    receiver.worker.submit(lambda: receiver.inbox.db.execute("PRAGMA query_only = 0")).result()
     receiver.take(push(1, *events))
     assert post.seqs(receiver) == [0, 1]
 
@@ -645,7 +645,7 @@ def test_a_push_that_is_refused_is_told_of_once_in_a_while_for_each_reason(
         "a push is refused: UNAUTHORIZED: from: no node that is expected to push here",
         "a push is refused: UNAUTHORIZED: url: another one than this",
     ]
-    post.now += QUIET_S
+    post.now += MIN_INTERVAL_S
     with pytest.raises(Unauthorized):
         receiver.take(push(1))
     assert said(caplog)[-1] == f"{lines[1]} (2 more times since this was said)"
@@ -653,7 +653,7 @@ def test_a_push_that_is_refused_is_told_of_once_in_a_while_for_each_reason(
 
 def test_a_disk_that_takes_nothing_is_told_of(post: Post, caplog: pytest.LogCaptureFixture) -> None:
     receiver = post.started()
-    receiver.clerk.do(lambda: receiver.inbox.db.execute("PRAGMA query_only = 1")).result()
+    receiver.worker.submit(lambda: receiver.inbox.db.execute("PRAGMA query_only = 1")).result()
     for _ in range(2):
         with pytest.raises(Unavailable):
             receiver.take(push(1, *post.enclave(["one"])))
@@ -669,7 +669,7 @@ def test_a_node_whose_key_cannot_be_had_is_told_of(post: Post, caplog: pytest.Lo
         receiver.take(push(1))
     (catch_up,) = receiver._catch_ups.values()
     until(receiver, lambda: catch_up._is_down)
-    catch_up._tell(Unreachable("cut"))
+    catch_up._log_failure(Unreachable("cut"))
     lines = said(caplog)
     assert "a push is refused: UNAVAILABLE: from: not every node's key is known yet" in lines
     assert len([line for line in lines if line.startswith(f"{URL} cannot be asked")]) == 1

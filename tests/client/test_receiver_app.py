@@ -77,7 +77,7 @@ def test_a_handler_that_awaits_runs_on_the_server_s_loop(post: Post) -> None:
     with served(receiver) as http:
         assert http.post("/hook", content=push(1, *events), headers=JSON).status_code == 200
         assert post.seqs(receiver) == [0, 1]
-        assert loops == {receiver.clerk.loop}
+        assert loops == {receiver.worker.loop}
 
 
 def test_a_handler_may_use_the_loop_s_threads_while_pushes_wait_for_it(post: Post) -> None:
@@ -86,7 +86,7 @@ def test_a_handler_may_use_the_loop_s_threads_while_pushes_wait_for_it(post: Pos
     async def handle(event: Event, db: Db) -> None:
         if event.seq == 0:
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-            while not receiver.clerk._work:
+            while not receiver.worker._work:
                 await asyncio.sleep(0)
         await asyncio.to_thread(lambda: None)
         note(event, db)

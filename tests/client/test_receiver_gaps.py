@@ -250,7 +250,7 @@ def test_lost_batches_are_made_good_by_query(post: Post) -> None:
 
 
 def rows_of_now(receiver: PushReceiver) -> list[tuple[str, int]]:
-    return receiver.clerk.do(lambda: rows_of(receiver)).result()
+    return receiver.worker.submit(lambda: rows_of(receiver)).result()
 
 
 def test_a_new_receiver_asks_for_all_that_came_before(post: Post) -> None:

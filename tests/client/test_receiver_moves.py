@@ -44,7 +44,7 @@ def moved(post: Post) -> tuple[PushReceiver, tuple[Event, ...]]:
     away = migrate_after(two)
     there = post.message(first, "there", away.seq + 1, by=OTHER)
     receiver = post.receiver(nodes={NODE.public: URL, OTHER.public: "http://other.test"}, pins=None)
-    receiver.clerk.start()
+    receiver.worker.start()
     receiver.take(push(1, first))
     receiver.take(push(3, two, away))
     receiver.take(push(1, there, key=OTHER))
@@ -82,8 +82,8 @@ def test_a_hole_is_one_queue_s(post: Post, tmp_path: Path) -> None:
             (OTHER, 4, there[2]),
         ):
             inbox.file(key.public, parse_batch(body(push_seq, event)))
-        assert inbox.hole(first.enclave, NODE.public) == (0, 2)
-        assert inbox.hole(first.enclave, OTHER.public) == (4, 5)
+        assert inbox.missing_range(first.enclave, NODE.public) == (0, 2)
+        assert inbox.missing_range(first.enclave, OTHER.public) == (4, 5)
         assert inbox.place(NODE.public).enclaves == inbox.place(OTHER.public).enclaves == (first.enclave,)
     finally:
         file.close()
@@ -127,7 +127,7 @@ def left(post: Post, *pushed: int, **more: Any) -> tuple[PushReceiver, tuple[Eve
     post.node.arrives = unreachable
     nodes = {NODE.public: URL, OTHER.public: "http://other.test"}
     receiver = post.receiver(**{"nodes": nodes, "pins": None, **more})
-    receiver.clerk.start()
+    receiver.worker.start()
     for seq in (*pushed, events[-1].seq):
         receiver.take(push(seq + 1, events[seq]))
     receiver.take(push(1, there, key=OTHER))
@@ -210,7 +210,7 @@ def crowded(post: Post) -> tuple[PushReceiver, tuple[Event, ...]]:
 def stands_still(receiver: PushReceiver, first: Event) -> None:
     """One event was handed over, and none is next."""
     handed(receiver, first.seq)
-    assert receiver.clerk.do(lambda: receiver.inbox.ready(first.enclave, 10)).result() == []
+    assert receiver.worker.submit(lambda: receiver.inbox.ready(first.enclave, 10)).result() == []
 
 
 def refuses(_: Any) -> Any:

@@ -70,7 +70,7 @@ def test_a_notice_that_cannot_be_read_once_does_not_end_the_clerk(post: Post) ->
     receiver.start()
     until(receiver, lambda: not broken)
     receiver.take(push(1, *events))
-    assert receiver.clerk.error is None
+    assert receiver.worker.error is None
 
 
 def test_a_callback_that_raises_does_not_end_catching_up(post: Post) -> None:
@@ -101,4 +101,4 @@ def test_events_of_enclaves_that_are_not_accepted_are_let_go(post: Post) -> None
     receiver.take(push(1, *strangers, *mine))
     receiver.take(push(2, *strangers))
     assert post.seen(receiver) == [(mine[0].enclave.hex(), 0), (mine[0].enclave.hex(), 1)]
-    assert receiver.clerk.do(lambda: receiver.inbox.place(NODE.public)).result().enclaves == (mine[0].enclave,)
+    assert receiver.worker.submit(lambda: receiver.inbox.place(NODE.public)).result().enclaves == (mine[0].enclave,)

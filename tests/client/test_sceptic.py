@@ -10,7 +10,7 @@ import pytest
 from enc.client import AsyncClient, Equivocation, ForeignSequencer, Forgery, Fork, Identity, Rollback
 from enc.client import sceptic as module
 from enc.client.pins import FilePins, MemoryPins, Pin
-from enc.client.sceptic import Sceptic
+from enc.client.sceptic import LogVerifier
 from enc.client.transport import AsyncTransport
 from enc.core.commit import MAX_EXP_WINDOW_MS, SKEW_MS, build_commit, build_manifest
 from enc.core.event import erase, finalize
@@ -36,8 +36,8 @@ def pins() -> MemoryPins:
 
 
 @pytest.fixture
-def sceptic(pins: MemoryPins) -> Sceptic:
-    return Sceptic(ENCLAVE, NODE.public, pins)
+def verifier(pins: MemoryPins) -> LogVerifier:
+    return LogVerifier(ENCLAVE, NODE.public, pins)
 
 
 def head(ts: int, t: int = 0, root: bytes | None = None) -> TreeHead:
@@ -55,79 +55,81 @@ def event(text: str = "x", seq: int = 1, timestamp: int = START) -> Event:
 # Heads
 
 
-def test_what_is_believed_is_pinned_and_only_grows(sceptic: Sceptic, pins: MemoryPins) -> None:
-    assert sceptic.size == 0
+def test_what_is_believed_is_pinned_and_only_grows(verifier: LogVerifier, pins: MemoryPins) -> None:
+    assert verifier.size == 0
     for each in (head(0), head(2), head(5), head(3)):
-        sceptic.believe(each)
-    assert sceptic.head == head(5)
-    assert sceptic.size == 5
+        verifier.pin_head(each)
+    assert verifier.head == head(5)
+    assert verifier.size == 5
     assert pins.load(ENCLAVE) == Pin(NODE.public, head(5))
 
 
-def test_the_first_head_stands_on_its_signature(sceptic: Sceptic) -> None:
-    assert sceptic.check_head(head(5), b"", since=0) is None
-    assert sceptic.head is None, "to judge is not to believe"
+def test_the_first_head_stands_on_its_signature(verifier: LogVerifier) -> None:
+    assert verifier.check_head(head(5), b"", since=0) is None
+    assert verifier.head is None, "to judge is not to believe"
 
 
-def test_the_same_head_again(sceptic: Sceptic) -> None:
-    sceptic.believe(head(3))
-    assert sceptic.check_head(head(3), b"", since=3) is None
+def test_the_same_head_again(verifier: LogVerifier) -> None:
+    verifier.pin_head(head(3))
+    assert verifier.check_head(head(3), b"", since=3) is None
 
 
-def test_a_larger_head_must_be_connected(sceptic: Sceptic) -> None:
-    sceptic.believe(head(3))
-    assert sceptic.check_head(head(5), b"", since=3) == head(3)
-    sceptic.connect(head(3), head(5), LOG.connect(3, 5))
+def test_a_larger_head_must_be_connected(verifier: LogVerifier) -> None:
+    verifier.pin_head(head(3))
+    assert verifier.check_head(head(5), b"", since=3) == head(3)
+    verifier.connect(head(3), head(5), LOG.connect(3, 5))
 
 
-def test_nothing_is_connected_with_the_empty_log(sceptic: Sceptic) -> None:
-    sceptic.believe(head(0, root=EMPTY_HASH))
-    assert sceptic.check_head(head(5), b"", since=0) is None
+def test_nothing_is_connected_with_the_empty_log(verifier: LogVerifier) -> None:
+    verifier.pin_head(head(0, root=EMPTY_HASH))
+    assert verifier.check_head(head(5), b"", since=0) is None
 
 
-def test_a_head_that_was_on_its_way_when_a_larger_one_came(sceptic: Sceptic) -> None:
+def test_a_head_that_was_on_its_way_when_a_larger_one_came(verifier: LogVerifier) -> None:
     """It is no rollback; but it must be of the same log."""
-    sceptic.believe(head(5))
-    assert sceptic.check_head(head(3), b"", since=3) == head(5)
-    assert sceptic.check_head(head(4), b"", since=3) == head(5)
+    verifier.pin_head(head(5))
+    assert verifier.check_head(head(3), b"", since=3) == head(5)
+    assert verifier.check_head(head(4), b"", since=3) == head(5)
     with pytest.raises(Rollback):
-        sceptic.check_head(head(2), b"", since=3)
+        verifier.check_head(head(2), b"", since=3)
     with pytest.raises(Rollback):
-        sceptic.check_head(head(3), b"", since=5)
+        verifier.check_head(head(3), b"", since=5)
     with pytest.raises(Fork):
-        sceptic.connect(head(3, root=sha256(b"false")), head(5), LOG.connect(3, 5))
+        verifier.connect(head(3, root=sha256(b"false")), head(5), LOG.connect(3, 5))
 
 
-def test_the_empty_log_was_on_its_way_too(sceptic: Sceptic) -> None:
-    sceptic.believe(head(5))
-    assert sceptic.check_head(head(0, root=EMPTY_HASH), b"", since=0) is None
+def test_the_empty_log_was_on_its_way_too(verifier: LogVerifier) -> None:
+    verifier.pin_head(head(5))
+    assert verifier.check_head(head(0, root=EMPTY_HASH), b"", since=0) is None
 
 
 # Events
 
 
-def test_an_event_is_the_same_whole_and_erased(sceptic: Sceptic) -> None:
-    sceptic.take_events([event()], b"")
-    sceptic.take_events([erase(event())], b"")
+def test_an_event_is_the_same_whole_and_erased(verifier: LogVerifier) -> None:
+    verifier.verify_events([event()], b"")
+    verifier.verify_events([erase(event())], b"")
 
 
-def test_a_receipt_takes_its_place(sceptic: Sceptic) -> None:
-    sceptic.take_receipt(build_receipt(event()), commit(), b"")
-    sceptic.take_events([event()], b"")
+def test_a_receipt_takes_its_place(verifier: LogVerifier) -> None:
+    verifier.verify_receipt(build_receipt(event()), commit(), b"")
+    verifier.verify_events([event()], b"")
     with pytest.raises(Equivocation):
-        sceptic.take_events([event("y")], b"")
+        verifier.verify_events([event("y")], b"")
 
 
-def test_a_place_is_remembered_for_long_and_not_for_ever(sceptic: Sceptic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_is_remembered_for_long_and_not_for_ever(
+    verifier: LogVerifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "MAX_SEEN", 3)
-    sceptic.take_events([event(f"{seq}", seq) for seq in range(1, 4)], b"")
+    verifier.verify_events([event(f"{seq}", seq) for seq in range(1, 4)], b"")
     with pytest.raises(Equivocation):
-        sceptic.take_events([event("y", 1)], b"")
+        verifier.verify_events([event("y", 1)], b"")
     with pytest.raises(Forgery):
-        sceptic.take_events([event("1", 7)], b"")
-    sceptic.take_events([event("4", 4)], b"")
-    sceptic.take_events([event("y", 1)], b"")
-    sceptic.take_events([event("1", 7)], b"")
+        verifier.verify_events([event("1", 7)], b"")
+    verifier.verify_events([event("4", 4)], b"")
+    verifier.verify_events([event("y", 1)], b"")
+    verifier.verify_events([event("1", 7)], b"")
 
 
 @pytest.mark.parametrize(
@@ -139,38 +141,38 @@ def test_a_place_is_remembered_for_long_and_not_for_ever(sceptic: Sceptic, monke
         (MAX_EXP_WINDOW_MS + SKEW_MS + 1, False),
     ],
 )
-def test_the_time_of_an_event_is_one_that_its_exp_allows(sceptic: Sceptic, after: int, is_good: bool) -> None:
+def test_the_time_of_an_event_is_one_that_its_exp_allows(verifier: LogVerifier, after: int, is_good: bool) -> None:
     """docs/protocol.md, section 7.3."""
     found = finalize(commit(exp=START + after), NODE, START, 1)
     if is_good:
-        sceptic.take_events([found], b"")
+        verifier.verify_events([found], b"")
     else:
         with pytest.raises(Forgery, match="exp"):
-            sceptic.take_events([found], b"")
+            verifier.verify_events([found], b"")
 
 
 def test_event_0_and_no_other_is_the_manifest(pins: MemoryPins) -> None:
     manifest = build_manifest(person("bob"), '{"enc_v":2}', START + 60_000)
-    sceptic = Sceptic(manifest.enclave, NODE.public, pins)
-    sceptic.take_events([finalize(manifest, NODE, START, 0)], b"")
+    verifier = LogVerifier(manifest.enclave, NODE.public, pins)
+    verifier.verify_events([finalize(manifest, NODE, START, 0)], b"")
     with pytest.raises(Forgery):
-        sceptic.take_events([finalize(manifest, NODE, START, 1)], b"")
+        verifier.verify_events([finalize(manifest, NODE, START, 1)], b"")
     with pytest.raises(Forgery):
-        Sceptic(ENCLAVE, NODE.public, pins).take_events([event(seq=0)], b"")
+        LogVerifier(ENCLAVE, NODE.public, pins).verify_events([event(seq=0)], b"")
 
 
-def test_the_sequencer_is_pinned_by_the_first_thing_it_signed(sceptic: Sceptic, pins: MemoryPins) -> None:
+def test_the_sequencer_is_pinned_by_the_first_thing_it_signed(verifier: LogVerifier, pins: MemoryPins) -> None:
     assert pins.load(ENCLAVE) is None
     with pytest.raises(ForeignSequencer):
-        sceptic.take_events([finalize(commit(), person("node2"), START, 1)], b"")
+        verifier.verify_events([finalize(commit(), person("node2"), START, 1)], b"")
     assert pins.load(ENCLAVE) is None
-    sceptic.take_events([event()], b"")
+    verifier.verify_events([event()], b"")
     assert pins.load(ENCLAVE) == Pin(NODE.public, None)
 
 
-def test_what_is_no_lie_stays_what_it_is(sceptic: Sceptic) -> None:
+def test_what_is_no_lie_stays_what_it_is(verifier: LogVerifier) -> None:
     """Only what the other side sent is judged, not what fails here."""
-    with pytest.raises(ZeroDivisionError), sceptic.judging("page", b""):
+    with pytest.raises(ZeroDivisionError), verifier.blame_node("page", b""):
         raise ZeroDivisionError
 
 
@@ -241,14 +243,14 @@ def test_two_questions_at_once_of_one_that_awaits(scene: Scene) -> None:
     asyncio.run(ask())
 
 
-def test_another_client_s_pin_is_not_taken_from_it(sceptic: Sceptic, pins: MemoryPins) -> None:
+def test_another_client_s_pin_is_not_taken_from_it(verifier: LogVerifier, pins: MemoryPins) -> None:
     """Two clients with the same pins, which met two nodes before anything was pinned: the first stands."""
-    other = Sceptic(sceptic.enclave, person("node2").public, pins)
-    sceptic.take_events([event()], b"")
+    other = LogVerifier(verifier.enclave, person("node2").public, pins)
+    verifier.verify_events([event()], b"")
     with pytest.raises(ForeignSequencer):
-        other.believe(head(2))
+        other.pin_head(head(2))
     with pytest.raises(ForeignSequencer):
         _ = other.size
-    pinned = pins.load(sceptic.enclave)
+    pinned = pins.load(verifier.enclave)
     assert pinned is not None
-    assert (pinned.sequencer, pinned.head) == (sceptic.sequencer, None)
+    assert (pinned.sequencer, pinned.head) == (verifier.sequencer, None)

@@ -510,10 +510,10 @@ def test_who_asks_the_old_node_is_led_to_the_new(moving: Moving) -> None:
 
 def test_a_head_extends_what_somebody_else_believed_meanwhile(moving: Moving, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two who share pins, or two tasks of a witness: neither takes a log that the other's does not go on to."""
-    link, pins, id_ = moving.stage.link(moving.enclave), FilePins(moving.stage.pins), moving.enclave.id
+    reader, pins, id_ = moving.stage.reader(moving.enclave), FilePins(moving.stage.pins), moving.enclave.id
     moving.grow(moving.node, "five")
     moving.grow(moving.node, "six")
-    ask = link.consistency
+    ask = reader.session.consistency
     forked = sign_head(moving.node.key, id_, 1, 3, bytes(32))
 
     def meanwhile(first: Any, then: Any, signer: bytes | None = None) -> Any:
@@ -522,7 +522,7 @@ def test_a_head_extends_what_somebody_else_believed_meanwhile(moving: Moving, mo
             pins.store(id_, Pin(moving.node.key.public, forked))
         return proof
 
-    monkeypatch.setattr(link, "consistency", meanwhile)
+    monkeypatch.setattr(reader.session, "consistency", meanwhile)
     with pytest.raises(Fork):
         moving.enclave.head()
     assert moving.pinned().head == forked

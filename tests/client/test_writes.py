@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from enc.client import Identity, operation, speech
-from enc.client.courier import Courier
-from enc.client.link import Link
+from enc.client.courier import RetryingCaller
 from enc.client.node_link import NodeLink
 from enc.client.pins import MemoryPins
 from enc.client.writes import as_bytes, as_hex, as_tags
@@ -204,7 +203,7 @@ def test_the_same_words_at_the_same_moment_by_two_clients_of_one_identity_are_tw
     spreads = iter([5, 700, 3])
     monkeypatch.setattr(speech, "randbelow", lambda most: next(spreads))
     pins, identity = MemoryPins(), Identity.new()
-    node = NodeLink(Courier(0, lambda: 0.0), None)
-    links = [Link(node, identity, bytes(32), pins, lambda: 1000, "schnorr") for _ in range(2)]
-    exps = [link.prepare("message", "hello").exp for link in (*links, links[1])]
+    node = NodeLink(RetryingCaller(0, lambda: 0.0), None)
+    sessions = [speech.EnclaveSession(node, identity, bytes(32), pins, lambda: 1000, "schnorr") for _ in range(2)]
+    exps = [session.prepare("message", "hello").exp for session in (*sessions, sessions[1])]
     assert exps == [1000 + speech.EXPIRY_MS + 5, 1000 + speech.EXPIRY_MS + 700, 1000 + speech.EXPIRY_MS + 701]

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, LessThanOrE
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from enc.client import Enclave, Notice, Unreachable
-from enc.client.raw import RawPage
+from enc.client.raw import UnverifiedPage
 from enc.core.errors import MisuseError, Unavailable
 from enc.core.event import check_event, parse_event
 from enc.core.filter import MAX_LIMIT
@@ -251,9 +251,9 @@ class Liar:
     def __init__(self, *pages: list[bytes]) -> None:
         self.pages, self.asked = list(pages), list[dict[str, Any]]()
 
-    def __call__(self, enclave: Enclave, wire: dict[str, Any]) -> RawPage:
+    def __call__(self, enclave: Enclave, wire: dict[str, Any]) -> UnverifiedPage:
         self.asked.append(wire)
-        return RawPage(self.pages.pop(0), bool(self.pages))
+        return UnverifiedPage(self.pages.pop(0), bool(self.pages))
 
 
 def _event(seq: int) -> bytes:
@@ -265,7 +265,7 @@ def test_a_node_that_repeats_itself_is_not_asked_for_ever(
     monkeypatch: pytest.MonkeyPatch, node: Served, enclave: Enclave
 ) -> None:
     liar = Liar([_event(5)], [_event(5)], [_event(5)])
-    monkeypatch.setattr(reading, "raw_page", liar)
+    monkeypatch.setattr(reading, "unverified_page", liar)
     rows = [row for batch in read_span(options(node, enclave), Span(HEX, 0, 100)) for row in batch.to_pylist()]
     assert len(rows) == len(liar.asked) == 2
     assert [wire["seq"]["start_at"] for wire in liar.asked] == [0, 6]
@@ -274,7 +274,7 @@ def test_a_node_that_repeats_itself_is_not_asked_for_ever(
 def test_garbage_is_a_row_with_the_enclave_that_was_asked(
     monkeypatch: pytest.MonkeyPatch, node: Served, enclave: Enclave
 ) -> None:
-    monkeypatch.setattr(reading, "raw_page", Liar([_event(0), b'"garbage"'], [_event(9)]))
+    monkeypatch.setattr(reading, "unverified_page", Liar([_event(0), b'"garbage"'], [_event(9)]))
     rows = [row for batch in read_span(options(node, enclave), Span(HEX, 0, 100)) for row in batch.to_pylist()]
     assert [(row["enclave"], row["seq"]) for row in rows] == [(HEX, 0), (HEX, None)]
 
@@ -282,7 +282,7 @@ def test_garbage_is_a_row_with_the_enclave_that_was_asked(
 def test_a_newest_event_that_does_not_check_takes_a_stream_only_a_step_on(
     monkeypatch: pytest.MonkeyPatch, node: Served, enclave: Enclave
 ) -> None:
-    monkeypatch.setattr(reading, "raw_page", lambda *_: Liar([_event(1 << 50)])(enclave, {}))
+    monkeypatch.setattr(reading, "unverified_page", lambda *_: Liar([_event(1 << 50)])(enclave, {}))
     assert tip(enclave, options(node, enclave)) == Tip((1 << 50) + 1, None, False)
     reader = EncStreamReader(options(node, enclave))
     assert reader.latestOffset({enclave.hex: 3}, ReadAllAvailable()) == {enclave.hex: 3 + reading.STEP}
@@ -295,7 +295,7 @@ def test_a_log_that_says_it_is_endless_is_through_after_the_events_that_it_has(
     reader, end = EncStreamReader(options(node, enclave)), 1 << 50
     reader._target = {enclave.hex: Tip(end, 2, True)}
     liar = Liar([_event(1 << 49)], [_event(end + 7)], [])
-    monkeypatch.setattr(reading, "raw_page", liar)
+    monkeypatch.setattr(reading, "unverified_page", liar)
     offsets = [{enclave.hex: 36}]
     for _ in range(2):
         offsets.append(reader.latestOffset(offsets[-1], ReadMaxRows(10)))

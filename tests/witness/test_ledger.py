@@ -64,7 +64,7 @@ def test_whoever_is_believed_nothing_is_signed_beside_what_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pin: Pin
 ) -> None:
     """However it came about: also if another sequencer's head has taken the place of the one before."""
-    monkeypatch.setattr("enc.witness.ledger.grown", lambda old, new: new)
+    monkeypatch.setattr("enc.witness.ledger.merge_pins", lambda old, new: new)
     ledger = a_ledger(tmp_path)
     ledger.store(ENCLAVE, a_pin(5))
     with pytest.raises(MisuseError, match="nothing is signed"):

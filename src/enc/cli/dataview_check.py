@@ -44,7 +44,7 @@ def _check_archives(path: str, once: bool) -> None:
 
 def _ask(options: "Options") -> None:
     """Raises what is wrong, where all that is asked for fails. What is not named need not be anybody's to read."""
-    from enc.client.raw import raw_page
+    from enc.client.raw import unverified_page
     from enc.dataview.options import ALL
     from enc.dataview.reading import enclave_for, enclaves_of
 
@@ -52,7 +52,7 @@ def _ask(options: "Options") -> None:
         errors = list[EncError]()
         for enclave in enclaves_of(options, client)[:ASKED]:
             try:
-                raw_page(enclave_for(options, client, enclave), {"limit": 1, "reverse": True})
+                unverified_page(enclave_for(options, client, enclave), {"limit": 1, "reverse": True})
             except EncError as e:
                 errors.append(e)
             else:

@@ -19,22 +19,22 @@ from enc.client.flow import Flow, run_async
 from enc.client.history import History
 from enc.client.identity import Identity
 from enc.client.items import Item
-from enc.client.lineage import learned
-from enc.client.link import Bundle, Link
+from enc.client.lineage import fetch_history
+from enc.client.link import Bundle, EnclaveReader
 from enc.client.members import Member
-from enc.client.moving import Moved, Mover, Tell, heads_of
+from enc.client.moving import Moved, Mover, OnStep, heads_of
 from enc.client.pins import Pins
-from enc.client.pulls import Wanted, wanted
+from enc.client.pulls import BatchSelection, select_batches
 from enc.client.push_body import PushedBatch
 from enc.client.reads import Overview
-from enc.client.registering import Words, register_enclave, register_identity, register_node
-from enc.client.saying import Saying
+from enc.client.registering import EnclaveDescription, register_enclave, register_identity, register_node
+from enc.client.saying import CommitBuilder
 from enc.client.search import Search, as_filter
 from enc.client.setup import LAG_S, Manifest, Setup, manifest_content
 from enc.client.slots import Slot
 from enc.client.subscription import AsyncSubscription
 from enc.client.transport import AsyncTransport
-from enc.client.whole import whole_bundle
+from enc.client.whole import complete_bundle
 from enc.client.witnesses import Witness, Witnessed
 from enc.client.writes import Id, TagList, Writes, as_bytes, as_hex, as_tags
 from enc.core.archive import Header
@@ -118,40 +118,40 @@ class AsyncClient:
 
     async def create(self, manifest: Manifest, *, tags: TagList = ()) -> "AsyncEnclave":
         """Found an enclave: from a manifest, from the path of a file that holds one, or by a template's name."""
-        link = self._setup.link(bytes(32))
-        await self._run(link.found(manifest_content(manifest, self.identity), as_tags(tags)))
-        return AsyncEnclave(self, link)
+        reader = self._setup.reader(bytes(32))
+        await self._run(reader.session.create(manifest_content(manifest, self.identity), as_tags(tags)))
+        return AsyncEnclave(self, reader)
 
     @property
     def has_registry(self) -> bool:
         """Whether a registry was given, which `resolve`, `lookup` and `register` need."""
-        return self._setup.directory is not None
+        return self._setup.registry_client is not None
 
     def enclave(self, enclave: Id, *, at: str | None = None) -> "AsyncEnclave":
         """An enclave that is there, on the client's node or `at` the URL of another. Nothing is asked yet."""
-        return AsyncEnclave(self, self._setup.link(as_bytes(enclave, "enclave"), at))
+        return AsyncEnclave(self, self._setup.reader(as_bytes(enclave, "enclave"), at))
 
     def registry(self) -> "AsyncEnclave":
         """The registry itself, which is an enclave like others."""
-        return AsyncEnclave(self, self._setup.asked_directory().link)
+        return AsyncEnclave(self, self._setup.required_registry().reader)
 
     async def resolve(self, enclave: Id, *, fresh: bool = False) -> Resolution:
         """Where an enclave is, by the registry: checked, and good for five minutes unless it is to be `fresh`."""
-        return await self._run(self._setup.asked_directory().resolve(as_bytes(enclave, "enclave"), fresh=fresh))
+        return await self._run(self._setup.required_registry().resolve(as_bytes(enclave, "enclave"), fresh=fresh))
 
     async def lookup(self, identity: Id, *, fresh: bool = False) -> IdentityEntry:
         """What an identity has made known of itself in the registry: its enclaves, and the key to seal to."""
-        return await self._run(self._setup.asked_directory().lookup(as_bytes(identity, "identity"), fresh=fresh))
+        return await self._run(self._setup.required_registry().lookup(as_bytes(identity, "identity"), fresh=fresh))
 
     async def register_node(self, uris: Sequence[str]) -> Receipt | None:
         """Tell the registry where the node whose key is this identity is reached, the preferred URI first."""
-        return await self._run(register_node(self._setup.asked_directory(), uris))
+        return await self._run(register_node(self._setup.required_registry(), uris))
 
     async def register_identity(self, enclaves: Mapping[str, Id], *, sub_key: bool = True) -> Receipt | None:
         """Tell the registry which enclaves this identity has, by label, and the key that others seal to."""
         named = {label: as_bytes(enclave, label) for label, enclave in enclaves.items()}
         sub_pub = self.identity.sub_key().public if sub_key else None
-        return await self._run(register_identity(self._setup.asked_directory(), named, sub_pub))
+        return await self._run(register_identity(self._setup.required_registry(), named, sub_pub))
 
     async def listing(
         self, *, app: str | None = None, creator: Id | None = None, q: str | None = None, after: str | None = None
@@ -160,7 +160,7 @@ class AsyncClient:
         who = None if creator is None else as_hex(creator, "creator")
         asked = {"app": app, "creator": who, "q": q, "after": after}
         search = {name: value for name, value in asked.items() if value}
-        return await self._run(self._setup.asked_directory().listing(search))
+        return await self._run(self._setup.required_registry().listing(search))
 
     async def _run(self, flow: Flow[T]) -> T:
         self._setup.check_process()
@@ -170,48 +170,48 @@ class AsyncClient:
 class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
     """One enclave. Every answer is checked before it is returned; what cannot be true raises Distrust."""
 
-    def __init__(self, client: AsyncClient, link: Link) -> None:
-        self._client, self._link = client, link
+    def __init__(self, client: AsyncClient, reader: EnclaveReader) -> None:
+        self._client, self._reader = client, reader
 
     @property
     def url(self) -> str:
         """Of the node that has it, as far as is known."""
-        return self._link.node.url or self._client.url
+        return self._reader.node.url or self._client.url
 
     async def sequencer(self) -> bytes:
         """The key of the node that is asked: the enclave's sequencer, if it has not moved on."""
-        return (await self._run(self._link.sceptic())).sequencer
+        return (await self._run(self._reader.session.verifier())).sequencer
 
     async def sequencers(self) -> History:
         """All of the enclave's sequencers, as the Migrates in its log say."""
-        return await self._run(learned(self._link))
+        return await self._run(fetch_history(self._reader.session))
 
     async def follow(self) -> None:
         """Turn to the node that has the enclave now, where a Migrate that was seen says that it left this one.
 
         Every write does so by itself; a node that was left still answers who reads, with the log as it was.
         """
-        await self._run(reads.follow(self._link))
+        await self._run(reads.follow(self._reader))
 
     def __repr__(self) -> str:
         return f"AsyncEnclave({self.hex} at {self.url})"
 
     @property
     def id(self) -> bytes:
-        return self._link.enclave
+        return self._reader.enclave
 
     @property
     def hex(self) -> str:
-        return self._link.enclave.hex()
+        return self._reader.enclave.hex()
 
     async def _run(self, flow: Flow[T]) -> T:
         return await self._client._run(flow)
 
     async def send(self, commit: Commit) -> Receipt:
-        return await self._run(saying.send(self._link, commit))
+        return await self._run(saying.send(self._reader, commit))
 
-    async def _write(self, said: Saying) -> Receipt:
-        return await self._run(saying.write(self._link, said))
+    async def _write(self, said: CommitBuilder) -> Receipt:
+        return await self._run(saying.write(self._reader, said))
 
     # Reading
 
@@ -227,7 +227,7 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
 
     async def _items(self, pages: Search, proof: bool) -> AsyncIterator[Item]:
         while pages.wire is not None:
-            for item in pages.take(await self._run(self._link.page(pages.wire, proof=proof))):
+            for item in pages.take(await self._run(self._reader.page(pages.wire, proof=proof))):
                 yield item
 
     async def event(self, event: Id) -> Item | None:
@@ -236,7 +236,7 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
 
     async def content(self, item: Item) -> str | None:
         """What an event says now: its own content, or that of its latest Update."""
-        return await self._run(reads.content(self._link, item))
+        return await self._run(reads.content(self._reader, item))
 
     def subscribe(self, *, after: int | None = -1, patience: float | None = None, **search: Any) -> AsyncSubscription:
         """Stored events after seq `after`, then live ones, each once and in order, for as long as it is iterated.
@@ -249,54 +249,54 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         wire = as_filter(search)
 
         async def feed() -> Feed:
-            return Feed(self._link, await self._run(self._link.sceptic()), wire, after)
+            return Feed(self._reader, await self._run(self._reader.session.verifier()), wire, after)
 
         transport = self._client._transport
-        backoff, is_endless = self._link.node.courier.backoff(patience), patience == math.inf
+        backoff, is_endless = self._reader.node.caller.backoff(patience), patience == math.inf
         return AsyncSubscription(transport.url, transport.timeout, feed, backoff, self._run, is_endless=is_endless)
 
     # Proofs
 
     async def head(self) -> TreeHead:
         """The newest signed head: of this enclave, and an extension of every one seen before."""
-        return await self._run(self._link.head())
+        return await self._run(self._reader.session.head())
 
     async def witnessed(self, head: TreeHead | None = None) -> Witnessed | None:
         """What the client's witnesses vouch for of the newest head, or of a proof's; None if it was told of none."""
-        return await self._run(witnessed(self._link, self._client._setup.council, head))
+        return await self._run(witnessed(self._reader.session, self._client._setup.quorum, head))
 
     async def proof(self, event: Id, *, wait: bool = True) -> EventFact:
         """An event with all that proves it is in the log, and its status; waits until its bundle is closed."""
-        return await self._run(self._link.event_fact(as_bytes(event, "event"), wait=wait))
+        return await self._run(self._reader.event_fact(as_bytes(event, "event"), wait=wait))
 
     async def status(self, event: Id, *, wait: bool = True) -> EventStatus:
         """`active`, `updated` or `deleted`, proved; waits until the event's bundle is closed."""
-        return await self._run(reads.status(self._link, as_bytes(event, "event"), wait=wait))
+        return await self._run(reads.status(self._reader, as_bytes(event, "event"), wait=wait))
 
     async def statuses(self, events: Sequence[Id]) -> Mapping[bytes, EventStatus | Literal["pending", "unknown"]]:
         """`status` of many with few questions, proved; `pending`: its bundle is open; `unknown`: there is none such."""
-        return await self._run(reads.statuses(self._link, [as_bytes(event, "event") for event in events]))
+        return await self._run(reads.statuses(self._reader, [as_bytes(event, "event") for event in events]))
 
     async def state(self, namespace: Namespace, key: Id, *, tree_size: int | None = None) -> StateFact:
         """What stands at a raw key after the last closed bundle, or after bundle `tree_size` - 1, proved."""
-        return await self._run(self._link.state_fact(namespace, as_bytes(key, "key"), tree_size))
+        return await self._run(self._reader.state_fact(namespace, as_bytes(key, "key"), tree_size))
 
     async def bundle(self, index: int) -> Bundle:
         """The ids of all events of a closed bundle."""
-        return await self._run(self._link.bundle(index))
+        return await self._run(self._reader.bundle(index))
 
     async def complete(self) -> AsyncIterator[Item]:
         """Every event of every closed bundle, proved to be every one; for who may read everything."""
         next_seq, index, size = 0, 0, (await self.head()).ts
         while index < size:
-            bundle, items = await self._run(whole_bundle(self._link, index, next_seq))
+            bundle, items = await self._run(complete_bundle(self._reader, index, next_seq))
             for item in items:
                 yield item
             next_seq, index = next_seq + len(bundle.ids), index + 1
 
     async def archive(self, path: Path | str, progress: Progress = lambda here, total: None) -> Header:
         """Pull the whole log into one file, replayed as it comes; goes on where a broken pull stopped. For owners."""
-        return await self._run(pull(self._link, Path(path), progress))
+        return await self._run(pull(self._reader, Path(path), progress))
 
     async def export(
         self,
@@ -309,7 +309,7 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
 
         With `since`, an earlier archive of it, only what came after is asked for.
         """
-        return await self._run(export(self._link, Path(path), None if since is None else Path(since), progress))
+        return await self._run(export(self._reader, Path(path), None if since is None else Path(since), progress))
 
     # Pushes
 
@@ -327,17 +327,17 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         By number, by several, or all after one and up to another. What the node keeps no more is not among them; what
         you may have no more is missing from its batch. Each event is checked.
         """
-        asked: Wanted | None = wanted(push_seq, after, until)
+        asked: BatchSelection | None = select_batches(push_seq, after, until)
         only = None if enclave is None else as_bytes(enclave, "enclave")
         while asked is not None:
-            batches = await self._run(pulls.pull(self._link, url, asked, only))
+            batches = await self._run(pulls.pull(self._reader, url, asked, only))
             for batch in batches:
                 yield batch
             asked = asked.rest(batches)
 
     async def deliveries(self) -> list[Delivery]:
         """How pushes fare at each endpoint that is registered here; at your own, if you are not the owner."""
-        return await self._run(deliveries(self._link))
+        return await self._run(deliveries(self._reader))
 
     # Where it is
 
@@ -354,9 +354,9 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         What is not said here stays as it was said before. `archive`: of the log at a former node, whose head shows that
         somebody whom the registry did not know yet was the owner when they moved the enclave away from there.
         """
-        setup, words = self._client._setup, Words(app, desc, meta)
+        setup, description = self._client._setup, EnclaveDescription(app, desc, meta)
         heads = heads_of(None, None if archive is None else Path(archive))
-        return await self._run(register_enclave(setup.asked_directory(), self._link, words, heads))
+        return await self._run(register_enclave(setup.required_registry(), self._reader, description, heads))
 
     async def migrate(
         self,
@@ -365,7 +365,7 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         *,
         archive: Path | str | None = None,
         source: str | None = None,
-        tell: Tell = lambda step, what: None,
+        tell: OnStep = lambda step, what: None,
         progress: Progress = lambda here, total: None,
     ) -> Moved:
         """Move the enclave to the node at this URL, as its owner, and tell the registry if there is one.
@@ -376,10 +376,10 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         setup = self._client._setup
         new = setup.link_at(self.id, to)
         mover = Mover(
-            self._link,
+            self._reader,
             new,
             Path(folder),
-            setup.directory,
+            setup.registry_client,
             tell=tell,
             progress=progress,
             accept_loss=setup.accept_loss,
@@ -392,25 +392,25 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
     # What apps ask
 
     async def overview(self) -> Overview:
-        return await self._run(reads.overview(self._link))
+        return await self._run(reads.overview(self._reader))
 
     async def manifest(self) -> Event:
         """Event 0."""
-        return await self._run(reads.manifest_event(self._link))
+        return await self._run(reads.manifest_event(self._reader))
 
     async def member(self, identity: Id) -> Member:
         """Somebody's State and traits, proved."""
-        return await self._run(members.member(self._link, as_bytes(identity, "identity")))
+        return await self._run(members.member(self._reader, as_bytes(identity, "identity")))
 
     async def members(self) -> list[Member]:
         """Everybody who is or holds anything, each proved."""
-        return await self._run(members.members(self._link))
+        return await self._run(members.members(self._reader))
 
     async def read_shared(self, key: str) -> Slot:
         """What a slot that all share holds."""
-        return await self._run(slots.slot(self._link, "Shared", key, self._client.identity.public))
+        return await self._run(slots.slot(self._reader, "Shared", key, self._client.identity.public))
 
     async def read_own(self, key: str, owner: Id | None = None) -> Slot:
         """What a slot of somebody's own holds; yours, if nobody is named."""
         who = self._client.identity.public if owner is None else as_bytes(owner, "owner")
-        return await self._run(slots.slot(self._link, "Own", key, who))
+        return await self._run(slots.slot(self._reader, "Own", key, who))

@@ -15,8 +15,8 @@ from msgspec.json import Decoder
 
 from enc.client.answers import head_of, read
 from enc.client.flow import Call, Flow, work
-from enc.client.link import Link
-from enc.client.sceptic import Sceptic
+from enc.client.link import EnclaveReader
+from enc.client.sceptic import LogVerifier
 from enc.core.archive import Header, check_header, header_of, read_archive, verify_archive, write_lines
 from enc.core.errors import EncError, InvalidArchive, InvalidProof, MisuseError
 from enc.core.event import WireEvent, event_from_wire, parse_event, wire_event
@@ -41,47 +41,47 @@ class _Page(Struct, kw_only=True):
 _page = Decoder(_Page)
 
 
-def pull(link: Link, path: Path, progress: Progress = lambda here, total: None) -> Flow[Header]:
+def pull(reader: EnclaveReader, path: Path, progress: Progress = lambda here, total: None) -> Flow[Header]:
     """Write the archive of a link's enclave to `path`; its header. For the owner alone."""
     if path.exists():
         raise MisuseError(f"{path} is there already: give another name, or remove it")
     part = path.with_name(path.name + ".part")
-    replay = Replay(link.enclave)
-    yield from link.head()  # follows the enclave to where it is
+    replay = Replay(reader.enclave)
+    yield from reader.session.head()  # follows the enclave to where it is
     with opened(part) as file:
         yield from work(lambda: resume(file, part, replay))
-        head = yield from gather(link, file, replay, progress)
+        head = yield from gather(reader, file, replay, progress)
     header = header_of(replay, head)
-    with link.known_sceptic().judging("export", b""):
+    with reader.session.known_verifier().blame_node("export", b""):
         check_header(header, replay)
     yield from work(lambda: finish(header, part, path))
     return header
 
 
-def first_event(link: Link) -> Flow[Event]:
+def first_event(reader: EnclaveReader) -> Flow[Event]:
     """Event 0 of a link's enclave. For the owner alone."""
-    sceptic = yield from link.sceptic()
-    text = yield from link.ask("/export", "Export", {"from_seq": 0, "limit": 1})
-    with sceptic.judging("export", text):
+    verifier = yield from reader.session.verifier()
+    text = yield from reader.session.ask("/export", "Export", {"from_seq": 0, "limit": 1})
+    with verifier.blame_node("export", text):
         wire = read(text, _page).events
         if len(wire) != 1 or wire[0].seq != 0:
             raise InvalidProof("not the one event that was asked for")
         event = event_from_wire(wire[0])
-    sceptic.take_events([event], text)
+    verifier.verify_events([event], text)
     return event
 
 
-def gather(link: Link, file: BinaryIO, replay: Replay, progress: Progress) -> Flow[TreeHead]:
+def gather(reader: EnclaveReader, file: BinaryIO, replay: Replay, progress: Progress) -> Flow[TreeHead]:
     """The rest of the log, into a file and a replay that have its beginning; the head that it came with."""
-    sceptic = yield from link.sceptic()
+    verifier = yield from reader.session.verifier()
     while True:
-        since = sceptic.size
-        text = yield from link.ask("/export", "Export", {"from_seq": replay.events, "limit": PAGE})
-        page, head = yield from work(lambda text=text: _take(sceptic, text, replay, file))  # type: ignore[misc]
+        since = verifier.size
+        text = yield from reader.session.ask("/export", "Export", {"from_seq": replay.events, "limit": PAGE})
+        page, head = yield from work(lambda text=text: _take(verifier, text, replay, file))  # type: ignore[misc]
         progress(replay.events, page.seq + 1)
         if replay.events > page.seq:
             break
-    yield from link.accept(head, text, since)
+    yield from reader.session.accept(head, text, since)
     return head
 
 
@@ -108,9 +108,9 @@ def resume(file: BinaryIO, part: Path, replay: Replay) -> None:
     file.truncate()
 
 
-def _take(sceptic: Sceptic, text: bytes, replay: Replay, file: BinaryIO) -> tuple[_Page, TreeHead]:
+def _take(verifier: LogVerifier, text: bytes, replay: Replay, file: BinaryIO) -> tuple[_Page, TreeHead]:
     """Replay a page and keep it. Whatever does not replay is the node's doing."""
-    with sceptic.judging("export", text):
+    with verifier.blame_node("export", text):
         page = read(text, _page)
         if not page.events and replay.events <= page.seq:
             raise InvalidArchive("no events, and more of them")

@@ -17,7 +17,7 @@ _BY_OTHERS = ("sequencer_change", "old_sequencer", "erasure_without_cause")
 """What whoever made the evidence may have done to the log."""
 
 
-class Bond:
+class LogAttribution:
     """Told of every event of the log, in its order."""
 
     def __init__(self) -> None:

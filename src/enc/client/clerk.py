@@ -43,11 +43,11 @@ class Retries(Struct, frozen=True):
         return min(max(pause * 2, self.first_s), self.max_s)
 
 
-QUIET_S = 60.0
+MIN_INTERVAL_S = 60.0
 """For how long what was said is not said again."""
 
 
-class Remarks:
+class LogThrottle:
     """What may come with every push is said once in a while for each kind of it, with how often it came meanwhile.
 
     Kinds are the program's own words, and so are few.
@@ -60,8 +60,8 @@ class Remarks:
     def say(self, level: int, kind: str, text: str) -> None:
         with self._lock:
             now = self._clock()
-            last, unsaid = self._said.get(kind, (now - QUIET_S, 0))
-            is_due = now - last >= QUIET_S
+            last, unsaid = self._said.get(kind, (now - MIN_INTERVAL_S, 0))
+            is_due = now - last >= MIN_INTERVAL_S
             self._said[kind] = (now, 0) if is_due else (last, unsaid + 1)
         if is_due:
             logger.log(level, "%s%s", text, f" ({unsaid} more times since this was said)" if unsaid else "")
@@ -72,7 +72,7 @@ class _Wait(Struct, frozen=True):
     pause: float
 
 
-class Clerk:
+class DeliveryWorker:
     """`group`: events that share one transaction, at most; one that waits to be filed ends a group early."""
 
     loop: asyncio.AbstractEventLoop | None = None
@@ -105,7 +105,7 @@ class Clerk:
         if self._thread.is_alive():
             self._thread.join()
 
-    def do(self, work: Callable[[], T]) -> Future[T]:
+    def submit(self, work: Callable[[], T]) -> Future[T]:
         """Have the clerk's thread do something with the inbox, before it hands over any more."""
         done: Future[T] = Future()
         with self._wake:
@@ -125,7 +125,7 @@ class Clerk:
                 if not self._hand_over():
                     self._sleep()
         except BaseException as e:  # whatever it is, nothing is handed over any more: that must not go unseen
-            logger.critical("the receiver stops: %s", told(e))
+            logger.critical("the receiver stops: %s", error_text(e))
             self.error = e
         finally:
             self._end()
@@ -160,13 +160,13 @@ class Clerk:
         """A group of events, and notices. False: there is nothing to do now."""
         try:
             handed = self._events()
-            told = self._notices()
+            error_text = self._notices()
         except (Unavailable, sqlite3.Error) as e:
             logger.error("nothing can be handed over: %s", e)
             self._waits[b""] = self._next_wait(b"")
             return False
         self._waits.pop(b"", None)
-        return told or handed
+        return error_text or handed
 
     def _events(self) -> bool:
         if self._is_waiting(b""):  # the disk would not have it
@@ -233,7 +233,7 @@ class Clerk:
         for notice in found:
             try:
                 self._call(self._on_notice, notice)
-                self._inbox.noticed(notice)
+                self._inbox.mark_noticed(notice)
             except Exception:
                 self._waits[b"notices"] = self._next_wait(b"notices")
                 logger.exception("the handler failed on a notice of %s", notice.enclave.hex())
@@ -281,6 +281,6 @@ def _no_exit() -> Iterator[None]:
         raise RuntimeError(f"the handler calls for an end of the program: SystemExit({e.code!r})") from e
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What a log may say of an error."""
     return f"{error.code}: {error.message}" if isinstance(error, EncError) else type(error).__name__

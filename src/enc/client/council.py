@@ -18,12 +18,12 @@ from typing import TypeVar
 
 from msgspec.json import encode
 
-from enc.client.courier import Courier
+from enc.client.courier import RetryingCaller
 from enc.client.errors import Distrust, Fork, NotWitnessed, Rollback
-from enc.client.evidence import attested, two_heads
+from enc.client.evidence import two_heads, with_cosignature
 from enc.client.flow import Call, Flow, Pause
-from enc.client.sceptic import Sceptic
-from enc.client.speech import Speech
+from enc.client.sceptic import LogVerifier
+from enc.client.speech import EnclaveSession
 from enc.client.transport import base_url
 from enc.client.witnesses import Witness, Witnessed
 from enc.core.cosigning import CosignedHead, check_cosigned, parse_cosigned
@@ -44,7 +44,7 @@ SILENT_S = 60.0
 """How long a witness that did not answer is left alone where the others are enough."""
 
 
-class Council:
+class WitnessQuorum:
     """`courier`: one to a URL. `clock`: seconds; `now`: Unix milliseconds."""
 
     def __init__(
@@ -52,13 +52,13 @@ class Council:
         witnesses: Sequence[Witness],
         k: int | None,
         lag: float,
-        courier: Callable[[str], Courier],
+        caller: Callable[[str], RetryingCaller],
         clock: Callable[[], float],
         now: Callable[[], int],
     ) -> None:
         self._k = len(witnesses) if k is None else k
         _check(witnesses, self._k, lag)
-        self._members = [(each, courier(base_url(each.url))) for each in witnesses]
+        self._members = [(each, caller(base_url(each.url))) for each in witnesses]
         self._lag, self._clock, self._now = lag, clock, now
         self._known: OrderedDict[bytes, tuple[Witnessed, float]] = OrderedDict()
         """By enclave: the last head that passed, and when to ask again."""
@@ -72,32 +72,32 @@ class Council:
         found = self._known.get(enclave)
         return found[0] if found and found[0].head == head else None
 
-    def check(self, speech: Speech, head: TreeHead) -> Flow[Witnessed]:
+    def check(self, session: EnclaveSession, head: TreeHead) -> Flow[Witnessed]:
         """Enough witnesses stand behind a head that is signed and extends the pinned one. Waits for them a while."""
-        known = self._known.get(speech.enclave)
+        known = self._known.get(session.enclave)
         if known and known[0].head == head and (known[0].is_whole or self._clock() < known[1]):
             return known[0]
-        backoff = speech.node.courier.backoff()
+        backoff = session.node.caller.backoff()
         while True:
-            found, why = yield from self._ask(speech, head)
-            error = self._unmet(speech.enclave, found, why)
+            found, why = yield from self._ask(session, head)
+            error = self._unmet(session.enclave, found, why)
             if error is None:
-                _remember(self._known, speech.enclave, (found, self._clock() + AGAIN_S))
+                _remember(self._known, session.enclave, (found, self._clock() + AGAIN_S))
                 return found
             yield Pause(backoff.wait(error))
 
-    def _ask(self, speech: Speech, head: TreeHead) -> Flow[tuple[Witnessed, list[str]]]:
+    def _ask(self, session: EnclaveSession, head: TreeHead) -> Flow[tuple[Witnessed, list[str]]]:
         """Everybody, those who did not answer lately last, and not at all where the others are enough."""
         heard, why = list[CosignedHead](), list[str]()
-        for member, courier in sorted(self._members, key=lambda each: self._is_silent(each[0])):
+        for member, caller in sorted(self._members, key=lambda each: self._is_silent(each[0])):
             if self._is_silent(member) and self._witnessed(head, heard).is_whole:
                 continue
             try:
-                cosigned = yield from self._latest(member, courier, speech.enclave)
+                cosigned = yield from self._latest(member, caller, session.enclave)
             except (PeerError, WorldError) as e:
                 why.append(f"{member.url}: {e.message[:MAX_WORDS]}")
                 continue
-            reason = yield from self._connect(speech, head, cosigned, courier)
+            reason = yield from self._connect(session, head, cosigned, caller)
             if reason is None:
                 heard.append(cosigned)
             else:
@@ -111,9 +111,9 @@ class Council:
         by_size = sorted(heard, key=lambda each: each.head.ts, reverse=True)
         return Witnessed(head, tuple(by_size), self._k, len(self._members))
 
-    def _latest(self, member: Witness, courier: Courier, enclave: bytes) -> Flow[CosignedHead]:
+    def _latest(self, member: Witness, caller: RetryingCaller, enclave: bytes) -> Flow[CosignedHead]:
         try:
-            body = yield from courier.request(Call(f"/heads/{enclave.hex()}"))
+            body = yield from caller.request(Call(f"/heads/{enclave.hex()}"))
         except WorldError:
             self._silent[member.key] = self._clock() + SILENT_S
             raise
@@ -122,20 +122,22 @@ class Council:
         check_cosigned(cosigned, member.key, enclave)
         return cosigned
 
-    def _connect(self, speech: Speech, head: TreeHead, cosigned: CosignedHead, courier: Courier) -> Flow[str | None]:
+    def _connect(
+        self, session: EnclaveSession, head: TreeHead, cosigned: CosignedHead, caller: RetryingCaller
+    ) -> Flow[str | None]:
         """Why a witness's word does not count, where that is nobody's lie. The witness is told of a lie too."""
-        seen, sceptic = cosigned.head, speech.known_sceptic()
-        signer = None if cosigned.sequencer == sceptic.sequencer else cosigned.sequencer
-        if signer is not None and (not sceptic.history.knows(signer) or seen.ts > head.ts):
+        seen, verifier = cosigned.head, session.known_verifier()
+        signer = None if cosigned.sequencer == verifier.sequencer else cosigned.sequencer
+        if signer is not None and (not verifier.history.knows(signer) or seen.ts > head.ts):
             return f"it follows the enclave at another sequencer, {signer.hex()}"
         try:
-            yield from _compare(speech, head, cosigned, signer)
+            yield from _compare(session, head, cosigned, signer)
         except Distrust as e:
-            yield from _tell(courier, speech.enclave, sceptic.sequencer, head)
-            before = (yield from _of_size(courier, cosigned, head.ts)) if seen.ts > head.ts else None
+            yield from _tell(caller, session.enclave, verifier.sequencer, head)
+            before = (yield from _of_size(caller, cosigned, head.ts)) if seen.ts > head.ts else None
             if before is not None:
-                _check_root(sceptic, head, before, None)
-            raise type(e)(e.message, attested(e.evidence, cosigned)) from e
+                _check_root(verifier, head, before, None)
+            raise type(e)(e.message, with_cosignature(e.evidence, cosigned)) from e
         return None
 
     def _unmet(self, enclave: bytes, found: Witnessed, why: list[str]) -> EncError | None:
@@ -159,16 +161,16 @@ class Council:
         return NotWitnessed(message, witnessed=found.count, needed=self._k)
 
 
-def witnessed(speech: Speech, council: Council | None, head: TreeHead | None) -> Flow[Witnessed | None]:
+def witnessed(session: EnclaveSession, quorum: WitnessQuorum | None, head: TreeHead | None) -> Flow[Witnessed | None]:
     """What is vouched for of a head that was believed; of the newest, if none is named."""
-    if council is None:
+    if quorum is None:
         return None
     if head is None:
-        head = yield from speech.head()
+        head = yield from session.head()
     else:
-        yield from speech.sceptic()
-    known = council.known(speech.enclave, head)
-    return known or (yield from council.check(speech, head))
+        yield from session.verifier()
+    known = quorum.known(session.enclave, head)
+    return known or (yield from quorum.check(session, head))
 
 
 def _check(witnesses: Sequence[Witness], k: int, lag: float) -> None:
@@ -189,29 +191,29 @@ def _remember(memory: OrderedDict[bytes, tuple[T, float]], enclave: bytes, what:
         memory.popitem(last=False)
 
 
-def _compare(speech: Speech, head: TreeHead, cosigned: CosignedHead, signer: bytes | None) -> Flow[None]:
+def _compare(session: EnclaveSession, head: TreeHead, cosigned: CosignedHead, signer: bytes | None) -> Flow[None]:
     """Rules 2 and 3. `signer`: of the witness's head, if that is a former sequencer."""
-    seen, sceptic = cosigned.head, speech.known_sceptic()
+    seen, verifier = cosigned.head, session.known_verifier()
     if seen.ts == head.ts:
-        _check_root(sceptic, head, cosigned, signer)
+        _check_root(verifier, head, cosigned, signer)
     elif seen.ts < head.ts:
-        sceptic.connect(seen, head, (yield from speech.consistency(seen, head, signer)), signer)
+        verifier.connect(seen, head, (yield from session.consistency(seen, head, signer)), signer)
     else:
-        yield from _check_shown(speech, sceptic, seen)
-        sceptic.connect(head, seen, (yield from speech.consistency(head, seen)))
+        yield from _check_shown(session, verifier, seen)
+        verifier.connect(head, seen, (yield from session.consistency(head, seen)))
 
 
-def _check_root(sceptic: Sceptic, head: TreeHead, cosigned: CosignedHead, signer: bytes | None) -> None:
+def _check_root(verifier: LogVerifier, head: TreeHead, cosigned: CosignedHead, signer: bytes | None) -> None:
     if cosigned.head.r != head.r:
         message = f"the sequencer showed a witness another log of {head.ts} bundles"
-        shown = two_heads("fork", sceptic.enclave, sceptic.sequencer, message, cosigned.head, head, signer)
-        raise Fork(message, attested(shown, cosigned))
+        shown = two_heads("fork", verifier.enclave, verifier.sequencer, message, cosigned.head, head, signer)
+        raise Fork(message, with_cosignature(shown, cosigned))
 
 
-def _of_size(courier: Courier, cosigned: CosignedHead, size: int) -> Flow[CosignedHead | None]:
+def _of_size(caller: RetryingCaller, cosigned: CosignedHead, size: int) -> Flow[CosignedHead | None]:
     """What the witness saw when the log was as large as the one shown here: two heads of one size convict."""
     try:
-        body = yield from courier.request(Call(f"/heads/{cosigned.enclave.hex()}?size={size}"))
+        body = yield from caller.request(Call(f"/heads/{cosigned.enclave.hex()}?size={size}"))
         found = parse_cosigned(body)
         check_cosigned(found, cosigned.witness, cosigned.enclave)
     except EncError:
@@ -219,17 +221,17 @@ def _of_size(courier: Courier, cosigned: CosignedHead, size: int) -> Flow[Cosign
     return found if (found.head.ts, found.sequencer) == (size, cosigned.sequencer) else None
 
 
-def _tell(courier: Courier, enclave: bytes, sequencer: bytes, head: TreeHead) -> Flow[None]:
+def _tell(caller: RetryingCaller, enclave: bytes, sequencer: bytes, head: TreeHead) -> Flow[None]:
     """Show the witness what was shown here, for everybody who asks it; whether it listens or not."""
     brought = {"enclave": enclave.hex(), "sequencer": sequencer.hex(), "sth": wire_head(head)}
     with suppress(EncError):
-        yield from courier.request(Call("/heads", encode(brought)))
+        yield from caller.request(Call("/heads", encode(brought)))
 
 
-def _check_shown(speech: Speech, sceptic: Sceptic, seen: TreeHead) -> Flow[None]:
+def _check_shown(session: EnclaveSession, verifier: LogVerifier, seen: TreeHead) -> Flow[None]:
     """A witness may have looked after the node was asked; asked again, the node has at least what the witness saw."""
-    newest = yield from speech.peek()
+    newest = yield from session.peek()
     if newest.ts < seen.ts:
         message = f"the node shows {newest.ts} bundles, and a witness has seen {seen.ts} before"
-        shown = two_heads("rollback", sceptic.enclave, sceptic.sequencer, message, seen, newest)
+        shown = two_heads("rollback", verifier.enclave, verifier.sequencer, message, seen, newest)
         raise Rollback(message, shown)

@@ -42,7 +42,7 @@ class Backoff:
         return wait
 
 
-class Courier:
+class RetryingCaller:
     """`patience`: seconds after which an unanswered call has failed; 0 tries once. `base`: the node's URL."""
 
     def __init__(self, patience: float, clock: Callable[[], float], base: str | None = None) -> None:
@@ -59,9 +59,9 @@ class Courier:
                 wait = backoff.wait(e)
             yield Pause(wait)
 
-    def to(self, url: str, patience: float | None = None) -> "Courier":
+    def for_node(self, url: str, patience: float | None = None) -> "RetryingCaller":
         """A courier to another node."""
-        return Courier(self._patience if patience is None else patience, self._clock, url)
+        return RetryingCaller(self._patience if patience is None else patience, self._clock, url)
 
     def backoff(self, patience: float | None = None) -> Backoff:
         """By the courier's patience, or another one. Without an end, it is over as often as the courier's is."""

@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from enc.client.answers import read
 from enc.client.flow import Flow
-from enc.client.link import Link
+from enc.client.link import EnclaveReader
 from enc.core.encoding import check_numbers, unhex
 from enc.core.errors import InvalidProof
 
@@ -63,13 +63,13 @@ class _Page(Struct):
 _page = Decoder(_Page)
 
 
-def deliveries(link: Link) -> Flow[list[Delivery]]:
+def deliveries(reader: EnclaveReader) -> Flow[list[Delivery]]:
     """Every endpoint of the enclave, for its owner; for anyone else their own. By identity and trait."""
-    sceptic = yield from link.sceptic()
+    verifier = yield from reader.session.verifier()
     found = list[Delivery]()
     for _ in range(MAX_PAGES):
-        text = yield from link.ask("/deliveries", "Deliveries", _after(found))
-        with sceptic.judging("deliveries", text):
+        text = yield from reader.session.ask("/deliveries", "Deliveries", _after(found))
+        with verifier.blame_node("deliveries", text):
             page = read(text, _page)
             for wire in page.endpoints:
                 found.append(_delivery(wire))

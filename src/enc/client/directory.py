@@ -17,8 +17,8 @@ from msgspec.json import Decoder
 from enc.client.answers import WirePage, read
 from enc.client.errors import TimedOut, Unreachable
 from enc.client.flow import Call, Flow, work
-from enc.client.items import Item, take_items
-from enc.client.link import Link
+from enc.client.items import Item, verify_items
+from enc.client.link import EnclaveReader
 from enc.client.transport import base_url
 from enc.client.writes import as_bytes
 from enc.core.encoding import unhex
@@ -66,7 +66,7 @@ def parse_registry(text: str) -> Registry:
     return Registry(url=base_url(url), enclave=as_bytes(id_, "registry: id"), seq_pub=seq_pub)
 
 
-class Record(Struct, frozen=True):
+class RegistryRecord(Struct, frozen=True):
     """What the registry holds of an enclave. The entry is checked; sequencer and size are the registry's word."""
 
     enclave: bytes
@@ -85,7 +85,7 @@ class Record(Struct, frozen=True):
 class Resolution(Struct, frozen=True):
     """Where an enclave is."""
 
-    record: Record
+    record: RegistryRecord
     node: NodeEntry
 
     @property
@@ -104,7 +104,7 @@ class Resolution(Struct, frozen=True):
     @property
     def migrates(self) -> tuple[Event, ...]:
         """Those that the entry brought."""
-        return tuple(link.event for link in self.record.entry.links)
+        return tuple(reader.event for reader in self.record.entry.links)
 
     @property
     def origin(self) -> bytes | None:
@@ -144,11 +144,11 @@ def _named() -> Iterator[None]:
         raise
 
 
-class Directory:
+class RegistryClient:
     """`link`: the registry's own enclave. `clock`: seconds that never fall."""
 
-    def __init__(self, link: Link, clock: Callable[[], float]) -> None:
-        self.link, self._clock = link, clock
+    def __init__(self, reader: EnclaveReader, clock: Callable[[], float]) -> None:
+        self.reader, self._clock = reader, clock
         self._kept: OrderedDict[tuple[str, bytes], tuple[float, Any]] = OrderedDict()
 
     def resolve(self, enclave: bytes, *, fresh: bool = False) -> Flow[Resolution]:
@@ -159,7 +159,7 @@ class Directory:
         """What an identity says of itself; IdentityNotFound, by the registry's word."""
         return (yield from self._cached("identity", identity, self._identity, fresh))
 
-    def record(self, enclave: bytes) -> Flow[Record]:
+    def record(self, enclave: bytes) -> Flow[RegistryRecord]:
         """What the registry holds of an enclave now, wherever its node is."""
         answer, items, text = yield from self._ask("enclaves", enclave)
         return self._record(enclave, answer, items, text)
@@ -172,9 +172,9 @@ class Directory:
     def listing(self, search: Mapping[str, str]) -> Flow[tuple[list[dict[str, Any]], str | None]]:
         """A page of enclaves for people to look through, by the registry's word alone; and where the next begins."""
         with _named():
-            sceptic = yield from self.link.sceptic()
-            text = yield from self.link.node.courier.request(Call(f"/enclaves?{urlencode(search)}"))
-        with sceptic.judging("enclaves", text):
+            verifier = yield from self.reader.session.verifier()
+            text = yield from self.reader.node.caller.request(Call(f"/enclaves?{urlencode(search)}"))
+        with verifier.blame_node("enclaves", text):
             wire = read(text, _listed)
             if len(wire.enclaves) > MAX_LISTED or (wire.next is not None and wire.next <= search.get("after", "")):
                 raise InvalidProof("not a page of the list")
@@ -202,17 +202,17 @@ class Directory:
 
     def _ask(self, kind: _Kind, key: bytes) -> Flow[tuple[_Answer, list[Item], bytes]]:
         """An answer whose entries are events of the registry that stand."""
-        link = self.link
+        reader = self.reader
         with _named():
-            sceptic = yield from link.sceptic()
-            since = sceptic.size
-            text = yield from link.node.courier.request(Call(f"/{kind}/{key.hex()}?proof=1"))
-        with sceptic.judging(kind, text):
+            verifier = yield from reader.session.verifier()
+            since = verifier.size
+            text = yield from reader.node.caller.request(Call(f"/{kind}/{key.hex()}?proof=1"))
+        with verifier.blame_node(kind, text):
             wire = read(text, _answer)
             filter_ = parse_filter({"type": list(_TYPES)})
-        items = yield from work(lambda: take_items(sceptic, wire.proof.events, filter_, text))
-        items = yield from link.proved(items, wire.proof, text, since)
-        with sceptic.judging(kind, text):
+        items = yield from work(lambda: verify_items(verifier, wire.proof.events, filter_, text))
+        items = yield from reader.proved(items, wire.proof, text, since)
+        with verifier.blame_node(kind, text):
             if any(item.status != "active" or item.content is None for item in items):
                 raise InvalidProof("an entry that is superseded")
         return wire, items, text
@@ -222,8 +222,8 @@ class Directory:
         record = self._record(enclave, answer.enclave or _Entry(), items, text)
         return Resolution(record, self._node(record.sequencer, items, text))
 
-    def _record(self, enclave: bytes, said: _Entry, items: list[Item], text: bytes) -> Record:
-        with self.link.known_sceptic().judging("enclave", text):
+    def _record(self, enclave: bytes, said: _Entry, items: list[Item], text: bytes) -> RegistryRecord:
+        with self.reader.session.known_verifier().blame_node("enclave", text):
             for item in _of("Reg_Enclave", items):
                 entry = parse_enclave(item.event)
                 sequencer = unhex(said.sequencer, 32, "sequencer", InvalidProof)
@@ -234,11 +234,11 @@ class Directory:
                 holder = unhex(said.holder, 32, "holder", InvalidProof)
                 if holder != item.author:
                     raise InvalidProof("holder: not the entry's author")
-                return Record(enclave, entry, item, sequencer, holder, said.proved_size)
+                return RegistryRecord(enclave, entry, item, sequencer, holder, said.proved_size)
             raise InvalidProof("no entry")
 
     def _node(self, seq_pub: bytes, items: list[Item], text: bytes) -> NodeEntry:
-        with self.link.known_sceptic().judging("node", text):
+        with self.reader.session.known_verifier().blame_node("node", text):
             for item in _of("Reg_Node", items):
                 entry = parse_node(item.event)
                 if entry.seq_pub != seq_pub or item.author != seq_pub:
@@ -248,7 +248,7 @@ class Directory:
 
     def _identity(self, identity: bytes) -> Flow[IdentityEntry]:
         _, items, text = yield from self._ask("identity", identity)
-        with self.link.known_sceptic().judging("identity", text):
+        with self.reader.session.known_verifier().blame_node("identity", text):
             for item in _of("Reg_Identity", items):
                 entry = parse_identity(item.event)
                 if entry.id_pub != identity or item.author != identity:

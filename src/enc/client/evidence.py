@@ -146,12 +146,12 @@ def split_head(migrate: Event, size: int, head: TreeHead, sequencer: bytes, mess
     return Evidence(kind="split", enclave=migrate.enclave, sequencer=sequencer, message=message, parts=parts)
 
 
-def attested(evidence: Evidence, cosigned: CosignedHead) -> Evidence:
+def with_cosignature(evidence: Evidence, cosigned: CosignedHead) -> Evidence:
     """With the word of a witness that it saw one of the heads, and when."""
     return replace(evidence, parts={**evidence.parts, "cosigned": wire_cosigned(cosigned)})
 
 
-def said(kind: Kind, enclave: bytes, sequencer: bytes, message: str, answer: bytes) -> Evidence:
+def answer_evidence(kind: Kind, enclave: bytes, sequencer: bytes, message: str, answer: bytes) -> Evidence:
     """Anything that came over the wire; of what is very long, the beginning."""
     parts = {"answer": answer[:MAX_ANSWER].decode(errors="replace")}
     return Evidence(kind=kind, enclave=enclave, sequencer=sequencer, message=message, parts=parts)

@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 from enc.client.answers import head_of, read
 from enc.client.backup import PAGE, Progress, finish, opened
 from enc.client.flow import Call, Flow, work
-from enc.client.link import Link
+from enc.client.link import EnclaveReader
 from enc.core.archive import Header, read_lines
 from enc.core.commit import manifest_version
 from enc.core.errors import EncError, InvalidArchive
@@ -33,25 +33,25 @@ class _Page(Struct, kw_only=True):
 _page = Decoder(_Page)
 
 
-def export(link: Link, path: Path, since: Path | None, progress: Progress) -> Flow[Header]:
+def export(reader: EnclaveReader, path: Path, since: Path | None, progress: Progress) -> Flow[Header]:
     """Write the log of a link's enclave to `path`, after what `since`, an earlier archive of it, has. For the owner."""
-    yield from link.head()  # follows the enclave to where it is
+    yield from reader.session.head()  # follows the enclave to where it is
     part = path.with_name(path.name + ".part")
-    log = _Log(link.enclave)
+    log = _Log(reader.enclave)
     with opened(part) as file:
         file.truncate()
         yield from work(lambda: log.start(file, since))
-        head = yield from _gather(link, file, log, progress)
+        head = yield from _gather(reader, file, log, progress)
     header = log.header(head)
     yield from work(lambda: finish(header, part, path))
     return header
 
 
-def _gather(link: Link, file: BinaryIO, log: "_Log", progress: Progress) -> Flow[TreeHead]:
-    sceptic = yield from link.sceptic()
+def _gather(reader: EnclaveReader, file: BinaryIO, log: "_Log", progress: Progress) -> Flow[TreeHead]:
+    verifier = yield from reader.session.verifier()
     while True:
-        text = yield from link.ask("/export", "Export", {"from_seq": log.next_seq, "limit": PAGE})
-        with sceptic.judging("export", text):
+        text = yield from reader.session.ask("/export", "Export", {"from_seq": log.next_seq, "limit": PAGE})
+        with verifier.blame_node("export", text):
             page = read(text, _page)
             if not page.events and log.next_seq <= page.seq:
                 raise InvalidArchive("no events, and more of them")
@@ -60,7 +60,7 @@ def _gather(link: Link, file: BinaryIO, log: "_Log", progress: Progress) -> Flow
         progress(log.events, page.seq + 1)
         if log.next_seq > page.seq or not page.events:
             break
-    with sceptic.judging("export", text):
+    with verifier.blame_node("export", text):
         return head_of(page.sth)
 
 

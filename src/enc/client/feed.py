@@ -15,10 +15,10 @@ from msgspec.json import Decoder
 
 from enc.client.answers import WireItem, read
 from enc.client.flow import Flow
-from enc.client.items import Item, check_order, take_items
-from enc.client.lineage import is_strange, learned
-from enc.client.link import Link
-from enc.client.sceptic import Sceptic
+from enc.client.items import Item, check_order, verify_items
+from enc.client.lineage import fetch_history, has_unknown_signer
+from enc.client.link import EnclaveReader
+from enc.client.sceptic import LogVerifier
 from enc.client.search import beyond
 from enc.client.speech import RENEW_S
 from enc.core.encoding import decode_json
@@ -39,7 +39,7 @@ from enc.core.sealing import open_text
 from enc.core.session import TransportKeys, client_keys
 from enc.core.types import Event
 
-GLANCE_S = 60.0
+MOVE_CHECK_S = 60.0
 """How often it is looked whether the enclave is still where it was, by what this client knows."""
 
 _message, _item = Decoder(dict[str, Any]), Decoder(WireItem)
@@ -52,15 +52,15 @@ _ENDS: Mapping[str, tuple[type[EncError], str]] = {
 """The reasons after which nothing comes any more."""
 
 
-class Unlearned(WorldError):
+class UnknownSequencer(WorldError):
     """Migrates must be asked for before an event can be judged."""
 
 
-MENDED = (EnclaveMigrated, Unlearned)
+RECOVERABLE = (EnclaveMigrated, UnknownSequencer)
 """What `Feed.mend` may mend."""
 
 
-class Turn(Struct, frozen=True):
+class FeedStep(Struct, frozen=True):
     """What follows from a message: events to hand out, and messages to send."""
 
     items: tuple[Item, ...] = ()
@@ -87,8 +87,10 @@ class _Query(Struct):
 class Feed:
     """`after`: the seq after which to begin; None begins with what comes from now on."""
 
-    def __init__(self, link: Link, sceptic: Sceptic, wire_filter: Mapping[str, Any], after: int | None) -> None:
-        self._link, self._sceptic = link, sceptic
+    def __init__(
+        self, reader: EnclaveReader, verifier: LogVerifier, wire_filter: Mapping[str, Any], after: int | None
+    ) -> None:
+        self._reader, self._verifier = reader, verifier
         self._wire = dict(wire_filter)
         self._last = after
         self._newest: Event | None = None
@@ -104,30 +106,30 @@ class Feed:
     @property
     def url(self) -> str | None:
         """Where to connect to; None: the client's own node."""
-        return self._link.node.url
+        return self._reader.node.url
 
-    def mend(self, error: EncError) -> Flow[None]:
+    def recover(self, error: EncError) -> Flow[None]:
         """Go on after what only other answers can mend: the enclave has moved, or had before. Else the error stands."""
-        if (yield from self.glance()):  # whoever shares the link has followed the enclave already
+        if (yield from self.check_moved()):  # whoever shares the link has followed the enclave already
             return
-        if isinstance(error, Unlearned | EnclaveMigrated):
-            history = yield from learned(self._link)
+        if isinstance(error, UnknownSequencer | EnclaveMigrated):
+            history = yield from fetch_history(self._reader.session)
         if isinstance(error, EnclaveMigrated):
             error = EnclaveMigrated(error.message, new_sequencer=(history.sequencer or b"").hex())
-        if not isinstance(error, Unlearned):
-            yield from self._link.follow(error)
-        self._is_learned = isinstance(error, Unlearned)
-        self._sceptic = yield from self._link.sceptic()
+        if not isinstance(error, UnknownSequencer):
+            yield from self._reader.follow(error)
+        self._is_learned = isinstance(error, UnknownSequencer)
+        self._verifier = yield from self._reader.session.verifier()
 
-    def glance(self) -> Flow[bool]:
+    def check_moved(self) -> Flow[bool]:
         """Whether to connect anew: by what else is known of the enclave by now, it is at another node."""
-        before, self._sceptic = self._sceptic, (yield from self._link.sceptic())
-        return self._sceptic is not before
+        before, self._verifier = self._verifier, (yield from self._reader.session.verifier())
+        return self._verifier is not before
 
     @property
     def due_in(self) -> float:
         """Seconds until `tick` must be called, however little happens."""
-        return max(self._renew_at - self._link.now() / 1000, 0.0)
+        return max(self._renew_at - self._reader.session.now() / 1000, 0.0)
 
     def connected(self) -> tuple[str, ...]:
         """A new connection: what to send on it. Nothing is known of what an old one still had."""
@@ -139,10 +141,10 @@ class Feed:
         """The session ends soon: ask again in a new one."""
         return (self._ask(),) if self.due_in == 0 else ()
 
-    def take(self, text: str | bytes) -> Turn:
+    def take(self, text: str | bytes) -> FeedStep:
         """What one message from the node leads to. Raises what ends the feed for good."""
         raw = text.encode() if isinstance(text, str) else text
-        with self._sceptic.judging("message", raw):
+        with self._verifier.blame_node("message", raw):
             message = decode_json(raw, _message, InvalidProof)
             type_, sub_id = message.get("type"), str(message.get("sub_id", ""))
             if type_ in ("Event", "EOSE", "Closed") and sub_id not in self._queries and sub_id not in self._closed:
@@ -151,27 +153,27 @@ class Feed:
         if type_ == "Error":
             return self._refused(from_wire(message), sub_id)
         if query is None:
-            return Turn()
+            return FeedStep()
         if type_ == "Event":
             return self._event(message, query, raw)
         if type_ == "EOSE":
             return self._stored(sub_id, query, message.get("more") is True, raw)
-        return self._over(sub_id, query, str(message.get("reason"))) if type_ == "Closed" else Turn()
+        return self._over(sub_id, query, str(message.get("reason"))) if type_ == "Closed" else FeedStep()
 
     # Queries
 
     def _ask(self, replaces: str | None = None) -> str:
         """A Query for everything after the last event; in a session that holds for a while."""
-        session = self._link.session()
+        session = self._reader.session.transport_session()
         self._renew_at = session.token.expires - RENEW_S + 1
         self._names += 1
         sub_id = f"feed-{self._names}"
         older = replaces or next(iter(self._queries), None)
-        keys = client_keys(session, self._sceptic.sequencer, self._link.enclave)
+        keys = client_keys(session, self._verifier.sequencer, self._reader.enclave)
         wire = self._wire | self._place()
         self._queries[sub_id] = _Query(keys, parse_filter(wire), older)
         body = {"filter": wire}
-        sealed = seal_request(session, self._sceptic.sequencer, self._link.enclave, "Query", body, os.urandom(24))
+        sealed = seal_request(session, self._verifier.sequencer, self._reader.enclave, "Query", body, os.urandom(24))
         return msgspec.json.encode({**sealed, "sub_id": sub_id}).decode()
 
     def _place(self) -> dict[str, Any]:
@@ -189,29 +191,29 @@ class Feed:
 
     # Messages
 
-    def _event(self, message: dict[str, Any], query: _Query, raw: bytes) -> Turn:
+    def _event(self, message: dict[str, Any], query: _Query, raw: bytes) -> FeedStep:
         """One Query's events rise, each stands there once; of two Queries' the second is known already."""
-        with self._sceptic.judging("event", raw):
+        with self._verifier.blame_node("event", raw):
             text = open_text(query.keys.response, message.get("event"))
             wire = read(text, _item)
-        if not self._is_learned and is_strange(self._sceptic, [wire]):
-            raise Unlearned("an event of a sequencer that is not known yet")
-        (item,) = take_items(self._sceptic, [wire], query.filter, text)
-        with self._sceptic.judging("event", text):
+        if not self._is_learned and has_unknown_signer(self._verifier, [wire]):
+            raise UnknownSequencer("an event of a sequencer that is not known yet")
+        (item,) = verify_items(self._verifier, [wire], query.filter, text)
+        with self._verifier.blame_node("event", text):
             check_order([*([query.last] if query.last else []), item.event])
         query.last, self._is_renewed = item.event, False
         if self._last is None:
             self._newest = item.event
         elif not query.is_cut and item.seq > self._last:
-            with self._sceptic.judging("event", text):
+            with self._verifier.blame_node("event", text):
                 check_order([*([self._newest] if self._newest else []), item.event])
             self._last, self._newest = item.seq, item.event
-            return Turn((item,), is_good=True)
-        return Turn(is_good=True)
+            return FeedStep((item,), is_good=True)
+        return FeedStep(is_good=True)
 
-    def _stored(self, sub_id: str, query: _Query, more: bool, raw: bytes) -> Turn:
+    def _stored(self, sub_id: str, query: _Query, more: bool, raw: bytes) -> FeedStep:
         """All that was stored is here, or as much as one Query gives: then the next one asks for the rest."""
-        with self._sceptic.judging("EOSE", raw):
+        with self._verifier.blame_node("EOSE", raw):
             if query.is_stored or (more and query.last is None):
                 raise InvalidProof("a second one, or nothing came and more is there")
         query.is_stored, self._is_renewed = True, False
@@ -220,28 +222,28 @@ class Feed:
             more = False
         query.is_cut = more
         asked = (self._ask(replaces=sub_id),) if more else ()
-        return Turn(send=(*asked, *self._close(query.replaces or "")), is_good=True)
+        return FeedStep(send=(*asked, *self._close(query.replaces or "")), is_good=True)
 
-    def _over(self, sub_id: str, query: _Query, reason: str) -> Turn:
+    def _over(self, sub_id: str, query: _Query, reason: str) -> FeedStep:
         del self._queries[sub_id]
         self._closed.add(sub_id)
         if reason in _ENDS:
             raise _ENDS[reason][0](_ENDS[reason][1])
         if any(not other.is_cut for other in self._queries.values()):
-            return Turn()
+            return FeedStep()
         if reason == "shutting_down" or not query.is_stored:
             raise Unavailable(f"the node has closed the subscription: {reason}")
         if reason == "session_expired":
-            self._link.renew()
-        return Turn(send=(self._ask(),))
+            self._reader.session.renew()
+        return FeedStep(send=(self._ask(),))
 
-    def _refused(self, error: EncError, sub_id: str) -> Turn:
+    def _refused(self, error: EncError, sub_id: str) -> FeedStep:
         """The node would not have a Query. RateLimited and a WorldError pass: whoever drives the feed connects anew."""
         query = self._queries.pop(sub_id, None)
         if query is None and not isinstance(error, WorldError):
-            return Turn()  # about a Close that crossed the end of its Query
+            return FeedStep()  # about a Close that crossed the end of its Query
         if isinstance(error, SessionExpired) and not self._is_renewed:
-            self._link.renew()
+            self._reader.session.renew()
             self._is_renewed = True
-            return Turn(send=(self._ask(),))
+            return FeedStep(send=(self._ask(),))
         raise error

@@ -17,7 +17,8 @@ T = TypeVar("T")
 
 
 class Follower(Protocol):
-    node: NodeLink
+    @property
+    def node(self) -> NodeLink: ...
 
     def follow(self, error: EncError) -> Flow[None]: ...
 

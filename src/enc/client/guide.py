@@ -2,23 +2,23 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from enc.client.directory import CACHE_S, Directory, Record, Resolution
+from enc.client.directory import CACHE_S, RegistryClient, RegistryRecord, Resolution
 from enc.client.errors import Distrust, LostRange, TooManyMoves, Unreachable
 from enc.client.flow import Call, Flow
 from enc.client.history import History
-from enc.client.lineage import learned
-from enc.client.link import Link
+from enc.client.lineage import fetch_history
+from enc.client.link import EnclaveReader
 from enc.client.node_link import NodeLink
-from enc.client.pins import MemoryPins, Pin, grown
-from enc.client.speech import Speech
-from enc.client.succession import adopt
+from enc.client.pins import MemoryPins, Pin, merge_pins
+from enc.client.speech import EnclaveSession
+from enc.client.succession import adopt_sequencer
 from enc.core.errors import EnclaveMigrated, EnclaveNotFound, MisuseError, PeerError, Unauthorized, WorldError
 
 MAX_SEEN = 256
 """Enclaves of which it is remembered what the registry said."""
 
 
-class Guide:
+class NodeLocator:
     """`nodes`: URLs of nodes to which an enclave may move. `glance`: the registry again, without patience for it.
 
     `accept_loss`: go on where what was seen before is lost.
@@ -28,20 +28,25 @@ class Guide:
         self,
         reach: Callable[[str], NodeLink],
         nodes: Sequence[str] = (),
-        directory: Directory | None = None,
+        registry_client: RegistryClient | None = None,
         *,
-        glance: Directory | None = None,
+        glance: RegistryClient | None = None,
         clock: Callable[[], float] = lambda: 0.0,
         accept_loss: bool = False,
     ) -> None:
-        self._reach, self._nodes, self._directory, self._accept_loss = reach, tuple(nodes), directory, accept_loss
+        self._reach, self._nodes, self._registry_client, self._accept_loss = (
+            reach,
+            tuple(nodes),
+            registry_client,
+            accept_loss,
+        )
         self._seen: dict[bytes, Resolution] = {}
         self._glance, self._clock, self._due = glance, clock, dict[bytes, float]()
 
     @property
-    def has_hope(self) -> bool:
+    def can_locate(self) -> bool:
         """Whether there is anybody who could name another node sooner or later."""
-        return self._directory is not None or bool(self._nodes)
+        return self._registry_client is not None or bool(self._nodes)
 
     def know(self, url: str) -> None:
         """One more node to which an enclave may move."""
@@ -50,10 +55,10 @@ class Guide:
 
     def locate(self, enclave: bytes) -> Flow[NodeLink]:
         """The node that the registry names, where nothing else is known; Unreachable if it does not answer."""
-        if self._directory is None:
+        if self._registry_client is None:
             raise EnclaveNotFound("no registry was given that may know the enclave")
         try:
-            resolution = yield from self._directory.resolve(enclave, fresh=True)
+            resolution = yield from self._registry_client.resolve(enclave, fresh=True)
         except EnclaveNotFound:
             raise EnclaveNotFound("no registry that was given knows the enclave") from None
         self._remember(resolution)
@@ -96,42 +101,42 @@ class Guide:
                 key = yield from node.seq_pub(node.glance())
             except (WorldError, Distrust, MisuseError):
                 continue
-            if key != sequencer or (left is not None and not left.is_nowhere and left.found == key):
+            if key != sequencer or (left is not None and not left.is_unresolved and left.found == key):
                 continue
             if (yield from _has(node, enclave)):
                 return node
         return None
 
     def _resolution(self, enclave: bytes) -> Flow[Resolution | None]:
-        if self._directory is None:
+        if self._registry_client is None:
             return None
         try:
-            return (yield from self._directory.resolve(enclave, fresh=True))
+            return (yield from self._registry_client.resolve(enclave, fresh=True))
         except Distrust:
             raise
         except (PeerError, WorldError):
             return None
 
-    def should_turn(self, speech: Speech) -> Flow[bool]:
+    def names_other_node(self, session: EnclaveSession) -> Flow[bool]:
         """Whether the registry, which is looked at now and then, names a node that is not known to be a former one.
 
         An old node that was left by force may go on without saying so, or knowing it. A registry that does not answer
         is no reason to wait.
         """
-        if self._glance is None or self._clock() < self._due.get(speech.enclave, 0.0):
+        if self._glance is None or self._clock() < self._due.get(session.enclave, 0.0):
             return False
         if len(self._due) >= MAX_SEEN:
             self._due.clear()
-        self._due[speech.enclave] = self._clock() + CACHE_S
+        self._due[session.enclave] = self._clock() + CACHE_S
         try:
-            resolution = yield from self._glance.resolve(speech.enclave)
+            resolution = yield from self._glance.resolve(session.enclave)
         except Distrust:
             raise
         except (PeerError, WorldError):
             return False
-        if resolution.sequencer == speech.node.found:
+        if resolution.sequencer == session.node.found:
             return False
-        return not _is_behind(resolution, (yield from _known(speech)))
+        return not _is_behind(resolution, (yield from _known(session)))
 
     def may_have_moved(self, enclave: bytes, key: bytes | None) -> Flow[bool]:
         """Whether the registry names another sequencer than the one that was asked, and does not answer."""
@@ -143,57 +148,59 @@ class Guide:
         seen = self._seen.get(enclave)
         return seen.origin if seen else None
 
-    def succeed(self, speech: Speech, pin: Pin) -> Flow[None]:
+    def adopt_or_turn(self, session: EnclaveSession, pin: Pin) -> Flow[None]:
         """Adopt the node by its log, or turn to the pinned one; else it is a stranger."""
-        new = yield from self._adopted(speech, pin)
+        new = yield from self._adopted(session, pin)
         if new is None:
-            new = yield from self._elsewhere(speech, pin)
+            new = yield from self._elsewhere(session, pin)
         if new is not None:
-            if self._accept_loss and grown(pin, new) != new:
-                speech.pins.remove(speech.enclave)
-            speech.pins.store(speech.enclave, new)
+            if self._accept_loss and merge_pins(pin, new) != new:
+                session.pins.remove(session.enclave)
+            session.pins.store(session.enclave, new)
 
-    def _elsewhere(self, speech: Speech, pin: Pin) -> Flow[Pin | None]:
+    def _elsewhere(self, session: EnclaveSession, pin: Pin) -> Flow[Pin | None]:
         """The node shows nothing: turn to the one that is pinned, or to whom the registry names and who does show it.
 
         A node that never had the enclave may be the one that the user names for all: that is no lie of it.
         """
-        seq_pub = yield from speech.node.seq_pub()
-        found = yield from self.find(speech.enclave, pin.sequencer, speech.node)
+        seq_pub = yield from session.node.seq_pub()
+        found = yield from self.find(session.enclave, pin.sequencer, session.node)
         if found is None:
-            self._check_named(speech.enclave, seq_pub)
+            self._check_named(session.enclave, seq_pub)
             if pin.history.departure(seq_pub) is None:  # not a former one: it has to show how the log came to it
-                raise speech.foreign(pin.sequencer, seq_pub)
+                raise session.foreign(pin.sequencer, seq_pub)
             return None
-        speech.node = found
+        session.node = found
         if found.found == pin.sequencer:
             return None
-        new = yield from self._adopted(speech, pin)
+        new = yield from self._adopted(session, pin)
         if new is None and pin.history.departure(found.found or b"") is None:
-            raise speech.foreign(pin.sequencer, found.found or b"")
+            raise session.foreign(pin.sequencer, found.found or b"")
         return new
 
-    def _adopted(self, speech: Speech, pin: Pin) -> Flow[Pin | None]:
-        probe = Link(speech.node, speech.identity, speech.enclave, MemoryPins(), speech.now, speech.alg)
-        seen = self._seen.get(speech.enclave)
+    def _adopted(self, session: EnclaveSession, pin: Pin) -> Flow[Pin | None]:
+        probe = EnclaveReader(
+            EnclaveSession(session.node, session.identity, session.enclave, MemoryPins(), session.now, session.alg)
+        )
+        seen = self._seen.get(session.enclave)
         hints = seen.migrates if seen else ()
         try:
-            return (yield from adopt(probe, pin, hints, accept_loss=self._accept_loss, record=self._record))
+            return (yield from adopt_sequencer(probe, pin, hints, accept_loss=self._accept_loss, record=self._record))
         except (EnclaveMigrated, LostRange, TooManyMoves, Distrust, WorldError):
             raise
         except Unauthorized:
-            if pin.history.sequencer == speech.node.found:  # by a Migrate that was seen: who may not read there is out
+            if pin.history.sequencer == session.node.found:  # by a Migrate that was seen: who may not read there is out
                 raise
             return None
         except PeerError:  # it will not say how the enclave came to it: it is a stranger
             return None
 
-    def _record(self, enclave: bytes) -> Flow[Record | None]:
+    def _record(self, enclave: bytes) -> Flow[RegistryRecord | None]:
         """The registry's entry. A registry that does not answer cannot be gone without: what it would say decides."""
-        if self._directory is None:
+        if self._registry_client is None:
             return None
         try:
-            return (yield from self._directory.record(enclave))
+            return (yield from self._registry_client.record(enclave))
         except EnclaveNotFound:
             return None
 
@@ -213,15 +220,15 @@ def _has(node: NodeLink, enclave: bytes) -> Flow[bool]:
     return True
 
 
-def _known(speech: Speech) -> Flow[History]:
+def _known(session: EnclaveSession) -> Flow[History]:
     """What is pinned of the enclave's sequencers; or, where nothing is, what the node itself shows."""
-    pin = speech.pins.load(speech.enclave)
+    pin = session.pins.load(session.enclave)
     if pin is not None and (pin.moves or pin.head):
         return pin.history
     try:
-        return (yield from learned(speech))
+        return (yield from fetch_history(session))
     except (PeerError, WorldError):
-        return History(speech.node.found)
+        return History(session.node.found)
 
 
 def _is_behind(resolution: Resolution, known: History) -> bool:

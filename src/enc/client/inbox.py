@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from enc.client.errors import Equivocation, ForeignSequencer, Forgery
-from enc.client.evidence import said, two_events
+from enc.client.evidence import answer_evidence, two_events
 from enc.client.inbox_file import Db, unavailable
 from enc.client.push_body import Notice, PushedBatch
 from enc.core.encoding import MAX_INT
@@ -46,7 +46,7 @@ half beyond it, so that it always fits."""
 RETRY_MS = 1000
 
 
-class Place(Struct, frozen=True):
+class QueuePosition(Struct, frozen=True):
     """How far one queue is: `next` is the first batch that is not here, `until` the last before those that are."""
 
     next: int
@@ -141,9 +141,9 @@ class Inbox:
 
     def _tell(self, seq_pub: bytes, name: str, events: Mapping[bytes, Sequence[Event]]) -> None:
         """What it raises is answered, and nothing counts."""
-        wanted = [event for enclave, found in events.items() if self._accepts(enclave) for event in found]
-        if self._filing is not None and wanted:
-            self._filing(seq_pub, name, wanted)
+        select_batches = [event for enclave, found in events.items() if self._accepts(enclave) for event in found]
+        if self._filing is not None and select_batches:
+            self._filing(seq_pub, name, select_batches)
 
     def _check_room(self, seq_pub: bytes, is_early: bool) -> None:
         early, half = self._one("SELECT count(*) FROM enc_early WHERE seq_pub = ?", seq_pub)[0], self._max_bytes // 2
@@ -162,7 +162,7 @@ class Inbox:
             self.db.execute("UPDATE enc_enclaves SET seq_pub = ? WHERE enclave = ?", (seq_pub, enclave))
         elif known != seq_pub and not self._left(enclave, seq_pub):
             message = f"pushed by {seq_pub.hex()}, and the enclave's sequencer is {known.hex()}"
-            raise ForeignSequencer(message, said("foreign", enclave, known, message, b""))
+            raise ForeignSequencer(message, answer_evidence("foreign", enclave, known, message, b""))
 
     def _keep(self, enclave: bytes, events: Sequence[Event], seq_pub: bytes, push_seq: int) -> None:
         sql = "SELECT last, last_id FROM enc_enclaves WHERE enclave = ?"
@@ -173,7 +173,7 @@ class Inbox:
             elif event.seq == last and event.id != last_id:
                 message = f"event {event.seq}: another one was handed over as number {event.seq}"
                 shown = msgspec.json.encode(wire_event(event))
-                raise Forgery(message, said("answer", enclave, seq_pub, message, shown))
+                raise Forgery(message, answer_evidence("answer", enclave, seq_pub, message, shown))
 
     def _put(self, event: Event, seq_pub: bytes, push_seq: int) -> None:
         text = msgspec.json.encode(wire_event(event))
@@ -212,7 +212,7 @@ class Inbox:
 
     # Gaps
 
-    def place(self, seq_pub: bytes, most: int = 16) -> Place:
+    def place(self, seq_pub: bytes, most: int = 16) -> QueuePosition:
         """How far a node's queue is, and up to `most` enclaves that it is known by: any, as some may be gone.
 
         One that has moved is still among them while the queue has a gap and events of it, from this node, wait here.
@@ -224,9 +224,9 @@ class Inbox:
         )
         asked = {"key": seq_pub, "first": first, "most": most}
         enclaves = tuple(enclave for (enclave,) in self.db.execute(sql, asked))
-        return Place(self._next(seq_pub), None if first is None else first - 1, enclaves)
+        return QueuePosition(self._next(seq_pub), None if first is None else first - 1, enclaves)
 
-    def hole(self, enclave: bytes, seq_pub: bytes) -> tuple[int, int | None]:
+    def missing_range(self, enclave: bytes, seq_pub: bytes) -> tuple[int, int | None]:
         """Where events of an enclave may be missing: after which seq, and before which; None: there is none yet.
 
         By this node's queue alone: another's, from before or after a move, has numbers of its own.
@@ -264,7 +264,7 @@ class Inbox:
         sql = "UPDATE enc_events SET push_seq = 0 WHERE enclave = ? AND seq_pub = ? AND seq <= ?"
         self.db.execute(sql, (enclave, seq_pub, until))
 
-    def stuck(self, seq_pub: bytes) -> tuple[bytes, ...]:
+    def stuck_enclaves(self, seq_pub: bytes) -> tuple[bytes, ...]:
         """Enclaves of which something of a node's queue came early."""
         sql = "SELECT DISTINCT enclave FROM enc_events WHERE seq_pub = ? AND push_seq >= ? ORDER BY enclave"
         return tuple(enclave for (enclave,) in self.db.execute(sql, (seq_pub, self._next(seq_pub))))
@@ -306,7 +306,7 @@ class Inbox:
         rows = self.db.execute("SELECT notice FROM enc_notices LIMIT 100").fetchall()
         return [msgspec.msgpack.decode(notice, type=Notice) for (notice,) in rows]
 
-    def noticed(self, notice: Notice) -> None:
+    def mark_noticed(self, notice: Notice) -> None:
         with self.transaction():
             sql = "DELETE FROM enc_notices WHERE enclave = ? AND seq = ?"
             self.db.execute(sql, (notice.enclave, notice.seq))

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from enc.client.answers import WireItem, WireProof, anchor_of, digest
 from enc.client.facts import Anchor, EventFact, StateFact, check_anchor
-from enc.client.sceptic import Sceptic
+from enc.client.sceptic import LogVerifier
 from enc.core.bundle import check_membership
 from enc.core.commit import auto_delete_at
 from enc.core.encoding import MAX_INT
@@ -51,14 +51,14 @@ class Item(Struct, frozen=True):
         return self.event.content
 
 
-def take_items(sceptic: Sceptic, wires: Sequence[WireItem], filter_: Filter, answer: bytes) -> list[Item]:
+def verify_items(verifier: LogVerifier, wires: Sequence[WireItem], filter_: Filter, answer: bytes) -> list[Item]:
     """Items of a page or of a subscription: each event checks, it matches, and its status fits it."""
-    with sceptic.judging("event", answer):
+    with verifier.blame_node("event", answer):
         items = [_item(wire, filter_) for wire in wires]
-    sceptic.take_events([item.event for item in items], answer)
-    with sceptic.judging("event", answer):
+    verifier.verify_events([item.event for item in items], answer)
+    with verifier.blame_node("event", answer):
         for item in items:
-            _check_content(item, sceptic)
+            _check_content(item, verifier)
     return items
 
 
@@ -72,13 +72,13 @@ def _item(wire: WireItem, filter_: Filter) -> Item:
     return Item(event, wire.status, updated_by)
 
 
-def _check_content(item: Item, sceptic: Sceptic) -> None:
+def _check_content(item: Item, verifier: LogVerifier) -> None:
     """It is there, or was erased. An Update is erased by a later one, which its item does not show."""
     event = item.event
     if event.content is not None:
         return
     has_cause = item.updated_by is not None or event.type == "Update" or auto_delete_at(event) is not None
-    if not has_cause or not is_erasable(event, sceptic.dialect.predefined):
+    if not has_cause or not is_erasable(event, verifier.dialect.predefined):
         raise InvalidProof(f"{event.seq}: its content is withheld")
 
 
@@ -93,12 +93,12 @@ def check_order(events: Sequence[Event], reverse: bool = False) -> None:
 
 
 def prove_items(
-    items: Sequence[Item], wires: Sequence[WireItem], newest: Anchor | None, head: TreeHead, sceptic: Sceptic
+    items: Sequence[Item], wires: Sequence[WireItem], newest: Anchor | None, head: TreeHead, verifier: LogVerifier
 ) -> list[Item]:
     """The items with their proofs. Only what the open bundle holds has none: it stands last, and has come since."""
     if newest is not None and newest.index != head.ts - 1:
         raise InvalidProof("state: not the newest leaf")
-    log, found = _Leaves(head, sceptic), list[Item]()
+    log, found = _Leaves(head, verifier), list[Item]()
     for item, wire in zip(items, wires, strict=True):
         if wire.proof is None:
             log.check_pending(item.event)
@@ -112,8 +112,8 @@ def prove_items(
 class _Leaves:
     """The leaves that a page's events are in: each is checked once, however many events it holds."""
 
-    def __init__(self, head: TreeHead, sceptic: Sceptic) -> None:
-        self._head, self._sceptic = head, sceptic
+    def __init__(self, head: TreeHead, verifier: LogVerifier) -> None:
+        self._head, self._verifier = head, verifier
         self._anchors: dict[int, Anchor] = {}
         self._first_seqs: dict[int, int] = {}
         self._closed, self._open = -1, MAX_INT
@@ -122,7 +122,7 @@ class _Leaves:
     def place(self, event: Event, wire: WireProof) -> tuple[BundleProof, Anchor]:
         anchor, place = anchor_of(wire.inclusion, self._head), bundle_proof_from_wire(wire.bundle)
         if self._anchors.setdefault(anchor.index, anchor) is anchor:
-            check_anchor(anchor, self._sceptic.enclave, self._sceptic.sequencer)
+            check_anchor(anchor, self._verifier.enclave, self._verifier.sequencer)
         elif self._anchors[anchor.index] != anchor:
             raise InvalidProof("inclusion: two of one leaf")
         check_membership(place, event.id, anchor.leaf.events_root)

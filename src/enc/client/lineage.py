@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from enc.client.answers import WireItem, page_decoder, read
 from enc.client.flow import Flow
 from enc.client.history import History, history_of
-from enc.client.sceptic import Sceptic
-from enc.client.speech import Speech
+from enc.client.sceptic import LogVerifier
+from enc.client.speech import EnclaveSession
 from enc.core.commit import version_of
 from enc.core.errors import InvalidProof, Unauthorized
 from enc.core.event import check_event, event_from_wire
@@ -16,41 +16,41 @@ from enc.core.types import Event
 _WANTED = {"type": ["Manifest", "Migrate"], "limit": MAX_LIMIT}
 
 
-def learned(speech: Speech, hints: Sequence[Event] = ()) -> Flow[History]:
+def fetch_history(session: EnclaveSession, hints: Sequence[Event] = ()) -> Flow[History]:
     """The sequencers, as the Manifest and the Migrates in the log say; the sceptic knows them then.
 
     `hints`: Migrates that came from elsewhere, for who may not read them in the log.
     """
-    sceptic = yield from speech.sceptic()
-    known = [move.event for move in sceptic.history.moves]
+    verifier = yield from session.verifier()
+    known = [move.event for move in verifier.history.moves]
     try:
-        text = yield from speech.ask("/", "Query", {"filter": _WANTED})
+        text = yield from session.ask("/", "Query", {"filter": _WANTED})
     except Unauthorized:
         text = b'{"events":[]}'
-    with sceptic.judging("page", text):
+    with verifier.blame_node("page", text):
         shown = [event_from_wire(wire.event) for wire in read(text, page_decoder).events]
         is_told = any(event.type == "Migrate" for event in shown)
-        history = _history(sceptic, shown if is_told else [*known, *hints, *shown])
-    if history.moves and history.knows(sceptic.sequencer) and history.holds(sceptic.history):
-        sceptic.learn(history)
+        history = _history(verifier, shown if is_told else [*known, *hints, *shown])
+    if history.moves and history.knows(verifier.sequencer) and history.holds(verifier.history):
+        verifier.learn(history)
     return history
 
 
-def _history(sceptic: Sceptic, events: Iterable[Event]) -> History:
+def _history(verifier: LogVerifier, events: Iterable[Event]) -> History:
     found = sorted({event.id: event for event in events}.values(), key=lambda event: event.seq)
     first = None
     if found and found[0].type == "Manifest":
         manifest = found.pop(0)
         check_event(manifest, version_of(manifest))
-        if manifest.enclave != sceptic.enclave:
+        if manifest.enclave != verifier.enclave:
             raise InvalidProof("a Manifest of another enclave")
         first = manifest.sequencer
-    return history_of(first, found, sceptic.enclave)
+    return history_of(first, found, verifier.enclave)
 
 
-def is_strange(sceptic: Sceptic, wires: Iterable[WireItem]) -> bool:
+def has_unknown_signer(verifier: LogVerifier, wires: Iterable[WireItem]) -> bool:
     """Whether there are events among these that only Migrates which are not known yet could explain."""
-    return any(sceptic.is_strange(wire.event.seq, _key(wire.event.sequencer)) for wire in wires)
+    return any(verifier.signer_unknown(wire.event.seq, _key(wire.event.sequencer)) for wire in wires)
 
 
 def _key(text: str) -> bytes:

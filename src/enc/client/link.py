@@ -24,12 +24,15 @@ from enc.client.answers import (
 from enc.client.facts import Anchor, EventFact, StateFact, check_anchor, check_state_facts
 from enc.client.flow import Flow, Pause, work
 from enc.client.following import following
-from enc.client.items import Item, check_order, prove_items, take_items
-from enc.client.lineage import is_strange, learned
-from enc.client.speech import Speech
+from enc.client.identity import Identity
+from enc.client.items import Item, check_order, prove_items, verify_items
+from enc.client.lineage import fetch_history, has_unknown_signer
+from enc.client.node_link import NodeLink
+from enc.client.speech import EnclaveSession
 from enc.core.bundle import check_membership, events_root
 from enc.core.envelope import RequestType
 from enc.core.errors import (
+    EncError,
     EventNotFound,
     EventPending,
     InvalidProof,
@@ -55,7 +58,7 @@ class Bundle(Struct, frozen=True):
     anchor: Anchor
 
 
-class Placed(Struct, frozen=True):
+class EventPlace(Struct, frozen=True):
     """An event's place in the log, and its status."""
 
     membership: BundleProof
@@ -63,8 +66,28 @@ class Placed(Struct, frozen=True):
     status: StateFact
 
 
-class Link(Speech):
-    """One enclave through one node."""
+class EnclaveReader:
+    """Reads one enclave through its session. Every method returns verified results only."""
+
+    def __init__(self, session: EnclaveSession) -> None:
+        self.session = session
+
+    @property
+    def enclave(self) -> bytes:
+        return self.session.enclave
+
+    @property
+    def identity(self) -> Identity:
+        return self.session.identity
+
+    @property
+    def node(self) -> NodeLink:
+        """The node that the session asks at present."""
+        return self.session.node
+
+    def follow(self, error: EncError) -> Flow[None]:
+        """Switch to the node that has the enclave now, or raise `error`."""
+        return self.session.follow(error)
 
     # Events
 
@@ -76,19 +99,21 @@ class Link(Speech):
         matching events were left out cannot be seen from here.
         """
         filter_ = parse_filter(dict(wire_filter))
-        sceptic = yield from self.sceptic()
-        since = sceptic.size if proof else 0
-        text = yield from self.ask("/", "Query", {"filter": dict(wire_filter), **({"proof": True} if proof else {})})
-        with sceptic.judging("page", text):
+        verifier = yield from self.session.verifier()
+        since = verifier.size if proof else 0
+        text = yield from self.session.ask(
+            "/", "Query", {"filter": dict(wire_filter), **({"proof": True} if proof else {})}
+        )
+        with verifier.blame_node("page", text):
             wire = read(text, page_decoder)
             if len(wire.events) > filter_.limit:
                 raise InvalidProof("more events than were asked for")
             if not wire.events and wire.more:
                 raise InvalidProof("no events, and more of them")
-        if is_strange(sceptic, wire.events):
-            yield from learned(self)
-        items = yield from work(lambda: take_items(sceptic, wire.events, filter_, text))
-        with sceptic.judging("page", text):
+        if has_unknown_signer(verifier, wire.events):
+            yield from fetch_history(self.session)
+        items = yield from work(lambda: verify_items(verifier, wire.events, filter_, text))
+        with verifier.blame_node("page", text):
             check_order([item.event for item in items], filter_.reverse)
         if proof:
             items = yield from self.proved(items, wire, text, since)
@@ -96,14 +121,14 @@ class Link(Speech):
 
     def proved(self, items: Sequence[Item], wire: WirePage, text: bytes, since: int) -> Flow[list[Item]]:
         """The items of a page with their proofs, under the page's one head."""
-        sceptic = yield from self.sceptic()
-        with sceptic.judging("page", text):
+        verifier = yield from self.session.verifier()
+        with verifier.blame_node("page", text):
             head = head_of(wire.sth)
-        yield from self._judge(head, text, since)
-        with sceptic.judging("page", text):
+        yield from self.session.verify_head(head, text, since)
+        with verifier.blame_node("page", text):
             newest = anchor_of(wire.state, head) if head.ts else None
-            found = prove_items(items, wire.events, newest, head, sceptic)
-        sceptic.believe(head)
+            found = prove_items(items, wire.events, newest, head, verifier)
+        verifier.pin_head(head)
         return found
 
     def event_fact(self, event_id: bytes, *, wait: bool = False) -> Flow[EventFact]:
@@ -118,31 +143,31 @@ class Link(Speech):
     def place(self, event_id: bytes, *, wait: bool = False) -> Flow[tuple[BundleProof, Anchor]]:
         """Where an event stands in the log: in its bundle, and with that under an accepted head."""
         text = yield from self._membership(event_id, wait)
-        sceptic = yield from self.sceptic()
-        with sceptic.judging("bundle", text):
+        verifier = yield from self.session.verifier()
+        with verifier.blame_node("bundle", text):
             wire = read(text, membership_decoder)
             membership, root = bundle_proof_from_wire(wire), digest(wire.events_root, "events_root")
             check_membership(membership, event_id, root)
         anchor = yield from self.anchor(wire.leaf_index)
-        with sceptic.judging("bundle", text):
+        with verifier.blame_node("bundle", text):
             if anchor.leaf.events_root != root:
                 raise InvalidProof("events_root: not the leaf's")
         return membership, anchor
 
-    def status_fact(self, event_id: bytes, *, wait: bool = False) -> Flow[Placed]:
+    def status_fact(self, event_id: bytes, *, wait: bool = False) -> Flow[EventPlace]:
         """Where an event stands in the log, and what has become of it: also of one that may not be read."""
         membership, anchor = yield from self.place(event_id, wait=wait)
         status = yield from self.state_fact("event_status", event_id)
-        with self.known_sceptic().judging("status", event_id.hex().encode()):
+        with self.session.known_verifier().blame_node("status", event_id.hex().encode()):
             if status.anchor.index < anchor.index:
                 raise InvalidProof("from before the event")
-        return Placed(membership, anchor, status)
+        return EventPlace(membership, anchor, status)
 
     def _membership(self, event_id: bytes, wait: bool) -> Flow[bytes]:
-        backoff = self.node.courier.backoff()
+        backoff = self.node.caller.backoff()
         while True:
             try:
-                return (yield from self.ask("/bundle", "Bundle_Proof", {"event_id": event_id.hex()}))
+                return (yield from self.session.ask("/bundle", "Bundle_Proof", {"event_id": event_id.hex()}))
             except EventPending as e:
                 if not wait:
                     raise
@@ -152,26 +177,26 @@ class Link(Speech):
     @following
     def anchor(self, index: int) -> Flow[Anchor]:
         """Leaf number `index` of the log, under an accepted head."""
-        sceptic = yield from self.sceptic()
-        since = sceptic.size
-        text = yield from self.ask("/inclusion", "Inclusion_Proof", {"leaf_index": index})
-        with sceptic.judging("inclusion", text):
+        verifier = yield from self.session.verifier()
+        since = verifier.size
+        text = yield from self.session.ask("/inclusion", "Inclusion_Proof", {"leaf_index": index})
+        with verifier.blame_node("inclusion", text):
             wire = read(text, anchor_decoder)
             anchor = anchor_of(wire, head_of(wire.sth))
-        yield from self._judge(anchor.head, text, since)
-        with sceptic.judging("inclusion", text):
+        yield from self.session.verify_head(anchor.head, text, since)
+        with verifier.blame_node("inclusion", text):
             if anchor.index != index:
                 raise InvalidProof("for another leaf than asked")
-            check_anchor(anchor, self.enclave, sceptic.sequencer)
-        sceptic.believe(anchor.head)
+            check_anchor(anchor, self.enclave, verifier.sequencer)
+        verifier.pin_head(anchor.head)
         return anchor
 
     @following
     def bundle(self, index: int) -> Flow[Bundle]:
         """The ids of all events of a closed bundle, proved to be all."""
-        text = yield from self.ask("/bundle", "Bundle_Proof", {"leaf_index": index})
-        sceptic = yield from self.sceptic()
-        with sceptic.judging("bundle", text):
+        text = yield from self.session.ask("/bundle", "Bundle_Proof", {"leaf_index": index})
+        verifier = yield from self.session.verifier()
+        with verifier.blame_node("bundle", text):
             wire = read(text, bundle_decoder)
             ids = tuple(digest(id_, f"ids[{i}]") for i, id_ in enumerate(wire.ids))
             if not ids or wire.leaf_index != index:
@@ -179,7 +204,7 @@ class Link(Speech):
             if len(set(ids)) < len(ids):
                 raise InvalidProof("ids: one stands there twice, as padding does")
         anchor = yield from self.anchor(index)
-        with sceptic.judging("bundle", text):
+        with verifier.blame_node("bundle", text):
             if events_root(ids) != anchor.leaf.events_root:
                 raise InvalidProof("ids: not those of the leaf")
         return Bundle(index, ids, anchor)
@@ -210,22 +235,24 @@ class Link(Speech):
     ) -> Flow[list[StateFact]]:
         if tree_size is not None and tree_size < 1:
             raise MisuseError("tree_size: expected a number of bundles, from 1")
-        sceptic = yield from self.sceptic()
-        since = sceptic.size
+        verifier = yield from self.session.verifier()
+        since = verifier.size
         try:
-            text = yield from self.ask(path, type_, _sized(body, tree_size))
+            text = yield from self.session.ask(path, type_, _sized(body, tree_size))
         except TreeSizeNotFound as e:
             if (1 if tree_size is None else tree_size) <= since:
-                raise sceptic.forgery(f"state: {e.message}; but {since} bundles were closed", e.message.encode()) from e
+                raise verifier.forgery(
+                    f"state: {e.message}; but {since} bundles were closed", e.message.encode()
+                ) from e
             raise
-        with sceptic.judging("state", text):
+        with verifier.blame_node("state", text):
             wire = read(text, state_decoder)
             head = head_of(wire.sth)
-        yield from self._judge(head, text, since)
-        with sceptic.judging("state", text):
+        yield from self.session.verify_head(head, text, since)
+        with verifier.blame_node("state", text):
             facts = state_facts_of(wire, head, keys, tree_size)
-            check_state_facts(facts, self.enclave, sceptic.sequencer)
-        sceptic.believe(head)
+            check_state_facts(facts, self.enclave, verifier.sequencer)
+        verifier.pin_head(head)
         return facts
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from enc.client.bond import Bond
+from enc.client.bond import LogAttribution
 from enc.client.verdict import HONEST, Verdict
 from enc.core.archive import pack_events, unpack_events
 from enc.core.claim import Claim, WireClaim, claim_from_wire, holds
@@ -172,7 +172,7 @@ class _Case:
         self._marks = Marks([head.ts] if head else (), [claim] if claim else ())
         asks_why = wire.fault == "erasure_without_cause"
         self._trial = Trial(enclave, on_step=self._marks.step, explain=asks_why)
-        self._bond = Bond()
+        self._bond = LogAttribution()
         self._unproved: list[int] = []
         self._signers: set[bytes] = set()
         """Of events at which the fault was seen: one seq may stand in a log twice."""

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from enc.client.facts import StateFact
 from enc.client.flow import Flow, Pause
-from enc.client.link import Link
-from enc.client.reads import policy, sound
+from enc.client.link import EnclaveReader
+from enc.client.reads import blame_for_content, policy
 from enc.core.errors import TreeSizeNotFound
 from enc.core.filter import MAX_LIMIT
 from enc.core.policy import Policy
@@ -30,15 +30,15 @@ class Member(Struct, frozen=True):
     fact: StateFact
 
 
-def member(link: Link, identity: bytes) -> Flow[Member]:
-    rules = yield from policy(link)
-    fact = yield from _once_closed(link, lambda: link.state_fact("rbac", identity))
+def member(reader: EnclaveReader, identity: bytes) -> Flow[Member]:
+    rules = yield from policy(reader)
+    fact = yield from _once_closed(reader, lambda: reader.state_fact("rbac", identity))
     return _member(rules, fact)
 
 
-def _once_closed(link: Link, ask: Callable[[], Flow[T]]) -> Flow[T]:
+def _once_closed(reader: EnclaveReader, ask: Callable[[], Flow[T]]) -> Flow[T]:
     """Until an enclave's first bundle closes, nothing of its state is proved: wait for it, with patience."""
-    backoff = link.node.courier.backoff()
+    backoff = reader.node.caller.backoff()
     while True:
         try:
             return (yield from ask())
@@ -52,15 +52,15 @@ def _member(rules: Policy, fact: StateFact) -> Member:
     return Member(fact.key, rules.state_of(bitmask), tuple(rules.traits_of(bitmask)), fact)
 
 
-def members(link: Link) -> Flow[list[Member]]:
+def members(reader: EnclaveReader) -> Flow[list[Member]]:
     """Everybody who is or holds anything, each proved; among those that events which may be read are about."""
-    rules = yield from policy(link)
+    rules = yield from policy(reader)
     named = dict.fromkeys(rules.founders)
     types, after = list(rules.dialect.access_types), -1
     while True:
-        page = yield from link.page({"type": types, "seq": {"start_at": after + 1}, "limit": MAX_LIMIT})
+        page = yield from reader.page({"type": types, "seq": {"start_at": after + 1}, "limit": MAX_LIMIT})
         for item in page.items:
-            with sound(link, item.event):
+            with blame_for_content(reader, item.event):
                 named.update(dict.fromkeys(rules.dialect.concerned(item.event)))
         if not page.more or not page.items:
             break
@@ -68,6 +68,6 @@ def members(link: Link) -> Flow[list[Member]]:
     identities, found = list(named), list[Member]()
     for i in range(0, len(identities), BATCH):
         keys: list[tuple[Namespace, bytes]] = [("rbac", identity) for identity in identities[i : i + BATCH]]
-        facts = yield from _once_closed(link, partial(link.state_facts, keys))
+        facts = yield from _once_closed(reader, partial(reader.state_facts, keys))
         found += [_member(rules, fact) for fact in facts if fact.value is not None]
     return found

@@ -19,17 +19,17 @@ from msgspec.json import Decoder
 
 from enc.client.answers import read
 from enc.client.backup import finish, gather, head_in, opened, resume
-from enc.client.directory import Directory
+from enc.client.directory import RegistryClient
 from enc.client.errors import ForeignSequencer, LostRange, Unreachable
 from enc.client.flow import Call, Flow, Pause, work
 from enc.client.journal import Journal
-from enc.client.link import Link
+from enc.client.link import EnclaveReader
 from enc.client.node_link import NodeLink
 from enc.client.pins import Pin
 from enc.client.reads import manifest_event
 from enc.client.registering import register_enclave
-from enc.client.succession import lost
-from enc.client.welcome import Terms, begins_with, check_held, checkpoint_size, terms
+from enc.client.succession import lost_range
+from enc.client.welcome import NodeTerms, begins_with, check_existing_log, checkpoint_size, terms
 from enc.core.archive import header_of, read_archive, verify_archive
 from enc.core.commit import wire_commit
 from enc.core.content import parse_migrate
@@ -59,7 +59,7 @@ MAX_TRIES = 5
 """How often a Migrate is signed anew, where the log went on under it."""
 
 StepName = Literal["copy", "hold", "sign", "migrate", "import", "wait", "verify", "register"]
-Tell = Callable[[StepName, str], None]
+OnStep = Callable[[StepName, str], None]
 """Called at the end of each step, with what came of it."""
 Progress = Callable[[int, int], None]
 
@@ -97,16 +97,16 @@ class Mover:
 
     def __init__(
         self,
-        link: Link,
-        new: Link,
+        reader: EnclaveReader,
+        new: EnclaveReader,
         folder: Path,
-        directory: Directory | None = None,
+        registry_client: RegistryClient | None = None,
         *,
-        tell: Tell = lambda step, what: None,
+        tell: OnStep = lambda step, what: None,
         progress: Progress = lambda here, total: None,
         accept_loss: bool = False,
     ) -> None:
-        self._link, self._new, self._folder, self._directory = link, new, folder, directory
+        self._reader, self._new, self._folder, self._registry_client = reader, new, folder, registry_client
         self._accept_loss = accept_loss
         self._tell, self._progress = tell, progress
 
@@ -146,7 +146,7 @@ class Mover:
             return (yield from self._finish(journal, event, archive))
 
     def _journal(self) -> Flow[Journal]:
-        return Journal(self._folder, self._link.enclave, (yield from self._to.seq_pub()))
+        return Journal(self._folder, self._reader.enclave, (yield from self._to.seq_pub()))
 
     def _clear_past(self, journal: Journal) -> None:
         event = journal.event()
@@ -155,7 +155,7 @@ class Mover:
 
     def _is_past(self, event: Event) -> bool:
         """The enclave has gone another way since, or further: to follow this Migrate now would make a second log."""
-        pin = self._link.pins.load(self._link.enclave)
+        pin = self._reader.session.pins.load(self._reader.enclave)
         latest = pin.moves[-1].event if pin is not None and pin.moves else event
         return latest.seq >= event.seq and latest.id != event.id
 
@@ -166,23 +166,23 @@ class Mover:
         except (EnclaveNotFound, EnclaveMigrated, ForeignSequencer):
             return None
         key = yield from self._to.seq_pub()
-        is_there = page.items and self._new.known_sceptic().history.departure(key) is None
+        is_there = page.items and self._new.session.known_verifier().history.departure(key) is None
         return page.items[0].event if is_there and page.items[0].event.content else None
 
     # Peaceful
 
     def _migrate(self, journal: Journal) -> Flow[Event]:
         """The Migrate as the old node's last event. A commit that was kept is sent first: it may have been taken."""
-        yield from self._link.head()  # follows the enclave to where it is
+        yield from self._reader.session.head()  # follows the enclave to where it is
         asked = yield from terms(self._to)
         if journal.commit() is None:  # else it may have been taken
             asked.check_open()
-        if self._directory is not None:
-            yield from self._register_before(self._directory)
+        if self._registry_client is not None:
+            yield from self._register_before(self._registry_client)
         for _ in range(MAX_TRIES):
             commit = journal.commit() or (yield from self._signed(journal, asked))
             try:
-                receipt = yield from self._link.submit(commit)
+                receipt = yield from self._reader.session.submit(commit)
             except (CheckpointMismatch, Expired):
                 journal.drop_commit()
                 continue
@@ -192,35 +192,35 @@ class Mover:
             return event
         raise CheckpointMismatch("the log went on under every Migrate that was signed", seq=0, ct_root="")
 
-    def _register_before(self, directory: Directory) -> Flow[None]:
+    def _register_before(self, registry_client: RegistryClient) -> Flow[None]:
         """A registry takes a Migrate only from the holder of the entry: whoever owns the enclave is that first."""
         try:
-            holder = (yield from directory.record(self._link.enclave)).holder
+            holder = (yield from registry_client.record(self._reader.enclave)).holder
         except EnclaveNotFound:
-            holder = (yield from manifest_event(self._link)).from_
-        if holder != self._link.identity.public:
-            yield from register_enclave(directory, self._link)
+            holder = (yield from manifest_event(self._reader)).from_
+        if holder != self._reader.identity.public:
+            yield from register_enclave(registry_client, self._reader)
 
-    def _signed(self, journal: Journal, asked: Terms) -> Flow[Commit]:
+    def _signed(self, journal: Journal, asked: NodeTerms) -> Flow[Commit]:
         """Copy the log, then hold it still for its last events, and sign what the copy says.
 
         A log that the new node would refuse is not signed away.
         """
-        replay = Replay(self._link.enclave)
-        manifest = len(((yield from manifest_event(self._link)).content or "").encode())
+        replay = Replay(self._reader.enclave)
+        manifest = len(((yield from manifest_event(self._reader)).content or "").encode())
         with opened(journal.part) as file:
             yield from work(lambda: resume(file, journal.part, replay))
-            head = yield from gather(self._link, file, replay, self._progress)
+            head = yield from gather(self._reader, file, replay, self._progress)
             self._tell("copy", f"{replay.events} events, replayed")
             asked.check_fits(replay, file.tell(), manifest)
-            yield from check_held(self._to, replay)
-            text = yield from self._link.ask("/checkpoint", "Checkpoint", {"hold": HOLD_S})
-            with self._link.known_sceptic().judging("checkpoint", text):
+            yield from check_existing_log(self._to, replay)
+            text = yield from self._reader.session.ask("/checkpoint", "Checkpoint", {"hold": HOLD_S})
+            with self._reader.session.known_verifier().blame_node("checkpoint", text):
                 said = read(text, _checkpoint)
             if replay.events <= said.seq:
-                head = yield from gather(self._link, file, replay, self._progress)
+                head = yield from gather(self._reader, file, replay, self._progress)
         self._tell("hold", f"the log stands at {said.seq}")
-        with self._link.known_sceptic().judging("checkpoint", text):
+        with self._reader.session.known_verifier().blame_node("checkpoint", text):
             if (said.seq, said.ct_root) != (replay.state.seq, replay.checkpoint_root().hex()):
                 raise InvalidProof("not what the log itself gives")
         header = header_of(replay, head)
@@ -235,7 +235,7 @@ class Mover:
             "prev_seq": replay.state.seq,
             "ct_root": replay.checkpoint_root().hex(),
         }
-        commit = self._link.prepare("Migrate", compact_json(content), dialect=replay.state.policy.dialect)
+        commit = self._reader.session.prepare("Migrate", compact_json(content), dialect=replay.state.policy.dialect)
         journal.keep(commit)
         self._tell("sign", f"after event {replay.state.seq}, to {to.hex()}")
         return commit
@@ -258,17 +258,17 @@ class Mover:
 
     def _replayed(self, archive: Path) -> Replay:
         header, events = read_archive(Call("", file=archive).pieces())
-        if header.enclave != self._link.enclave:
+        if header.enclave != self._reader.enclave:
             raise InvalidArchive("the archive is another enclave's")
         replay = verify_archive(header, events)
-        me = self._link.identity.public
+        me = self._reader.identity.public
         if not replay.state.policy.is_owner(view(replay.state, replay.store).bitmask(me)):
             raise Unauthorized("only the owner may Migrate, and by this archive that is somebody else")
         return replay
 
     def _check_loss(self, replay: Replay) -> None:
         """The archive has all that was seen here before, or the user goes on without it."""
-        pin = self._link.pins.load(self._link.enclave)
+        pin = self._reader.session.pins.load(self._reader.enclave)
         if pin is None or self._accept_loss:
             return
         has_moves = all(replay.store.target(move.event.id) is not None for move in pin.moves)
@@ -288,16 +288,16 @@ class Mover:
         """Order the import, and wait for its end; the Migrate as it stands in the log."""
         body = msgspec.json.encode(order)
         call = Call("/import", body) if archive is None else _upload(body, archive)
-        courier, status = self._to.courier, f"/import/{migrate.hash.hex()}"
-        answer = _told((yield from courier.request(call)))
+        caller, status = self._to.caller, f"/import/{migrate.hash.hex()}"
+        answer = _told((yield from caller.request(call)))
         self._tell("import", f"asked of {self._to.url}")
         while answer.status == "running":
             self._progress(answer.events, answer.total)
             yield Pause(POLL_S)
             try:
-                answer = _told((yield from courier.request(Call(status))))
+                answer = _told((yield from caller.request(Call(status))))
             except EnclaveNotFound:  # the node was started anew in between: it has kept nothing, or all
-                answer = _told((yield from courier.request(call)))
+                answer = _told((yield from caller.request(call)))
         if answer.status == "failed" or answer.receipt is UNSET:
             raise from_wire(answer.error if answer.error is not UNSET else {})
         event = _finalised(migrate, answer.receipt)
@@ -306,28 +306,28 @@ class Mover:
 
     def _finish(self, journal: Journal, event: Event, archive: Path | None = None) -> Flow[Moved]:
         """The new node's log continues what was seen of the old one; then the registry hears of it."""
-        before = self._new.pins.load(self._new.enclave)
-        self._new.restart()
-        head = yield from self._new.head()
+        before = self._new.session.pins.load(self._new.enclave)
+        self._new.session.restart()
+        head = yield from self._new.session.head()
         yield from self._new.place(event.id)
         self._tell("verify", f"a head of {head.ts} bundles; {self._loss(before, event)}")
         receipt = None
-        if self._directory is not None:
+        if self._registry_client is not None:
             heads = heads_of(before, archive, journal.copy if journal.copy.exists() else None)
-            receipt = yield from register_enclave(self._directory, self._new, heads=heads)
+            receipt = yield from register_enclave(self._registry_client, self._new, heads=heads)
             self._tell("register", "registered" if receipt else "known already")
         journal.close()
-        self._link.node = self._to
-        self._link.restart()
+        self._reader.session.node = self._to
+        self._reader.session.restart()
         return Moved(event, head, receipt)
 
     def _loss(self, before: Pin | None, event: Event) -> str:
         """What the pinned log lost by the move, if it did."""
-        history = self._new.known_sceptic().history
+        history = self._new.session.known_verifier().history
         moves = [move for move in history.moves if move.event.id == event.id and move.size is not None]
         if before is None or not moves or before.sequencer == moves[0].new_sequencer:
             return "it extends what was seen before"
-        loss = lost(history, before, moves[0], moves[0].size or 0)
+        loss = lost_range(history, before, moves[0], moves[0].size or 0)
         return "it extends what was seen before" if loss is None else loss.message
 
 

@@ -74,7 +74,7 @@ class Pins(Protocol):
     def remove(self, enclave: bytes) -> None: ...
 
 
-def grown(old: Pin | None, new: Pin) -> Pin:
+def merge_pins(old: Pin | None, new: Pin) -> Pin:
     """What stands after `new` was stored over `old`: the larger head of one sequencer, and all Migrates that are known.
 
     Another sequencer takes its place only by Migrates that lead from the one to the other: who wants to trust any
@@ -106,7 +106,7 @@ class MemoryPins:
 
     def store(self, enclave: bytes, pin: Pin) -> None:
         with self._lock:
-            self._pins[enclave] = grown(self.load(enclave), pin)
+            self._pins[enclave] = merge_pins(self.load(enclave), pin)
 
     def remove(self, enclave: bytes) -> None:
         """Forget the enclave: the node is trusted anew."""
@@ -139,7 +139,7 @@ class FilePins:
         path = self._path(enclave)
         with self._locked():
             old = self.load(enclave)
-            new = grown(old, pin)
+            new = merge_pins(old, pin)
             if new != old:
                 private_file.write(path, format_pin(enclave, new), overwrite=True)
 

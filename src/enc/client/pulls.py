@@ -10,9 +10,9 @@ from typing import Any
 from msgspec import Struct
 
 from enc.client.flow import Flow, work
-from enc.client.link import Link
+from enc.client.link import EnclaveReader
 from enc.client.push_body import PushedBatch, check_batch, parse_batches
-from enc.client.sceptic import Sceptic
+from enc.client.sceptic import LogVerifier
 from enc.core.encoding import MAX_INT
 from enc.core.errors import InvalidProof, MisuseError
 
@@ -20,7 +20,7 @@ MAX_NUMBERS = 100
 """Batches that one request may name one by one."""
 
 
-class Wanted(Struct, frozen=True):
+class BatchSelection(Struct, frozen=True):
     """Which batches of a queue: those with these numbers, or all after one number and up to another."""
 
     numbers: tuple[int, ...] | None = None
@@ -38,48 +38,54 @@ class Wanted(Struct, frozen=True):
             return push_seq in self.numbers[:MAX_NUMBERS]
         return self.after < push_seq and (self.until is None or push_seq <= self.until)
 
-    def rest(self, batches: list[PushedBatch]) -> "Wanted | None":
+    def rest(self, batches: list[PushedBatch]) -> "BatchSelection | None":
         """What to ask for next, now that these have come; None: all of it is here, or kept no more."""
         last = batches[-1].push_seq if batches else 0
         if self.numbers is not None:
             named, later = self.numbers[:MAX_NUMBERS], self.numbers[MAX_NUMBERS:]
             left = (*(n for n in named if n > last), *later) if batches else later
-            return Wanted(left) if left else None
+            return BatchSelection(left) if left else None
         if not batches or last == self.until:
             return None
-        return Wanted(after=last, until=self.until)
+        return BatchSelection(after=last, until=self.until)
 
 
-def wanted(push_seq: int | Iterable[int] | None = None, after: int = 0, until: int | None = None) -> Wanted:
+def select_batches(
+    push_seq: int | Iterable[int] | None = None, after: int = 0, until: int | None = None
+) -> BatchSelection:
     """What a caller says: one number, several, or a range; MisuseError where it says neither or both."""
     if push_seq is None:
         if not 0 <= after <= (MAX_INT if until is None else until) <= MAX_INT:
             raise MisuseError("after, until: expected numbers of batches, the lower first")
-        return Wanted(after=after, until=until)
+        return BatchSelection(after=after, until=until)
     if after or until is not None:
         raise MisuseError("give either push_seq, or after and until")
     numbers = tuple(sorted({push_seq} if isinstance(push_seq, int) else set(push_seq)))
     if not numbers or not 1 <= numbers[0] <= numbers[-1] <= MAX_INT:
         raise MisuseError("push_seq: expected numbers of batches, from 1")
-    return Wanted(numbers)
+    return BatchSelection(numbers)
 
 
-def pull(link: Link, url: str, asked: Wanted, enclave: bytes | None = None) -> Flow[list[PushedBatch]]:
+def pull(
+    reader: EnclaveReader, url: str, asked: BatchSelection, enclave: bytes | None = None
+) -> Flow[list[PushedBatch]]:
     """One page of the batches that were queued for this identity at `url`: on all of the node, or of one enclave.
 
     Each event is checked as any other is, and signed by the node's key: what a node pushes it has sequenced. What the
     node withholds, since rights were lost, cannot be seen; but its batch is there.
     """
-    sceptic = yield from link.sceptic()
+    verifier = yield from reader.session.verifier()
     body: dict[str, Any] = {"url": url, "push_seq": asked.wire()}
     if enclave is not None:
         body["enclave"] = enclave.hex()
-    text = yield from link.ask("/", "Pull", body)
-    return (yield from work(lambda: _take(link, sceptic, text, asked, enclave)))
+    text = yield from reader.session.ask("/", "Pull", body)
+    return (yield from work(lambda: _take(reader, verifier, text, asked, enclave)))
 
 
-def _take(link: Link, sceptic: Sceptic, text: bytes, asked: Wanted, enclave: bytes | None) -> list[PushedBatch]:
-    with sceptic.judging("pull", text):
+def _take(
+    reader: EnclaveReader, verifier: LogVerifier, text: bytes, asked: BatchSelection, enclave: bytes | None
+) -> list[PushedBatch]:
+    with verifier.blame_node("pull", text):
         batches = parse_batches(text)
         for batch in batches:
             if not asked.holds(batch.push_seq):
@@ -88,5 +94,5 @@ def _take(link: Link, sceptic: Sceptic, text: bytes, asked: Wanted, enclave: byt
             if enclave is not None and named - {enclave}:
                 raise InvalidProof(f"batch {batch.push_seq}: of another enclave than asked")
     for batch in batches:
-        check_batch(batch, link.neighbour, text)
+        check_batch(batch, reader.session.verifier_of, text)
     return batches

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from enc.client.items import check_order
-from enc.client.sceptic import Sceptic
+from enc.client.sceptic import LogVerifier
 from enc.core.encoding import check_numbers, convert_json, decode_json, unhex
 from enc.core.errors import InvalidProof, PeerError
 from enc.core.event import WireEvent, event_from_wire, is_withheld
@@ -67,7 +67,7 @@ class WireBatch(Struct):
     notify: _WireNotices = _WireNotices()
 
 
-ScepticOf = Callable[[bytes], Sceptic]
+VerifierOf = Callable[[bytes], LogVerifier]
 """Who knows an enclave, by its id."""
 
 _batch, _batches = Decoder(WireBatch), Decoder(list[WireBatch])
@@ -89,13 +89,13 @@ def parse_batches(text: bytes) -> list[PushedBatch]:
     return batches
 
 
-def check_batch(batch: PushedBatch, sceptic_of: ScepticOf, answer: bytes) -> None:
+def check_batch(batch: PushedBatch, verifier_of: VerifierOf, answer: bytes) -> None:
     """Every event holds, by what its enclave's sceptic knows; else Distrust, with `answer` as evidence."""
     for enclave, events in batch.events.items():
-        sceptic = sceptic_of(enclave)
-        sceptic.take_events(events, answer)
-        with sceptic.judging("event", answer):
-            _check_contents(events, sceptic.dialect.predefined)
+        verifier = verifier_of(enclave)
+        verifier.verify_events(events, answer)
+        with verifier.blame_node("event", answer):
+            _check_contents(events, verifier.dialect.predefined)
 
 
 def _batch_of(wire: WireBatch) -> PushedBatch:

@@ -13,12 +13,12 @@ from enc.client.answers import read
 from enc.client.client import Enclave
 from enc.client.flow import Flow
 from enc.client.following import following
-from enc.client.link import Link
+from enc.client.link import EnclaveReader
 from enc.core.errors import InvalidProof
 from enc.core.filter import parse_filter
 
 
-class RawPage(Struct, frozen=True):
+class UnverifiedPage(Struct, frozen=True):
     events: list[bytes]
     """Each in wire JSON, byte for byte."""
     more: bool
@@ -36,20 +36,20 @@ class _Page(Struct):
 _page = Decoder(_Page)
 
 
-def raw_page(enclave: Enclave, wire_filter: Mapping[str, Any]) -> RawPage:
+def unverified_page(enclave: Enclave, wire_filter: Mapping[str, Any]) -> UnverifiedPage:
     """One page of what matches. Distrust where the answer is none, or holds more than was asked for."""
-    return enclave._run(_raw_page(enclave._link, dict(wire_filter)))
+    return enclave._run(_raw_page(enclave._reader, dict(wire_filter)))
 
 
 @following
-def _raw_page(link: Link, wire_filter: dict[str, Any]) -> Flow[RawPage]:
+def _raw_page(reader: EnclaveReader, wire_filter: dict[str, Any]) -> Flow[UnverifiedPage]:
     limit = parse_filter(wire_filter).limit
-    sceptic = yield from link.sceptic()
-    text = yield from link.ask("/", "Query", {"filter": wire_filter})
-    with sceptic.judging("page", text):
+    verifier = yield from reader.session.verifier()
+    text = yield from reader.session.ask("/", "Query", {"filter": wire_filter})
+    with verifier.blame_node("page", text):
         wire = read(text, _page)
         if len(wire.events) > limit:
             raise InvalidProof("more events than were asked for")
         if not wire.events and wire.more:
             raise InvalidProof("no events, and more of them")
-    return RawPage([bytes(item.event) for item in wire.events], wire.more)
+    return UnverifiedPage([bytes(item.event) for item in wire.events], wire.more)

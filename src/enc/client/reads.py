@@ -12,7 +12,7 @@ from enc.client.facts import EventStatus, status_of
 from enc.client.flow import Flow
 from enc.client.items import Item
 from enc.client.life import Lifecycle, lifecycle
-from enc.client.link import Link
+from enc.client.link import EnclaveReader
 from enc.core.errors import (
     EncError,
     EnclaveMigrated,
@@ -43,60 +43,62 @@ class Overview(Struct, frozen=True):
     """What one can be: States and traits, or roles."""
 
 
-def manifest_event(link: Link) -> Flow[Event]:
+def manifest_event(reader: EnclaveReader) -> Flow[Event]:
     """Event 0. It is a Manifest, and the enclave's id is a hash of it, so no other can be shown.
 
     Owners who may not read it by a Query may still export it.
     """
     refusal: EncError = EventNotFound("the Manifest is not yours to read")
     try:
-        page = yield from link.page({"seq": 0})
+        page = yield from reader.page({"seq": 0})
         if page.items:
             return page.items[0].event
     except Unauthorized as e:
         refusal = e
     try:
-        return (yield from first_event(link))
+        return (yield from first_event(reader))
     except Unauthorized:
         raise refusal from None
 
 
-def policy(link: Link) -> Flow[Policy]:
-    event = yield from manifest_event(link)
-    with sound(link, event):
+def policy(reader: EnclaveReader) -> Flow[Policy]:
+    event = yield from manifest_event(reader)
+    with blame_for_content(reader, event):
         return parse_manifest(event.content or "")
 
 
-def overview(link: Link) -> Flow[Overview]:
-    event = yield from manifest_event(link)
-    head = yield from link.head()
-    with sound(link, event):
+def overview(reader: EnclaveReader) -> Flow[Overview]:
+    event = yield from manifest_event(reader)
+    head = yield from reader.session.head()
+    with blame_for_content(reader, event):
         rules = parse_manifest(event.content or "")
-    state = yield from lifecycle(link, rules)
-    sequencer = link.known_sceptic().sequencer
-    return Overview(link.enclave, sequencer, rules.manifest, event.timestamp, state, head, rules.names)
+    state = yield from lifecycle(reader, rules)
+    sequencer = reader.session.known_verifier().sequencer
+    return Overview(reader.enclave, sequencer, rules.manifest, event.timestamp, state, head, rules.names)
 
 
-def sound(link: Link, event: Event) -> AbstractContextManager[None]:
+def blame_for_content(reader: EnclaveReader, event: Event) -> AbstractContextManager[None]:
     """What no node takes, the enclave's node has not taken: a content that breaks its form is the node's doing."""
-    return link.known_sceptic().judging(f"event {event.seq}", msgspec.json.encode(wire_event(event)))
+    return reader.session.known_verifier().blame_node(f"event {event.seq}", msgspec.json.encode(wire_event(event)))
 
 
-def follow(link: Link) -> Flow[None]:
+def follow(reader: EnclaveReader) -> Flow[None]:
     """Turn to the node that has the enclave now, where what is known of the log says that it left this one."""
-    sceptic = yield from link.sceptic()
+    verifier = yield from reader.session.verifier()
     try:
-        sceptic.check_present()
+        verifier.check_is_current()
     except EnclaveMigrated as e:
-        yield from link.follow(e)
+        yield from reader.follow(e)
 
 
-def status(link: Link, event_id: bytes, *, wait: bool) -> Flow[EventStatus]:
-    placed = yield from link.status_fact(event_id, wait=wait)
+def status(reader: EnclaveReader, event_id: bytes, *, wait: bool) -> Flow[EventStatus]:
+    placed = yield from reader.status_fact(event_id, wait=wait)
     return status_of(placed.status)
 
 
-def statuses(link: Link, ids: Sequence[bytes]) -> Flow[dict[bytes, EventStatus | Literal["pending", "unknown"]]]:
+def statuses(
+    reader: EnclaveReader, ids: Sequence[bytes]
+) -> Flow[dict[bytes, EventStatus | Literal["pending", "unknown"]]]:
     """`status` of many: each bundle is asked for once, and the state for as many as one answer holds.
 
     pending: in no closed bundle yet; unknown: the node has no such event.
@@ -105,8 +107,8 @@ def statuses(link: Link, ids: Sequence[bytes]) -> Flow[dict[bytes, EventStatus |
     for id_ in ids:
         if id_ not in places:
             try:
-                _, anchor = yield from link.place(id_)
-                bundle = yield from link.bundle(anchor.index)
+                _, anchor = yield from reader.place(id_)
+                bundle = yield from reader.bundle(anchor.index)
                 places |= dict.fromkeys(bundle.ids, anchor.index)
             except (EventPending, TreeSizeNotFound):
                 found[id_] = "pending"
@@ -114,27 +116,27 @@ def statuses(link: Link, ids: Sequence[bytes]) -> Flow[dict[bytes, EventStatus |
                 found[id_] = "unknown"
     placed = [id_ for id_ in ids if id_ in places]
     for part in (placed[i : i + MAX_KEYS] for i in range(0, len(placed), MAX_KEYS)):
-        facts = yield from link.state_facts([("event_status", id_) for id_ in part])
+        facts = yield from reader.state_facts([("event_status", id_) for id_ in part])
         for id_, fact in zip(part, facts, strict=True):
-            with link.known_sceptic().judging("status", id_.hex().encode()):
+            with reader.session.known_verifier().blame_node("status", id_.hex().encode()):
                 if fact.anchor.index < places[id_]:
                     raise InvalidProof("from before the event")
             found[id_] = status_of(fact)
     return found
 
 
-def content(link: Link, item: Item) -> Flow[str | None]:
+def content(reader: EnclaveReader, item: Item) -> Flow[str | None]:
     """What an event says now: its own content, or that of its latest Update, by the node's word which that is.
 
     None where it is erased.
     """
     if item.updated_by is None:
         return item.content
-    page = yield from link.page({"id": item.updated_by.hex()})
+    page = yield from reader.page({"id": item.updated_by.hex()})
     if not page.items:
         raise EventNotFound(f"event {item.seq} is updated, but the Update is not shown: withheld, or not yours to read")
     update = page.items[0].event
     if update.type != "Update" or ("r", item.id.hex()) not in {tag[:2] for tag in update.tags}:
         message = f"event {item.seq}: its update is none"
-        raise link.known_sceptic().forgery(message, update.id.hex().encode())
+        raise reader.session.known_verifier().forgery(message, update.id.hex().encode())
     return update.content

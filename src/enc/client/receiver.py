@@ -19,7 +19,7 @@ from typing import Literal, Self
 from urllib.parse import urlsplit
 
 from enc.client.catch_up import CatchUp, Gap, OnDistrust, OnGap
-from enc.client.clerk import Clerk, Clock, Handle, OnNotice, Remarks, Retries, told
+from enc.client.clerk import Clock, DeliveryWorker, Handle, LogThrottle, OnNotice, Retries, error_text
 from enc.client.errors import Distrust
 from enc.client.identity import Identity
 from enc.client.inbox import MAX_BYTES, MAX_EARLY, Accepts, Filing, Inbox
@@ -27,7 +27,7 @@ from enc.client.inbox_file import InboxFile
 from enc.client.pins import Pins
 from enc.client.push_body import check_batch, parse_batch
 from enc.client.receiver_app import MAX_BODY, ReceiverApp
-from enc.client.sceptic import Sceptic
+from enc.client.sceptic import LogVerifier
 from enc.client.setup import open_pins
 from enc.client.transport import base_url
 from enc.client.writes import Id, as_bytes
@@ -87,7 +87,7 @@ class PushReceiver:
             raise MisuseError("handle: expected a function of an event and a database")
         if not 1 <= group <= MAX_GROUP:
             raise MisuseError(f"group: expected 1 to {MAX_GROUP} events")
-        self._remarks = Remarks(clock)
+        self._throttle = LogThrottle(clock)
         self._file = InboxFile(Path(state), identity.public, url, schema)
         self.inbox = Inbox(
             self._file.db,
@@ -101,7 +101,7 @@ class PushReceiver:
         )
         kept = self.inbox.keys()
         known = {node: kept.get(node) if key is None else key for node, key in known.items()}
-        self.clerk = Clerk(self.inbox, handle, on_notice, group, retries, clock)
+        self.worker = DeliveryWorker(self.inbox, handle, on_notice, group, retries, clock)
         self._catch_ups = {node: CatchUp(self, node, key, retries, clock) for node, key in known.items()}
         self._keys = {key: node for node, key in known.items() if key is not None}
         self._strangers = {node for node, key in known.items() if key is None}
@@ -117,7 +117,7 @@ class PushReceiver:
             raise MisuseError("this receiver is closed: make a new one")
         if not self._is_started:
             self._is_started = True
-            self.clerk.start()
+            self.worker.start()
             for catch_up in self._catch_ups.values():
                 catch_up.start()
 
@@ -126,7 +126,7 @@ class PushReceiver:
         if self._is_closed:
             return
         self._is_closed = True
-        self.clerk.close()
+        self.worker.close()
         for catch_up in self._catch_ups.values():
             catch_up.close()
         self._file.close()
@@ -150,13 +150,13 @@ class PushReceiver:
         try:
             self._take(body)
         except Distrust as e:
-            self.distrusts(e)
+            self.report_distrust(e)
             raise
         except (PeerError, WorldError) as e:
             self._refuse(e)
             raise
         except Exception as e:  # also MisuseError: of this program, not of the node
-            logger.error("a push could not be taken: %s", told(e))
+            logger.error("a push could not be taken: %s", error_text(e))
             raise InternalError("the push could not be taken") from None
 
     def _take(self, body: bytes) -> None:
@@ -180,7 +180,7 @@ class PushReceiver:
         elif isinstance(error.__cause__, sqlite3.Error):
             more = f": {error.__cause__}"
         level = logging.ERROR if isinstance(error, WorldError) else logging.WARNING
-        self.remark(level, kind, f"a push is refused: {told(error)}{more}")
+        self.log_throttled(level, kind, f"a push is refused: {error_text(error)}{more}")
 
     def _has_moved(self, enclave: bytes, seq_pub: bytes) -> bool:
         """By a Migrate that was pushed, or that another client with the same pins has seen."""
@@ -195,29 +195,29 @@ class PushReceiver:
     def _file_push(self, push: Push, body: bytes) -> bool:
         """Whether a batch before it is missing. One that is here already is not checked again."""
         push_seq = push.body.get("push_seq")
-        if isinstance(push_seq, int) and self.clerk.do(lambda: self.inbox.has(push.from_, push_seq)).result():
+        if isinstance(push_seq, int) and self.worker.submit(lambda: self.inbox.has(push.from_, push_seq)).result():
             return False
-        own = Sceptic(bytes(32), push.from_, self.pins)
-        with own.judging("push", body):
+        own = LogVerifier(bytes(32), push.from_, self.pins)
+        with own.blame_node("push", body):
             batch = parse_batch(push.body)
-        check_batch(batch, lambda enclave: Sceptic(enclave, push.from_, self.pins), body)
+        check_batch(batch, lambda enclave: LogVerifier(enclave, push.from_, self.pins), body)
 
         def file() -> bool:
             self.inbox.file(push.from_, batch)
             return self.inbox.place(push.from_, 0).until is not None
 
-        return self.clerk.do(file).result()
+        return self.worker.submit(file).result()
 
     # For the parts
 
-    def remark(self, level: int, kind: str, text: str) -> None:
+    def log_throttled(self, level: int, kind: str, text: str) -> None:
         """Log it, if it was not just now; what comes of closing is no news."""
         if not self._is_closed:
-            self._remarks.say(level, kind, text)
+            self._throttle.say(level, kind, text)
 
-    def met(self, node: str, seq_pub: bytes) -> None:
+    def key_found(self, node: str, seq_pub: bytes) -> None:
         """A node has told its key: it holds from now on, and over restarts."""
-        self.clerk.do(lambda: self.inbox.keep_key(node, seq_pub)).result()
+        self.worker.submit(lambda: self.inbox.keep_key(node, seq_pub)).result()
         self._keys = {**self._keys, seq_pub: node}
         self._strangers.discard(node)
 
@@ -225,8 +225,8 @@ class PushReceiver:
         """Where a node is that is expected to push."""
         return self._keys.get(seq_pub)
 
-    def distrusts(self, error: Distrust) -> None:
-        logger.error("a node said what cannot be true: %s", told(error))
+    def report_distrust(self, error: Distrust) -> None:
+        logger.error("a node said what cannot be true: %s", error_text(error))
         if self._on_distrust is not None:
             try:
                 self._on_distrust(error)

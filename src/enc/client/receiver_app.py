@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from enc.client.clerk import Clerk
+from enc.client.clerk import DeliveryWorker
 from enc.core.errors import EncError, MisuseError
 
 MAX_BODY = 16 << 20
@@ -25,7 +25,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class _Receiver(Protocol):
-    clerk: Clerk
+    worker: DeliveryWorker
 
     def start(self) -> None: ...
 
@@ -74,7 +74,7 @@ class ReceiverApp:
 
     def _start(self) -> None:
         """Handlers that await are run on the server's own loop."""
-        self._receiver.clerk.loop = asyncio.get_running_loop()
+        self._receiver.worker.loop = asyncio.get_running_loop()
         self._receiver.start()
 
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:

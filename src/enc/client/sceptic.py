@@ -30,7 +30,7 @@ from enc.client.errors import (
     SplitBrain,
     TooManyMoves,
 )
-from enc.client.evidence import Kind, said, split_event, split_head, two_events, two_heads, unconnected
+from enc.client.evidence import Kind, answer_evidence, split_event, split_head, two_events, two_heads, unconnected
 from enc.client.history import History, move_of
 from enc.client.pins import Pin, Pins, pin_of
 from enc.client.signatures import check_events
@@ -44,13 +44,13 @@ from enc.core.receipt import check_receipt
 from enc.core.tree_head import check_bound_head
 from enc.core.types import Commit, ConsistencyProof, Event, Receipt, TreeHead
 
-UNTOLD = 2
+DEFAULT_VERSION = 2
 """The version of an enclave of which nothing is known yet, until that turns out wrong."""
 MAX_SEEN = 4096
 """Events whose places are remembered."""
 
 
-class Sceptic:
+class LogVerifier:
     """`sequencer` is the node that answers: the enclave's sequencer, or one of its former ones."""
 
     def __init__(self, enclave: bytes, sequencer: bytes, pins: Pins, enc_v: int | None = None) -> None:
@@ -66,7 +66,7 @@ class Sceptic:
     @property
     def dialect(self) -> Dialect:
         """How the enclave's events are written, as far as that is known."""
-        return dialect_of(self.enc_v or UNTOLD)
+        return dialect_of(self.enc_v or DEFAULT_VERSION)
 
     @property
     def size(self) -> int:
@@ -98,7 +98,7 @@ class Sceptic:
         self._pins.store(self.enclave, pin_of(self.sequencer, None, self.history))
         self._check_pin()
 
-    def check_present(self) -> None:
+    def check_is_current(self) -> None:
         """The node is the enclave's sequencer, as far as is known."""
         self._check_pin()
         move = self.history.departure(self.sequencer)
@@ -108,13 +108,13 @@ class Sceptic:
                 new_sequencer=(self.history.sequencer or b"").hex(),
             )
 
-    def is_strange(self, seq: int, key: bytes) -> bool:
+    def signer_unknown(self, seq: int, key: bytes) -> bool:
         """Nothing is known of this key, or of who is the sequencer in this place: there may have been Migrates."""
         expected = self.history.at(seq)
         return expected != key and (expected is None or not self.history.knows(key))
 
     @contextmanager
-    def judging(self, what: str, answer: bytes) -> Iterator[None]:
+    def blame_node(self, what: str, answer: bytes) -> Iterator[None]:
         """Whatever does not check inside is the node's doing, and `answer` is what it said."""
         try:
             yield
@@ -124,11 +124,11 @@ class Sceptic:
             raise self.forgery(f"{what}: {e.message}", answer) from e
 
     def forgery(self, message: str, answer: bytes) -> Forgery:
-        return Forgery(message, said("answer", self.enclave, self.sequencer, message, answer))
+        return Forgery(message, answer_evidence("answer", self.enclave, self.sequencer, message, answer))
 
     def _foreign(self, what: str, key: bytes, answer: bytes, known: bytes = b"") -> ForeignSequencer:
         message = f"{what}: signed by {key.hex()}, and the enclave's sequencer is {(known or self.sequencer).hex()}"
-        return ForeignSequencer(message, said("foreign", self.enclave, self.sequencer, message, answer))
+        return ForeignSequencer(message, answer_evidence("foreign", self.enclave, self.sequencer, message, answer))
 
     def _split(self, event: Event, what: str) -> SplitBrain | None:
         """A former sequencer's word about a place where it is the sequencer no more."""
@@ -142,10 +142,10 @@ class Sceptic:
 
     # Events
 
-    def take_receipt(self, receipt: Receipt, commit: Commit, answer: bytes) -> None:
+    def verify_receipt(self, receipt: Receipt, commit: Commit, answer: bytes) -> None:
         """Also of a commit that an earlier sequencer took, and of which the present one knows."""
         self._check_pin()
-        with self.judging("receipt", answer):
+        with self.blame_node("receipt", answer):
             check_receipt(receipt, commit, receipt.sequencer)
         r = receipt
         event = sequenced(commit, r.id, r.timestamp, r.sequencer, r.seq, r.seq_sig)
@@ -153,16 +153,16 @@ class Sceptic:
         self._see([event], answer)
         self.enc_v = self.enc_v or version_of(commit)
 
-    def take_events(self, events: Sequence[Event], answer: bytes) -> None:
+    def verify_events(self, events: Sequence[Event], answer: bytes) -> None:
         self._check_pin()
         for event in events:
             if event.enclave != self.enclave:
                 raise self.forgery(f"event {event.seq}: of another enclave", answer)
-            if self.is_strange(event.seq, event.sequencer):
+            if self.signer_unknown(event.seq, event.sequencer):
                 raise self._foreign(f"event {event.seq}", event.sequencer, answer)
         if not events:
             return
-        with self.judging("event", answer):
+        with self.blame_node("event", answer):
             enc_v = self.enc_v or version_of(events[0])
             check_events(events, enc_v)
         for event in sorted(events, key=lambda event: event.seq):
@@ -178,7 +178,7 @@ class Sceptic:
 
     def _note(self, event: Event, answer: bytes) -> None:
         """The node itself says that the enclave leaves it: what it signs for later places is nothing any more."""
-        with self.judging("event", answer):
+        with self.blame_node("event", answer):
             move = move_of(event, self.sequencer, self.enclave)
         if move.new_sequencer != self.sequencer:
             first = self.history.first if self.history.moves else self.sequencer
@@ -186,7 +186,7 @@ class Sceptic:
 
     def _see(self, events: Sequence[Event], answer: bytes) -> None:
         """What is signed for this enclave: from the first on, its signer is the sequencer, until a Migrate."""
-        with self.judging("event", answer), self._lock:
+        with self.blame_node("event", answer), self._lock:
             for event in events:
                 _check_place(event)
                 self._place(event)
@@ -219,7 +219,9 @@ class Sceptic:
             check_bound_head(head, self.sequencer, self.enclave)
         except InvalidProof as e:
             message = f"head: {e.message}"
-            raise ForeignSequencer(message, said("foreign", self.enclave, self.sequencer, message, answer)) from e
+            raise ForeignSequencer(
+                message, answer_evidence("foreign", self.enclave, self.sequencer, message, answer)
+            ) from e
         pinned = self.head
         self._check_term(head)
         if pinned is None:
@@ -269,12 +271,12 @@ class Sceptic:
         message = f"the log of {then.ts} bundles is not shown to extend the one of {first.ts}: {why}"
         return Fork(message, unconnected(self.enclave, self.sequencer, message, first, then, proof, signer))
 
-    def other_root(self, signer: bytes, pinned: TreeHead, head: TreeHead) -> Fork:
+    def root_mismatch(self, signer: bytes, pinned: TreeHead, head: TreeHead) -> Fork:
         """Of the log as the sequencer before left it."""
         message = f"the log of {head.ts} bundles is not the one that {signer.hex()} signed"
         return Fork(message, two_heads("fork", self.enclave, self.sequencer, message, pinned, head, signer))
 
-    def believe(self, head: TreeHead) -> None:
+    def pin_head(self, head: TreeHead) -> None:
         """A head that was checked, and connected, takes the pinned one's place if it is larger."""
         self._pins.store(self.enclave, pin_of(self.sequencer, head, self.history))
         self._check_pin()

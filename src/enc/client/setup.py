@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from enc.client.council import Council
-from enc.client.courier import Courier
-from enc.client.directory import Directory, Registry
-from enc.client.guide import Guide
+from enc.client.council import WitnessQuorum
+from enc.client.courier import RetryingCaller
+from enc.client.directory import Registry, RegistryClient
+from enc.client.guide import NodeLocator
 from enc.client.identity import Identity
-from enc.client.link import Link
+from enc.client.link import EnclaveReader
 from enc.client.node_link import NodeLink
 from enc.client.pins import FilePins, MemoryPins, Pins, default_directory
+from enc.client.speech import EnclaveSession
 from enc.client.templates import template
 from enc.client.transport import base_url
 from enc.client.witnesses import Witness
@@ -61,58 +62,62 @@ class Setup:
         self._process = os.getpid()
         self._pins, self._alg, self.accept_loss = open_pins(pins), alg, accept_loss
         known = None if seq_pub is None else as_bytes(seq_pub, "seq_pub")
-        self.courier = Courier(patience, time.monotonic, None if url is None else base_url(url))
-        self.node = NodeLink(self.courier, known, is_nowhere=url is None)
-        self.directory = None if registry is None else self._directory(registry, patience)
-        self._guide = Guide(
+        self.caller = RetryingCaller(patience, time.monotonic, None if url is None else base_url(url))
+        self.node = NodeLink(self.caller, known, is_unresolved=url is None)
+        self.registry_client = None if registry is None else self._open_registry(registry, patience)
+        self._locator = NodeLocator(
             self._reach,
             [base_url(each) for each in nodes],
-            self.directory,
-            glance=None if registry is None else self._directory(registry, 0),
+            self.registry_client,
+            glance=None if registry is None else self._open_registry(registry, 0),
             clock=time.monotonic,
             accept_loss=accept_loss,
         )
-        self.council = self._witnesses(witnesses, k, lag)
+        self.quorum = self._witnesses(witnesses, k, lag)
 
-    def _witnesses(self, witnesses: Sequence[Witness], k: int | None, lag: float) -> Council | None:
+    def _witnesses(self, witnesses: Sequence[Witness], k: int | None, lag: float) -> WitnessQuorum | None:
         """None: nobody is asked. Each is asked once: it is the council that waits, for all of them."""
         if not witnesses and k is None:
             return None
-        return Council(witnesses, k, lag, lambda url: self.courier.to(url, 0), time.monotonic, now_ms)
+        return WitnessQuorum(witnesses, k, lag, lambda url: self.caller.for_node(url, 0), time.monotonic, now_ms)
 
     def check_process(self) -> None:
         """A connection that two processes share gives each the other's answers."""
         if self._process != os.getpid():
             raise MisuseError("this client was made by another process: make a new one after a fork")
 
-    def link(self, enclave: bytes, at: str | None = None) -> Link:
+    def reader(self, enclave: bytes, at: str | None = None) -> EnclaveReader:
         """An enclave, asked for first at the client's node or `at` another."""
         node = self.node if at is None else self._reach(at)
-        return Link(node, self.identity, enclave, self._pins, now_ms, self._alg, self._guide, self.council)
+        return EnclaveReader(
+            EnclaveSession(node, self.identity, enclave, self._pins, now_ms, self._alg, self._locator, self.quorum)
+        )
 
-    def link_at(self, enclave: bytes, url: str) -> Link:
+    def link_at(self, enclave: bytes, url: str) -> EnclaveReader:
         """An enclave through another node, and through no other than that."""
-        guide = Guide(self._reach, accept_loss=self.accept_loss)
-        return Link(self._reach(url), self.identity, enclave, self._pins, now_ms, self._alg, guide)
+        locator = NodeLocator(self._reach, accept_loss=self.accept_loss)
+        return EnclaveReader(
+            EnclaveSession(self._reach(url), self.identity, enclave, self._pins, now_ms, self._alg, locator)
+        )
 
     def know(self, url: str) -> None:
         """A node to which an enclave has moved."""
-        self._guide.know(base_url(url))
+        self._locator.know(base_url(url))
 
-    def asked_directory(self) -> Directory:
+    def required_registry(self) -> RegistryClient:
         """The registry; MisuseError if none was given."""
-        if self.directory is None:
+        if self.registry_client is None:
             raise MisuseError("no registry was given: Client(…, registry=Registry(url=…, enclave=…, seq_pub=…))")
-        return self.directory
+        return self.registry_client
 
     def _reach(self, url: str) -> NodeLink:
         """A node that may be the right one: asked once for its key, and with patience from then on."""
-        return NodeLink(self.courier.to(base_url(url)), None)
+        return NodeLink(self.caller.for_node(base_url(url)), None)
 
-    def _directory(self, registry: Registry, patience: float) -> Directory:
-        node = NodeLink(self.courier.to(base_url(registry.url), patience), registry.seq_pub)
-        link = Link(node, self.identity, registry.enclave, self._pins, now_ms, self._alg)
-        return Directory(link, time.monotonic)
+    def _open_registry(self, registry: Registry, patience: float) -> RegistryClient:
+        node = NodeLink(self.caller.for_node(base_url(registry.url), patience), registry.seq_pub)
+        reader = EnclaveReader(EnclaveSession(node, self.identity, registry.enclave, self._pins, now_ms, self._alg))
+        return RegistryClient(reader, time.monotonic)
 
 
 def open_pins(pins: Pins | Path | str | None) -> Pins:

@@ -5,8 +5,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from enc.client.flow import Flow
-from enc.client.link import Link, Page
-from enc.client.reads import policy, sound
+from enc.client.link import EnclaveReader, Page
+from enc.client.reads import blame_for_content, policy
 from enc.core.content import content_object, text_field
 from enc.core.errors import EventNotFound, InvalidProof, TreeSizeNotFound
 from enc.core.state_key import own_slot, shared_slot
@@ -21,35 +21,35 @@ class Slot(Struct, frozen=True):
     proved: bool
 
 
-def slot(link: Link, type_: Literal["Shared", "Own"], key: str, owner: bytes) -> Flow[Slot]:
+def slot(reader: EnclaveReader, type_: Literal["Shared", "Own"], key: str, owner: bytes) -> Flow[Slot]:
     """A slot's value. The newest event that sets it is what the proved state says, unless it is newer than that."""
     raw = shared_slot(key) if type_ == "Shared" else own_slot(owner, key)
     try:
-        fact = yield from link.state_fact("kv", raw)
+        fact = yield from reader.state_fact("kv", raw)
     except TreeSizeNotFound:
         fact = None
-    event, value = yield from _setter(link, type_, key, owner)
+    event, value = yield from _setter(reader, type_, key, owner)
     if fact is None:
         return Slot(value, event, proved=False)
     if (None if event is None or value is None else event.content_hash) == fact.value:
         return Slot(value, event, proved=True)
     if event is not None and event.timestamp >= fact.anchor.head.t:
         return Slot(value, event, proved=False)
-    if not (yield from _may_read(link, type_, owner)):
+    if not (yield from _may_read(reader, type_, owner)):
         raise EventNotFound(f"slot {key}: what set it last is not yours to read")
     message = f"slot {key}: what set it last is withheld"
-    raise link.known_sceptic().forgery(message, (fact.value or b"").hex().encode())
+    raise reader.session.known_verifier().forgery(message, (fact.value or b"").hex().encode())
 
 
-def _setter(link: Link, type_: str, key: str, owner: bytes) -> Flow[tuple[Event | None, Any]]:
+def _setter(reader: EnclaveReader, type_: str, key: str, owner: bytes) -> Flow[tuple[Event | None, Any]]:
     """The newest event that sets the slot, of those that may be read, and the value."""
     wire: dict[str, Any] = {"type": type_, "limit": 100, "reverse": True}
     if type_ == "Own":
         wire["from"] = owner.hex()
     while True:
-        page: Page = yield from link.page(wire)
+        page: Page = yield from reader.page(wire)
         for event in (item.event for item in page.items):
-            with sound(link, event):
+            with blame_for_content(reader, event):
                 content = content_object(event)
                 if text_field(content, "key", "content") == key:
                     if "value" not in content:
@@ -60,9 +60,9 @@ def _setter(link: Link, type_: str, key: str, owner: bytes) -> Flow[tuple[Event 
         wire["seq"] = {"end_before": page.items[-1].seq}
 
 
-def _may_read(link: Link, type_: str, owner: bytes) -> Flow[bool]:
+def _may_read(reader: EnclaveReader, type_: str, owner: bytes) -> Flow[bool]:
     """Whether the slot's setters are surely shown to this identity, by the Manifest and the last closed bundle."""
-    rules = yield from policy(link)
-    fact = yield from link.state_fact("rbac", link.identity.public)
+    rules = yield from policy(reader)
+    fact = yield from reader.state_fact("rbac", reader.identity.public)
     reach = rules.read_scope(int.from_bytes(fact.value or b"", "big"), lambda alias: True).of(type_)
-    return reach == "all" or (reach == "own" and type_ == "Own" and owner == link.identity.public)
+    return reach == "all" or (reach == "own" and type_ == "Own" and owner == reader.identity.public)

@@ -13,13 +13,13 @@ from urllib.parse import urlencode
 import msgspec
 
 from enc.client.errors import ForeignSequencer
-from enc.client.evidence import said
+from enc.client.evidence import answer_evidence
 from enc.client.flow import Call, Flow, Pause
 from enc.client.following import following
 from enc.client.identity import Identity
 from enc.client.node_link import NodeLink
 from enc.client.pins import Pin, Pins
-from enc.client.sceptic import UNTOLD, Sceptic
+from enc.client.sceptic import DEFAULT_VERSION, LogVerifier
 from enc.core.commit import build_commit, build_manifest, wire_commit
 from enc.core.dialect import Dialect
 from enc.core.dialects import dialect_of
@@ -53,11 +53,11 @@ RENEW_S = 300
 """A session with less left is replaced by a new one."""
 
 
-class Guide(Protocol):
+class NodeLocator(Protocol):
     """Where an enclave has gone, and whether who says so is right."""
 
     @property
-    def has_hope(self) -> bool:
+    def can_locate(self) -> bool:
         """Whether there is anybody who could name another node sooner or later."""
         ...
 
@@ -69,11 +69,11 @@ class Guide(Protocol):
         """A node that has this key, or the one that a registry names; other than `node`."""
         ...
 
-    def succeed(self, speech: "Speech", pin: Pin) -> Flow[None]:
+    def adopt_or_turn(self, session: "EnclaveSession", pin: Pin) -> Flow[None]:
         """The node is not the one that is pinned: adopt it, find the one that is, or raise."""
         ...
 
-    def should_turn(self, speech: "Speech") -> Flow[bool]:
+    def names_other_node(self, session: "EnclaveSession") -> Flow[bool]:
         """Whether a registry names another node than the one that is asked."""
         ...
 
@@ -86,13 +86,13 @@ class Guide(Protocol):
         ...
 
 
-class Council(Protocol):
+class WitnessQuorum(Protocol):
     """The witnesses that must stand behind a head before it counts."""
 
-    def check(self, speech: "Speech", head: TreeHead) -> Flow[object]: ...
+    def check(self, session: "EnclaveSession", head: TreeHead) -> Flow[object]: ...
 
 
-class Speech:
+class EnclaveSession:
     """One enclave through one node, or, with a `guide`, the node that it moves to. `now` is Unix milliseconds.
 
     With a `council`, no head counts that its witnesses do not stand behind.
@@ -106,68 +106,68 @@ class Speech:
         pins: Pins,
         now: Callable[[], int],
         alg: Alg,
-        guide: Guide | None = None,
-        council: Council | None = None,
+        locator: NodeLocator | None = None,
+        quorum: WitnessQuorum | None = None,
     ) -> None:
         self.node, self.identity, self.enclave, self.pins, self.now, self.alg = node, identity, enclave, pins, now, alg
-        self._guide, self._council = guide, council
-        self._sceptic: Sceptic | None = None
-        self._former: Sceptic | None = None
+        self._locator, self._quorum = locator, quorum
+        self._verifier: LogVerifier | None = None
+        self._former: LogVerifier | None = None
         """Of the node that was just left: what it has answered is still judged by this."""
         self._turning = Lock()
         """Held while the node and its sceptic change; several threads may share what speaks."""
         self._session: Session | None = None
         self._exp = 0
 
-    def sceptic(self) -> Flow[Sceptic]:
+    def verifier(self) -> Flow[LogVerifier]:
         """Who the sequencer is: the pinned one, or who follows it by a Migrate; else the node, once it has signed."""
-        if self._sceptic is None:
+        if self._verifier is None:
             self.pins.check()
             yield from self._meet()
-        if self._guide is not None and (yield from self._guide.should_turn(self)):
+        if self._locator is not None and (yield from self._locator.names_other_node(self)):
             left = self.node
-            found = yield from self._guide.find(self.enclave, None, left)
+            found = yield from self._locator.find(self.enclave, None, left)
             if found is not None:
                 self._turn(left, found)
-        while self._sceptic is None:  # also where another thread has turned meanwhile
+        while self._verifier is None:  # also where another thread has turned meanwhile
             yield from self._meet()
-        return self.known_sceptic()
+        return self.known_verifier()
 
     def _turn(self, left: NodeLink, found: NodeLink) -> None:
         """To another node, unless somebody who shares this has left the old one already."""
         with self._turning:
             if self.node is left:
-                self._former = self._sceptic or self._former
-                self.node, self._sceptic = found, None
+                self._former = self._verifier or self._former
+                self.node, self._verifier = found, None
 
     def _meet(self) -> Flow[None]:
-        if self.node.is_nowhere and self._guide is not None:
-            self.node = yield from self._guide.locate(self.enclave)
+        if self.node.is_unresolved and self._locator is not None:
+            self.node = yield from self._locator.locate(self.enclave)
         seq_pub = yield from self.node.seq_pub()
         pin = self.pins.load(self.enclave) or self._vouched()
         if pin is not None and pin.sequencer != seq_pub:
-            if self._guide is None:
+            if self._locator is None:
                 raise self.foreign(pin.sequencer, seq_pub)
-            yield from self._guide.succeed(self, pin)
+            yield from self._locator.adopt_or_turn(self, pin)
             seq_pub = yield from self.node.seq_pub()
         with self._turning:
             if self.node.found == seq_pub:
-                self._sceptic = self._sceptic or Sceptic(self.enclave, seq_pub, self.pins)
+                self._verifier = self._verifier or LogVerifier(self.enclave, seq_pub, self.pins)
 
     def _vouched(self) -> Pin | None:
         """Of an enclave that nothing is known of but its entry in a registry, the first sequencer."""
-        origin = None if self._guide is None else self._guide.origin(self.enclave)
+        origin = None if self._locator is None else self._locator.origin(self.enclave)
         return None if origin is None else Pin(origin, None)
 
     def foreign(self, sequencer: bytes, seq_pub: bytes) -> ForeignSequencer:
         message = f"the node's key is {seq_pub.hex()}, and the enclave's sequencer is {sequencer.hex()}"
-        return ForeignSequencer(message, said("foreign", self.enclave, sequencer, message, b""))
+        return ForeignSequencer(message, answer_evidence("foreign", self.enclave, sequencer, message, b""))
 
     # Following
 
     def follow(self, error: EncError) -> Flow[None]:
         """The enclave is elsewhere, or the node does not answer: turn to who has it now; else the error stands."""
-        if self._guide is None:
+        if self._locator is None:
             raise error
         if isinstance(error, EnclaveMigrated):
             key = _key(error.context.get("new_sequencer"))
@@ -176,7 +176,7 @@ class Speech:
             return
         pin = self.pins.load(self.enclave)
         key = self.node.found or (pin.sequencer if pin else None)
-        if not (yield from self._guide.may_have_moved(self.enclave, key)):
+        if not (yield from self._locator.may_have_moved(self.enclave, key)):
             raise error
         yield from self._await_new(None, error)
 
@@ -185,14 +185,14 @@ class Speech:
 
         A Migrate is known before the new node has the log, and before a registry hears of it.
         """
-        left, backoff = self.node, self.node.courier.backoff()
-        while self._guide is not None:
-            found = yield from self._guide.find(self.enclave, sequencer, left)
+        left, backoff = self.node, self.node.caller.backoff()
+        while self._locator is not None:
+            found = yield from self._locator.find(self.enclave, sequencer, left)
             if found is not None:
                 self._turn(left, found)
             if self.node is not left:
                 return
-            if not self._guide.has_hope:
+            if not self._locator.can_locate:
                 break
             yield Pause(backoff.wait(error))
         raise error
@@ -200,33 +200,33 @@ class Speech:
     def restart(self) -> None:
         """Meet the node anew: something has changed there."""
         with self._turning:
-            self._former, self._sceptic = self._sceptic or self._former, None
+            self._former, self._verifier = self._verifier or self._former, None
 
     @following
-    def met(self) -> Flow[Sceptic]:
+    def current_verifier(self) -> Flow[LogVerifier]:
         """The sceptic, of whichever node has the enclave."""
-        return (yield from self.sceptic())
+        return (yield from self.verifier())
 
-    def known_sceptic(self) -> Sceptic:
+    def known_verifier(self) -> LogVerifier:
         """The sceptic, once a flow has asked for it."""
-        found = self._sceptic or self._former
+        found = self._verifier or self._former
         if found is None:
             raise MisuseError("nothing was asked of this enclave yet")
         return found
 
-    def neighbour(self, enclave: bytes) -> Sceptic:
+    def verifier_of(self, enclave: bytes) -> LogVerifier:
         """Who judges another enclave of the same node, by what is pinned of it."""
-        known = self.known_sceptic()
-        return known if enclave == self.enclave else Sceptic(enclave, known.sequencer, self.pins)
+        known = self.known_verifier()
+        return known if enclave == self.enclave else LogVerifier(enclave, known.sequencer, self.pins)
 
     # Writing
 
     def prepare(self, type_: str, content: str, tags: Tags = (), dialect: Dialect | None = None) -> Commit:
         """A signed commit, not sent yet; by the enclave's version as far as it is known, unless one is given."""
-        known = self._sceptic.dialect if self._sceptic else dialect_of(UNTOLD)
+        known = self._verifier.dialect if self._verifier else dialect_of(DEFAULT_VERSION)
         return self._sign(type_, content, self._expiry(), tags, dialect or known)
 
-    def said_again(self, commit: Commit, dialect: Dialect) -> Commit:
+    def resign(self, commit: Commit, dialect: Dialect) -> Commit:
         """The same commit by another version: one, however often it is said again."""
         return self._sign(commit.type, commit.content or "", commit.exp, commit.tags, dialect)
 
@@ -234,9 +234,9 @@ class Speech:
         alg = dialect.alg(self.alg)
         return build_commit(self.identity.key, self.enclave, type_, content, exp, tags, alg=alg, enc_v=dialect.enc_v)
 
-    def found(self, content: str, tags: Tags = ()) -> Flow[Receipt]:
+    def create(self, content: str, tags: Tags = ()) -> Flow[Receipt]:
         """Send the Manifest that founds an enclave, which this link is about from then on."""
-        if self.node.is_nowhere:
+        if self.node.is_unresolved:
             raise MisuseError("no node's URL was given: a registry does not say where to found an enclave")
         dialect = parse_manifest(content).dialect
         commit = build_manifest(
@@ -254,22 +254,22 @@ class Speech:
         """
         if commit.enclave != self.enclave:
             raise MisuseError("the commit is for another enclave")
-        (yield from self.sceptic()).check_present()
+        (yield from self.verifier()).check_is_current()
         return (yield from self.submit(commit))
 
     def submit(self, commit: Commit) -> Flow[Receipt]:
         """Send a commit to this node, whatever is known of where the enclave is."""
-        sceptic = yield from self.sceptic()
+        verifier = yield from self.verifier()
         call = Call("/", msgspec.json.encode(wire_commit(commit)))
         try:
-            answer = yield from self.node.courier.request(call)
+            answer = yield from self.node.caller.request(call)
         except Duplicate as e:
             if not isinstance(e.context.get("receipt"), dict):
                 raise
             answer = msgspec.json.encode(e.context["receipt"])
-        with sceptic.judging("receipt", answer):
+        with verifier.blame_node("receipt", answer):
             receipt = parse_receipt(answer)
-        sceptic.take_receipt(receipt, commit, answer)
+        verifier.verify_receipt(receipt, commit, answer)
         return receipt
 
     def _expiry(self) -> int:
@@ -279,7 +279,7 @@ class Speech:
 
     # Asking
 
-    def session(self) -> Session:
+    def transport_session(self) -> Session:
         """A session that still holds for a while."""
         now = self.now() // 1000
         if self._session is None or self._session.token.expires < now + RENEW_S:
@@ -292,19 +292,19 @@ class Speech:
 
     def ask(self, path: str, type_: RequestType, body: dict[str, Any]) -> Flow[bytes]:
         """The answer to a sealed request, opened. One that opens under no key of ours is a forgery."""
-        sceptic = yield from self.sceptic()
+        verifier = yield from self.verifier()
         try:
-            return (yield from self._ask(sceptic, path, type_, body))
+            return (yield from self._ask(verifier, path, type_, body))
         except SessionExpired:  # by the node's clock
             self.renew()
-            return (yield from self._ask(sceptic, path, type_, body))
+            return (yield from self._ask(verifier, path, type_, body))
 
-    def _ask(self, sceptic: Sceptic, path: str, type_: RequestType, body: dict[str, Any]) -> Flow[bytes]:
-        session = self.session()
-        keys = client_keys(session, sceptic.sequencer, self.enclave)
-        sealed = seal_request(session, sceptic.sequencer, self.enclave, type_, body, os.urandom(24))
-        answer = yield from self.node.courier.request(Call(path, msgspec.json.encode(sealed)))
-        with sceptic.judging("answer", answer):
+    def _ask(self, verifier: LogVerifier, path: str, type_: RequestType, body: dict[str, Any]) -> Flow[bytes]:
+        session = self.transport_session()
+        keys = client_keys(session, verifier.sequencer, self.enclave)
+        sealed = seal_request(session, verifier.sequencer, self.enclave, type_, body, os.urandom(24))
+        answer = yield from self.node.caller.request(Call(path, msgspec.json.encode(sealed)))
+        with verifier.blame_node("answer", answer):
             return answer_text(keys, answer)
 
     # Heads
@@ -312,50 +312,50 @@ class Speech:
     @following
     def head(self) -> Flow[TreeHead]:
         """The node's newest head: signed, of this enclave, and an extension of the one that is pinned."""
-        sceptic = yield from self.sceptic()
-        since = sceptic.size
-        answer = yield from self.node.courier.request(Call(f"/{self.enclave.hex()}/sth"))
-        with sceptic.judging("head", answer):
+        verifier = yield from self.verifier()
+        since = verifier.size
+        answer = yield from self.node.caller.request(Call(f"/{self.enclave.hex()}/sth"))
+        with verifier.blame_node("head", answer):
             head = parse_head(answer)
         yield from self.accept(head, answer, since)
         return head
 
     def accept(self, head: TreeHead, answer: bytes, since: int) -> Flow[None]:
         """Believe a head, asked for when the log's size was `since`."""
-        yield from self._judge(head, answer, since)
-        self.known_sceptic().believe(head)
+        yield from self.verify_head(head, answer, since)
+        self.known_verifier().pin_head(head)
 
-    def _judge(self, head: TreeHead, answer: bytes, since: int) -> Flow[None]:
+    def verify_head(self, head: TreeHead, answer: bytes, since: int) -> Flow[None]:
         """A head is good: signed, and the node has shown that the larger of it and the pinned one extends the other."""
-        sceptic = yield from self.sceptic()
-        other = sceptic.check_head(head, answer, since)
+        verifier = yield from self.verifier()
+        other = verifier.check_head(head, answer, since)
         while other is not None:
             first, then = sorted((head, other), key=lambda each: each.ts)
-            sceptic.connect(first, then, (yield from self.consistency(first, then)))
-            if sceptic.head == other:
+            verifier.connect(first, then, (yield from self.consistency(first, then)))
+            if verifier.head == other:
                 break  # else somebody with the same pins has believed another one meanwhile
-            other = sceptic.check_head(head, answer, since)
-        if self._council is not None and head.ts:
-            yield from self._council.check(self, head)
+            other = verifier.check_head(head, answer, since)
+        if self._quorum is not None and head.ts:
+            yield from self._quorum.check(self, head)
 
     def peek(self) -> Flow[TreeHead]:
         """The head that the node shows now: signed for this enclave, and not believed yet."""
-        sceptic = yield from self.sceptic()
-        answer = yield from self.node.courier.request(Call(f"/{self.enclave.hex()}/sth"))
-        with sceptic.judging("head", answer):
+        verifier = yield from self.verifier()
+        answer = yield from self.node.caller.request(Call(f"/{self.enclave.hex()}/sth"))
+        with verifier.blame_node("head", answer):
             head = parse_head(answer)
-            check_bound_head(head, sceptic.sequencer, self.enclave)
+            check_bound_head(head, verifier.sequencer, self.enclave)
         return head
 
     def consistency(self, first: TreeHead, then: TreeHead, signer: bytes | None = None) -> Flow[ConsistencyProof]:
         """What the node shows for one head extending another; not checked. `signer`: of the first, if not the node."""
-        sceptic = yield from self.sceptic()
+        verifier = yield from self.verifier()
         query = urlencode({"from": first.ts, "to": then.ts})
         try:
-            shown = yield from self.node.courier.request(Call(f"/{self.enclave.hex()}/consistency?{query}"))
+            shown = yield from self.node.caller.request(Call(f"/{self.enclave.hex()}/consistency?{query}"))
         except (InvalidRange, TreeSizeNotFound, EnclaveNotFound) as e:
-            raise sceptic.unconnected(first, then, e.message, None, signer) from e
-        with sceptic.judging("consistency", shown):
+            raise verifier.unconnected(first, then, e.message, None, signer) from e
+        with verifier.blame_node("consistency", shown):
             return parse_consistency(shown)
 
 

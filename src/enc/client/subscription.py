@@ -13,7 +13,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from enc.client.courier import MAX_PAUSE_S, Backoff
 from enc.client.errors import TimedOut, Unreachable
-from enc.client.feed import GLANCE_S, MENDED, Feed, Turn
+from enc.client.feed import MOVE_CHECK_S, RECOVERABLE, Feed, FeedStep
 from enc.client.flow import Flow
 from enc.client.following import MAX_HOPS
 from enc.client.items import Item
@@ -48,7 +48,7 @@ class _Subscription:
         self._items: deque[Item] = deque()
         self._is_closed = False
 
-    def _take(self, turn: Turn) -> tuple[str, ...]:
+    def _take(self, turn: FeedStep) -> tuple[str, ...]:
         """What to send."""
         self._items += turn.items
         if turn.is_good:
@@ -125,7 +125,7 @@ class Subscription(_Subscription):
     def _step(self) -> None:
         try:
             self._turn()
-        except MENDED as e:
+        except RECOVERABLE as e:
             self._lose()
             self._elsewhere(e)
         except _PASSING as e:
@@ -146,20 +146,20 @@ class Subscription(_Subscription):
     def _elsewhere(self, error: EncError) -> None:
         try:
             self._hop(error)
-            self._run(self._feed.mend(error))
+            self._run(self._feed.recover(error))
         except (RateLimited, WorldError) as e:
             time.sleep(self._again(e))
 
     def _turn(self) -> None:
         if self._socket is None:
-            self._run(self._feed.glance())
+            self._run(self._feed.check_moved())
             self._url = self._feed.url or self._url
             self._socket = connect(web_socket_url(self._url), **self._options).__enter__()
             self._send(self._feed.connected())
         try:
-            text = self._socket.recv(timeout=min(self._feed.due_in, GLANCE_S))
+            text = self._socket.recv(timeout=min(self._feed.due_in, MOVE_CHECK_S))
         except TimeoutError:
-            if self._run(self._feed.glance()):
+            if self._run(self._feed.check_moved()):
                 self._lose()
             else:
                 self._send(self._feed.tick())
@@ -233,7 +233,7 @@ class AsyncSubscription(_Subscription):
     async def _step(self, feed: Feed) -> None:
         try:
             await self._turn(feed)
-        except MENDED as e:
+        except RECOVERABLE as e:
             await self._lose()
             await self._elsewhere(e, feed)
         except _PASSING as e:
@@ -252,20 +252,20 @@ class AsyncSubscription(_Subscription):
     async def _elsewhere(self, error: EncError, feed: Feed) -> None:
         try:
             self._hop(error)
-            await self._run(feed.mend(error))
+            await self._run(feed.recover(error))
         except (RateLimited, WorldError) as e:
             await asyncio.sleep(self._again(e))
 
     async def _turn(self, feed: Feed) -> None:
         if self._socket is None:
-            await self._run(feed.glance())
+            await self._run(feed.check_moved())
             self._url = feed.url or self._url
             self._socket = await connect_async(web_socket_url(self._url), **self._options)
             await self._send(feed.connected())
         try:
-            text = await asyncio.wait_for(self._socket.recv(), min(feed.due_in, GLANCE_S))
+            text = await asyncio.wait_for(self._socket.recv(), min(feed.due_in, MOVE_CHECK_S))
         except TimeoutError:
-            if await self._run(feed.glance()):
+            if await self._run(feed.check_moved()):
                 await self._lose()
             else:
                 await self._send(feed.tick())

@@ -18,15 +18,15 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from enc.client.directory import Record
+from enc.client.directory import RegistryRecord
 from enc.client.errors import Forgery, LostRange
 from enc.client.flow import Flow
 from enc.client.history import History, Move
-from enc.client.lineage import learned
-from enc.client.link import Link
-from enc.client.passing import passing
+from enc.client.lineage import fetch_history
+from enc.client.link import EnclaveReader
+from enc.client.passing import ownership_history
 from enc.client.pins import Pin, pin_of
-from enc.client.reads import sound
+from enc.client.reads import blame_for_content
 from enc.core.content import parse_migrate
 from enc.core.errors import EnclaveMigrated, InvalidProof
 from enc.core.event import wire_event
@@ -35,25 +35,30 @@ from enc.core.owner_proof import find_passage
 from enc.core.policy import Policy
 from enc.core.types import Event, TreeHead
 
-Recorded = Callable[[bytes], Flow[Record | None]]
+RecordLookup = Callable[[bytes], Flow[RegistryRecord | None]]
 """A registry's entry for an enclave; None: no registry knows it."""
 
 
-def _nothing(enclave: bytes) -> Flow[Record | None]:
+def _nothing(enclave: bytes) -> Flow[RegistryRecord | None]:
     return None
     yield
 
 
-def adopt(
-    probe: Link, pin: Pin, hints: Sequence[Event] = (), *, accept_loss: bool = False, record: Recorded = _nothing
+def adopt_sequencer(
+    probe: EnclaveReader,
+    pin: Pin,
+    hints: Sequence[Event] = (),
+    *,
+    accept_loss: bool = False,
+    record: RecordLookup = _nothing,
 ) -> Flow[Pin | None]:
     """The pin for the node that `probe` asks with an empty memory; None if the node does not show that it goes on.
 
     `hints`: Migrates that came from elsewhere, for who may not read them in the log. Those that the pin has count too:
     a node does not get past them by not showing them.
     """
-    history = yield from learned(probe, [*hints, *(move.event for move in pin.moves)])
-    node = probe.known_sceptic().sequencer
+    history = yield from fetch_history(probe.session, [*hints, *(move.event for move in pin.moves)])
+    node = probe.session.known_verifier().sequencer
     if history.sequencer != node:
         if not history.knows(node) or pin.history.holds(history):
             return None
@@ -67,8 +72,8 @@ def adopt(
     fresh = _beyond(fresh, pin, sizes)
     if not fresh:
         return None
-    head = yield from probe.head()
-    loss = lost(history, pin, fresh[0], sizes[fresh[0].event.id])
+    head = yield from probe.session.head()
+    loss = lost_range(history, pin, fresh[0], sizes[fresh[0].event.id])
     base = pin.head if loss is None else (yield from _accepted(probe, loss, fresh[0], record if accept_loss else None))
     if base is not None and base.ts:
         yield from _check_extends(probe, pin.sequencer, base, head)
@@ -106,16 +111,16 @@ def _beyond(fresh: tuple[Move, ...], pin: Pin, sizes: dict[bytes, int]) -> tuple
     return fresh[len(signed) - signed[::-1].index(True) :] if True in signed else fresh
 
 
-def _size(probe: Link, move: Move) -> Flow[int]:
+def _size(probe: EnclaveReader, move: Move) -> Flow[int]:
     """How many bundles the log had when the sequencer before was done: a Migrate closes a bundle, or opens one."""
     membership, anchor = yield from probe.place(move.event.id)
-    with sound(probe, move.event):
+    with blame_for_content(probe, move.event):
         if membership.ei != (0 if move.is_forced else membership.size - 1):
             raise InvalidProof("a Migrate that is not at the border of its bundle")
     return anchor.index + (not move.is_forced)
 
 
-def _accepted(probe: Link, loss: LostRange, move: Move, record: Recorded | None) -> Flow[TreeHead | None]:
+def _accepted(probe: EnclaveReader, loss: LostRange, move: Move, record: RecordLookup | None) -> Flow[TreeHead | None]:
     """Go on without what was pinned, if the user accepts that; and if it was the owner who did.
 
     Who goes on from a copy is the owner by that copy, which may be older than a Transfer: a registry knows better.
@@ -128,23 +133,23 @@ def _accepted(probe: Link, loss: LostRange, move: Move, record: Recorded | None)
             f"Migrate {move.event.seq}: {move.event.from_.hex()} took over from a copy without what was seen here "
             f"before, and by the registry the enclave is {known.holder.hex()}'s"
         )
-        raise probe.known_sceptic().forgery(message, msgspec.json.encode(wire_event(move.event)))
+        raise probe.session.known_verifier().forgery(message, msgspec.json.encode(wire_event(move.event)))
     return None
 
 
-def _rests_on(known: Record, probe: Link, migrate: Event) -> Flow[bool]:
+def _rests_on(known: RegistryRecord, probe: EnclaveReader, migrate: Event) -> Flow[bool]:
     """Whether an entry is the author's of a Migrate; or brings it; or is of whom they made the owner later, in the log
     of the node that the entry names: an entry before has brought the Migrate then."""
-    if known.holder == migrate.from_ or any(link.event.id == migrate.id for link in known.entry.links):
+    if known.holder == migrate.from_ or any(reader.event.id == migrate.id for reader in known.entry.links):
         return True
-    if known.sequencer != probe.known_sceptic().sequencer:
+    if known.sequencer != probe.session.known_verifier().sequencer:
         return False
-    rules, events = yield from passing(probe)
+    rules, events = yield from ownership_history(probe)
     later = [event for event in events if event.seq > migrate.seq]
     return find_passage(rules, later, migrate.from_, known.holder) is not None
 
 
-def lost(history: History, pin: Pin, move: Move, size: int) -> LostRange | None:
+def lost_range(history: History, pin: Pin, move: Move, size: int) -> LostRange | None:
     """What was pinned and is not in the log that went on by this move, from `size` bundles.
 
     Whoever takes over from a copy counts its last bundle as closed, though it may have had more events.
@@ -163,32 +168,32 @@ def lost(history: History, pin: Pin, move: Move, size: int) -> LostRange | None:
     return LostRange(message, first_seq=move.event.seq, bundles=[first, end])
 
 
-def _check_extends(probe: Link, sequencer: bytes, pinned: TreeHead, head: TreeHead) -> Flow[None]:
-    sceptic = probe.known_sceptic()
+def _check_extends(probe: EnclaveReader, sequencer: bytes, pinned: TreeHead, head: TreeHead) -> Flow[None]:
+    verifier = probe.session.known_verifier()
     if pinned.ts == head.ts:
         if pinned.r != head.r:
-            raise sceptic.other_root(sequencer, pinned, head)
+            raise verifier.root_mismatch(sequencer, pinned, head)
         return
-    proof = yield from probe.consistency(pinned, head, sequencer)
-    sceptic.connect(pinned, head, proof, sequencer)
+    proof = yield from probe.session.consistency(pinned, head, sequencer)
+    verifier.connect(pinned, head, proof, sequencer)
 
 
-def _check_root(probe: Link, move: Move, size: int, head: TreeHead) -> Flow[None]:
+def _check_root(probe: EnclaveReader, move: Move, size: int, head: TreeHead) -> Flow[None]:
     """A forced Migrate names the root of the log that it takes over."""
     root = parse_migrate(move.event).ct_root
-    proof = yield from probe.consistency(TreeHead(0, size, root, b""), head)
-    with sound(probe, move.event):
+    proof = yield from probe.session.consistency(TreeHead(0, size, root, b""), head)
+    with blame_for_content(probe, move.event):
         if (proof.ts1, proof.ts2) != (size, head.ts):
             raise InvalidProof("consistency: for other sizes than asked")
         check_consistency(proof, root, head.r)
 
 
-def _check_owner(probe: Link, move: Move, base: int, size: int) -> Flow[None]:
+def _check_owner(probe: EnclaveReader, move: Move, base: int, size: int) -> Flow[None]:
     """Its author owned the enclave: by the state after `base` bundles, which is trusted, and what came since.
 
     The node's own word for the state just before must say so too: who gave the enclave away does not own it.
     """
-    rules, events = yield from passing(probe, move.event.seq)
+    rules, events = yield from ownership_history(probe, move.event.seq)
     owner = move.event.from_
     if not (yield from _owns(probe, rules, owner, size)):
         raise _no_owner(probe, move)
@@ -209,11 +214,11 @@ def _check_owner(probe: Link, move: Move, base: int, size: int) -> Flow[None]:
     raise _no_owner(probe, move)
 
 
-def _owns(probe: Link, rules: Policy, identity: bytes, size: int) -> Flow[bool]:
+def _owns(probe: EnclaveReader, rules: Policy, identity: bytes, size: int) -> Flow[bool]:
     fact = yield from probe.state_fact("rbac", identity, size)
     return rules.is_owner(int.from_bytes(fact.value or b"", "big"))
 
 
-def _no_owner(probe: Link, move: Move) -> Forgery:
+def _no_owner(probe: EnclaveReader, move: Move) -> Forgery:
     message = f"Migrate {move.event.seq}: its author {move.event.from_.hex()} is not shown to be the owner"
-    return probe.known_sceptic().forgery(message, msgspec.json.encode(wire_event(move.event)))
+    return probe.session.known_verifier().forgery(message, msgspec.json.encode(wire_event(move.event)))

@@ -24,7 +24,7 @@ class _Limits(Struct, frozen=True):
     manifest: int = 1 << 62
 
 
-class Terms(Struct, frozen=True):
+class NodeTerms(Struct, frozen=True):
     """What a node says of whom and what it takes; what it does not say is no hindrance."""
 
     create: str = "open"
@@ -52,22 +52,22 @@ class Terms(Struct, frozen=True):
             raise InvalidArchive(f"the Manifest has {manifest} bytes, and the node takes {most}: nothing was moved")
 
 
-_terms = Decoder(Terms)
+_terms = Decoder(NodeTerms)
 
 
-def terms(node: NodeLink) -> Flow[Terms]:
+def terms(node: NodeLink) -> Flow[NodeTerms]:
     """As the node's `/info` says."""
     try:
-        return read((yield from node.courier.request(Call("/info"))), _terms)
+        return read((yield from node.caller.request(Call("/info"))), _terms)
     except InvalidProof:
-        return Terms()
+        return NodeTerms()
 
 
-def check_held(node: NodeLink, replay: Replay) -> Flow[None]:
+def check_existing_log(node: NodeLink, replay: Replay) -> Flow[None]:
     """What the node still holds under the enclave's id is the beginning of this log: it would refuse any other."""
     enclave = replay.state.enclave
     try:
-        head = parse_head((yield from node.courier.request(Call(f"/{enclave.hex()}/sth"))))
+        head = parse_head((yield from node.caller.request(Call(f"/{enclave.hex()}/sth"))))
     except (EnclaveNotFound, InvalidProof):
         return
     if not begins_with(replay, head):

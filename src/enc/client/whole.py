@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from enc.client.flow import Flow
 from enc.client.items import Item
-from enc.client.link import Bundle, Link
+from enc.client.link import Bundle, EnclaveReader
 from enc.core.filter import MAX_LIMIT
 from enc.core.state_key import DELETED
 
@@ -12,10 +12,10 @@ BATCH = 256
 """Keys of one State_Batch."""
 
 
-def whole_bundle(link: Link, index: int, first_seq: int) -> Flow[tuple[Bundle, list[Item]]]:
+def complete_bundle(reader: EnclaveReader, index: int, first_seq: int) -> Flow[tuple[Bundle, list[Item]]]:
     """All events of one closed bundle, proved to be all: what is not shown is shown to be deleted."""
-    bundle = yield from link.bundle(index)
-    items = yield from _range(link, first_seq, first_seq + len(bundle.ids))
+    bundle = yield from reader.bundle(index)
+    items = yield from _range(reader, first_seq, first_seq + len(bundle.ids))
     shown = {item.seq: item for item in items}
     missing = []
     for seq, id_ in enumerate(bundle.ids, first_seq):
@@ -23,29 +23,31 @@ def whole_bundle(link: Link, index: int, first_seq: int) -> Flow[tuple[Bundle, l
         if item is None:
             missing.append(id_)
         elif item.id != id_:
-            raise link.known_sceptic().forgery(f"event {seq} is not the one of the log", item.id.hex().encode())
+            raise reader.session.known_verifier().forgery(
+                f"event {seq} is not the one of the log", item.id.hex().encode()
+            )
     for i in range(0, len(missing), BATCH):
-        yield from _check_deleted(link, missing[i : i + BATCH])
+        yield from _check_deleted(reader, missing[i : i + BATCH])
     return bundle, items
 
 
-def _range(link: Link, first: int, end: int) -> Flow[list[Item]]:
+def _range(reader: EnclaveReader, first: int, end: int) -> Flow[list[Item]]:
     items: list[Item] = []
     while True:
         start = items[-1].seq + 1 if items else first
-        page = yield from link.page({"seq": {"start_at": start, "end_before": end}, "limit": MAX_LIMIT})
+        page = yield from reader.page({"seq": {"start_at": start, "end_before": end}, "limit": MAX_LIMIT})
         items += page.items
         if not page.more:
             return items
 
 
-def _check_deleted(link: Link, ids: Sequence[bytes]) -> Flow[None]:
+def _check_deleted(reader: EnclaveReader, ids: Sequence[bytes]) -> Flow[None]:
     """By the state after the last closed bundle; or by a Delete that has come since."""
-    facts = yield from link.state_facts([("event_status", id_) for id_ in ids])
+    facts = yield from reader.state_facts([("event_status", id_) for id_ in ids])
     for fact in facts:
         if fact.value == DELETED:
             continue
-        page = yield from link.page({"type": "Delete", "tags": {"r": fact.key.hex()}})
+        page = yield from reader.page({"type": "Delete", "tags": {"r": fact.key.hex()}})
         if all(item.event.timestamp < fact.anchor.head.t for item in page.items):
             message = f"event {fact.key.hex()} is in the log and is withheld, unless it is not yours to read"
-            raise link.known_sceptic().forgery(message, fact.key.hex().encode())
+            raise reader.session.known_verifier().forgery(message, fact.key.hex().encode())

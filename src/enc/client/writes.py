@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
-from enc.client.link import Link
-from enc.client.saying import Saying
+from enc.client.link import EnclaveReader
+from enc.client.saying import CommitBuilder
 from enc.core.dialect import Dialect, Said, Standing
 from enc.core.encoding import compact_json
 from enc.core.errors import MisuseError
@@ -59,30 +59,30 @@ def _text(content: Content) -> str:
 
 
 class Writes(ABC, Generic[R]):
-    _link: Link
+    _reader: EnclaveReader
 
     @abstractmethod
     def send(self, commit: Commit) -> R:
         """Send a commit that `prepare` made. Sent again, also after a restart, it becomes no second event."""
 
     @abstractmethod
-    def _write(self, said: Saying) -> R:
+    def _write(self, said: CommitBuilder) -> R:
         """Write what is said, in the enclave's dialect."""
 
     def prepare(self, type: str, content: Content, *, tags: TagList = ()) -> Commit:
         """Sign a commit without sending it. It may be sent within ten minutes, as often as it takes."""
-        return self._link.prepare(type, _text(content), as_tags(tags))
+        return self._reader.session.prepare(type, _text(content), as_tags(tags))
 
     def commit(self, type: str, content: Content, *, tags: TagList = ()) -> R:
         """Write an event of a type that the manifest names."""
         said = type, _text(content), as_tags(tags)
         return self._write(lambda dialect: said)
 
-    def _say(self, words: Callable[[Dialect], Said]) -> R:
+    def _say(self, build: Callable[[Dialect], Said]) -> R:
         """Write an event about who is what."""
 
         def saying(dialect: Dialect) -> tuple[str, str, Tags]:
-            type_, content = words(dialect)
+            type_, content = build(dialect)
             return type_, _text(content), ()
 
         return self._write(saying)
@@ -116,7 +116,7 @@ class Writes(ABC, Generic[R]):
 
     def revoke_self(self, trait: str) -> R:
         """Give up a trait, or a role, of your own."""
-        me = self._link.identity.public.hex()
+        me = self._reader.identity.public.hex()
         return self._say(lambda dialect: dialect.revoke_self(me, trait))
 
     def transfer(self, target: Id, trait: str) -> R:

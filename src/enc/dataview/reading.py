@@ -10,7 +10,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from enc.client import Client, Distrust, Enclave
-from enc.client.raw import raw_page
+from enc.client.raw import unverified_page
 from enc.core.commit import version_of
 from enc.core.errors import EncError, IdentityNotFound, PeerError, Unauthorized, Unavailable, WorldError
 from enc.core.event import check_event, parse_event
@@ -133,7 +133,7 @@ def wire_filter(options: Options, pushed: Mapping[str, Any]) -> dict[str, Any]:
 def tip(enclave: Enclave, options: Options) -> Tip:
     """The end of a log, as far as it may be read. An enclave that shows nothing ends where it begins."""
     try:
-        page = raw_page(enclave, {**wire_filter(options, {}), "limit": 1, "reverse": True})
+        page = unverified_page(enclave, {**wire_filter(options, {}), "limit": 1, "reverse": True})
     except Unauthorized:
         return Tip(0, None, True)
     if not page.events:
@@ -151,7 +151,7 @@ def tip(enclave: Enclave, options: Options) -> Tip:
 
 def after(enclave: Enclave, options: Options, start: int) -> int:
     """The seq behind the first event from `start` on; `start` where there is none."""
-    page = raw_page(enclave, {**wire_filter(options, {}), "seq": {"start_at": start}, "limit": 1})
+    page = unverified_page(enclave, {**wire_filter(options, {}), "seq": {"start_at": start}, "limit": 1})
     seq = seq_of(page.events[0]) if page.events else None
     return start if seq is None or seq < start else seq + 1
 
@@ -182,7 +182,7 @@ def _pages(enclave: Enclave, base: Mapping[str, Any], span: Span) -> Iterator[li
     start, bounds = span.start, base.get("seq", {})
     while start < span.end:
         seq = {**bounds, "start_at": max(start, bounds.get("start_at", 0)), "end_before": span.end}
-        page = raw_page(enclave, {**base, "seq": seq, "limit": MAX_LIMIT})
+        page = unverified_page(enclave, {**base, "seq": seq, "limit": MAX_LIMIT})
         if page.events:
             yield page.events
         last = seq_of(page.events[-1]) if page.events else None

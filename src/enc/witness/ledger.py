@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from enc.client.evidence import Evidence
-from enc.client.pins import Pin, format_pin, grown, parse_pin
+from enc.client.pins import Pin, format_pin, merge_pins, parse_pin
 from enc.core.cosigning import CosignedHead, cosign, parse_cosigned, wire_cosigned
 from enc.core.errors import MisuseError, Unavailable
 from enc.core.signing import PrivateKey
@@ -105,7 +105,7 @@ class Ledger:
         """Believe, and co-sign what is new; on disk when this returns."""
         with self._alone:
             old = self.load(enclave)
-            new = grown(old, pin)
+            new = merge_pins(old, pin)
             before = old.head if old else None
             if new == old or (before is not None and new.head is None):
                 return

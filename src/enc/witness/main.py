@@ -58,7 +58,7 @@ class Service:
     def _watch(self, listed: Listed, ledger: Ledger) -> Watch:
         if listed.sequencer is not None and ledger.load(listed.enclave) is None:
             ledger.store(listed.enclave, Pin(listed.sequencer, None))
-        return Watch(self._setup.link(listed.enclave, listed.node), ledger, self._run, _now)
+        return Watch(self._setup.reader(listed.enclave, listed.node), ledger, self._run, _now)
 
     async def _run(self, flow: Flow[T]) -> T:
         return await run_async(flow, self._transport.send, asyncio.sleep)

@@ -16,9 +16,9 @@ from enc.client import reads
 from enc.client.errors import Distrust, Fork, LostRange, Rollback, SplitBrain, TimedOut, TooManyMoves
 from enc.client.evidence import split_head, two_heads, unconnected
 from enc.client.flow import Flow
-from enc.client.lineage import learned
-from enc.client.link import Link
-from enc.client.sceptic import Sceptic
+from enc.client.lineage import fetch_history
+from enc.client.link import EnclaveReader
+from enc.client.sceptic import LogVerifier
 from enc.core.errors import EncError, EnclaveMigrated, InvalidSignature, PeerError, Unavailable, WorldError
 from enc.core.tree_head import check_bound_head
 from enc.core.types import TreeHead
@@ -56,14 +56,14 @@ class Watch:
     checked: int | None = None
     """When its node was last found well."""
 
-    def __init__(self, link: Link, ledger: Ledger, run: Run, now: Callable[[], int]) -> None:
-        self.enclave, self._link, self._ledger, self._run, self._now = link.enclave, link, ledger, run, now
+    def __init__(self, reader: EnclaveReader, ledger: Ledger, run: Run, now: Callable[[], int]) -> None:
+        self.enclave, self._reader, self._ledger, self._run, self._now = reader.enclave, reader, ledger, run, now
         self._lock, self._quiet, self._waiting = asyncio.Lock(), 0, 0
 
     @property
     def url(self) -> str | None:
         """Of the node that is asked, if one was found."""
-        return self._link.node.url
+        return self._reader.node.url
 
     # Looking
 
@@ -112,14 +112,14 @@ class Watch:
     def _newest(self) -> Flow[TreeHead]:
         """The newest head, at whichever node has the enclave: it is believed, and so co-signed, before this returns."""
         before = self._ledger.load(self.enclave)
-        head = yield from self._link.head()
+        head = yield from self._reader.session.head()
         self._quiet = self._quiet + 1 if before and before.head == head else 0
         if self._quiet % INQUIRE != 1:
             return head
         # A node that the enclave has left shows the log as it was: only the Migrate in it tells.
-        yield from _inquire(self._link)
-        yield from reads.follow(self._link)
-        return (yield from self._link.head())
+        yield from _inquire(self._reader)
+        yield from reads.follow(self._reader)
+        return (yield from self._reader.session.head())
 
     # Comparing
 
@@ -150,19 +150,19 @@ class Watch:
                 if seen.head.r != head.r:
                     raise _fork(self.enclave, signer, seen.head, head)
                 return
-        latest = yield from self._link.head()
-        sceptic = self._link.known_sceptic()
-        signer = signer or sceptic.sequencer
+        latest = yield from self._reader.session.head()
+        verifier = self._reader.session.known_verifier()
+        signer = signer or verifier.sequencer
         check_bound_head(head, signer, self.enclave)
-        if signer != sceptic.sequencer:
-            yield from self._check_former(sceptic, signer, head, latest)
-        yield from self._check_place(sceptic, signer, head, latest)
+        if signer != verifier.sequencer:
+            yield from self._check_former(verifier, signer, head, latest)
+        yield from self._check_place(verifier, signer, head, latest)
 
-    def _check_former(self, sceptic: Sceptic, signer: bytes, head: TreeHead, latest: TreeHead) -> Flow[None]:
+    def _check_former(self, verifier: LogVerifier, signer: bytes, head: TreeHead, latest: TreeHead) -> Flow[None]:
         """Somebody signed it who is not the sequencer any more, or never was."""
-        if not sceptic.history.knows(signer):
-            yield from _inquire(self._link)
-        move = sceptic.history.departure(signer)
+        if not verifier.history.knows(signer):
+            yield from _inquire(self._reader)
+        move = verifier.history.departure(signer)
         if move is None:
             raise InvalidSignature("sequencer: not one of this enclave's, as far as the witness knows")
         if move.size is not None and head.ts > move.size:
@@ -170,25 +170,27 @@ class Watch:
             raise SplitBrain(message, split_head(move.event, move.size, head, signer, message))
         if head.ts > latest.ts:
             message = f"{signer.hex()} signed a head of {head.ts} bundles, and the log that went on has {latest.ts}"
-            shown = unconnected(self.enclave, signer, message, latest, head, None, sceptic.sequencer)
+            shown = unconnected(self.enclave, signer, message, latest, head, None, verifier.sequencer)
             raise Fork(message, shown)
 
-    def _check_place(self, sceptic: Sceptic, signer: bytes, head: TreeHead, latest: TreeHead) -> Flow[None]:
-        other = None if signer == sceptic.sequencer else signer
+    def _check_place(self, verifier: LogVerifier, signer: bytes, head: TreeHead, latest: TreeHead) -> Flow[None]:
+        other = None if signer == verifier.sequencer else signer
         if head.ts > latest.ts:
             message = f"a head of {head.ts} bundles was brought, and the node shows {latest.ts} after that"
             raise Rollback(message, two_heads("rollback", self.enclave, signer, message, head, latest))
         if head.ts == latest.ts:
             if head.r != latest.r:
-                raise sceptic.other_root(other, head, latest) if other else _fork(self.enclave, signer, latest, head)
+                raise (
+                    verifier.root_mismatch(other, head, latest) if other else _fork(self.enclave, signer, latest, head)
+                )
         elif head.ts:
-            sceptic.connect(head, latest, (yield from self._link.consistency(head, latest, other)), other)
+            verifier.connect(head, latest, (yield from self._reader.session.consistency(head, latest, other)), other)
 
 
-def _inquire(link: Link) -> Flow[None]:
+def _inquire(reader: EnclaveReader) -> Flow[None]:
     """Learn of Migrates, if they may be read."""
     try:
-        yield from learned(link)
+        yield from fetch_history(reader.session)
     except (Distrust, EnclaveMigrated, LostRange, TooManyMoves):
         raise
     except PeerError:

@@ -40,7 +40,7 @@ class Crossing(Enclave):
     """An enclave to which something happens just before the next commit arrives."""
 
     def __init__(self, inner: Enclave, meanwhile: Callable[[], Any]) -> None:
-        super().__init__(inner._client, inner._link)
+        super().__init__(inner._client, inner._reader)
         self._meanwhile: Callable[[], Any] | None = meanwhile
 
     def send(self, commit: Commit) -> Receipt:

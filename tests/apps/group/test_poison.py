@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from enc.apps.address_book import Place
 from enc.apps.group import Group
 from enc.client import Enclave, Forgery
-from enc.client.link import Link
+from enc.client.speech import EnclaveSession
 from enc.core.commit import build_commit
 from enc.core.encoding import compact_json
 from enc.core.errors import Unavailable
@@ -171,13 +171,13 @@ def test_many_deleted_events_are_proved_by_few_questions(party: Party, monkeypat
     for event in [bob.say(f"{i}").id for i in range(40)]:
         bob.delete(event)
     party.stage.close_bundle()
-    asked, ask = list[str](), Link.ask
+    asked, ask = list[str](), EnclaveSession.ask
 
-    def noting(self: Link, path: str, *more: Any, **options: Any) -> Any:
+    def noting(self: EnclaveSession, path: str, *more: Any, **options: Any) -> Any:
         asked.append(path)
         return ask(self, path, *more, **options)
 
-    monkeypatch.setattr(Link, "ask", noting)
+    monkeypatch.setattr(EnclaveSession, "ask", noting)
     carol = party.device("carol")
     carol.sync()
     assert len(carol._proved) == 40

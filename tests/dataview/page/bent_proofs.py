@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from enc.client.evidence import attested, said, two_heads
+from enc.client.evidence import answer_evidence, two_heads, with_cosignature
 from enc.client.facts import EventFact, StateFact
 from enc.client.proof_file import Proof
 from enc.core import hashing
@@ -279,15 +279,19 @@ def witnessed() -> dict[str, bytes]:
     first, then = made.head(), made.head(root=sha256(b"false"))
     fork = two_heads("fork", made.enclave, NODE.public, "", first, then)
     true = cosign(BOB, made.enclave, NODE.public, first, START)
-    words = said("answer", made.enclave, OTHER.public, "", b"words")
+    words = answer_evidence("answer", made.enclave, OTHER.public, "", b"words")
     return {
-        "a witness's false signature": attested(fork, replace(true, sig=ALICE.sign_schnorr(sha256(b"x")))).json(),
-        "a witness of another enclave": attested(fork, replace(true, enclave=sha256(b"another"))).json(),
-        "a witness of another sequencer": attested(fork, cosign(BOB, made.enclave, OTHER.public, first, START)).json(),
-        "a witness of another head": attested(
+        "a witness's false signature": with_cosignature(
+            fork, replace(true, sig=ALICE.sign_schnorr(sha256(b"x")))
+        ).json(),
+        "a witness of another enclave": with_cosignature(fork, replace(true, enclave=sha256(b"another"))).json(),
+        "a witness of another sequencer": with_cosignature(
+            fork, cosign(BOB, made.enclave, OTHER.public, first, START)
+        ).json(),
+        "a witness of another head": with_cosignature(
             fork, cosign(BOB, made.enclave, NODE.public, made.head(t=9), START)
         ).json(),
-        "heads of another in a file of words": attested(
+        "heads of another in a file of words": with_cosignature(
             replace(words, parts={**words.parts, "heads": fork.parts["heads"]}), true
         ).json(),
     }

@@ -5,7 +5,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from enc.client.evidence import Evidence, attested, said, split_event, split_head, two_events, two_heads, unconnected
+from enc.client.evidence import (
+    Evidence,
+    answer_evidence,
+    split_event,
+    split_head,
+    two_events,
+    two_heads,
+    unconnected,
+    with_cosignature,
+)
 from enc.client.facts import Anchor, EventFact, StateFact
 from enc.client.history import history_of
 from enc.client.log_evidence import order_parts, single_parts
@@ -185,7 +194,7 @@ def evidence() -> dict[str, bytes]:
     link = prove_consistency(smaller, before, smaller.edge.size)
     files = {
         "fork": fork,
-        "fork, attested": attested(fork, cosign(BOB, made.enclave, NODE.public, grown, START)),
+        "fork, attested": with_cosignature(fork, cosign(BOB, made.enclave, NODE.public, grown, START)),
         "fork of two nodes": two_heads(
             "fork", made.enclave, OTHER.public, "", grown, made.head(OTHER, root=false), NODE.public
         ),
@@ -203,8 +212,8 @@ def evidence() -> dict[str, bytes]:
         "unconnected to a larger": unconnected(made.enclave, NODE.public, "", grown, smaller.head(root=false), link),
         "from nothing": unconnected(made.enclave, NODE.public, "", empty, larger, None),
         "refused": unconnected(made.enclave, NODE.public, "", grown, larger, None),
-        "answer": said("answer", made.enclave, NODE.public, "odd", b'{"seq_pub": "\xff"}'),
-        "foreign": said("foreign", made.enclave, NODE.public, "odd", b"words"),
+        "answer": answer_evidence("answer", made.enclave, NODE.public, "odd", b'{"seq_pub": "\xff"}'),
+        "foreign": answer_evidence("foreign", made.enclave, NODE.public, "odd", b"words"),
         "connected by other sizes": _by_other_sizes(),
         **_of_events(made, told),
         **_splits(),

@@ -13,7 +13,7 @@ from enc.apps.group.fold import Fold
 from enc.apps.group.following import Following
 from enc.apps.group.views import Change, Entry, EpochView, Person, Status
 from enc.client import Client, Distrust, Enclave, Forgery
-from enc.client.evidence import said
+from enc.client.evidence import answer_evidence
 from enc.client.following import MAX_HOPS
 from enc.client.writes import Id, as_bytes
 from enc.core.errors import EncError, ReplayFailed, Unauthorized
@@ -144,10 +144,10 @@ class Reading:
 
     def _distrust(self, message: str, event: Event) -> Forgery:
         shown = msgspec.json.encode(wire_event(event))
-        return Forgery(message, said("answer", self.id, event.sequencer, message, shown))
+        return Forgery(message, answer_evidence("answer", self.id, event.sequencer, message, shown))
 
     def _withheld(self, message: str, what: bytes) -> Forgery:
-        return Forgery(message, said("answer", self.id, self._enclave.sequencer(), message, what))
+        return Forgery(message, answer_evidence("answer", self.id, self._enclave.sequencer(), message, what))
 
     def _check_whole(self) -> None:
         roll = self._fold.roll
