@@ -127,17 +127,3 @@ def test_what_does_not_go_together_is_said_before_anything_starts(
     assert ended.value.code != 0
     assert says in json.loads(capsys.readouterr().err)["error"]["message"]
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_signal_ends_it_at_once(number: signal.Signals) -> None:
-    code = (
-        "import os\n"
-        "from enc.cli.dataview_receive import until_signal\n"
-        "stop = until_signal()\n"
-        f"os.kill(os.getpid(), {int(number)})\n"
-        "assert stop.is_set()\n"
-        f"os.kill(os.getpid(), {int(number)})\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
-    assert done.returncode == -number

@@ -95,7 +95,7 @@ def _serve() -> None:
     """Everything that a witness loads is loaded before the first is forked."""
     import enc.cli.receiving
     import enc.cli.witness
-    import enc.node.logs
+    import enc.runtime.logs
     import enc.witness.main  # noqa: F401
 
     for line in iter(sys.stdin.buffer.readline, b""):

@@ -1,7 +1,5 @@
 """`enc dataview receive`: pushes into a landing zone, for `enc dataview run --landing`, or beside it."""
 
-import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ from enc.cli.dataview import MISSING, app
 from enc.cli.output import fields
 from enc.cli.terminal import Terminal
 from enc.core.errors import MisuseError
+from enc.runtime.signals import stop_event
 
 if TYPE_CHECKING:
     from enc.cli.receiving import Listener
@@ -122,24 +121,10 @@ def receive(
         key=key,
         skip_lost=skip_lost,
     )
-    stop = until_signal()
+    stop = stop_event()
     with received(at, pushes, landing, state, notices) as listener:
         host, port = listener.place
         wire = {"host": host, "port": port, "url": url}
         at.say(wire, fields(**{name: str(value) for name, value in wire.items()}))
         while not stop.wait(WAIT_S):
             listener.check()
-
-
-def until_signal() -> threading.Event:
-    """Set by the first signal. The next one ends the process at once: whatever was begun is done again."""
-    stop, numbers = threading.Event(), (signal.SIGINT, signal.SIGTERM)
-
-    def told(*_: object) -> None:
-        stop.set()
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
-
-    for number in numbers:
-        signal.signal(number, told)
-    return stop

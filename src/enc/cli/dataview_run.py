@@ -10,9 +10,10 @@ import typer
 from enc.cli.command import command
 from enc.cli.dataview import MISSING, app
 from enc.cli.dataview_job import Conf, Database, Lake, Master, Views, opened_job, pair, say_built, writing
-from enc.cli.dataview_receive import Cert, Enclaves, Key, Nodes, Only, Pushes, SkipLost, received, until_signal
+from enc.cli.dataview_receive import Cert, Enclaves, Key, Nodes, Only, Pushes, SkipLost, received
 from enc.cli.terminal import Terminal
 from enc.core.errors import MisuseError
+from enc.runtime.signals import stop_event
 
 if TYPE_CHECKING:
     from enc.cli.receiving import Listener
@@ -119,7 +120,7 @@ def run(
         if once:
             say_built(at, job.drain())
             return
-        job.run(until_signal(), _Telling(at, checks))
+        job.run(stop_event(), _Telling(at, checks))
 
 
 def _small() -> list[str]:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
 import ssl
 import threading
@@ -17,7 +16,7 @@ import uvicorn
 from enc.cli.handing import Ended, Hand, say
 from enc.client import Gap, PushReceiver
 from enc.core.errors import MisuseError
-from enc.node.server import signals_to
+from enc.runtime.signals import end_by_signal, stop_signals_to
 
 END_S = 30.0
 """How long a listener may take to end."""
@@ -102,14 +101,13 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """SIGINT and SIGTERM stop it in order; a second one ends it at once, and what it has under way."""
-        with signals_to(self.handle_exit):
+        with stop_signals_to(self.handle_exit, asyncio.get_running_loop()):
             yield
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         if self._is_told:
             self._hand.kill()
-            signal.signal(sig, signal.SIG_DFL)
-            signal.raise_signal(sig)
+            end_by_signal(sig)
         self._is_told = self.should_exit = True
         self._hand.stop()
 

@@ -61,7 +61,7 @@ def run(
     SIGTERM or Ctrl-C stops it in order, with exit code 0; a second one ends it at once.
     """
     from enc.cli.receiving import listen as listening_at
-    from enc.node.logs import setup_logs
+    from enc.runtime.logs import setup_logs
     from enc.witness import main
     from enc.witness.config import load_config
 

@@ -19,6 +19,7 @@ from msgspec import Meta, Struct, ValidationError, convert, structs
 from enc.core import types
 from enc.core.encoding import MAX_INT
 from enc.core.errors import MisuseError
+from enc.runtime.logs import Format, Level
 
 PREFIX = "ENC_NODE_"
 """Of every variable: ENC_NODE_PORT is `port`, ENC_NODE_LIMITS_CONTENT is `content` of the section `limits`."""
@@ -27,8 +28,6 @@ MAX_FILE = 16 << 20
 """Bytes that a configuration file may have."""
 
 Source = Literal["default", "file", "environment", "flag"]
-Level = Literal["debug", "info", "warning", "error"]
-Format = Literal["json", "console"]
 Creation = Literal["open", "allowlist", "closed"]
 
 _KIB, _MIB, _MANY = 1 << 10, 1 << 20, 1 << 20

@@ -41,7 +41,6 @@ from enc.node.desk import Desk
 from enc.node.directory import Directory
 from enc.node.importing import Importer, Permits
 from enc.node.janitor import Janitor
-from enc.node.logs import setup_logs
 from enc.node.mailroom import Keeping, Mailroom
 from enc.node.metrics import Metrics, Recent
 from enc.node.openapi import document
@@ -50,13 +49,15 @@ from enc.node.rate_limit import RateLimiter
 from enc.node.registry_api import RegistryApi
 from enc.node.senders import Senders
 from enc.node.sequencer import Checkpoint, Sequencer
-from enc.node.signals import SignalledServer, end_at_once
+from enc.node.signals import SignalledServer
 from enc.node.store.base import Step, Store
 from enc.node.store.push import Limits, Outcome
 from enc.node.store.sqlite import SqliteStore
 from enc.node.subscriptions import Hub
 from enc.node.uploads import Bounds, Uploads
 from enc.node.verifiers import Verifiers
+from enc.runtime.logs import setup_logs
+from enc.runtime.signals import end_on_next_signal
 from enc.version import __version__
 
 PROBE_S = 5
@@ -380,7 +381,7 @@ async def _serve(
     finally:
         if announcer is not None:
             announcer.stop()
-        end_at_once()  # the event loop has put its own handlers away
+        end_on_next_signal()  # the event loop has put its own handlers away
         node.stop()
 
 

@@ -11,8 +11,8 @@ from struct import Struct as Layout
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
-from enc.node.config import Format, Level
 from enc.node.store.push import Outcome
+from enc.runtime.logs import Format, Level
 
 LENGTH = Layout(">I")
 MAX_MESSAGE = 1 << 20

@@ -5,7 +5,6 @@ It ends with its input, and so with the node, whatever ends that; a signal to th
 
 import asyncio
 import os
-import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +14,6 @@ import structlog
 from msgspec import ValidationError
 
 from enc.node.calling import Caller, authorities
-from enc.node.logs import setup_logs
 from enc.node.schedule import Bounds, Schedule
 from enc.node.sender import Sender
 from enc.node.sender_pipe import (
@@ -34,6 +32,8 @@ from enc.node.sender_pipe import (
 )
 from enc.node.store.push import Outcome
 from enc.node.store.push_reader import PushReader
+from enc.runtime.logs import setup_logs
+from enc.runtime.signals import ignore_stop_signals
 
 NICE = 10
 GRACE_S = 2.0
@@ -148,8 +148,7 @@ async def _run() -> None:
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_stop_signals()
     os.nice(NICE)
     code = 1
     try:

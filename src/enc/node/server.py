@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import signal
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
@@ -21,21 +20,9 @@ from enc.node.config import Config
 from enc.node.http_protocol import Finish, HttpProtocol
 from enc.node.peers import Peers
 from enc.node.ws_protocol import WebSocketProtocol
+from enc.runtime.signals import stop_signals_to
 
 _log = structlog.get_logger("enc.server")
-
-
-@contextlib.contextmanager
-def signals_to(handle: Callable[[int, Any], None]) -> Iterator[None]:
-    """SIGINT and SIGTERM, as the running event loop sees them: it is woken by one."""
-    loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
-        loop.add_signal_handler(number, handle, number, None)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
 
 
 class Server(uvicorn.Server):
@@ -96,7 +83,7 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """SIGINT and SIGTERM stop the node; a second one stops it without waiting for slow peers."""
-        with signals_to(self.handle_exit):
+        with stop_signals_to(self.handle_exit, asyncio.get_running_loop()):
             yield
 
     def handle_exit(self, sig: int, frame: Any) -> None:

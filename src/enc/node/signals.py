@@ -4,12 +4,7 @@ import signal
 from typing import Any
 
 from enc.node.server import Server
-
-
-def end_at_once() -> None:
-    """From now on a signal does what it does to any program: it ends it. Everything acknowledged is on disk."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
+from enc.runtime.signals import end_on_next_signal
 
 
 class SignalledServer(Server):
@@ -18,5 +13,5 @@ class SignalledServer(Server):
     def handle_exit(self, sig: int, frame: Any) -> None:
         if self.should_exit:  # both came before the event loop looked
             signal.raise_signal(sig)
-        end_at_once()
+        end_on_next_signal()  # everything acknowledged is on disk
         super().handle_exit(sig, frame)

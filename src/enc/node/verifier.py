@@ -5,11 +5,11 @@ and so with the node, whatever ends that; a signal to the whole group does not e
 """
 
 import os
-import signal
 from struct import Struct
 
 from enc.core.errors import InvalidSignature
 from enc.core.signing import check_ecdsa, is_schnorr
+from enc.runtime.signals import ignore_stop_signals
 
 COUNT = Struct(">I")
 RECORD = Struct(">? 32s 32s 64s")
@@ -43,8 +43,7 @@ def read_exactly(descriptor: int, size: int) -> bytes:
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_stop_signals()
     while len(head := read_exactly(0, COUNT.size)) == COUNT.size:
         (count,) = COUNT.unpack(head)
         os.write(1, verdicts(read_exactly(0, count * RECORD.size)))

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import signal
 import socket
 import sys
 import time
@@ -19,6 +18,7 @@ from enc.client.identity import Identity
 from enc.client.pins import Pin
 from enc.client.setup import Setup
 from enc.client.transport import AsyncTransport
+from enc.runtime.signals import end_by_signal, stop_signals_to
 from enc.witness.api import Api
 from enc.witness.config import Config, Listed
 from enc.witness.ledger import Ledger
@@ -103,19 +103,12 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
-        for number in numbers:
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        try:
+        with stop_signals_to(self.handle_exit, asyncio.get_running_loop()):
             yield
-        finally:
-            for number in numbers:
-                loop.remove_signal_handler(number)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         if self.should_exit:
-            signal.signal(sig, signal.SIG_DFL)
-            signal.raise_signal(sig)
+            end_by_signal(sig)
         self.should_exit = True
 
 

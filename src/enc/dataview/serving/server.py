@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import signal
 import socket
 import ssl
 import threading
@@ -20,6 +19,7 @@ from enc.dataview.serving.api import Api
 from enc.dataview.serving.config import Config
 from enc.dataview.serving.database import Database
 from enc.dataview.serving.proofs import Prover
+from enc.runtime.signals import stop_signals_to
 
 if TYPE_CHECKING:
     from enc.client import Client
@@ -88,14 +88,8 @@ class _Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
-        for number in numbers:
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        try:
+        with stop_signals_to(self.handle_exit, asyncio.get_running_loop()):
             yield
-        finally:
-            for number in numbers:
-                loop.remove_signal_handler(number)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

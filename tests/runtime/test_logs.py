@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from enc.core.commit import build_commit
 from enc.core.errors import Duplicate, MisuseError
 from enc.core.signing import PrivateKey
-from enc.node.logs import MAX_ITEMS, MAX_TEXT, REDACTED, SECRETS, redact, setup_logs
+from enc.runtime.logs import MAX_ITEMS, MAX_TEXT, REDACTED, SECRETS, redact, setup_logs
 from tests.core.strategies import examples
 
 KEY = PrivateKey(b"k" * 32)

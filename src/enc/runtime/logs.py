@@ -1,7 +1,8 @@
-"""Logs: one line an entry on stderr, with the time, the level, what happened and what it happened to.
+"""Logs: one line per entry on stderr, with time, level, event and fields.
 
-`setup_logs` sends everything the same way: our own entries (structlog) and those of the libraries (logging, warnings).
-Secrets and what people wrote do not get into logs, whatever a careless call passes: `redact` sees every entry first.
+`setup_logs` sends everything the same way: our own entries (structlog) and those of the libraries
+(logging, warnings). Secrets and people's content do not get into logs, whatever a careless call
+passes: `redact` filters every entry first.
 """
 
 import logging
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Set
 from contextlib import suppress
 from itertools import islice
 from math import isfinite
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import structlog
 from msgspec import Struct, structs
@@ -19,7 +20,9 @@ from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from enc.core.errors import MisuseError
-from enc.node.config import Format, Level
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["json", "console"]
 
 REDACTED = "[redacted]"
 SECRETS = frozenset("content secret key sig session token ciphertext authorization cookie".split())
@@ -37,14 +40,14 @@ LEVELS: Mapping[Level, int] = {
 _WORD = re.compile(r"[_.\-]")
 _OURS = "enc"
 _CHATTY = ("httpx", "httpcore")
-"""Libraries that tell of every request."""
+"""Libraries that log every request."""
 
 
 def setup_logs(level: Level, format: Format, stream: TextIO | None = None) -> None:
-    """Write the process's logs to `stream` (stderr) from now on; a second call takes the place of the first.
+    """Write the process's logs to `stream` (stderr) from now on; a second call replaces the first.
 
-    Libraries are never heard below `info`: what they say there includes the frames and requests that they carry.
-    uvicorn must be told to leave logging alone (`log_config=None`).
+    Libraries never log below `info`: their debug entries contain the frames and requests that they
+    carry. uvicorn must not set up logging itself (`log_config=None`).
     """
     if level not in LEVELS or format not in ("json", "console"):
         raise MisuseError("logs: unknown level or format")
@@ -78,7 +81,7 @@ def _rendering(format: Format) -> list[Processor]:
 
 
 def _route(handler: logging.Handler, level: int) -> None:
-    """All loggers lead to this handler and to no other."""
+    """Send the entries of all loggers to this handler and to no other."""
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(max(level, logging.INFO))
@@ -94,7 +97,7 @@ def _route(handler: logging.Handler, level: int) -> None:
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """A handler that tells of an entry it cannot write without repeating what is in it."""
+    """A handler that reports an entry it cannot write without repeating its content."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         with suppress(Exception):
@@ -103,12 +106,12 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 def redact(_logger: WrappedLogger, _method: str, entry: EventDict) -> EventDict:
-    """The entry without secrets: values under the names in SECRETS replaced, bytes cut to 8, sizes bounded."""
+    """Return the entry without secrets: replaces values named in SECRETS, cuts bytes to 8, bounds sizes."""
     return {name: value if _is_needed(name, value) else _clean_item(name, value, 0) for name, value in entry.items()}
 
 
 def _is_needed(name: str, value: Any) -> bool:
-    """Whether structlog goes on to use it: the record of a library's entry, or an exception that is to be told."""
+    """Return whether structlog still uses it: a library's log record, or an exception to report."""
     if name == "exc_info":
         error = value[1] if isinstance(value, tuple) and len(value) == 3 else value
         return isinstance(error, BaseException)
@@ -120,7 +123,7 @@ def _clean_item(name: Any, value: Any, depth: int) -> Any:
 
 
 def _clean(value: Any, depth: int) -> Any:
-    """A value that JSON can hold and that tells nothing it should not; a Struct is judged by its fields' names."""
+    """Return a value that JSON can hold, without secrets; of a Struct the fields' names decide."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -151,14 +154,14 @@ def _cut(text: str) -> str:
 
 
 def _arrange(_logger: WrappedLogger, _method: str, entry: EventDict) -> EventDict:
-    """Time, level and event in front; a library's entry says whose it is."""
+    """Put time, level and event first; a library's entry also gets its logger's name."""
     record, ours = entry.pop("_record"), entry.pop("_from_structlog")
     first = {name: entry.pop(name, None) for name in ("time", "level", "event")}
     return {**first, **({} if ours else {"logger": record.name}), **entry}
 
 
 def _escape(_logger: WrappedLogger, _method: str, entry: EventDict) -> EventDict:
-    """Control characters spelled out, so that no text can pass for another line or steer a terminal."""
+    """Spell control characters out, so that no text can fake a line or control a terminal."""
     return {
         name: value.encode("unicode_escape").decode() if isinstance(value, str) and not value.isprintable() else value
         for name, value in entry.items()
