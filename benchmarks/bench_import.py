@@ -66,7 +66,7 @@ def make(events: int, start: int) -> tuple[bytes, Commit, list[tuple[bytes, byte
     commit = build_manifest(AUTHORS[0], compact_json(MANIFEST), start + LIFE_MS)
     policy, effects = machine.judge_manifest(commit)
     event = finalize(commit, OLD, start, 0)
-    step = machine.found(event, policy, effects)
+    step = machine.apply_manifest(event, policy, effects)
     memory.put(event, step)
     log.append(event)
     for seq in range(1, events):

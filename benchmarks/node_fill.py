@@ -34,7 +34,7 @@ def garbage(commit: Commit, seq_pub: bytes, timestamp: int, seq: int) -> Event:
 
 
 def step(transition: machine.Transition, event: Event | None, effects: Effects) -> Step:
-    heads = [TreeHead(transition.state.floor, b.index + 1, bytes(32), bytes(64)) for b in transition.closed]
+    heads = [TreeHead(transition.state.min_timestamp, b.index + 1, bytes(32), bytes(64)) for b in transition.closed]
     subject = event.type if event else ""
     return Step(transition=transition, event=event, effects=effects, subject=subject, heads=tuple(heads))
 
@@ -44,7 +44,7 @@ def history(n: int, seq_pub: bytes, size: int, start: int) -> Iterator[Step]:
     founding, nothing = manifest(n), EnclaveMemory()
     policy, effects = machine.judge_manifest(founding)
     event = garbage(founding, seq_pub, start, 0)
-    transition = machine.found(event, policy, effects)
+    transition = machine.apply_manifest(event, policy, effects)
     yield step(transition, event, effects)
     for seq in range(1, size):
         content, noise = text(seq), os.urandom(96)

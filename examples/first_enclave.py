@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from enc.core.archive import header_of, read_archive, verify_archive, write_archive
 from enc.core.bundle import prove_membership
 from enc.core.commit import Commit, build_commit, build_manifest, check_commit
-from enc.core.enclave import EnclaveState, apply, found, judge, judge_manifest, next_timestamp
+from enc.core.enclave import EnclaveState, apply, apply_manifest, judge, judge_manifest, next_timestamp
 from enc.core.errors import EncError
 from enc.core.event import Event, erase, finalize
 from enc.core.hashing import content_hash
@@ -38,7 +38,7 @@ def submit(commit: Commit) -> Event:
     if state is None:
         policy, effects = judge_manifest(commit)
         event = finalize(commit, node, timestamp, seq=0)
-        step = found(event, policy, effects)
+        step = apply_manifest(event, policy, effects)
     else:
         effects = judge(state, commit, store, sequencer=node.public)
         event = finalize(commit, node, timestamp, seq=state.seq + 1)
@@ -107,7 +107,7 @@ print("Proved under the node's signed head: Bob's message is in the log, and Bob
 
 replay = Replay(manifest.enclave)
 for event in log:
-    replay.take(event)
+    replay.add(event)
 data = b"".join(write_archive(header_of(replay, head), log))
 verify_archive(*read_archive([data]))
 print(f"The whole log, {len(log)} events in {len(data)} bytes, replays to the same roots")

@@ -119,7 +119,7 @@ class Simulator:
         twin = Simulator(self.clock, key, deepcopy(self.store))
         kept = twin.store._all[enclave]
         if takes is not None:
-            event = finalize(takes, key, max(self.clock.now, kept.state.floor), kept.state.seq + 1)
+            event = finalize(takes, key, max(self.clock.now, kept.state.min_timestamp), kept.state.seq + 1)
             effects = Effects(lifecycle="migrated", new_sequencer=key.public)
             transition = machine.apply(kept.state, event, effects, kept.memory)
             twin.store.write(

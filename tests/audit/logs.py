@@ -26,7 +26,7 @@ def talk(messages: int = 20, by: str = "alice") -> World:
 def root(world: World, size: int) -> bytes:
     edge = Edge()
     for bundle in world.memory.bundles[:size]:
-        edge = edge.grown(log_leaf(bundle.events_root, bundle.state_hash))
+        edge = edge.with_leaf(log_leaf(bundle.events_root, bundle.state_hash))
     return edge.root()
 
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from enc.audit.spill import Spill, SpilledPast
+from enc.audit.spill import Spill, SpilledCommits
 from enc.core.event import erase, finalize
 from enc.core.fault import Fault
-from enc.core.trial import Trial
+from enc.core.trial import AuditReplay
 from enc.core.types import Event
 from tests.core.world import START, World, person, pub
 
@@ -46,10 +46,10 @@ def world() -> World:
     return made
 
 
-def tried(events: Sequence[Event], **more: object) -> Trial:
-    trial = Trial(events[0].enclave, **more)  # type: ignore[arg-type]
+def tried(events: Sequence[Event], **more: object) -> AuditReplay:
+    trial = AuditReplay(events[0].enclave, **more)  # type: ignore[arg-type]
     for event in events:
-        trial.take(event)
+        trial.add(event)
     trial.finish()
     return trial
 
@@ -69,7 +69,7 @@ def test_an_honest_log_has_no_fault_and_the_replays_root(world: World) -> None:
     assert trial.faults == []
     assert trial.state == world.state
     assert trial.sequencers == [(person("node").public, 0)]
-    assert trial.doubt is None
+    assert trial.roots_unknown_from is None
 
 
 def test_a_place_that_is_left_out(world: World) -> None:
@@ -114,11 +114,11 @@ def test_what_the_rules_refuse_changes_nothing(world: World) -> None:
     event = finalize(commit, person("node"), START + world.next, 11)
     trial = tried([*world.events, event])
     assert [(fault.kind, fault.seq) for fault in trial.faults] == [("unauthorised_event", 11)]
-    assert trial.doubt is None
+    assert trial.roots_unknown_from is None
     move = world.commit("bob", "Move", {"target": pub("carol"), "from": "OUTSIDER", "to": "MEMBER"})
     trial = tried([*world.events, finalize(move, person("node"), START + world.next, 11)])
     assert [(fault.kind, fault.seq) for fault in trial.faults] == [("unauthorised_event", 11)]
-    assert trial.doubt == 11
+    assert trial.roots_unknown_from == 11
 
 
 def test_rights_are_asked_for_again_when_they_change(world: World) -> None:
@@ -184,12 +184,12 @@ def test_a_content_that_is_gone(world: World) -> None:
     events[3] = erase(events[3])
     events[9] = erase(events[9])
     assert told(events) == [("erasure_without_cause", 3), ("erasure_without_cause", 9)]
-    assert tried(events, explain=False).faults == []
+    assert tried(events, check_erasures=False).faults == []
     events = list(world.events)
     events[2] = erase(events[2])
     trial = tried(events)
     assert (trial.faults[0].kind, trial.faults[0].seq) == ("erasure_without_cause", 2)
-    assert trial.doubt == 2
+    assert trial.roots_unknown_from == 2
 
 
 def test_a_log_without_its_manifest(world: World) -> None:
@@ -199,27 +199,27 @@ def test_a_log_without_its_manifest(world: World) -> None:
 
 
 def test_an_event_that_cannot_be_read_takes_its_place(world: World) -> None:
-    trial = Trial(world.state.enclave)
+    trial = AuditReplay(world.state.enclave)
     for event in world.events:
         if event.seq == 5:
             trial.skip()
         else:
-            trial.take(event)
+            trial.add(event)
     assert trial.finish() == []
-    assert trial.doubt == 5
+    assert trial.roots_unknown_from == 5
 
 
 def test_what_a_node_is_known_to_have_drawn_is_taken_for_granted(world: World) -> None:
     usual = tried(world.events)
-    early = tried(world.events, drawn={1: 2})
+    early = tried(world.events, node_bundle_sizes={1: 2})
     assert early.faults == []
     assert early.state is not None
     assert usual.state is not None
     assert (early.state.log.size, usual.state.log.size) == (3, 2)
     late = [*world.events[:6], *(by(event, "node", timestamp=event.timestamp + 2000) for event in world.events[6:])]
-    closed = [tried(late, drawn=drawn).state for drawn in ({}, {1: 4})]
+    closed = [tried(late, node_bundle_sizes=drawn).state for drawn in ({}, {1: 4})]
     assert [state and state.log.size for state in closed] == [3, 2]
-    claimed = tried(world.events, claimed={0: bytes(32)})
+    claimed = tried(world.events, node_state_hashes={0: bytes(32)})
     assert claimed.state is not None
     assert claimed.state.root == usual.state.root
     assert claimed.state.log.root() != usual.state.log.root()
@@ -237,7 +237,7 @@ def test_little_memory_gives_the_same(world: World) -> None:
     for i in gone:
         events[i] = erase(events[i])
     plain = tried(events)
-    spilled = tried(events, store=Spill(4), past=SpilledPast(4))
+    spilled = tried(events, store=Spill(4), seen_commits=SpilledCommits(4))
     assert spilled.faults == plain.faults
     assert plain.faults
     assert spilled.state == plain.state
@@ -250,8 +250,8 @@ def test_a_cause_that_comes_late_is_found_in_the_file_too(world: World) -> None:
         world.send("alice", "Delete", {"reason": "author"}, tags=(("r", event.id.hex()),))
     gone = {event.seq for event in sent}
     events = [erase(event) if event.seq in gone else event for event in world.events]
-    assert tried(events, past=SpilledPast(4)).faults == []
-    assert len(tried(events[:-12], past=SpilledPast(4)).faults) == 12
+    assert tried(events, seen_commits=SpilledCommits(4)).faults == []
+    assert len(tried(events[:-12], seen_commits=SpilledCommits(4)).faults) == 12
 
 
 def test_very_many_missing_places_are_one_gap(world: World) -> None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from enc.core.archive import Header, read_archive
-from enc.core.enclave import EnclaveState, apply, checkpoint_root, found, judge, judge_manifest, seal
+from enc.core.enclave import EnclaveState, apply, apply_manifest, checkpoint_root, judge, judge_manifest, seal
 from enc.core.errors import InvalidProof
 from enc.core.hashing import log_leaf
 from enc.core.memory import EnclaveMemory
@@ -73,26 +73,26 @@ class Credulous:
         first, *rest = archive.events
         self._leaf, self.roots, self.last = leaf, {0: Edge().root()}, [-1]
         self.state: EnclaveState
-        self._keep(first, found(first, *judge_manifest(first)))
+        self._keep(first, apply_manifest(first, *judge_manifest(first)))
         for event in rest:
             lied = event.seq == unjudged
             effects = Effects() if lied else judge(self.state, event, self.memory, sequencer=self.state.sequencer)
             if event.seq == early:
                 self._seal()
-            at = event.timestamp if event.seq != late else self.state.floor
+            at = event.timestamp if event.seq != late else self.state.min_timestamp
             moved = apply(self.state, replace(event, timestamp=at), effects, self.memory)
             self._keep(event, moved)
             if event.seq == late:
-                self.state = replace(self.state, floor=event.timestamp)
+                self.state = replace(self.state, min_timestamp=event.timestamp)
         self.open = self.state
         self.checkpoint = checkpoint_root(self.state, self.memory)
         self._seal()
 
     def _seal(self) -> None:
         if self.state.bundle is not None:
-            floor = self.state.floor
+            min_timestamp = self.state.min_timestamp
             self._keep(None, seal(self.state, 1 << 52, self.memory))
-            self.state = replace(self.state, floor=floor)
+            self.state = replace(self.state, min_timestamp=min_timestamp)
 
     def _keep(self, event: Event | None, transition: Any) -> None:
         log = self.state.log if hasattr(self, "state") else Edge()

@@ -157,7 +157,7 @@ def test_what_a_later_event_took_away_is_gone_and_nothing_else(clean: Path) -> N
     for archive in folder.archives(clean):
         replay, gone = Replay(), set[bytes]()
         for event in archive.events:
-            gone.update(replay.take(event)[1].erases)
+            gone.update(replay.add(event)[1].erases)
         end = archive.events[-1].timestamp
         for event in archive.events:
             ends = [int(tag[1]) for tag in event.tags if tag[0] == "auto-delete"]

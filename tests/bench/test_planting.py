@@ -192,7 +192,7 @@ def test_an_old_sequencer(tmp_path: Path, seed: int) -> None:
     assert parse_migrate(migrate).new_sequencer != after.sequencer == migrate.sequencer
     replay = Replay()
     for event in scene.archive.events[: scene.seq]:
-        replay.take(event)
+        replay.add(event)
     assert len(scene.archive.header.sequencers) == 1
     scene.signatures()
     scene.fits(folder.Credulous(scene.archive))
@@ -242,7 +242,7 @@ def replays(scene: Scene) -> Replay:
     """The events themselves are all right; what is signed over them is not."""
     replay = Replay(scene.enclave)
     for event in scene.archive.events:
-        replay.take(event)
+        replay.add(event)
     replay.finish()
     with pytest.raises(InvalidArchive, match="not the log's checkpoint"):
         verify_archive(scene.archive.header, iter(scene.archive.events))
@@ -278,7 +278,7 @@ def test_a_larger_log_is_never_signed_earlier(kind: Kind) -> None:
 
 def scene_bundle(scene: Scene) -> BundleConfig:
     replay = Replay()
-    replay.take(scene.archive.events[0])
+    replay.add(scene.archive.events[0])
     return replay.state.policy.bundle
 
 

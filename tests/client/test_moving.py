@@ -101,7 +101,7 @@ def test_an_auditor_who_knows_the_registry_alone_replays_the_log(place: Town, tm
     with place.client(auditor) as audit:
         log, replay = audit.enclave(team.id), Replay(team.id)
         for item in log.complete():
-            replay.take(item.event)
+            replay.add(item.event)
         state, head = replay.finish(), log.head()
         assert [key for key, _ in replay.sequencers] == [place.nodes[name].seq_pub for name in "abc"]
         assert (state.seq, state.sequencer) == (last.seq, place.nodes["a"].seq_pub)

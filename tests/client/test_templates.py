@@ -44,7 +44,7 @@ def test_names() -> None:
 def test_a_template_is_a_manifest_of_its_owner_s(name: str) -> None:
     manifest = template(name, OWNER)
     policy = parse_manifest(compact_json(manifest))
-    assert policy.founders == (OWNER,)
+    assert policy.initial_members == (OWNER,)
     assert world(name).policy.is_owner(world(name).bitmask("alice"))
     assert "$" not in json.dumps(manifest)
     assert manifest["meta"]["description"] == describe(name)

@@ -50,7 +50,7 @@ class Log:
         self.events = [parse_event(json.dumps(wire)) for wire in load(name)["events"]][:count]
         self.replay = Replay()
         for event in self.events:
-            self.replay.take(event)
+            self.replay.add(event)
         self.state = self.replay.state
         self.enclave = self.state.enclave
         self.header = header_of(self.replay, None)
@@ -598,7 +598,7 @@ def test_after_a_handover_the_head_of_the_last_closed_bundle_is_still_the_old_no
     world.send("alice", "note", "by the new node")
     replay = Replay()
     for event in world.events:
-        replay.take(event)
+        replay.add(event)
     verify_archive(header_of(replay, head), world.events)
     foreign = sign_head(person("node3"), world.state.enclave, START + 10, head.ts, head.r)
     with pytest.raises(InvalidArchive):

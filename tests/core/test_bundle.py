@@ -262,7 +262,7 @@ def test_an_event_at_the_deadline_opens_the_next_bundle() -> None:
     assert not closes_before(bundle, item(1, 5719), config)
     assert closes_before(bundle, item(1, 5720), config)
     assert closes_before(bundle, item(1, 5721), config)
-    later = bundle.take(item(1, 5719))
+    later = bundle.add(item(1, 5719))
     assert later.deadline(config) == 5720
     assert [b.count for b in split([item(0, 720), item(1, 5719), item(2, 5720)], config)] == [2, 1]
 
@@ -280,7 +280,7 @@ def test_a_full_bundle_and_a_migrate_close_at_once() -> None:
     one = open_bundle(item(0, 0))
     assert not closes_after(one, item(0, 0), config)
     assert closes_after(one, item(0, 0, "Migrate"), config)
-    assert closes_after(one.take(item(1, 0)), item(1, 0), config)
+    assert closes_after(one.add(item(1, 0)), item(1, 0), config)
     assert closes_after(one, item(0, 0), BundleConfig(size=1))
 
 
@@ -293,4 +293,4 @@ def test_an_open_bundle_knows_its_root_at_every_count() -> None:
     for count in range(1, MOST):
         assert (bundle.count, bundle.last_id) == (count, IDS[count - 1])
         assert bundle.events_root() == events_root(IDS[:count])
-        bundle = bundle.take(item(count, 0))
+        bundle = bundle.add(item(count, 0))

@@ -157,7 +157,7 @@ CONCERNED: list[tuple[int, str, Any, str]] = [
 
 @pytest.mark.parametrize(("enc_v", "type_", "content", "who"), CONCERNED)
 def test_whom_a_content_is_about(enc_v: int, type_: str, content: Any, who: str) -> None:
-    found = set(dialect_of(enc_v).concerned(commit(type_, content, enc_v)))
+    found = set(dialect_of(enc_v).affected_identities(commit(type_, content, enc_v)))
     assert found == {person(name).public for name in who.split()}
 
 
@@ -169,7 +169,7 @@ def test_a_content_without_form_is_refused(enc_v: int) -> None:
             if (type_, content) == ("Revoke_Self", {"role": "x", "identity": NO_POINT, "target": NO_POINT}):
                 continue  # what it names does not count
             with pytest.raises(InvalidCommit):
-                list(dialect.concerned(commit(type_, content, enc_v)))
+                list(dialect.affected_identities(commit(type_, content, enc_v)))
 
 
 def test_the_access_types_are_those_that_change_who_is_what() -> None:
@@ -208,14 +208,14 @@ def test_a_policy_s_dialect_knows_its_roles() -> None:
     schema = [row("Grant", "Owner", "C", "Admin", "Member"), row("note", "Any", "C")]
     policy = parse_manifest(compact_json(manifest(schema, initial(alice="Owner Admin", bob="Admin"))))
     assert policy.dialect == DialectV1({"Admin": 1 << 32, "Member": 1 << 33})
-    assert policy.founders == (person("alice").public, person("bob").public)
+    assert policy.initial_members == (person("alice").public, person("bob").public)
     assert policy.names == {"roles": ["Owner", "Admin", "Member"]}
 
 
 def test_the_same_of_version_2() -> None:
     policy = parse_manifest(compact_json(GROUP))
     assert policy.dialect == DialectV2()
-    assert policy.founders == (person("alice").public,)
+    assert policy.initial_members == (person("alice").public,)
     assert policy.names == {"states": GROUP["states"], "traits": GROUP["traits"]}
 
 

@@ -211,7 +211,7 @@ def test_judge_manifest_founds_a_registry() -> None:
 def test_an_enclave_after_its_manifest() -> None:
     world = town()
     state = world.state
-    assert (state.seq, state.floor, state.sequencer) == (0, START, person("node").public)
+    assert (state.seq, state.min_timestamp, state.sequencer) == (0, START, person("node").public)
     assert (state.enclave, state.lifecycle, state.migrated) == (world.events[0].enclave, "active", False)
     assert (state.log.size, state.bundle.count) == (0, 1)
 
@@ -544,7 +544,7 @@ def test_a_bundle_is_sealed_from_its_deadline_on(at: int, sealed: bool) -> None:
         assert (transition, world.state) == (None, before)
         return
     assert (counts(world), world.state.bundle) == ([2], None)
-    assert (world.state.floor, world.state.seq) == (START + 5000, 1)
+    assert (world.state.min_timestamp, world.state.seq) == (START + 5000, 1)
     assert world.state.log.root() == checkpoint_root(before, world.memory)
 
 
@@ -593,7 +593,7 @@ def test_sealing_gives_the_log_of_the_literal_rule(size: int, timeout: int, step
         world.send("alice", type_, content, at=at)
     literal = Replay()
     for event in world.events:
-        literal.take(event)
+        literal.add(event)
     closed = len(literal.store.bundles)
     assert world.memory.bundles[:closed] == literal.store.bundles
     assert len(world.memory.bundles) - closed in (0, 1)
@@ -747,7 +747,7 @@ def test_an_old_state_still_serves_two_futures() -> None:
     for after, now in futures:
         replay = Replay()
         for event in [*world.events[:2], *now]:
-            replay.take(event)
+            replay.add(event)
         assert replay.state == after
         assert state_hash(after, world.memory) == replay.state_hash()
     assert futures[0][0].log != futures[1][0].log
@@ -768,7 +768,7 @@ def replay(events: Iterable[Event], **options: Any) -> Replay:
     events, found = list(events), Replay(**options)
     try:
         for event in events:
-            found.take(event)
+            found.add(event)
         found.finish()
     except ReplayFailed as e:
         with pytest.raises(ReplayFailed, match=f"^{re.escape(e.message)}$"):
@@ -783,9 +783,9 @@ def by_runs(events: list[Event], **options: Any) -> tuple[Replay, list[int]]:
     """As an import does it; and how many events each run had."""
     found, at, runs = Replay(**options), 0, list[int]()
     while at < len(events):
-        end = found.take_run(events, at)
+        end = found.add_run(events, at)
         if end == at:
-            found.take(events[at])
+            found.add(events[at])
         runs.append(end - at)
         at = max(end, at + 1)
     found.finish()
@@ -927,7 +927,7 @@ def test_replay_gives_what_each_event_changes() -> None:
     note = world.send("bob", "note")
     world.send("bob", "Delete", GONE, tags=about(note))
     found = Replay()
-    effects = [found.take(event)[1] for event in world.events]
+    effects = [found.add(event)[1] for event in world.events]
     assert [e.erases for e in effects] == [(), (), (note.id,)]
 
 
@@ -941,11 +941,11 @@ def test_a_failed_event_leaves_replay_where_it_was() -> None:
     world = town()
     bad, good = forge(world, "otto"), forge(world)
     found = Replay()
-    found.take(world.events[0])
+    found.add(world.events[0])
     with pytest.raises(ReplayFailed):
-        found.take(bad)
+        found.add(bad)
     assert (found.events, found.state) == (1, world.state)
-    found.take(good)
+    found.add(good)
     assert found.finish().seq == 1
 
 
@@ -1204,7 +1204,7 @@ def test_an_erased_event_without_a_cause_is_named_in_the_end() -> None:
     assert broken(without(world, second, first)) == ("INVALID_ARCHIVE", 1)
     found = Replay()
     for event in without(world, second):
-        found.take(event)
+        found.add(event)
     with pytest.raises(ReplayFailed):
         found.finish()
 
@@ -1283,7 +1283,7 @@ def test_contents_that_should_be_gone_are_no_error_and_are_named() -> None:
     update = world.send("bob", "Update", "two", tags=about(note))
     world.send("bob", "Delete", GONE, tags=about(note))
     found = Replay()
-    gone = {id_ for event in world.events for id_ in found.take(event)[1].erases}
+    gone = {id_ for event in world.events for id_ in found.add(event)[1].erases}
     found.finish()
     assert gone == {note.id, update.id}
 

@@ -378,7 +378,7 @@ def test_replay_gives_the_endpoints_of_the_whole_log() -> None:
     table: dict[tuple[bytes, str], str | None] = {}
     found = Replay()
     for event in world.events:
-        for each in found.take(event)[1].endpoints:
+        for each in found.add(event)[1].endpoints:
             table[each.identity, each.trait] = each.url
     assert table == {(person("bob").public, "Admin"): "https://b", (person("bob").public, "Member"): None}
     assert judge_manifest(world.events[0])[1].endpoints == (EndpointChange(person("bob").public, "Admin", "https://a"),)

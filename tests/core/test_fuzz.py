@@ -357,7 +357,7 @@ def tiny_archive() -> bytes:
     replay = Replay()
     events = [parse_event(json.dumps(wire)) for wire in LOGS["log_moved"]["events"][:2]]
     for event in events:
-        replay.take(event)
+        replay.add(event)
     return b"".join(write_archive(header_of(replay, HEAD), events))
 
 

@@ -127,8 +127,8 @@ def test_an_edge_grows_the_same_where_nodes_are_not_stored() -> None:
     edge = Edge()
     for size in range(300):
         leaf = sha256(b"%d" % size).digest()
-        assert edge.grown(leaf) == edge.grown_by([leaf]) == edge.append(leaf)[0]
-        edge = edge.grown(leaf)
+        assert edge.with_leaf(leaf) == edge.with_leaves([leaf]) == edge.append(leaf)[0]
+        edge = edge.with_leaf(leaf)
 
 
 def test_an_edge_that_was_read_back_grows_on() -> None:

@@ -56,7 +56,7 @@ class World:
         replay = Replay()
         self.events = [parse_event(json.dumps(wire)) for wire in load("log")["events"]]
         for event in self.events:
-            replay.take(event)
+            replay.add(event)
         replay.finish()
         self.store, self.bundles, self.enclave = replay.store, replay.store.bundles, replay.state.enclave
         self.size = len(self.bundles)

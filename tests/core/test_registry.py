@@ -15,7 +15,7 @@ from enc.core.encoding import compact_json
 from enc.core.errors import InvalidCommit, ReplayFailed
 from enc.core.event import erase, finalize, wire_event
 from enc.core.migrate_chain import Link, check_chain, wire_link
-from enc.core.owner_proof import Holding, build_owner_proof, find_passage, parse_owner_proof, wire_owner_proof
+from enc.core.owner_proof import KnownOwnership, build_owner_proof, find_passage, parse_owner_proof, wire_owner_proof
 from enc.core.policy import Effects
 from enc.core.reg_entry import MAX_META, EnclaveEntry, parse_enclave, parse_node, wire_enclave, wire_identity
 from enc.core.replay import Replay
@@ -158,9 +158,9 @@ def test_an_entry_is_never_erased(registry: Registry, house: House, type_: str) 
     error = registry.refused("alice", type_, content, tags=late)
     assert (error.code, error.message) == ("INVALID_COMMIT", "tags: an entry of a registry is never erased")
     replay = Replay()
-    replay.take(registry.events[0])
+    replay.add(registry.events[0])
     with pytest.raises(ReplayFailed, match=f"a {type_} is never erased"):
-        replay.take(erase(registry.send("alice", type_, content)))
+        replay.add(erase(registry.send("alice", type_, content)))
 
 
 # Limits and form
@@ -753,7 +753,7 @@ class Returned:
 
     def invent(self) -> None:
         commit, state = self.house.commit("bob", "message", "mine"), self.house.state
-        event = finalize(commit, person(NODES[state.sequencer]), state.floor, state.seq + 1)
+        event = finalize(commit, person(NODES[state.sequencer]), state.min_timestamp, state.seq + 1)
         invented = Effects(writes={identity_key(person("bob").public): (1 << 9).to_bytes(32, "big")})
         self.house._keep(event, apply(self.house.state, event, invented, self.house.memory))
         self.house.settle()
@@ -976,13 +976,13 @@ def test_a_link_that_is_no_migrate_or_not_one_of_this_place(registry: Registry, 
     talk = house.send("alice", "message", "hello")
     assert registry.refusal("alice", house, links=[talk]) == "REGISTRY_CONFLICT migrate_events[0]: expected a Migrate"
     commit = house.commit("alice", "Migrate", house.migrate("node2", prev_seq=house.state.seq + 5))
-    early = finalize(commit, person("node"), house.state.floor, house.state.seq + 1)
+    early = finalize(commit, person("node"), house.state.min_timestamp, house.state.seq + 1)
     assert (
         registry.refusal("alice", house, links=[early])
         == "REGISTRY_CONFLICT migrate_events[0]: seq: not the one after prev_seq"
     )
     commit = house.commit("alice", "Migrate", {"new_sequencer": NO_POINT, "prev_seq": 1, "ct_root": "00" * 32})
-    nowhere = finalize(commit, person("node"), house.state.floor, house.state.seq + 1)
+    nowhere = finalize(commit, person("node"), house.state.min_timestamp, house.state.seq + 1)
     assert registry.refusal("alice", house, links=[nowhere]).startswith(
         "REGISTRY_CONFLICT migrate_events[0]: content.new_sequencer"
     )
@@ -1065,7 +1065,7 @@ def test_a_proof_within_a_chain_counts_for_what_follows(registry: Registry, hous
 
 
 def test_an_empty_chain_changes_nothing(house: House) -> None:
-    known = Holding(house.manifest, house.policy, person("alice").public, 0, person("node").public)
+    known = KnownOwnership(house.manifest, house.policy, person("alice").public, 0, person("node").public)
     assert check_chain([], known) is known
 
 
@@ -1106,7 +1106,7 @@ def told(registry: Registry) -> Any:
 def replayed(registry: Registry) -> Any:
     replay = Replay()
     for event in registry.events:
-        replay.take(event)
+        replay.add(event)
     return replay.store.records, replay.state_hash()
 
 

@@ -96,5 +96,5 @@ def test_replay_gives_the_same_records(registry: World, house: House) -> None:
     registry.send("node", "Reg_Node", node_entry("node"))
     replay = Replay(registry.state.enclave)
     for event in registry.events:
-        replay.take(event)
+        replay.add(event)
     assert replay.state == registry.state

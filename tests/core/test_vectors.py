@@ -175,7 +175,7 @@ def test_logs_event_by_event(name: str) -> None:
     for wire, after in zip(example["events"], example["after_each_event"], strict=True):
         event = parse_event(json.dumps(wire))
         assert json.loads(msgspec.json.encode(wire_event(event))) == wire
-        replay.take(event)
+        replay.add(event)
         assert replay.state.enclave.hex() == example["enclave"]
         assert {
             "seq": replay.state.seq,
@@ -201,7 +201,7 @@ def test_logs_event_by_event(name: str) -> None:
 def test_the_roles_after_each_event_of_version_1() -> None:
     example, replay = load("log_v1"), Replay()
     for wire, bitmasks in zip(example["events"], example["bitmasks_after_each_event"], strict=True):
-        replay.take(parse_event(json.dumps(wire)))
+        replay.add(parse_event(json.dumps(wire)))
         draft = view(replay.state, replay.store)
         found = {name: draft.bitmask(bytes.fromhex(example["keys"][name])) for name in bitmasks}
         assert {name: hex(mask) for name, mask in found.items()} == bitmasks
@@ -210,7 +210,7 @@ def test_the_roles_after_each_event_of_version_1() -> None:
 def test_commits_that_version_1_refuses() -> None:
     example, replay = load("log_v1"), Replay()
     for wire in example["events"]:
-        replay.take(parse_event(json.dumps(wire)))
+        replay.add(parse_event(json.dumps(wire)))
         for refused in (item for item in example["refused"] if item["after_seq"] == wire["seq"]):
             commit = parse_commit(json.dumps(refused["commit"]))
             check_commit(commit, 1)
@@ -241,7 +241,7 @@ def test_a_registry_event_by_event() -> None:
     """The enclave's own log too: proofs and links are of it."""
     example, replay, house = load("registry"), Replay(), Replay()
     for wire in example["enclave_events"]:
-        house.take(parse_event(json.dumps(wire)))
+        house.add(parse_event(json.dumps(wire)))
     ids = [wire["id"] for wire in example["registry_events"]]
     keys = {"node": example["keys"]["node"], "identity": example["keys"]["alice"]}
     keys["enclave"] = example["enclave"]
@@ -252,7 +252,7 @@ def test_a_registry_event_by_event() -> None:
         strict=True,
     )
     for wire, state_hash, records in told:
-        replay.take(parse_event(json.dumps(wire)))
+        replay.add(parse_event(json.dumps(wire)))
         assert replay.state_hash().hex() == state_hash
         for kind, fields in records.items():
             record = replay.store.record(kind, bytes.fromhex(keys[kind]))

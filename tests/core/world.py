@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from enc.core.commit import build_commit, build_manifest
-from enc.core.enclave import Transition, apply, checkpoint_root, found, judge, judge_manifest, seal, state_hash, view
+from enc.core.enclave import (
+    Transition,
+    apply,
+    apply_manifest,
+    checkpoint_root,
+    judge,
+    judge_manifest,
+    seal,
+    state_hash,
+    view,
+)
 from enc.core.encoding import compact_json
 from enc.core.errors import EncError
 from enc.core.event import finalize
@@ -48,7 +58,7 @@ class World:
         self.policy, self.effects = judge_manifest(commit)
         self.memory, self.events = EnclaveMemory(), list[Event]()
         event = finalize(commit, person(node), START, 0)
-        self._keep(event, found(event, self.policy, self.effects))
+        self._keep(event, apply_manifest(event, self.policy, self.effects))
 
     def _keep(self, event: Event | None, transition: Transition) -> None:
         self.state, self.step = transition.state, transition
@@ -59,7 +69,7 @@ class World:
 
     @property
     def next(self) -> int:
-        return self.state.floor - START + 1
+        return self.state.min_timestamp - START + 1
 
     def commit(self, name: str, type_: str, content: Any = "", *, tags: Tags = (), at: int | None = None) -> Commit:
         """What `name` would send; a content that is no text is written as JSON."""

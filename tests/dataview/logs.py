@@ -46,7 +46,7 @@ class Log(Struct):
         """The log in one file."""
         replay = Replay(store=EnclaveMemory())
         for event in self.events:
-            replay.take(event)
+            replay.add(event)
         path.write_bytes(b"".join(write_archive(header_of(replay, None), self.events)))
         return path
 

@@ -20,7 +20,7 @@ def lies(made: RandomLog) -> list[bytes]:
     wire = made.log().wire
     commit = world.commit("alice", "public", "what never was")
     fork = finalize(commit, person("node"), world.events[2].timestamp, 2)
-    stranger = finalize(commit, person("node3"), world.state.floor, len(wire))
+    stranger = finalize(commit, person("node3"), world.state.min_timestamp, len(wire))
     at = wire[1].index(b'"hash":"') + 8
     altered = wire[1][:at] + (b"0" if wire[1][at : at + 1] != b"0" else b"1") + wire[1][at + 1 :]
     more = [msgspec.json.encode(wire_event(event)) for event in (fork, stranger)]

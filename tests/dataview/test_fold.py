@@ -72,7 +72,7 @@ def test_the_logs_have_everything() -> None:
 
 def forged(world: World, name: str, type_: str, content: Any) -> Event:
     """What a node signs that keeps no rules."""
-    return finalize(world.commit(name, type_, content), person("node"), world.state.floor, world.state.seq + 1)
+    return finalize(world.commit(name, type_, content), person("node"), world.state.min_timestamp, world.state.seq + 1)
 
 
 def test_what_the_rules_refuse_changes_nothing_and_is_named() -> None:

@@ -81,7 +81,7 @@ def log_of(enclave: Enclave, by: str = "alice") -> list[Event]:
 def archive_of(events: Sequence[Event], sth: TreeHead | None = None) -> bytes:
     replay = Replay()
     for event in events:
-        replay.take(event)
+        replay.add(event)
     return b"".join(write_archive(header_of(replay, sth), events))
 
 
@@ -89,7 +89,7 @@ def migrate_commit(enclave: Enclave, to: Served, by: str = "alice", events: Sequ
     """The owner's Migrate from what the log is now, or from what they have of it."""
     replay = Replay()
     for event in log_of(enclave, by) if events is None else events:
-        replay.take(event)
+        replay.add(event)
     content = {
         "new_sequencer": to.key.public.hex(),
         "prev_seq": replay.state.seq,

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from typing import Literal
 
 from enc.core.content import revised_id
-from enc.core.enclave import apply, found, judge, judge_manifest, view
+from enc.core.enclave import apply, apply_manifest, judge, judge_manifest, view
 from enc.core.memory import EnclaveMemory
 from enc.core.policy import recipients
 from enc.node.store.base import Store
@@ -36,7 +36,7 @@ class Expected:
         for event in store.events(enclave, 0, 1 << 30):
             if state is None:
                 policy, effects = judge_manifest(event)
-                transition = found(event, policy, effects)
+                transition = apply_manifest(event, policy, effects)
             else:
                 effects = judge(state, event, memory, sequencer=event.sequencer, takeover=True)
                 transition = apply(state, event, effects, memory)

@@ -50,7 +50,7 @@ class Life(Struct):
         """The log up to and with this event, derived anew."""
         replay = Replay(self.enclave.id)
         for event in self.events[: seq + 1]:
-            replay.take(event)
+            replay.add(event)
         return replay
 
     @property

@@ -57,7 +57,7 @@ def check(path: Path, enclave: bytes, acknowledged: dict[str, tuple[int, str]]) 
     store = SqliteStore(path)
     replay, log = Replay(enclave), dict[str, tuple[int, str]]()
     for event in store.events(enclave, 0, 1 << 30):
-        replay.take(event)
+        replay.add(event)
         log[event.hash.hex()] = (event.seq, event.id.hex())
     state = store.load(enclave)
     assert state is not None

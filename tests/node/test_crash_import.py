@@ -256,7 +256,7 @@ def test_killed_while_it_gives_a_log_away(launcher: Launcher, tmp_path: Path, po
     assert outcome(node, commit, archive=archive_of(made.events))["status"] == "done"
     replay = Replay()
     for event in stored(tmp_path / "node", node, commit):
-        replay.take(event)
+        replay.add(event)
     content = {
         "new_sequencer": person("node3").public.hex(),
         "prev_seq": replay.state.seq,

@@ -108,7 +108,7 @@ def keep(store: Store, events: list[Event], *signers: str) -> EnclaveState:
     """Write a log as a node does that takes it over; the heads are signed by one after the other, then by the last."""
     replay, log = Replay(), Edge()
     for event in events:
-        transition, effects = replay.take(event)
+        transition, effects = replay.add(event)
         target = replay.store.target(revised_id(event)) if event.type in ("Update", "Delete") else None
         heads = []
         for bundle in transition.closed:
@@ -126,7 +126,7 @@ def moved_away(host: Host) -> bytes:
     host.send(enclave, "alice", "message", "before")
     replay = Replay()
     for event in host.store.events(enclave, 0, 10):
-        replay.take(event)
+        replay.add(event)
     root = replay.checkpoint_root().hex()
     host.send(enclave, "alice", "Migrate", {"new_sequencer": pub("node2"), "prev_seq": 1, "ct_root": root})
     return enclave
@@ -345,9 +345,9 @@ STATES: list[tuple[str, Any, int | None, str]] = [
     ("policy", but(states=()), 19, "state: policy"),
     ("seq", 18, 19, "state: seq"),
     ("seq", 20, 20, "the event is missing"),
-    ("floor", lambda floor: floor + 1, 19, "state: floor"),
-    ("floor", lambda floor: floor - 1, 19, "state: floor"),
-    ("floor", lambda floor: floor + 1000, 19, "missing"),
+    ("min_timestamp", lambda min_timestamp: min_timestamp + 1, 19, "state: min_timestamp"),
+    ("min_timestamp", lambda min_timestamp: min_timestamp - 1, 19, "state: min_timestamp"),
+    ("min_timestamp", lambda min_timestamp: min_timestamp + 1000, 19, "missing"),
     ("sequencer", flip, 19, "state: sequencer"),
     ("lifecycle", "paused", 19, "state: lifecycle"),
     ("migrated", True, 19, "state: migrated"),
@@ -979,11 +979,11 @@ def test_a_head_is_signed_by_who_closed_its_bundle(signers: str, seq: int | None
 def test_a_head_of_a_bundle_that_the_clock_closed_elsewhere(signer: str, is_clean: bool) -> None:
     store, world = MemoryStore(), moved_on()
     state = keep(store, world.events[:3], "node")
-    transition = seal(state, state.floor + 1000, EnclaveReader(store, state.enclave))
+    transition = seal(state, state.min_timestamp + 1000, EnclaveReader(store, state.enclave))
     assert transition is not None
     log = transition.state.log
-    head = sign_head(person(signer), state.enclave, transition.state.floor, log.size, log.root())
-    store.write([Step(transition=transition, heads=(head,))], transition.state.floor)
+    head = sign_head(person(signer), state.enclave, transition.state.min_timestamp, log.size, log.root())
+    store.write([Step(transition=transition, heads=(head,))], transition.state.min_timestamp)
     if is_clean:
         check_enclave(store, state.enclave, NODE.public, nothing)
         return

@@ -87,7 +87,7 @@ def test_what_is_stored_is_what_a_replay_gives(history: list[Any]) -> None:
         assert events == memory.events(enclave, 0, 1000)
         replay = Replay(enclave)
         for event in events:
-            replay.take(event)
+            replay.add(event)
         replay.finish()
         for each in (store, memory):
             state = each.load(enclave)

@@ -742,7 +742,7 @@ def test_an_export_is_the_whole_log_and_replays(node: Served, enclave: Enclave) 
     answer = exported(enclave)
     replay = Replay(enclave.id)
     for event in answer["events"]:
-        replay.take(parse_event(encode(event)))
+        replay.add(parse_event(encode(event)))
     replay.finish()
     assert answer["seq"] == replay.state.seq == 3
     assert [event["content"] for event in answer["events"][1:3]] == [None, "kept"]
@@ -781,7 +781,7 @@ def test_a_checkpoint_is_the_root_that_replay_finds(node: Served, enclave: Encla
         enclave.send("bob", "message", text)
     replay = Replay(enclave.id)
     for event in node.store.events(enclave.id, 0, 10):
-        replay.take(event)
+        replay.add(event)
     assert enclave.ask("alice", "Checkpoint") == {"seq": 5, "ct_root": replay.checkpoint_root().hex()}
 
 

@@ -585,7 +585,7 @@ def told(made: World, lines: Sequence[Event], **changes: Any) -> bytes:
     """An archive with another header than its events deserve."""
     replay = Replay()
     for event in made.events:
-        replay.take(event)
+        replay.add(event)
     return b"".join(write_archive(replace(header_of(replay, None), **changes), lines))
 
 

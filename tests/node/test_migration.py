@@ -47,7 +47,7 @@ def audit(enclave: Enclave, by: str = "alice") -> Replay:
     """The log from its first event to its last."""
     replay = Replay(enclave.id)
     for event in log_of(enclave, by):
-        replay.take(event)
+        replay.add(event)
     replay.finish()
     return replay
 

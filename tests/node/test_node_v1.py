@@ -487,7 +487,7 @@ def test_an_export_of_either_version_replays(stored: Served, constitution: Json)
     enclave.send("alice", "Resume")
     replay, page = Replay(enclave.id), enclave.ask("alice", "Export")
     for wire in page["events"]:
-        replay.take(parse_event(encode(wire)))
+        replay.add(parse_event(encode(wire)))
     assert replay.finish().policy.enc_v == enclave.enc_v
     checkpoint = enclave.ask("alice", "Checkpoint")
     assert (replay.state.seq, replay.checkpoint_root().hex()) == (checkpoint["seq"], checkpoint["ct_root"])

@@ -55,7 +55,7 @@ class Office(Host):
     def replayed(self) -> dict[Any, Record]:
         replay = Replay()
         for event in self.store.events(self.id, 0, 1000):
-            replay.take(event)
+            replay.add(event)
         return replay.store.records  # type: ignore[attr-defined]
 
 

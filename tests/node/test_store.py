@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from enc.core.commit import build_commit, build_manifest
-from enc.core.enclave import Transition, found, judge_manifest
+from enc.core.enclave import Transition, apply_manifest, judge_manifest
 from enc.core.encoding import compact_json
 from enc.core.errors import EncError, MisuseError, Unavailable
 from enc.core.event import erase, finalize, wire_event
@@ -134,7 +134,7 @@ class Log:
         commit = build_manifest(person("alice"), compact_json({**MANIFEST, **changes}), START + 60_000)
         policy, effects = judge_manifest(commit)
         event = finalize(commit, NODE, START, 0)
-        self.enclave, self.founding = commit.enclave, found(event, policy, effects)
+        self.enclave, self.founding = commit.enclave, apply_manifest(event, policy, effects)
         self.state = self.founding.state
         self.steps.append(Step(transition=self.founding, event=event, effects=effects, subject="Manifest"))
         self.events = [event]
@@ -163,7 +163,7 @@ class Log:
             }
         )
         event = replace(event, content_hash=sha256((event.content or "").encode()))
-        self.state = replace(self.state, seq=seq, floor=event.timestamp)
+        self.state = replace(self.state, seq=seq, min_timestamp=event.timestamp)
         step = Step(transition=Transition(state=self.state), event=event, effects=effects, subject=subject or type_)
         self.steps.append(step)
         self.events.append(event)
@@ -209,7 +209,7 @@ def test_a_log_that_was_kept_replays_to_the_state_that_was_kept(host: Host) -> N
     enclave, events = live(host)
     replay = Replay(enclave)
     for event in events:
-        replay.take(event)
+        replay.add(event)
     state = host.store.load(enclave)
     assert state is not None
     assert state.log == replay.finish().log
@@ -1168,7 +1168,7 @@ def test_reopened_it_is_as_it_was(tmp_path: Path) -> None:
     after = store.load(enclave)
     assert before is not None
     assert after is not None
-    for name in ("seq", "floor", "sequencer", "lifecycle", "migrated", "log", "bundle", "root", "pending"):
+    for name in ("seq", "min_timestamp", "sequencer", "lifecycle", "migrated", "log", "bundle", "root", "pending"):
         assert getattr(after, name) == getattr(before, name), name
     assert store.events(enclave, 0, 100) == events
     assert store.clock() == host.now

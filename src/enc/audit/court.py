@@ -17,12 +17,12 @@ from enc.audit.heads import MAX_SIGNERS, HeldHead, signer_of
 from enc.audit.lies import first_lie
 from enc.audit.piece import JUDGED, check_line, light_events
 from enc.audit.reading import read_header, read_lines
-from enc.audit.spill import Spill, SpilledPast
+from enc.audit.spill import Spill, SpilledCommits
 from enc.core.archive import Header
 from enc.core.errors import EncError
 from enc.core.fault import Fault, FaultKind
-from enc.core.marks import Mark, Marks
-from enc.core.trial import Trial
+from enc.core.marks import ObservedRoot, ObservedRoots
+from enc.core.trial import AuditReplay
 from enc.core.types import Event
 
 MAX_FAULTS = 100
@@ -73,7 +73,7 @@ class Tried(Struct, kw_only=True):
     tally: Tally
     doubt: int | None = None
     sequencers: list[tuple[bytes, int]] = []
-    marks: dict[int, Mark] = {}
+    marks: dict[int, ObservedRoot] = {}
     """By size, those that were asked for."""
     held: list[tuple[HeldHead, bytes | None]] = []
     """All heads at hand, the archive's own among them, each with its signer; None: nobody who had a part in the log."""
@@ -175,9 +175,9 @@ def _tried(path: str, heads: Sequence[HeldHead], seqs: frozenset[int], read: Rea
     return tried
 
 
-def marks_of(held: Iterable[HeldHead]) -> Marks:
+def marks_of(held: Iterable[HeldHead]) -> ObservedRoots:
     held = list(held)
-    return Marks([each.head.ts for each in held], [each.claim for each in held if each.claim is not None])
+    return ObservedRoots([each.head.ts for each in held], [each.claim for each in held if each.claim is not None])
 
 
 class _Bench:
@@ -187,15 +187,20 @@ class _Bench:
         self,
         path: str,
         header: Header,
-        marks: Marks,
+        marks: ObservedRoots,
         seqs: frozenset[int],
         drawn: dict[int, int],
         claimed: dict[int, bytes],
     ) -> None:
         self._tried = Tried(path=path, enclave=header.enclave, header=header, tally=Tally())
         self.marks, self._seqs = marks, seqs
-        self._trial = Trial(
-            header.enclave, Spill(), SpilledPast(), marks.step, drawn=dict(drawn), claimed=dict(claimed)
+        self._trial = AuditReplay(
+            header.enclave,
+            Spill(),
+            SpilledCommits(),
+            marks.step,
+            node_bundle_sizes=dict(drawn),
+            node_state_hashes=dict(claimed),
         )
         self._days: Counter[int] = Counter()
 
@@ -215,7 +220,7 @@ class _Bench:
             if event is None:  # told by whoever checks events by themselves
                 trial.skip()
                 continue
-            trial.take(event)
+            trial.add(event)
             days[event.timestamp // DAY_MS] += 1
             if event.seq in seqs and (root := trial.root()) is not None:
                 self._tried.checkpoints[event.seq] = root
@@ -239,9 +244,9 @@ class _Bench:
         tried, trial = self._tried, self._trial
         trial.finish(sort=False)
         self._tell(None)
-        tried.doubt, tried.sequencers, tried.days = trial.doubt, trial.sequencers, dict(self._days)
+        tried.doubt, tried.sequencers, tried.days = trial.roots_unknown_from, trial.sequencers, dict(self._days)
         self.marks.end(trial)
-        tried.marks = self.marks.found
+        tried.marks = self.marks.roots
         state, keys = trial.state, _signers(trial)
         if state is not None:
             tried.enc_v, tried.size, tried.last_seq = state.policy.enc_v, state.log.size, state.seq
@@ -251,7 +256,7 @@ class _Bench:
         return tried
 
 
-def _signers(trial: Trial) -> list[bytes]:
+def _signers(trial: AuditReplay) -> list[bytes]:
     """Who may have signed heads of the log, the latest first. Of very many strangers, the first and the last count."""
     keys, half = list(dict.fromkeys(key for key, _ in reversed(trial.sequencers))), MAX_SIGNERS // 2
     return keys if len(keys) <= MAX_SIGNERS else [*keys[:half], *keys[-half:]]

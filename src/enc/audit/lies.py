@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from enc.audit.finding import Finding
 from enc.audit.heads import HeldHead
-from enc.core.claim import holds
+from enc.core.claim import is_proved
 from enc.core.fault import FaultKind
-from enc.core.marks import Bundle, Place, contradicted
+from enc.core.marks import EventPosition, ObservedBundle, contradiction
 
 
 class Lie(Struct, frozen=True, kw_only=True):
@@ -39,20 +39,24 @@ class Lie(Struct, frozen=True, kw_only=True):
 
 
 def first_lie(
-    held: Iterable[tuple[HeldHead, bytes | None]], bundles: Mapping[int, Bundle], places: Mapping[int, Place]
+    held: Iterable[tuple[HeldHead, bytes | None]],
+    bundles: Mapping[int, ObservedBundle],
+    places: Mapping[int, EventPosition],
 ) -> Lie | None:
     """The claim about the earliest bundle that the log contradicts; later ones may follow from it."""
     lies = [lie for each, signer in held if signer and (lie := _lie(each, signer, bundles, places)) is not None]
     return min(lies, key=lambda lie: lie.index, default=None)
 
 
-def _lie(held: HeldHead, signer: bytes, bundles: Mapping[int, Bundle], places: Mapping[int, Place]) -> Lie | None:
+def _lie(
+    held: HeldHead, signer: bytes, bundles: Mapping[int, ObservedBundle], places: Mapping[int, EventPosition]
+) -> Lie | None:
     claim = held.claim
     if claim is None or claim.index not in bundles or claim.seq not in places:
         return None
     place = places[claim.seq]
-    found = contradicted(claim, bundles[claim.index], place.at)
-    if found is None or not holds(claim, held.head, place.id):
+    found = contradiction(claim, bundles[claim.index], place.at)
+    if found is None or not is_proved(claim, held.head, place.id):
         return None
     kind, seq, what = found
     size, state_hash = claim.membership.size, claim.leaf.state_hash

@@ -22,7 +22,7 @@ from enc.client.evidence import (
 from enc.client.log_evidence import MAX_EVENTS, log_parts, order_parts, single_parts
 from enc.core.errors import EncError, MisuseError
 from enc.core.event import erase, parse_event
-from enc.core.trial import Trial
+from enc.core.trial import AuditReplay
 from enc.core.types import Event
 
 _CLAIMED = ("wrong_bundle_boundary", "wrong_state_root")
@@ -180,7 +180,7 @@ def _log(finding: Finding) -> Evidence:
 
 
 def _prefix(finding: Finding) -> Iterator[Event]:
-    trial = Trial(finding.enclave, Spill(), explain=False)
+    trial = AuditReplay(finding.enclave, Spill(), check_erasures=False)
     whole = finding.kind == "erasure_without_cause" or (finding.kind == "wrong_log_root" and not finding.heads)
     size = finding.heads[0].head.ts if finding.heads else 0
     claim = finding.heads[0].claim if finding.heads else None
@@ -193,7 +193,7 @@ def _prefix(finding: Finding) -> Iterator[Event]:
         yield event if whole else _stripped(event)
         if whole:
             continue
-        trial.take(event)
+        trial.add(event)
         reached = trial.state is not None and trial.state.log.size >= size
         seen = seen or _shows(trial, finding, event)
         trial.faults.clear()
@@ -201,12 +201,12 @@ def _prefix(finding: Finding) -> Iterator[Event]:
             return
 
 
-def _shows(trial: Trial, finding: Finding, event: Event) -> bool:
+def _shows(trial: AuditReplay, finding: Finding, event: Event) -> bool:
     """Whether a log that ends with this event shows the fault: by itself, or, as far as it goes, to a head."""
     if finding.kind in _BY_HEAD or (finding.kind == "old_sequencer" and finding.heads):
         return event.seq >= finding.seq
     noted = any((fault.kind, fault.seq) == (finding.kind, finding.seq) for fault in trial.faults)
-    return noted or (finding.kind == "gap" and trial.misses(finding.seq))
+    return noted or (finding.kind == "gap" and trial.has_gap_at(finding.seq))
 
 
 def _stripped(event: Event) -> Event:

@@ -14,7 +14,7 @@ from enc.core import sparse_merkle
 from enc.core.enclave import Transition
 from enc.core.event import target_of
 from enc.core.memory import EnclaveMemory
-from enc.core.replay import Past
+from enc.core.replay import SeenCommits
 from enc.core.types import Event, Target
 
 MAX_KEPT = 1 << 18
@@ -103,8 +103,8 @@ class Spill(EnclaveMemory):
         return found
 
 
-class SpilledPast(Past):
-    """A Past with a bound on contents that are gone and not yet explained."""
+class SpilledCommits(SeenCommits):
+    """A SeenCommits with a bound on contents that are gone and not yet explained."""
 
     MOST_TOLD = 10_000
 
@@ -114,8 +114,8 @@ class SpilledPast(Past):
 
     _file: _File | None
 
-    def miss(self, event: Event) -> None:
-        super().miss(event)
+    def add_unexplained(self, event: Event) -> None:
+        super().add_unexplained(event)
         if len(self._unexplained) > self._most:
             self._file = self._file or _File("gone")
             self._file.put("gone", _oldest(self._unexplained, self._most // 2))

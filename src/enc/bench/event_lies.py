@@ -99,7 +99,7 @@ class Reordering(Lie):
         return self._first is not None and 0 <= place - self._first < 2
 
     def time(self, place: int, clock: int, state: EnclaveState) -> int:
-        return state.floor if self._is_pair(place) else clock
+        return state.min_timestamp if self._is_pair(place) else clock
 
     def act(self, place: int, script: Script, now: int) -> Act:
         return script.act(place, now, plain=self._is_pair(place))
@@ -116,7 +116,7 @@ class FallingTimestamp(_PlainLie):
             return clock
         fall = self.rng.randint(1, 20_000)
         self.done = f"its timestamp is {fall} ms below that of event {place - 1}"
-        return state.floor - fall
+        return state.min_timestamp - fall
 
 
 class SequencerChange(_PlainLie):

@@ -71,7 +71,7 @@ class Maker:
         policy, effects = machine.judge_manifest(commit)
         event = finalize(commit, self._keys[self._nodes[0]], now, 0)
         self.log = Log(enclave=event.enclave, enc_v=plan.enc_v, keys=self._keys, founded_at=now)
-        self._step(None, machine.found(event, policy, effects), event)
+        self._step(None, machine.apply_manifest(event, policy, effects), event)
         self._note(0, act, event)
 
     def _take(self, place: int) -> None:
@@ -141,7 +141,7 @@ class Maker:
             by, last = (event.sequencer, event.seq) if event and is_last else (sequencer, self.log.last_seq)
             leaf = log_leaf(closed.events_root, closed.state_hash)
             self._edge = self._edge.append(leaf)[0]
-            self.log.bundles.append(Bundle(leaf, self._edge.root(), last, transition.state.floor, by))
+            self.log.bundles.append(Bundle(leaf, self._edge.root(), last, transition.state.min_timestamp, by))
             if self._is_witnessed(closed.index):
                 self.log.witnessed = Witnessed(closed.index, last, tuple(ids), closed.events_root, closed.state_hash)
 
@@ -195,7 +195,7 @@ class Maker:
         if state.bundle is not None:
             sealed = machine.seal(state, state.bundle.deadline(state.policy.bundle), self._shelf)
             state = sealed.state if sealed is not None else state
-        head = sign_head(key, state.enclave, state.floor, state.log.size, state.log.root())
+        head = sign_head(key, state.enclave, state.min_timestamp, state.log.size, state.log.root())
         header = msgspec.structs.replace(
             self.log.header(head, state.log.root()), events=place + 1, checkpoint_seq=event.seq
         )

@@ -30,7 +30,7 @@ class WrongBundleBoundary(Lie):
         """Early: while the bundle could still take the event. Late: once it no longer could."""
         if self.done or place < self.place or state.bundle is None:
             return clock
-        return state.floor if self._is_early else max(clock, state.bundle.deadline(state.policy.bundle))
+        return state.min_timestamp if self._is_early else max(clock, state.bundle.deadline(state.policy.bundle))
 
     def apply(self, state: EnclaveState, event: Event, effects: Effects, shelf: Shelf) -> list[Transition]:
         bundle, config = state.bundle, state.policy.bundle
@@ -48,7 +48,7 @@ class WrongBundleBoundary(Lie):
         sealed = machine.seal(state, _NEVER, shelf)
         if sealed is None:
             return super().apply(state, event, effects, shelf)
-        sealed = replace(sealed, state=replace(sealed.state, floor=state.floor))
+        sealed = replace(sealed, state=replace(sealed.state, min_timestamp=state.min_timestamp))
         shelf.add(sealed.tree_nodes)
         return [sealed, machine.apply(sealed.state, event, effects, shelf)]
 

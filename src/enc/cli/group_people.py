@@ -25,7 +25,7 @@ Store = Annotated[
     typer.Option("--store", metavar="ID", help="Their personal store, if neither book nor registry knows it."),
 ]
 There = Annotated[str | None, typer.Option("--at", metavar="URL", help="The node of their store.")]
-NoNotice = Annotated[bool, typer.Option("--no-notice", help="Tell them yourself: write nothing to their store.")]
+InvalidNotice = Annotated[bool, typer.Option("--no-notice", help="Tell them yourself: write nothing to their store.")]
 
 
 def _let_in(name: str, example: str, help_: str, act: Callable[["Group"], Callable[..., "Invited"]]) -> None:
@@ -38,7 +38,7 @@ def _let_in(name: str, example: str, help_: str, act: Callable[["Group"], Callab
         greeting: Greeting = None,
         store: Store = None,
         there: There = None,
-        no_notice: NoNotice = False,
+        no_notice: InvalidNotice = False,
         yes: Yes = False,
     ) -> None:
         given = store_place(store, there)

@@ -100,7 +100,7 @@ def resume(file: BinaryIO, part: Path, replay: Replay) -> None:
         if not line.endswith(b"\n"):
             break
         try:
-            replay.take(parse_event(line))
+            replay.add(parse_event(line))
         except EncError as e:
             raise InvalidArchive(f"{part}: not what was pulled before ({e.message}): remove it and pull anew") from None
         whole += len(line)
@@ -116,7 +116,7 @@ def _take(verifier: LogVerifier, text: bytes, replay: Replay, file: BinaryIO) ->
             raise InvalidArchive("no events, and more of them")
         for wire in page.events:
             event = event_from_wire(wire)
-            replay.take(event)
+            replay.add(event)
             file.write(msgspec.json.encode(wire_event(event)) + b"\n")
         return page, head_of(page.sth)
 

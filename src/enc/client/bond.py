@@ -10,7 +10,7 @@ put one, looks like a log that its sequencer got wrong. A sequencer is bound up 
 from collections.abc import Iterable
 
 from enc.core.fault import Fault
-from enc.core.trial import Trial
+from enc.core.trial import AuditReplay
 from enc.core.types import Event
 
 _BY_OTHERS = ("sequencer_change", "old_sequencer", "erasure_without_cause")
@@ -29,7 +29,7 @@ class LogAttribution:
             self._astray = self._events
         self._events += 1
 
-    def up_to(self, seq: int, key: bytes, trial: Trial, faults: Iterable[Fault]) -> tuple[bool, tuple[str, ...]]:
+    def up_to(self, seq: int, key: bytes, trial: AuditReplay, faults: Iterable[Fault]) -> tuple[bool, tuple[str, ...]]:
         """Whether the log up to an event binds a key, and what is taken for granted then, or is missing."""
         faults = list(faults)
         if self._astray is not None and self._astray <= seq + 1:

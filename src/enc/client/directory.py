@@ -229,7 +229,7 @@ class RegistryClient:
                 sequencer = unhex(said.sequencer, 32, "sequencer", InvalidProof)
                 if entry.manifest_event.enclave != enclave:
                     raise InvalidProof("an entry of another enclave")
-                if entry.said_sequencer != sequencer:
+                if entry.declared_sequencer != sequencer:
                     raise InvalidProof("sequencer: not the one that the entry's Migrates lead to")
                 holder = unhex(said.holder, 32, "holder", InvalidProof)
                 if holder != item.author:

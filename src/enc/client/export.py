@@ -20,7 +20,7 @@ from enc.core.errors import EncError, InvalidArchive
 from enc.core.event import parse_event
 from enc.core.hashing import EMPTY_HASH
 from enc.core.tree_head import WireHead
-from enc.core.trial import Trial
+from enc.core.trial import AuditReplay
 from enc.core.types import Event, TreeHead
 
 
@@ -69,7 +69,7 @@ class _Log:
 
     def __init__(self, enclave: bytes) -> None:
         self._enclave, self._enc_v = enclave, 2
-        self._trial = Trial(enclave, explain=False)
+        self._trial = AuditReplay(enclave, check_erasures=False)
         self.events, self.next_seq = 0, 0
 
     def start(self, file: BinaryIO, since: Path | None) -> None:
@@ -94,7 +94,7 @@ class _Log:
             return
         if event.seq == 0 and event.type == "Manifest":
             self._enc_v = _version(event)
-        self._trial.take(event)
+        self._trial.add(event)
         self.next_seq = max(self.next_seq, event.seq + 1)
 
     def header(self, head: TreeHead) -> Header:

@@ -18,15 +18,15 @@ from msgspec import Struct
 from enc.client.bond import LogAttribution
 from enc.client.verdict import HONEST, Verdict
 from enc.core.archive import pack_events, unpack_events
-from enc.core.claim import Claim, WireClaim, claim_from_wire, holds
+from enc.core.claim import Claim, WireClaim, claim_from_wire, is_proved
 from enc.core.commit import manifest_version, version_of
 from enc.core.encoding import check_numbers, convert_json
 from enc.core.errors import EncError, InvalidProof, InvalidSignature
 from enc.core.event import WireEvent, check_event, event_from_wire, parse_event, wire_event
 from enc.core.fault import Fault, FaultKind
-from enc.core.marks import Marks, contradicted
+from enc.core.marks import ObservedRoots, contradiction
 from enc.core.tree_head import WireHead, check_bound_head, check_head, head_from_wire, wire_head
-from enc.core.trial import Trial
+from enc.core.trial import AuditReplay
 from enc.core.types import Event, TreeHead
 
 MAX_LOG = 4 << 30
@@ -169,9 +169,9 @@ class _Case:
 
     def __init__(self, enclave: bytes, wire: _Log, head: TreeHead | None, claim: Claim | None) -> None:
         self._wire, self._head, self._claim = wire, head, claim
-        self._marks = Marks([head.ts] if head else (), [claim] if claim else ())
+        self._marks = ObservedRoots([head.ts] if head else (), [claim] if claim else ())
         asks_why = wire.fault == "erasure_without_cause"
-        self._trial = Trial(enclave, on_step=self._marks.step, explain=asks_why)
+        self._trial = AuditReplay(enclave, on_step=self._marks.step, check_erasures=asks_why)
         self._bond = LogAttribution()
         self._unproved: list[int] = []
         self._signers: set[bytes] = set()
@@ -192,7 +192,7 @@ class _Case:
                 self._unproved.append(event.seq)
             self._bond.take(event)
             known = len(self._trial.faults)
-            self._trial.take(event)
+            self._trial.add(event)
             if any((fault.kind, fault.seq) == sought for fault in self._trial.faults[known:]):
                 self._signers.add(event.sequencer)
         self.faults = self._trial.finish()
@@ -251,7 +251,7 @@ class _Case:
         is_there = mark is not None and (mark.seq == self._wire.seq or self._wire.fault == "broken_consistency")
         if mark is None or not is_there or mark.root == head.r:
             raise InvalidProof("evidence: the head is the log's, or of another size")
-        if self._trial.doubt is not None and self._trial.doubt <= mark.seq:
+        if self._trial.roots_unknown_from is not None and self._trial.roots_unknown_from <= mark.seq:
             raise InvalidProof("evidence: what the log's root is cannot be told")
         proved = (
             f"{sequencer.hex()} signed a head of {head.ts} bundles of this enclave with root {head.r.hex()}",
@@ -267,7 +267,7 @@ class _Case:
         mark = self._marks.at(head.ts)
         if mark is None or (mark.seq, mark.root) != (self._wire.seq, head.r):
             raise InvalidProof("evidence: the head is not the log's, or of another size")
-        end = self._trial.term_of(sequencer)
+        end = self._trial.term_end(sequencer)
         if end is None or end > mark.seq:
             raise InvalidProof("evidence: the log was never this sequencer's, or still is")
         proved = (
@@ -290,9 +290,9 @@ class _Case:
         place = self._marks.places.get(claim.seq) if claim else None
         if claim is None or head is None or bundle is None or place is None:
             raise InvalidProof("evidence: the claim, its head or its event is missing")
-        if not holds(claim, head, place.id):
+        if not is_proved(claim, head, place.id):
             raise InvalidProof("evidence: the claim does not stand under the head")
-        found = contradicted(claim, bundle, place.at)
+        found = contradiction(claim, bundle, place.at)
         if found is None or found[:2] != (self._wire.fault, self._wire.seq):
             raise InvalidProof("evidence: the claim is what the log gives, or wrong in another way than it says")
         under = f"{sequencer.hex()} signed a head of {head.ts} bundles under which stands: {found[2]}"

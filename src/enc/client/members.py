@@ -55,13 +55,13 @@ def _member(rules: Policy, fact: StateFact) -> Member:
 def members(reader: EnclaveReader) -> Flow[list[Member]]:
     """Everybody who is or holds anything, each proved; among those that events which may be read are about."""
     rules = yield from policy(reader)
-    named = dict.fromkeys(rules.founders)
+    named = dict.fromkeys(rules.initial_members)
     types, after = list(rules.dialect.access_types), -1
     while True:
         page = yield from reader.page({"type": types, "seq": {"start_at": after + 1}, "limit": MAX_LIMIT})
         for item in page.items:
             with blame_for_content(reader, item.event):
-                named.update(dict.fromkeys(rules.dialect.concerned(item.event)))
+                named.update(dict.fromkeys(rules.dialect.affected_identities(item.event)))
         if not page.more or not page.items:
             break
         after = page.items[-1].seq

@@ -28,7 +28,7 @@ from enc.core.errors import (
 )
 from enc.core.migrate_chain import MAX_LINKS
 from enc.core.migrate_chain import Link as Step
-from enc.core.owner_proof import Holding, OwnerProof, build_owner_proof, check_owner_proof, find_passage
+from enc.core.owner_proof import KnownOwnership, OwnerProof, build_owner_proof, check_owner_proof, find_passage
 from enc.core.policy import Policy
 from enc.core.reg_entry import wire_enclave, wire_identity, wire_node
 from enc.core.tree_head import check_head, wire_head
@@ -110,7 +110,7 @@ def _entry(
 ) -> Flow[tuple[dict[str, Any] | None, bool]]:
     """The next entry, None if there is nothing to say; and whether there are more Migrates than one entry may bring."""
     manifest, me = events[0], reader.identity.public
-    known = Holding(manifest, rules, manifest.from_, 0, manifest.sequencer)
+    known = KnownOwnership(manifest, rules, manifest.from_, 0, manifest.sequencer)
     if record is not None:
         known = replace(known, holder=record.holder, proved_size=record.proved_size, sequencer=record.sequencer)
     steps, known = _steps((yield from fetch_history(reader.session)), known, me, events)
@@ -148,7 +148,9 @@ def _said(description: EnclaveDescription, record: RegistryRecord | None) -> Enc
     return replace(before, **{name: value for name, value in fields.items() if value is not None})
 
 
-def _steps(history: History, known: Holding, me: bytes, events: Sequence[Event]) -> tuple[list[Step], Holding]:
+def _steps(
+    history: History, known: KnownOwnership, me: bytes, events: Sequence[Event]
+) -> tuple[list[Step], KnownOwnership]:
     """The Migrates since the term of the sequencer that the registry knows of; and what is known at its start.
 
     Of several terms it is the last from which the ownership came to its owners of now: the registry asks that those
@@ -166,7 +168,7 @@ def _steps(history: History, known: Holding, me: bytes, events: Sequence[Event])
     return [Step(move.event) for move in history.moves[starts[-1] :]], known
 
 
-def _is_passed_on(known: Holding, steps: Sequence[Step], me: bytes, events: Sequence[Event]) -> bool:
+def _is_passed_on(known: KnownOwnership, steps: Sequence[Step], me: bytes, events: Sequence[Event]) -> bool:
     """Whether, from one Migrate to the next and after the last, the ownership came to who signed it, and to me."""
     for author, before in [*((step.event.from_, step.event.seq) for step in steps), (me, MAX_INT)]:
         if author != known.holder and _passage(known, events, author, before) is None:
@@ -175,15 +177,21 @@ def _is_passed_on(known: Holding, steps: Sequence[Step], me: bytes, events: Sequ
     return True
 
 
-def _passage(known: Holding, events: Sequence[Event], owner: bytes, before: int = MAX_INT) -> tuple[Event, ...] | None:
+def _passage(
+    known: KnownOwnership, events: Sequence[Event], owner: bytes, before: int = MAX_INT
+) -> tuple[Event, ...] | None:
     """How the ownership came from the holder to an owner, since the last Migrate that the holder signed."""
     since = [event for event in events if event.seq == 0 or known.moved_at < event.seq < before]
     return find_passage(known.policy, since, known.holder, owner)
 
 
 def _chain(
-    reader: EnclaveReader, known: Holding, steps: Sequence[Step], events: Sequence[Event], heads: Sequence[TreeHead]
-) -> Flow[tuple[list[Step], Holding]]:
+    reader: EnclaveReader,
+    known: KnownOwnership,
+    steps: Sequence[Step],
+    events: Sequence[Event],
+    heads: Sequence[TreeHead],
+) -> Flow[tuple[list[Step], KnownOwnership]]:
     """The Migrates, each that the holder before did not sign with a proof for its author; and what is known by them."""
     chain = list[Step]()
     for step in steps:
@@ -198,7 +206,7 @@ def _chain(
 
 
 def _former_proof(
-    reader: EnclaveReader, known: Holding, migrate: Event, events: Sequence[Event], heads: Sequence[TreeHead]
+    reader: EnclaveReader, known: KnownOwnership, migrate: Event, events: Sequence[Event], heads: Sequence[TreeHead]
 ) -> Flow[OwnerProof]:
     """That a Migrate's author owned the enclave before it: under a head of the sequencer before, the latest that tells.
 
@@ -224,7 +232,7 @@ def _former_proof(
     )
 
 
-def _owner_proof(reader: EnclaveReader, known: Holding, events: Sequence[Event]) -> Flow[OwnerProof]:
+def _owner_proof(reader: EnclaveReader, known: KnownOwnership, events: Sequence[Event]) -> Flow[OwnerProof]:
     """That this identity owns the enclave; waits, with patience, until a closed bundle says so."""
     me, backoff = reader.identity.public, reader.node.caller.backoff()
     passage = _passage(known, events, me)

@@ -6,7 +6,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from enc.client.link import EnclaveReader
 from enc.client.saying import CommitBuilder
-from enc.core.dialect import Dialect, Said, Standing
+from enc.core.dialect import Dialect, StateOrRoles, TypedContent
 from enc.core.encoding import compact_json
 from enc.core.errors import MisuseError
 from enc.core.types import Commit, Tags
@@ -78,7 +78,7 @@ class Writes(ABC, Generic[R]):
         said = type, _text(content), as_tags(tags)
         return self._write(lambda dialect: said)
 
-    def _say(self, build: Callable[[Dialect], Said]) -> R:
+    def _say(self, build: Callable[[Dialect], TypedContent]) -> R:
         """Write an event about who is what."""
 
         def saying(dialect: Dialect) -> tuple[str, str, Tags]:
@@ -96,7 +96,7 @@ class Writes(ABC, Generic[R]):
         content = {"reason": reason} if note is None else {"reason": reason, "note": note}
         return self.commit("Delete", content, tags=[("r", as_hex(event, "event"))])
 
-    def move(self, target: Id, from_: Standing, to: Standing, *, force: bool = False) -> R:
+    def move(self, target: Id, from_: StateOrRoles, to: StateOrRoles, *, force: bool = False) -> R:
         """Change somebody's State; `from_` is what it must be now.
 
         In an enclave of version 1, all roles at once: names in a list, or a bitmask; `force` makes it a Force_Move.

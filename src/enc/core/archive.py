@@ -259,7 +259,7 @@ def verify_archive(header: Header, events: Iterable[Event], replay: Replay | Non
     """
     replay = replay or Replay(header.enclave)
     for event in events:
-        replay.take(event)
+        replay.add(event)
     check_header(header, replay)
     return replay
 

@@ -58,13 +58,13 @@ class OpenBundle(Struct, frozen=True):
         """The root as if the bundle closed now: O(log count) hashes."""
         return _padded_root(self.ids, self.last_id)
 
-    def take(self, event: Sequenced) -> "OpenBundle":
+    def add(self, event: Sequenced) -> "OpenBundle":
         """This bundle with one more event: one hash, amortised."""
-        return OpenBundle(self.first_seq, self.first_timestamp, self.sequencer, self.ids.grown(event.id), event.id)
+        return OpenBundle(self.first_seq, self.first_timestamp, self.sequencer, self.ids.with_leaf(event.id), event.id)
 
-    def take_all(self, events: Sequence[Sequenced]) -> "OpenBundle":
-        """`take` for many events, at least one."""
-        ids = self.ids.grown_by([event.id for event in events])
+    def add_all(self, events: Sequence[Sequenced]) -> "OpenBundle":
+        """`add` for many events, at least one."""
+        ids = self.ids.with_leaves([event.id for event in events])
         return OpenBundle(self.first_seq, self.first_timestamp, self.sequencer, ids, events[-1].id)
 
 
@@ -90,7 +90,7 @@ def split(events: Iterable[Sequenced], config: BundleConfig) -> Iterator[OpenBun
         if bundle is not None and closes_before(bundle, event, config):
             yield bundle
             bundle = None
-        bundle = open_bundle(event) if bundle is None else bundle.take(event)
+        bundle = open_bundle(event) if bundle is None else bundle.add(event)
         if closes_after(bundle, event, config):
             yield bundle
             bundle = None

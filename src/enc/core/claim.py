@@ -58,7 +58,7 @@ def claim_from_wire(wire: WireClaim) -> Claim:
     return Claim(seq=wire.seq, membership=membership, leaf=leaf, inclusion=inclusion)
 
 
-def holds(claim: Claim, head: TreeHead, event_id: bytes) -> bool:
+def is_proved(claim: Claim, head: TreeHead, event_id: bytes) -> bool:
     """The node's proof is one: under this head the event stands where the claim says."""
     try:
         check_event_proof(event_id, claim.membership, claim.leaf, claim.inclusion, head)

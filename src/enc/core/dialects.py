@@ -8,7 +8,7 @@ from msgspec import Struct
 from enc.core.ac_bundle import operations_of
 from enc.core.content import AC_OPERATIONS, check_operation, content_object
 from enc.core.content_v1 import ANY_BITS, OPERATIONS, is_bitmask, read_identity, read_operation, wire_bitmask
-from enc.core.dialect import Dialect, RolesUnknownError, Said, Standing
+from enc.core.dialect import Dialect, RolesUnknownError, StateOrRoles, TypedContent
 from enc.core.errors import InvalidCommit, MisuseError
 from enc.core.schema import OWNER
 from enc.core.signing import Alg
@@ -48,36 +48,36 @@ class DialectV2(Struct, frozen=True):
     def alg(self, wanted: Alg) -> Alg:
         return wanted
 
-    def move(self, target: str, from_: Standing, to: Standing, *, force: bool) -> Said:
+    def move(self, target: str, from_: StateOrRoles, to: StateOrRoles, *, force: bool) -> TypedContent:
         if force:
             raise MisuseError("force: only enclaves of version 1 have Force_Move")
         if not isinstance(from_, str) or not isinstance(to, str):
             raise MisuseError("an enclave of version 2 has States: somebody moves from one to another")
         return "Move", {"target": target, "from": from_, "to": to}
 
-    def grant(self, target: str, trait: str, endpoint: str | None) -> Said:
+    def grant(self, target: str, trait: str, endpoint: str | None) -> TypedContent:
         content = {"target": target, "trait": trait}
         return "Grant", content if endpoint is None else {**content, "endpoint": endpoint}
 
-    def revoke(self, target: str, trait: str) -> Said:
+    def revoke(self, target: str, trait: str) -> TypedContent:
         return "Revoke", {"target": target, "trait": trait}
 
-    def revoke_self(self, actor: str, trait: str) -> Said:
+    def revoke_self(self, actor: str, trait: str) -> TypedContent:
         return self.revoke(actor, trait)
 
-    def transfer(self, target: str, trait: str) -> Said:
+    def transfer(self, target: str, trait: str) -> TypedContent:
         return "Transfer", {"target": target, "trait": trait}
 
-    def gate(self, alias: str, state: str) -> Said:
+    def gate(self, alias: str, state: str) -> TypedContent:
         return "Gate", {"alias": alias, "state": state}
 
-    def slot(self, type_: str, key: str, value: Any) -> Said:
+    def slot(self, type_: str, key: str, value: Any) -> TypedContent:
         return type_, {"key": key, "value": value}
 
     def operation(self, words: Mapping[str, Any]) -> dict[str, Any]:
         return dict(words)
 
-    def concerned(self, commit: Commit) -> Iterator[bytes]:
+    def affected_identities(self, commit: Commit) -> Iterator[bytes]:
         yield commit.from_
         for type_, operation, path in _operations(commit, AC_OPERATIONS):
             check_operation(type_, operation, path)
@@ -101,29 +101,29 @@ class DialectV1(Struct, frozen=True):
         """Version 1 knows no other, whatever is wanted."""
         return "schnorr"
 
-    def move(self, target: str, from_: Standing, to: Standing, *, force: bool) -> Said:
+    def move(self, target: str, from_: StateOrRoles, to: StateOrRoles, *, force: bool) -> TypedContent:
         content = {"identity": target, "from": self._bitmask(from_), "to": self._bitmask(to)}
         return "Force_Move" if force else "Move", content
 
-    def grant(self, target: str, trait: str, endpoint: str | None) -> Said:
+    def grant(self, target: str, trait: str, endpoint: str | None) -> TypedContent:
         content = {"identity": target, "role": trait}
         return ("Grant", content) if endpoint is None else ("Grant_Push", {**content, "endpoint": endpoint})
 
-    def revoke(self, target: str, trait: str) -> Said:
+    def revoke(self, target: str, trait: str) -> TypedContent:
         return "Revoke", {"identity": target, "role": trait}
 
-    def revoke_self(self, actor: str, trait: str) -> Said:
+    def revoke_self(self, actor: str, trait: str) -> TypedContent:
         return "Revoke_Self", {"role": trait}
 
-    def transfer(self, target: str, trait: str) -> Said:
+    def transfer(self, target: str, trait: str) -> TypedContent:
         if trait != "Owner":
             raise MisuseError("in an enclave of version 1 nothing is passed on but Owner")
         return "Transfer_Owner", {"new_owner": target}
 
-    def gate(self, alias: str, state: str) -> Said:
+    def gate(self, alias: str, state: str) -> TypedContent:
         raise MisuseError("enclaves of version 1 have no gates")
 
-    def slot(self, type_: str, key: str, value: Any) -> Said:
+    def slot(self, type_: str, key: str, value: Any) -> TypedContent:
         raise MisuseError("enclaves of version 1 have no slots")
 
     def operation(self, words: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class DialectV1(Struct, frozen=True):
             said["type"] = "Grant_Push"
         return said
 
-    def _bitmask(self, roles: Standing) -> str:
+    def _bitmask(self, roles: StateOrRoles) -> str:
         """A bitmask as the wire spells it, from one or from names of roles; no name at all is `0x0`."""
         if isinstance(roles, str) and is_bitmask(roles):
             return roles
@@ -151,7 +151,7 @@ class DialectV1(Struct, frozen=True):
             found |= bits[name]
         return wire_bitmask(found)
 
-    def concerned(self, commit: Commit) -> Iterator[bytes]:
+    def affected_identities(self, commit: Commit) -> Iterator[bytes]:
         if commit.type == "Transfer_Owner":
             yield from (commit.from_, read_identity(content_object(commit), "new_owner", "content"))
             return
@@ -162,7 +162,7 @@ class DialectV1(Struct, frozen=True):
         return _urls(commit, "Grant_Push", OPERATIONS)
 
 
-def _names(roles: Standing, known: Mapping[str, int]) -> Sequence[str]:
+def _names(roles: StateOrRoles, known: Mapping[str, int]) -> Sequence[str]:
     """A name that is a role stays whole, whatever is in it."""
     if not isinstance(roles, str):
         return roles

@@ -74,7 +74,7 @@ class EnclaveState(Struct, frozen=True, kw_only=True):
     policy: Policy
     seq: int
     """Of the latest event."""
-    floor: int
+    min_timestamp: int
     """No later event has an earlier timestamp: the latest event's, or the deadline of a bundle sealed since."""
     sequencer: bytes
     """Whose key finalises the next event; after a Migrate, its `new_sequencer`."""
@@ -165,7 +165,7 @@ def judge_manifest(commit: Commit) -> tuple[Policy, Effects]:
         raise InvalidCommit("content: a Manifest is never erased")
     policy = parse_manifest(commit.content)
     draft = Draft(_NoState())
-    policy.found(draft)
+    policy.write_initial_state(draft)
     return policy, draft.effects()
 
 
@@ -228,10 +228,10 @@ def _check_checkpoint(state: EnclaveState, migrate: Migrate, reader: Reader) -> 
 
 def next_timestamp(state: EnclaveState | None, commit: Commit, clock: int) -> int:
     """The timestamp of the event that the commit becomes now, for a node whose clock says `clock`."""
-    floor = state.floor if state else 0
-    if floor > clock + SKEW_MS:
-        raise Unavailable("the log is ahead of this node's clock", retry_after_ms=floor - clock)
-    timestamp = max(clock, floor)
+    min_timestamp = state.min_timestamp if state else 0
+    if min_timestamp > clock + SKEW_MS:
+        raise Unavailable("the log is ahead of this node's clock", retry_after_ms=min_timestamp - clock)
+    timestamp = max(clock, min_timestamp)
     if timestamp > commit.exp + SKEW_MS:
         raise Expired("exp has passed")
     if commit.exp > timestamp + MAX_EXP_WINDOW_MS + SKEW_MS:
@@ -242,9 +242,11 @@ def next_timestamp(state: EnclaveState | None, commit: Commit, clock: int) -> in
 # Applying
 
 
-def found(event: Event, policy: Policy, effects: Effects) -> Transition:
+def apply_manifest(event: Event, policy: Policy, effects: Effects) -> Transition:
     """The enclave after its Manifest. `policy` and `effects` are judge_manifest's."""
-    state = EnclaveState(enclave=event.enclave, policy=policy, seq=-1, floor=event.timestamp, sequencer=event.sequencer)
+    state = EnclaveState(
+        enclave=event.enclave, policy=policy, seq=-1, min_timestamp=event.timestamp, sequencer=event.sequencer
+    )
     return apply(state, event, effects, _NothingStored())
 
 
@@ -266,17 +268,17 @@ def apply(state: EnclaveState, event: Event, effects: Effects, reader: sparse_me
     if effects.writes or effects.supersedes:
         leaves.update(effects.leaves(event.id))
     if effects.records:
-        step.records = effects.kept_records(event.id)
+        step.records = effects.final_records(event.id)
     bundle = step.state.bundle
     migrates = effects.lifecycle == "migrated"
     step.state = replace(
         step.state,
         seq=event.seq,
-        floor=event.timestamp,
+        min_timestamp=event.timestamp,
         sequencer=effects.new_sequencer or event.sequencer,
         lifecycle=state.lifecycle if migrates else effects.lifecycle or state.lifecycle,
         migrated=migrates,
-        bundle=open_bundle(event) if bundle is None else bundle.take(event),
+        bundle=open_bundle(event) if bundle is None else bundle.add(event),
         pending={**step.state.pending, **leaves} if leaves else step.state.pending,
     )
     if step.state.bundle is not None and closes_after(step.state.bundle, event, state.policy.bundle):
@@ -296,23 +298,23 @@ def _plain(state: EnclaveState, event: Event, effects: Effects) -> Transition | 
         return None
     if effects.writes or effects.supersedes or effects.records or effects.lifecycle or effects.new_sequencer:
         return None
-    bundle = bundle.take(event)
+    bundle = bundle.add(event)
     if closes_after(bundle, event, config):
         return None
-    after = replace(state, seq=event.seq, floor=event.timestamp, sequencer=event.sequencer, bundle=bundle)
+    after = replace(state, seq=event.seq, min_timestamp=event.timestamp, sequencer=event.sequencer, bundle=bundle)
     return Transition(state=after)
 
 
 def seal(state: EnclaveState, clock: int, reader: sparse_merkle.Reader) -> Transition | None:
     """Close the open bundle once `clock` has reached its deadline: no later event can enter it any more.
 
-    The deadline becomes the floor of later timestamps, so that replay draws the same boundary.
+    The deadline becomes `min_timestamp`, so that a replay draws the same boundary.
     """
     if state.bundle is None or clock < (deadline := state.bundle.deadline(state.policy.bundle)):
         return None
     step = _Step(state, reader)
     step.close()
-    step.state = replace(step.state, floor=max(state.floor, deadline))
+    step.state = replace(step.state, min_timestamp=max(state.min_timestamp, deadline))
     return step.transition()
 
 

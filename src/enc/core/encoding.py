@@ -125,14 +125,14 @@ def _integer(digits: str) -> int:
     return number
 
 
-class Spelled(float):
+class FloatText(float):
     """A number that is no integer, with the text it was read from: programs differ in how they would write it."""
 
     text: str
 
 
 def _float(digits: str) -> float:
-    number = Spelled(digits)
+    number = FloatText(digits)
     if number in (float("inf"), float("-inf")):
         raise InvalidCommit("content: a number is too large")
     number.text = digits
@@ -141,7 +141,7 @@ def _float(digits: str) -> float:
 
 def compact_size(value: Any) -> int:
     """Bytes of a value from strict_json as compact UTF-8 JSON, numbers that are no integers as they were spelled."""
-    if isinstance(value, Spelled):
+    if isinstance(value, FloatText):
         return len(value.text)
     if isinstance(value, dict):
         return 1 + max(1, len(value)) + sum(compact_size(k) + 1 + compact_size(v) for k, v in value.items())

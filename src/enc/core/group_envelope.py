@@ -27,7 +27,7 @@ class Fill(Struct, frozen=True):
     wraps: tuple[Wrap, Wrap]
 
 
-class Rung(Struct, frozen=True):
+class PathNode(Struct, frozen=True):
     """One node of the committer's path."""
 
     pub: str
@@ -42,7 +42,7 @@ class Envelope(Struct, frozen=True, rename={"self_": "self"}, omit_defaults=True
     members: str
     self_: Wrap
     fill: tuple[Fill, ...]
-    path: tuple[Rung, ...]
+    path: tuple[PathNode, ...]
     or_wraps: tuple[Wrap, ...] | UnsetType = UNSET
 
 

@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct
 
 from enc.core.encoding import unhex
 from enc.core.errors import DecryptFailed, InvalidCommit, MisuseError
-from enc.core.group_envelope import Envelope, Fill, Rung, Wrap, unwrap, wrap_secret
+from enc.core.group_envelope import Envelope, Fill, PathNode, Wrap, unwrap, wrap_secret
 from enc.core.group_tree import (
     Inner,
     Leaf,
@@ -160,43 +160,43 @@ def _climb(
 
 
 class _Maker(_Filler):
-    def __init__(self, author: bytes, chance: Randomness) -> None:
+    def __init__(self, author: bytes, randomness: Randomness) -> None:
         super().__init__(author)
-        self._chance = chance
+        self._randomness = randomness
         self.fills: list[Fill] = []
         self.secrets: dict[bytes, bytes] = {}
 
     def wrap(self, to: bytes, secret: bytes) -> Wrap:
-        return wrap_secret(self._chance.eph, to, secret, next(self._chance.nonces))
+        return wrap_secret(self._randomness.eph, to, secret, next(self._randomness.nonces))
 
     def give(self, left: bytes, right: bytes) -> bytes:
-        secret = next(self._chance.fills)
+        secret = next(self._randomness.fills)
         public = node_key(secret).public
         self.fills.append(Fill(public.hex(), (self.wrap(left, secret), self.wrap(right, secret))))
         return public
 
 
 def propose(
-    state: State, members: frozenset[bytes], author: bytes, chance: Randomness, subs: Mapping[bytes, bytes] = _NONE
+    state: State, members: frozenset[bytes], author: bytes, randomness: Randomness, subs: Mapping[bytes, bytes] = _NONE
 ) -> tuple[Envelope, Epoch, State]:
     """The next epoch, made by `author` for `members`; `subs` are members' registered sub-keys, by member."""
     tree = tree_for(state, members)
     if tree is None or author not in members:
         raise MisuseError("an epoch is made by one of its members")
-    maker, secret, order = _Maker(author, chance), chance.secret, order_for(state, members)
+    maker, secret, order = _Maker(author, randomness), randomness.secret, order_for(state, members)
     own = maker.wrap(author, secret)
     levels = _siblings(tree, author)
     filled = [maker.fill(sibling) for _, sibling, _ in levels]
-    rungs, secrets, keys = list[Rung](), dict[bytes, bytes](), list[bytes]()
+    rungs, secrets, keys = list[PathNode](), dict[bytes, bytes](), list[bytes]()
     for i, sibling in enumerate(filled):
         secret = next_secret(secret) if i else secret
         public = node_key(secret).public
-        rungs.append(Rung(public.hex(), maker.wrap(_key(sibling), secret)))
+        rungs.append(PathNode(public.hex(), maker.wrap(_key(sibling), secret)))
         secrets[public] = secret
         keys.append(public)
     envelope = Envelope(
         n=state.n + 1,
-        eph=chance.eph.public.hex(),
+        eph=randomness.eph.public.hex(),
         members=member_set(order).hex(),
         self_=own,
         fill=tuple(maker.fills),

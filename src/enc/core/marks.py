@@ -9,11 +9,11 @@ from enc.core.enclave import ClosedBundle, Transition, state_hash
 from enc.core.fault import FaultKind
 from enc.core.hashing import log_leaf
 from enc.core.merkle_log import Edge
-from enc.core.trial import Trial
+from enc.core.trial import AuditReplay
 from enc.core.types import Event
 
 
-class Mark(Struct, frozen=True):
+class ObservedRoot(Struct, frozen=True):
     """The log at one size: its root, and the last event that it covers."""
 
     root: bytes
@@ -23,7 +23,7 @@ class Mark(Struct, frozen=True):
     """Whether the rule closed its last bundle by its own sequencer's events: not the clock alone, nor another."""
 
 
-class Bundle(Struct, frozen=True):
+class ObservedBundle(Struct, frozen=True):
     """What the log itself puts into one leaf."""
 
     first_seq: int
@@ -36,14 +36,14 @@ class Bundle(Struct, frozen=True):
     is_closed: bool = True
 
 
-class Place(Struct, frozen=True):
+class EventPosition(Struct, frozen=True):
     """An event of the log: its id, and which it is, counted from 0."""
 
     id: bytes
     at: int
 
 
-class Marks:
+class ObservedRoots:
     """Told of every step of a trial (`step`) and of its end (`end`)."""
 
     def __init__(self, sizes: Iterable[int], claims: Iterable[Claim] = ()) -> None:
@@ -51,16 +51,16 @@ class Marks:
         self._sizes = frozenset(sizes)
         self._claimed, self._places = frozenset(c.index for c in claims), frozenset(c.seq for c in claims)
         self._edge = Edge()
-        self._marks: dict[int, Mark] = {}
-        self.bundles: dict[int, Bundle] = {}
-        self.places: dict[int, Place] = {}
+        self._marks: dict[int, ObservedRoot] = {}
+        self.bundles: dict[int, ObservedBundle] = {}
+        self.places: dict[int, EventPosition] = {}
         self._last, self._events = (-1, b""), 0
 
-    def at(self, size: int) -> Mark | None:
+    def at(self, size: int) -> ObservedRoot | None:
         return self._marks.get(size)
 
     @property
-    def found(self) -> dict[int, Mark]:
+    def roots(self) -> dict[int, ObservedRoot]:
         return self._marks
 
     def step(self, event: Event | None, transition: Transition) -> None:
@@ -69,7 +69,7 @@ class Marks:
                 self._close(bundle, self._last, self._events)
             return
         if event.seq in self._places:
-            self.places[event.seq] = Place(event.id, self._events)
+            self.places[event.seq] = EventPosition(event.id, self._events)
         for i, bundle in enumerate(transition.closed):
             has_event = i == len(transition.closed) - 1 and transition.state.bundle is None
             last = (event.seq, event.sequencer) if has_event else self._last
@@ -79,29 +79,29 @@ class Marks:
 
     def _close(self, bundle: ClosedBundle, last: tuple[int, bytes], end: int, is_closed: bool = True) -> None:
         """`end`: how many events there are up to its last."""
-        self._edge = self._edge.grown(log_leaf(bundle.events_root, bundle.state_hash))
+        self._edge = self._edge.with_leaf(log_leaf(bundle.events_root, bundle.state_hash))
         if self._edge.size in self._sizes:
-            self._marks[self._edge.size] = Mark(self._edge.root(), *last, is_closed)
+            self._marks[self._edge.size] = ObservedRoot(self._edge.root(), *last, is_closed)
         if bundle.index in self._claimed:
             roots = bundle.events_root, bundle.state_hash
             first = bundle.first_seq, end - bundle.count
-            self.bundles[bundle.index] = Bundle(*first, bundle.count, last[0], *roots, is_closed)
+            self.bundles[bundle.index] = ObservedBundle(*first, bundle.count, last[0], *roots, is_closed)
 
-    def end(self, trial: Trial) -> None:
+    def end(self, trial: AuditReplay) -> None:
         """The bundle that is still open is one too, as far as it goes."""
         state = trial.state
         if state is None or state.bundle is None:
             return
         open_, index, root = state.bundle, state.log.size, trial.root()
         if index + 1 in self._sizes and root is not None:
-            self._marks[index + 1] = Mark(root, state.seq, self._last[1], is_closed=False)
+            self._marks[index + 1] = ObservedRoot(root, state.seq, self._last[1], is_closed=False)
         if index in self._claimed:
             roots = open_.events_root(), state_hash(state, trial.store)
             first = open_.first_seq, self._events - open_.count
-            self.bundles[index] = Bundle(*first, open_.count, state.seq, *roots, is_closed=False)
+            self.bundles[index] = ObservedBundle(*first, open_.count, state.seq, *roots, is_closed=False)
 
 
-def contradicted(claim: Claim, bundle: Bundle, at: int) -> tuple[FaultKind, int, str] | None:
+def contradiction(claim: Claim, bundle: ObservedBundle, at: int) -> tuple[FaultKind, int, str] | None:
     """How a claim that holds under its head contradicts the log's own bundle: kind, seq and words.
 
     `at`: which event of the log the claim is about, counted from 0.

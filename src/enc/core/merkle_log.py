@@ -35,7 +35,7 @@ class Edge(Struct, frozen=True):
         """The edge after one more leaf, and the new nodes."""
         return self.extend([leaf])
 
-    def grown(self, leaf: bytes) -> "Edge":
+    def with_leaf(self, leaf: bytes) -> "Edge":
         """The edge after one more leaf, for who stores no nodes."""
         node, index, peaks = leaf, self.size, self.peaks
         end = len(peaks)
@@ -44,7 +44,7 @@ class Edge(Struct, frozen=True):
             node = log_node(peaks[end], node)
         return Edge(self.size + 1, (*peaks[:end], node))
 
-    def grown_by(self, leaves: Iterable[bytes]) -> "Edge":
+    def with_leaves(self, leaves: Iterable[bytes]) -> "Edge":
         """`grown` for many leaves."""
         size, peaks = self.size, list(self.peaks)
         for leaf in leaves:

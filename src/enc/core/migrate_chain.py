@@ -21,7 +21,7 @@ from enc.core.content import Migrate, parse_migrate
 from enc.core.encoding import convert_json
 from enc.core.errors import EncError, InvalidCommit, InvalidProof
 from enc.core.event import WireEvent, check_event, event_from_wire, wire_event
-from enc.core.owner_proof import Holding, OwnerProof, check_owner_proof, parse_owner_proof, wire_owner_proof
+from enc.core.owner_proof import KnownOwnership, OwnerProof, check_owner_proof, parse_owner_proof, wire_owner_proof
 from enc.core.types import Event
 
 MAX_LINKS = 16
@@ -61,7 +61,7 @@ def wire_link(link: Link) -> dict[str, Any]:
     return wire
 
 
-def check_chain(links: Sequence[Link], known: Holding) -> Holding:
+def check_chain(links: Sequence[Link], known: KnownOwnership) -> KnownOwnership:
     """Who holds the enclave after the last link, and whose log it is; InvalidProof names the link and the step."""
     for i, link in enumerate(links):
         try:
@@ -71,7 +71,7 @@ def check_chain(links: Sequence[Link], known: Holding) -> Holding:
     return known
 
 
-def _check_link(link: Link, known: Holding) -> Holding:
+def _check_link(link: Link, known: KnownOwnership) -> KnownOwnership:
     migrate = _check_event(link.event, known)
     if link.event.sequencer not in (known.sequencer, migrate.new_sequencer):  # 3
         raise InvalidProof("finalised by neither the sequencer before it nor its own new_sequencer")
@@ -87,7 +87,7 @@ def _check_link(link: Link, known: Holding) -> Holding:
     return replace(known, sequencer=migrate.new_sequencer, moved_at=link.event.seq)
 
 
-def _check_event(event: Event, known: Holding) -> Migrate:
+def _check_event(event: Event, known: KnownOwnership) -> Migrate:
     if event.type != "Migrate":  # 1
         raise InvalidProof("expected a Migrate")
     if event.enclave != known.manifest.enclave:

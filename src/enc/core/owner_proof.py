@@ -2,7 +2,7 @@
 
     build   `build_owner_proof` from what a node answers to State_Proof, Bundle_Proof and Inclusion_Proof, and from the
             passage that `find_passage` picks out of the log; `wire_owner_proof` spells it
-    check   `parse_owner_proof`, then `check_owner_proof` against what is known so far, a Holding
+    check   `parse_owner_proof`, then `check_owner_proof` against what is known so far, a KnownOwnership
 
 Checked in this order, each step with a message of its own:
 
@@ -71,7 +71,7 @@ class OwnerProof(Struct, frozen=True):
     passage: tuple[Event, ...] = ()
 
 
-class Holding(Struct, frozen=True):
+class KnownOwnership(Struct, frozen=True):
     """What is known of an enclave's ownership so far: what a record keeps, and the Manifest that it is read by."""
 
     manifest: Event
@@ -193,7 +193,7 @@ def _leaf(events_root: str, state_hash: str) -> Leaf:
 # Checking
 
 
-def check_owner_proof(proof: OwnerProof, owner: bytes, known: Holding) -> Holding:
+def check_owner_proof(proof: OwnerProof, owner: bytes, known: KnownOwnership) -> KnownOwnership:
     """`owner` owns the enclave. What is known from then on; InvalidProof names the first step that fails."""
     _check_head(proof, known)
     _check_leaf(proof)
@@ -203,7 +203,7 @@ def check_owner_proof(proof: OwnerProof, owner: bytes, known: Holding) -> Holdin
     return replace(known, holder=owner, proved_size=proof.sth.ts)
 
 
-def _check_head(proof: OwnerProof, known: Holding) -> None:
+def _check_head(proof: OwnerProof, known: KnownOwnership) -> None:
     check_head(proof.sth, known.sequencer)  # 1
     if proof.sth.bound_sig is not None:
         check_bound_head(proof.sth, known.sequencer, known.manifest.enclave)
@@ -219,7 +219,7 @@ def _check_leaf(proof: OwnerProof) -> None:
     _named("ct_proof", check_leaf, proof.leaf, proof.ct_proof, proof.sth)  # 4
 
 
-def _check_state(proof: OwnerProof, owner: bytes, known: Holding) -> None:
+def _check_state(proof: OwnerProof, owner: bytes, known: KnownOwnership) -> None:
     key, found = identity_key(owner), proof.smt_proof
     if found.k != key:  # 5
         raise InvalidProof("smt_proof.k: the key of another identity")
@@ -238,7 +238,7 @@ def _check_origin(proof: OwnerProof, manifest: Event) -> None:
     _named("origin", check_leaf, origin.leaf, origin.ct_proof, proof.sth)
 
 
-def _check_passage(passage: Sequence[Event], owner: bytes, known: Holding) -> None:
+def _check_passage(passage: Sequence[Event], owner: bytes, known: KnownOwnership) -> None:
     givers, last, time = {known.holder}, known.moved_at, 0  # 7
     if known.holder == known.manifest.from_:
         givers |= known.policy.new_owners(known.manifest)

@@ -36,7 +36,7 @@ class ContradictingTag(DecryptFailed):
     code = "CONTRADICTING_TAG"
 
 
-class NoNotice(DecryptFailed):
+class InvalidNotice(DecryptFailed):
     """What stands there, or what was sealed, has not the form of a notice."""
 
     code = "NO_NOTICE"
@@ -120,22 +120,22 @@ def _plain(value: Any) -> Any:
 def open_notice(key: PrivateKey, senders: tuple[bytes, ...], content: str, tags: Tags = ()) -> Notice:
     """What a notice says. `senders` are the keys that may have sealed it: its author's, and the author's sub-key.
 
-    Every fault is a DecryptFailed: NoNotice, ForeignSender, ContradictingTag, Truncated, or plain where it does not
-    open with this key.
+    Raises DecryptFailed: one of its subclasses InvalidNotice, ForeignSender, ContradictingTag and Truncated, or
+    DecryptFailed itself where the notice does not open with this key.
     """
-    outside = decode_json(content, _notice, NoNotice)
+    outside = decode_json(content, _notice, InvalidNotice)
     if outside.scheme != SCHEME or not outside.encrypted:
-        raise NoNotice(f"scheme: expected {SCHEME}, encrypted")
+        raise InvalidNotice(f"scheme: expected {SCHEME}, encrypted")
     sender = unhex(outside.sender_pub, 32, "sender_pub", DecryptFailed)
     if sender not in senders:
         raise ForeignSender("sender_pub: neither the author's key nor its registered sub-key")
     check_public_key(sender, "sender_pub", DecryptFailed)
     raw = _open(shared_key(key, sender, NOTICE), outside)
     try:
-        notice = convert_json(strict_json(raw.decode()), Notice, NoNotice)
+        notice = convert_json(strict_json(raw.decode()), Notice, InvalidNotice)
         check_notice(notice)
     except (InvalidCommit, MisuseError, UnicodeDecodeError) as e:
-        raise NoNotice(f"what is sealed is no notice: {e}") from None
+        raise InvalidNotice(f"what is sealed is no notice: {e}") from None
     _check_tags(notice, tags)
     return notice
 

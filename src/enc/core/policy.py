@@ -70,7 +70,7 @@ class Effects(Struct, frozen=True):
         """All changes of the tree, now that the event has its id."""
         return {**self.writes, **{status_key(old): event_id for old in self.supersedes}}
 
-    def kept_records(self, event_id: bytes) -> tuple[Record, ...]:
+    def final_records(self, event_id: bytes) -> tuple[Record, ...]:
         """All changed records, now that the event has its id."""
         return tuple(replace(record, entry=event_id) if record.entry == b"" else record for record in self.records)
 
@@ -192,7 +192,7 @@ class Policy(Protocol):
         ...
 
     @property
-    def founders(self) -> tuple[bytes, ...]:
+    def initial_members(self) -> tuple[bytes, ...]:
         """Whom the Manifest itself makes something."""
         ...
 
@@ -201,7 +201,7 @@ class Policy(Protocol):
         """What one can be, for people: the Manifest's words, by what they are called."""
         ...
 
-    def found(self, draft: Draft) -> None:
+    def write_initial_state(self, draft: Draft) -> None:
         """Write the initial state."""
         ...
 

@@ -67,7 +67,7 @@ class PolicyV1(Struct, frozen=True, kw_only=True, dict=True):
         return [name for name, bit in self._assignable.items() if bitmask & bit]
 
     @property
-    def founders(self) -> tuple[bytes, ...]:
+    def initial_members(self) -> tuple[bytes, ...]:
         return tuple(dict.fromkeys(given.identity for given in self.initial))
 
     @property
@@ -131,7 +131,7 @@ class PolicyV1(Struct, frozen=True, kw_only=True, dict=True):
 
     # Judging
 
-    def found(self, draft: Draft) -> None:
+    def write_initial_state(self, draft: Draft) -> None:
         for given in self.initial:
             draft.set_bitmask(given.identity, draft.bitmask(given.identity) | self._assignable[given.role])
             if given.endpoint is not None:

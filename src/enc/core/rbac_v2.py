@@ -85,7 +85,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         return frozenset([self.state_of(bitmask), *self.traits_of(bitmask), "Public", *contexts])
 
     @property
-    def founders(self) -> tuple[bytes, ...]:
+    def initial_members(self) -> tuple[bytes, ...]:
         return tuple(member.identity for member in self.init)
 
     @property
@@ -164,7 +164,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
 
     # Judging
 
-    def found(self, draft: Draft) -> None:
+    def write_initial_state(self, draft: Draft) -> None:
         for member in self.init:
             draft.set_bitmask(member.identity, self._first_bitmask(member))
 

@@ -65,7 +65,7 @@ class EnclaveEntry(Struct, frozen=True):
     meta: Mapping[str, Any] = {}
 
     @property
-    def said_sequencer(self) -> bytes:
+    def declared_sequencer(self) -> bytes:
         """Whose log it is, by the entry alone; in a registry that keeps its rules, the record says the same."""
         if self.links:
             return parse_migrate(self.links[-1].event).new_sequencer

@@ -22,7 +22,7 @@ from enc.core.errors import EncError, InvalidCommit, InvalidProof, InvalidTarget
 from enc.core.event import check_event
 from enc.core.manifest import parse_manifest
 from enc.core.migrate_chain import check_chain
-from enc.core.owner_proof import Holding, check_owner_proof
+from enc.core.owner_proof import KnownOwnership, check_owner_proof
 from enc.core.policy import Draft, Policy
 from enc.core.reg_entry import EnclaveEntry, parse_enclave, parse_identity, parse_node
 from enc.core.state_key import DELETED, status_key
@@ -115,7 +115,7 @@ def _judge_enclave(commit: Commit, policy: Policy, draft: Draft) -> None:
     )
 
 
-def _known(manifest: Event, record: Record | None) -> Holding:
+def _known(manifest: Event, record: Record | None) -> KnownOwnership:
     """What stands before this registration; before the first one, what the Manifest says."""
     try:
         check_event(manifest, manifest_version(manifest))
@@ -123,11 +123,11 @@ def _known(manifest: Event, record: Record | None) -> Holding:
     except EncError as e:
         raise InvalidCommit(f"manifest_event: {e.message}") from None
     if record is None:
-        return Holding(manifest, policy, manifest.from_, 0, manifest.sequencer)
-    return Holding(manifest, policy, record.holder, record.proved_size, record.sequencer, record.moved_at)
+        return KnownOwnership(manifest, policy, manifest.from_, 0, manifest.sequencer)
+    return KnownOwnership(manifest, policy, record.holder, record.proved_size, record.sequencer, record.moved_at)
 
 
-def _entitle(entry: EnclaveEntry, submitter: bytes, known: Holding) -> Holding:
+def _entitle(entry: EnclaveEntry, submitter: bytes, known: KnownOwnership) -> KnownOwnership:
     """Who holds the entry from now on, which is the submitter; or why it may not be."""
 
     def refuse(message: str) -> NoReturn:
@@ -149,9 +149,9 @@ def _entitle(entry: EnclaveEntry, submitter: bytes, known: Holding) -> Holding:
     return known
 
 
-def _check_sequencer(entry: EnclaveEntry, known: Holding) -> None:
+def _check_sequencer(entry: EnclaveEntry, known: KnownOwnership) -> None:
     """The entry itself says whose log it is, so that who reads it alone learns the same."""
-    if entry.said_sequencer != known.sequencer or entry.sequencer not in (None, known.sequencer):
+    if entry.declared_sequencer != known.sequencer or entry.sequencer not in (None, known.sequencer):
         raise RegistryConflict("sequencer: another than the one on record needs migrate_events")
 
 

@@ -11,7 +11,7 @@ For each event, in this order:
  7. a content that is gone has a cause: an Update or Delete, or an auto-delete tag
 
 A node's own limits, quotas and clock are not asked. Memory grows with the events' metadata, not with contents, unless
-the caller keeps what lies behind the state, and the past, elsewhere.
+the caller keeps what lies behind the state, and the seen commits, elsewhere.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,8 +28,8 @@ from enc.core.enclave import (
     Reader,
     Transition,
     apply,
+    apply_manifest,
     checkpoint_root,
-    found,
     judge,
     judge_manifest,
     state_hash,
@@ -44,13 +44,13 @@ MAX_ALLOWED = 65_536
 _NOTHING = Effects()
 
 
-class Behind(Reader, Protocol):
+class ReplayStore(Reader, Protocol):
     """What lies behind the state of a log in replay, and takes what each event adds."""
 
     def put(self, event: Event | None, transition: Transition) -> None: ...
 
 
-class Past:
+class SeenCommits:
     """What a replay remembers of earlier events besides: commit hashes, and contents that are gone without a cause."""
 
     def __init__(self) -> None:
@@ -58,17 +58,17 @@ class Past:
         self._seen_until: list[tuple[int, bytes]] = []
         self._unexplained: dict[bytes, int] = {}
 
-    def repeats(self, event: Event) -> bool:
+    def is_duplicate(self, event: Event) -> bool:
         return event.hash in self._seen
 
-    def remember(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         """Keep the hash as long as a repeat could still pass the time rule: the set is bounded by an hour's events."""
         while self._seen_until and self._seen_until[0][0] + SKEW_MS < event.timestamp:
             self._seen.discard(heappop(self._seen_until)[1])
         self._seen.add(event.hash)
         heappush(self._seen_until, (event.exp, event.hash))
 
-    def miss(self, event: Event) -> None:
+    def add_unexplained(self, event: Event) -> None:
         """Its content is gone, and nothing says why so far."""
         self._unexplained[event.id] = event.seq
 
@@ -90,17 +90,17 @@ class Replay:
     def __init__(
         self,
         enclave: bytes | None = None,
-        store: Behind | None = None,
-        past: Past | None = None,
+        store: ReplayStore | None = None,
+        seen_commits: SeenCommits | None = None,
         check: Callable[[Event, int], None] = check_event,
     ) -> None:
         """`check` is check_event, or as good: whoever replays many events may have checked signatures elsewhere."""
         self.enclave = enclave
-        self.store: Behind = EnclaveMemory() if store is None else store
+        self.store: ReplayStore = EnclaveMemory() if store is None else store
         self.sequencers: list[tuple[bytes, int]] = []
         """Each sequencer with the seq of its first event."""
         self._state: EnclaveState | None = None
-        self._past, self._check = past or Past(), check
+        self._seen_commits, self._check = seen_commits or SeenCommits(), check
         self._allowed: set[tuple[str, bytes, bytes]] = set()
         """Type, author and sequencer of content events that were allowed since the state last changed."""
 
@@ -118,7 +118,7 @@ class Replay:
     def events(self) -> int:
         return self._state.seq + 1 if self._state else 0
 
-    def take(self, event: Event) -> tuple[Transition, Effects]:
+    def add(self, event: Event) -> tuple[Transition, Effects]:
         """The next event. The effects name, among others, the contents that must be gone after it."""
         try:
             transition, effects = self._take(event)
@@ -130,7 +130,7 @@ class Replay:
             self.sequencers.append((event.sequencer, event.seq))
         return transition, effects
 
-    def take_run(self, events: Sequence[Event], at: int) -> int:
+    def add_run(self, events: Sequence[Event], at: int) -> int:
         """Events from number `at` on, up to the first that does more than make the log longer; where that one stands.
 
         Most of a log is such runs, and all that `take` would make for each of their events is made once. What is wrong
@@ -141,8 +141,10 @@ class Replay:
             return at
         run = events[at : self._end_of_run(state, state.bundle, events, at)]
         if run:
-            seq, floor, bundle = run[-1].seq, run[-1].timestamp, state.bundle.take_all(run)
-            self._state = replace(state, seq=seq, floor=floor, sequencer=run[-1].sequencer, bundle=bundle)
+            seq, min_timestamp, bundle = run[-1].seq, run[-1].timestamp, state.bundle.add_all(run)
+            self._state = replace(
+                state, seq=seq, min_timestamp=min_timestamp, sequencer=run[-1].sequencer, bundle=bundle
+            )
             transition = Transition(state=self._state)
             for event in run:
                 self.store.put(event, transition)
@@ -150,26 +152,28 @@ class Replay:
 
     def _end_of_run(self, state: EnclaveState, bundle: OpenBundle, events: Sequence[Event], at: int) -> int:
         """What `_take` asks of each, while the bundle stays open and others like it were allowed."""
-        policy, allowed, check, past = state.policy, self._allowed, self._check, self._past
+        policy, allowed, check, seen_commits = state.policy, self._allowed, self._check, self._seen_commits
         room, deadline = policy.bundle.size - 1 - bundle.count, bundle.deadline(policy.bundle)
-        seq, floor = state.seq, state.floor
+        seq, min_timestamp = state.seq, state.min_timestamp
         for event in events[at : at + max(room, 0)]:
             is_next = event.seq == seq + 1 and event.enclave == state.enclave and event.content is not None
             is_allowed = (event.type, event.from_, event.sequencer) in allowed and event.sequencer == bundle.sequencer
-            if not (is_next and is_allowed and floor <= event.timestamp < deadline) or past.repeats(event):
+            if not (
+                is_next and is_allowed and min_timestamp <= event.timestamp < deadline
+            ) or seen_commits.is_duplicate(event):
                 break
             try:
                 check(event, policy.enc_v)
                 check_time(event)
             except EncError:
                 break
-            past.remember(event)
-            at, seq, floor = at + 1, event.seq, event.timestamp
+            seen_commits.add(event)
+            at, seq, min_timestamp = at + 1, event.seq, event.timestamp
         return at
 
     def finish(self) -> EnclaveState:
         """The state after the last event; by now every erased content must be explained."""
-        seq = self._past.unexplained()
+        seq = self._seen_commits.unexplained()
         if seq is not None:
             raise ReplayFailed(seq, InvalidArchive("content: gone without an Update, a Delete or an auto-delete"))
         return self.state
@@ -187,13 +191,13 @@ class Replay:
         self._check_time(event)
         if state is None:
             policy, effects = judge_manifest(event)
-            transition = found(event, policy, effects)
+            transition = apply_manifest(event, policy, effects)
         else:
             effects = self._judge(state, event)
             transition = apply(state, event, effects, self.store)
             if transition.leaves or event.type in state.policy.predefined:
                 self._allowed.clear()
-        self._past.remember(event)
+        self._seen_commits.add(event)
         self._explain(event, effects)
         return transition, effects
 
@@ -221,17 +225,17 @@ class Replay:
         check_content_present(event, self._predefined)
 
     def _check_time(self, event: Event) -> None:
-        if self._state is not None and event.timestamp < self._state.floor:
+        if self._state is not None and event.timestamp < self._state.min_timestamp:
             raise InvalidArchive("timestamp: before that of the event before")
         check_time(event)
-        if self._past.repeats(event):
+        if self._seen_commits.is_duplicate(event):
             raise Duplicate("the commit stands in the log already")
 
     def _explain(self, event: Event, effects: Effects) -> None:
         for gone in effects.erases:
-            self._past.explain(gone)
+            self._seen_commits.explain(gone)
         if event.content is not None:
             return
         target = self.store.target(revised_id(event)) if event.type == "Update" else None
         if not target_of(event).auto_delete and not (target and target.auto_delete):
-            self._past.miss(event)
+            self._seen_commits.add_unexplained(event)

@@ -1,4 +1,4 @@
-"""Trial: replay a log as `replay` does, but go on after a fault, and note all of them (docs/audit.md).
+"""AuditReplay: replay a log as `replay` does, but go on after a fault, and note all of them (docs/audit.md).
 
 A trial asks what a log must show by itself: that each event is the next one, that times never fall, that its sequencer
 is the one that the Migrates made it, that the rules allowed it, that contents are gone for a cause. Signatures and
@@ -18,7 +18,16 @@ from msgspec.structs import replace
 from enc.core.bundle import closes_before
 from enc.core.commit import MAX_EXP_WINDOW_MS, SKEW_MS
 from enc.core.content import parse_migrate, revised_id
-from enc.core.enclave import EnclaveState, Transition, apply, checkpoint_root, found, judge, judge_manifest, seal
+from enc.core.enclave import (
+    EnclaveState,
+    Transition,
+    apply,
+    apply_manifest,
+    checkpoint_root,
+    judge,
+    judge_manifest,
+    seal,
+)
 from enc.core.errors import EncError
 from enc.core.event import check_time, is_withheld, target_of
 from enc.core.fault import Fault, FaultKind
@@ -26,7 +35,7 @@ from enc.core.hashing import log_leaf
 from enc.core.memory import EnclaveMemory
 from enc.core.merkle_log import Edge
 from enc.core.policy import Effects
-from enc.core.replay import MAX_ALLOWED, Behind, Past
+from enc.core.replay import MAX_ALLOWED, ReplayStore, SeenCommits
 from enc.core.state_key import LIFECYCLE_KEY, RBAC, STATUS, identity_key
 from enc.core.types import Event
 
@@ -40,36 +49,41 @@ Step = Callable[[Event | None, Transition], None]
 """Told of each event, of what it closed and of the state after it; without an event, of a bundle that was closed."""
 
 
-class Trial:
+class AuditReplay:
     """One log, event by event. `take` never raises for what an event says; `faults` are all that were found so far."""
 
     def __init__(
         self,
         enclave: bytes,
-        store: Behind | None = None,
-        past: Past | None = None,
+        store: ReplayStore | None = None,
+        seen_commits: SeenCommits | None = None,
         on_step: Step | None = None,
-        explain: bool = True,
-        drawn: Mapping[int, int] | None = None,
-        claimed: Mapping[int, bytes] | None = None,
+        check_erasures: bool = True,
+        node_bundle_sizes: Mapping[int, int] | None = None,
+        node_state_hashes: Mapping[int, bytes] | None = None,
     ) -> None:
-        """Without `explain` contents that are gone are not asked for their cause.
+        """Without `check_erasures`, an erased content needs no cause.
 
-        What a node is known to have done is taken for granted: `drawn`, how many events it put into a bundle where
-        that is not what the rule gives, and `claimed`, the state hash of a bundle that is not the log's; by index.
+        Two mappings, by bundle index, hold faults of the node that are known already: `node_bundle_sizes` where
+        it put another number of events into a bundle than the rule gives, and `node_state_hashes` where a
+        bundle's state hash is not the log's. The replay takes them as given.
         """
         self.enclave, self.store = enclave, EnclaveMemory() if store is None else store
         self.faults: list[Fault] = []
         self.state: EnclaveState | None = None
         self.events = 0
-        self.doubt: int | None = None
+        self.roots_unknown_from: int | None = None
         """The first event whose effects are not known: no root after it can be told."""
         self.sequencers: list[tuple[bytes, int]] = []
         """Each sequencer with the seq of its first event."""
         self.moves: list[int] = []
         """The seqs of the Migrates that stand."""
-        self._past, self._on_step, self._explains = past or Past(), on_step, explain
-        self._drawn, self._claimed = drawn or {}, claimed or {}
+        self._seen_commits, self._on_step, self._checks_erasures = (
+            seen_commits or SeenCommits(),
+            on_step,
+            check_erasures,
+        )
+        self._node_bundle_sizes, self._node_state_hashes = node_bundle_sizes or {}, node_state_hashes or {}
         self._allowed: dict[bytes, set[tuple[str, bytes]]] = {}
         """Of each identity, types and sequencers of content events that were allowed since its rights last changed."""
         self._rightful = b""
@@ -81,7 +95,7 @@ class Trial:
         self._missing: dict[int, int] = {}
         """Seqs that were passed over, each with the seq of the event before which it is missing."""
 
-    def take(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         """The next event of the log, as the log has it."""
         self.events += 1
         if self.state is None:
@@ -102,7 +116,7 @@ class Trial:
             what = f"event {first} is missing" if first == last else f"events {first} to {last} are missing"
             self._note("gap", first, f"{what}: {self._before(first)} is followed by event {seq}", seq)
         self._missing.clear()
-        for seq in self._past.all_unexplained() if self._explains else ():
+        for seq in self._seen_commits.all_unexplained() if self._checks_erasures else ():
             self._note(
                 "erasure_without_cause", seq, "its content is gone without an Update, a Delete or an auto-delete"
             )
@@ -114,12 +128,12 @@ class Trial:
         """The checkpoint root after the last event."""
         return None if self.state is None else checkpoint_root(self.state, self.store)
 
-    def misses(self, seq: int) -> bool:
+    def has_gap_at(self, seq: int) -> bool:
         """Whether a gap starts at a place, as far as the log is known."""
         before = self._missing.get(seq)
         return before is not None and self._missing.get(seq - 1) != before
 
-    def term_of(self, key: bytes) -> int | None:
+    def term_end(self, key: bytes) -> int | None:
         """The event with which a sequencer's last term had ended; None: it had none, or still has it."""
         at = max((i for i, (each, _) in enumerate(self.sequencers) if each == key), default=None)
         return None if at is None or at + 1 == len(self.sequencers) else self.sequencers[at + 1][1]
@@ -140,7 +154,7 @@ class Trial:
         self.faults.append(Fault(kind=kind, seq=seq, what=what, before=before))
 
     def _doubt(self, seq: int) -> None:
-        self.doubt = seq if self.doubt is None else min(self.doubt, seq)
+        self.roots_unknown_from = seq if self.roots_unknown_from is None else min(self.roots_unknown_from, seq)
 
     # The first event
 
@@ -163,8 +177,8 @@ class Trial:
             self._note("unauthorised_event", 0, e.message)
         self._top, self._rightful = 0, event.sequencer
         self._signs(event)
-        self._past.remember(event)
-        self._keep(event, found(event, policy, effects))
+        self._seen_commits.add(event)
+        self._keep(event, apply_manifest(event, policy, effects))
 
     # Every other
 
@@ -175,7 +189,7 @@ class Trial:
         else:
             self._top = event.seq
         if (
-            event.timestamp < state.floor
+            event.timestamp < state.min_timestamp
             or event.exp + SKEW_MS < event.timestamp
             or event.exp > event.timestamp + MAX_EXP_WINDOW_MS + SKEW_MS
         ):
@@ -184,13 +198,13 @@ class Trial:
             state = self._check_sequencer(state, event)
         elif state.sequencer != event.sequencer:
             state = replace(state, sequencer=event.sequencer)
-        if self._drawn:
+        if self._node_bundle_sizes:
             state = self._draw(state, event)
         effects = self._effects(state, event, known)
         transition = apply(state, event, effects, self.store)
         if event.type in state.policy.predefined:
             self._forget(event.type, transition)
-        self._past.remember(event)
+        self._seen_commits.add(event)
         if effects.erases or event.content is None:
             self._explain(event, effects)
         if effects.new_sequencer:
@@ -205,7 +219,7 @@ class Trial:
         self._held.add(event.sequencer)
 
     def _keep(self, event: Event | None, transition: Transition) -> None:
-        if self._claimed and transition.closed:
+        if self._node_state_hashes and transition.closed:
             transition = self._claim(transition)
         self.state = transition.state
         self.store.put(event, transition)
@@ -214,7 +228,7 @@ class Trial:
 
     def _draw(self, state: EnclaveState, event: Event) -> EnclaveState:
         """Close the open bundle where the node did, or keep it open where the node did."""
-        bundle, size = state.bundle, self._drawn.get(state.log.size)
+        bundle, size = state.bundle, self._node_bundle_sizes.get(state.log.size)
         if bundle is None or size is None:
             return state
         if bundle.count < size:
@@ -224,17 +238,17 @@ class Trial:
         closing = seal(state, bundle.deadline(state.policy.bundle), self.store)
         if closing is None:
             return state
-        self._keep(None, replace(closing, state=replace(closing.state, floor=state.floor)))
+        self._keep(None, replace(closing, state=replace(closing.state, min_timestamp=state.min_timestamp)))
         return self.state or state
 
     def _claim(self, transition: Transition) -> Transition:
         """The log with the state hashes that the node put into it."""
-        closed = [replace(b, state_hash=self._claimed.get(b.index, b.state_hash)) for b in transition.closed]
+        closed = [replace(b, state_hash=self._node_state_hashes.get(b.index, b.state_hash)) for b in transition.closed]
         if all(bundle in transition.closed for bundle in closed):
             return transition
         edge = self.state.log if self.state is not None else Edge()
         for bundle in closed:
-            edge = edge.grown(log_leaf(bundle.events_root, bundle.state_hash))
+            edge = edge.with_leaf(log_leaf(bundle.events_root, bundle.state_hash))
         return replace(transition, closed=tuple(closed), state=replace(transition.state, log=edge))
 
     def _check_place(self, event: Event) -> None:
@@ -259,8 +273,8 @@ class Trial:
         """Where the order is broken, the times are too: that is one fault."""
         if len(self.faults) > known:
             return
-        if event.timestamp < state.floor:
-            what = f"its timestamp is {state.floor - event.timestamp} ms before that of the event before it"
+        if event.timestamp < state.min_timestamp:
+            what = f"its timestamp is {state.min_timestamp - event.timestamp} ms before that of the event before it"
             self._note("falling_timestamp", event.seq, what, self._last.seq if self._last else -1)
             return
         try:
@@ -289,7 +303,7 @@ class Trial:
             allowed
             and (event.type, event.sequencer) in allowed
             and state.lifecycle == "active"
-            and not self._past.repeats(event)
+            and not self._seen_commits.is_duplicate(event)
             and event.enclave == self.enclave
         ):
             return NOTHING
@@ -316,7 +330,7 @@ class Trial:
     def _judge(self, state: EnclaveState, event: Event) -> Effects:
         if event.enclave != self.enclave:
             raise _refusal("it is an event of another enclave")
-        if self._past.repeats(event):
+        if self._seen_commits.is_duplicate(event):
             raise _refusal("its commit stands in the log already")
         if is_withheld(event, state.policy.predefined):
             raise _Erased(f"the content of a {event.type} is never erased")
@@ -350,14 +364,14 @@ class Trial:
 
     def _explain(self, event: Event, effects: Effects) -> None:
         for gone in effects.erases:
-            self._past.explain(gone)
-        if event.content is not None or not self._explains:
+            self._seen_commits.explain(gone)
+        if event.content is not None or not self._checks_erasures:
             return
         if event.type != "Update" and event.type in (self.state.policy.predefined if self.state else ()):
             return
         target = self.store.target(revised_id(event)) if event.type == "Update" else None
         if not target_of(event).auto_delete and not (target and target.auto_delete):
-            self._past.miss(event)
+            self._seen_commits.add_unexplained(event)
 
 
 class _Refusal(EncError):

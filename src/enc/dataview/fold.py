@@ -149,7 +149,7 @@ class _Fold:
         elif event.type in _LIFECYCLE:
             self.state.lifecycle, self.state.lifecycle_seq = _LIFECYCLE[event.type], event.seq
         elif self.policy is not None:
-            self._change_roles(event, self.policy.dialect.concerned(event), draft)
+            self._change_roles(event, self.policy.dialect.affected_identities(event), draft)
             self._change_gates(self.policy, draft)
         self.roles.leaves.update(draft.writes)
 
@@ -160,8 +160,8 @@ class _Fold:
         state.creator, state.created = event.from_.hex(), event.timestamp
         state.sequencers = [(event.sequencer.hex(), 0)]
         draft = Draft(self.roles)
-        policy.found(draft)
-        self._change_roles(event, policy.founders, draft)
+        policy.write_initial_state(draft)
+        self._change_roles(event, policy.initial_members, draft)
         self.roles.leaves.update(draft.writes)
 
     def _check_lifecycle(self, event: Event) -> None:

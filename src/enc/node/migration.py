@@ -20,7 +20,7 @@ from enc.core.event import finalize, target_of
 from enc.core.hashing import log_leaf
 from enc.core.merkle_log import Edge
 from enc.core.policy import Effects
-from enc.core.replay import Past, Replay
+from enc.core.replay import Replay, SeenCommits
 from enc.core.signing import PrivateKey
 from enc.core.tree_head import sign_head
 from enc.core.types import Commit, Event, Target, TreeHead
@@ -60,7 +60,7 @@ class Shelf(Workspace):
         self._events = {}
 
 
-class LongPast(Past):
+class UnboundedCommits(SeenCommits):
     """A past of any length: in a file that SQLite makes and unmakes. Repeated commits are the staging's to find."""
 
     def __init__(self) -> None:
@@ -68,13 +68,13 @@ class LongPast(Past):
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.execute("CREATE TABLE gone (id BLOB PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID")
 
-    def repeats(self, event: Event) -> bool:
+    def is_duplicate(self, event: Event) -> bool:
         return False
 
-    def remember(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         """Nothing: the staging knows all commits."""
 
-    def miss(self, event: Event) -> None:
+    def add_unexplained(self, event: Event) -> None:
         self._db.execute("INSERT OR REPLACE INTO gone VALUES (?, ?)", (event.id, event.seq))
 
     def explain(self, event_id: bytes) -> None:
@@ -108,10 +108,10 @@ class Intake:
     ) -> None:
         self._store, self._key, self._enclave, self._held = store, key, enclave, held
         self.staging, self._checkers, self._write, self._notice = staging, checkers, write, notice
-        self._shelf, self._past = Shelf(store, staging), LongPast()
+        self._shelf, self._seen_commits = Shelf(store, staging), UnboundedCommits()
         self._checked: Checked | None = None
         self._log = Edge()
-        self.replay = Replay(enclave, self._shelf, self._past, self._check)
+        self.replay = Replay(enclave, self._shelf, self._seen_commits, self._check)
 
     def _check(self, event: Event, enc_v: int) -> None:
         if self._checked is not None:
@@ -157,7 +157,7 @@ class Intake:
     def _replay(self, events: Sequence[Event], steps: list[Step | Run]) -> None:
         here, at = self._held_ids(events[0].seq, len(events)), 0
         while at < len(events):
-            end = at if here else self.replay.take_run(events, at)
+            end = at if here else self.replay.add_run(events, at)
             if end > at:
                 steps.append(Run(events[at:end], self.replay.state))
             else:
@@ -166,7 +166,7 @@ class Intake:
             at, self.last = end, events[end - 1]
 
     def _replay_one(self, event: Event, here: dict[int, bytes]) -> Step:
-        transition, effects = self.replay.take(event)
+        transition, effects = self.replay.add(event)
         if here.get(event.seq, event.id) != event.id:
             raise ReplayFailed(event.seq, EnclaveExists("this node holds another event of this enclave there"))
         return self._step(transition, event, effects)
@@ -199,7 +199,7 @@ class Intake:
             if head is not None and head.r != root:
                 last = bundle.first_seq + bundle.count - 1
                 raise ReplayFailed(last, EnclaveExists(f"this node has signed another head of size {size}"))
-            heads.append(head or sign_head(self._key, self._enclave, state.floor, size, root))
+            heads.append(head or sign_head(self._key, self._enclave, state.min_timestamp, size, root))
         return tuple(heads)
 
     def finalize(self, commit: Commit, clock: int) -> tuple[Event, EnclaveState]:
@@ -216,7 +216,7 @@ class Intake:
         return event, transition.state
 
     def close(self) -> None:
-        self._past.close()
+        self._seen_commits.close()
 
 
 def _slices(events: Iterable[Event]) -> Iterator[list[Event]]:

@@ -263,7 +263,7 @@ class Sequencer:
             timestamp = machine.next_timestamp(None, commit, batch.now)
             policy, effects = machine.judge_manifest(commit)
             event = finalize(commit, self._key, timestamp, 0)
-            transition = machine.found(event, policy, effects)
+            transition = machine.apply_manifest(event, policy, effects)
         else:
             effects = machine.judge(state, commit, space, sequencer=self._key.public)
             timestamp = machine.next_timestamp(state, commit, batch.now)
@@ -333,7 +333,7 @@ class Sequencer:
         heads = []
         for bundle in transition.closed:
             before = before.append(log_leaf(bundle.events_root, bundle.state_hash))[0]
-            heads.append(sign_head(self._key, state.enclave, state.floor, before.size, before.root()))
+            heads.append(sign_head(self._key, state.enclave, state.min_timestamp, before.size, before.root()))
         return tuple(heads)
 
     def _seal(self, batch: _Batch) -> None:

@@ -27,7 +27,7 @@ def circle() -> Circle:
 def slipped_in(circle: Circle, by: str, type_: str, content: Any, **more: Any) -> Event:
     """What a node would make of a commit that it should have refused; signed as it must be."""
     text = content if isinstance(content, str) else compact_json(content)
-    at = circle.world.state.floor + 1
+    at = circle.world.state.min_timestamp + 1
     commit = build_commit(person(by), circle.world.state.enclave, type_, text, at + LIFETIME, more.pop("tags", ()))
     return finalize(commit, person("node"), at, more.pop("seq", circle.world.state.seq + 1))
 

@@ -275,7 +275,7 @@ def check_bundles(tab: Visit, log: list[Event], size: int, timeout: int) -> None
         if open_ is not None and closes_before(open_, event, config):
             expected.append([open_.first_seq, open_.count])
             open_ = None
-        open_ = open_bundle(event) if open_ is None else open_.take(event)
+        open_ = open_bundle(event) if open_ is None else open_.add(event)
         if closes_after(open_, event, config):
             expected.append([open_.first_seq, open_.count])
             open_ = None

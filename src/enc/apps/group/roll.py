@@ -19,11 +19,11 @@ from enc.apps.group.errors import NotAGroup
 from enc.apps.group.manifest import GATES, check_group
 from enc.apps.group.views import Person
 from enc.core.content import content_object, revised_id
-from enc.core.enclave import EnclaveState, found, judge, judge_manifest, view
+from enc.core.enclave import EnclaveState, apply_manifest, judge, judge_manifest, view
 from enc.core.errors import EncError, InvalidArchive, ReplayFailed
 from enc.core.event import check_time, target_of
 from enc.core.policy import Effects
-from enc.core.replay import Past
+from enc.core.replay import SeenCommits
 from enc.core.types import Event, Target
 
 SEALED = ("message", "notice", "reaction")
@@ -38,7 +38,7 @@ class Roll:
 
     def __init__(self, enclave: bytes | None = None) -> None:
         self._enclave = enclave
-        self._behind, self._past = Behind(), Past()
+        self._behind, self._seen_commits = Behind(), SeenCommits()
         self._state: EnclaveState | None = None
         self._allowed: set[tuple[str, bytes, bytes]] = set()
         """Type, author and sequencer of content events that were allowed since the state last changed."""
@@ -98,7 +98,7 @@ class Roll:
             raise
         except EncError as e:
             raise ReplayFailed(event.seq, e) from e
-        self._past.remember(event)
+        self._seen_commits.add(event)
         self._explain(event, effects)
         self._behind.targets[event.id] = target_of(event)
         self._note(event)
@@ -109,14 +109,14 @@ class Roll:
         if self._state is None:
             policy, effects = judge_manifest(event)
             check_group(policy.manifest)
-            self._state = replace(found(event, policy, effects).state, pending={})
+            self._state = replace(apply_manifest(event, policy, effects).state, pending={})
         else:
             effects = self._judge(self._state, event)
             migrates = effects.lifecycle == "migrated"
             self._state = replace(
                 self._state,
                 seq=event.seq,
-                floor=event.timestamp,
+                min_timestamp=event.timestamp,
                 sequencer=effects.new_sequencer or event.sequencer,
                 lifecycle=self._state.lifecycle if migrates else effects.lifecycle or self._state.lifecycle,
                 migrated=migrates,
@@ -133,9 +133,9 @@ class Roll:
         check_time(event)  # else a commit could be put in again once its hash is forgotten
         if self._state is None:
             return
-        if event.timestamp < self._state.floor:
+        if event.timestamp < self._state.min_timestamp:
             raise InvalidArchive("timestamp: before that of the event before")
-        if self._past.repeats(event):
+        if self._seen_commits.is_duplicate(event):
             raise InvalidArchive("the commit stands in the log already")
 
     def _judge(self, state: EnclaveState, event: Event) -> Effects:
@@ -180,11 +180,11 @@ class Roll:
     def _explain(self, event: Event, effects: Effects) -> None:
         """A content that is gone has a cause: an Update or Delete that comes later, or a time that was set for it."""
         for gone in effects.erases:
-            self._past.explain(gone)
+            self._seen_commits.explain(gone)
         if event.content is None:
             target = self._behind.targets.get(revised_id(event)) if event.type == "Update" else None
             if not target_of(event).auto_delete and not (target and target.auto_delete):
-                self._past.miss(event)
+                self._seen_commits.add_unexplained(event)
 
     # What follows
 
@@ -208,9 +208,9 @@ class Roll:
         assert self._state is not None  # noqa: S101  # an event was taken
         policy = self._state.policy
         if event.type == "Manifest":
-            yield from policy.founders
+            yield from policy.initial_members
         elif event.type in policy.dialect.access_types and event.type != "Gate":
-            yield from dict.fromkeys(policy.dialect.concerned(event))
+            yield from dict.fromkeys(policy.dialect.affected_identities(event))
 
     def _look(self, identity: bytes) -> Person:
         assert self._state is not None  # noqa: S101  # an event was taken
@@ -230,8 +230,8 @@ class Roll:
 
         Asked when the log's end is reached.
         """
-        return self.gaps[-1] if len(self.gaps) > len(self.unseen) else self._past.unexplained()
+        return self.gaps[-1] if len(self.gaps) > len(self.unseen) else self._seen_commits.unexplained()
 
     def is_settled(self, timestamp: int) -> bool:
         """Whether the bundle of every event up to this time must be closed, by what the log shows since."""
-        return self._state is not None and self._state.floor >= timestamp + self._state.policy.bundle.timeout
+        return self._state is not None and self._state.min_timestamp >= timestamp + self._state.policy.bundle.timeout

@@ -5,14 +5,14 @@ from enc.apps.personal.reconciling import Unconfirmed
 from enc.apps.personal.sealing_keys import own_keys, registered_sub_key
 from enc.client import Client
 from enc.core.errors import DecryptFailed
-from enc.core.personal import ForeignSender, Handoff, NoNotice, Notice, open_handoff, open_notice
+from enc.core.personal import ForeignSender, Handoff, InvalidNotice, Notice, open_handoff, open_notice
 
 
 def opened_notice(client: Client, entry: Entry) -> Notice:
     """What it says. Sealed to either of the owner's keys; by its author's, or by the one registered for it."""
     content = entry.content
     if content is None:
-        raise NoNotice("its content is erased, or too long")
+        raise InvalidNotice("its content is erased, or too long")
     try:
         return _opened(client, entry, content, (entry.author,))
     except ForeignSender:

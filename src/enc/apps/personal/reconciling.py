@@ -160,7 +160,7 @@ def _mailbox(asked: Question) -> Callable[[int], str]:
         if place is None or place.enclave != asked.source.id:
             raise Unconfirmed("enclave_id: neither registry nor address book has it as the inviter's mailbox")
         return lambda bits: FRIEND if bits & 0xFF == FRIEND_STATE else ""
-    if asked.author not in policy.founders:
+    if asked.author not in policy.initial_members:
         raise Refuted("enclave_id: not a mailbox of the inviter's")
     return policy.state_of
 

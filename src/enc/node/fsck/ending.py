@@ -23,8 +23,8 @@ class Ending:
         if self._replay.events <= stored.seq:
             raise self._difference(self._replay.events, "the event is missing")
         state = self._replay.finish()
-        # Whether the clock closed the last bundle no event tells, but the floor that was kept does (section 8.4).
-        step = seal(state, stored.floor, self._trees)
+        # No event shows whether the clock closed the last bundle; the stored min_timestamp does (section 8.4).
+        step = seal(state, stored.min_timestamp, self._trees)
         if step is not None:
             self._trees.put(None, step)
             state = step.state
@@ -55,5 +55,5 @@ class Ending:
             raise self._difference(None, "this node's key has no part in the log")
         if max(takes_over) < self._trees.adopted:
             raise self._difference(self._trees.adopted, "head: signed by this node, which did not take the log over")
-        if self._replay.sequencers == [(self._seq_pub, 0)] and state.floor > self._store.clock():
+        if self._replay.sequencers == [(self._seq_pub, 0)] and state.min_timestamp > self._store.clock():
             raise self._difference(state.seq, "the node's clock: behind the times that it gave")

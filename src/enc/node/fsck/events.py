@@ -46,7 +46,7 @@ class Events:
     def check(self, event: Event) -> Line:
         """Check the next event, and tell what the log and the store know of it."""
         self._check_form(event)
-        transition, effects = self._replay.take(event)
+        transition, effects = self._replay.add(event)
         status = self._check_lookups(event)
         self._check_erased(event, effects)
         self._note_statuses(event, effects, status)

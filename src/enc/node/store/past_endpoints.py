@@ -65,7 +65,7 @@ def _endpoints(db: sqlite3.Connection, e: int, policy: Policy) -> Endpoints:
 def _effects(policy: Policy, event: Event, rights: _Rights) -> Effects:
     draft = Draft(rights, event.sequencer)
     if event.seq == 0:
-        policy.found(draft)
+        policy.write_initial_state(draft)
     else:
         policy.judge(event, draft)
     rights.leaves.update(draft.writes)

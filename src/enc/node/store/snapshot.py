@@ -11,7 +11,7 @@ from enc.core.policy import Lifecycle, Policy
 
 class _Snapshot(Struct, array_like=True):
     seq: int
-    floor: int
+    min_timestamp: int
     sequencer: bytes
     lifecycle: Lifecycle
     migrated: bool
@@ -27,7 +27,7 @@ def pack_state(state: EnclaveState) -> bytes:
     return _encoder.encode(
         _Snapshot(
             state.seq,
-            state.floor,
+            state.min_timestamp,
             state.sequencer,
             state.lifecycle,
             state.migrated,
@@ -44,7 +44,7 @@ def unpack_state(data: bytes, enclave: bytes, policy: Policy, pending: dict[byte
         enclave=enclave,
         policy=policy,
         seq=found.seq,
-        floor=found.floor,
+        min_timestamp=found.min_timestamp,
         sequencer=found.sequencer,
         lifecycle=found.lifecycle,
         migrated=found.migrated,
