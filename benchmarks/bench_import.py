@@ -25,7 +25,7 @@ from enc.core.memory import EnclaveMemory
 from enc.core.replay import Replay
 from enc.core.signing import PrivateKey
 from enc.core.types import Commit, Event
-from enc.node.directory import Directory
+from enc.node.directory import StateCache
 from enc.node.importing import Importer, Job, Order, Permits
 from enc.node.main import GC_THRESHOLD
 from enc.node.rate_limit import RateLimiter
@@ -120,7 +120,7 @@ def floor(checks: list[tuple[bytes, bytes, bytes]]) -> float:
 def take_in(folder: Path, archive: bytes, migrate: Commit, events: int, now: int) -> float:
     """Seconds that an import takes, from the archive's first byte to a node that serves."""
     store = SqliteStore(folder / "enc.db")
-    directory = Directory(store)
+    directory = StateCache(store)
     sequencer = Sequencer(store, NEW, lambda: now, deliver=lambda outcomes: None, directory=directory)
     sequencer.start()
     permits = Permits(

@@ -37,12 +37,12 @@ from enc.core.signing import PrivateKey
 from enc.core.tree_head import sign_head
 from enc.core.types import Commit, Event, Receipt, TreeHead
 from enc.node.answers import Answers
-from enc.node.directory import Directory
+from enc.node.directory import StateCache
 from enc.node.proofs import Proofs
 from enc.node.rate_limit import RateLimiter
 from enc.node.registry_api import RegistryApi
-from enc.node.sequencer import Outcome, Sequencer, Ticket
-from enc.node.store.base import Step, item_of
+from enc.node.sequencer import AdmittedCommit, CommitOutcome, Sequencer
+from enc.node.store.base import Step, search_item
 from enc.node.store.memory import MemoryStore
 from tests.node.served import NODE, Clock
 
@@ -69,13 +69,13 @@ class Simulator:
         self.arrives: Callable[[httpx.Request], None] = lambda request: None
         self.wire: Callable[[httpx.Request, httpx.Response], httpx.Response] = lambda request, response: response
         self._lies: dict[str, Alter] = {}
-        self._outcomes: list[Outcome] = []
-        self._directory = Directory(self.store)
+        self._outcomes: list[CommitOutcome] = []
+        self._states = StateCache(self.store)
         self.sequencer = Sequencer(
-            self.store, key, self._now, deliver=self._outcomes.extend, publish=self._publish, directory=self._directory
+            self.store, key, self._now, deliver=self._outcomes.extend, publish=self._publish, states=self._states
         )
         free = RateLimiter(0, 1, lambda: 0.0)
-        self.answers = Answers(self._directory, self.store, key, self._now, free, self.sequencer.checkpoint, MAX_PAGE)
+        self.answers = Answers(self._states, self.store, key, self._now, free, self.sequencer.checkpoint, MAX_PAGE)
 
     def _now(self) -> int:
         return self.clock.now
@@ -126,7 +126,7 @@ class Simulator:
                 [Step(transition=transition, event=event, effects=effects, subject="Migrate")], self.clock.now
             )
         kept.heads = list(_heads(key, kept))
-        twin._directory.forget(enclave)
+        twin._states.forget(enclave)
         return twin
 
     def head(self, enclave: bytes, ts: int, root: bytes, t: int | None = None) -> TreeHead:
@@ -145,7 +145,7 @@ class Simulator:
         """Put into the state what no event put there."""
         state = self.answers.state(enclave)
         self.store._all[enclave].state = replace(state, pending={**state.pending, **leaves})
-        self._directory.forget(enclave)
+        self._states.forget(enclave)
 
     # HTTP
 
@@ -183,7 +183,7 @@ class Simulator:
         return encode(self._say(kind, lambda: self.answers.public(enclave, work)))
 
     def _take(self, commit: Commit) -> bytes:
-        state = self._directory.get(commit.enclave)
+        state = self._states.get(commit.enclave)
         check_commit(commit, state.policy.enc_v if state else manifest_version(commit))
         self.commit, result = commit, self.take(commit)
         if isinstance(result, EncError):
@@ -193,7 +193,7 @@ class Simulator:
     def take(self, commit: Commit) -> Receipt | EncError:
         """What becomes of a commit, by the rules of a node."""
         self._outcomes.clear()
-        self.sequencer.run_once([Ticket(commit)])
+        self.sequencer.run_once([AdmittedCommit(commit)])
         return self._outcomes[0][1]
 
     def settle(self) -> None:
@@ -262,7 +262,7 @@ class Socket:
     def tell(self, event: Event) -> None:
         for sub_id, (keys, filter_) in self._live.items():
             if filter_.matches(event):
-                self.waiting.append(self._event(sub_id, keys, item_of(event).json))
+                self.waiting.append(self._event(sub_id, keys, search_item(event).json))
 
     def end(self, reason: str) -> None:
         """Every subscription is over."""

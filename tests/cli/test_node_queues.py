@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from enc.cli.node_queues import COLUMNS, age
-from enc.node.store.push import Outcome
+from enc.node.store.push import DeliveryResult
 from enc.node.store.sqlite import SqliteStore
 from tests.core.world import START, pub
 from tests.node.pushing import CONFIG, OTHER_URL, URL, register, report, room, say, settle
@@ -40,8 +40,8 @@ def fill(node: Served) -> None:
     for text in "one", "two", "three":
         say(enclave, text)
     vera, nick = report(node, "vera").queue, report(node, "nick").queue
-    dead = [Outcome(vera, push_seq, START + push_seq, GONE) for push_seq in (1, 2)]
-    settle(node, *dead, Outcome(nick, 1, START), Outcome(nick, 2, START))
+    dead = [DeliveryResult(vera, push_seq, START + push_seq, GONE) for push_seq in (1, 2)]
+    settle(node, *dead, DeliveryResult(nick, 1, START), DeliveryResult(nick, 2, START))
 
 
 @pytest.fixture

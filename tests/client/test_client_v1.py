@@ -525,7 +525,7 @@ def test_kinds() -> None:
 
 def push_to_dave(stage: Stage, team: Any) -> list[Any]:
     """Everything that waits becomes a batch; dave, a DataView since the Manifest, pulls it."""
-    stage.node.store.spread(stage.clock.now)
+    stage.node.store.fan_out(stage.clock.now)
     return list(fresh(stage, team, "dave").pull(ENDPOINT))
 
 

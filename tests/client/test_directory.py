@@ -12,7 +12,7 @@ from enc.core.encoding import compact_json
 from enc.core.errors import EnclaveNotFound, IdentityNotFound, MisuseError, NodeNotFound
 from enc.core.reg_entry import wire_node
 from enc.core.types import Receipt
-from enc.node.store.base import item_of
+from enc.node.store.base import search_item
 from tests.core.world import person
 from tests.node.served import SMALL
 from tests.simulator import Json, Simulator
@@ -116,7 +116,7 @@ def test_an_entry_with_the_status_that_it_has_but_shown_as_the_one_that_stands(o
     state = office.node.answers.state(office.id)
 
     def lie(answer: Json) -> Json:
-        proof = decode(office.node.answers.evidence(state, [item_of(first)]))
+        proof = decode(office.node.answers.evidence(state, [search_item(first)]))
         return {**answer, "proof": {**proof, "events": [*proof["events"], answer["proof"]["events"][1]]}}
 
     office.node.lie("resolve", lie)
@@ -130,7 +130,7 @@ def test_an_entry_that_is_shown_as_superseded(office: Office) -> None:
     state = office.node.answers.state(office.id)
 
     def lie(answer: Json) -> Json:
-        proof = decode(office.node.answers.evidence(state, [item_of(first)]))
+        proof = decode(office.node.answers.evidence(state, [search_item(first)]))
         proof["events"][0].update(status="updated", updated_by=last.id.hex())
         return {**answer, "proof": {**proof, "events": [*proof["events"], answer["proof"]["events"][1]]}}
 

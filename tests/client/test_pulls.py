@@ -32,7 +32,7 @@ class Pushed:
 
     def say(self, *texts: str) -> list[int]:
         seqs = [self.enclave.commit("message", text).seq for text in texts]
-        self.stage.node.store.spread(self.stage.clock.now)
+        self.stage.node.store.fan_out(self.stage.clock.now)
         return seqs
 
     def by(self, name: str = "vera") -> Any:
@@ -96,7 +96,7 @@ def test_what_is_withheld_is_an_empty_batch(pushed: Pushed) -> None:
 def test_contents_that_are_gone(stage: Stage, pushed: Pushed) -> None:
     event = pushed.enclave.commit("message", "short")
     pushed.enclave.update(event.id, "long")
-    stage.node.store.spread(stage.clock.now)
+    stage.node.store.fan_out(stage.clock.now)
     (batch,) = pushed.pull(3)
     assert [event.content for event in batch.events[pushed.enclave.id]] == [None, "long"]
 
@@ -207,7 +207,7 @@ def test_a_neighbour_that_is_pinned_to_another_sequencer(stage: Stage, pushed: P
     other = stage.client("bob").create({**PUSHED, "meta": {"n": 3}})
     stage.client("alice").enclave(other.id).grant(pub("vera"), "dataview", endpoint=URL)
     other.commit("message", "there")
-    stage.node.store.spread(stage.clock.now)
+    stage.node.store.fan_out(stage.clock.now)
     pins = FilePins(stage.pins)
     pins.remove(other.id)
     pins.store(other.id, Pin(person("mallory").public, None))

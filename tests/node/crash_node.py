@@ -30,7 +30,7 @@ from enc.node.answers import Answers
 from enc.node.api_http import HttpApi
 from enc.node.api_ws import Connection
 from enc.node.config import load_config
-from enc.node.desk import Desk
+from enc.node.desk import CommitIntake, CommitReplies
 from enc.node.importing import Importer
 from enc.node.line import Line
 from enc.node.migration import Intake
@@ -152,7 +152,7 @@ def _seals(result: object, store: object, steps: Any, now: int) -> bool:
 
 
 ON_THE_WAY: Mapping[str, Place] = {
-    "a commit has arrived": before(Desk, "submit"),
+    "a commit has arrived": before(CommitIntake, "submit"),
     "it goes to admission": before(Admission, "submit"),
     "it is to be checked": before(Admission, "run_once"),
     "it is checked": before(Sequencer, "submit"),
@@ -166,10 +166,10 @@ ON_THE_WAY: Mapping[str, Place] = {
     "before COMMIT": statement("COMMIT"),
     "after COMMIT": after(Writer, "transact"),
     "written": after(SqliteStore, "write"),
-    "before the outcomes are delivered": before(Desk, "deliver"),
-    "after they are delivered": after(Desk, "deliver"),
-    "before replies": before(Desk, "_settle"),
-    "after replies": after(Desk, "_settle"),
+    "before the outcomes are delivered": before(CommitReplies, "deliver"),
+    "after they are delivered": after(CommitReplies, "deliver"),
+    "before replies": before(CommitReplies, "_reply"),
+    "after replies": after(CommitReplies, "_reply"),
     "before an HTTP answer": before(HttpApi, "_finish"),
     "after an HTTP answer": after(HttpApi, "_finish"),
     "before a WebSocket answer": before(Connection, "_settled"),
@@ -183,12 +183,12 @@ ON_THE_WAY: Mapping[str, Place] = {
 SPREADING: Mapping[str, Place] = {
     "before who hears is written": statement("INSERT INTO outbox"),
     "before an endpoint is": statement("INSERT OR REPLACE INTO endpoints"),
-    "before batches are made": before(spreading, "spread"),
+    "before batches are made": before(spreading, "fan_out"),
     "before one is written": statement("INSERT INTO batches"),
     "before its queue counts it": statement("UPDATE queues SET push_seq"),
     "before the outbox is emptied": statement("DELETE FROM outbox WHERE o"),
-    "after batches are made": after(spreading, "spread"),
-    "after they are written": after(SqliteStore, "spread"),
+    "after batches are made": after(spreading, "fan_out"),
+    "after they are written": after(SqliteStore, "fan_out"),
 }
 ERASING: Mapping[str, Place] = {
     "before a sweep": before(SqliteStore, "erase"),
@@ -246,9 +246,9 @@ SPOOLING: Mapping[str, Place] = {
 }
 FORCING: Mapping[str, Place] = {"a Migrate is signed": after(Intake, "finalize")}
 SWEEPING: Mapping[str, Place] = {
-    "before what is left is swept": before(SqliteStore, "sweep"),
+    "before what is left is swept": before(SqliteStore, "delete_orphans"),
     "within a sweep of what is left": statement("DELETE FROM events"),
-    "after what is left is swept": after(SqliteStore, "sweep", lambda done, *args: not done),
+    "after what is left is swept": after(SqliteStore, "delete_orphans", lambda done, *args: not done),
 }
 EXPORTING: Mapping[str, Place] = {
     "a page is asked for": before(Answers, "_export"),

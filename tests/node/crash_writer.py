@@ -10,9 +10,9 @@ from pathlib import Path
 from enc.core.commit import build_commit
 from enc.core.encoding import compact_json
 from enc.core.types import Receipt
-from enc.node.sequencer import Outcome, Sequencer, Ticket
-from enc.node.store.push import Limits
-from enc.node.store.push import Outcome as Sent
+from enc.node.sequencer import AdmittedCommit, CommitOutcome, Sequencer
+from enc.node.store.push import BatchLimits
+from enc.node.store.push import DeliveryResult as Sent
 from enc.node.store.sqlite import SqliteStore
 from tests.core.world import START, give, person, pub
 
@@ -23,7 +23,7 @@ def main() -> None:
     assert state is not None
     number, now, enc_v = state.seq + 1, max(store.clock(), START), state.policy.enc_v
 
-    def deliver(outcomes: list[Outcome]) -> None:
+    def deliver(outcomes: list[CommitOutcome]) -> None:
         for ticket, outcome in outcomes:
             assert isinstance(outcome, Receipt), outcome
             print(ticket.commit.hash.hex(), outcome.seq, outcome.id.hex(), flush=True)
@@ -38,11 +38,11 @@ def main() -> None:
         if turn % 3 == 0:
             batch.append(build_commit(person("alice"), enclave, *access(number, enc_v), now + 60_000, enc_v=enc_v))
         number += len(batch)
-        sequencer.run_once([Ticket(commit) for commit in batch])
+        sequencer.run_once([AdmittedCommit(commit) for commit in batch])
         if turn % 2:
-            store.spread(now, Limits(events=4))
+            store.fan_out(now, BatchLimits(events=4))
         due = store.due(now, 2)
-        store.settle([Sent(each.queue, each.push_seq, now, "x" * (turn % 2), now + 9) for each in due])
+        store.record_results([Sent(each.queue, each.push_seq, now, "x" * (turn % 2), now + 9) for each in due])
 
 
 def access(number: int, enc_v: int) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from enc.core.sealing import NONCE_SIZE
 from enc.core.signing import PrivateKey
 from enc.core.tree_head import sign_head, wire_head
 from enc.core.types import Commit, Event, TreeHead
-from enc.node.checkers import Checkers
+from enc.node.checkers import ImportSignaturePool
 from enc.node.migration import Intake
 from enc.node.store.base import Store
 from tests.core.world import START, person
@@ -185,7 +185,7 @@ class Telling:
 def take_in(store: Store, events: Sequence[Event], payer: str, held: EnclaveState | None = None) -> None:
     """Stage a log as an import does, and adopt it."""
     staging = store.stage(events[0].enclave, held.seq if held else -1)
-    checkers = Checkers((), len(events))
+    checkers = ImportSignaturePool((), len(events))
     intake = Intake(store, staging, NODE, events[0].enclave, held, checkers, write=staging.write)
     intake.take(events)
     intake.finish()

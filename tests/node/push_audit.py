@@ -60,14 +60,14 @@ class Expected:
 
 def check_queues(store: Store) -> int:
     """Nothing may be retired yet. What waits is made into batches. How many events were pushed."""
-    while store.spread(store.clock()):
+    while store.fan_out(store.clock()):
         pass
     expected, total = Expected(store), 0
     seen: set[Queue] = set()
-    for report in store.reports():
+    for report in store.queue_reports():
         queue = (report.identity, report.url)
         seen.add(queue)
-        batches = store.pushed(*queue, 0, 1 << 62, 1 << 30)
+        batches = store.list_batches(*queue, 0, 1 << 62, 1 << 30)
         assert [batch.push_seq for batch in batches] == list(range(1, report.push_seq + 1))
         pushed = defaultdict[bytes, list[int]](list)
         for batch in batches:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from enc.node.config import Config, Push
-from enc.node.store.push import Limits, Outcome, QueueReport
+from enc.node.store.push import BatchLimits, DeliveryResult, QueueReport
 from tests.core.world import person, pub
 
 from .served import DEV, PATIENCE_S, SMALL, Enclave, Json, Served
@@ -75,15 +75,15 @@ def say(enclave: Enclave, *texts: str, type_: str = "message") -> list[int]:
 
 def spread(node: Served) -> None:
     """Make batches of what waits."""
-    node.node.sequencer.call(lambda: node.store.spread(node.clock.now, Limits())).result(PATIENCE_S)
+    node.node.sequencer.call(lambda: node.store.fan_out(node.clock.now, BatchLimits())).result(PATIENCE_S)
 
 
-def settle(node: Served, *outcomes: Outcome) -> None:
-    node.node.sequencer.call(lambda: node.store.settle(outcomes)).result(PATIENCE_S)
+def settle(node: Served, *outcomes: DeliveryResult) -> None:
+    node.node.sequencer.call(lambda: node.store.record_results(outcomes)).result(PATIENCE_S)
 
 
 def report(node: Served, name: str, url: str = URL) -> QueueReport:
-    (found,) = [each for each in node.store.reports(identity=person(name).public) if each.url == url]
+    (found,) = [each for each in node.store.queue_reports(identity=person(name).public) if each.url == url]
     return found
 
 

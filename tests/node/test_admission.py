@@ -25,7 +25,7 @@ from enc.core.types import Commit, Receipt
 from enc.node import main
 from enc.node.config import Admission, Config, Cors, Limits, Proxy, Rates, Retention, Tls
 from enc.node.quota import Quota
-from enc.node.sequencer import Outcome, Sequencer, Ticket
+from enc.node.sequencer import AdmittedCommit, CommitOutcome, Sequencer, SequencerSettings
 from enc.node.store.base import Usage
 from enc.node.store.memory import MemoryStore
 from enc.node.store.sqlite import SqliteStore
@@ -174,15 +174,15 @@ def test_quotas_hold_after_a_restart(tmp_path: Path) -> None:
     ("quota", "accepted"), [(Quota(events=2), 2), (Quota(bytes=5), 5), (Quota(events=3, bytes=2), 2), (Quota(), 6)]
 )
 def test_quotas_hold_inside_one_batch(quota: Quota, accepted: int) -> None:
-    store, outcomes = MemoryStore(), list[Outcome]()
+    store, outcomes = MemoryStore(), list[CommitOutcome]()
     founding = Sequencer(store, NODE, lambda: START, deliver=outcomes.extend)
     manifest = build_manifest(person("alice"), compact_json(SMALL), START + LIFETIME)
-    founding.run_once([Ticket(manifest)])
-    sequencer = Sequencer(store, NODE, lambda: START, deliver=outcomes.extend, quota=quota)
+    founding.run_once([AdmittedCommit(manifest)])
+    sequencer = Sequencer(store, NODE, lambda: START, deliver=outcomes.extend, settings=SequencerSettings(quota=quota))
 
-    def commits(name: str, count: int) -> list[Ticket]:
+    def commits(name: str, count: int) -> list[AdmittedCommit]:
         exps = range(START + LIFETIME, START + LIFETIME + count)
-        return [Ticket(build_commit(person(name), manifest.enclave, "message", "x", exp)) for exp in exps]
+        return [AdmittedCommit(build_commit(person(name), manifest.enclave, "message", "x", exp)) for exp in exps]
 
     outcomes.clear()
     refused = commits("mallory", 3)
@@ -194,10 +194,12 @@ def test_quotas_hold_inside_one_batch(quota: Quota, accepted: int) -> None:
 
 
 def test_a_quota_of_enclaves_holds_inside_one_batch() -> None:
-    store, outcomes = MemoryStore(), list[Outcome]()
-    sequencer = Sequencer(store, NODE, lambda: START, deliver=outcomes.extend, quota=Quota(enclaves=2))
+    store, outcomes = MemoryStore(), list[CommitOutcome]()
+    sequencer = Sequencer(
+        store, NODE, lambda: START, deliver=outcomes.extend, settings=SequencerSettings(quota=Quota(enclaves=2))
+    )
     manifests = [compact_json({**SMALL, "meta": {"n": n}}) for n in range(4)]
-    sequencer.run_once([Ticket(build_manifest(person("alice"), text, START + LIFETIME)) for text in manifests])
+    sequencer.run_once([AdmittedCommit(build_manifest(person("alice"), text, START + LIFETIME)) for text in manifests])
     assert [isinstance(result, Receipt) for _, result in outcomes] == [True, True, False, False]
 
 
@@ -635,7 +637,7 @@ def test_waiting_commits_are_watched() -> None:
         enclave = node.found(SMALL)
         with node.held_up():
             sent = pool.submit(enclave.send, "bob", "message", "x")
-            node.until(lambda: node.node.desk.waiting == 1)
+            node.until(lambda: node.node.intake.waiting == 1)
             assert figures(node)["enc_waiting_commits", ""] == 1
         sent.result(PATIENCE_S)
         assert figures(node)["enc_waiting_commits", ""] == 0
@@ -653,7 +655,7 @@ def test_a_stop_answers_what_was_accepted(tmp_path: Path) -> None:
         with ThreadPoolExecutor(3) as pool:
             with node.held_up():
                 sent = [pool.submit(node.submit, commit) for commit in commits]
-                node.until(lambda: node.node.desk.waiting == 3)
+                node.until(lambda: node.node.intake.waiting == 3)
                 node.begin_stop()
                 node.until(lambda: not any(server.is_serving() for server in node.server.servers))
                 with pytest.raises(httpx.ConnectError):

@@ -9,7 +9,7 @@ from enc.core.errors import Unavailable
 from enc.core.types import Receipt
 from enc.node import audience as module
 from enc.node.store.memory import MemoryStore
-from enc.node.store.push import Audience, Endpoints
+from enc.node.store.push import Endpoints, Recipients
 from tests.core.world import give, init, move, person
 
 from .test_push_store import OTHER, found, listen, pushed, say
@@ -51,8 +51,8 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-def audiences(host: Host) -> list[Audience]:
-    return [step.audience for step in host.steps if step.event is not None]
+def audiences(host: Host) -> list[Recipients]:
+    return [step.recipients for step in host.steps if step.event is not None]
 
 
 def test_an_enclave_without_endpoints_is_asked_for_once(host: Host, judged: list[int]) -> None:
@@ -80,7 +80,7 @@ def test_each_kind_of_event_is_judged_once_until_rights_change(host: Host, judge
         host.send(enclave, "alice", "Move", move("carol", "OUTSIDER", "MEMBER"))
     # messages, slots and Moves there and back; all twenty hold the same, so one is asked for all
     assert judged == [1, 1, 1, 1]
-    messages = [step.audience for step in host.steps if step.event is not None and step.event.type == "message"]
+    messages = [step.recipients for step in host.steps if step.event is not None and step.event.type == "message"]
     assert len({id(each) for each in messages}) == 1
     assert len(messages[0]) == 20
     host.send(enclave, "alice", "Revoke", give("v0", "ear"))  # it had none, but it might have
@@ -146,24 +146,24 @@ def test_an_event_whose_audience_cannot_be_told_is_refused_alone(host: Host, mon
 
 
 def test_few_enclaves_and_answers_are_remembered(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_SILENT", 2)
+    monkeypatch.setattr(module, "MAX_WITHOUT_ENDPOINTS", 2)
     monkeypatch.setattr(module, "MAX_ENDPOINTS", 4)
     monkeypatch.setattr(module, "MAX_ANSWERS", 2)
     enclaves = [found(host, str(i)) for i in range(8)]
     for enclave in enclaves[:5]:
         listen(host, enclave, "vera")
         listen(host, enclave, "nick", "watch")
-    known = host.sequencer._audiences
+    known = host.sequencer._recipients
     for _ in range(2):
         for enclave in enclaves:
             for type_ in ("message", "note", "silent", "gated"):
                 say(host, enclave, 1, type_)
-            assert len(known._silent) <= 2
+            assert len(known._without_endpoints) <= 2
             assert known._weight() <= 4
-            assert all(len(each._answers) <= 2 for each in known._listening.values())
+            assert all(len(each._answers) <= 2 for each in known._known.values())
     for enclave in enclaves[:5]:
         assert pushed(host, "vera", enclave=enclave) == [3, 6, 7, 10]
     for name in ("v0", "v1", "v2", "v3", "v4"):
         listen(host, enclaves[0], name)
-    assert list(known._listening) == [enclaves[0]]  # one is remembered, whatever its size
-    assert person("vera").public in {identity for identity, _ in known._listening[enclaves[0]].urls}
+    assert list(known._known) == [enclaves[0]]  # one is remembered, whatever its size
+    assert person("vera").public in {identity for identity, _ in known._known[enclaves[0]].urls}

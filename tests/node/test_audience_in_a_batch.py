@@ -31,7 +31,7 @@ def test_eviction_inside_a_batch_loses_an_event(host: Host, monkeypatch: Any) ->
     a, b = found(host, "a"), found(host, "b")
     for name in ("bob", "carol"):
         listen(host, b, name)
-    host.sequencer._audiences.forget(b)
+    host.sequencer._recipients.forget(b)
     outcomes = host.run(
         host.commit(a, "alice", "Grant", give("vera", "view", endpoint=URL)),
         host.commit(b, "bob", "message", "1"),
@@ -48,7 +48,7 @@ def test_eviction_inside_a_batch_sends_to_an_endpoint_that_is_gone(host: Host, m
     listen(host, a, "vera", url=URL)
     for name in ("bob", "carol"):
         listen(host, b, name)
-    host.sequencer._audiences.forget(b)
+    host.sequencer._recipients.forget(b)
     host.run(
         host.commit(a, "alice", "Grant", give("vera", "view", endpoint=OTHER)),
         host.commit(b, "bob", "message", "1"),

@@ -5,21 +5,21 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enc.node.store.batching import Draft, Waiting, batches_of
-from enc.node.store.push import Limits
+from enc.node.store.batching import BatchDraft, OutboxRun, batches_of
+from enc.node.store.push import BatchLimits
 
-MANY = Limits()
-
-
-def run(enclave: str, first: int, *sizes: int) -> Waiting[str]:
-    return Waiting(enclave, first, list(accumulate(sizes)), "P")
+MANY = BatchLimits()
 
 
-def told(enclave: str, first: int, count: int, **types: int) -> Waiting[str]:
-    return Waiting(enclave, first, [1] * count, "N", types)
+def run(enclave: str, first: int, *sizes: int) -> OutboxRun[str]:
+    return OutboxRun(enclave, first, list(accumulate(sizes)), "P")
 
 
-def runs(waiting: list[Waiting[str]], limits: Limits = MANY) -> list[list[tuple[str, int, int]]]:
+def told(enclave: str, first: int, count: int, **types: int) -> OutboxRun[str]:
+    return OutboxRun(enclave, first, [1] * count, "N", types)
+
+
+def runs(waiting: list[OutboxRun[str]], limits: BatchLimits = MANY) -> list[list[tuple[str, int, int]]]:
     return [draft.runs for draft in batches_of(waiting, limits)]
 
 
@@ -40,14 +40,14 @@ def test_five_hundred_events_or_four_mebibytes() -> None:
 
 
 def test_an_event_that_is_larger_than_a_batch_goes_alone() -> None:
-    limits = Limits(events=10, bytes=100)
+    limits = BatchLimits(events=10, bytes=100)
     assert runs([run("a", 0, 10, 101, 10, 10)], limits) == [[("a", 0, 1)], [("a", 1, 1)], [("a", 2, 2)]]
     assert runs([run("a", 0, 500), run("b", 0, 500)], limits) == [[("a", 0, 1)], [("b", 0, 1)]]
     assert runs([run("a", 0, 80, 10), run("b", 0, 10)], limits) == [[("a", 0, 2), ("b", 0, 1)]]
 
 
 def test_one_enclave_has_at_most_half_of_a_batch_while_others_wait() -> None:
-    limits = Limits(events=10, bytes=1000)
+    limits = BatchLimits(events=10, bytes=1000)
     assert runs([run("a", 0, *[1] * 20), run("b", 0, *[1] * 20)], limits)[:2] == [
         [("a", 0, 5), ("b", 0, 5)],
         [("a", 5, 5), ("b", 5, 5)],
@@ -57,7 +57,7 @@ def test_one_enclave_has_at_most_half_of_a_batch_while_others_wait() -> None:
 
 
 def test_who_had_no_turn_comes_first_in_the_next_batch() -> None:
-    limits = Limits(events=4, bytes=1000)
+    limits = BatchLimits(events=4, bytes=1000)
     waiting = [run(name, 0, *[1] * 4) for name in "abc"]
     assert runs(waiting, limits) == [
         [("a", 0, 2), ("b", 0, 2)],
@@ -83,7 +83,7 @@ def test_an_enclave_has_one_notice_about_its_latest_event() -> None:
 
 
 def test_events_and_notices_go_together_and_notices_are_bounded_too() -> None:
-    limits = Limits(events=3)
+    limits = BatchLimits(events=3)
     drafts = batches_of([run("a", 0, 1, 1), *(told(f"n{i}", 1, 1, x=1) for i in range(7))], limits)
     assert [(draft.pushed, len(draft.notices), draft.events) for draft in drafts] == [(2, 3, 5), (0, 3, 3), (0, 1, 1)]
 
@@ -95,8 +95,8 @@ ENCLAVES = st.dictionaries(
 
 @given(logs=ENCLAVES, events=st.integers(1, 12), size=st.integers(1, 200), order=st.randoms(use_true_random=False))
 def test_each_event_goes_once_in_order_and_within_the_limits(logs, events, size, order) -> None:
-    limits = Limits(events=events, bytes=size)
-    waiting, expected, sizes = dict[str, list[Waiting[str]]](), dict[str, list[int]](), dict[tuple[str, int], int]()
+    limits = BatchLimits(events=events, bytes=size)
+    waiting, expected, sizes = dict[str, list[OutboxRun[str]]](), dict[str, list[int]](), dict[tuple[str, int], int]()
     for name, lengths in logs.items():
         seq = 0
         for each in lengths:
@@ -115,7 +115,7 @@ def test_each_event_goes_once_in_order_and_within_the_limits(logs, events, size,
     assert seen == expected
 
 
-def check(draft: Draft[str], limits: Limits, sizes: dict[tuple[str, int], int]) -> None:
+def check(draft: BatchDraft[str], limits: BatchLimits, sizes: dict[tuple[str, int], int]) -> None:
     names = [(name, seq) for name, first, count in draft.runs for seq in range(first, first + count)]
     assert 0 < len(names) == draft.pushed <= limits.events
     assert sum(sizes[each] for each in names) == draft.bytes

@@ -98,7 +98,7 @@ def held(data: Path, seq_pub: bytes, migrate: Commit, events: int) -> bool:
 
 def check_swept(data: Path) -> None:
     store = SqliteStore(data / "enc.db")
-    while not store.sweep(1 << 60):
+    while not store.delete_orphans(1 << 60):
         pass
     assert store._rows("SELECT count(*) FROM enclaves WHERE purged < 0") == [(0,)]
     store.close()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from enc.node import calling, deliveries
-from enc.node.store.push import Outcome
+from enc.node.store.push import DeliveryResult
 from tests.core.world import person, pub
 
 from .pushing import CONFIG, OTHER_URL, PUSHED, URL, register, report, revoke, room, say, settle
@@ -73,11 +73,11 @@ def test_how_a_queue_stands(node: Served, enclave: Enclave) -> None:
     queue, now = report(node, "vera").queue, node.clock.now
     settle(
         node,
-        Outcome(queue, 1, now),
-        Outcome(queue, 2, now + 1, "status 503"),
-        Outcome(queue, 3, now + 2, "no answer in time", next_try=now + 5),
+        DeliveryResult(queue, 1, now),
+        DeliveryResult(queue, 2, now + 1, "status 503"),
+        DeliveryResult(queue, 3, now + 2, "no answer in time", next_try=now + 5),
     )
-    made = [batch.made_at for batch in node.store.pushed(person("vera").public, URL, 3, 3, 1)]
+    made = [batch.made_at for batch in node.store.list_batches(person("vera").public, URL, 3, 3, 1)]
     seen = {
         "identity": pub("vera"),
         "trait": "dataview",
@@ -103,7 +103,7 @@ def test_it_is_about_the_url_that_is_registered_now(node: Served, enclave: Encla
 def test_an_error_tells_nothing_of_the_node_s_network(node: Served, enclave: Enclave) -> None:
     say(enclave, "one")
     queue = report(node, "vera").queue
-    settle(node, Outcome(queue, 1, node.clock.now, "connect 10.0.0.8:5432 refused", next_try=node.clock.now + 1))
+    settle(node, DeliveryResult(queue, 1, node.clock.now, "connect 10.0.0.8:5432 refused", next_try=node.clock.now + 1))
     assert told(enclave, "alice")[-1 if pub("vera") > pub("nick") else 0]["last_error"] == "failed"
     assert told(enclave, "vera")[0]["last_error"] == "failed"
 

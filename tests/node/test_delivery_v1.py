@@ -56,7 +56,7 @@ def found(node: Served, **state: list[Any]) -> Enclave:
 def heard(node: Served, name: str, url: str = URL) -> list[int]:
     """The seqs of the events that were pushed to somebody, in order."""
     spread(node)
-    runs = [run for batch in node.store.pushed(person(name).public, url, 0, 1 << 62, 100) for run in batch.runs]
+    runs = [run for batch in node.store.list_batches(person(name).public, url, 0, 1 << 62, 100) for run in batch.runs]
     return [seq for run in runs for seq in range(run.first_seq, run.first_seq + run.count)]
 
 
@@ -64,7 +64,7 @@ def told(node: Served, name: str, url: str = URL) -> dict[str, int]:
     """The types of the events that somebody was only told of, each with its latest type_seq."""
     spread(node)
     counts: dict[str, int] = {}
-    for batch in node.store.pushed(person(name).public, url, 0, 1 << 62, 100):
+    for batch in node.store.list_batches(person(name).public, url, 0, 1 << 62, 100):
         for notice in batch.notices:
             counts.update(notice.type_seq)
     return counts

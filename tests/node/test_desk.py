@@ -1,11 +1,11 @@
-"""The desk: what comes together goes together, and what comes alone goes at once."""
+"""The commit intake: groups commits that arrive together, and passes on a single one at once."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from enc.node.admission import MAX_GROUP
-from enc.node.desk import Desk
+from enc.node.desk import CommitIntake, CommitReplies
 
 
 class Loop:
@@ -56,37 +56,37 @@ class Groups:
         self.sizes.append(len(arrivals))
 
 
-def desk_and_loop() -> tuple[Desk, Loop, list[int]]:
+def intake_and_loop() -> tuple[CommitIntake, Loop, list[int]]:
     loop, groups = Loop(), Groups()
-    desk = Desk(loop, 1000, gather_s=4)  # type: ignore[arg-type]
-    desk.admission = groups  # type: ignore[assignment]
-    return desk, loop, groups.sizes
+    replies = CommitReplies(loop)  # type: ignore[arg-type]
+    intake = CommitIntake(loop, groups, replies, 1000, gather_s=4)  # type: ignore[arg-type]
+    return intake, loop, groups.sizes
 
 
-def submit(desk: Desk, count: int = 1) -> None:
+def submit(intake: CommitIntake, count: int = 1) -> None:
     for _ in range(count):
-        desk.submit(b"{}", lambda result, commit_hash: None)
+        intake.submit(b"{}", lambda result, commit_hash: None)
 
 
 def test_a_commit_that_comes_alone_goes_in_the_same_turn() -> None:
-    desk, loop, sizes = desk_and_loop()
-    submit(desk)
+    intake, loop, sizes = intake_and_loop()
+    submit(intake)
     loop.run(100.0)
     assert sizes == [1]
-    submit(desk)
+    submit(intake)
     loop.run(104.0)
-    submit(desk)
+    submit(intake)
     loop.run(200.0)
     assert sizes == [1, 1, 1]
 
 
 def test_what_comes_soon_after_a_group_waits_for_the_next() -> None:
-    desk, loop, sizes = desk_and_loop()
-    submit(desk, 2)
+    intake, loop, sizes = intake_and_loop()
+    submit(intake, 2)
     loop.run(100.0)
-    submit(desk)
+    submit(intake)
     loop.run(102.0)
-    submit(desk, 3)
+    submit(intake, 3)
     loop.run(103.9)
     assert sizes == [2]
     loop.run(104.0)
@@ -94,10 +94,10 @@ def test_what_comes_soon_after_a_group_waits_for_the_next() -> None:
 
 
 def test_a_full_group_does_not_wait() -> None:
-    desk, loop, sizes = desk_and_loop()
-    submit(desk)
+    intake, loop, sizes = intake_and_loop()
+    submit(intake)
     loop.run(100.0)
-    submit(desk, MAX_GROUP + 1)
+    submit(intake, MAX_GROUP + 1)
     assert sizes == [1, MAX_GROUP]
     loop.run(103.9)
     assert sizes == [1, MAX_GROUP]
@@ -108,12 +108,12 @@ def test_a_full_group_does_not_wait() -> None:
 def test_on_a_real_loop_every_commit_is_passed_on() -> None:
     async def passed() -> int:
         done, groups = asyncio.Event(), Groups()
-        desk = Desk(asyncio.get_running_loop(), 1000)
-        desk.admission = groups  # type: ignore[assignment]
-        submit(desk)
+        loop = asyncio.get_running_loop()
+        intake = CommitIntake(loop, groups, CommitReplies(loop), 1000)  # type: ignore[arg-type]
+        submit(intake)
         while groups.sizes != [1]:
             await asyncio.sleep(0)
-        submit(desk, 5)
+        submit(intake, 5)
         asyncio.get_running_loop().call_later(1, done.set)
         while sum(groups.sizes) < 6 and not done.is_set():
             await asyncio.sleep(0)

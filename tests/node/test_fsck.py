@@ -27,9 +27,9 @@ from enc.core.tree_head import sign_head
 from enc.core.types import Event, Receipt, TreeHead
 from enc.node.fsck import Difference, Report, check_enclave, check_store
 from enc.node.store import ids
-from enc.node.store.base import EnclaveReader, Item, Readable, Step, Store
+from enc.node.store.base import EnclaveReader, ReadRights, SearchItem, Step, Store
 from enc.node.store.memory import MemoryStore
-from enc.node.store.push import Outcome
+from enc.node.store.push import DeliveryResult
 from enc.node.store.sqlite import SqliteStore
 from enc.node.store.sqlite_check import WRONG
 from tests.core.registry import REGISTRY, TEAM, House, identity_entry, node_entry
@@ -160,11 +160,16 @@ def pushed(host: Host) -> bytes:
     for _ in range(5):
         say(host, enclave, 2)
         spread(host)
-    (queue,) = [each.queue for each in host.store.reports(enclave) if each.identity == person("vera").public]
-    host.store.settle(
-        [Outcome(queue, 1, 5), Outcome(queue, 2, 9), Outcome(queue, 3, 9, "gone"), Outcome(queue, 4, 5, "x", 7)]
+    (queue,) = [each.queue for each in host.store.queue_reports(enclave) if each.identity == person("vera").public]
+    host.store.record_results(
+        [
+            DeliveryResult(queue, 1, 5),
+            DeliveryResult(queue, 2, 9),
+            DeliveryResult(queue, 3, 9, "gone"),
+            DeliveryResult(queue, 4, 5, "x", 7),
+        ]
     )
-    host.store.retire(5, 5)
+    host.store.delete_settled(5, 5)
     say(host, enclave, 3)
     return enclave
 
@@ -263,7 +268,9 @@ def event(seq: int, gives: Callable[[Any], Any]) -> Change:
 def search(by: str, seq: int, gives: Callable[[Any], Any] = never) -> Change:
     """Another answer about one event where one searches by this field."""
 
-    def change(found: Iterator[Item], enclave: bytes, filter_: Filter, readable: Readable) -> Iterator[Item]:
+    def change(
+        found: Iterator[SearchItem], enclave: bytes, filter_: Filter, readable: ReadRights
+    ) -> Iterator[SearchItem]:
         values = [value for _, value in filter_.tags]
         fields = {"type": filter_.types, "author": filter_.authors, "tag": any(values), "tag name": None in values}
         names = [name for name, value in fields.items() if value]

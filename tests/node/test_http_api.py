@@ -875,10 +875,10 @@ def test_a_sender_who_hangs_up_is_done_with_and_the_commit_stands(node: Served, 
     with node.held_up():
         with dialed(node) as peer:
             peer.sendall(posted(wire_commit(commit)))
-            node.until(lambda: node.node.desk.waiting == 1)
+            node.until(lambda: node.node.intake.waiting == 1)
             connections = len(node.server.server_state.connections)
         node.until(lambda: len(node.server.server_state.connections) < connections)
-    node.until(lambda: node.node.desk.waiting == 0)
+    node.until(lambda: node.node.intake.waiting == 0)
     assert refused(node, commit) == "DUPLICATE"
 
 

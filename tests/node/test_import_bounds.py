@@ -15,7 +15,7 @@ from enc.core.errors import ReplayFailed
 from enc.core.types import Event
 from enc.node import checkers, dialing, migration
 from enc.node import source as source_module
-from enc.node.checkers import Checkers
+from enc.node.checkers import ImportSignaturePool
 from enc.node.migration import Intake
 from enc.node.store.memory import MemoryStore
 
@@ -128,7 +128,7 @@ def test_a_log_is_checked_in_many_parts(monkeypatch: pytest.MonkeyPatch, part: i
     monkeypatch.setattr(checkers, "FEW", 0)
     made = moved()
     cores = set(list(os.sched_getaffinity(0))[:2])
-    ready = Checkers(cores, len(made.events), part)
+    ready = ImportSignaturePool(cores, len(made.events), part)
     try:
         assert take(made.events, ready) == len(made.events)
         for wrong in (0, 4, len(made.events) - 1):
@@ -144,7 +144,7 @@ def test_a_log_is_checked_in_many_parts(monkeypatch: pytest.MonkeyPatch, part: i
         ready.close()
 
 
-def take(events: list[Event], ready: Checkers) -> int:
+def take(events: list[Event], ready: ImportSignaturePool) -> int:
     store = MemoryStore()
     staging = store.stage(events[0].enclave, -1)
     intake = Intake(store, staging, NODE, events[0].enclave, None, ready, write=staging.write)

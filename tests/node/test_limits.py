@@ -26,7 +26,7 @@ from enc.node import api_http
 from enc.node.closing import close_slow, close_stuck
 from enc.node.config import Config, Limits
 from enc.node.http_protocol import MAX_HEAD, PIECE
-from enc.node.sequencer import Sequencer, Ticket
+from enc.node.sequencer import AdmittedCommit, Sequencer
 from enc.node.store.memory import MemoryStore
 from tests.core.world import LIFETIME, person, pub
 
@@ -848,7 +848,7 @@ def filled(config: Config, contents: list[str]) -> Iterator[Enclave]:
         for content, exp in zip(contents, exps, strict=True)
     ]
     sequencer = Sequencer(store, NODE, lambda: clock.now, deliver=lambda outcomes: None)
-    sequencer.run_once([Ticket(commit) for commit in (manifest, *commits)])
+    sequencer.run_once([AdmittedCommit(commit) for commit in (manifest, *commits)])
     with Served(config, store, clock) as node:
         yield Enclave(node, manifest)
 
@@ -947,7 +947,7 @@ def test_waiting_commits() -> None:
         commits = [enclave.commit("bob", "message", f"{i}") for i in range(4)]
         with node.held_up():
             sent = [pool.submit(node.submit, commit) for commit in commits[:3]]
-            node.until(lambda: node.node.desk.waiting == 3)
+            node.until(lambda: node.node.intake.waiting == 3)
             error = bad(node.post(wire_commit(commits[3])))
             assert (error.status, error.code, error.context) == (503, "UNAVAILABLE", {"retry_after_ms": 1000})
             assert enclave.seqs("bob") == [0]  # reading goes on

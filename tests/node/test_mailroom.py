@@ -7,10 +7,10 @@ import pytest
 
 from enc.core.errors import Unavailable
 from enc.node import mailroom as module
-from enc.node.mailroom import Keeping, Mailroom
+from enc.node.mailroom import BatchRetention, PushBatcher
 from enc.node.sequencer import Sequencer
 from enc.node.store.memory import MemoryStore
-from enc.node.store.push import Limits, Outcome
+from enc.node.store.push import BatchLimits, DeliveryResult
 
 from .test_push_store import all_batches, found, listen, say
 from .test_store import NODE, Host
@@ -24,11 +24,11 @@ def host() -> Host:
 def test_batches_are_made_once_an_interval(host: Host) -> None:
     enclave = found(host)
     listen(host, enclave, "vera")
-    room, start = Mailroom(host.store, 1000), host.now
+    room, start = PushBatcher(host.store, 1000), host.now
 
     def made(at: int) -> int:
         say(host, enclave, 1)
-        room.sweep(start + at)
+        room.run_if_due(start + at)
         return len(all_batches(host.store, "vera"))
 
     assert [made(at) for at in (0, 1, 999, 1000, 1500, 2000)] == [1, 1, 1, 2, 2, 3]
@@ -39,11 +39,11 @@ def test_batches_are_made_once_an_interval(host: Host) -> None:
 def test_while_there_is_more_it_goes_on_at_once_and_by_its_limits(host: Host) -> None:
     enclave = found(host)
     listen(host, enclave, "vera")
-    room = Mailroom(host.store, 1000, Limits(events=2, rows=3))
+    room = PushBatcher(host.store, 1000, BatchLimits(events=2, rows=3))
     say(host, enclave, 7)
     counts = []
     for _ in range(5):
-        room.sweep(host.now)
+        room.run_if_due(host.now)
         counts.append([run.count for batch in all_batches(host.store, "vera") for run in batch.runs])
     assert counts[0] == [2, 1]
     assert counts[1:] == [[2, 1, 2, 1], [2, 1, 2, 1, 1], [2, 1, 2, 1, 1], [2, 1, 2, 1, 1]]
@@ -53,17 +53,23 @@ def test_settled_batches_are_kept_for_their_time(host: Host, monkeypatch: pytest
     monkeypatch.setattr(module, "MAX_RETIRED", 1)
     enclave = found(host)
     listen(host, enclave, "vera")
-    room = Mailroom(host.store, 1, keeping=Keeping(delivered=100_000, dead=300_000))
+    room = PushBatcher(host.store, 1, keeping=BatchRetention(delivered=100_000, dead=300_000))
     for _ in range(4):
         say(host, enclave, 1)
-        room.sweep(host.now)
-    (report,) = host.store.reports()
+        room.run_if_due(host.now)
+    (report,) = host.store.queue_reports()
     at = host.now
-    host.store.settle([Outcome(report.queue, 1, at), Outcome(report.queue, 2, at, "x"), Outcome(report.queue, 3, at)])
+    host.store.record_results(
+        [
+            DeliveryResult(report.queue, 1, at),
+            DeliveryResult(report.queue, 2, at, "x"),
+            DeliveryResult(report.queue, 3, at),
+        ]
+    )
 
     def kept(later: int) -> list[int]:
         for _ in range(3):
-            room.sweep(at + later)
+            room.run_if_due(at + later)
         return [batch.push_seq for batch in all_batches(host.store, "vera")]
 
     assert kept(99_000) == [1, 2, 3, 4]
@@ -80,26 +86,26 @@ def test_a_fault_is_told_and_tried_again(host: Host, error: Exception, monkeypat
         calls.append(args)
         raise error
 
-    monkeypatch.setattr(host.store, "spread", fail)
-    monkeypatch.setattr(host.store, "retire", fail)
-    room = Mailroom(host.store, 1000)
+    monkeypatch.setattr(host.store, "fan_out", fail)
+    monkeypatch.setattr(host.store, "delete_settled", fail)
+    room = PushBatcher(host.store, 1000)
     for at in (0, 500, 1000):
-        room.sweep(host.now + at)
+        room.run_if_due(host.now + at)
     assert len(calls) == 3  # spread twice, retire once
 
 
 def test_on_the_sequencers_thread_batches_follow_by_themselves(host: Host) -> None:
     enclave = found(host)
     listen(host, enclave, "vera")
-    room, made = Mailroom(host.store, 1), threading.Event()
+    room, made = PushBatcher(host.store, 1), threading.Event()
 
-    def sweep(now: int) -> None:
-        room.sweep(now)
+    def run_if_due(now: int) -> None:
+        room.run_if_due(now)
         if all_batches(host.store, "vera"):
             made.set()
 
     say(host, enclave, 1)
-    sequencer = Sequencer(host.store, NODE, lambda: host.now, deliver=lambda outcomes: None, chore=sweep)
+    sequencer = Sequencer(host.store, NODE, lambda: host.now, deliver=lambda outcomes: None, maintain=run_if_due)
     sequencer.start()
     assert made.wait(30)
     sequencer.stop()

@@ -14,7 +14,7 @@ from enc.node import pulls
 from enc.node.access import Access
 from enc.node.config import Limits as NodeLimits
 from enc.node.push_body import render
-from enc.node.store.push import Outcome
+from enc.node.store.push import DeliveryResult
 from tests.core.world import person
 
 from .pushing import (
@@ -185,7 +185,7 @@ def test_a_batch_is_what_is_pushed(kind: str, tmp_path: Path) -> None:
             enclave.send("bob", "note", "not pushed")
         spread(node)
         for name in ("vera", "nick"):
-            (batch,) = node.store.pushed(person(name).public, URL, 1, 9, 9)
+            (batch,) = node.store.list_batches(person(name).public, URL, 1, 9, 9)
             assert pull(one, name, 1) == [decode(render(node.store, batch))]
         (batch,) = pull(one, "vera", 1)
         assert [(len(seqs(batch, enclave)), "notify" in batch) for enclave in (one, two)] == [(2, False)] * 2
@@ -214,15 +214,20 @@ def test_of_one_enclave(node: Served, enclave: Enclave) -> None:
 def test_whatever_became_of_it_while_it_is_kept(node: Served, enclave: Enclave) -> None:
     batches_of(enclave, 3)
     queue, now = report(node, "vera").queue, node.clock.now
-    settle(node, Outcome(queue, 1, now), Outcome(queue, 2, now, "status 500"))
+    settle(node, DeliveryResult(queue, 1, now), DeliveryResult(queue, 2, now, "status 500"))
     assert numbers(pull(enclave, "vera", {})) == [1, 2, 3]
 
 
 def test_what_is_kept_no_more_is_absent(node: Served, enclave: Enclave) -> None:
     batches_of(enclave, 4)
     queue, now = report(node, "vera").queue, node.clock.now
-    settle(node, Outcome(queue, 1, now), Outcome(queue, 2, now, "status 500"), Outcome(queue, 3, now + 9))
-    retire = node.store.retire
+    settle(
+        node,
+        DeliveryResult(queue, 1, now),
+        DeliveryResult(queue, 2, now, "status 500"),
+        DeliveryResult(queue, 3, now + 9),
+    )
+    retire = node.store.delete_settled
     node.node.sequencer.call(lambda: retire(now, now - 1)).result()
     assert numbers(pull(enclave, "vera", {})) == [2, 3, 4]
     node.node.sequencer.call(lambda: retire(now + 9, now)).result()

@@ -11,11 +11,11 @@ from msgspec.json import decode, encode
 
 from enc.core.event import check_event, parse_event, wire_event
 from enc.core.types import Event
-from enc.node.push_body import Admits, render
+from enc.node.push_body import BatchFilter, render
 from enc.node.store import stored
-from enc.node.store.base import Store, Stored
+from enc.node.store.base import RawEvent, Store
 from enc.node.store.memory import MemoryStore
-from enc.node.store.push import Notice, PushBatch, Run
+from enc.node.store.push import EventRange, Notice, PushBatch
 from enc.node.store.sqlite import SqliteStore
 
 from .test_store import Host, live
@@ -35,13 +35,13 @@ def host(store: Store) -> Host:
     return Host(store)
 
 
-def batch(*parts: Run | Notice, push_seq: int = 7) -> PushBatch:
-    runs = tuple(part for part in parts if isinstance(part, Run))
+def batch(*parts: EventRange | Notice, push_seq: int = 7) -> PushBatch:
+    runs = tuple(part for part in parts if isinstance(part, EventRange))
     return PushBatch(push_seq, 0, runs, tuple(part for part in parts if isinstance(part, Notice)))
 
 
-def said(host: Host, *parts: Run | Notice, admits: Admits | None = None) -> Json:
-    found: Json = decode(render(host.store, batch(*parts), admits or Admits()))
+def said(host: Host, *parts: EventRange | Notice, admits: BatchFilter | None = None) -> Json:
+    found: Json = decode(render(host.store, batch(*parts), admits or BatchFilter()))
     return found
 
 
@@ -53,11 +53,11 @@ def test_events_are_the_wire_s_own(host: Host) -> None:
     """Whatever became of them: updated, erased, deleted; with tags, slots and a Manifest."""
     enclave, events = live(host)
     assert {event.content is None for event in events} == {True, False}
-    assert said(host, Run(enclave, 0, len(events))) == {
+    assert said(host, EventRange(enclave, 0, len(events))) == {
         "push_seq": 7,
         "push": {"enclaves": [pushed(enclave, events)]},
     }
-    for wire in said(host, Run(enclave, 0, len(events)))["push"]["enclaves"][0]["events"]:
+    for wire in said(host, EventRange(enclave, 0, len(events)))["push"]["enclaves"][0]["events"]:
         check_event(parse_event(encode(wire)), 2)
 
 
@@ -72,7 +72,7 @@ def test_the_bytes_of_a_stored_event_are_used_as_they_are(tmp_path: Path) -> Non
         enclave.hex().encode(),
         whole,
     )
-    assert render(store, batch(Run(enclave, 1, 1))) == expected
+    assert render(store, batch(EventRange(enclave, 1, 1))) == expected
     assert parse_event(whole) == event
     store.close()
 
@@ -80,7 +80,7 @@ def test_the_bytes_of_a_stored_event_are_used_as_they_are(tmp_path: Path) -> Non
 def test_runs_of_one_enclave_stand_together_and_enclaves_apart(host: Host) -> None:
     one, events = live(host)
     other = host.found("bob", meta={"n": 2})
-    found = said(host, Run(one, 1, 2), Run(one, 4, 1), Run(other, 0, 1))
+    found = said(host, EventRange(one, 1, 2), EventRange(one, 4, 1), EventRange(other, 0, 1))
     assert found["push"]["enclaves"] == [
         pushed(one, [events[1], events[2], events[4]]),
         pushed(other, host.store.events(other, 0, 1)),
@@ -89,9 +89,9 @@ def test_runs_of_one_enclave_stand_together_and_enclaves_apart(host: Host) -> No
 
 def test_a_run_ends_where_it_says(host: Host) -> None:
     enclave, events = live(host)
-    assert said(host, Run(enclave, 2, 1))["push"]["enclaves"] == [pushed(enclave, events[2:3])]
+    assert said(host, EventRange(enclave, 2, 1))["push"]["enclaves"] == [pushed(enclave, events[2:3])]
     last = len(events) - 1
-    assert said(host, Run(enclave, last, 5))["push"]["enclaves"] == [pushed(enclave, events[last:])]
+    assert said(host, EventRange(enclave, last, 5))["push"]["enclaves"] == [pushed(enclave, events[last:])]
 
 
 def test_a_notice_names_the_latest_and_the_counters(host: Host) -> None:
@@ -117,7 +117,7 @@ def test_a_notice_names_the_latest_and_the_counters(host: Host) -> None:
 def test_events_and_notices_in_one_body(host: Host) -> None:
     one, _ = live(host)
     other = host.found("bob", meta={"n": 2})
-    found = said(host, Run(one, 1, 1), Notice(one, 2, {"message": 2}), Notice(other, 0, {"Manifest": 1}))
+    found = said(host, EventRange(one, 1, 1), Notice(one, 2, {"message": 2}), Notice(other, 0, {"Manifest": 1}))
     assert list(found) == ["push_seq", "push", "notify"]
     assert [notice["enclave"] for notice in found["notify"]["enclaves"]] == [one.hex(), other.hex()]
 
@@ -125,33 +125,33 @@ def test_events_and_notices_in_one_body(host: Host) -> None:
 def test_an_enclave_that_is_not_here_has_nothing_to_say(host: Host) -> None:
     gone, (here, events) = bytes(32), live(host)
     assert render(host.store, batch()) == b'{"push_seq":7}'
-    assert render(host.store, batch(Run(gone, 0, 3), Notice(gone, 0, {"x": 1}))) == b'{"push_seq":7}'
-    assert said(host, Run(gone, 0, 3), Run(here, 0, 1))["push"]["enclaves"] == [pushed(here, events[:1])]
+    assert render(host.store, batch(EventRange(gone, 0, 3), Notice(gone, 0, {"x": 1}))) == b'{"push_seq":7}'
+    assert said(host, EventRange(gone, 0, 3), EventRange(here, 0, 1))["push"]["enclaves"] == [pushed(here, events[:1])]
 
 
 def test_a_purged_enclave_has_nothing_to_say(host: Host) -> None:
     enclave, _ = live(host)
     host.send(enclave, "alice", "Terminate")
-    assert "push" in said(host, Run(enclave, 0, 3))
+    assert "push" in said(host, EventRange(enclave, 0, 3))
     host.store.purge(enclave, 1)  # one row of many, and none is read any more
-    assert render(host.store, batch(Run(enclave, 0, 3), Notice(enclave, 1, {"x": 1}))) == b'{"push_seq":7}'
+    assert render(host.store, batch(EventRange(enclave, 0, 3), Notice(enclave, 1, {"x": 1}))) == b'{"push_seq":7}'
 
 
-class _Odd(Admits):
+class _Odd(BatchFilter):
     """Shows every second event, and of counters those of messages."""
 
-    def pushes(self, enclave: bytes, item: Stored) -> bool:
+    def shows_event(self, enclave: bytes, item: RawEvent) -> bool:
         return item.seq % 2 == 1
 
-    def counts(self, enclave: bytes, item: Stored, type_seq: Any) -> Any:
+    def shown_counts(self, enclave: bytes, item: RawEvent, type_seq: Any) -> Any:
         return {type_: n for type_, n in type_seq.items() if type_ == "message"}
 
 
 def test_what_is_withheld_leaves_no_trace(host: Host) -> None:
     enclave, events = live(host)
-    found = said(host, Run(enclave, 0, 4), admits=_Odd())
+    found = said(host, EventRange(enclave, 0, 4), admits=_Odd())
     assert found["push"]["enclaves"] == [pushed(enclave, [events[1], events[3]])]
-    assert render(host.store, batch(Run(enclave, 0, 1), Run(enclave, 2, 1)), _Odd()) == b'{"push_seq":7}'
+    assert render(host.store, batch(EventRange(enclave, 0, 1), EventRange(enclave, 2, 1)), _Odd()) == b'{"push_seq":7}'
     told = said(host, Notice(enclave, 2, {"message": 2, "Update": 1}), admits=_Odd())
     assert told["notify"]["enclaves"][0]["type_seq"] == {"message": 2}
     assert said(host, Notice(enclave, 2, {"Update": 1}), admits=_Odd()) == {"push_seq": 7}

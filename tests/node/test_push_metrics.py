@@ -1,7 +1,7 @@
 """What an operator sees of deliveries."""
 
-from enc.node.metrics import Metrics, Recent
-from enc.node.store.push import Outcome
+from enc.node.metrics import CachedReading, Metrics
+from enc.node.store.push import DeliveryResult
 
 from .pushing import CONFIG, report, room, say, settle
 from .served import Served
@@ -10,8 +10,13 @@ from .test_admission import figures
 
 def test_what_became_of_tries_is_counted() -> None:
     metrics = Metrics()
-    metrics.pushed(
-        [Outcome(1, 1, 0), Outcome(1, 2, 0), Outcome(2, 1, 0, "status 500", 5), Outcome(3, 1, 0, "status 500")]
+    metrics.count_deliveries(
+        [
+            DeliveryResult(1, 1, 0),
+            DeliveryResult(1, 2, 0),
+            DeliveryResult(2, 1, 0, "status 500", 5),
+            DeliveryResult(3, 1, 0, "status 500"),
+        ]
     )
     text = metrics.text().decode()
     assert "\nenc_push_delivered_total 2.0\n" in text
@@ -27,7 +32,7 @@ def test_how_all_queues_stand_is_shown() -> None:
         enclave = room(node)
         say(enclave, "one")
         say(enclave, "two")
-        settle(node, Outcome(report(node, "vera").queue, 1, node.clock.now, "status 410"))
+        settle(node, DeliveryResult(report(node, "vera").queue, 1, node.clock.now, "status 410"))
         node.clock.tick(7000)
         found = figures(node)
     assert [found[f"enc_push_{name}", ""] for name in NAMES[:3]] == [2, 3, 1]
@@ -44,7 +49,7 @@ def test_queues_are_not_counted_anew_for_every_question() -> None:
         counted.append(0)
         return len(counted)
 
-    recent = Recent(count, 5.0, lambda: now[0])
+    recent = CachedReading(count, 5.0, lambda: now[0])
     assert [recent(), recent()] == [1, 1]
     now[0] = 104.9
     assert recent() == 1

@@ -16,7 +16,16 @@ from enc.core.types import Event, Receipt
 from enc.node.store import push_reads, settling, spreading
 from enc.node.store.base import Store
 from enc.node.store.memory import MemoryStore
-from enc.node.store.push import Died, Limits, Notice, Outcome, PushBatch, PushTotals, Recipient, Run
+from enc.node.store.push import (
+    BatchLimits,
+    DeadBatch,
+    DeliveryResult,
+    EventRange,
+    Notice,
+    PushBatch,
+    PushTotals,
+    Recipient,
+)
 from enc.node.store.push_reader import PushReader, read_reports, redeliver_at
 from enc.node.store.sqlite import SqliteStore
 from tests.core import world_v1
@@ -96,11 +105,11 @@ def say(host: Host, enclave: bytes, count: int, type_: str = "message", by: str 
 
 
 def all_batches(store: Store, name: str, url: str = URL) -> list[PushBatch]:
-    return store.pushed(person(name).public, url, 0, 1 << 62, 10_000)
+    return store.list_batches(person(name).public, url, 0, 1 << 62, 10_000)
 
 
-def spread(host: Host, limits: Limits = Limits()) -> None:  # noqa: B008
-    while host.store.spread(host.now, limits):
+def spread(host: Host, limits: BatchLimits = BatchLimits()) -> None:  # noqa: B008
+    while host.store.fan_out(host.now, limits):
         pass
 
 
@@ -143,7 +152,7 @@ def test_an_enclave_without_endpoints_queues_nothing(host: Host) -> None:
     host.send(enclave, "alice", "Grant", give("vera", "view"))
     say(host, enclave, 3)
     spread(host)
-    assert host.store.reports() == []
+    assert host.store.queue_reports() == []
     assert host.store.totals() == PushTotals()
 
 
@@ -156,7 +165,7 @@ def test_the_grant_itself_goes_by_the_endpoints_before_it_and_a_new_url_takes_ov
     assert pushed(host, "vera") == [2]
     assert pushed(host, "vera", OTHER) == [3]
     assert host.store.endpoints(enclave)[person("vera").public, "ear"] == OTHER
-    assert [(each.url, each.push_seq) for each in host.store.reports(identity=person("vera").public)] == [
+    assert [(each.url, each.push_seq) for each in host.store.queue_reports(identity=person("vera").public)] == [
         (URL, 1),
         (OTHER, 1),
     ]
@@ -305,7 +314,7 @@ def test_a_terminate_goes_out_and_ends_all_endpoints(host: Host) -> None:
     listen(host, enclave, "vera")
     last = host.send(enclave, "alice", "Terminate").seq
     assert host.store.endpoints(enclave) == {}
-    assert host.store.reports(enclave) == []
+    assert host.store.queue_reports(enclave) == []
     assert pushed(host, "vera") == [last]
 
 
@@ -407,11 +416,11 @@ def test_what_waits_becomes_as_many_batches_as_it_needs(host: Host) -> None:
     enclave = found(host)
     listen(host, enclave, "vera")
     say(host, enclave, 25)
-    spread(host, Limits(events=10))
+    spread(host, BatchLimits(events=10))
     assert [batch.runs for batch in all_batches(host.store, "vera")] == [
-        (Run(enclave, 2, 10),),
-        (Run(enclave, 12, 10),),
-        (Run(enclave, 22, 5),),
+        (EventRange(enclave, 2, 10),),
+        (EventRange(enclave, 12, 10),),
+        (EventRange(enclave, 22, 5),),
     ]
 
 
@@ -422,13 +431,16 @@ def test_the_bytes_of_a_batch_are_those_of_the_events_json(host: Host) -> None:
     say(host, enclave, 4, text=text)
     events = host.store.events(enclave, 2, 4)
     size = sum(len(compact_json(wire_event(event)).encode()) for event in events[:2])
-    spread(host, Limits(bytes=size))
-    assert [batch.runs for batch in all_batches(host.store, "vera")] == [(Run(enclave, 2, 2),), (Run(enclave, 4, 2),)]
+    spread(host, BatchLimits(bytes=size))
+    assert [batch.runs for batch in all_batches(host.store, "vera")] == [
+        (EventRange(enclave, 2, 2),),
+        (EventRange(enclave, 4, 2),),
+    ]
     say(host, enclave, 2, text=text)
-    spread(host, Limits(bytes=size - 1))
+    spread(host, BatchLimits(bytes=size - 1))
     assert [batch.runs for batch in all_batches(host.store, "vera")][2:] == [
-        (Run(enclave, 6, 1),),
-        (Run(enclave, 7, 1),),
+        (EventRange(enclave, 6, 1),),
+        (EventRange(enclave, 7, 1),),
     ]
 
 
@@ -437,11 +449,14 @@ def test_one_spread_takes_a_bounded_part_of_the_outbox(host: Host) -> None:
     listen(host, enclave, "vera")
     for _ in range(5):
         say(host, enclave, 1)
-    assert host.store.spread(host.now, Limits(rows=3)) is True
+    assert host.store.fan_out(host.now, BatchLimits(rows=3)) is True
     assert len(all_batches(host.store, "vera")) == 1
-    assert host.store.spread(host.now, Limits(rows=3)) is False
-    assert host.store.spread(host.now, Limits(rows=3)) is False
-    assert [batch.runs for batch in all_batches(host.store, "vera")] == [(Run(enclave, 2, 3),), (Run(enclave, 5, 2),)]
+    assert host.store.fan_out(host.now, BatchLimits(rows=3)) is False
+    assert host.store.fan_out(host.now, BatchLimits(rows=3)) is False
+    assert [batch.runs for batch in all_batches(host.store, "vera")] == [
+        (EventRange(enclave, 2, 3),),
+        (EventRange(enclave, 5, 2),),
+    ]
 
 
 def test_a_batch_is_not_made_before_an_earlier_one(host: Host) -> None:
@@ -450,7 +465,7 @@ def test_a_batch_is_not_made_before_an_earlier_one(host: Host) -> None:
     first = host.now + 500  # a time that no commit has come at
     for at in (first, first - 400, first + 9):
         say(host, enclave, 1)
-        host.store.spread(at, Limits())
+        host.store.fan_out(at, BatchLimits())
     assert [batch.made_at for batch in all_batches(host.store, "vera")] == [first, first, first + 9]
     assert host.store.due(first, 10)[0].push_seq == 1
 
@@ -464,13 +479,13 @@ def test_pushed_gives_the_batches_that_are_asked_for(host: Host) -> None:
     vera = person("vera").public
 
     def numbers(*what: Any) -> list[int]:
-        return [batch.push_seq for batch in host.store.pushed(*what)]
+        return [batch.push_seq for batch in host.store.list_batches(*what)]
 
     assert numbers(vera, URL, 2, 4, 10) == [2, 3, 4]
     assert numbers(vera, URL, 2, 1 << 70, 2) == [2, 3]
     assert numbers(vera, OTHER, 1, 9, 10) == numbers(person("nick").public, URL, 1, 9, 10) == []
-    (queue,) = host.store.reports()
-    assert host.store.batch(queue.queue, 3) == host.store.pushed(vera, URL, 3, 3, 1)[0]
+    (queue,) = host.store.queue_reports()
+    assert host.store.batch(queue.queue, 3) == host.store.list_batches(vera, URL, 3, 3, 1)[0]
     assert host.store.batch(queue.queue, 6) is host.store.batch(99, 1) is None
 
 
@@ -485,7 +500,7 @@ def queued(host: Host, batches: int = 3) -> int:
         host.now += 10
         say(host, enclave, 2)
         spread(host)
-    (report,) = host.store.reports()
+    (report,) = host.store.queue_reports()
     assert (report.push_seq, report.waiting, report.waiting_events) == (batches, batches, 2 * batches)
     return report.queue
 
@@ -497,18 +512,18 @@ def due(host: Host, at: int | None = None) -> list[tuple[int, int]]:
 def test_batches_go_in_order_and_a_failed_one_waits_for_its_own_retry(host: Host) -> None:
     q, now = queued(host), host.now
     assert due(host) == [(1, 0)]
-    assert host.store.settle([Outcome(q, 1, now, "503", now + 1000)]) == []
+    assert host.store.record_results([DeliveryResult(q, 1, now, "503", now + 1000)]) == []
     assert due(host) == [(2, 0)]
-    host.store.settle([Outcome(q, 2, now)])
+    host.store.record_results([DeliveryResult(q, 2, now)])
     assert due(host) == [(3, 0)]
     assert due(host, now + 1000) == [(3, 0)]  # it has been due for longer
-    host.store.settle([Outcome(q, 3, now, "hung up", now + 500)])
+    host.store.record_results([DeliveryResult(q, 3, now, "hung up", now + 500)])
     assert due(host) == []
     assert due(host, now + 499) == []
     assert due(host, now + 500) == [(3, 1)]
-    host.store.settle([Outcome(q, 3, now + 500)])
+    host.store.record_results([DeliveryResult(q, 3, now + 500)])
     assert due(host, now + 1000) == [(1, 1)]
-    (report,) = host.store.reports()
+    (report,) = host.store.queue_reports()
     assert (report.waiting, report.waiting_events, report.delivered, report.dead) == (1, 2, 2, 0)
     assert (report.last_error, report.last_error_at) == ("hung up", now)
     assert report.oldest == all_batches(host.store, "vera")[0].made_at
@@ -516,60 +531,71 @@ def test_batches_go_in_order_and_a_failed_one_waits_for_its_own_retry(host: Host
 
 def test_an_outcome_of_a_batch_that_does_not_wait_changes_nothing(host: Host) -> None:
     q, now = queued(host), host.now
-    outcomes = [Outcome(q, 1, now), Outcome(q, 2, now, "gone")]
-    assert host.store.settle(outcomes) == [Died(q, 2, person("vera").public, URL, "gone")]
-    before = host.store.reports()
-    again = [*outcomes, Outcome(q, 1, now, "late", now), Outcome(q, 2, now), Outcome(q, 9, now), Outcome(99, 1, now)]
-    assert host.store.settle(again) == []
-    assert host.store.reports() == before
+    outcomes = [DeliveryResult(q, 1, now), DeliveryResult(q, 2, now, "gone")]
+    assert host.store.record_results(outcomes) == [DeadBatch(q, 2, person("vera").public, URL, "gone")]
+    before = host.store.queue_reports()
+    again = [
+        *outcomes,
+        DeliveryResult(q, 1, now, "late", now),
+        DeliveryResult(q, 2, now),
+        DeliveryResult(q, 9, now),
+        DeliveryResult(99, 1, now),
+    ]
+    assert host.store.record_results(again) == []
+    assert host.store.queue_reports() == before
     assert (before[0].waiting, before[0].delivered, before[0].dead) == (1, 1, 1)
-    assert host.store.settle([]) == []
+    assert host.store.record_results([]) == []
 
 
 def test_an_error_is_kept_in_part(host: Host) -> None:
     q = queued(host)
-    host.store.settle([Outcome(q, 1, host.now, "x" * 10_000, host.now)])
-    assert host.store.reports()[0].last_error == "x" * 200
+    host.store.record_results([DeliveryResult(q, 1, host.now, "x" * 10_000, host.now)])
+    assert host.store.queue_reports()[0].last_error == "x" * 200
 
 
 def test_dead_batches_are_delivered_again_on_request(host: Host) -> None:
     q, now = queued(host), host.now
-    host.store.settle([Outcome(q, n, now, "gone", now) for n in (1, 2)])
-    host.store.settle([Outcome(q, n, now, "gone") for n in (1, 2)])
+    host.store.record_results([DeliveryResult(q, n, now, "gone", now) for n in (1, 2)])
+    host.store.record_results([DeliveryResult(q, n, now, "gone") for n in (1, 2)])
     assert due(host) == [(3, 0)]
     vera = person("vera").public
     assert host.store.redeliver(now + 5, person("nick").public) == 0
     assert host.store.redeliver(now + 5, vera, OTHER) == 0
     assert host.store.redeliver(now + 5, vera, URL) == 2
     assert host.store.redeliver(now + 5) == 0
-    host.store.settle([Outcome(q, 3, now)])
+    host.store.record_results([DeliveryResult(q, 3, now)])
     assert due(host, now + 4) == []
     assert due(host, now + 5) == [(1, 0)]
-    (report,) = host.store.reports()
+    (report,) = host.store.queue_reports()
     assert (report.waiting, report.waiting_events, report.dead, report.delivered) == (2, 4, 0, 1)
 
 
 def test_retention_forgets_what_was_settled_and_nothing_else(host: Host) -> None:
     q, now = queued(host, 6), host.now
-    host.store.settle(
-        [Outcome(q, 1, now - 10), Outcome(q, 2, now), Outcome(q, 3, now - 10, "x"), Outcome(q, 4, now, "x")]
+    host.store.record_results(
+        [
+            DeliveryResult(q, 1, now - 10),
+            DeliveryResult(q, 2, now),
+            DeliveryResult(q, 3, now - 10, "x"),
+            DeliveryResult(q, 4, now, "x"),
+        ]
     )
-    host.store.settle([Outcome(q, 5, now, "x", now)])
+    host.store.record_results([DeliveryResult(q, 5, now, "x", now)])
 
     def kept() -> list[int]:
         return [batch.push_seq for batch in all_batches(host.store, "vera")]
 
-    assert host.store.retire(now - 11, now - 11) is False
+    assert host.store.delete_settled(now - 11, now - 11) is False
     assert kept() == [1, 2, 3, 4, 5, 6]
-    assert host.store.retire(now - 10, now - 11) is False
+    assert host.store.delete_settled(now - 10, now - 11) is False
     assert kept() == [2, 3, 4, 5, 6]
-    assert host.store.retire(now, now, 2) is True
+    assert host.store.delete_settled(now, now, 2) is True
     assert len(kept()) == 4 - 1
-    assert host.store.retire(now, now, 2) is False
+    assert host.store.delete_settled(now, now, 2) is False
     assert kept() == [5, 6]
-    (report,) = host.store.reports()
+    (report,) = host.store.queue_reports()
     assert (report.push_seq, report.waiting, report.delivered, report.dead) == (6, 2, 2, 0)
-    assert host.store.retire(1 << 50, 1 << 50) is False
+    assert host.store.delete_settled(1 << 50, 1 << 50) is False
 
 
 def test_due_gives_one_batch_of_each_queue_and_goes_on_after_a_page(host: Host) -> None:
@@ -601,7 +627,7 @@ def test_reports_by_enclave_and_identity_and_totals(host: Host) -> None:
     vera, nick = person("vera").public, person("nick").public
 
     def keys(**what: Any) -> list[tuple[bytes, str]]:
-        return [(each.identity, each.url) for each in host.store.reports(**what)]
+        return [(each.identity, each.url) for each in host.store.queue_reports(**what)]
 
     everything = sorted([(vera, URL), (vera, OTHER), (nick, URL)])
     assert keys() == everything
@@ -611,16 +637,16 @@ def test_reports_by_enclave_and_identity_and_totals(host: Host) -> None:
     assert keys(identity=vera) == [(vera, URL), (vera, OTHER)]
     assert keys(enclave=two, identity=vera) == [(vera, OTHER)]
     assert keys(enclave=bytes(32)) == []
-    q = host.store.reports(two, nick)[0].queue
+    q = host.store.queue_reports(two, nick)[0].queue
     made = host.now
     host.now += 50
     say(host, two, 1)
     spread(host)
-    host.store.settle([Outcome(q, 1, host.now), Outcome(q, 2, host.now, "x")])
+    host.store.record_results([DeliveryResult(q, 1, host.now), DeliveryResult(q, 2, host.now, "x")])
     assert host.store.totals() == PushTotals(queues=3, waiting=2, dead=1, delivered=1, oldest=made)
-    waits = [each.waiting for each in host.store.reports()]
+    waits = [each.waiting for each in host.store.queue_reports()]
     assert sorted(waits) == [0, 0, 2]
-    assert [each.oldest for each in host.store.reports() if not each.waiting] == [None, None]
+    assert [each.oldest for each in host.store.queue_reports() if not each.waiting] == [None, None]
 
 
 # A store that is written by hand
@@ -628,7 +654,7 @@ def test_reports_by_enclave_and_identity_and_totals(host: Host) -> None:
 
 def step_with(log: Log, audience: tuple[Recipient, ...]) -> None:
     log.add()
-    log.steps[-1] = replace(log.steps[-1], audience=audience)
+    log.steps[-1] = replace(log.steps[-1], recipients=audience)
 
 
 def test_runs_of_one_audience_are_one_row_and_a_gap_begins_another(tmp_path: Path) -> None:
@@ -643,11 +669,11 @@ def test_runs_of_one_audience_are_one_row_and_a_gap_begins_another(tmp_path: Pat
     store.write(both, START)
     rows = store._rows("SELECT e, first_seq, a, types IS NOT NULL FROM outbox ORDER BY o")
     assert rows == [(1, 1, 1, 0), (2, 1, 1, 0), (1, 4, 1, 0), (1, 5, 2, 1)]
-    store.spread(START)
-    assert [batch.runs for batch in store.pushed(b"V" * 32, URL, 1, 9, 9)] == [
-        (Run(log.enclave, 1, 2), Run(log.enclave, 4, 3), Run(other.enclave, 1, 6))
+    store.fan_out(START)
+    assert [batch.runs for batch in store.list_batches(b"V" * 32, URL, 1, 9, 9)] == [
+        (EventRange(log.enclave, 1, 2), EventRange(log.enclave, 4, 3), EventRange(other.enclave, 1, 6))
     ]
-    assert [batch.notices for batch in store.pushed(b"N" * 32, URL, 1, 9, 9)] == [
+    assert [batch.notices for batch in store.list_batches(b"N" * 32, URL, 1, 9, 9)] == [
         (Notice(log.enclave, 6, {"message": 6}),)
     ]
     store.close()
@@ -662,9 +688,9 @@ def test_audiences_that_nothing_names_are_let_go(tmp_path: Path, monkeypatch: py
         step_with(log, (Recipient(b"V" * 32, f"https://{i}.example/", "P"),))
         step_with(log, kept)
         log.write()
-        store.spread(START)
+        store.fan_out(START)
         assert store._rows("SELECT count(*) FROM audiences")[0][0] <= 4
-    batches = store.pushed(b"V" * 32, URL, 1, 99, 99)
+    batches = store.list_batches(b"V" * 32, URL, 1, 99, 99)
     assert [run.first_seq for batch in batches for run in batch.runs] == [2, 4, 6, 8, 10, 12, 14, 16]
     store.close()
 
@@ -678,8 +704,8 @@ def test_one_spread_takes_a_bounded_number_of_events(tmp_path: Path, monkeypatch
         for _ in range(3):
             step_with(log, audience)
         log.write()
-    assert [store.spread(START), store.spread(START), store.spread(START)] == [True, False, False]
-    assert [batch.runs[0].count for batch in store.pushed(b"V" * 32, URL, 1, 9, 9)] == [6, 3]
+    assert [store.fan_out(START), store.fan_out(START), store.fan_out(START)] == [True, False, False]
+    assert [batch.runs[0].count for batch in store.list_batches(b"V" * 32, URL, 1, 9, 9)] == [6, 3]
     store.close()
 
 
@@ -690,7 +716,7 @@ def test_a_write_or_a_spread_that_fails_leaves_nothing(tmp_path: Path) -> None:
     audience = (Recipient(b"V" * 32, URL, "P"),)
     change = Effects(endpoints=(EndpointChange(b"V" * 32, "view", URL),))
     log.add(effects=change)
-    log.steps[-1] = replace(log.steps[-1], audience=audience)
+    log.steps[-1] = replace(log.steps[-1], recipients=audience)
     steps = list(log.steps)
     db, tables = store._writer.db, ("outbox", "audiences", "endpoints", "queues", "batches")
 
@@ -706,10 +732,10 @@ def test_a_write_or_a_spread_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert counts() == [1, 1, 1, 1, 0]
     db.execute("CREATE TEMP TRIGGER no BEFORE DELETE ON outbox BEGIN SELECT raise(ABORT, 'no'); END")
     with pytest.raises(Exception, match="SQLITE_CONSTRAINT"):
-        store.spread(START)
+        store.fan_out(START)
     assert counts() == [1, 1, 1, 1, 0]
     db.execute("DROP TRIGGER no")
-    assert store.spread(START) is False
+    assert store.fan_out(START) is False
     assert counts() == [0, 1, 1, 1, 1]
     assert store.endpoints(log.enclave) == {(b"V" * 32, "view"): URL}
     store.close()
@@ -782,15 +808,15 @@ def test_a_reader_in_another_process_sees_what_is_committed(tmp_path: Path) -> N
     assert batch is not None
     (run,) = batch.runs
     assert reader.items(run.enclave, run.first_seq, run.count) == store.items(run.enclave, run.first_seq, run.count)
-    store.settle([Outcome(q, 1, host.now), Outcome(q, 2, host.now, "x")])
+    store.record_results([DeliveryResult(q, 1, host.now), DeliveryResult(q, 2, host.now, "x")])
     assert [each.push_seq for each in reader.due(host.now, 10)] == [3]
     assert reader.batch(q, 9) is None
     reader.close()
-    assert read_reports(tmp_path / "enc.db") == store.reports()
+    assert read_reports(tmp_path / "enc.db") == store.queue_reports()
     assert redeliver_at(tmp_path / "enc.db", host.now, url=OTHER) == 0
     assert redeliver_at(tmp_path / "enc.db", host.now, person("vera").public) == 1
     assert due(host) == [(2, 0)]
-    assert host.store.reports()[0].dead == 0
+    assert host.store.queue_reports()[0].dead == 0
     store.close()
 
 
@@ -820,7 +846,7 @@ def test_what_became_of_a_batch_need_not_wait_for_the_disk_and_commits_do(tmp_pa
         return store._writer.db.execute("PRAGMA synchronous").fetchone() == (2,)
 
     assert waits()
-    store.settle([Outcome(q, 1, host.now)])
+    store.record_results([DeliveryResult(q, 1, host.now)])
     assert not waits()
     store.write([], host.now)
     assert waits()

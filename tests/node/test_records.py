@@ -20,7 +20,7 @@ from enc.node.store import records
 from enc.node.store.base import Store
 from enc.node.store.memory import MemoryStore
 from enc.node.store.sqlite import SqliteStore
-from enc.node.workspace import NodeCache, Workspace
+from enc.node.workspace import BatchOverlay, NodeCache
 from tests.core.registry import REGISTRY, TEAM, House, identity_entry, node_entry
 from tests.core.world import Json, init, person
 
@@ -153,7 +153,7 @@ def test_registering_and_deleting_within_one_batch(office: Office, store: Store)
 
 def test_what_a_batch_made_hides_what_is_stored(office: Office, store: Store) -> None:
     stored = office.send(office.id, "node", "Reg_Node", node_entry("node"))
-    space = Workspace(store, office.id, store.load(office.id), NodeCache())
+    space = BatchOverlay(store, office.id, store.load(office.id), NodeCache())
     key = person("node").public
     first = store.record(office.id, "node", key)
     assert first is not None

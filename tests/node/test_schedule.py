@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec import Struct
 
-from enc.node.schedule import COPIES, HOST_AHEAD_MS, HOST_BURST_MS, OVERHEAD, Bounds, Schedule, Standing
-from enc.node.store.push import Due
+from enc.node.schedule import COPIES, HOST_AHEAD_MS, HOST_BURST_MS, OVERHEAD, Bounds, QueueHealth, Schedule
+from enc.node.store.push import DueBatch
 
 MIB = 1 << 20
 NOW = 1_000_000
 
 
-def due(queue: int, push_seq: int = 1, tries: int = 0, size: int = 100, host: str = "") -> Due:
-    return Due(queue, push_seq, bytes(32), f"https://{host or f'h{queue}'}.example/", tries, size)
+def due(queue: int, push_seq: int = 1, tries: int = 0, size: int = 100, host: str = "") -> DueBatch:
+    return DueBatch(queue, push_seq, bytes(32), f"https://{host or f'h{queue}'}.example/", tries, size)
 
 
 def taken(schedule: Schedule, now: int = NOW) -> list[int]:
@@ -28,7 +28,7 @@ def taken(schedule: Schedule, now: int = NOW) -> list[int]:
     return found
 
 
-def offered(schedule: Schedule, *dues: Due, now: int = NOW) -> list[bool]:
+def offered(schedule: Schedule, *dues: DueBatch, now: int = NOW) -> list[bool]:
     return [schedule.offer(one, now) for one in dues]
 
 
@@ -37,14 +37,14 @@ def settle(schedule: Schedule, queue: int, *, has_failed: bool = False, took_ms:
     schedule.free(queue)
 
 
-def known(schedule: Schedule, standing: Standing, *queues: int) -> None:
+def known(schedule: Schedule, standing: QueueHealth, *queues: int) -> None:
     """Let these queues have been tried before."""
     for queue in queues:
         assert schedule.offer(due(queue), NOW)
         assert taken(schedule) == [queue]
-        took = schedule.bounds.slow_ms if standing is Standing.UNKNOWN else 1
-        settle(schedule, queue, has_failed=standing is Standing.FAILING, took_ms=took)
-        assert schedule.standing(due(queue)) is standing
+        took = schedule.bounds.slow_ms if standing is QueueHealth.UNKNOWN else 1
+        settle(schedule, queue, has_failed=standing is QueueHealth.FAILING, took_ms=took)
+        assert schedule.health(due(queue)) is standing
 
 
 def test_whoever_came_first_goes_first() -> None:
@@ -72,44 +72,44 @@ def test_a_try_that_came_to_nothing_frees_its_place_and_says_nothing_of_its_queu
     assert taken(schedule) == [1]
     schedule.free(1)
     assert schedule.calling == 0
-    assert schedule.standing(due(1)) is Standing.UNKNOWN
+    assert schedule.health(due(1)) is QueueHealth.UNKNOWN
     assert offered(schedule, due(1)) == [True]
 
 
 def test_how_a_queue_stands_is_how_its_last_try_went() -> None:
     schedule = Schedule(Bounds(slow_ms=100))
     one = due(1)
-    assert schedule.standing(one) is Standing.UNKNOWN
-    assert schedule.standing(due(1, tries=1)) is Standing.FAILING
+    assert schedule.health(one) is QueueHealth.UNKNOWN
+    assert schedule.health(due(1, tries=1)) is QueueHealth.FAILING
     for has_failed, took_ms, now in (
-        (False, 99, Standing.QUICK),
-        (False, 100, Standing.UNKNOWN),
-        (True, 1, Standing.FAILING),
-        (True, 100, Standing.FAILING),
-        (False, 1, Standing.QUICK),
+        (False, 99, QueueHealth.QUICK),
+        (False, 100, QueueHealth.UNKNOWN),
+        (True, 1, QueueHealth.FAILING),
+        (True, 100, QueueHealth.FAILING),
+        (False, 1, QueueHealth.QUICK),
     ):
-        before = schedule.standing(one)
+        before = schedule.health(one)
         schedule.offer(one, NOW)
         assert taken(schedule) == [1]
         assert schedule.finish(1, has_failed=has_failed, took_ms=took_ms) == (before, now)
         schedule.free(1)
-        assert schedule.standing(due(1, tries=1)) is now
+        assert schedule.health(due(1, tries=1)) is now
 
 
 def test_of_many_queues_the_one_that_was_tried_longest_ago_is_forgotten() -> None:
     schedule = Schedule(Bounds(known=3))
-    known(schedule, Standing.FAILING, 1, 2, 3)
-    known(schedule, Standing.QUICK, 1)
-    known(schedule, Standing.FAILING, 4)
-    found = [schedule.standing(due(queue)) for queue in (1, 2, 3, 4)]
-    assert found == [Standing.QUICK, Standing.UNKNOWN, Standing.FAILING, Standing.FAILING]
+    known(schedule, QueueHealth.FAILING, 1, 2, 3)
+    known(schedule, QueueHealth.QUICK, 1)
+    known(schedule, QueueHealth.FAILING, 4)
+    found = [schedule.health(due(queue)) for queue in (1, 2, 3, 4)]
+    assert found == [QueueHealth.QUICK, QueueHealth.UNKNOWN, QueueHealth.FAILING, QueueHealth.FAILING]
 
 
 def test_what_was_failing_before_a_restart_is_failing_after_it() -> None:
     schedule = Schedule(Bounds(connections=16, known=100))
     schedule.remember_failing(range(1, 1000))
-    assert schedule.standing(due(1)) is schedule.standing(due(100)) is Standing.FAILING
-    assert schedule.standing(due(101)) is Standing.UNKNOWN
+    assert schedule.health(due(1)) is schedule.health(due(100)) is QueueHealth.FAILING
+    assert schedule.health(due(101)) is QueueHealth.UNKNOWN
     offered(schedule, *map(due, range(1, 50)))
     assert len(taken(schedule)) == 4
 
@@ -117,7 +117,7 @@ def test_what_was_failing_before_a_restart_is_failing_after_it() -> None:
 # Shares
 
 
-def filled(standing: Standing, bounds: Bounds, size: int = 100) -> int:
+def filled(standing: QueueHealth, bounds: Bounds, size: int = 100) -> int:
     """How many queues of one standing are on their way when no more may go."""
     schedule = Schedule(bounds)
     queues = range(1, 101)
@@ -126,35 +126,39 @@ def filled(standing: Standing, bounds: Bounds, size: int = 100) -> int:
     return len(taken(schedule))
 
 
-@pytest.mark.parametrize(("standing", "most"), [(Standing.FAILING, 4), (Standing.UNKNOWN, 12), (Standing.QUICK, 16)])
-def test_shares_of_connections(standing: Standing, most: int) -> None:
+@pytest.mark.parametrize(
+    ("standing", "most"), [(QueueHealth.FAILING, 4), (QueueHealth.UNKNOWN, 12), (QueueHealth.QUICK, 16)]
+)
+def test_shares_of_connections(standing: QueueHealth, most: int) -> None:
     assert filled(standing, Bounds(connections=16)) == most
 
 
-@pytest.mark.parametrize(("standing", "most"), [(Standing.FAILING, 2), (Standing.UNKNOWN, 7), (Standing.QUICK, 10)])
-def test_shares_of_memory(standing: Standing, most: int) -> None:
+@pytest.mark.parametrize(
+    ("standing", "most"), [(QueueHealth.FAILING, 2), (QueueHealth.UNKNOWN, 7), (QueueHealth.QUICK, 10)]
+)
+def test_shares_of_memory(standing: QueueHealth, most: int) -> None:
     assert filled(standing, Bounds(unsent_bytes=128 * MIB), 4 * MIB) == most
 
 
 def test_a_connection_takes_memory_however_small_its_body() -> None:
-    assert filled(Standing.QUICK, Bounds(unsent_bytes=10 * (OVERHEAD + COPIES)), 1) == 10
+    assert filled(QueueHealth.QUICK, Bounds(unsent_bytes=10 * (OVERHEAD + COPIES)), 1) == 10
 
 
 def test_the_largest_batch_goes_even_if_it_is_larger_than_its_share() -> None:
-    for standing in Standing:
+    for standing in QueueHealth:
         assert filled(standing, Bounds(unsent_bytes=1 * MIB), 1000 * MIB) == [4, 3, 1][standing]
 
 
 def test_failing_and_unknown_queues_share_three_quarters() -> None:
     schedule = Schedule(Bounds(connections=16))
-    known(schedule, Standing.FAILING, *range(1, 9))
+    known(schedule, QueueHealth.FAILING, *range(1, 9))
     offered(schedule, *map(due, range(1, 9)), *map(due, range(101, 120)))
     assert taken(schedule) == [1, 2, 3, 4, *range(101, 109)]
 
 
 def test_queues_that_answer_have_room_whatever_hangs() -> None:
     schedule = Schedule(Bounds(connections=16))
-    known(schedule, Standing.QUICK, *range(1, 5))
+    known(schedule, QueueHealth.QUICK, *range(1, 5))
     offered(schedule, *(due(100 + i, tries=i % 2) for i in range(1000)))
     assert len(taken(schedule)) == 12
     offered(schedule, *map(due, range(1, 5)))
@@ -171,7 +175,7 @@ def test_a_place_that_is_given_back_is_taken_again() -> None:
 
 def test_places_in_line_are_shared_alike() -> None:
     schedule = Schedule(Bounds(waiting=16))
-    known(schedule, Standing.QUICK, *range(100, 120))
+    known(schedule, QueueHealth.QUICK, *range(100, 120))
     assert sum(offered(schedule, *(due(queue, tries=1) for queue in range(20)))) == 4
     assert sum(offered(schedule, *(due(queue) for queue in range(20, 40)))) == 8
     assert sum(offered(schedule, *(due(queue) for queue in range(100, 120)))) == 4
@@ -181,7 +185,7 @@ def test_places_in_line_are_shared_alike() -> None:
 def test_outcomes_that_are_not_durable_stop_what_is_new() -> None:
     schedule = Schedule(Bounds(waiting=8))
     for queue in range(8):
-        known(schedule, Standing.QUICK, queue)
+        known(schedule, QueueHealth.QUICK, queue)
     for queue in range(8):
         offered(schedule, due(queue))
         assert taken(schedule) == [queue]
@@ -213,7 +217,7 @@ def test_a_host_gets_so_many_tries_a_second() -> None:
 
 def test_a_host_with_many_endpoints_keeps_no_other_waiting() -> None:
     schedule = Schedule(Bounds(host_per_s=10, waiting=64))
-    known(schedule, Standing.QUICK, *range(1, 11))
+    known(schedule, QueueHealth.QUICK, *range(1, 11))
     offered(schedule, *(due(queue, host="one") for queue in range(1000, 3000)))
     assert schedule.waiting <= (HOST_BURST_MS + HOST_AHEAD_MS) // 100 + 1
     offered(schedule, *map(due, range(1, 11)))
@@ -223,7 +227,7 @@ def test_a_host_with_many_endpoints_keeps_no_other_waiting() -> None:
 def test_the_names_of_hosts_are_one_whatever_their_case_and_port() -> None:
     schedule = Schedule(Bounds(host_per_s=0.001))
     urls = [f"https://{name}/x{i}" for i, name in enumerate(("a.example", "A.example:8443", "a.EXAMPLE:443"))]
-    found = [schedule.offer(Due(i, 1, bytes(32), url, 0, 1), NOW) for i, url in enumerate(urls)]
+    found = [schedule.offer(DueBatch(i, 1, bytes(32), url, 0, 1), NOW) for i, url in enumerate(urls)]
     assert found == [True, False, False]
 
 
@@ -295,8 +299,8 @@ class Model(RuleBasedStateMachine):
         self.now = NOW
         self.store: dict[int, list[Waiting]] = defaultdict(list)
         self.made: dict[int, int] = defaultdict(int)
-        self.flying: dict[int, Due] = {}
-        self.telling: dict[int, Due] = {}
+        self.flying: dict[int, DueBatch] = {}
+        self.telling: dict[int, DueBatch] = {}
         self.fresh: dict[int, list[int]] = defaultdict(list)
         """The first tries of each queue's batches, as they went out."""
 
@@ -359,7 +363,7 @@ class Model(RuleBasedStateMachine):
     def shares_hold(self) -> None:
         by_standing = [0, 0, 0]
         for flight in self.schedule._flights.values():
-            by_standing[flight.standing] += not flight.is_over
+            by_standing[flight.health] += not flight.is_over
         assert sum(by_standing) == len(self.flying) == self.schedule.calling <= 8
         assert by_standing[1] + by_standing[2] <= 6
         assert by_standing[2] <= 2
@@ -400,7 +404,7 @@ TestModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=
 def test_live_queues_go_at_once_whatever_the_number_of_dead_ones(dead: int, live: int, random: object) -> None:
     """The dead ones hang for ever: none of their tries ever ends."""
     schedule = Schedule(Bounds(connections=64))
-    known(schedule, Standing.QUICK, *range(live))
+    known(schedule, QueueHealth.QUICK, *range(live))
     queues = [due(10_000 + i, tries=i % 3) for i in range(dead)] + [due(queue) for queue in range(live)]
     random.shuffle(queues)  # type: ignore[attr-defined]
     went: set[int] = set()

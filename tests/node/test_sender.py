@@ -17,11 +17,21 @@ from enc.node import sender as module
 from enc.node import senders as parent
 from enc.node.config import Config
 from enc.node.schedule import Bounds, Schedule
-from enc.node.sender import NO_KEY, NOT_READABLE, Sender, sealed
-from enc.node.sender_pipe import LENGTH, MAX_MESSAGE, Ask, Key, Outcomes, Settled, length, packed, read_from_sender
-from enc.node.senders import Senders
-from enc.node.store.base import Stored
-from enc.node.store.push import Due, Outcome, PushBatch, Run
+from enc.node.sender import NO_KEY, NOT_READABLE, PushSender, sealed
+from enc.node.sender_pipe import (
+    LENGTH,
+    MAX_MESSAGE,
+    AskKey,
+    DeliveryResults,
+    Key,
+    ResultsStored,
+    length,
+    packed,
+    read_from_sender,
+)
+from enc.node.senders import PushSupervisor
+from enc.node.store.base import RawEvent
+from enc.node.store.push import DeliveryResult, DueBatch, EventRange, PushBatch
 from tests.core.world import START, person
 
 NODE = person("node")
@@ -46,7 +56,7 @@ class World:
         }
         self.posted: list[tuple[int, int]] = []
         """(queue, push_seq) of each try, in order."""
-        self.settled: list[Outcome] = []
+        self.settled: list[DeliveryResult] = []
         self.keys_asked = 0
         self.has_key = True
         self.is_durable: Callable[[], bool] = lambda: True
@@ -59,21 +69,21 @@ class World:
 
     # The store
 
-    def due(self, now: int, limit: int, after: int = 0) -> list[Due]:
+    def due(self, now: int, limit: int, after: int = 0) -> list[DueBatch]:
         found = []
         for queue, batches in sorted(self.store.items()):
             ready = [batch for batch in batches if batch.next_try <= now]
             if ready and queue > after:
                 first = min(ready, key=lambda batch: (batch.next_try, batch.push_seq))
                 identity = person(f"queue{queue}").public
-                found.append(Due(queue, first.push_seq, identity, f"{URL}/{queue}", first.tries, 10))
+                found.append(DueBatch(queue, first.push_seq, identity, f"{URL}/{queue}", first.tries, 10))
         return found[:limit]
 
     def batch(self, queue: int, push_seq: int) -> PushBatch | None:
         self.read(queue, push_seq)
-        return PushBatch(push_seq, START, (Run(bytes(32), 0, 1),), ())
+        return PushBatch(push_seq, START, (EventRange(bytes(32), 0, 1),), ())
 
-    def items(self, enclave: bytes, first_seq: int, count: int) -> list[Stored]:
+    def items(self, enclave: bytes, first_seq: int, count: int) -> list[RawEvent]:
         return []
 
     # The node
@@ -82,7 +92,7 @@ class World:
         self.keys_asked += 1
         return push_key(NODE, identity) if self.has_key else b""
 
-    async def settle(self, outcomes: tuple[Outcome, ...]) -> bool:
+    async def settle(self, outcomes: tuple[DeliveryResult, ...]) -> bool:
         await asyncio.sleep(0)
         if not self.is_durable():
             return False
@@ -110,11 +120,11 @@ class World:
         until: Callable[[], bool],
         bounds: Bounds = Bounds(first_retry_ms=1),  # noqa: B008
         look_s: float = 0.0,
-    ) -> Sender:
+    ) -> PushSender:
         """Let a sender work until this holds."""
 
-        async def work() -> Sender:
-            sender = Sender(
+        async def work() -> PushSender:
+            sender = PushSender(
                 Schedule(bounds), self, self, self, NODE.public, look_s=look_s, clock=self.tick, jitter=lambda: 0
             )
             running = asyncio.create_task(sender.run())
@@ -155,7 +165,7 @@ def test_what_follows_in_a_queue_goes_without_a_look_at_all_queues() -> None:
     world = World({3: 50, 4: 50, 9: 1})
     due, looks = world.due, list[int]()
 
-    def counted(now: int, limit: int, after: int = 0) -> list[Due]:
+    def counted(now: int, limit: int, after: int = 0) -> list[DueBatch]:
         looks.append(limit)
         return due(now, limit, after)
 
@@ -292,7 +302,7 @@ def test_keys_are_asked_for_once_and_not_all_are_remembered(monkeypatch: pytest.
 
 
 def test_what_is_under_way_when_it_stops_is_told_of_if_it_ends_in_time() -> None:
-    async def work() -> tuple[Outcome, ...]:
+    async def work() -> tuple[DeliveryResult, ...]:
         let_go = asyncio.Event()
 
         async def answer(queue: int, push_seq: int) -> str:
@@ -301,7 +311,7 @@ def test_what_is_under_way_when_it_stops_is_told_of_if_it_ends_in_time() -> None
 
         world = World({1: 1, 2: 1})
         world.answer = answer
-        sender = Sender(Schedule(Bounds()), world, world, world, NODE.public, look_s=0.0, clock=world.tick)
+        sender = PushSender(Schedule(Bounds()), world, world, world, NODE.public, look_s=0.0, clock=world.tick)
         running = asyncio.create_task(sender.run())
         while len(world.posted) < 2:
             await asyncio.sleep(0)
@@ -318,16 +328,16 @@ def test_what_is_under_way_when_it_stops_is_told_of_if_it_ends_in_time() -> None
 
 
 def test_what_was_told_before_it_stops_is_not_told_twice() -> None:
-    async def work() -> tuple[Outcome, ...]:
+    async def work() -> tuple[DeliveryResult, ...]:
         told = asyncio.Event()
 
-        async def settle(outcomes: tuple[Outcome, ...]) -> bool:
+        async def settle(outcomes: tuple[DeliveryResult, ...]) -> bool:
             told.set()
             return await asyncio.Future()
 
         world = World({1: 1})
         world.settle = settle  # type: ignore[method-assign]
-        sender = Sender(Schedule(Bounds()), world, world, world, NODE.public, look_s=0.0, clock=world.tick)
+        sender = PushSender(Schedule(Bounds()), world, world, world, NODE.public, look_s=0.0, clock=world.tick)
         running = asyncio.create_task(sender.run())
         await told.wait()
         sender.stop()
@@ -339,7 +349,7 @@ def test_what_was_told_before_it_stops_is_not_told_twice() -> None:
 
 def test_a_delivery_opens_as_the_kernel_says() -> None:
     vera = person("vera")
-    one = Due(1, 7, vera.public, 'https://hook.example/"q"?a=1', 0, 1)
+    one = DueBatch(1, 7, vera.public, 'https://hook.example/"q"?a=1', 0, 1)
     body = sealed(NODE.public, one, b'{"push_seq":7}', push_key(NODE, vera.public))
     push = open_push(vera, body)
     assert (push.from_, push.to, push.url, push.body) == (
@@ -355,10 +365,10 @@ def test_a_delivery_opens_as_the_kernel_says() -> None:
 
 
 class Side:
-    """`Senders` with a process that a test plays."""
+    """`PushSupervisor` with a process that a test plays."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-        self.settled: list[Outcome] = []
+        self.settled: list[DeliveryResult] = []
         self.refuse: list[Exception] = []
         self.changed = threading.Condition()
         popen = parent.subprocess.Popen
@@ -372,9 +382,9 @@ class Side:
 
         monkeypatch.setattr(parent.subprocess, "Popen", start)
         config = structs.replace(Config(), push=structs.replace(Config().push, interval_s=0.01))
-        self.senders = Senders(config, NODE, lambda: True, self.settle)
+        self.senders = PushSupervisor(config, NODE, lambda: True, self.settle)
 
-    def settle(self, outcomes: Sequence[Outcome]) -> None:
+    def settle(self, outcomes: Sequence[DeliveryResult]) -> None:
         with self.changed:
             if self.refuse:
                 raise self.refuse.pop()
@@ -389,7 +399,7 @@ class Side:
 TALK = """
 import os, sys
 from enc.node.sender_pipe import *
-from enc.node.store.push import Outcome
+from enc.node.store.push import DeliveryResult
 def hear():
     head = sys.stdin.buffer.read(4)
     return read_to_sender(sys.stdin.buffer.read(length(head))) if head else None
@@ -401,14 +411,14 @@ assert isinstance(hear(), Start)
 
 def test_outcomes_are_told_again_until_they_are_kept_and_keys_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     program = f"""{TALK}
-say(Ask(bytes.fromhex("{person("vera").public.hex()}")))
+say(AskKey(bytes.fromhex("{person("vera").public.hex()}")))
 key = hear().key.hex()
-say(Ask(b"\\xff" * 32))
+say(AskKey(b"\\xff" * 32))
 assert hear().key == b""
-outcomes = Outcomes((Outcome(1, 2, 3, key[:60]),))
+outcomes = DeliveryResults((DeliveryResult(1, 2, 3, key[:60]),))
 for expected in (False, False, True):
     say(outcomes)
-    assert hear() == Settled(expected)
+    assert hear() == ResultsStored(expected)
 hear()
 """
     side = Side(monkeypatch, program)
@@ -417,7 +427,7 @@ hear()
     side.until(lambda: bool(side.settled))
     side.senders.close()
     key = push_key(NODE, person("vera").public).hex()
-    assert side.settled == [Outcome(1, 2, 3, key[:60])]
+    assert side.settled == [DeliveryResult(1, 2, 3, key[:60])]
     assert side.started == 1
 
 
@@ -429,7 +439,7 @@ hear()
         TALK,
         TALK + "os.write(1, b'\\x00\\x00\\x00\\x05hello'); hear()",
         TALK + "os.write(1, b'\\xff\\xff\\xff\\xff'); hear()",
-        TALK + "os.write(1, packed(Settled(True))); hear()",
+        TALK + "os.write(1, packed(ResultsStored(True))); hear()",
     ],
 )
 def test_a_sender_that_ends_or_talks_nonsense_is_replaced(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -444,7 +454,7 @@ def test_a_sender_that_ends_or_talks_nonsense_is_replaced(program: str, monkeypa
 
 def test_a_sender_that_does_not_stop_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parent, "STOP_S", 0.05)
-    program = f"{TALK}say(Outcomes((Outcome(1, 1, 1),))); hear(); import time; time.sleep(1000)"
+    program = f"{TALK}say(DeliveryResults((DeliveryResult(1, 1, 1),))); hear(); import time; time.sleep(1000)"
     side = Side(monkeypatch, program)
     side.senders.start()
     side.until(lambda: bool(side.settled))
@@ -503,8 +513,8 @@ def test_messages_are_bounded() -> None:
     assert length(LENGTH.pack(MAX_MESSAGE)) == MAX_MESSAGE
     with pytest.raises(ValueError, match="too long"):
         length(LENGTH.pack(MAX_MESSAGE + 1))
-    most = tuple(Outcome(1 << 62, 1 << 62, 1 << 62, "x" * 200, 1 << 62) for _ in range(module.MAX_OUTCOMES))
-    assert len(packed(Outcomes(most))) < MAX_MESSAGE
-    for message in (Ask(bytes(32)), Outcomes((Outcome(1, 2, 3, "e", 4),))):
+    most = tuple(DeliveryResult(1 << 62, 1 << 62, 1 << 62, "x" * 200, 1 << 62) for _ in range(module.MAX_OUTCOMES))
+    assert len(packed(DeliveryResults(most))) < MAX_MESSAGE
+    for message in (AskKey(bytes(32)), DeliveryResults((DeliveryResult(1, 2, 3, "e", 4),))):
         assert read_from_sender(packed(message)[4:]) == message
-    assert {type(message) for message in (Key(b"", b""), Settled(True))} == {Key, Settled}
+    assert {type(message) for message in (Key(b"", b""), ResultsStored(True))} == {Key, ResultsStored}

@@ -8,7 +8,7 @@ import pytest
 
 from enc.node import sender as module
 from enc.node.schedule import Bounds, Schedule
-from enc.node.store.push import Due
+from enc.node.store.push import DueBatch
 
 QUEUES, PER_S = 300, 100.0
 
@@ -19,9 +19,9 @@ class Reads:
     def __init__(self) -> None:
         self.tries: Counter[int] = Counter()
 
-    def due(self, now: int, limit: int, after: int = 0) -> list[Due]:
+    def due(self, now: int, limit: int, after: int = 0) -> list[DueBatch]:
         queues = range(after + 1, min(QUEUES, after + limit) + 1)
-        return [Due(q, self.tries[q] + 1, bytes(32), f"https://hook.example/{q}", 0, 100) for q in queues]
+        return [DueBatch(q, self.tries[q] + 1, bytes(32), f"https://hook.example/{q}", 0, 100) for q in queues]
 
 
 def test_every_queue_of_a_busy_host_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,7 @@ def test_every_queue_of_a_busy_host_has_its_turn(monkeypatch: pytest.MonkeyPatch
     loop = SimpleNamespace(time=lambda: now / 1000)
     names = {name: getattr(asyncio, name) for name in ("Event", "create_task")}
     monkeypatch.setattr(module, "asyncio", SimpleNamespace(get_running_loop=lambda: loop, **names))
-    sender = module.Sender(schedule, reads, None, None, bytes(32), clock=lambda: now)  # type: ignore[arg-type]
+    sender = module.PushSender(schedule, reads, None, None, bytes(32), clock=lambda: now)  # type: ignore[arg-type]
     under_way: list[tuple[int, int]] = []
     for now in range(0, 60_000, 10):
         for _, queue in (ended := [each for each in under_way if each[0] <= now]):

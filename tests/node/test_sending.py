@@ -19,8 +19,8 @@ from msgspec import structs
 
 from enc.core.types import Receipt
 from enc.node.config import Push
-from enc.node.senders import Senders
-from enc.node.store.push import Outcome
+from enc.node.senders import PushSupervisor
+from enc.node.store.push import DeliveryResult
 from enc.node.store.sqlite import SqliteStore
 from tests.core.world import person, pub
 
@@ -388,14 +388,14 @@ def test_a_node_stops_in_order_while_an_endpoint_hangs(tmp_path: Path, hooks: Ho
 
 def test_a_delivery_that_ends_while_the_sender_stops_is_kept(tmp_path: Path, hooks: Hooks) -> None:
     """It finishes what is under way, and the node writes it down."""
-    settled: list[Outcome] = []
+    settled: list[DeliveryResult] = []
     config = structs.replace(CONFIG, data=str(tmp_path), push=Push(interval_s=0.01))
     with Served(CONFIG, SqliteStore(config.store_path)) as served:
         enclave = served.found(PUSHED)
         pushing.register(enclave, "vera", "dataview", hooks.url("vera"))
         pushing.say(enclave, "one")
         hooks.hang("vera")
-        senders = Senders(config, NODE, lambda: True, settled.extend)
+        senders = PushSupervisor(config, NODE, lambda: True, settled.extend)
         senders.start()
         hooks.until(lambda: hooks.numbers("vera") == [1])
         standard_input = Path(f"/proc/{senders.pid}/fd/0")

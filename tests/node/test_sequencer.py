@@ -13,9 +13,9 @@ from enc.core.receipt import parse_receipt
 from enc.core.types import Receipt
 from enc.node import directory as directory_module
 from enc.node import sequencer as module
-from enc.node.directory import Directory
+from enc.node.directory import StateCache
 from enc.node.quota import Quota
-from enc.node.sequencer import Outcome, Sequencer, Ticket
+from enc.node.sequencer import AdmittedCommit, CommitOutcome, Sequencer, SequencerSettings
 from enc.node.store.base import Step
 from enc.node.store.memory import MemoryStore
 from tests.core.world import START, person
@@ -177,8 +177,8 @@ def test_a_store_that_cannot_be_read_is_told_to_all_and_the_sequencer_goes_on() 
 
 
 def test_idle_enclaves_leave_memory_and_come_back(host: Host) -> None:
-    directory = Directory(host.store, capacity=2)
-    host.sequencer = Sequencer(host.store, NODE, lambda: host.now, deliver=host.outcomes.extend, directory=directory)
+    directory = StateCache(host.store, capacity=2)
+    host.sequencer = Sequencer(host.store, NODE, lambda: host.now, deliver=host.outcomes.extend, states=directory)
     enclaves = [host.found(meta={"n": i}) for i in range(5)]
     assert len(directory) == 2
     for enclave in enclaves:
@@ -187,8 +187,8 @@ def test_idle_enclaves_leave_memory_and_come_back(host: Host) -> None:
 
 def test_heavy_manifests_leave_memory_sooner(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory_module, "MAX_WEIGHT", 5_000)
-    directory = Directory(host.store)
-    host.sequencer = Sequencer(host.store, NODE, lambda: host.now, deliver=host.outcomes.extend, directory=directory)
+    directory = StateCache(host.store)
+    host.sequencer = Sequencer(host.store, NODE, lambda: host.now, deliver=host.outcomes.extend, states=directory)
     light = [host.found(meta={"n": i}) for i in range(3)]
     assert len(directory) == 3
     heavy = host.found(meta={"text": "x" * 3_900, "half": 0.5})
@@ -199,7 +199,7 @@ def test_heavy_manifests_leave_memory_sooner(host: Host, monkeypatch: pytest.Mon
 
 def test_a_reader_that_loaded_before_a_write_does_not_put_the_old_state_back(host: Host) -> None:
     enclave = host.found()
-    directory = Directory(host.store)
+    directory = StateCache(host.store)
     old = directory.get(enclave)
     host.send(enclave, "alice", "message", "later")
     new = host.store.load(enclave)
@@ -301,7 +301,9 @@ def test_a_clock_that_stands_behind_seals_nothing(host: Host) -> None:
 
 def test_quotas_hold_inside_a_batch_too(host: Host) -> None:
     quota = Quota(enclaves=1, events=4, bytes=0)
-    host.sequencer = Sequencer(host.store, NODE, lambda: host.now, deliver=host.outcomes.extend, quota=quota)
+    host.sequencer = Sequencer(
+        host.store, NODE, lambda: host.now, deliver=host.outcomes.extend, settings=SequencerSettings(quota=quota)
+    )
     enclave = host.found()
     second = build_manifest(person("alice"), compact_json({**MANIFEST, "meta": {"n": 2}}), host.now + 60_000)
     (refused,) = host.run(second)
@@ -316,23 +318,25 @@ def test_a_quota_of_bytes_counts_contents(host: Host) -> None:
     enclave = host.found()
     used = host.store.usage(person("alice").public).bytes
     quota = Quota(bytes=used + 10)
-    host.sequencer = Sequencer(host.store, NODE, lambda: host.now, deliver=host.outcomes.extend, quota=quota)
+    host.sequencer = Sequencer(
+        host.store, NODE, lambda: host.now, deliver=host.outcomes.extend, settings=SequencerSettings(quota=quota)
+    )
     first, second, third = (host.commit(enclave, "alice", "message", text) for text in ("12345", "äöü!", "1"))
     outcomes = host.run(first, second, third)
     assert [isinstance(o, Receipt) for o in outcomes] == [True, False, True]
 
 
 def test_the_thread_takes_what_many_submit_and_finishes_before_it_stops() -> None:
-    store, outcomes, now = MemoryStore(), list[Outcome](), START
+    store, outcomes, now = MemoryStore(), list[CommitOutcome](), START
     sequencer = Sequencer(store, NODE, lambda: now, deliver=outcomes.extend)
     manifest = build_manifest(person("alice"), compact_json(MANIFEST), now + 60_000)
     sequencer.start()
-    sequencer.submit([Ticket(manifest)])
+    sequencer.submit([AdmittedCommit(manifest)])
 
     def submit(name: str) -> None:
         for i in range(50):
             commit: Any = build_commit(person(name), manifest.enclave, "note", f"{name} {i}", now + 60_000)
-            sequencer.submit([Ticket(commit, name)])
+            sequencer.submit([AdmittedCommit(commit, name)])
 
     threads = [threading.Thread(target=submit, args=(name,)) for name in ("alice", "bob", "carol")]
     for thread in threads:

@@ -13,12 +13,12 @@ from enc.core.enclave import Transition, apply, judge
 from enc.core.errors import Duplicate, EnclaveExists, ReplayFailed
 from enc.core.filter import Filter, Range
 from enc.core.types import Event
-from enc.node.checkers import Checkers
+from enc.node.checkers import ImportSignaturePool
 from enc.node.fsck import check_store
 from enc.node.fsck.searches import EVERYTHING
 from enc.node.migration import Intake
 from enc.node.store import staging as module
-from enc.node.store.base import Charge, Run, Staging, Step, Store, Usage
+from enc.node.store.base import AppendRun, Charge, Staging, Step, Store, Usage
 from enc.node.store.memory import MemoryStore
 from enc.node.store.sqlite import SqliteStore
 from tests.core.world import GROUP, START, World, give, move, person
@@ -57,7 +57,7 @@ def moved(made: World, to: str = "node") -> World:
 
 def staged(store: Store, events: Sequence[Event], held: int = -1) -> tuple[Staging, Intake]:
     staging = store.stage(events[0].enclave, held)
-    checkers = Checkers((), 0)
+    checkers = ImportSignaturePool((), 0)
     state = store.load(events[0].enclave) if held >= 0 else None
     intake = Intake(store, staging, NODE, events[0].enclave, state, checkers, write=staging.write)
     intake.take(events)
@@ -166,7 +166,7 @@ def test_a_repeat_within_a_run_is_found(store: Store, at_once: int, first: int) 
     made = world()
     made.send("bob", "message", "in between")
     events = [*made.events, replace(made.events[first], seq=8)]
-    runs = [Run(events[at : at + at_once], made.state) for at in range(0, 9, at_once)]
+    runs = [AppendRun(events[at : at + at_once], made.state) for at in range(0, 9, at_once)]
     staging = store.stage(made.state.enclave)
     for run in runs[:-1]:
         staging.write([run])
@@ -202,7 +202,7 @@ def test_one_that_came_to_be_meanwhile_is_not_replaced(store: Store) -> None:
     with pytest.raises(EnclaveExists):
         staging.adopt(intake.replay.state, DAVE, START)
     staging.drop()
-    while not store.sweep(START):
+    while not store.delete_orphans(START):
         pass
     assert store.usage(DAVE) == before
     assert clean(store)
@@ -211,12 +211,12 @@ def test_one_that_came_to_be_meanwhile_is_not_replaced(store: Store) -> None:
 def test_one_that_was_dropped_is_taken_away(store: Store) -> None:
     made = moved(world())
     staging, _ = staged(store, made.events)
-    while not store.sweep(1 << 50, 5):  # one that is on its way is left alone
+    while not store.delete_orphans(1 << 50, 5):  # one that is on its way is left alone
         pass
     if isinstance(store, SqliteStore):
         assert store._rows("SELECT count(*) FROM events") == [(len(made.events),)]
     staging.drop()
-    while not store.sweep(0, 5):
+    while not store.delete_orphans(0, 5):
         pass
     if isinstance(store, SqliteStore):
         assert rows(store) == {}
@@ -273,10 +273,10 @@ def test_what_was_replaced_rests_and_is_taken_away(tmp_path: Path) -> None:
     assert held is not None
     staging, intake = staged(store, made.events, held.seq)
     staging.adopt(intake.replay.state, DAVE, START)
-    assert store.sweep(START - 1)  # who reads it may go on
+    assert store.delete_orphans(START - 1)  # who reads it may go on
     count = len(made.events) + held.seq + 1
     assert store._rows("SELECT count(*) FROM events") == [(count,)]
-    while not store.sweep(START, 7):
+    while not store.delete_orphans(START, 7):
         assert clean(store)
     assert store._rows("SELECT count(*) FROM events") == [(len(made.events),)]
     assert store._rows("SELECT count(*) FROM enclaves WHERE purged = -1") == [(0,)]
@@ -296,7 +296,7 @@ def test_what_a_dead_node_left_is_taken_away_by_the_next(tmp_path: Path) -> None
     left = SqliteStore(tmp_path / "left.db")
     assert seen(left, made) == []
     assert clean(left)
-    while not left.sweep(0, 5):
+    while not left.delete_orphans(0, 5):
         assert seen(left, made) == []
         assert clean(left)
     assert rows(left) == {}
@@ -332,7 +332,7 @@ def caught_up(made: World, store: Store) -> World:
 
 def heard(store: Store, name: str) -> list[list[tuple[bytes, int]]]:
     """Enclave and seq of each event, in each batch."""
-    batches = store.pushed(person(name).public, URL, 0, 1 << 40, 100)
+    batches = store.list_batches(person(name).public, URL, 0, 1 << 40, 100)
     return [
         [(run.enclave, seq) for run in batch.runs for seq in range(run.first_seq, run.first_seq + run.count)]
         for batch in batches
@@ -365,11 +365,11 @@ def test_endpoints_and_counters_come_with_the_log_and_what_waits_outlives_a_retu
     spread(host)
     seqs = [[first.seq], [second.seq, leaving.seq, third.seq]]
     assert heard(store, "vera") == [[(enclave, seq) for seq in batch] for batch in seqs]
-    batches = store.pushed(person("nick").public, URL, 0, 1 << 40, 100)
+    batches = store.list_batches(person("nick").public, URL, 0, 1 << 40, 100)
     notices = [(notice.enclave, notice.seq, notice.type_seq) for batch in batches for notice in batch.notices]
     assert notices == [(enclave, first.seq, {"message": 2}), (enclave, third.seq, {"message": 5})]
     assert [item.seq for item in store.items(enclave, first.seq, 1)] == [first.seq]
-    while not store.sweep(1 << 50, 100):
+    while not store.delete_orphans(1 << 50, 100):
         pass
     assert heard(store, "vera") == [[(enclave, seq) for seq in batch] for batch in seqs]
     assert clean(store)

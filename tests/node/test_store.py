@@ -27,9 +27,9 @@ from enc.core.receipt import check_receipt
 from enc.core.replay import Replay
 from enc.core.tree_head import check_bound_head
 from enc.core.types import Event, Receipt
-from enc.node.sequencer import Outcome, Sequencer, Ticket
+from enc.node.sequencer import AdmittedCommit, CommitOutcome, Sequencer
 from enc.node.store import connection, ids, numbers, purge, search, upgrade, ways
-from enc.node.store.base import Readable, Step, Store, Usage
+from enc.node.store.base import ReadRights, Step, Store, Usage
 from enc.node.store.batch import Batch
 from enc.node.store.memory import MemoryStore
 from enc.node.store.sqlite import SqliteStore
@@ -58,7 +58,7 @@ class Host:
     """A store with a sequencer on it, driven by hand."""
 
     def __init__(self, store: Store) -> None:
-        self.store, self.now, self.outcomes, self.steps = store, START, list[Outcome](), list[Step]()
+        self.store, self.now, self.outcomes, self.steps = store, START, list[CommitOutcome](), list[Step]()
         self.sequencer = Sequencer(
             store, NODE, lambda: self.now, deliver=self.outcomes.extend, publish=self.steps.extend
         )
@@ -78,7 +78,7 @@ class Host:
 
     def run(self, *commits: Any) -> list[Receipt | EncError]:
         self.outcomes.clear()
-        self.sequencer.run_once([Ticket(commit) for commit in commits])
+        self.sequencer.run_once([AdmittedCommit(commit) for commit in commits])
         return [outcome for _, outcome in self.outcomes]
 
     def send(self, *what: Any) -> Event:
@@ -103,10 +103,10 @@ def host(store: Store) -> Host:
     return Host(store)
 
 
-EVERYTHING = Readable(b"", ReadScope({}, "all"), lambda event, subject: True)
+EVERYTHING = ReadRights(b"", ReadScope({}, "all"), lambda event, subject: True)
 
 
-def seqs(store: Store, enclave: bytes, readable: Readable = EVERYTHING, **filter_: Any) -> list[int]:
+def seqs(store: Store, enclave: bytes, readable: ReadRights = EVERYTHING, **filter_: Any) -> list[int]:
     return [item.seq for item in store.find(enclave, parse_filter(filter_), readable)]
 
 
@@ -284,13 +284,13 @@ def test_find_by_every_field(host: Host) -> None:
 
 def test_find_gives_only_what_may_be_read(host: Host) -> None:
     enclave, _ = live(host)
-    own = Readable(person("bob").public, ReadScope({"note": "own"}, "none"), lambda event, subject: False)
+    own = ReadRights(person("bob").public, ReadScope({"note": "own"}, "none"), lambda event, subject: False)
     assert seqs(host.store, enclave, own) == [3]
-    messages = Readable(b"", ReadScope({"message": "all"}, "none"), lambda event, subject: False)
+    messages = ReadRights(b"", ReadScope({"message": "all"}, "none"), lambda event, subject: False)
     assert seqs(host.store, enclave, messages) == [1, 4, 5]
-    some = Readable(b"", ReadScope({}, "some"), lambda event, subject: event.seq == 6)
+    some = ReadRights(b"", ReadScope({}, "some"), lambda event, subject: event.seq == 6)
     assert seqs(host.store, enclave, some) == [6]
-    nothing = Readable(person("alice").public, ReadScope({}, "none"), lambda event, subject: True)
+    nothing = ReadRights(person("alice").public, ReadScope({}, "none"), lambda event, subject: True)
     assert seqs(host.store, enclave, nothing) == []
 
 
@@ -377,7 +377,7 @@ def test_hashes_that_begin_alike_are_told_apart(
         assert found.event == event
         assert seqs(store, log.enclave, id=event.id.hex()) == [event.seq]
         assert seqs(store, log.enclave, **{"from": event.from_.hex()}) == [event.seq]
-        own = Readable(event.from_, ReadScope({}, "own"), lambda event, subject: False)
+        own = ReadRights(event.from_, ReadScope({}, "own"), lambda event, subject: False)
         assert seqs(store, log.enclave, own) == [event.seq]
     both = [author.hex() for author in authors[1:]]
     assert seqs(store, log.enclave, **{"from": both}) == [2, 3]
@@ -586,23 +586,23 @@ def span(rng: random.Random, low: int, high: int) -> dict[str, int]:
     return dict(rng.sample(sorted(ends.items()), rng.randrange(1, 3)))
 
 
-def random_reader(rng: random.Random) -> Readable:
+def random_reader(rng: random.Random) -> ReadRights:
     types = {type_: rng.choice(REACHES) for type_ in rng.sample(["message", "note", "rare"], rng.randrange(4))}
     scope: Any = ReadScope(types, rng.choice(REACHES))  # type: ignore[arg-type]
-    return Readable(rng.choice([*PEOPLE, b""]), scope, lambda event, subject: event.seq % 3 == 0)
+    return ReadRights(rng.choice([*PEOPLE, b""]), scope, lambda event, subject: event.seq % 3 == 0)
 
 
 def watched(items: Callable[..., Any], given: set[int]) -> Callable[..., Any]:
     """Search.items, with the keys of the rows that it is given."""
 
-    def watch(self: search.Search, rows: list[Any]) -> Any:
+    def observe_write(self: search.Search, rows: list[Any]) -> Any:
         given.update(row[0] for row in rows)
         return items(self, rows)
 
-    return watch
+    return observe_write
 
 
-def reaches(reader: Readable) -> set[str]:
+def reaches(reader: ReadRights) -> set[str]:
     return {*reader.scope.types.values(), reader.scope.others}
 
 
@@ -672,8 +672,8 @@ def effort(store: SqliteStore, work: Callable[[], Any]) -> tuple[Any, int]:
 
 FEW = b"F" * 32
 """Who wrote ten events at the end of a long log."""
-NOBODY = Readable(b"", ReadScope({}, "none"), lambda event, subject: False)
-SELECTIVE: list[tuple[dict[str, Any], Readable]] = [
+NOBODY = ReadRights(b"", ReadScope({}, "none"), lambda event, subject: False)
+SELECTIVE: list[tuple[dict[str, Any], ReadRights]] = [
     ({"from": FEW.hex()}, EVERYTHING),
     ({"from": FEW.hex(), "reverse": True}, EVERYTHING),
     ({"type": "rare"}, EVERYTHING),
@@ -697,7 +697,7 @@ SELECTIVE: list[tuple[dict[str, Any], Readable]] = [
 
 @pytest.mark.parametrize(("wire", "readable"), SELECTIVE)
 def test_what_one_may_not_read_or_did_not_ask_for_costs_nothing(
-    wire: dict[str, Any], readable: Readable, sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    wire: dict[str, Any], readable: ReadRights, sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ways, "MAX_WASTE", 50)
     monkeypatch.setattr(ways, "MAX_PROBE", 50)
@@ -736,7 +736,7 @@ def plan(db: sqlite3.Connection, sql: str) -> list[str]:
 
 
 def test_the_plans_of_searches(sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = ways.Wanted(
+    wanted = ways.SearchPlan(
         e=1, low=0, high=99, reverse=False, kinds=[1], own=[], me=5, authors=None, tags=[], rest=0, everything=True
     )
     log = "SEARCH events USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"
@@ -748,17 +748,17 @@ def test_the_plans_of_searches(sqlite: SqliteStore, monkeypatch: pytest.MonkeyPa
     for reverse in (False, True):
         wanted = replace(wanted, reverse=reverse)
         monkeypatch.setattr(ways, "MAX_WASTE", 99)
-        assert [plan(db, way.sql) for way in wanted.ways(db)] == [[log]]
-        walk = plan(db, replace(wanted, everything=False, own=[2]).ways(db)[0].sql)
+        assert [plan(db, way.sql) for way in wanted.queries(db)] == [[log]]
+        walk = plan(db, replace(wanted, everything=False, own=[2]).queries(db)[0].sql)
         assert walk[0] == log
         monkeypatch.setattr(ways, "MAX_WASTE", -1)
-        assert [plan(db, way.sql) for way in replace(wanted, kinds=[1, 2]).ways(db)] == [[kind], [kind]]
-        assert [plan(db, way.sql) for way in replace(wanted, kinds=[], own=[1]).ways(db)] == [[author]]
-        assert [plan(db, way.sql) for way in replace(wanted, authors=[7, 8]).ways(db)] == [[author], [author]]
-        many = replace(wanted, kinds=list(range(ways.MAX_RANGES)), own=[99], authors=[7, 8]).ways(db)
+        assert [plan(db, way.sql) for way in replace(wanted, kinds=[1, 2]).queries(db)] == [[kind], [kind]]
+        assert [plan(db, way.sql) for way in replace(wanted, kinds=[], own=[1]).queries(db)] == [[author]]
+        assert [plan(db, way.sql) for way in replace(wanted, authors=[7, 8]).queries(db)] == [[author], [author]]
+        many = replace(wanted, kinds=list(range(ways.MAX_RANGES)), own=[99], authors=[7, 8]).queries(db)
         assert len(many) == 2
         assert plan(db, many[0].sql)[0] == row  # the keys are sorted, not the rows
-        for way in replace(wanted, tags=[[1, 2], [3]], everything=False).ways(db):
+        for way in replace(wanted, tags=[[1, 2], [3]], everything=False).queries(db):
             steps = plan(db, way.sql)
             assert steps[:2] == [tag, row]
             assert not any("SCAN" in step and "json_each" not in step for step in steps)
@@ -829,7 +829,7 @@ def test_a_reader_may_read_while_its_rights_are_asked(sqlite: SqliteStore) -> No
     log = Log(sqlite)
     event = log.add()
     log.write()
-    some = Readable(b"", ReadScope({}, "some"), lambda each, subject: sqlite.event(log.enclave, each.id) is not None)
+    some = ReadRights(b"", ReadScope({}, "some"), lambda each, subject: sqlite.event(log.enclave, each.id) is not None)
     found = sqlite.find(log.enclave, Filter(), some)
     assert next(found).seq == 0
     assert sqlite.event(log.enclave, event.id) is not None  # between two items no connection is held
@@ -860,7 +860,7 @@ def test_an_event_is_found_by_its_id_wherever_the_id_is_kept(
             found = store.event(log.enclave, event.id)
             assert found is not None
             assert found.event == event
-        waiting.add(len(store._known.ids._latest) + len(store._known.ids._moving))
+        waiting.add(len(store._cache.ids._latest) + len(store._cache.ids._moving))
         rows = store._writer.db.execute("SELECT (SELECT count(*) FROM ids), (SELECT count(*) FROM recent_ids)")
         moved, recent = rows.fetchone()
         assert recent <= 2 * 16
@@ -900,11 +900,11 @@ def test_who_reads_what_was_just_committed_finds_its_events_by_their_ids(
     seen, write = list[bool](), Batch.write
 
     def looked_at(batch: Batch) -> Callable[[], None]:
-        settle = write(batch)
+        after_commit = write(batch)
 
         def look() -> None:
             seen.extend(store.event(log.enclave, event.id) is not None for event in log.events)
-            settle()
+            after_commit()
 
         return look
 
@@ -972,7 +972,7 @@ def test_a_number_of_a_founding_that_failed_is_forgotten(sqlite: SqliteStore) ->
 
 
 def test_a_number_that_was_looked_up_before_a_purge_is_not_remembered_after_it() -> None:
-    known = numbers.Numbers()
+    known = numbers.EnclaveNumbers()
     epoch = known.epoch
     known.forget(b"a")
     known.put(b"a", 1, epoch)
@@ -983,7 +983,7 @@ def test_a_number_that_was_looked_up_before_a_purge_is_not_remembered_after_it()
 
 def test_few_numbers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numbers, "MAX_NUMBERS", 2)
-    known = numbers.Numbers()
+    known = numbers.EnclaveNumbers()
     known.put(b"a", 1, 0), known.put(b"b", 2, 0)
     assert known.get(b"a") == 1
     known.put(b"c", 3, 0)
@@ -1358,6 +1358,6 @@ def test_a_writer_that_was_given_up_is_opened_again(tmp_path: Path) -> None:
     enclave = host.found()
     store._writer.db.close()
     store._writer._roll_back()
-    store._writer._is_closed, store._is_doubtful = True, True
+    store._writer._is_closed, store._cache_is_stale = True, True
     assert host.send(enclave, "alice", "message", "again").seq == 1
     store.close()

@@ -31,20 +31,20 @@ from enc.core.sealing import open_text
 from enc.core.session import MAX_DURATION, SKEW, client_keys, open_session
 from enc.core.types import Commit, Event, Limits, Receipt
 from enc.node import api_ws, line
-from enc.node.admission import Admission, Gatekeeper
+from enc.node.admission import Admission, CommitValidator
 from enc.node.answers import Answers
 from enc.node.api_http import Asking
 from enc.node.api_ws import MAX_PASSED, Settings, WebSocketApi, within
-from enc.node.desk import Desk
-from enc.node.directory import Directory
+from enc.node.desk import CommitIntake, CommitReplies
+from enc.node.directory import StateCache
 from enc.node.line import Line
 from enc.node.peers import Peer, Peers
 from enc.node.rate_limit import RateLimiter
-from enc.node.sequencer import Outcome, Sequencer, Ticket
+from enc.node.sequencer import AdmittedCommit, CommitOutcome, Sequencer
 from enc.node.store.base import EnclaveReader, Step
 from enc.node.store.memory import MemoryStore
 from enc.node.subscriptions import Hub
-from enc.node.verifiers import Verifiers
+from enc.node.verifiers import SignaturePool
 from tests.core.world import COMMON, START, Json, about, gated, give, grant, init, move, path, person, rule
 
 pytestmark = pytest.mark.anyio
@@ -189,11 +189,18 @@ class Stage:
         self.now, self.moment = START, 0.0
         self.store, self.hands = MemoryStore(), Hands()
         self.peers = Peers(1000, 0, unsent)
-        self.directory, self.hub = Directory(self.store), Hub(self.store, subscriptions)
-        self.desk = Desk(asyncio.get_running_loop(), 1000, gather_s=0)
-        self.outcomes: list[Outcome] = []
+        self.states, self.hub = StateCache(self.store), Hub(self.store, subscriptions)
+        self.replies = CommitReplies(asyncio.get_running_loop())
+        self.intake = CommitIntake(
+            asyncio.get_running_loop(),
+            self,  # type: ignore[arg-type]
+            self.replies,
+            1000,
+            gather_s=0,
+        )
+        self.outcomes: list[CommitOutcome] = []
         self.sequencer = Sequencer(
-            self.store, NODE, self.clock, deliver=self._deliver, publish=self._publish, directory=self.directory
+            self.store, NODE, self.clock, deliver=self._deliver, publish=self._publish, states=self.states
         )
         self.identities = RateLimiter(0, 1, lambda: self.moment)
         self.addresses = RateLimiter(0, 1, lambda: self.moment)
@@ -202,8 +209,8 @@ class Stage:
         self._wire(settings)
 
     def _wire(self, settings: Settings) -> None:
-        gatekeeper = Gatekeeper(
-            self.directory,
+        validator = CommitValidator(
+            self.states,
             self.store,
             self.clock,
             self.identities,
@@ -211,13 +218,12 @@ class Stage:
             max_manifest=1 << 18,
             may_create=lambda identity: True,
         )
-        self._admission = Admission(gatekeeper, self, self.desk.refuse, Verifiers(0))  # type: ignore[arg-type]
-        self.desk.admission = self  # type: ignore[assignment]
+        self._admission = Admission(validator, self, self.replies.reject, SignaturePool(0))  # type: ignore[arg-type]
         self.answers = Answers(
-            self.directory, self.store, NODE, self.clock, self.identities, self.sequencer.checkpoint, max_page=1 << 23
+            self.states, self.store, NODE, self.clock, self.identities, self.sequencer.checkpoint, max_page=1 << 23
         )
         self.asking = Asking(self.answers, self.hands)
-        self.api = WebSocketApi(self.desk, self.asking, self.hub, self.addresses, settings, NODE.public)
+        self.api = WebSocketApi(self.intake, self.asking, self.hub, self.addresses, settings, NODE.public)
 
     def clock(self) -> int:
         return self.now
@@ -225,7 +231,7 @@ class Stage:
     # Stands in for the threads of admission and sequencer
 
     def submit(self, work: Sequence[Any]) -> None:
-        if work and isinstance(work[0], Ticket):
+        if work and isinstance(work[0], AdmittedCommit):
             self.sequencer.run_once(work)
             return
         self._arrivals += work
@@ -237,9 +243,9 @@ class Stage:
         arrivals, self._arrivals = self._arrivals, []
         self._admission.run_once(arrivals)
 
-    def _deliver(self, outcomes: Sequence[Outcome]) -> None:
+    def _deliver(self, outcomes: Sequence[CommitOutcome]) -> None:
         self.outcomes += outcomes
-        self.desk.deliver([outcome for outcome in outcomes if outcome[0].sender is not None])
+        self.replies.deliver([outcome for outcome in outcomes if outcome[0].sender is not None])
 
     def _publish(self, steps: Sequence[Step]) -> None:
         asyncio.get_running_loop().call_soon(self.hub.publish, steps)
@@ -259,7 +265,7 @@ class Stage:
     def write(self, *commits: Commit) -> list[Event]:
         """Make them events by one batch, past every connection."""
         self.outcomes.clear()
-        self.sequencer.run_once([Ticket(commit) for commit in commits])
+        self.sequencer.run_once([AdmittedCommit(commit) for commit in commits])
         assert all(isinstance(outcome, Receipt) for _, outcome in self.outcomes), self.outcomes
         found = [self.store.committed(commit.enclave, commit.hash, commit.exp) for commit in commits]
         return [event for event in found if event is not None]
@@ -1027,7 +1033,7 @@ async def test_a_commit_is_answered_by_its_receipt() -> None:
     receipt = await socket.next()
     assert receipt["type"] == "Receipt"
     check_receipt(parse_receipt(encode(receipt)), commit, NODE.public)
-    assert stage.desk.waiting == 0
+    assert stage.intake.waiting == 0
 
 
 async def test_a_refused_commit_is_answered_by_an_error_with_its_hash() -> None:
@@ -1046,7 +1052,7 @@ async def test_a_refused_commit_is_answered_by_an_error_with_its_hash() -> None:
     error = await socket.next()
     assert error["code"] == "INVALID_COMMIT"
     assert "hash" not in error
-    assert stage.desk.waiting == 0
+    assert stage.intake.waiting == 0
 
 
 async def test_a_repeated_commit_gets_the_first_one_s_receipt() -> None:
@@ -1072,7 +1078,7 @@ async def test_commits_of_one_connection_keep_their_order() -> None:
 async def test_too_many_waiting_commits_are_unavailable_for_a_while() -> None:
     stage = Stage()
     enclave = stage.found()
-    stage.desk._max_waiting = 2
+    stage.intake._max_waiting = 2
     socket, stage.admitting = Socket(stage), False
     socket.say(*(stage.commit(enclave, "alice", "message", str(i)) for i in range(3)))
     error = await socket.next()
@@ -1185,7 +1191,7 @@ async def test_a_peer_that_vanishes_leaves_nothing_behind(when: int) -> None:
     stage.hands.let_go()
     stage.talk(enclave, 1)
     await quiet()
-    assert (stage.hub.count, stage.desk.waiting, len(stage.api.connections)) == (0, 0, 0)
+    assert (stage.hub.count, stage.intake.waiting, len(stage.api.connections)) == (0, 0, 0)
     assert stage.store.committed(enclave, commit.hash, commit.exp) is not None
 
 
@@ -1425,7 +1431,7 @@ async def test_an_identity_s_rate_holds_for_its_queries_and_commits_wherever_the
     stage = Stage()
     enclave = stage.found()
     limiter = RateLimiter(1, 2, lambda: stage.moment)
-    stage.answers._rates = stage._admission._gatekeeper._rates = limiter
+    stage.answers._rates = stage._admission._validator._rates = limiter
     one, two, alice = Socket(stage), Socket(stage, address="10.0.0.2"), stage.reader("alice", enclave)
     one.say(alice.query("s", id="00" * 32))
     await one.until("EOSE")
@@ -1445,7 +1451,7 @@ async def test_an_identity_s_rate_holds_for_its_queries_and_commits_wherever_the
 async def test_nobody_s_bucket_is_emptied_by_what_others_forge() -> None:
     stage = Stage()
     enclave = stage.found()
-    stage.answers._rates = stage._admission._gatekeeper._rates = RateLimiter(1, 1, lambda: stage.moment)
+    stage.answers._rates = stage._admission._validator._rates = RateLimiter(1, 1, lambda: stage.moment)
     socket, good = Socket(stage), stage.commit(enclave, "alice", "message", "hers")
     forged_query = {**stage.reader("alice", enclave).query(), "content": "AAAA"}
     socket.say({**wire_commit(good), "sig": "00" * 64}, forged_query, good)
@@ -1598,7 +1604,7 @@ async def test_nothing_waits_for_a_connection_that_is_over(ends: str, monkeypatc
     assert socket.peer.unsent == 0
     stage.admit()
     await quiet()
-    assert (socket.peer.unsent, stage.desk.waiting) == (0, 0)
+    assert (socket.peer.unsent, stage.intake.waiting) == (0, 0)
 
 
 async def test_a_line_that_is_over_is_kept_by_nobody() -> None:
@@ -1915,11 +1921,11 @@ async def test_commits_that_wait_are_bounded_by_their_bytes_too(monkeypatch: pyt
     monkeypatch.setattr("enc.node.desk.MAX_BYTES", 100)
     stage, settled = Stage(), list[Any]()
     stage.admitting = False
-    desk = stage.desk
-    desk.submit(b"x" * 99, lambda result, _: settled.append(result))
-    desk.submit(b"x", lambda result, _: settled.append(result))
+    intake = stage.intake
+    intake.submit(b"x" * 99, lambda result, _: settled.append(result))
+    intake.submit(b"x", lambda result, _: settled.append(result))
     with pytest.raises(Unavailable):
-        desk.submit(b"x", lambda result, _: None)
+        intake.submit(b"x", lambda result, _: None)
     await quiet()
-    desk._settle([(sender, Unavailable("later"), None) for _, sender in stage._arrivals])
-    assert (len(settled), desk.waiting, desk.bytes) == (2, 0, 0)
+    stage.replies._reply([(sender, Unavailable("later"), None) for _, sender in stage._arrivals])
+    assert (len(settled), intake.waiting, stage.replies.bytes) == (2, 0, 0)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from enc.core.commit import build_commit
 from enc.core.types import Commit
 from enc.node import verifiers as module
-from enc.node.verifiers import Verifiers
+from enc.node.verifiers import SignaturePool
 from tests.core.world import START, person
 
 
@@ -26,27 +26,27 @@ def commits(count: int) -> tuple[list[Commit], list[bool]]:
 
 
 @pytest.fixture(params=[0, 1, 3])
-def verifiers(request: pytest.FixtureRequest) -> Iterator[Verifiers]:
-    made = Verifiers(request.param)
+def verifiers(request: pytest.FixtureRequest) -> Iterator[SignaturePool]:
+    made = SignaturePool(request.param)
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 12, 13, 300])
-def test_verdicts_are_right_and_in_order(verifiers: Verifiers, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verdicts_are_right_and_in_order(verifiers: SignaturePool, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PART", 64)
     some, signed = commits(count)
     assert verifiers.check(some) == signed
     assert verifiers.check(some) == signed
 
 
-def test_a_key_that_is_no_point_has_signed_nothing(verifiers: Verifiers) -> None:
+def test_a_key_that_is_no_point_has_signed_nothing(verifiers: SignaturePool) -> None:
     some, _ = commits(8)
     assert verifiers.check([replace(commit, from_=b"\xff" * 32) for commit in some]) == [False] * 8
 
 
 def test_a_process_that_dies_is_replaced_and_nobody_notices() -> None:
-    verifiers = Verifiers(2)
+    verifiers = SignaturePool(2)
     some, signed = commits(40)
     assert verifiers.check(some) == signed
     before = {process.pid for process in verifiers._processes}
@@ -60,7 +60,7 @@ def test_a_process_that_dies_is_replaced_and_nobody_notices() -> None:
 
 
 def test_processes_outlive_a_signal_to_all_and_end_with_their_input() -> None:
-    verifiers = Verifiers(1)
+    verifiers = SignaturePool(1)
     (process,) = verifiers._processes
     some, signed = commits(8)
     assert verifiers.check(some) == signed  # by now it has said which signals it ignores
@@ -75,13 +75,13 @@ def test_processes_outlive_a_signal_to_all_and_end_with_their_input() -> None:
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core only")
 def test_processes_run_on_the_cores_that_they_are_given() -> None:
     core = max(os.sched_getaffinity(0))
-    verifiers = Verifiers(1, {core})
+    verifiers = SignaturePool(1, {core})
     assert os.sched_getaffinity(verifiers._processes[0].pid) == {core}
     verifiers.close()
 
 
 def test_a_process_that_cannot_be_started_again_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    verifiers = Verifiers(2)
+    verifiers = SignaturePool(2)
     some, signed = commits(40)
     verifiers._processes[0]._process.kill()
     verifiers._processes[0]._process.wait()

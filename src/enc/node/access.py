@@ -6,7 +6,7 @@ from enc.core.enclave import EnclaveState, view
 from enc.core.errors import Unauthorized
 from enc.core.policy import ReadScope, Subject
 from enc.core.types import Event, Target
-from enc.node.store.base import EnclaveReader, Readable, Store
+from enc.node.store.base import EnclaveReader, ReadRights, Store
 
 
 class Access:
@@ -35,8 +35,8 @@ class Access:
         if not self.scope:
             raise Unauthorized("no type of this enclave can be read by this identity")
 
-    def readable(self) -> Readable:
-        return Readable(identity=self.identity, scope=self.scope, each=self._reads)
+    def readable(self) -> ReadRights:
+        return ReadRights(identity=self.identity, scope=self.scope, each=self._reads)
 
     def _reads(self, event: Event, subject: str) -> bool:
         """Whether this one event can be read, where its type alone does not say."""

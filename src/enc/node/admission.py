@@ -26,12 +26,12 @@ from enc.core.errors import (
     Unauthorized,
 )
 from enc.core.types import Commit, Limits
-from enc.node.directory import Directory
+from enc.node.directory import StateCache
 from enc.node.endpoints import check_endpoints
 from enc.node.rate_limit import RateLimiter
-from enc.node.sequencer import Sequencer, Ticket, duplicate, internal
+from enc.node.sequencer import AdmittedCommit, Sequencer, duplicate, internal_error
 from enc.node.store.base import Store
-from enc.node.verifiers import Verifiers
+from enc.node.verifiers import SignaturePool
 
 MAX_GROUP = 32
 """From this many on, commits are checked without waiting for more."""
@@ -43,16 +43,16 @@ _log = structlog.get_logger("enc.admission")
 
 Arrival = tuple[bytes, Any]
 """A commit as it came, and whatever its sender is known by."""
-Refusal = tuple[Any, EncError, bytes | None]
+Rejection = tuple[Any, EncError, bytes | None]
 """The sender, why not, and the commit's hash if it could be read."""
 
 
-class Gatekeeper:
+class CommitValidator:
     """Judges one commit at a time; safe to use from any thread."""
 
     def __init__(
         self,
-        directory: Directory,
+        states: StateCache,
         store: Store,
         clock: Callable[[], int],
         rates: RateLimiter,
@@ -63,7 +63,7 @@ class Gatekeeper:
         is_behind: Callable[[int], bool] = lambda now: False,
         private_endpoints: bool = False,
     ) -> None:
-        self._directory, self._store, self._clock, self._rates = directory, store, clock, rates
+        self._states, self._store, self._clock, self._rates = states, store, clock, rates
         self._limits, self._max_manifest, self._may_create = limits, max_manifest, may_create
         self._is_behind, self._private_endpoints = is_behind, private_endpoints
         self._logged = 0
@@ -71,9 +71,9 @@ class Gatekeeper:
     def parse(self, body: bytes) -> Commit:
         return parse_commit(body, self._limits)
 
-    def check_before(self, commit: Commit) -> None:
+    def check_before_signature(self, commit: Commit) -> None:
         """What comes before the signature."""
-        state = self._directory.get(commit.enclave)
+        state = self._states.get(commit.enclave)
         if commit.type == "Manifest":
             enc_v = self._manifest_version(commit)
         elif state is None:
@@ -86,7 +86,7 @@ class Gatekeeper:
             self._check_new(commit)
             raise EnclaveExists("the enclave is there already")
 
-    def check_after(self, commit: Commit) -> None:
+    def check_after_signature(self, commit: Commit) -> None:
         """What comes after it: only now is the author known."""
         self._rates.take(commit.from_)
         if commit.type == "Manifest" and not self._may_create(commit.from_):
@@ -100,7 +100,7 @@ class Gatekeeper:
                 return [change.url for change in judge_manifest(commit)[1].endpoints if change.url is not None]
             except InvalidCommit:
                 return ()
-        state = self._directory.get(commit.enclave) if commit.type in REGISTERING else None
+        state = self._states.get(commit.enclave) if commit.type in REGISTERING else None
         return state.policy.dialect.endpoints(commit) if state is not None else ()
 
     def _manifest_version(self, commit: Commit) -> int:
@@ -142,13 +142,13 @@ class Admission:
 
     def __init__(
         self,
-        gatekeeper: Gatekeeper,
+        validator: CommitValidator,
         sequencer: Sequencer,
-        refuse: Callable[[Sequence[Refusal]], None],
-        verifiers: Verifiers,
+        reject: Callable[[Sequence[Rejection]], None],
+        signatures: SignaturePool,
     ) -> None:
-        self._gatekeeper, self._sequencer, self._refuse = gatekeeper, sequencer, refuse
-        self._verifiers = verifiers
+        self._validator, self._sequencer, self._reject = validator, sequencer, reject
+        self._signatures = signatures
         self._queue: SimpleQueue[Sequence[Arrival] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="admission", daemon=True)
 
@@ -170,8 +170,8 @@ class Admission:
             try:
                 self.run_once(group)
             except Exception as e:  # a fault of ours must not end the thread
-                error = internal(e, "admission")
-                self._refuse([(sender, error, None) for _, sender in group])
+                error = internal_error(e, "admission")
+                self._reject([(sender, error, None) for _, sender in group])
 
     def _take(self) -> tuple[list[Arrival], bool]:
         """Everything that waits: the larger a group, the larger the transaction it becomes. And whether to go on."""
@@ -191,32 +191,34 @@ class Admission:
         if not arrivals:
             return
         checked = [self._check(body, sender) for body, sender in arrivals]
-        signed = iter(self._verifiers.check([found.commit for found in checked if isinstance(found, Ticket)]))
-        checked = [self._finish(found, next(signed)) if isinstance(found, Ticket) else found for found in checked]
-        tickets = [found for found in checked if isinstance(found, Ticket)]
+        signed = iter(self._signatures.check([found.commit for found in checked if isinstance(found, AdmittedCommit)]))
+        checked = [
+            self._finish(found, next(signed)) if isinstance(found, AdmittedCommit) else found for found in checked
+        ]
+        tickets = [found for found in checked if isinstance(found, AdmittedCommit)]
         if tickets:
             self._sequencer.submit(tickets)
         if len(tickets) < len(checked):
-            self._refuse([found for found in checked if not isinstance(found, Ticket)])
+            self._reject([found for found in checked if not isinstance(found, AdmittedCommit)])
 
-    def _check(self, body: bytes, sender: Any) -> Ticket | Refusal:
+    def _check(self, body: bytes, sender: Any) -> AdmittedCommit | Rejection:
         """Everything before the signature."""
         commit: Commit | None = None
         try:
-            commit = self._gatekeeper.parse(body)
-            self._gatekeeper.check_before(commit)
-            return Ticket(commit, sender)
+            commit = self._validator.parse(body)
+            self._validator.check_before_signature(commit)
+            return AdmittedCommit(commit, sender)
         except EncError as e:
             return (sender, e, commit.hash if commit else None)
         except Exception as e:  # a fault of ours must not stop the others
-            return (sender, internal(e, "admission"), commit.hash if commit else None)
+            return (sender, internal_error(e, "admission"), commit.hash if commit else None)
 
-    def _finish(self, ticket: Ticket, is_signed: bool) -> Ticket | Refusal:
+    def _finish(self, admitted: AdmittedCommit, is_signed: bool) -> AdmittedCommit | Rejection:
         """The signature's verdict, and everything after it."""
         try:
             if not is_signed:
                 raise InvalidSignature("sig: not the author's signature over this commit")
-            self._gatekeeper.check_after(ticket.commit)
-            return ticket
+            self._validator.check_after_signature(admitted.commit)
+            return admitted
         except EncError as e:
-            return (ticket.sender, e, ticket.commit.hash)
+            return (admitted.sender, e, admitted.commit.hash)

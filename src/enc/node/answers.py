@@ -32,19 +32,19 @@ from enc.core.state_key import Namespace, status_key, tree_key
 from enc.core.types import Event
 from enc.node.access import Access
 from enc.node.deliveries import deliveries
-from enc.node.directory import Directory
+from enc.node.directory import StateCache
 from enc.node.proofs import Ground, Proofs, Wire
 from enc.node.pulls import Pulls
 from enc.node.rate_limit import RateLimiter
 from enc.node.sequencer import MAX_HOLD_MS, Checkpoint
-from enc.node.store.base import BEFORE, Item, Store, after
+from enc.node.store.base import ITEM_START, SearchItem, Store, item_end
 
 MAX_KEYS = 256
 """Keys that one State_Batch may name."""
 EXPORT_STEP = 64
 """Events that an export reads at once."""
 PURGED = "the enclave was terminated, and its data is gone"
-_NEXT = b"," + BEFORE
+_NEXT = b"," + ITEM_START
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class Answers:
 
     def __init__(
         self,
-        directory: Directory,
+        states: StateCache,
         store: Store,
         key: PrivateKey,
         clock: Callable[[], int],
@@ -116,7 +116,7 @@ class Answers:
         checkpoint: Callable[[bytes, int], Checkpoint],
         max_page: int,
     ) -> None:
-        self._directory, self._store, self._key, self._clock = directory, store, key, clock
+        self._states, self._store, self._key, self._clock = states, store, key, clock
         self._rates, self._checkpoint, self._max_page = rates, checkpoint, max_page
         self._kinds: dict[RequestType, Callable[[Asked], bytes]] = {
             "Query": self._query,
@@ -153,7 +153,7 @@ class Answers:
 
     def state(self, enclave: bytes) -> EnclaveState:
         """The durable state of an enclave that can be read."""
-        state = self._directory.get(enclave)
+        state = self._states.get(enclave)
         if state is None:
             raise EnclaveNotFound("no such enclave on this node")
         if state.lifecycle == "terminated" and self._store.is_purged(enclave):
@@ -189,7 +189,7 @@ class Answers:
             rest = self._grounds(asked.proofs) + rest
         return b"".join((b'{"events":[', *parts, b"]", rest))
 
-    def evidence(self, state: EnclaveState, items: Sequence[Item]) -> bytes:
+    def evidence(self, state: EnclaveState, items: Sequence[SearchItem]) -> bytes:
         """These items with their proofs, in the open: what a Query with `proof` says, for what anybody may read."""
         proofs = Proofs(self._store, self._key, state, self._clock())
         parts = b",".join(msgspec.json.encode(wire) for wire in self._proved(proofs, items))
@@ -202,10 +202,10 @@ class Answers:
             return sth
         return sth + b',"state":' + msgspec.json.encode(proofs.bare_inclusion(proofs.size - 1, proofs.size))
 
-    def page(self, access: Access, filter_: Filter, max_bytes: int) -> tuple[list[Item], bool]:
+    def page(self, access: Access, filter_: Filter, max_bytes: int) -> tuple[list[SearchItem], bool]:
         """What one answer holds, and whether the limit or the page's bytes cut it. At least one item, if there is."""
         found = self._store.find(access.state.enclave, filter_, access.readable())
-        items, size = list[Item](), 0
+        items, size = list[SearchItem](), 0
         for item in islice(found, filter_.limit):
             size += len(item.head) + len(item.rest)
             if size > max_bytes and items:
@@ -213,7 +213,7 @@ class Answers:
             items.append(item)
         return items, next(found, None) is not None
 
-    def _proved(self, proofs: Proofs, items: Sequence[Item]) -> Iterator[Wire]:
+    def _proved(self, proofs: Proofs, items: Sequence[SearchItem]) -> Iterator[Wire]:
         """Each item with what ties it to the answer's head; nothing does while its bundle is open."""
         ground = proofs.ground(None, current=False) if proofs.size else None
         inclusions: dict[int, Wire] = {}
@@ -331,12 +331,12 @@ def _read(opened: Opened, type_: type[T]) -> T:
     return convert_json(opened.body, type_, InvalidQuery)
 
 
-def _parts(items: Sequence[Item]) -> list[bytes]:
+def _parts(items: Sequence[SearchItem]) -> list[bytes]:
     """The items' JSON with commas between. A page may be megabytes, so they are joined once, by the caller."""
     parts = list[bytes]()
-    before = BEFORE
+    before = ITEM_START
     for item in items:
-        parts += (before, item.head, item.rest, after(item.updated_by))
+        parts += (before, item.head, item.rest, item_end(item.updated_by))
         before = _NEXT
     return parts
 

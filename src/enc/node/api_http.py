@@ -1,6 +1,6 @@
 """The HTTP surface: decode, call, encode. No rule of the protocol is here.
 
-`POST /` is on the hot path and goes straight to the desk; everything else is routed.
+`POST /` is on the hot path and goes straight to the commit intake; everything else is routed.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ from enc.core.errors import (
 from enc.core.receipt import wire_receipt
 from enc.core.types import Receipt
 from enc.node.answers import Answers
-from enc.node.desk import Desk, Result
+from enc.node.desk import CommitIntake, Result
 from enc.node.http_protocol import Finish
 from enc.node.rate_limit import RateLimiter, address_key
-from enc.node.sequencer import internal
+from enc.node.sequencer import internal_error
 
 MAX_ASKING = 512
 """Sealed requests that may wait for a thread."""
@@ -97,7 +97,7 @@ class HttpApi:
 
     def __init__(
         self,
-        desk: Desk,
+        intake: CommitIntake,
         asking: Asking,
         rates: RateLimiter,
         max_body: int,
@@ -105,7 +105,7 @@ class HttpApi:
         answered: Callable[[int], None],
         more: Sequence[Route] = (),
     ) -> None:
-        self._desk, self._asking, self._rates, self._max_body = desk, asking, rates, max_body
+        self._intake, self._asking, self._rates, self._max_body = intake, asking, rates, max_body
         self._pages, self._answered = pages, answered
         self._tasks: set[asyncio.Task[bytes]] = set()
         self._router = Router([*self._routes(), *more], redirect_slashes=False, default=self._nothing)
@@ -128,7 +128,7 @@ class HttpApi:
         except EncError as e:
             await respond_error(self._counted(send), e)
         except Exception as e:
-            await respond_error(self._counted(send), internal(e, scope["path"]))
+            await respond_error(self._counted(send), internal_error(e, scope["path"]))
 
     def _counted(self, send: Send) -> Send:
         async def count(message: Message) -> None:
@@ -145,7 +145,7 @@ class HttpApi:
         try:
             self._rates.take(address_key(host))
             if is_commit(body):
-                self._desk.submit(body, lambda result, _: self._finish(finish, result))
+                self._intake.submit(body, lambda result, _: self._finish(finish, result))
             else:
                 task = asyncio.get_running_loop().create_task(self._sealed(body, ("Query", "Pull")))
                 self._tasks.add(task)
@@ -153,7 +153,7 @@ class HttpApi:
         except EncError as e:
             self._finish(finish, e)
         except Exception as e:
-            self._finish(finish, internal(e, "/"))
+            self._finish(finish, internal_error(e, "/"))
 
     def _finish_task(self, finish: Finish, task: "asyncio.Task[bytes]") -> None:
         self._tasks.discard(task)
@@ -162,7 +162,7 @@ class HttpApi:
             self._answered(200)
             finish(200, task.result())
         else:
-            self._finish(finish, error if isinstance(error, EncError) else internal(error or Exception(), "/"))
+            self._finish(finish, error if isinstance(error, EncError) else internal_error(error or Exception(), "/"))
 
     def _finish(self, finish: Finish, result: Result) -> None:
         if isinstance(result, Receipt):
@@ -177,7 +177,7 @@ class HttpApi:
         if not is_commit(body):
             return await self._sealed(body, ("Query", "Pull"))
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._desk.submit(body, lambda result, _: None if future.done() else future.set_result(result))
+        self._intake.submit(body, lambda result, _: None if future.done() else future.set_result(result))
         result = await future
         if isinstance(result, Receipt):
             return encode(wire_receipt(result))

@@ -27,11 +27,11 @@ from enc.core.receipt import wire_receipt
 from enc.core.types import Receipt
 from enc.node.answers import Asked, read_query, sealed
 from enc.node.api_http import Asking, is_commit
-from enc.node.desk import Desk, Result
+from enc.node.desk import CommitIntake, Result
 from enc.node.line import FLUSH_S, Line
 from enc.node.peers import Peer
 from enc.node.rate_limit import RateLimiter, address_key
-from enc.node.sequencer import internal
+from enc.node.sequencer import internal_error
 from enc.node.subscriptions import Hub, Reason, Subscription, ended
 
 MAX_SUB_ID = 64
@@ -68,9 +68,9 @@ class WebSocketApi:
     """An ASGI application for WebSockets."""
 
     def __init__(
-        self, desk: Desk, asking: Asking, hub: Hub, rates: RateLimiter, settings: Settings, seq_pub: bytes
+        self, intake: CommitIntake, asking: Asking, hub: Hub, rates: RateLimiter, settings: Settings, seq_pub: bytes
     ) -> None:
-        self.desk, self.asking, self.hub, self.rates = desk, asking, hub, rates
+        self.intake, self.asking, self.hub, self.rates = intake, asking, hub, rates
         self.settings, self.seq_pub = settings, seq_pub
         self.connections: set[Connection] = set()
         self.reading = asyncio.Semaphore(MAX_READING)
@@ -176,7 +176,7 @@ class Connection:
         try:
             self._api.rates.take(self._address)
             if is_commit(body):
-                self._api.desk.submit(body, self._settled)
+                self._api.intake.submit(body, self._settled)
                 self._commits += 1
                 return
             message = decode_json(body, _message, InvalidQuery)
@@ -189,7 +189,7 @@ class Connection:
         except EncError as e:
             self.say({**e.to_wire(), **_named(body)})
         except Exception as e:
-            self.say(internal(e, "websocket").to_wire())
+            self.say(internal_error(e, "websocket").to_wire())
 
     def _settled(self, result: Result, commit_hash: bytes | None) -> None:
         self._commits -= 1
@@ -243,7 +243,7 @@ class Connection:
         except EncError as e:
             self.say({**e.to_wire(), **({} if offered is None else {"sub_id": offered})})
         except Exception as e:
-            self.say(internal(e, "subscription").to_wire())
+            self.say(internal_error(e, "subscription").to_wire())
         opening.is_subscription = subscription is not None
         self._opened(opening)
         if subscription is not None:
@@ -256,7 +256,7 @@ class Connection:
         try:
             await work(subscription)
         except Exception as e:
-            error = e if isinstance(e, EncError) else internal(e, "subscription")
+            error = e if isinstance(e, EncError) else internal_error(e, "subscription")
             if self._is_open(subscription):
                 self.say({**error.to_wire(), "sub_id": subscription.sub_id})
                 self._drop(subscription)

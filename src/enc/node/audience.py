@@ -12,9 +12,9 @@ from enc.core.enclave import EnclaveState, Reader, Transition, view
 from enc.core.policy import Draft, Effects, Subject, recipients
 from enc.core.state_key import KV, identity_key
 from enc.core.types import Event, Record, RecordKind, Target
-from enc.node.store.push import Audience, Endpoints, Recipient, Right, register
+from enc.node.store.push import Endpoints, Recipient, Recipients, Right, register
 
-MAX_SILENT = 65_536
+MAX_WITHOUT_ENDPOINTS = 65_536
 """Enclaves without endpoints that are remembered as such, from one transaction to the next."""
 MAX_ENDPOINTS = 65_536
 """Endpoints that are remembered, of all enclaves; those of one are, whatever their number."""
@@ -26,7 +26,7 @@ class _Store(Protocol):
     def endpoints(self, enclave: bytes) -> Endpoints: ...
 
 
-class _After:
+class _StateAfter:
     """What lies behind the state after a step that is not kept yet."""
 
     def __init__(self, transition: Transition, before: Reader) -> None:
@@ -48,16 +48,16 @@ class _After:
         return self._before.record_of(event_id)
 
 
-class _Listeners:
+class _EnclaveRecipients:
     """The endpoints of one enclave, and what was asked about them."""
 
     def __init__(self, endpoints: Endpoints) -> None:
         self.endpoints = endpoints
         self._bitmasks: dict[bytes, int] = {}
         self.keys: dict[bytes, bytes] = {}
-        self.list()
+        self.reindex()
 
-    def list(self) -> None:
+    def reindex(self) -> None:
         """Endpoints have changed. Of those who stay, what they hold is still known: to read it again is much."""
         known = {identity: key for key, identity in self.keys.items()}
         self.urls = sorted({(identity, url) for (identity, _), url in self.endpoints.items()})
@@ -67,22 +67,22 @@ class _Listeners:
         self._forget()
 
     def _forget(self) -> None:
-        self._answers: dict[tuple[Subject, bytes | None], Audience] = {}
-        self._same: dict[Audience, Audience] = {}
+        self._answers: dict[tuple[Subject, bytes | None], Recipients] = {}
+        self._same: dict[Recipients, Recipients] = {}
 
-    def hear(self, subject: Subject, author: bytes, transition: Transition, reader: Reader) -> Audience:
+    def recipients_of(self, subject: Subject, author: bytes, transition: Transition, reader: Reader) -> Recipients:
         """Who hears of an event; whether its author does may depend on that."""
         key = (subject, author if author in self.identities else None)
         found = self._answers.get(key)
         if found is None:
             if len(self._answers) >= MAX_ANSWERS:
                 self._answers, self._same = {}, {}
-            draft = view(transition.state, _After(transition, reader))
+            draft = view(transition.state, _StateAfter(transition, reader))
             found = self._judge(subject, author, transition.state, draft)
             found = self._answers[key] = self._same.setdefault(found, found)
         return found
 
-    def _judge(self, subject: Subject, author: bytes, state: EnclaveState, draft: Draft) -> Audience:
+    def _judge(self, subject: Subject, author: bytes, state: EnclaveState, draft: Draft) -> Recipients:
         held = self._bitmasks | {each: draft.bitmask(each) for each in self.identities - self._bitmasks.keys()}
         closed = dict[str, bool]()
 
@@ -104,7 +104,7 @@ class _Listeners:
             Recipient(identity, url, right) for identity, url in self.urls if (right := rights[identity]) is not None
         )
 
-    def touch(self, event: Event, effects: Effects) -> None:
+    def invalidate(self, event: Event, effects: Effects) -> None:
         """Forget what the event may change of who hears of what: bitmasks of listeners, or gates."""
         is_slot = event.type in ("Shared", "Own")
         touched = [key for key in effects.writes if key in self.keys or (key[:1] == KV and not is_slot)]
@@ -114,69 +114,75 @@ class _Listeners:
             self._forget()
 
 
-class Audiences:
+class RecipientCache:
     """For the sequencer's thread. What it is asked about is taken to happen; `forget` where it did not."""
 
     def __init__(self, store: _Store) -> None:
         self._store = store
-        self._silent: set[bytes] = set()
-        self._listening: dict[bytes, _Listeners] = {}
+        self._without_endpoints: set[bytes] = set()
+        self._known: dict[bytes, _EnclaveRecipients] = {}
         self._has_grown = False
 
-    def of(self, event: Event, subject: Subject, effects: Effects, transition: Transition, reader: Reader) -> Audience:
+    def recipients_of(
+        self, event: Event, subject: Subject, effects: Effects, transition: Transition, reader: Reader
+    ) -> Recipients:
         """Who hears of the event; `reader` is what lies behind the state before it."""
         enclave = event.enclave
-        if enclave in self._silent and not effects.endpoints:
+        if enclave in self._without_endpoints and not effects.endpoints:
             return ()
-        known = self._listening.get(enclave)
-        listeners = self._load(enclave) if known is None else known
-        audience = self._hear(listeners, event, subject, effects, transition, reader) if listeners.urls else ()
+        known = self._known.get(enclave)
+        enclave_recipients = self._load(enclave) if known is None else known
+        audience = (
+            self._judge_event(enclave_recipients, event, subject, effects, transition, reader)
+            if enclave_recipients.urls
+            else ()
+        )
         if effects.endpoints or effects.lifecycle == "terminated":
-            register(listeners.endpoints, effects)
-            listeners.list()
+            register(enclave_recipients.endpoints, effects)
+            enclave_recipients.reindex()
             known = None
         if known is None:
-            self._keep(enclave, listeners)
+            self._keep(enclave, enclave_recipients)
         return audience
 
-    def _hear(
+    def _judge_event(
         self,
-        listeners: _Listeners,
+        enclave_recipients: _EnclaveRecipients,
         event: Event,
         subject: Subject,
         effects: Effects,
         transition: Transition,
         reader: Reader,
-    ) -> Audience:
+    ) -> Recipients:
         if effects.writes:
-            listeners.touch(event, effects)
-        return listeners.hear(subject, event.from_, transition, reader)
+            enclave_recipients.invalidate(event, effects)
+        return enclave_recipients.recipients_of(subject, event.from_, transition, reader)
 
     def forget(self, enclave: bytes) -> None:
         """The store alone tells the truth."""
-        self._silent.discard(enclave)
-        self._listening.pop(enclave, None)
+        self._without_endpoints.discard(enclave)
+        self._known.pop(enclave, None)
 
-    def _load(self, enclave: bytes) -> _Listeners:
-        return _Listeners({} if enclave in self._silent else self._store.endpoints(enclave))
+    def _load(self, enclave: bytes) -> _EnclaveRecipients:
+        return _EnclaveRecipients({} if enclave in self._without_endpoints else self._store.endpoints(enclave))
 
-    def _keep(self, enclave: bytes, listeners: _Listeners) -> None:
+    def _keep(self, enclave: bytes, enclave_recipients: _EnclaveRecipients) -> None:
         self.forget(enclave)
         self._has_grown = True
-        if listeners.urls:
-            self._listening[enclave] = listeners
+        if enclave_recipients.urls:
+            self._known[enclave] = enclave_recipients
         else:
-            self._silent.add(enclave)
+            self._without_endpoints.add(enclave)
 
     def trim(self) -> None:
         """Between two transactions: what is forgotten inside one would be read from a store that has none of it yet."""
         if not self._has_grown:
             return
         self._has_grown = False
-        while len(self._listening) > 1 and self._weight() > MAX_ENDPOINTS:
-            self._listening.pop(next(iter(self._listening)))
-        if len(self._silent) > MAX_SILENT:
-            self._silent.clear()
+        while len(self._known) > 1 and self._weight() > MAX_ENDPOINTS:
+            self._known.pop(next(iter(self._known)))
+        if len(self._without_endpoints) > MAX_WITHOUT_ENDPOINTS:
+            self._without_endpoints.clear()
 
     def _weight(self) -> int:
-        return sum(len(each.endpoints) for each in self._listening.values())
+        return sum(len(each.endpoints) for each in self._known.values())

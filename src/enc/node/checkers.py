@@ -11,7 +11,7 @@ from enc.core import hashing
 from enc.core.event import check_signed_event
 from enc.core.types import Event
 from enc.node.verifier import RECORD
-from enc.node.verifiers import Verifiers
+from enc.node.verifiers import SignaturePool
 
 FEW = 4096
 """Events that are checked before processes would have started."""
@@ -19,7 +19,7 @@ PART = 1024
 """Signatures that a process is asked for at once: it is seldom idle for want of the next."""
 
 
-class Checked:
+class CheckedSlice:
     """A slice of a log whose signatures are being checked. `check` is check_event, and waits for the verdict."""
 
     def __init__(self, events: Sequence[Event], verdicts: Sequence["Future[bytes]"]) -> None:
@@ -43,25 +43,25 @@ class Checked:
         check_signed_event(event, enc_v, by_author=by_author, by_sequencer=by_sequencer)
 
 
-class Checkers:
+class ImportSignaturePool:
     """One process for each core that is named; of a log of few `events`, which is checked sooner, none."""
 
     def __init__(self, cores: Iterable[int], events: int, part: int = PART) -> None:
         cores, self._part = set(cores), part
-        self._free: SimpleQueue[Verifiers] = SimpleQueue()
-        self._all = [Verifiers(1, cores, part) for _ in cores] if events > FEW else [Verifiers(0)]
+        self._free: SimpleQueue[SignaturePool] = SimpleQueue()
+        self._all = [SignaturePool(1, cores, part) for _ in cores] if events > FEW else [SignaturePool(0)]
         for verifiers in self._all:
             self._free.put(verifiers)
         self._pool = ThreadPoolExecutor(len(self._all), thread_name_prefix="checkers")
 
-    def submit(self, events: Sequence[Event]) -> Checked:
+    def submit(self, events: Sequence[Event]) -> CheckedSlice:
         records = list[bytes]()
         for event in events:
             digest = hashing.event_hash(event.timestamp, event.seq, event.sequencer, event.sig)
             records.append(RECORD.pack(event.alg == "ecdsa", event.from_, event.hash, event.sig))  # by its author
             records.append(RECORD.pack(False, event.sequencer, digest, event.seq_sig))  # by its sequencer
         parts = [b"".join(records[i : i + self._part]) for i in range(0, len(records), self._part)]
-        return Checked(events, [self._pool.submit(self._check, part) for part in parts])
+        return CheckedSlice(events, [self._pool.submit(self._check, part) for part in parts])
 
     def _check(self, records: bytes) -> bytes:
         verifiers = self._free.get()

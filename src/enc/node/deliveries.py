@@ -45,7 +45,7 @@ def deliveries(store: Store, opened: Opened, access: Access) -> bytes:
     urls = {key: url for key, url in registered.items() if key > after and (everybody or key[0] == access.identity)}
     shown = sorted(urls)[:MAX_ENDPOINTS]
     whose = None if everybody else access.identity
-    reports = store.reports(enclave, whose, limit=max(len(registered), 1)) if shown else []
+    reports = store.queue_reports(enclave, whose, limit=max(len(registered), 1)) if shown else []
     queues = {(report.identity, report.url): report for report in reports}
     wire: dict[str, Any] = {
         "endpoints": [

@@ -17,7 +17,7 @@ MAX_WEIGHT = 4 << 20
 """Bytes of Manifests that their policies come from, kept at most: a policy may take sixty times as much memory."""
 
 
-class Directory:
+class StateCache:
     """Safe to use from any thread."""
 
     def __init__(self, store: Store, capacity: int = CAPACITY) -> None:

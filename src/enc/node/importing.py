@@ -37,14 +37,14 @@ from enc.core.event import check_sequenced, parse_event
 from enc.core.receipt import build_receipt, wire_receipt
 from enc.core.signing import PrivateKey
 from enc.core.types import VERSIONS, Commit, Event
-from enc.node.checkers import Checkers
+from enc.node.checkers import ImportSignaturePool
 from enc.node.dialing import resolve
-from enc.node.directory import Directory
+from enc.node.directory import StateCache
 from enc.node.endpoints import Endpoint, parse_endpoint
 from enc.node.migration import Intake
 from enc.node.quota import Quota
 from enc.node.rate_limit import RateLimiter
-from enc.node.sequencer import Sequencer, internal
+from enc.node.sequencer import Sequencer, internal_error
 from enc.node.source import Cancelled, Source
 from enc.node.store.base import Store, Usage
 
@@ -138,14 +138,14 @@ class Importer:
     def __init__(
         self,
         store: Store,
-        directory: Directory,
+        states: StateCache,
         sequencer: Sequencer,
         key: PrivateKey,
         clock: Callable[[], int],
         permits: Permits,
         cores: frozenset[int],
     ) -> None:
-        self._store, self._directory, self._sequencer = store, directory, sequencer
+        self._store, self._states, self._sequencer = store, states, sequencer
         self._key, self._clock, self._permits, self._cores = key, clock, permits, cores
         self._lock = threading.Lock()
         self._jobs: dict[bytes, Job] = {}
@@ -211,7 +211,7 @@ class Importer:
         return None if event is None else _done(event)
 
     def _held(self, enclave: bytes) -> EnclaveState | None:
-        state = self._directory.get(enclave)
+        state = self._states.get(enclave)
         if state is not None and state.lifecycle == "terminated":
             raise EnclaveTerminated("the enclave was terminated")
         return state
@@ -309,7 +309,7 @@ class Importer:
             ended = _failed(job, e)
             _log.warning("import_failed", enclave=job.enclave.hex(), code=e.code, reason=e.message)
         except Exception as e:
-            ended = _failed(job, internal(e, "import"))
+            ended = _failed(job, internal_error(e, "import"))
         with self._lock:
             self._end(job, ended)
             self._threads.discard(threading.current_thread())
@@ -325,7 +325,7 @@ class Importer:
         staging = self._call(lambda: self._store.stage(job.enclave, held_seq))
         with ExitStack() as stack:
             stack.callback(staging.drop)
-            checkers = Checkers(self._cores, job.order.total)
+            checkers = ImportSignaturePool(self._cores, job.order.total)
             stack.callback(checkers.close)
             intake = Intake(
                 self._store,
@@ -418,7 +418,7 @@ class Importer:
             event, state = intake.finalize(migrate, now)
         intake.staging.adopt(state, migrate.from_, now)
         self._sequencer.forget(job.enclave)
-        self._directory.put(state)
+        self._states.put(state)
         return event
 
 

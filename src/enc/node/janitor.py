@@ -18,14 +18,14 @@ REST_MS = 60_000
 _log = structlog.get_logger("enc.janitor")
 
 
-class Janitor:
+class RetentionSweeper:
     """`sweep` is called between batches; it looks around once an interval, or at once while there is more to do."""
 
     def __init__(self, store: Store, purge_after_ms: int, interval_ms: int) -> None:
         self._store, self._purge_after_ms, self._interval_ms = store, purge_after_ms, interval_ms
         self._next = 0
 
-    def sweep(self, now: int) -> None:
+    def run_if_due(self, now: int) -> None:
         if self._next - self._interval_ms <= now < self._next:
             return
         try:
@@ -53,4 +53,4 @@ class Janitor:
         return False
 
     def _sweep(self, now: int) -> bool:
-        return not self._store.sweep(now - REST_MS, MAX_PURGED)
+        return not self._store.delete_orphans(now - REST_MS, MAX_PURGED)

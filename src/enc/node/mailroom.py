@@ -9,7 +9,7 @@ import structlog
 from msgspec import Struct
 
 from enc.core.errors import EncError
-from enc.node.store.push import Limits, PushStore
+from enc.node.store.push import BatchLimits, PushStore
 
 RETIRE_MS = 60_000
 """Time between two looks for batches to be forgotten."""
@@ -19,27 +19,27 @@ MAX_RETIRED = 2_000
 _log = structlog.get_logger("enc.mailroom")
 
 
-class Keeping(Struct, frozen=True):
+class BatchRetention(Struct, frozen=True):
     """For how long settled batches can be pulled, in milliseconds."""
 
     delivered: int = 7 * 86_400_000
     dead: int = 30 * 86_400_000
 
 
-class Mailroom:
+class PushBatcher:
     """`sweep` is called between batches of commits; it works once an interval, or at once while there is more to do."""
 
     def __init__(
         self,
         store: PushStore,
         interval_ms: int = 1000,
-        limits: Limits = Limits(),  # noqa: B008
-        keeping: Keeping = Keeping(),  # noqa: B008
+        limits: BatchLimits = BatchLimits(),  # noqa: B008
+        keeping: BatchRetention = BatchRetention(),  # noqa: B008
     ) -> None:
         self._store, self._interval_ms, self._limits, self._keeping = store, interval_ms, limits, keeping
         self._next_spread = self._next_retire = 0
 
-    def sweep(self, now: int) -> None:
+    def run_if_due(self, now: int) -> None:
         if _has_come(self._next_spread, now, self._interval_ms):
             self._next_spread = now if self._try(self._spread, now) else now + self._interval_ms
         if _has_come(self._next_retire, now, RETIRE_MS):
@@ -56,10 +56,10 @@ class Mailroom:
         return False
 
     def _spread(self, now: int) -> bool:
-        return self._store.spread(now, self._limits)
+        return self._store.fan_out(now, self._limits)
 
     def _retire(self, now: int) -> bool:
-        return self._store.retire(now - self._keeping.delivered, now - self._keeping.dead, MAX_RETIRED)
+        return self._store.delete_settled(now - self._keeping.delivered, now - self._keeping.dead, MAX_RETIRED)
 
 
 def _has_come(when: int, now: int, interval_ms: int) -> bool:

@@ -1,8 +1,8 @@
 """One node, wired together: the only place where the parts meet.
 
-socket -> api_http, api_ws -> desk -> admission -> sequencer -> store
+socket -> api_http, api_ws -> intake -> admission -> sequencer -> store
                 |                                     |           |
-                +-> answers <- directory <------------+-> hub     +-> sender's process -> endpoints
+                +-> answers <- states <---------------+-> hub     +-> sender's process -> endpoints
                                                            |                |
                                                       subscribers      senders -> sequencer
 """
@@ -29,7 +29,7 @@ from enc.core.errors import EncError, MisuseError, Unavailable
 from enc.core.signing import PrivateKey
 from enc.core.types import VERSIONS, Receipt
 from enc.node import key_file
-from enc.node.admission import Admission, Gatekeeper
+from enc.node.admission import Admission, CommitValidator
 from enc.node.announcing import Announcer
 from enc.node.answers import Answers
 from enc.node.api_http import Asking, HttpApi, with_cors
@@ -37,25 +37,25 @@ from enc.node.api_import import ImportApi
 from enc.node.api_ws import Settings, WebSocketApi
 from enc.node.calling import authorities
 from enc.node.config import Config
-from enc.node.desk import Desk
-from enc.node.directory import Directory
+from enc.node.desk import CommitIntake, CommitReplies
+from enc.node.directory import StateCache
 from enc.node.importing import Importer, Permits
-from enc.node.janitor import Janitor
-from enc.node.mailroom import Keeping, Mailroom
-from enc.node.metrics import Metrics, Recent
+from enc.node.janitor import RetentionSweeper
+from enc.node.mailroom import BatchRetention, PushBatcher
+from enc.node.metrics import CachedReading, Metrics
 from enc.node.openapi import document
 from enc.node.quota import Quota
 from enc.node.rate_limit import RateLimiter
 from enc.node.registry_api import RegistryApi
-from enc.node.senders import Senders
-from enc.node.sequencer import Checkpoint, Sequencer
+from enc.node.senders import PushSupervisor
+from enc.node.sequencer import Checkpoint, Sequencer, SequencerSettings
 from enc.node.signals import SignalledServer
 from enc.node.store.base import Step, Store
-from enc.node.store.push import Limits, Outcome
+from enc.node.store.push import BatchLimits, DeliveryResult
 from enc.node.store.sqlite import SqliteStore
 from enc.node.subscriptions import Hub
 from enc.node.uploads import Bounds, Uploads
-from enc.node.verifiers import Verifiers
+from enc.node.verifiers import SignaturePool
 from enc.runtime.logs import setup_logs
 from enc.runtime.signals import end_on_next_signal
 from enc.version import __version__
@@ -87,7 +87,7 @@ class Node:
         config: Config,
         store: Store,
         key: PrivateKey,
-        verifiers: Verifiers | None = None,
+        signatures: SignaturePool | None = None,
         sender_cores: Iterable[int] | None = None,
         cores: frozenset[int] | None = None,
         *,
@@ -105,32 +105,32 @@ class Node:
         self.loop = asyncio.get_running_loop()
         self.metrics = Metrics()
         self._allowed = frozenset(config.admission.allow)
-        self.directory = Directory(store)
-        self.desk = Desk(self.loop, config.limits.waiting_commits)
+        self.states = StateCache(store)
+        replies = CommitReplies(self.loop, self.metrics.count_results)
         self.hub = Hub(store, config.limits.subscriptions)
-        self.janitor = Janitor(
+        self.retention_sweeper = RetentionSweeper(
             store, config.retention.purge_after_s * 1000, int(config.retention.sweep_interval_s * 1000)
         )
-        self.mailroom = self._mailroom()
+        self.push_batcher = self._push_batcher()
         self._quota = Quota(config.admission.max_enclaves, config.admission.max_events, config.admission.max_bytes)
         self.sequencer = Sequencer(
             store,
             key,
             self._now,
-            deliver=self.desk.deliver,
+            deliver=replies.deliver,
             publish=self._publish,
-            watch=self.metrics.wrote,
-            chore=self._sweep,
-            directory=self.directory,
-            seal_idle=config.sequencing.seal_idle,
-            max_batch=config.sequencing.max_batch,
-            quota=self._quota,
+            observe_write=self.metrics.observe_write,
+            maintain=self._maintain,
+            states=self.states,
+            settings=SequencerSettings(
+                seal_idle=config.sequencing.seal_idle, max_batch=config.sequencing.max_batch, quota=self._quota
+            ),
         )
         rates = config.rates_in_force
         identities = RateLimiter(rates.identity_per_s, rates.identity_burst, self._monotonic)
         addresses = RateLimiter(rates.address_per_s, rates.address_burst, self._monotonic)
-        gatekeeper = Gatekeeper(
-            self.directory,
+        validator = CommitValidator(
+            self.states,
             store,
             self._now,
             identities,
@@ -140,27 +140,27 @@ class Node:
             is_behind=self.sequencer.is_behind,
             private_endpoints=config.private_endpoints,
         )
-        self.admission = Admission(gatekeeper, self.sequencer, self.desk.refuse, verifiers or Verifiers(0))
-        self.desk.admission, self.desk.settled = self.admission, self.metrics.settled
+        self.admission = Admission(validator, self.sequencer, replies.reject, signatures or SignaturePool(0))
+        self.intake = CommitIntake(self.loop, self.admission, replies, config.limits.waiting_commits)
         self._open(identities, addresses)
-        self.senders = None
+        self.push_supervisor = None
         if sender_cores is not None:
-            self.senders = Senders(config, key, self._has_due, self._settle, sender_cores)
+            self.push_supervisor = PushSupervisor(config, key, self._has_due, self._settle, sender_cores)
         self._add_gauges()
         self._probe: asyncio.Task[str | None] | None = None
         self._probe_until = 0.0
 
-    def _mailroom(self) -> Mailroom:
+    def _push_batcher(self) -> PushBatcher:
         push = self.config.push
-        limits = Limits(events=push.batch_events, bytes=push.batch_bytes)
-        keeping = Keeping(int(push.delivered_days * DAY_MS), int(push.dead_days * DAY_MS))
-        return Mailroom(self.store, int(push.interval_s * 1000), limits, keeping)
+        limits = BatchLimits(events=push.batch_events, bytes=push.batch_bytes)
+        keeping = BatchRetention(int(push.delivered_days * DAY_MS), int(push.dead_days * DAY_MS))
+        return PushBatcher(self.store, int(push.interval_s * 1000), limits, keeping)
 
     def _open(self, identities: RateLimiter, addresses: RateLimiter) -> None:
         """What answers on the wire."""
         limits = self.config.limits
         answers = Answers(
-            self.directory, self.store, self.key, self._now, identities, self._checkpoint, max_page=limits.page_bytes
+            self.states, self.store, self.key, self._now, identities, self._checkpoint, max_page=limits.page_bytes
         )
         self.executor = ThreadPoolExecutor(READERS, thread_name_prefix="answers")
         asking = Asking(answers, self.executor)
@@ -184,13 +184,13 @@ class Node:
         folder = self.config.data_path
         imports = ImportApi(self.importer, asking, self.uploads, limits.body, taking.archive_bytes, folder)
         routes = [*self.registry.routes(asking), *imports.routes()]
-        self.http = HttpApi(self.desk, asking, addresses, limits.body, pages, self.metrics.answered, routes)
+        self.http = HttpApi(self.intake, asking, addresses, limits.body, pages, self.metrics.count_response, routes)
         settings = Settings(
             max_subscriptions=limits.subscriptions_per_connection,
             max_buffer=limits.subscriber_buffer_bytes,
             max_websockets=limits.websockets,
         )
-        self.ws = WebSocketApi(self.desk, asking, self.hub, addresses, settings, self.key.public)
+        self.ws = WebSocketApi(self.intake, asking, self.hub, addresses, settings, self.key.public)
         self.app = with_cors(self._app, self.config.cors.origins)
 
     def _importer(self, identities: RateLimiter) -> Importer:
@@ -203,16 +203,16 @@ class Node:
             max_manifest=self.config.limits.manifest,
             private_endpoints=self.config.private_endpoints,
         )
-        return Importer(self.store, self.directory, self.sequencer, self.key, self._now, permits, self._cores)
+        return Importer(self.store, self.states, self.sequencer, self.key, self._now, permits, self._cores)
 
     def _add_gauges(self) -> None:
-        totals = Recent(self.store.totals, TOTALS_S, self._monotonic)
+        totals = CachedReading(self.store.totals, TOTALS_S, self._monotonic)
         gauges: tuple[tuple[str, str, Callable[[], float]], ...] = (
-            ("enc_waiting_commits", "Commits accepted and not durable yet", lambda: self.desk.waiting),
+            ("enc_waiting_commits", "Commits accepted and not durable yet", lambda: self.intake.waiting),
             ("enc_subscriptions", "Live subscriptions", lambda: self.hub.count),
             ("enc_websockets", "Open WebSockets", lambda: len(self.ws.connections)),
             ("enc_enclaves", "Enclaves on this node", self.store.count),
-            ("enc_enclaves_in_memory", "Enclaves whose state is in memory", lambda: len(self.directory)),
+            ("enc_enclaves_in_memory", "Enclaves whose state is in memory", lambda: len(self.states)),
             ("enc_push_queues", "Queues of endpoints", lambda: totals().queues),
             ("enc_push_waiting_batches", "Batches that wait to be delivered", lambda: totals().waiting),
             ("enc_push_dead_batches", "Dead letters that are kept", lambda: totals().dead),
@@ -226,17 +226,17 @@ class Node:
 
     # What the parts ask of each other
 
-    def _sweep(self, now: int) -> None:
-        self.janitor.sweep(now)
-        self.mailroom.sweep(now)
+    def _maintain(self, now: int) -> None:
+        self.retention_sweeper.run_if_due(now)
+        self.push_batcher.run_if_due(now)
 
     def _has_due(self) -> bool:
         return bool(self.store.due(self._now(), 1))
 
-    def _settle(self, outcomes: Sequence[Outcome]) -> None:
+    def _settle(self, outcomes: Sequence[DeliveryResult]) -> None:
         """Have them written, and tell of those that are the end."""
-        died = self.sequencer.call(lambda: self.store.settle(outcomes)).result()
-        self.metrics.pushed(outcomes)
+        died = self.sequencer.call(lambda: self.store.record_results(outcomes)).result()
+        self.metrics.count_deliveries(outcomes)
         for one in died:
             host = urlsplit(one.url).hostname or ""  # alone: what stands behind it may be a secret
             _log.error("batch_dead", identity=one.identity.hex(), host=host, push_seq=one.push_seq, reason=one.error)
@@ -316,11 +316,11 @@ class Node:
     # Life
 
     def start(self) -> None:
-        self.janitor.sweep(self._now())
+        self.retention_sweeper.run_if_due(self._now())
         self.sequencer.start()
         self.admission.start()
-        if self.senders is not None:
-            self.senders.start()
+        if self.push_supervisor is not None:
+            self.push_supervisor.start()
         self._expiry = self.loop.create_task(self._expire())
 
     async def _expire(self) -> None:
@@ -335,9 +335,9 @@ class Node:
 
     async def drain(self) -> None:
         """Answer what was accepted, and tell subscribers that it is over."""
-        self.desk.is_closed = True
+        self.intake.is_closed = True
         self.ws.shut_down()
-        await self.desk.drained()
+        await self.intake.drained()
         await self.ws.ended()
 
     def stop(self) -> None:
@@ -345,8 +345,8 @@ class Node:
         self._expiry.cancel()
         self.importer.stop()
         self.admission.stop()
-        if self.senders is not None:
-            self.senders.close()  # its last outcomes go through the sequencer
+        if self.push_supervisor is not None:
+            self.push_supervisor.close()  # its last outcomes go through the sequencer
         self.sequencer.stop()
         self.executor.shutdown(cancel_futures=True)
 
@@ -358,11 +358,11 @@ async def _serve(
     config: Config,
     store: Store,
     key: PrivateKey,
-    verifiers: Verifiers,
+    signatures: SignaturePool,
     sender_cores: set[int],
     cores: frozenset[int] | None = None,
 ) -> None:
-    node, announcer = Node(config, store, key, verifiers, sender_cores, cores), _announcer(config, key)
+    node, announcer = Node(config, store, key, signatures, sender_cores, cores), _announcer(config, key)
 
     def ready(url: str) -> None:
         line = {"ready": True, "url": url, "seq_pub": key.public.hex()}
@@ -385,19 +385,19 @@ async def _serve(
         node.stop()
 
 
-def _spread(config: Config) -> tuple[Verifiers, set[int]]:
+def _spread(config: Config) -> tuple[SignaturePool, set[int]]:
     """Start the processes that check signatures, and keep this one's threads, which share an interpreter, together.
 
     Also the cores that are left to other processes; empty: all of them.
     """
     cores = sorted(os.sched_getaffinity(0))
     if not config.sequencing.one_core or len(cores) == 1:
-        return Verifiers(config.sequencing.verify_processes), set()
+        return SignaturePool(config.sequencing.verify_processes), set()
     own = cores[os.getpid() % len(cores)]
     others = set(cores) - {own}
-    verifiers = Verifiers(config.sequencing.verify_processes, others)
+    signatures = SignaturePool(config.sequencing.verify_processes, others)
     os.sched_setaffinity(0, {own})
-    return verifiers, others
+    return signatures, others
 
 
 def _signers(store: Store, state: EnclaveState) -> set[bytes]:
@@ -458,9 +458,9 @@ def run(config: Config) -> int:
         _check_key(store, key)
         _check_registry(store, config)
         cores = frozenset(os.sched_getaffinity(0))
-        verifiers, sender_cores = _spread(config)
-        stack.callback(verifiers.close)
+        signatures, sender_cores = _spread(config)
+        stack.callback(signatures.close)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(config, store, key, verifiers, sender_cores, cores))
+            runner.run(_serve(config, store, key, signatures, sender_cores, cores))
     _log.info("stopped")
     return 0

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from enc.core.errors import EncError
 from enc.core.types import Receipt
-from enc.node.store.push import Outcome
+from enc.node.store.push import DeliveryResult
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 _EVENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -40,19 +40,19 @@ class Metrics:
     def gauge(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         Gauge(name, meaning, registry=self.registry).set_function(read)
 
-    def settled(self, results: Sequence[Receipt | EncError]) -> None:
+    def count_results(self, results: Sequence[Receipt | EncError]) -> None:
         tally = Tally(result.code if isinstance(result, EncError) else "accepted" for result in results)
         for outcome, count in tally.items():
             self._commits.labels(outcome).inc(count)
 
-    def answered(self, status: int) -> None:
+    def count_response(self, status: int) -> None:
         self._requests.labels(str(status)).inc()
 
-    def wrote(self, steps: int, seconds: float) -> None:
+    def observe_write(self, steps: int, seconds: float) -> None:
         self._events.observe(steps)
         self._writes.observe(seconds)
 
-    def pushed(self, outcomes: Sequence[Outcome]) -> None:
+    def count_deliveries(self, outcomes: Sequence[DeliveryResult]) -> None:
         for outcome in outcomes:
             self._pushed["failed" if outcome.error else "delivered"].inc()
             if outcome.error and outcome.next_try is None:
@@ -62,7 +62,7 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class Recent(Generic[T]):
+class CachedReading(Generic[T]):
     """A reading that costs something, taken at most once in so many seconds."""
 
     def __init__(self, read: Callable[[], T], seconds: float, clock: Callable[[], float]) -> None:

@@ -24,9 +24,9 @@ from enc.core.replay import Replay, SeenCommits
 from enc.core.signing import PrivateKey
 from enc.core.tree_head import sign_head
 from enc.core.types import Commit, Event, Target, TreeHead
-from enc.node.checkers import Checked, Checkers
-from enc.node.store.base import Run, Staging, Step, Store
-from enc.node.workspace import NodeCache, Workspace
+from enc.node.checkers import CheckedSlice, ImportSignaturePool
+from enc.node.store.base import AppendRun, Staging, Step, Store
+from enc.node.workspace import BatchOverlay, NodeCache
 
 SLICE, SLICE_BYTES = 1024, 4 << 20
 """Events of one transaction, and bytes of contents and tags: commits to other enclaves wait no longer than it takes."""
@@ -36,7 +36,7 @@ CACHED = 65_536
 """Tree nodes that are kept in memory."""
 
 
-class Shelf(Workspace):
+class Shelf(BatchOverlay):
     """What lies behind the state of a log that is being staged."""
 
     def __init__(self, store: Store, staging: Staging) -> None:
@@ -55,8 +55,8 @@ class Shelf(Workspace):
         if event is not None:
             self._events[event.id] = event
 
-    def written(self) -> None:
-        super().written()
+    def mark_written(self) -> None:
+        super().mark_written()
         self._events = {}
 
 
@@ -101,15 +101,15 @@ class Intake:
         key: PrivateKey,
         enclave: bytes,
         held: EnclaveState | None,
-        checkers: Checkers,
+        checkers: ImportSignaturePool,
         *,
-        write: Callable[[Sequence[Step | Run]], None],
+        write: Callable[[Sequence[Step | AppendRun]], None],
         notice: Callable[["Intake"], None] = lambda intake: None,
     ) -> None:
         self._store, self._key, self._enclave, self._held = store, key, enclave, held
         self.staging, self._checkers, self._write, self._notice = staging, checkers, write, notice
         self._shelf, self._seen_commits = Shelf(store, staging), UnboundedCommits()
-        self._checked: Checked | None = None
+        self._checked: CheckedSlice | None = None
         self._log = Edge()
         self.replay = Replay(enclave, self._shelf, self._seen_commits, self._check)
 
@@ -119,7 +119,7 @@ class Intake:
 
     def take(self, events: Iterable[Event]) -> None:
         """The log, or what follows of it. What is wrong with it is raised, as ReplayFailed with its seq."""
-        waiting, failure = deque[Checked](), None
+        waiting, failure = deque[CheckedSlice](), None
         slices = _slices(events)
         while failure is None:
             try:
@@ -142,24 +142,24 @@ class Intake:
         if self._held is not None and self._held.seq > state.seq:
             raise ReplayFailed(state.seq + 1, EnclaveExists("this node holds more of this log than was brought"))
 
-    def _take(self, checked: Checked) -> None:
+    def _take(self, checked: CheckedSlice) -> None:
         checked.wait()
         self._checked = checked
-        steps = list[Step | Run]()
+        steps = list[Step | AppendRun]()
         try:
             self._replay(checked.events, steps)
         finally:
             if steps:
                 self._write(steps)  # of a slice that fails, too: it may tell of a repeated commit before that
-        self._shelf.written()
+        self._shelf.mark_written()
         self._notice(self)
 
-    def _replay(self, events: Sequence[Event], steps: list[Step | Run]) -> None:
+    def _replay(self, events: Sequence[Event], steps: list[Step | AppendRun]) -> None:
         here, at = self._held_ids(events[0].seq, len(events)), 0
         while at < len(events):
             end = at if here else self.replay.add_run(events, at)
             if end > at:
-                steps.append(Run(events[at:end], self.replay.state))
+                steps.append(AppendRun(events[at:end], self.replay.state))
             else:
                 end = at + 1
                 steps.append(self._replay_one(events[at], here))

@@ -15,8 +15,8 @@ from enc.core.errors import EnclaveNotFound, EnclaveTerminated, InvalidQuery
 from enc.core.event import parse_event
 from enc.core.policy import Subject
 from enc.node.access import Access
-from enc.node.push_body import Admits, render
-from enc.node.store.base import Store, Stored
+from enc.node.push_body import BatchFilter, render
+from enc.node.store.base import RawEvent, Store
 from enc.node.store.push import PushBatch
 
 MAX_NUMBERS = 100
@@ -73,7 +73,7 @@ class Pulls:
 
     def _span(self, identity: bytes, url: str, first: int, last: int) -> Iterator[PushBatch]:
         while first <= last:
-            found = self._store.pushed(identity, url, first, last, STEP)
+            found = self._store.list_batches(identity, url, first, last, STEP)
             yield from found
             first = found[-1].push_seq + 1 if len(found) == STEP else last + 1
 
@@ -105,7 +105,7 @@ def _part(batch: PushBatch, only: bytes | None) -> PushBatch:
     return replace(batch, runs=runs, notices=tuple(notice for notice in batch.notices if notice.enclave == only))
 
 
-class _Now(Admits):
+class _Now(BatchFilter):
     """What an identity has P on, and what P or N, as of now. Judged once for each kind of event of an enclave."""
 
     def __init__(self, access: AccessTo, identity: bytes, is_purged: Callable[[bytes], bool]) -> None:
@@ -120,11 +120,11 @@ class _Now(Admits):
         taken, self._taken = self._taken, 0
         return taken
 
-    def pushes(self, enclave: bytes, item: Stored) -> bool:
+    def shows_event(self, enclave: bytes, item: RawEvent) -> bool:
         self._taken += len(item.head) + len(item.rest)
         return "P" in self._rights(enclave, item)
 
-    def counts(self, enclave: bytes, item: Stored, type_seq: Mapping[str, int]) -> Mapping[str, int]:
+    def shown_counts(self, enclave: bytes, item: RawEvent, type_seq: Mapping[str, int]) -> Mapping[str, int]:
         """Those of the latest event's type, and of other types as far as they can be told of by their name alone."""
         self._taken += len(item.head) + len(item.rest)
         if not self._rights(enclave, item) & {"P", "N"}:
@@ -135,7 +135,7 @@ class _Now(Admits):
             if type_ == item.type or self._judge(enclave, Subject(type_), False) & {"P", "N"}
         }
 
-    def _rights(self, enclave: bytes, item: Stored) -> frozenset[str]:
+    def _rights(self, enclave: bytes, item: RawEvent) -> frozenset[str]:
         access = self._access(enclave)
         if access is None:
             return frozenset()

@@ -13,24 +13,24 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.json import Decoder, encode
 
-from enc.node.store.base import Stored
-from enc.node.store.push import Notice, PushBatch, Run
+from enc.node.store.base import RawEvent
+from enc.node.store.push import EventRange, Notice, PushBatch
 
 
-class Items(Protocol):
+class EventSource(Protocol):
     """Where events are read."""
 
-    def items(self, enclave: bytes, first_seq: int, count: int) -> list[Stored]: ...
+    def items(self, enclave: bytes, first_seq: int, count: int) -> list[RawEvent]: ...
 
 
-class Admits:
+class BatchFilter:
     """What of a batch is shown: everything, to whoever it was made for."""
 
-    def pushes(self, enclave: bytes, item: Stored) -> bool:
+    def shows_event(self, enclave: bytes, item: RawEvent) -> bool:
         """Whether the whole event is shown."""
         return True
 
-    def counts(self, enclave: bytes, item: Stored, type_seq: Mapping[str, int]) -> Mapping[str, int]:
+    def shown_counts(self, enclave: bytes, item: RawEvent, type_seq: Mapping[str, int]) -> Mapping[str, int]:
         """The counters that a notice of `item` shows; without any there is no notice."""
         return type_seq
 
@@ -42,10 +42,10 @@ class _Named(Struct):
 
 
 _named = Decoder(_Named).decode
-ALL = Admits()
+SHOW_ALL = BatchFilter()
 
 
-def render(items: Items, batch: PushBatch, admits: Admits = ALL) -> bytes:
+def render(items: EventSource, batch: PushBatch, admits: BatchFilter = SHOW_ALL) -> bytes:
     """A batch's JSON. It may be megabytes: its parts are joined once."""
     parts = [b'{"push_seq":%d' % batch.push_seq]
     parts += _section(b"push", _pushes(items, batch.runs, admits))
@@ -64,27 +64,27 @@ def _section(name: bytes, enclaves: Iterable[list[bytes]]) -> list[bytes]:
     return [*parts, b"]}"] if parts else []
 
 
-def _pushes(items: Items, runs: Iterable[Run], admits: Admits) -> Iterator[list[bytes]]:
+def _pushes(items: EventSource, runs: Iterable[EventRange], admits: BatchFilter) -> Iterator[list[bytes]]:
     for enclave, of_one in groupby(runs, lambda run: run.enclave):
         parts, before = list[bytes](), b'{"enclave":"%b","events":[' % enclave.hex().encode()
         for run in of_one:
             for item in items.items(enclave, run.first_seq, run.count):
-                if admits.pushes(enclave, item):
+                if admits.shows_event(enclave, item):
                     parts += (before, item.head, item.rest, b"}")
                     before = b","
         if parts:
             yield [*parts, b"]}"]
 
 
-def _notices(items: Items, notices: Iterable[Notice], admits: Admits) -> Iterator[list[bytes]]:
+def _notices(items: EventSource, notices: Iterable[Notice], admits: BatchFilter) -> Iterator[list[bytes]]:
     for notice in notices:
         for item in items.items(notice.enclave, notice.seq, 1):
-            counts = admits.counts(notice.enclave, item, notice.type_seq)
+            counts = admits.shown_counts(notice.enclave, item, notice.type_seq)
             if counts:
                 yield [_notice(notice, item, counts)]
 
 
-def _notice(notice: Notice, item: Stored, counts: Mapping[str, int]) -> bytes:
+def _notice(notice: Notice, item: RawEvent, counts: Mapping[str, int]) -> bytes:
     named = _named(item.event)
     return encode(
         {

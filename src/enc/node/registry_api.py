@@ -27,7 +27,7 @@ from enc.core.types import Record
 from enc.node.answers import Answers
 from enc.node.api_http import Asking
 from enc.node.registered import Registered, Wire
-from enc.node.store.base import Store, item_of
+from enc.node.store.base import Store, search_item
 
 MAX_LISTED = 100
 """Enclaves of one page."""
@@ -77,7 +77,7 @@ class RegistryApi:
         """The entries that an answer rests on, with their proofs."""
         parts = [wire] if "entry" in wire else list(wire.values())
         events = [self._registered.event(state, bytes.fromhex(part["entry"]["id"])) for part in parts]
-        return Raw(self._answers.evidence(state, [item_of(event) for event in events]))
+        return Raw(self._answers.evidence(state, [search_item(event) for event in events]))
 
     def _node(self, state: EnclaveState, request: HttpRequest) -> Wire:
         return self._node_of(state, _key(request, "seq_pub", NodeNotFound))

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from enc.node.store.push import Due
+from enc.node.store.push import DueBatch
 
 OVERHEAD = 16 * 1024
 """Bytes that a connection takes beside its body."""
@@ -34,7 +34,7 @@ HOST_AHEAD_MS = 1000
 """How long a try may stand in line for its host: places are for those that can go."""
 
 
-class Standing(IntEnum):
+class QueueHealth(IntEnum):
     """How a queue's last try went."""
 
     QUICK = 0
@@ -68,22 +68,22 @@ class _Share:
     def used(self) -> int:
         return sum(self._used)
 
-    def fits(self, standing: Standing, amount: int) -> bool:
+    def fits(self, standing: QueueHealth, amount: int) -> bool:
         _, unknown, failing = self._used
-        if standing >= Standing.UNKNOWN and unknown + failing + amount > self.total * 3 // 4:
+        if standing >= QueueHealth.UNKNOWN and unknown + failing + amount > self.total * 3 // 4:
             return False
-        if standing == Standing.FAILING and failing + amount > self.total // 4:
+        if standing == QueueHealth.FAILING and failing + amount > self.total // 4:
             return False
         return self.used + amount <= self.total
 
-    def add(self, standing: Standing, amount: int) -> None:
+    def add(self, standing: QueueHealth, amount: int) -> None:
         self._used[standing] += amount
 
 
-class _Flight(Struct):
+class _InFlight(Struct):
     """A batch that was taken and whose outcome is not durable yet."""
 
-    standing: Standing
+    health: QueueHealth
     weight: int
     is_over: bool = False
     """The try is; its outcome is on the way to the disk."""
@@ -94,24 +94,24 @@ class Schedule:
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
-        self._known: OrderedDict[int, Standing] = OrderedDict()
-        self._lines: tuple[list[tuple[float, int, Due]], ...] = ([], [], [])
+        self._known: OrderedDict[int, QueueHealth] = OrderedDict()
+        self._lines: tuple[list[tuple[float, int, DueBatch]], ...] = ([], [], [])
         """For each standing a heap by the time at which it may go, then by who came first."""
         self._in_line: set[int] = set()
-        self._flights: dict[int, _Flight] = {}
+        self._flights: dict[int, _InFlight] = {}
         self._hosts: dict[str, float] = {}
         """When all tries that a host was promised are paid for."""
         self._count = 0
         self._places = _Share(bounds.waiting)
         self._connections, self._bytes = _Share(bounds.connections), _Share(bounds.unsent_bytes)
 
-    def standing(self, due: Due) -> Standing:
+    def health(self, due: DueBatch) -> QueueHealth:
         """A batch that failed before tells of its queue, where nothing later is known."""
-        return self._known.get(due.queue, Standing.FAILING if due.tries else Standing.UNKNOWN)
+        return self._known.get(due.queue, QueueHealth.FAILING if due.tries else QueueHealth.UNKNOWN)
 
     def remember_failing(self, queues: Iterable[int]) -> None:
         """What was known before a restart: those that hang must not delay others once more."""
-        self._known.update((queue, Standing.FAILING) for queue in islice(queues, self.bounds.known))
+        self._known.update((queue, QueueHealth.FAILING) for queue in islice(queues, self.bounds.known))
 
     @property
     def waiting(self) -> int:
@@ -125,12 +125,12 @@ class Schedule:
     def holds(self, queue: int) -> bool:
         return queue in self._in_line or queue in self._flights
 
-    def offer(self, due: Due, now: int, ahead_ms: int = HOST_AHEAD_MS) -> bool:
+    def offer(self, due: DueBatch, now: int, ahead_ms: int = HOST_AHEAD_MS) -> bool:
         """Put a batch in line, unless its queue is there already or on its way, or there is no place for it yet.
 
         `ahead_ms`: how long it may stand there for its host.
         """
-        standing, host = self.standing(due), urlsplit(due.url).hostname or ""
+        standing, host = self.health(due), urlsplit(due.url).hostname or ""
         ready_at = max(now, self._hosts.get(host, 0.0) - HOST_BURST_MS)
         if self.holds(due.queue) or ready_at > now + ahead_ms or not self._places.fits(standing, 1):
             return False
@@ -141,7 +141,7 @@ class Schedule:
         self._promise(host, now)
         return True
 
-    def take(self, now: int) -> Due | None:
+    def take(self, now: int) -> DueBatch | None:
         """The batch that goes now."""
         heads = [(line[0], standing) for standing, line in self._open_lines() if line[0][0] <= now]
         if not heads:
@@ -150,7 +150,7 @@ class Schedule:
         heappop(self._lines[standing])
         self._places.add(standing, -1)
         self._in_line.discard(due.queue)
-        flight = _Flight(standing, self._weight(due))
+        flight = _InFlight(standing, self._weight(due))
         self._connections.add(standing, 1)
         self._bytes.add(standing, flight.weight)
         self._flights[due.queue] = flight
@@ -160,47 +160,47 @@ class Schedule:
         """When `take` has something, if nothing else happens; None: not before something does."""
         return min((line[0][0] for _, line in self._open_lines()), default=None)
 
-    def finish(self, queue: int, *, has_failed: bool, took_ms: int) -> tuple[Standing, Standing]:
+    def finish(self, queue: int, *, has_failed: bool, took_ms: int) -> tuple[QueueHealth, QueueHealth]:
         """A try is over: how its queue stood before it, and stands now. The queue is held until `free`."""
         flight = self._flights[queue]
         self._release(flight)
-        well = Standing.QUICK if took_ms < self.bounds.slow_ms else Standing.UNKNOWN
-        now = Standing.FAILING if has_failed else well
+        well = QueueHealth.QUICK if took_ms < self.bounds.slow_ms else QueueHealth.UNKNOWN
+        now = QueueHealth.FAILING if has_failed else well
         self._known[queue] = now
         self._known.move_to_end(queue)
         while len(self._known) > self.bounds.known:
             self._known.popitem(last=False)
-        return flight.standing, now
+        return flight.health, now
 
     def free(self, queue: int) -> None:
         """The outcome is durable, or there was none: the queue's next batch may go."""
         self._release(self._flights.pop(queue))
 
-    def retry_at(self, due: Due, now: int, jitter: float) -> int | None:
+    def retry_at(self, due: DueBatch, now: int, jitter: float) -> int | None:
         """When a batch whose try failed just now is tried again; None: never. `jitter`: from 0 up to 1."""
         if due.tries + 1 >= self.bounds.tries:
             return None
         delay = min(self.bounds.first_retry_ms << due.tries, self.bounds.max_retry_ms)
         return now + delay - int(delay * jitter / 5)
 
-    def _open_lines(self) -> list[tuple[Standing, list[tuple[float, int, Due]]]]:
+    def _open_lines(self) -> list[tuple[QueueHealth, list[tuple[float, int, DueBatch]]]]:
         """The lines whose first may go by their share; none while too many outcomes are not durable."""
         if len(self._flights) >= self.bounds.waiting:
             return []
         return [
             (standing, line)
-            for standing, line in zip(Standing, self._lines, strict=True)
+            for standing, line in zip(QueueHealth, self._lines, strict=True)
             if line and self._connections.fits(standing, 1) and self._bytes.fits(standing, self._weight(line[0][2]))
         ]
 
-    def _weight(self, due: Due) -> int:
+    def _weight(self, due: DueBatch) -> int:
         """What a batch takes while it is sent. It never counts for more than the least share, or it would not go."""
         return min(due.bytes * COPIES + OVERHEAD, self.bounds.unsent_bytes // 4)
 
-    def _release(self, flight: _Flight) -> None:
+    def _release(self, flight: _InFlight) -> None:
         if not flight.is_over:
-            self._connections.add(flight.standing, -1)
-            self._bytes.add(flight.standing, -flight.weight)
+            self._connections.add(flight.health, -1)
+            self._bytes.add(flight.health, -flight.weight)
             flight.is_over = True
 
     def _promise(self, host: str, now: int) -> None:

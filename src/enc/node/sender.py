@@ -19,10 +19,10 @@ from msgspec.json import encode
 
 from enc.core.errors import EncError
 from enc.core.sealing import NONCE_SIZE, encrypt
-from enc.node.push_body import Items, render
-from enc.node.schedule import Schedule, Standing
+from enc.node.push_body import EventSource, render
+from enc.node.schedule import QueueHealth, Schedule
 from enc.node.sender_pipe import MAX_OUTCOMES
-from enc.node.store.push import Due, Outcome, PushReads
+from enc.node.store.push import DeliveryResult, DueBatch, PushReads
 
 PAGE = 1024
 """Queues that are asked for at once."""
@@ -39,7 +39,7 @@ NOT_READABLE = "the batch cannot be read"
 _log = structlog.get_logger("enc.sender")
 
 
-class Reads(PushReads, Items, Protocol):
+class Reads(PushReads, EventSource, Protocol):
     """What the sender reads of the store."""
 
 
@@ -50,7 +50,7 @@ class Node(Protocol):
         """What the identity's deliveries are sealed under; empty: there is nothing."""
         ...
 
-    async def settle(self, outcomes: tuple[Outcome, ...]) -> bool:
+    async def settle(self, outcomes: tuple[DeliveryResult, ...]) -> bool:
         """Whether they are durable."""
         ...
 
@@ -63,7 +63,7 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Sender:
+class PushSender:
     """`run` until `stop`; made on the event loop's thread."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Sender:
         self._look_s, self._clock, self._jitter = look_s, clock, jitter
         self._keys: OrderedDict[bytes, bytes] = OrderedDict()
         self._tries: set[asyncio.Task[None]] = set()
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[DeliveryResult] = []
         self._told = 0
         """Of the outcomes, the first ones: told, and not answered yet."""
         self._wake, self._has_news, self._is_over = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -114,7 +114,7 @@ class Sender:
         finally:
             telling.cancel()
 
-    async def finish(self, grace_s: float) -> tuple[Outcome, ...]:
+    async def finish(self, grace_s: float) -> tuple[DeliveryResult, ...]:
         """Let what is under way come to its end for so long; the outcomes that the node was not told."""
         if self._tries:
             await asyncio.wait(self._tries, timeout=grace_s)
@@ -160,12 +160,12 @@ class Sender:
 
     # One try
 
-    def _start(self, due: Due) -> None:
+    def _start(self, due: DueBatch) -> None:
         task = asyncio.create_task(self._try(due))
         self._tries.add(task)
         task.add_done_callback(self._tries.discard)
 
-    async def _try(self, due: Due) -> None:
+    async def _try(self, due: DueBatch) -> None:
         loop = asyncio.get_running_loop()
         start = loop.time()
         try:
@@ -182,7 +182,7 @@ class Sender:
         else:
             self._finish(due, error, int((loop.time() - start) * 1000))
 
-    async def _send(self, due: Due) -> str | None:
+    async def _send(self, due: DueBatch) -> str | None:
         """What went wrong, or an empty text; None: there was nothing to send any more."""
         key = await self._key_of(due.identity)
         batch = self._reads.batch(due.queue, due.push_seq)
@@ -200,15 +200,15 @@ class Sender:
             self._keys.popitem(last=False)
         return self._keys[identity]
 
-    def _finish(self, due: Due, error: str, took_ms: int) -> None:
+    def _finish(self, due: DueBatch, error: str, took_ms: int) -> None:
         now = self._clock()
         retry_at = self._schedule.retry_at(due, now, self._jitter()) if error else None
         before, _ = self._schedule.finish(due.queue, has_failed=bool(error), took_ms=took_ms)
-        if error and before is not Standing.FAILING:
+        if error and before is not QueueHealth.FAILING:
             _log.warning("endpoint_failing", **_named(due), reason=error)
-        if not error and before is Standing.FAILING:
+        if not error and before is QueueHealth.FAILING:
             _log.info("endpoint_recovered", **_named(due))
-        self._outcomes.append(Outcome(due.queue, due.push_seq, now, error, retry_at))
+        self._outcomes.append(DeliveryResult(due.queue, due.push_seq, now, error, retry_at))
         self._wake.set()
         self._has_news.set()
 
@@ -237,7 +237,7 @@ class Sender:
                 self._free(outcome.queue)
 
 
-def sealed(seq_pub: bytes, due: Due, plaintext: bytes, key: bytes) -> bytes:
+def sealed(seq_pub: bytes, due: DueBatch, plaintext: bytes, key: bytes) -> bytes:
     """A delivery as it is posted (enc.core.envelope.seal_push). It may be megabytes: its parts are joined once.
 
     The url stands inside too: the key is the same for all of a recipient's, and the one outside is bound by nothing.
@@ -249,6 +249,6 @@ def sealed(seq_pub: bytes, due: Due, plaintext: bytes, key: bytes) -> bytes:
     return b"".join((outside[:-1], b',"content":"', content, b'"}'))
 
 
-def _named(due: Due) -> dict[str, str]:
+def _named(due: DueBatch) -> dict[str, str]:
     """The host alone: what stands behind it may be a secret."""
     return {"identity": due.identity.hex(), "host": urlsplit(due.url).hostname or ""}

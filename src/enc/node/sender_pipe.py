@@ -11,7 +11,7 @@ from struct import Struct as Layout
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
-from enc.node.store.push import Outcome
+from enc.node.store.push import DeliveryResult
 from enc.runtime.logs import Format, Level
 
 LENGTH = Layout(">I")
@@ -39,7 +39,7 @@ class Start(Struct, frozen=True, kw_only=True, tag=True):
     log_format: Format
 
 
-class Ask(Struct, frozen=True, tag=True):
+class AskKey(Struct, frozen=True, tag=True):
     identity: bytes
 
 
@@ -50,17 +50,17 @@ class Key(Struct, frozen=True, tag=True):
     key: bytes
 
 
-class Outcomes(Struct, frozen=True, tag=True):
-    outcomes: tuple[Outcome, ...]
+class DeliveryResults(Struct, frozen=True, tag=True):
+    outcomes: tuple[DeliveryResult, ...]
 
 
-class Settled(Struct, frozen=True, tag=True):
+class ResultsStored(Struct, frozen=True, tag=True):
     is_durable: bool
     """False: the store cannot be written; the same outcomes are to be told again."""
 
 
-ToSender = Start | Key | Settled
-FromSender = Ask | Outcomes
+ToSender = Start | Key | ResultsStored
+FromSender = AskKey | DeliveryResults
 
 read_to_sender = Decoder(ToSender).decode
 read_from_sender = Decoder(FromSender).decode

@@ -15,22 +15,22 @@ from msgspec import ValidationError
 
 from enc.node.calling import Caller, authorities
 from enc.node.schedule import Bounds, Schedule
-from enc.node.sender import Sender
+from enc.node.sender import PushSender
 from enc.node.sender_pipe import (
     LENGTH,
     MAX_OUTCOMES,
-    Ask,
+    AskKey,
+    DeliveryResults,
     FromSender,
     Key,
-    Outcomes,
-    Settled,
+    ResultsStored,
     Start,
     ToSender,
     length,
     packed,
     read_to_sender,
 )
-from enc.node.store.push import Outcome
+from enc.node.store.push import DeliveryResult
 from enc.node.store.push_reader import PushReader
 from enc.runtime.logs import setup_logs
 from enc.runtime.signals import ignore_stop_signals
@@ -65,18 +65,18 @@ class Pipe:
         while (message := await self.read()) is not None:
             if isinstance(message, Key) and (key := self._keys.pop(message.identity, None)) is not None:
                 _resolve(key, message.key)
-            if isinstance(message, Settled) and self._settled is not None:
+            if isinstance(message, ResultsStored) and self._settled is not None:
                 _resolve(self._settled, message.is_durable)
 
     async def key_of(self, identity: bytes) -> bytes:
         if identity not in self._keys:
             self._keys[identity] = asyncio.get_running_loop().create_future()
-            self.write(Ask(identity))
+            self.write(AskKey(identity))
         return await asyncio.shield(self._keys[identity])
 
-    async def settle(self, outcomes: tuple[Outcome, ...]) -> bool:
+    async def settle(self, outcomes: tuple[DeliveryResult, ...]) -> bool:
         self._settled = asyncio.get_running_loop().create_future()
-        self.write(Outcomes(outcomes))
+        self.write(DeliveryResults(outcomes))
         return await self._settled
 
     def write(self, message: FromSender) -> None:
@@ -115,7 +115,7 @@ def _bounds(start: Start) -> Bounds:
     )
 
 
-def _sender(start: Start, reads: PushReader, pipe: Pipe) -> Sender:
+def _sender(start: Start, reads: PushReader, pipe: Pipe) -> PushSender:
     schedule = Schedule(_bounds(start))
     schedule.remember_failing(reads.failing(schedule.bounds.known))
     caller = Caller(
@@ -125,7 +125,7 @@ def _sender(start: Start, reads: PushReader, pipe: Pipe) -> Sender:
         tls=authorities(start.ca_file),
     )
     look_s = min(max(min(start.interval_s, start.first_retry_s) / 4, MIN_LOOK_S), MAX_LOOK_S)
-    return Sender(schedule, reads, pipe, caller, start.seq_pub, look_s=look_s)
+    return PushSender(schedule, reads, pipe, caller, start.seq_pub, look_s=look_s)
 
 
 async def _run() -> None:
@@ -143,7 +143,7 @@ async def _run() -> None:
     await running
     left = await sender.finish(GRACE_S)
     for i in range(0, len(left), MAX_OUTCOMES):
-        pipe.write(Outcomes(left[i : i + MAX_OUTCOMES]))
+        pipe.write(DeliveryResults(left[i : i + MAX_OUTCOMES]))
     await pipe.close()
 
 

@@ -21,17 +21,17 @@ from enc.core.signing import PrivateKey
 from enc.node.config import Config
 from enc.node.sender_pipe import (
     LENGTH,
-    Ask,
+    AskKey,
     FromSender,
     Key,
-    Settled,
+    ResultsStored,
     Start,
     ToSender,
     length,
     packed,
     read_from_sender,
 )
-from enc.node.store.push import Outcome
+from enc.node.store.push import DeliveryResult
 from enc.node.verifier import read_exactly
 
 STOP_S = 5.0
@@ -39,7 +39,7 @@ STOP_S = 5.0
 MAX_PAUSE_S = 60.0
 """Between two starts of a sender that dies again and again."""
 
-Settle = Callable[[Sequence[Outcome]], None]
+Settle = Callable[[Sequence[DeliveryResult]], None]
 """Make outcomes durable, or raise."""
 
 _log = structlog.get_logger("enc.senders")
@@ -98,7 +98,7 @@ class _Process:
             self._process.stdout.close()
 
 
-class Senders:
+class PushSupervisor:
     """`start` and `close`. `is_due` and `settle` are called on a thread of its own."""
 
     def __init__(
@@ -165,7 +165,7 @@ class Senders:
             process.write(self._start_message)
             while (message := process.read()) is not None:
                 answer = self._answer(message)
-                was_useful |= answer == Settled(True)
+                was_useful |= answer == ResultsStored(True)
                 process.write(answer)
         finally:
             if not self._stopping.is_set():
@@ -174,18 +174,18 @@ class Senders:
             self._process = None
         return was_useful
 
-    def _answer(self, message: FromSender) -> Key | Settled:
-        if isinstance(message, Ask):
+    def _answer(self, message: FromSender) -> Key | ResultsStored:
+        if isinstance(message, AskKey):
             return Key(message.identity, self._key_of(message.identity))
         try:
             self._settle(message.outcomes)
         except EncError as e:
             _log.error("outcomes_not_kept", reason=e.message)
-            return Settled(False)
+            return ResultsStored(False)
         except Exception as e:  # a damaged row must not end this thread
             _log.error("outcomes_not_kept", reason=type(e).__name__, exc_info=e)
-            return Settled(False)
-        return Settled(True)
+            return ResultsStored(False)
+        return ResultsStored(True)
 
     def _key_of(self, identity: bytes) -> bytes:
         """Empty where the identity is no public key: anything of 32 bytes may be granted rights."""

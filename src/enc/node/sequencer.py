@@ -29,17 +29,17 @@ from enc.core.receipt import build_receipt, wire_receipt
 from enc.core.signing import PrivateKey
 from enc.core.tree_head import sign_head
 from enc.core.types import Commit, Event, Receipt, Target, TreeHead
-from enc.node.audience import Audiences
-from enc.node.directory import Directory
+from enc.node.audience import RecipientCache
+from enc.node.directory import StateCache
 from enc.node.quota import NO_QUOTA, Quota, Spending
 from enc.node.store.base import Step, Store
-from enc.node.workspace import NodeCache, Workspace
+from enc.node.workspace import BatchOverlay, NodeCache
 
 MAX_BATCH = 1024
 """Commits that one transaction takes at most."""
 MAX_SEALS = 256
 """Idle bundles that one transaction closes at most."""
-PATIENCE = 0.2
+IDLE_S = 0.2
 """Seconds after which an idle sequencer looks for bundles to seal."""
 MAX_HOLD_MS = 30_000
 
@@ -47,14 +47,14 @@ T = TypeVar("T")
 _log = structlog.get_logger("enc.sequencer")
 
 
-class Ticket(Struct, frozen=True):
+class AdmittedCommit(Struct, frozen=True):
     """A commit that was admitted (form, hash, signature, expiry), and whatever its sender is known by."""
 
     commit: Commit
     sender: Any = None
 
 
-Outcome = tuple[Ticket, Receipt | EncError]
+CommitOutcome = tuple[AdmittedCommit, Receipt | EncError]
 
 
 class Checkpoint(Struct, frozen=True):
@@ -71,8 +71,17 @@ class _Batch:
         self.now, self.spending = now, spending
         self.committed: dict[bytes, Event] = {}
         """Events by the hash of their commits: those of this batch, and earlier ones that it repeats."""
-        self.spaces: dict[bytes, Workspace] = {}
+        self.overlays: dict[bytes, BatchOverlay] = {}
         self.steps: list[Step] = []
+
+
+class SequencerSettings(Struct, frozen=True, kw_only=True):
+    """What an operator decides about sequencing."""
+
+    seal_idle: bool = True
+    """Whether bundles whose time is up are closed without a further event."""
+    max_batch: int = MAX_BATCH
+    quota: Quota = NO_QUOTA
 
 
 class Sequencer:
@@ -84,23 +93,21 @@ class Sequencer:
         key: PrivateKey,
         clock: Callable[[], int],
         *,
-        deliver: Callable[[Sequence[Outcome]], None],
+        deliver: Callable[[Sequence[CommitOutcome]], None],
         publish: Callable[[Sequence[Step]], None] = lambda steps: None,
-        watch: Callable[[int, float], None] = lambda events, seconds: None,
-        chore: Callable[[int], None] = lambda now: None,
-        directory: Directory | None = None,
-        seal_idle: bool = True,
-        max_batch: int = MAX_BATCH,
-        quota: Quota = NO_QUOTA,
+        observe_write: Callable[[int, float], None] = lambda events, seconds: None,
+        maintain: Callable[[int], None] = lambda now: None,
+        states: StateCache | None = None,
+        settings: SequencerSettings = SequencerSettings(),  # noqa: B008
     ) -> None:
         self._store, self._key, self._clock = store, key, clock
-        self._deliver, self._publish, self._watch, self._chore = deliver, publish, watch, chore
-        self._directory = Directory(store) if directory is None else directory
-        self._seal_idle, self._max_batch, self._quota = seal_idle, max_batch, quota
+        self._deliver, self._publish, self._observe_write, self._maintain = deliver, publish, observe_write, maintain
+        self._states = StateCache(store) if states is None else states
+        self._settings = settings
         self._highest = store.clock()
-        self._queue: SimpleQueue[Sequence[Ticket] | Callable[[], None] | None] = SimpleQueue()
+        self._queue: SimpleQueue[Sequence[AdmittedCommit] | Callable[[], None] | None] = SimpleQueue()
         self._cache = NodeCache()
-        self._audiences = Audiences(store)
+        self._recipients = RecipientCache(store)
         self._holds: dict[bytes, int] = {}
         self._is_behind = False
         self._unsealed: set[bytes] = set()
@@ -110,9 +117,9 @@ class Sequencer:
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, tickets: Sequence[Ticket]) -> None:
+    def submit(self, admitted: Sequence[AdmittedCommit]) -> None:
         """Put commits in line; their order is kept."""
-        self._queue.put(tickets)
+        self._queue.put(admitted)
 
     def call(self, work: Callable[[], T]) -> "Future[T]":
         """Run something on the sequencer's thread, between two batches: what it sees is durable and stands still."""
@@ -141,11 +148,11 @@ class Sequencer:
 
     def checkpoint(self, enclave: bytes, hold_ms: int) -> Checkpoint:
         """Where the log stands; for `hold_ms` nothing but a Migrate is taken. Call it on the sequencer's thread."""
-        state = self._directory.get(enclave)
+        state = self._states.get(enclave)
         if state is None:
             raise EnclaveNotFound("no such enclave on this node")
-        space = Workspace(self._store, enclave, state, self._cache)
-        found = Checkpoint(state.seq, machine.checkpoint_root(state, space))
+        overlay = BatchOverlay(self._store, enclave, state, self._cache)
+        found = Checkpoint(state.seq, machine.checkpoint_root(state, overlay))
         if hold_ms:
             now = self._clock()
             self._holds = {held: until for held, until in self._holds.items() if until > now}
@@ -154,57 +161,57 @@ class Sequencer:
 
     def forget(self, enclave: bytes) -> None:
         """The enclave was written past this sequencer. Call it on the sequencer's thread."""
-        self._directory.forget(enclave)
-        self._audiences.forget(enclave)
+        self._states.forget(enclave)
+        self._recipients.forget(enclave)
 
     # The thread
 
     def _run(self) -> None:
         running = True
         while running:
-            tickets, calls, running = self._take()
-            self.run_once(tickets)
+            admitted, calls, running = self._take()
+            self.run_once(admitted)
             for call in calls:
                 call()
-            self._chore(self._clock())
+            self._maintain(self._clock())
 
-    def _take(self) -> tuple[list[Ticket], list[Callable[[], None]], bool]:
+    def _take(self) -> tuple[list[AdmittedCommit], list[Callable[[], None]], bool]:
         """Everything that waits, up to the batch's limit; what to call after it; and whether to go on."""
-        tickets: list[Ticket] = []
+        admitted: list[AdmittedCommit] = []
         calls: list[Callable[[], None]] = []
         try:
-            item = self._queue.get(timeout=PATIENCE)
+            item = self._queue.get(timeout=IDLE_S)
             while True:
                 if item is None:
-                    return tickets, calls, False
+                    return admitted, calls, False
                 if callable(item):
                     calls.append(item)
                 else:
-                    tickets.extend(item)
-                if calls or len(tickets) >= self._max_batch:
+                    admitted.extend(item)
+                if calls or len(admitted) >= self._settings.max_batch:
                     break
                 item = self._queue.get_nowait()
         except Empty:
             pass
-        return tickets, calls, True
+        return admitted, calls, True
 
-    def run_once(self, tickets: Sequence[Ticket]) -> None:
+    def run_once(self, admitted: Sequence[AdmittedCommit]) -> None:
         """One batch: judge, write, tell."""
-        batch = _Batch(self._clock(), Spending(self._store, self._quota))
+        batch = _Batch(self._clock(), Spending(self._store, self._settings.quota))
         try:
             self._check_clock(batch.now)
-            if tickets:
-                batch.committed = self._store.committed_among([ticket.commit for ticket in tickets])
-            outcomes = [(ticket, self._outcome(ticket.commit, batch)) for ticket in tickets]
+            if admitted:
+                batch.committed = self._store.committed_among([admitted.commit for admitted in admitted])
+            outcomes = [(admitted, self._outcome(admitted.commit, batch)) for admitted in admitted]
             failure = self._write(batch)
         except EncError as e:
-            outcomes, failure = [(ticket, e) for ticket in tickets], e
+            outcomes, failure = [(admitted, e) for admitted in admitted], e
         except Exception as e:
-            failure = internal(e, "sequencer")
-            outcomes = [(ticket, failure) for ticket in tickets]
+            failure = internal_error(e, "sequencer")
+            outcomes = [(admitted, failure) for admitted in admitted]
         if failure is not None:
-            outcomes = [(ticket, failure) for ticket, _ in outcomes]
-        self._audiences.trim()
+            outcomes = [(admitted, failure) for admitted, _ in outcomes]
+        self._recipients.trim()
         if outcomes:
             self._deliver(outcomes)
         if failure is None and batch.steps:
@@ -216,47 +223,47 @@ class Sequencer:
         except EncError as e:
             return e
         except Exception as e:  # a fault of ours must not stop the others
-            return internal(e, "sequencer")
+            return internal_error(e, "sequencer")
 
     def _write(self, batch: _Batch) -> EncError | None:
         """Seal what is due and make all of it durable; or say why not, with every state as it was."""
         try:
-            if self._seal_idle:
+            if self._settings.seal_idle:
                 self._seal(batch)
             if not batch.steps:
                 return None
             start = time.perf_counter()
             self._store.write(batch.steps, batch.now)
-            self._watch(len(batch.steps), time.perf_counter() - start)
+            self._observe_write(len(batch.steps), time.perf_counter() - start)
         except EncError as e:
             _log.error("store_failed", reason=e.message, steps=len(batch.steps))
             return self._fail(batch, e)
         except Exception as e:
-            return self._fail(batch, internal(e, "store"))
-        for enclave, space in batch.spaces.items():
-            if space.state is not None:
-                self._directory.put(space.state)
-                if space.state.migrated:
+            return self._fail(batch, internal_error(e, "store"))
+        for enclave, overlay in batch.overlays.items():
+            if overlay.state is not None:
+                self._states.put(overlay.state)
+                if overlay.state.migrated:
                     self._holds.pop(enclave, None)
-            self._cache.put(space.nodes.items())
+            self._cache.put(overlay.nodes.items())
         return None
 
     def _fail(self, batch: _Batch, error: EncError) -> EncError:
-        for enclave in batch.spaces:
-            self._directory.forget(enclave)
-            self._audiences.forget(enclave)
+        for enclave in batch.overlays:
+            self._states.forget(enclave)
+            self._recipients.forget(enclave)
         return error
 
     # One commit
 
     def _sequence(self, commit: Commit, batch: _Batch) -> Event:
         """The event that the commit becomes, as a step of the batch that is not durable yet."""
-        space = self._space(commit.enclave, batch)
+        overlay = self._overlay(commit.enclave, batch)
         if (first := batch.committed.get(commit.hash)) is not None:
             raise duplicate(first, commit)
         self._check_hold(commit, batch.now)
         batch.spending.check(commit)
-        state = space.state
+        state = overlay.state
         if state is None:
             if commit.type != "Manifest":
                 raise EnclaveNotFound("no such enclave on this node")
@@ -265,22 +272,22 @@ class Sequencer:
             event = finalize(commit, self._key, timestamp, 0)
             transition = machine.apply_manifest(event, policy, effects)
         else:
-            effects = machine.judge(state, commit, space, sequencer=self._key.public)
+            effects = machine.judge(state, commit, overlay, sequencer=self._key.public)
             timestamp = machine.next_timestamp(state, commit, batch.now)
             event = finalize(commit, self._key, timestamp, state.seq + 1)
-            transition = machine.apply(state, event, effects, space)
-        target = space.target(revised_id(event)) if event.type in ("Update", "Delete") else None
-        self._keep(batch, space, transition, event, effects, target)
+            transition = machine.apply(state, event, effects, overlay)
+        target = overlay.target(revised_id(event)) if event.type in ("Update", "Delete") else None
+        self._add_step(batch, overlay, transition, event, effects, target)
         batch.spending.charge(commit)
         batch.committed[commit.hash] = event
         return event
 
-    def _space(self, enclave: bytes, batch: _Batch) -> Workspace:
-        space = batch.spaces.get(enclave)
-        if space is None:
-            state = self._directory.get(enclave)
-            space = batch.spaces[enclave] = Workspace(self._store, enclave, state, self._cache)
-        return space
+    def _overlay(self, enclave: bytes, batch: _Batch) -> BatchOverlay:
+        overlay = batch.overlays.get(enclave)
+        if overlay is None:
+            state = self._states.get(enclave)
+            overlay = batch.overlays[enclave] = BatchOverlay(self._store, enclave, state, self._cache)
+        return overlay
 
     def is_behind(self, now: int) -> bool:
         """Whether the node's clock stands behind what it was. From any thread."""
@@ -300,16 +307,16 @@ class Sequencer:
         if until > now and commit.type != "Migrate":
             raise Unavailable("the enclave is held for a Migrate", retry_after_ms=until - now)
 
-    def _keep(
+    def _add_step(
         self,
         batch: _Batch,
-        space: Workspace,
+        overlay: BatchOverlay,
         transition: Transition,
         event: Event | None,
         effects: Effects,
         target: Target | None = None,
     ) -> None:
-        heads = self._sign_heads(transition, space)
+        heads = self._sign_heads(transition, overlay)
         if event is None:
             step = Step(transition=transition, heads=heads)
         else:
@@ -320,16 +327,16 @@ class Sequencer:
                 effects=effects,
                 subject=subject.type,
                 heads=heads,
-                audience=self._audiences.of(event, subject, effects, transition, space),
+                recipients=self._recipients.recipients_of(event, subject, effects, transition, overlay),
             )
-        space.take(transition, event)
+        overlay.take(transition, event)
         batch.steps.append(step)
 
-    def _sign_heads(self, transition: Transition, space: Workspace) -> tuple[TreeHead, ...]:
+    def _sign_heads(self, transition: Transition, overlay: BatchOverlay) -> tuple[TreeHead, ...]:
         """A head for each tree size that the step reached, signed once and kept."""
         if not transition.closed:
             return ()
-        state, before = transition.state, space.state.log if space.state else Edge()
+        state, before = transition.state, overlay.state.log if overlay.state else Edge()
         heads = []
         for bundle in transition.closed:
             before = before.append(log_leaf(bundle.events_root, bundle.state_hash))[0]
@@ -346,20 +353,20 @@ class Sequencer:
             except Unavailable:
                 raise
             except Exception as e:  # one damaged enclave must not stop the others; fsck tells more
-                internal(e, "seal")
+                internal_error(e, "seal")
                 self._unsealed.add(enclave)
-                batch.spaces.pop(enclave, None)
+                batch.overlays.pop(enclave, None)
 
     def _seal_one(self, enclave: bytes, batch: _Batch) -> None:
-        space = self._space(enclave, batch)
-        if space.state is None or space.state.sequencer != self._key.public:
+        overlay = self._overlay(enclave, batch)
+        if overlay.state is None or overlay.state.sequencer != self._key.public:
             return
-        transition = machine.seal(space.state, batch.now, space)
+        transition = machine.seal(overlay.state, batch.now, overlay)
         if transition is not None:
-            self._keep(batch, space, transition, None, Effects())
+            self._add_step(batch, overlay, transition, None, Effects())
 
 
-def internal(error: BaseException, where: str) -> InternalError:
+def internal_error(error: BaseException, where: str) -> InternalError:
     """What the wire says of a fault of ours; the log says more, and neither says what the peer sent."""
     _log.error("internal_error", where=where, exc_info=error)
     return InternalError(f"internal error: {type(error).__name__}")

@@ -17,8 +17,8 @@ from enc.core.session import SKEW, TransportKeys
 from enc.core.state_key import KV, identity_key
 from enc.core.types import Event
 from enc.node.access import Access
-from enc.node.sequencer import internal
-from enc.node.store.base import Step, Store, item_of
+from enc.node.sequencer import internal_error
+from enc.node.store.base import Step, Store, search_item
 
 Reason = Literal[
     "access_revoked",
@@ -133,13 +133,13 @@ class Hub:
             if event is None:
                 continue
             listeners = [s for s in self._by_enclave.get(event.enclave, ()) if s.live and s.after < event.seq]
-            item = item_of(event).json if listeners else b""
+            item = search_item(event).json if listeners else b""
             for subscription in listeners:
                 before = subscription.after
                 try:
                     self._tell(subscription, step, event, item)
                 except Exception as e:  # it reads on from the store; the others hear of it all the same
-                    internal(e, "publish")
+                    internal_error(e, "publish")
                     subscription.fall_behind(before)
 
     def _tell(self, subscription: Subscription, step: Step, event: Event, item: bytes) -> None:

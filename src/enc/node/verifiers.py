@@ -64,7 +64,7 @@ class _Process:
             self._process.wait()
 
 
-class Verifiers:
+class SignaturePool:
     """`check` is called by one thread. A process that fails is replaced, and its commits are checked here."""
 
     def __init__(self, count: int, cores: Iterable[int] = (), max_part: int = MAX_PART) -> None:

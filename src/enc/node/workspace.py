@@ -34,7 +34,7 @@ class NodeCache:
             self._nodes.popitem(last=False)
 
 
-class Workspace(EnclaveReader):
+class BatchOverlay(EnclaveReader):
     """One enclave during one batch: reads see what the batch made, over what is stored."""
 
     def __init__(self, store: Store, enclave: bytes, state: EnclaveState | None, cache: NodeCache) -> None:
@@ -84,7 +84,7 @@ class Workspace(EnclaveReader):
         if event is not None:
             self._targets[event.id] = target_of(event)
 
-    def written(self) -> None:
+    def mark_written(self) -> None:
         """What was taken is stored now, and need not be remembered."""
         self._cache.put(self.nodes.items())
         self.nodes = {}

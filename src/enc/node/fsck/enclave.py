@@ -7,14 +7,14 @@ from enc.core.enclave import EnclaveState
 from enc.core.filter import Filter
 from enc.core.replay import Replay
 from enc.node.fsck.difference import Difference
-from enc.node.fsck.ending import Ending
-from enc.node.fsck.events import Events
-from enc.node.fsck.searches import EVERYTHING, Searches
-from enc.node.fsck.trees import Trees
+from enc.node.fsck.ending import FinalStateCheck
+from enc.node.fsck.events import EventCheck
+from enc.node.fsck.searches import EVERYTHING, SearchCheck
+from enc.node.fsck.trees import TreeCheck
 from enc.node.fsck.usage import Tally
 from enc.node.store.base import Store
 from enc.node.store.sqlite import SqliteStore
-from enc.node.store.sqlite_check import Finding, Rows, rows_of
+from enc.node.store.sqlite_check import Finding, RowCheck, open_row_check
 
 Progress = Callable[[int], None]
 """Told how many more events were checked."""
@@ -26,11 +26,11 @@ class EnclaveCheck:
     def __init__(self, store: Store, enclave: bytes, seq_pub: bytes, progress: Progress, tally: Tally) -> None:
         self._store, self._enclave = store, enclave
         self._progress, self._tally = progress, tally
-        self._trees = Trees(store, enclave, seq_pub)
+        self._trees = TreeCheck(store, enclave, seq_pub)
         replay = Replay(enclave, self._trees)
-        self._events = Events(store, enclave, replay, tally)
-        self._searches = Searches(store, enclave)
-        self._ending = Ending(store, enclave, seq_pub, replay, self._trees)
+        self._events = EventCheck(store, enclave, replay, tally)
+        self._searches = SearchCheck(store, enclave)
+        self._ending = FinalStateCheck(store, enclave, seq_pub, replay, self._trees)
 
     @property
     def at(self) -> int | None:
@@ -41,9 +41,9 @@ class EnclaveCheck:
         state = self._store.load(self._enclave)
         if state is None:
             raise self._difference("no such enclave is stored")
-        rows: AbstractContextManager[Rows | None] = nullcontext()
+        rows: AbstractContextManager[RowCheck | None] = nullcontext()
         if isinstance(self._store, SqliteStore):
-            rows = rows_of(self._store, self._enclave)
+            rows = open_row_check(self._store, self._enclave)
         with rows as self._trees.rows:
             if self._store.is_purged(self._enclave):
                 self._check_tombstone(state, self._trees.rows)
@@ -58,7 +58,7 @@ class EnclaveCheck:
         for seq, what in findings:
             raise Difference(self._enclave, seq, what)
 
-    def _check_log(self, rows: Rows | None) -> None:
+    def _check_log(self, rows: RowCheck | None) -> None:
         while page := self._events.read():
             lines = [self._events.check(event) for event in page]
             if rows is not None:
@@ -69,7 +69,7 @@ class EnclaveCheck:
             self._progress(len(lines))
         self._searches.finish()
 
-    def _check_end(self, stored: EnclaveState, rows: Rows | None) -> None:
+    def _check_end(self, stored: EnclaveState, rows: RowCheck | None) -> None:
         state = self._ending.check_state(stored)
         self._events.check_statuses()
         self._events.check_endpoints()
@@ -79,7 +79,7 @@ class EnclaveCheck:
         if rows is not None:
             self._expect_none(rows.finish(state, len(self._trees.records)))
 
-    def _check_tombstone(self, state: EnclaveState, rows: Rows | None) -> None:
+    def _check_tombstone(self, state: EnclaveState, rows: RowCheck | None) -> None:
         """A purged enclave is known to have been terminated, and nothing else."""
         store, enclave = self._store, self._enclave
         self._tally.purged += 1

@@ -3,15 +3,15 @@
 from enc.core.enclave import EnclaveState, seal
 from enc.core.replay import Replay
 from enc.node.fsck.difference import Difference
-from enc.node.fsck.trees import Trees
+from enc.node.fsck.trees import TreeCheck
 from enc.node.store.base import Store
 from enc.node.store.sqlite_check import WRONG
 
 
-class Ending:
+class FinalStateCheck:
     """What is asked once the whole log was replayed."""
 
-    def __init__(self, store: Store, enclave: bytes, seq_pub: bytes, replay: Replay, trees: Trees) -> None:
+    def __init__(self, store: Store, enclave: bytes, seq_pub: bytes, replay: Replay, trees: TreeCheck) -> None:
         self._store, self._enclave, self._seq_pub = store, enclave, seq_pub
         self._replay, self._trees = replay, trees
 

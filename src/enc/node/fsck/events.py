@@ -13,13 +13,13 @@ from enc.node.fsck.difference import Difference
 from enc.node.fsck.usage import Tally
 from enc.node.store.base import Charge, Store
 from enc.node.store.push import Endpoints, register
-from enc.node.store.sqlite_check import WRONG, Line
+from enc.node.store.sqlite_check import WRONG, CheckedEvent
 
 PAGE = 250
 """Events that are read at once, with their contents."""
 
 
-class Events:
+class EventCheck:
     """The events of one enclave, in order."""
 
     def __init__(self, store: Store, enclave: bytes, replay: Replay, tally: Tally) -> None:
@@ -43,7 +43,7 @@ class Events:
         except Exception:  # so that the event that cannot be read is named, and not the page
             return self._store.events(self._enclave, self.at, 1)
 
-    def check(self, event: Event) -> Line:
+    def check(self, event: Event) -> CheckedEvent:
         """Check the next event, and tell what the log and the store know of it."""
         self._check_form(event)
         transition, effects = self._replay.add(event)
@@ -56,7 +56,7 @@ class Events:
         target = found.event if found else None
         policy = transition.state.policy
         subject = policy.subject(event, target_of(target) if target else None).type
-        return Line(event, subject, status, target, is_erasable(event, policy.predefined))
+        return CheckedEvent(event, subject, status, target, is_erasable(event, policy.predefined))
 
     def _check_form(self, event: Event) -> None:
         seq = self.at = self._replay.events

@@ -11,17 +11,17 @@ from enc.core.filter import MAX_LIMIT, Filter, Range
 from enc.core.policy import ReadScope
 from enc.core.state_key import DELETED
 from enc.node.fsck.difference import Difference
-from enc.node.store.base import Item, Readable, Store
-from enc.node.store.sqlite_check import WRONG, Line
+from enc.node.store.base import ReadRights, SearchItem, Store
+from enc.node.store.sqlite_check import WRONG, CheckedEvent
 
 BLOCK = 4000
 """Events that are searched for at once: more than a store would rather walk along than look up by an index."""
 BLOCK_SEARCHES = 16_000
 """Searches that are gathered at most."""
-EVERYTHING = Readable(b"", ReadScope({}, "all"), lambda event, subject: True)
+EVERYTHING = ReadRights(b"", ReadScope({}, "all"), lambda event, subject: True)
 
 
-class By(Struct, frozen=True):
+class SearchBy(Struct, frozen=True):
     """A search by one value of one field."""
 
     type: str | None = None
@@ -46,13 +46,13 @@ class By(Struct, frozen=True):
             limit=MAX_LIMIT,
         )
 
-    def readable(self) -> Readable:
+    def readable(self) -> ReadRights:
         if self.subject is None:
             return EVERYTHING
-        return Readable(b"", ReadScope({self.subject: "all"}, "none"), lambda event, subject: False)
+        return ReadRights(b"", ReadScope({self.subject: "all"}, "none"), lambda event, subject: False)
 
 
-class Searches:
+class SearchCheck:
     """What each search must find among the events of a block; of an event that is deleted, nothing."""
 
     def __init__(self, store: Store, enclave: bytes) -> None:
@@ -60,30 +60,30 @@ class Searches:
         self._begin()
 
     def _begin(self) -> None:
-        self._seqs: defaultdict[By, list[int]] = defaultdict(list)
+        self._seqs: defaultdict[SearchBy, list[int]] = defaultdict(list)
         self._here = Range(0, -1)
 
-    def check_items(self, lines: list[Line]) -> None:
+    def check_items(self, lines: list[CheckedEvent]) -> None:
         """A search shows each event of the page that is not deleted, as it is and with its status."""
         live = [line for line in lines if line.status != DELETED]
         here = Range(lines[0].event.seq, lines[-1].event.seq)
-        items = self._check_found(By(), here, [line.event.seq for line in live])
+        items = self._check_found(SearchBy(), here, [line.event.seq for line in live])
         for item, line in zip(items, live, strict=True):
             wire = msgspec.json.decode(msgspec.json.encode(wire_event(line.event)))
             found = msgspec.json.decode(item.json)
             if (item.updated_by, found) != (line.status, _item(wire, line.status)):
                 raise Difference(self._enclave, item.seq, f"a search by seq: {WRONG}")
 
-    def add(self, lines: list[Line]) -> None:
+    def add(self, lines: list[CheckedEvent]) -> None:
         """Put a page into the block; a block that is full is searched."""
         first, last = lines[0].event.seq, lines[-1].event.seq
         self._here = Range(self._here.low if self._seqs else first, last)
         for line in lines:
             event, seqs = line.event, [] if line.status == DELETED else [line.event.seq]
-            for by in (By(type=event.type), By(author=event.from_), By(subject=line.subject)):
+            for by in (SearchBy(type=event.type), SearchBy(author=event.from_), SearchBy(subject=line.subject)):
                 self._seqs[by] += seqs
             for pair in {(tag[0], value) for tag in event.tags for value in (None, *tag[1:2])}:
-                self._seqs[By(tag=pair)] += seqs
+                self._seqs[SearchBy(tag=pair)] += seqs
         if self._here.high - self._here.low >= BLOCK or len(self._seqs) >= BLOCK_SEARCHES:
             self.finish()
 
@@ -93,7 +93,7 @@ class Searches:
             self._check_found(search, self._here, expected)
         self._begin()
 
-    def _check_found(self, search: By, here: Range, expected: list[int]) -> list[Item]:
+    def _check_found(self, search: SearchBy, here: Range, expected: list[int]) -> list[SearchItem]:
         try:
             items = list(self._store.find(self._enclave, search.filter(here), search.readable()))
         except Exception as e:

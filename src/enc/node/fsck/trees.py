@@ -12,13 +12,13 @@ from enc.core.tree_head import check_bound_head
 from enc.core.types import Event, Target
 from enc.node.fsck.difference import Difference
 from enc.node.store.base import Store
-from enc.node.store.sqlite_check import WRONG, Rows
+from enc.node.store.sqlite_check import WRONG, RowCheck
 
 CACHED = 65_536
 """Tree nodes that are kept in memory after they were read."""
 
 
-class Trees(EnclaveMemory):
+class TreeCheck(EnclaveMemory):
     """What the replay reads from and adds to: the store itself, each part compared when the replay makes it."""
 
     def __init__(self, store: Store, enclave: bytes, seq_pub: bytes) -> None:
@@ -27,7 +27,7 @@ class Trees(EnclaveMemory):
         self._cache: dict[bytes, bytes] = {}
         self._sequencer = b""
         self._log = Edge()
-        self.rows: Rows | None = None
+        self.rows: RowCheck | None = None
         self.adopted = -1
         """The first seq of the latest bundle whose head this node signed though it did not close it."""
 
@@ -57,7 +57,7 @@ class Trees(EnclaveMemory):
         for changed in transition.records:  # the store knows only what they became last
             self.put_record(changed)
         if self.rows is not None:
-            self.rows.take_nodes(transition.tree_nodes)
+            self.rows.add_tree_nodes(transition.tree_nodes)
         if event is not None:
             self._sequencer = event.sequencer
 

@@ -16,7 +16,7 @@ from enc.core.event import wire_event
 from enc.core.filter import Filter
 from enc.core.policy import Effects, ReadScope
 from enc.core.types import Commit, Event, Record, RecordKind, Target, TreeHead
-from enc.node.store.push import Audience, PushStore
+from enc.node.store.push import PushStore, Recipients
 
 Status = Literal["active", "updated", "deleted"]
 
@@ -31,11 +31,11 @@ class Step(Struct, frozen=True, kw_only=True):
     """The type that R, P and N are judged by: an Update's or Delete's is its target's."""
     heads: tuple[TreeHead, ...] = ()
     """One for each bundle that the step closed."""
-    audience: Audience = ()
+    recipients: Recipients = ()
     """Who is to hear of the event."""
 
 
-class Run(Struct, frozen=True):
+class AppendRun(Struct, frozen=True):
     """Events of one log that follow each other and do no more than make it longer, ready to be kept."""
 
     events: Sequence[Event]
@@ -48,7 +48,7 @@ class Run(Struct, frozen=True):
         return [Step(transition=transition, event=event, subject=event.type) for event in self.events]
 
 
-class Found(Struct, frozen=True):
+class EventWithStatus(Struct, frozen=True):
     """An event as it stands now."""
 
     event: Event
@@ -63,7 +63,7 @@ class _Id(Struct):
 _id = Decoder(_Id).decode
 
 
-class Item(Struct, frozen=True, gc=False):
+class SearchItem(Struct, frozen=True, gc=False):
     """An event as a search gives it: on its way to the wire, and so already in JSON, in two parts as it is stored."""
 
     seq: int
@@ -81,7 +81,7 @@ class Item(Struct, frozen=True, gc=False):
     @property
     def json(self) -> bytes:
         """`{"event": …, "status": …, "updated_by": …}`, as a Query's answer has it."""
-        return b"".join((BEFORE, self.head, self.rest, after(self.updated_by)))
+        return b"".join((ITEM_START, self.head, self.rest, item_end(self.updated_by)))
 
     @property
     def id(self) -> bytes:
@@ -92,23 +92,23 @@ class Item(Struct, frozen=True, gc=False):
         return "active" if self.updated_by is None else "updated"
 
 
-BEFORE = b'{"event":'
+ITEM_START = b'{"event":'
 _ACTIVE = b'},"status":"active"}'
 
 
-def after(updated_by: bytes | None) -> bytes:
+def item_end(updated_by: bytes | None) -> bytes:
     """What follows an item's parts: the event's last brace, and where the event stands."""
     if updated_by is None:
         return _ACTIVE
     return b'},"status":"updated","updated_by":"%b"}' % updated_by.hex().encode()
 
 
-def item_of(event: Event, updated_by: bytes | None = None) -> Item:
+def search_item(event: Event, updated_by: bytes | None = None) -> SearchItem:
     """An event that is at hand, as a search would give it."""
-    return Item(event.seq, updated_by, b"", encode(wire_event(event))[:-1])
+    return SearchItem(event.seq, updated_by, b"", encode(wire_event(event))[:-1])
 
 
-class Stored(Struct, frozen=True, gc=False):
+class RawEvent(Struct, frozen=True, gc=False):
     """An event as it is stored, whatever its status: its wire JSON in two parts, and what rights are judged by."""
 
     seq: int
@@ -155,7 +155,7 @@ class Staging(Protocol):
         """Bytes of the contents so far that will be charged."""
         ...
 
-    def write(self, steps: Sequence[Step | Run]) -> None:
+    def write(self, steps: Sequence[Step | AppendRun]) -> None:
         """Keep all steps, or none. ReplayFailed if the log holds a commit for the second time."""
         ...
 
@@ -173,7 +173,7 @@ class Staging(Protocol):
         ...
 
 
-class Readable(Struct, frozen=True):
+class ReadRights(Struct, frozen=True):
     """Who asks, and what they may read; `each` decides where the scope says `some`."""
 
     identity: bytes
@@ -251,7 +251,7 @@ class Store(PushStore, Protocol):
 
     # Events
 
-    def event(self, enclave: bytes, event_id: bytes) -> Found | None: ...
+    def event(self, enclave: bytes, event_id: bytes) -> EventWithStatus | None: ...
 
     def committed(self, enclave: bytes, commit_hash: bytes, exp: int) -> Event | None:
         """The event that the commit with this hash became. Its hash covers `exp`, by which it is found."""
@@ -265,7 +265,7 @@ class Store(PushStore, Protocol):
         """Events by seq, whatever their status."""
         ...
 
-    def items(self, enclave: bytes, first_seq: int, count: int) -> list[Stored]:
+    def items(self, enclave: bytes, first_seq: int, count: int) -> list[RawEvent]:
         """The same events on their way to the wire; what is erased has no content, and its hash."""
         ...
 
@@ -273,7 +273,7 @@ class Store(PushStore, Protocol):
         """The ids of the same events: what a bundle's tree is made of."""
         ...
 
-    def find(self, enclave: bytes, filter_: Filter, readable: Readable) -> Iterator[Item]:
+    def find(self, enclave: bytes, filter_: Filter, readable: ReadRights) -> Iterator[SearchItem]:
         """The events that match and that the asker may read, deleted ones left out, in the filter's order.
 
         The caller stops when it has enough; what it costs goes with what it takes, not with what it may not read.
@@ -327,7 +327,7 @@ class Store(PushStore, Protocol):
         """Which events count as another's than their authors', by rising seq."""
         ...
 
-    def sweep(self, before: int, limit: int = 10_000) -> bool:
+    def delete_orphans(self, before: int, limit: int = 10_000) -> bool:
         """Take away about `limit` rows of what is no enclave's: of logs given up, and of those replaced by `before`.
 
         True when nothing is left.

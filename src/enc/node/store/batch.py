@@ -14,10 +14,10 @@ from enc.core.event import is_erasable
 from enc.core.policy import Effects
 from enc.core.types import Event, Record, Tags
 from enc.node.store.base import Step
-from enc.node.store.ids import Ids
-from enc.node.store.insert import insert
-from enc.node.store.numbers import Numbers
-from enc.node.store.outbox import Audiences, Outbox
+from enc.node.store.ids import EventIndex
+from enc.node.store.insert import bulk_insert
+from enc.node.store.numbers import EnclaveNumbers
+from enc.node.store.outbox import AudienceNumbers, Outbox
 from enc.node.store.records import put_records
 from enc.node.store.rows import PLAIN, PLAIN_ROW, Row, key_of, pack_event, pack_plain, tags_of
 from enc.node.store.snapshot import pack_state
@@ -31,20 +31,20 @@ ERASE = "UPDATE events SET content = NULL, auto_delete = NULL"
 _encode = Encoder().encode
 
 
-class Known:
+class WriterCache:
     """What one batch leaves for the next: numbers that would otherwise be looked up. Only what is committed."""
 
-    def __init__(self, numbers: Numbers, ids: Ids) -> None:
+    def __init__(self, numbers: EnclaveNumbers, ids: EventIndex) -> None:
         self.numbers, self.ids = numbers, ids
         self.kinds: dict[tuple[int, str, str], int] = {}
-        self.audiences = Audiences()
+        self.audiences = AudienceNumbers()
 
 
 class Batch:
     """Add steps, then write. What `write` returns is to be called once the transaction is committed."""
 
-    def __init__(self, db: sqlite3.Connection, known: Known) -> None:
-        self._db, self._known = db, known
+    def __init__(self, db: sqlite3.Connection, cache: WriterCache) -> None:
+        self._db, self._cache = db, cache
         self._numbers: dict[bytes, int] = {}
         self._kinds: dict[tuple[int, str, str], int] = {}
         self._founded = 0
@@ -103,8 +103,8 @@ class Batch:
             self._plain.append(row)
         self._keys[e, event.id] = k, event.tags
         self._live[c] += 1
-        if step.audience:
-            self._outbox.add(e, event, row[-2], step.audience, self._count)
+        if step.recipients:
+            self._outbox.add(e, event, row[-2], step.recipients, self._count)
         self._charge(event)
         self._add_effects(e, event, step.effects)
 
@@ -144,7 +144,7 @@ class Batch:
 
     def _number(self, enclave: bytes, step: Step) -> int:
         """The enclave's number; a new enclave gets the next one."""
-        e = self._known.numbers.get(enclave)
+        e = self._cache.numbers.get(enclave)
         if e is None:
             row = self._db.execute("SELECT e FROM enclaves WHERE enclave = ?", (enclave,)).fetchone()
             e = row[0] if row else self._found(enclave, step)
@@ -160,7 +160,7 @@ class Batch:
 
     def _kind(self, e: int, type_: str, subject: str) -> int:
         key = (e, type_, subject)
-        c = self._known.kinds.get(key) or self._kinds.get(key)
+        c = self._cache.kinds.get(key) or self._kinds.get(key)
         if c is None:
             row = self._db.execute("SELECT c FROM kinds WHERE e = ? AND type = ? AND subject = ?", key).fetchone()
             c = row[0] if row else self._new_kind(key)
@@ -186,7 +186,7 @@ class Batch:
         found = self._keys.get((e, event_id))
         if found is not None:
             return found
-        k = self._known.ids.find(self._db, e, event_id)
+        k = self._cache.ids.find(self._db, e, event_id)
         row = self._db.execute("SELECT k, head FROM events WHERE k = ?", (k,)).fetchone()
         if row is None:
             raise MisuseError("an event refers to one that is not there")
@@ -195,13 +195,13 @@ class Batch:
     # Writing
 
     def write(self) -> Callable[[], None]:
-        db, settle = self._db, list[Callable[[], None]]()
-        insert(db, f"INSERT INTO events ({PLAIN})", self._plain, row=PLAIN_ROW)
-        insert(db, "INSERT INTO events", self._events)
-        insert(db, "INSERT INTO tags", self._tags)
-        insert(db, "INSERT OR IGNORE INTO tree_nodes", self._tree)
-        insert(db, "INSERT INTO log_nodes", self._log)
-        insert(db, "INSERT INTO bundles", self._bundles)
+        db, after_commit = self._db, list[Callable[[], None]]()
+        bulk_insert(db, f"INSERT INTO events ({PLAIN})", self._plain, row=PLAIN_ROW)
+        bulk_insert(db, "INSERT INTO events", self._events)
+        bulk_insert(db, "INSERT INTO tags", self._tags)
+        bulk_insert(db, "INSERT OR IGNORE INTO tree_nodes", self._tree)
+        bulk_insert(db, "INSERT INTO log_nodes", self._log)
+        bulk_insert(db, "INSERT INTO bundles", self._bundles)
         for statement, rows in (
             ("UPDATE events SET updated_by = ? WHERE k = ?", self._updated),
             (f"{ERASE} WHERE k = ?", self._erased),
@@ -214,13 +214,13 @@ class Batch:
         for k in self._deleted:
             self._delete(k)
         self._write_states()
-        settle.append(self._outbox.write(db, self._known.audiences))
+        after_commit.append(self._outbox.write(db, self._cache.audiences))
         if self._keys:
-            settle.append(self._known.ids.add(db, [(id_, k) for (_, id_), (k, _) in self._keys.items()]))
-        return lambda: self._settle(settle)
+            after_commit.append(self._cache.ids.add(db, [(id_, k) for (_, id_), (k, _) in self._keys.items()]))
+        return lambda: self._after_commit(after_commit)
 
-    def _settle(self, others: list[Callable[[], None]]) -> None:
-        kinds = self._known.kinds
+    def _after_commit(self, others: list[Callable[[], None]]) -> None:
+        kinds = self._cache.kinds
         if len(kinds) + len(self._kinds) > MAX_KINDS:
             kinds.clear()
         kinds.update(self._kinds)
@@ -230,7 +230,7 @@ class Batch:
     def _write_counts(self) -> None:
         counts = [(n, n, c) for c, n in self._live.items()]
         self._db.executemany("UPDATE kinds SET live = live + ?, total = total + ? WHERE c = ?", counts)
-        insert(
+        bulk_insert(
             self._db,
             "INSERT INTO usage",
             [(bytearray(identity), *used) for identity, used in self._used.items()],
@@ -258,8 +258,8 @@ class Batch:
             pending += [(e, key, value) for key, value in leaves.items()]
             deadline = state.bundle.deadline(state.policy.bundle) if state.bundle else None
             states.append((e, pack_state(state), deadline))
-        insert(self._db, "INSERT OR REPLACE INTO pending", pending)
-        insert(
+        bulk_insert(self._db, "INSERT OR REPLACE INTO pending", pending)
+        bulk_insert(
             self._db,
             "INSERT INTO states",
             states,

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from enc.node.store.push import Limits, Right
+from enc.node.store.push import BatchLimits, Right
 
 E = TypeVar("E", bound=Hashable)
 """Whatever tells enclaves apart."""
@@ -21,7 +21,7 @@ NOTICE_BYTES, TYPE_BYTES = 320, 24
 """About those of a notice, and of each type that it counts beside the type's name."""
 
 
-class Waiting(Struct, Generic[E], frozen=True):
+class OutboxRun(Struct, Generic[E], frozen=True):
     """A run of the outbox, as one queue has a part in it."""
 
     enclave: E
@@ -36,7 +36,7 @@ Span = tuple[int, int]
 """(first seq, count)."""
 
 
-class Draft(Generic[E]):
+class BatchDraft(Generic[E]):
     """A batch in the making."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Draft(Generic[E]):
         self.bytes += NOTICE_BYTES + sum(len(type_.encode()) + TYPE_BYTES for type_ in types)
 
 
-class _Lane:
+class _EnclaveQueue:
     """The events of one enclave that are in no batch yet: runs by rising seq, and how far the first of them is used."""
 
     def __init__(self) -> None:
@@ -101,16 +101,16 @@ class _Lane:
             self._used = 0
 
 
-def batches_of(waiting: Iterable[Waiting[E]], limits: Limits) -> list[Draft[E]]:
+def batches_of(waiting: Iterable[OutboxRun[E]], limits: BatchLimits) -> list[BatchDraft[E]]:
     """Everything that waits for a queue, in the order it came, as the batches that carry it."""
-    lanes, latest = dict[E, _Lane](), dict[E, tuple[int, dict[str, int]]]()
+    lanes, latest = dict[E, _EnclaveQueue](), dict[E, tuple[int, dict[str, int]]]()
     for run in waiting:
         if run.right == "P":
-            lanes.setdefault(run.enclave, _Lane()).add(run.first_seq, run.ends)
+            lanes.setdefault(run.enclave, _EnclaveQueue()).add(run.first_seq, run.ends)
         else:
             _, types = latest.get(run.enclave, (0, {}))
             latest[run.enclave] = run.first_seq + len(run.ends) - 1, {**types, **(run.types or {})}
-    drafts, queue = list[Draft[E]](), list(lanes.items())
+    drafts, queue = list[BatchDraft[E]](), list(lanes.items())
     while queue:
         draft, queue = _fill(queue, limits)
         drafts.append(draft)
@@ -118,20 +118,22 @@ def batches_of(waiting: Iterable[Waiting[E]], limits: Limits) -> list[Draft[E]]:
     return drafts
 
 
-def _notify(drafts: list[Draft[E]], latest: dict[E, tuple[int, dict[str, int]]], limits: Limits) -> None:
+def _notify(drafts: list[BatchDraft[E]], latest: dict[E, tuple[int, dict[str, int]]], limits: BatchLimits) -> None:
     told, at = iter(latest.items()), 0
     while some := list(islice(told, limits.events)):
         if at == len(drafts):
-            drafts.append(Draft())
+            drafts.append(BatchDraft())
         for enclave, (seq, types) in some:
             drafts[at].notify(enclave, seq, types)
         at += 1
 
 
-def _fill(queue: list[tuple[E, _Lane]], limits: Limits) -> tuple[Draft[E], list[tuple[E, _Lane]]]:
+def _fill(
+    queue: list[tuple[E, _EnclaveQueue]], limits: BatchLimits
+) -> tuple[BatchDraft[E], list[tuple[E, _EnclaveQueue]]]:
     """The next batch, and who waits after it: those who had no turn stand before those who had one."""
-    draft, half = Draft[E](), Limits(events=max(1, limits.events // 2), bytes=limits.bytes // 2)
-    later, served = list[tuple[E, _Lane]](), list[tuple[E, _Lane]]()
+    draft, half = BatchDraft[E](), BatchLimits(events=max(1, limits.events // 2), bytes=limits.bytes // 2)
+    later, served = list[tuple[E, _EnclaveQueue]](), list[tuple[E, _EnclaveQueue]]()
     for at, (enclave, lane) in enumerate(queue):
         if draft.pushed >= limits.events:
             later += queue[at:]
@@ -146,7 +148,7 @@ def _fill(queue: list[tuple[E, _Lane]], limits: Limits) -> tuple[Draft[E], list[
     return draft, later + [each for each in served if each[1]]
 
 
-def _take(draft: Draft[E], enclave: E, lane: _Lane, share: Limits, limits: Limits) -> bool:
+def _take(draft: BatchDraft[E], enclave: E, lane: _EnclaveQueue, share: BatchLimits, limits: BatchLimits) -> bool:
     """Move events into the batch, up to the enclave's share of it; into an empty one, at least one event."""
     events, size = 0, 0
     while lane:

@@ -25,7 +25,7 @@ MAX_WAL_BYTES = 64 << 20
 """What is left of the write-ahead log's file once it has been copied home."""
 BUSY_S = 30
 
-Settle = Callable[[], None]
+AfterCommit = Callable[[], None]
 
 
 def unavailable(what: str, error: sqlite3.Error) -> Unavailable:
@@ -89,7 +89,7 @@ class Writer:
         self.db = connect_writer(path)
         self._is_closed, self._waits = False, True
 
-    def transact(self, work: Callable[[sqlite3.Connection], Settle | None], *, lasting: bool = True) -> None:
+    def transact(self, work: Callable[[sqlite3.Connection], AfterCommit | None], *, lasting: bool = True) -> None:
         """All of the work, durably, or none of it. What the work returns is called once it is committed.
 
         After a failure the next call starts anew. What need not be `lasting` does not wait for the disk: it outlives
@@ -99,15 +99,15 @@ class Writer:
             try:
                 self._wait_for_disk(lasting)
                 self.db.execute("BEGIN IMMEDIATE")
-                settle = work(self.db)
+                after_commit = work(self.db)
                 self.db.execute("COMMIT")
             except BaseException as e:
                 self._roll_back()
                 if isinstance(e, sqlite3.Error):
                     raise unavailable("written", e) from e
                 raise
-            if settle is not None:
-                settle()
+            if after_commit is not None:
+                after_commit()
 
     def _wait_for_disk(self, waits: bool) -> None:
         if waits != self._waits:

@@ -9,7 +9,7 @@ writes that follow take them into the index, neighbours together, noting how far
 import sqlite3
 from collections.abc import Callable, Sequence
 
-from enc.node.store.insert import insert
+from enc.node.store.insert import bulk_insert
 from enc.node.store.rows import SEQ_BITS, first8, id_of
 
 GENERATION = 65_536
@@ -19,11 +19,11 @@ PACE = 2
 STRIDE = 64
 """Ids that move at once, at least."""
 
-Places = Sequence[tuple[bytes, int]]
+EventKeys = Sequence[tuple[bytes, int]]
 """(id, key) of events."""
 
 
-class Ids:
+class EventIndex:
     """The index of ids. One thread changes it; any may ask.
 
     `add` and `remove` write, and return what is to be called once that is committed, and not otherwise. What is added
@@ -43,29 +43,29 @@ class Ids:
         self._due = 0
         self._take()
 
-    def add(self, db: sqlite3.Connection, places: Places) -> Callable[[], None]:
+    def add(self, db: sqlite3.Connection, places: EventKeys) -> Callable[[], None]:
         # A bytearray is bound as it is; see pack_plain.
         rows = [(n, bytearray(id_), k) for n, (id_, k) in enumerate(places, self._last + 1)]
-        insert(db, "INSERT INTO recent_ids", rows)
+        bulk_insert(db, "INSERT INTO recent_ids", rows)
         due = self._due + PACE * len(places)
         moved = min(due, len(self._queue)) if due >= STRIDE else 0
         if moved:
             self._move(db, moved)
         self._latest.update(places)
 
-        def settle() -> None:
+        def after_commit() -> None:
             self._last += len(places)
             if moved:
                 del self._queue[-moved:]
             self._due = due if self._queue and not moved else 0
             self._take()
 
-        return settle
+        return after_commit
 
     def _move(self, db: sqlite3.Connection, count: int) -> None:
         moving, chosen = self._moving, self._queue[-count:]
         chosen.reverse()
-        insert(db, "INSERT INTO ids", [(first8(id_), moving[id_]) for id_ in chosen if id_ in moving])
+        bulk_insert(db, "INSERT INTO ids", [(first8(id_), moving[id_]) for id_ in chosen if id_ in moving])
         if count == len(self._queue):
             db.execute("DELETE FROM recent_ids WHERE n <= ?", (self._until,))
             db.execute("UPDATE node SET ids_until = 0, ids_moved = x''")
@@ -83,15 +83,15 @@ class Ids:
             self._moving = self._latest
             self._latest = {}
 
-    def remove(self, db: sqlite3.Connection, places: Places) -> Callable[[], None]:
+    def remove(self, db: sqlite3.Connection, places: EventKeys) -> Callable[[], None]:
         db.executemany("DELETE FROM ids WHERE id8 = ? AND k = ?", [(first8(id_), k) for id_, k in places])
 
-        def settle() -> None:
+        def after_commit() -> None:
             for id_, _ in places:
                 self._latest.pop(id_, None)
                 self._moving.pop(id_, None)
 
-        return settle
+        return after_commit
 
     def find(self, db: sqlite3.Connection, e: int, event_id: bytes) -> int | None:
         """The key of the event with this id in enclave number `e`. To be asked before `db` reads anything else."""

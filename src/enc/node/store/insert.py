@@ -23,7 +23,9 @@ def _statement(into: str, row: str, size: int, then: str) -> str:
     return f"{into} VALUES {','.join([row] * size)} {then}"
 
 
-def insert(db: sqlite3.Connection, into: str, rows: Sequence[tuple[Any, ...]], then: str = "", row: str = "") -> None:
+def bulk_insert(
+    db: sqlite3.Connection, into: str, rows: Sequence[tuple[Any, ...]], then: str = "", row: str = ""
+) -> None:
     """`into` is an INSERT up to its VALUES, `then` what follows them; `row` is one of them, if not only marks."""
     if not rows:
         return

@@ -16,7 +16,17 @@ from enc.core.filter import Filter
 from enc.core.memory import EnclaveMemory
 from enc.core.state_key import DELETED
 from enc.core.types import Commit, Event, Record, RecordKind, Target, TreeHead
-from enc.node.store.base import Charge, Found, Item, Readable, Run, Step, Stored, Usage, item_of
+from enc.node.store.base import (
+    AppendRun,
+    Charge,
+    EventWithStatus,
+    RawEvent,
+    ReadRights,
+    SearchItem,
+    Step,
+    Usage,
+    search_item,
+)
 from enc.node.store.push_memory import PushMemory
 
 
@@ -57,11 +67,15 @@ class _Enclave:
         seq = self.by_id[event_id]
         self.events[seq] = erase(self.events[seq])
 
-    def found(self, seq: int) -> Found:
+    def found(self, seq: int) -> EventWithStatus:
         status = self.statuses.get(seq)
         if status is None:
-            return Found(self.events[seq], "active")
-        return Found(self.events[seq], "deleted") if status == DELETED else Found(self.events[seq], "updated", status)
+            return EventWithStatus(self.events[seq], "active")
+        return (
+            EventWithStatus(self.events[seq], "deleted")
+            if status == DELETED
+            else EventWithStatus(self.events[seq], "updated", status)
+        )
 
     def goes_at(self, event: Event) -> int | None:
         """When the content is to be erased: by the event's own tag or, of an Update, by its target's."""
@@ -84,8 +98,8 @@ class MemoryStaging:
     def _staged(self) -> _Enclave:
         return self._store._staged[self.name]
 
-    def write(self, steps: Sequence[Step | Run]) -> None:
-        for step in chain.from_iterable(step.steps() if isinstance(step, Run) else [step] for step in steps):
+    def write(self, steps: Sequence[Step | AppendRun]) -> None:
+        for step in chain.from_iterable(step.steps() if isinstance(step, AppendRun) else [step] for step in steps):
             staged = self._store._staged.setdefault(self.name, _Enclave(step.transition.state))
             event = step.event
             if event is not None and (event.hash, event.exp) in staged.by_hash:
@@ -202,7 +216,7 @@ class MemoryStore(PushMemory):
 
     # Events
 
-    def event(self, enclave: bytes, event_id: bytes) -> Found | None:
+    def event(self, enclave: bytes, event_id: bytes) -> EventWithStatus | None:
         found = self._get(enclave)
         return found.found(found.by_id[event_id]) if found and event_id in found.by_id else None
 
@@ -219,11 +233,11 @@ class MemoryStore(PushMemory):
         found = self._get(enclave)
         return found.events[first_seq : first_seq + count] if found else []
 
-    def items(self, enclave: bytes, first_seq: int, count: int) -> list[Stored]:
+    def items(self, enclave: bytes, first_seq: int, count: int) -> list[RawEvent]:
         found = self._get(enclave)
         events = self.events(enclave, first_seq, count)
         return [
-            Stored(event.seq, event.type, found.subjects[event.seq], event.from_, b"", encode(wire_event(event))[:-1])
+            RawEvent(event.seq, event.type, found.subjects[event.seq], event.from_, b"", encode(wire_event(event))[:-1])
             for event in events
             if found
         ]
@@ -231,7 +245,7 @@ class MemoryStore(PushMemory):
     def ids(self, enclave: bytes, first_seq: int, count: int) -> list[bytes]:
         return [event.id for event in self.events(enclave, first_seq, count)]
 
-    def find(self, enclave: bytes, filter_: Filter, readable: Readable) -> Iterator[Item]:
+    def find(self, enclave: bytes, filter_: Filter, readable: ReadRights) -> Iterator[SearchItem]:
         found = self._get(enclave)
         if found is None:
             return
@@ -239,7 +253,7 @@ class MemoryStore(PushMemory):
         for seq in reversed(seqs) if filter_.reverse else seqs:
             item, subject = found.found(seq), found.subjects[seq]
             if item.status != "deleted" and filter_.matches(item.event) and readable.admits(item.event, subject):
-                yield item_of(item.event, item.updated_by)
+                yield search_item(item.event, item.updated_by)
 
     # Bundles and heads
 
@@ -305,7 +319,7 @@ class MemoryStore(PushMemory):
         found = self._get(enclave)
         return found.charges if found else ()
 
-    def sweep(self, before: int, limit: int = 10_000) -> bool:
+    def delete_orphans(self, before: int, limit: int = 10_000) -> bool:
         """Nothing is left: what is given up is forgotten at once."""
         return True
 

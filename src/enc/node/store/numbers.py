@@ -6,7 +6,7 @@ from threading import Lock
 MAX_NUMBERS = 16_384
 
 
-class Numbers:
+class EnclaveNumbers:
     """The latest used, for any thread. To be told only of what is committed and not purged.
 
     A number that was looked up before an enclave was forgotten may come in after: the epoch tells.

@@ -8,8 +8,8 @@ from msgspec.msgpack import Encoder
 
 from enc.core.policy import Effects
 from enc.core.types import Event
-from enc.node.store.insert import insert
-from enc.node.store.push import Audience
+from enc.node.store.insert import bulk_insert
+from enc.node.store.push import Recipients
 
 _encode = Encoder().encode
 
@@ -17,20 +17,20 @@ Counter = Callable[[int, str], int]
 """How many events of a type an enclave has had so far, those of the transaction counted."""
 
 
-class Audiences:
+class AudienceNumbers:
     """The numbers of audiences, remembered. An audience is known by being the same object: to compare would cost more.
 
     Only what is committed is kept; `clear` once a transaction has taken the rows away.
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[int, tuple[int, Audience]] = {}  # with the audience, so that no other gets its address
+        self._numbers: dict[int, tuple[int, Recipients]] = {}  # with the audience, so that no other gets its address
 
-    def get(self, audience: Audience) -> int | None:
+    def get(self, audience: Recipients) -> int | None:
         found = self._numbers.get(id(audience))
         return found[0] if found else None
 
-    def put(self, numbers: dict[int, tuple[int, Audience]]) -> None:
+    def put(self, numbers: dict[int, tuple[int, Recipients]]) -> None:
         self._numbers.update(numbers)
 
     def clear(self) -> None:
@@ -40,7 +40,7 @@ class Audiences:
 class _Run:
     """Events of one enclave that follow each other and have one audience."""
 
-    def __init__(self, e: int, first_seq: int, audience: Audience, counts: bool) -> None:
+    def __init__(self, e: int, first_seq: int, audience: Recipients, counts: bool) -> None:
         self.e, self.first_seq, self.audience = e, first_seq, audience
         self.sizes: list[int] = []
         self.types: dict[str, int] | None = {} if counts else None
@@ -59,7 +59,7 @@ class Outbox:
         """What an event does to the endpoints of its enclave."""
         self._changes.append((e, effects))
 
-    def add(self, e: int, event: Event, head: bytes | str, audience: Audience, count: Counter) -> None:
+    def add(self, e: int, event: Event, head: bytes | str, audience: Recipients, count: Counter) -> None:
         run = self._latest.get(e)
         if run is None or run.audience is not audience or run.first_seq + len(run.sizes) != event.seq:
             run = self._latest[e] = _Run(e, event.seq, audience, self._is_told(audience))
@@ -69,18 +69,18 @@ class Outbox:
         if run.types is not None:
             run.types[event.type] = count(e, event.type)
 
-    def _is_told(self, audience: Audience) -> bool:
+    def _is_told(self, audience: Recipients) -> bool:
         """Whether somebody is only told of the event, and so is told its type_seq. Asked once of each object."""
         found = self._told.get(id(audience))
         if found is None:
             found = self._told[id(audience)] = any(each.right == "N" for each in audience)
         return found
 
-    def write(self, db: sqlite3.Connection, audiences: Audiences) -> Callable[[], None]:
+    def write(self, db: sqlite3.Connection, audiences: AudienceNumbers) -> Callable[[], None]:
         """What is returned is to be called once that is committed."""
         for e, effects in self._changes:
             _change(db, e, effects)
-        new = dict[int, tuple[int, Audience]]()
+        new = dict[int, tuple[int, Recipients]]()
         rows = [
             (
                 run.e,
@@ -91,11 +91,13 @@ class Outbox:
             )
             for run in self._runs
         ]
-        insert(db, "INSERT INTO outbox (e, first_seq, a, sizes, types)", rows)
+        bulk_insert(db, "INSERT INTO outbox (e, first_seq, a, sizes, types)", rows)
         return lambda: audiences.put(new)
 
 
-def _number(db: sqlite3.Connection, audience: Audience, known: Audiences, new: dict[int, tuple[int, Audience]]) -> int:
+def _number(
+    db: sqlite3.Connection, audience: Recipients, known: AudienceNumbers, new: dict[int, tuple[int, Recipients]]
+) -> int:
     a = known.get(audience)
     if a is None and id(audience) in new:
         a = new[id(audience)][0]

@@ -37,7 +37,7 @@ class _Rights:
         return None
 
 
-def make_endpoints(db: sqlite3.Connection) -> None:
+def backfill_endpoints(db: sqlite3.Connection) -> None:
     """Fill `endpoints`, if that is due, in one transaction."""
     (is_due,) = db.execute("SELECT endpoints_due FROM node").fetchone()
     if not is_due:

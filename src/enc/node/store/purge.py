@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Callable
 
-from enc.node.store.ids import Ids, Places
+from enc.node.store.ids import EventIndex, EventKeys
 from enc.node.store.rows import MAX_SEQ, author_of, id_of, key_of
 
 _TABLES = {
@@ -27,7 +27,7 @@ BEGUN, DONE = 1, 2
 """Values of `enclaves.purged`."""
 
 
-def mark(db: sqlite3.Connection, e: int) -> None:
+def mark_purged(db: sqlite3.Connection, e: int) -> None:
     """From now on nothing of it is read; its founder may found another."""
     (head,) = db.execute("SELECT head FROM events WHERE k = ?", (key_of(e, 0),)).fetchone()
     charged = db.execute("SELECT identity FROM charges WHERE e = ? AND first_seq = 0", (e,)).fetchone()
@@ -37,24 +37,24 @@ def mark(db: sqlite3.Connection, e: int) -> None:
     db.execute("UPDATE node SET enclaves = enclaves - 1")
 
 
-def take_away(db: sqlite3.Connection, ids: Ids, e: int, limit: int) -> tuple[bool, Callable[[], None]]:
+def delete_rows(db: sqlite3.Connection, ids: EventIndex, e: int, limit: int) -> tuple[bool, Callable[[], None]]:
     """Delete up to `limit` rows. Whether nothing is left, and what to call once that is committed."""
     places = _some(db, e, max(1, limit // 2))
     db.executemany("DELETE FROM events WHERE k = ?", [(k,) for _, k in places])
-    settle = ids.remove(db, places)
+    after_commit = ids.remove(db, places)
     left = limit - 2 * len(places)  # an event has two rows: its own, and one in `ids`
     if places and left > 0:  # the contents were many bytes
-        return False, settle
+        return False, after_commit
     for table, key in _TABLES.items():
         if left > 0:
             query = f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE e = ? LIMIT ?)"  # noqa: S608
             left -= db.execute(query, (e, left)).rowcount
     if left > 0:
         db.execute("UPDATE enclaves SET purged = ? WHERE e = ?", (DONE, e))
-    return left > 0, settle
+    return left > 0, after_commit
 
 
-def _some(db: sqlite3.Connection, e: int, most: int) -> Places:
+def _some(db: sqlite3.Connection, e: int, most: int) -> EventKeys:
     """The first events of the enclave, as many as one step takes."""
     query = "SELECT k, head, content FROM events WHERE k BETWEEN ? AND ? ORDER BY k LIMIT ?"
     places, size = list[tuple[bytes, int]](), 0

@@ -24,14 +24,14 @@ class Recipient(Struct, frozen=True, order=True):
     right: Right
 
 
-Audience = tuple[Recipient, ...]
+Recipients = tuple[Recipient, ...]
 """Sorted, each (identity, url) once."""
 
 Endpoints = dict[tuple[bytes, str], str]
 """The urls registered in an enclave, by (identity, trait)."""
 
 
-class Run(Struct, frozen=True):
+class EventRange(Struct, frozen=True):
     """Events of one enclave that follow each other."""
 
     enclave: bytes
@@ -52,13 +52,13 @@ class PushBatch(Struct, frozen=True):
 
     push_seq: int
     made_at: int
-    runs: tuple[Run, ...]
+    runs: tuple[EventRange, ...]
     """Those of one enclave lie together, by rising seq."""
     notices: tuple[Notice, ...]
     """At most one for each enclave."""
 
 
-class Limits(Struct, frozen=True):
+class BatchLimits(Struct, frozen=True):
     """How much goes into one batch, and how much of the outbox one `spread` takes."""
 
     events: int = 500
@@ -67,7 +67,7 @@ class Limits(Struct, frozen=True):
     rows: int = 4096
 
 
-class Due(Struct, frozen=True):
+class DueBatch(Struct, frozen=True):
     """A batch whose time to be sent has come."""
 
     queue: int
@@ -80,7 +80,7 @@ class Due(Struct, frozen=True):
     """About the length of its body."""
 
 
-class Outcome(Struct, frozen=True):
+class DeliveryResult(Struct, frozen=True):
     """What became of one try to send a batch. Without an error it is delivered."""
 
     queue: int
@@ -91,7 +91,7 @@ class Outcome(Struct, frozen=True):
     """With an error: when to try again. None: never again, the batch is dead."""
 
 
-class Died(Struct, frozen=True):
+class DeadBatch(Struct, frozen=True):
     """A batch that will not be tried again."""
 
     queue: int
@@ -135,7 +135,7 @@ class PushTotals(Struct, frozen=True):
 class PushReads(Protocol):
     """What may be asked from any thread, and by a process that only reads."""
 
-    def due(self, now: int, limit: int, after: int = 0) -> list[Due]:
+    def due(self, now: int, limit: int, after: int = 0) -> list[DueBatch]:
         """For each queue the batch that is due the longest, of equals the lowest push_seq; queues by rising number.
 
         Only queues with a higher number than `after`: whoever got `limit` of them asks on after the last.
@@ -152,23 +152,23 @@ class PushStore(PushReads, Protocol):
         """Those registered now."""
         ...
 
-    def spread(self, now: int, limits: Limits = Limits()) -> bool:  # noqa: B008
+    def fan_out(self, now: int, limits: BatchLimits = BatchLimits()) -> bool:  # noqa: B008
         """Move what waits in the outbox into batches, all together or not at all. True: there is more."""
         ...
 
-    def settle(self, outcomes: Sequence[Outcome]) -> list[Died]:
+    def record_results(self, outcomes: Sequence[DeliveryResult]) -> list[DeadBatch]:
         """Keep what became of batches, all together. An outcome of a batch that does not wait changes nothing."""
         ...
 
-    def retire(self, delivered_before: int, dead_before: int, limit: int = 10_000) -> bool:
+    def delete_settled(self, delivered_before: int, dead_before: int, limit: int = 10_000) -> bool:
         """Forget batches that were settled at or before these times. True: there is more."""
         ...
 
-    def pushed(self, identity: bytes, url: str, first: int, last: int, limit: int) -> list[PushBatch]:
+    def list_batches(self, identity: bytes, url: str, first: int, last: int, limit: int) -> list[PushBatch]:
         """The batches of a queue that are kept, waiting, delivered or dead, by rising push_seq, from first to last."""
         ...
 
-    def reports(
+    def queue_reports(
         self, enclave: bytes | None = None, identity: bytes | None = None, limit: int = 10_000
     ) -> list[QueueReport]:
         """How queues stand, by identity and url: all, those with an endpoint in an enclave, those of an identity."""

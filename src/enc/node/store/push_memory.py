@@ -10,19 +10,19 @@ from msgspec.json import encode
 from enc.core.event import wire_event
 from enc.core.types import Event
 from enc.node.store.base import Step
-from enc.node.store.batching import Waiting, batches_of
+from enc.node.store.batching import OutboxRun, batches_of
 from enc.node.store.push import (
-    Audience,
-    Died,
-    Due,
+    BatchLimits,
+    DeadBatch,
+    DeliveryResult,
+    DueBatch,
     Endpoints,
-    Limits,
+    EventRange,
     Notice,
-    Outcome,
     PushBatch,
     PushTotals,
     QueueReport,
-    Run,
+    Recipients,
     register,
 )
 from enc.node.store.settling import DEAD, DELIVERED, MAX_ERROR, WAITING
@@ -75,7 +75,7 @@ class _Waiting:
     """One event in the outbox."""
 
     event: Event
-    audience: Audience
+    recipients: Recipients
     type_seq: int
 
 
@@ -100,8 +100,8 @@ class PushMemory:
         for change in step.effects.endpoints:
             if change.url is not None:
                 self._queue(change.identity, change.url)
-        if step.audience:
-            self._outbox.append(_Waiting(event, step.audience, counts[event.type]))
+        if step.recipients:
+            self._outbox.append(_Waiting(event, step.recipients, counts[event.type]))
 
     def _again(self, enclave: bytes, steps: Sequence[Step]) -> None:
         """An enclave's log came anew, whole. What waits of it goes on waiting."""
@@ -127,26 +127,26 @@ class PushMemory:
     def endpoints(self, enclave: bytes) -> Endpoints:
         return dict(self._endpoints.get(enclave, {}))
 
-    def due(self, now: int, limit: int, after: int = 0) -> list[Due]:
-        found = list[Due]()
+    def due(self, now: int, limit: int, after: int = 0) -> list[DueBatch]:
+        found = list[DueBatch]()
         for queue in sorted(self._queues.values(), key=lambda each: each.number):
             waiting = [(each.next_try, n) for n, each in queue.batches.items() if each.state == WAITING]
             if queue.number > after and waiting and min(waiting)[0] <= now:
                 push_seq = min(waiting)[1]
                 batch = queue.batches[push_seq]
-                found.append(Due(queue.number, push_seq, queue.identity, queue.url, batch.tries, batch.bytes))
+                found.append(DueBatch(queue.number, push_seq, queue.identity, queue.url, batch.tries, batch.bytes))
         return found[:limit]
 
     def batch(self, queue: int, push_seq: int) -> PushBatch | None:
         found = self._numbered(queue)
         return found.batches[push_seq].batch if found and push_seq in found.batches else None
 
-    def pushed(self, identity: bytes, url: str, first: int, last: int, limit: int) -> list[PushBatch]:
+    def list_batches(self, identity: bytes, url: str, first: int, last: int, limit: int) -> list[PushBatch]:
         queue = self._queues.get((identity, url))
         kept = sorted(queue.batches) if queue else []
         return [queue.batches[n].batch for n in kept if queue and first <= n <= last][:limit]
 
-    def reports(
+    def queue_reports(
         self, enclave: bytes | None = None, identity: bytes | None = None, limit: int = 10_000
     ) -> list[QueueReport]:
         urls = {(who, url) for (who, _), url in self._endpoints.get(enclave or b"", {}).items()}
@@ -158,7 +158,7 @@ class PushMemory:
         return [queue.report() for queue in chosen[:limit]]
 
     def totals(self) -> PushTotals:
-        reports = self.reports(limit=len(self._queues))
+        reports = self.queue_reports(limit=len(self._queues))
         return PushTotals(
             queues=len(reports),
             waiting=sum(each.waiting for each in reports),
@@ -169,32 +169,34 @@ class PushMemory:
 
     # Writing
 
-    def spread(self, now: int, limits: Limits = Limits()) -> bool:  # noqa: B008
+    def fan_out(self, now: int, limits: BatchLimits = BatchLimits()) -> bool:  # noqa: B008
         taken, self._outbox = self._outbox[: limits.rows], self._outbox[limits.rows :]
         self._made_at = max(self._made_at, now)
-        waiting = dict[tuple[bytes, str], list[Waiting[bytes]]]()
+        waiting = dict[tuple[bytes, str], list[OutboxRun[bytes]]]()
         for each in taken:
             event, size = each.event, len(encode(wire_event(each.event)))
-            for to in each.audience:
-                run = Waiting(event.enclave, event.seq, list(accumulate([size])), to.right, {event.type: each.type_seq})
+            for to in each.recipients:
+                run = OutboxRun(
+                    event.enclave, event.seq, list(accumulate([size])), to.right, {event.type: each.type_seq}
+                )
                 waiting.setdefault((to.identity, to.url), []).append(run)
         for key, runs in waiting.items():
             self._add(self._queue(*key), runs, limits)
         return bool(self._outbox)
 
-    def _add(self, queue: _Queue, waiting: list[Waiting[bytes]], limits: Limits) -> None:
+    def _add(self, queue: _Queue, waiting: list[OutboxRun[bytes]], limits: BatchLimits) -> None:
         for draft in batches_of(waiting, limits):
             queue.push_seq += 1
             batch = PushBatch(
                 push_seq=queue.push_seq,
                 made_at=self._made_at,
-                runs=tuple(Run(*run) for run in draft.runs),
+                runs=tuple(EventRange(*run) for run in draft.runs),
                 notices=tuple(Notice(*notice) for notice in draft.notices),
             )
             queue.batches[queue.push_seq] = _Batch(batch, draft.events, draft.bytes, self._made_at)
 
-    def settle(self, outcomes: Sequence[Outcome]) -> list[Died]:
-        died = list[Died]()
+    def record_results(self, outcomes: Sequence[DeliveryResult]) -> list[DeadBatch]:
+        died = list[DeadBatch]()
         for outcome in outcomes:
             queue = self._numbered(outcome.queue)
             batch = queue.batches.get(outcome.push_seq) if queue else None
@@ -210,10 +212,10 @@ class PushMemory:
                 batch.next_try = outcome.next_try
                 continue
             batch.state, batch.settled_at = DEAD, outcome.at
-            died.append(Died(queue.number, outcome.push_seq, queue.identity, queue.url, outcome.error))
+            died.append(DeadBatch(queue.number, outcome.push_seq, queue.identity, queue.url, outcome.error))
         return died
 
-    def retire(self, delivered_before: int, dead_before: int, limit: int = 10_000) -> bool:
+    def delete_settled(self, delivered_before: int, dead_before: int, limit: int = 10_000) -> bool:
         until = {DELIVERED: delivered_before, DEAD: dead_before}
         old = [
             (each.state, each.settled_at, queue.number, push_seq)

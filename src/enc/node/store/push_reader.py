@@ -6,10 +6,10 @@ from pathlib import Path
 
 from enc.core.errors import Unavailable
 from enc.node.store import push_reads, settling
-from enc.node.store.base import Stored
+from enc.node.store.base import RawEvent
 from enc.node.store.connection import Readers, connect_writer, open_existing, unavailable
-from enc.node.store.push import Due, PushBatch, QueueReport
-from enc.node.store.stored import read_items
+from enc.node.store.push import DueBatch, PushBatch, QueueReport
+from enc.node.store.stored import read_raw_events
 
 
 class PushReader:
@@ -19,7 +19,7 @@ class PushReader:
         open_existing(path).close()
         self._readers = Readers(path)
 
-    def due(self, now: int, limit: int, after: int = 0) -> list[Due]:
+    def due(self, now: int, limit: int, after: int = 0) -> list[DueBatch]:
         with self._readers.lend() as db:
             return push_reads.due(db, now, limit, after)
 
@@ -34,9 +34,9 @@ class PushReader:
             found = push_reads.batches(db, queue, push_seq, push_seq, 1)
         return found[0] if found else None
 
-    def items(self, enclave: bytes, first_seq: int, count: int) -> list[Stored]:
+    def items(self, enclave: bytes, first_seq: int, count: int) -> list[RawEvent]:
         with self._readers.lend() as db:
-            return read_items(db, enclave, first_seq, count)
+            return read_raw_events(db, enclave, first_seq, count)
 
     def close(self) -> None:
         self._readers.close()

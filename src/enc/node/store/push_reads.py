@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.msgpack import Decoder
 
-from enc.node.store.push import Due, Endpoints, Notice, PushBatch, PushTotals, QueueReport, Run
+from enc.node.store.push import DueBatch, Endpoints, EventRange, Notice, PushBatch, PushTotals, QueueReport
 
 _runs = Decoder(tuple[list[tuple[int, int, int]], list[tuple[int, int, dict[str, int]]]]).decode
 
@@ -46,8 +46,8 @@ def endpoints(db: sqlite3.Connection, e: int) -> Endpoints:
     return {(identity, trait): url for identity, trait, url in rows}
 
 
-def due(db: sqlite3.Connection, now: int, limit: int, after: int) -> list[Due]:
-    return [Due(*row) for row in db.execute(DUE, {"now": now, "limit": limit, "after": after})]
+def due(db: sqlite3.Connection, now: int, limit: int, after: int) -> list[DueBatch]:
+    return [DueBatch(*row) for row in db.execute(DUE, {"now": now, "limit": limit, "after": after})]
 
 
 def batches(db: sqlite3.Connection, q: int, first: int, last: int, limit: int) -> list[PushBatch]:
@@ -58,7 +58,7 @@ def batches(db: sqlite3.Connection, q: int, first: int, last: int, limit: int) -
         PushBatch(
             push_seq,
             made_at,
-            tuple(Run(names[e], first_seq, count) for e, first_seq, count in runs),
+            tuple(EventRange(names[e], first_seq, count) for e, first_seq, count in runs),
             tuple(Notice(names[e], seq, types) for e, seq, types in notices),
         )
         for push_seq, made_at, runs, notices in unpacked

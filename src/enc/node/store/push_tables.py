@@ -4,21 +4,30 @@ import sqlite3
 from collections.abc import Callable, Sequence
 
 from enc.node.store import push_reads, settling, spreading
-from enc.node.store.batch import Known
-from enc.node.store.connection import Readers, Settle
-from enc.node.store.push import Died, Due, Endpoints, Limits, Outcome, PushBatch, PushTotals, QueueReport
+from enc.node.store.batch import WriterCache
+from enc.node.store.connection import AfterCommit, Readers
+from enc.node.store.push import (
+    BatchLimits,
+    DeadBatch,
+    DeliveryResult,
+    DueBatch,
+    Endpoints,
+    PushBatch,
+    PushTotals,
+    QueueReport,
+)
 
 
 class PushTables:
     """Mixed into the store, whose connections it uses."""
 
     _readers: Readers
-    _known: Known
+    _cache: WriterCache
 
     def _number(self, db: sqlite3.Connection, enclave: bytes) -> int | None:
         raise NotImplementedError
 
-    def _transact(self, work: Callable[[sqlite3.Connection], Settle | None], *, lasting: bool = True) -> None:
+    def _transact(self, work: Callable[[sqlite3.Connection], AfterCommit | None], *, lasting: bool = True) -> None:
         raise NotImplementedError
 
     # Reading
@@ -28,7 +37,7 @@ class PushTables:
             e = self._number(db, enclave)
             return {} if e is None else push_reads.endpoints(db, e)
 
-    def due(self, now: int, limit: int, after: int = 0) -> list[Due]:
+    def due(self, now: int, limit: int, after: int = 0) -> list[DueBatch]:
         with self._readers.lend() as db:
             return push_reads.due(db, now, limit, after)
 
@@ -37,12 +46,12 @@ class PushTables:
             found = push_reads.batches(db, queue, push_seq, push_seq, 1)
         return found[0] if found else None
 
-    def pushed(self, identity: bytes, url: str, first: int, last: int, limit: int) -> list[PushBatch]:
+    def list_batches(self, identity: bytes, url: str, first: int, last: int, limit: int) -> list[PushBatch]:
         with self._readers.lend() as db:
             q = push_reads.queue(db, identity, url)
             return [] if q is None else push_reads.batches(db, q, first, last, limit)
 
-    def reports(
+    def queue_reports(
         self, enclave: bytes | None = None, identity: bytes | None = None, limit: int = 10_000
     ) -> list[QueueReport]:
         with self._readers.lend() as db:
@@ -57,40 +66,40 @@ class PushTables:
 
     # Writing
 
-    def spread(self, now: int, limits: Limits = Limits()) -> bool:  # noqa: B008
+    def fan_out(self, now: int, limits: BatchLimits = BatchLimits()) -> bool:  # noqa: B008
         with self._readers.lend() as db:
             if db.execute("SELECT 1 FROM outbox LIMIT 1").fetchone() is None:
                 return False
-        done = spreading.Spread()
+        done = spreading.FanOutResult()
 
-        def work(db: sqlite3.Connection) -> Settle | None:
+        def work(db: sqlite3.Connection) -> AfterCommit | None:
             nonlocal done
-            done = spreading.spread(db, now, limits)
-            return self._known.audiences.clear if done.has_forgotten else None
+            done = spreading.fan_out(db, now, limits)
+            return self._cache.audiences.clear if done.has_forgotten else None
 
         self._transact(work)
         return done.is_more
 
-    def settle(self, outcomes: Sequence[Outcome]) -> list[Died]:
+    def record_results(self, outcomes: Sequence[DeliveryResult]) -> list[DeadBatch]:
         """A power cut may forget it: the batches then go out once more. So it need not wait for the disk."""
-        died = list[Died]()
+        died = list[DeadBatch]()
 
         def work(db: sqlite3.Connection) -> None:
-            died[:] = settling.settle(db, outcomes)
+            died[:] = settling.record_results(db, outcomes)
 
         if outcomes:
             self._transact(work, lasting=False)
         return died
 
-    def retire(self, delivered_before: int, dead_before: int, limit: int = 10_000) -> bool:
+    def delete_settled(self, delivered_before: int, dead_before: int, limit: int = 10_000) -> bool:
         with self._readers.lend() as db:
-            if not settling.is_any_old(db, delivered_before, dead_before):
+            if not settling.has_settled_before(db, delivered_before, dead_before):
                 return False
         is_more = False
 
         def work(db: sqlite3.Connection) -> None:
             nonlocal is_more
-            is_more = settling.retire(db, delivered_before, dead_before, limit)
+            is_more = settling.delete_settled(db, delivered_before, dead_before, limit)
 
         self._transact(work, lasting=False)
         return is_more

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable
 
 from enc.core.types import Record
-from enc.node.store.insert import insert
+from enc.node.store.insert import bulk_insert
 from enc.node.store.rows import Row
 
 COLUMNS = "kind, key, entry, holder, proved_size, sequencer, moved_at, manifest, creator, app, text"
@@ -40,7 +40,7 @@ def unpack_record(row: Row) -> Record:
 def put_records(db: sqlite3.Connection, records: Iterable[tuple[int, Record]]) -> None:
     """Each as it is now; the later of two for one key wins."""
     latest = {(e, record.kind, record.key): pack_record(e, record) for e, record in records}
-    insert(db, "INSERT OR REPLACE INTO records", list(latest.values()))
+    bulk_insert(db, "INSERT OR REPLACE INTO records", list(latest.values()))
 
 
 BY_KEY = f"SELECT {COLUMNS} FROM records WHERE e = ? AND kind = ? AND key = ?"  # noqa: S608

@@ -12,7 +12,7 @@ from msgspec.json import encode
 
 from enc.core.event import parse_event
 from enc.core.types import Event, Tags
-from enc.node.store.base import Item, Status
+from enc.node.store.base import SearchItem, Status
 
 SEQ_BITS = 40
 MAX_SEQ = (1 << SEQ_BITS) - 1
@@ -131,10 +131,10 @@ def status_of(row: Row) -> Status:
     return "active" if row[2] is None else "updated"
 
 
-def items(rows: Iterable[Row]) -> list[Item]:
+def items(rows: Iterable[Row]) -> list[SearchItem]:
     """Rows as a search gives them."""
     return [
-        Item(k & MAX_SEQ, updated_by, head, encode(content) if content is not None else erased(content_hash))
+        SearchItem(k & MAX_SEQ, updated_by, head, encode(content) if content is not None else erased(content_hash))
         for k, _, updated_by, content_hash, head, content in rows
     ]
 

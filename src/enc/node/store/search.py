@@ -11,11 +11,11 @@ from itertools import islice
 from msgspec import Struct
 
 from enc.core.filter import Filter, Range
-from enc.node.store.base import Item, Readable
-from enc.node.store.ids import Ids
+from enc.node.store.base import ReadRights, SearchItem
+from enc.node.store.ids import EventIndex
 from enc.node.store.rows import COLUMNS, MAX_SEQ, Row, author_of, first8, items, key_of, unpack_event
 from enc.node.store.tags import tag8
-from enc.node.store.ways import Wanted
+from enc.node.store.ways import SearchPlan
 
 PAGE_ROWS, PAGE_BYTES = 1024, 4 << 20
 """What is read at once; of contents, characters are counted."""
@@ -39,7 +39,7 @@ class Search:
     """Call `read` with a connection and then `items` without, until `done`."""
 
     def __init__(
-        self, db: sqlite3.Connection, ids: Ids, enclave: bytes, e: int, filter_: Filter, readable: Readable
+        self, db: sqlite3.Connection, ids: EventIndex, enclave: bytes, e: int, filter_: Filter, readable: ReadRights
     ) -> None:
         self._enclave, self._base, self._filter, self._readable = enclave, key_of(e, 0), filter_, readable
         named = filter_.ids is not None or isinstance(filter_.seqs, frozenset)
@@ -51,12 +51,12 @@ class Search:
         wanted = self._wanted(e)
         reaches = {readable.scope.of(kind.subject) for kind in self._kinds.values()}
         self._is_exact = reaches <= {"all"} and not (named or wanted.tags or wanted.authors is not None)
-        self._ways = [] if named else wanted.ways(db)
-        self.done = not self._kinds or not (self._keys or self._ways)
+        self._queries = [] if named else wanted.queries(db)
+        self.done = not self._kinds or not (self._keys or self._queries)
 
     # Before the first page
 
-    def _named(self, db: sqlite3.Connection, ids: Ids, e: int) -> list[int]:
+    def _named(self, db: sqlite3.Connection, ids: EventIndex, e: int) -> list[int]:
         """The keys of events that the filter names one by one, in order."""
         if self._filter.ids is not None:
             found = [k for event_id in self._filter.ids if (k := ids.find(db, e, event_id)) is not None]
@@ -96,12 +96,12 @@ class Search:
             else:
                 self._others = True
 
-    def _wanted(self, e: int) -> Wanted:
+    def _wanted(self, e: int) -> SearchPlan:
         filter_, identity = self._filter, self._readable.identity
         own = {c for c, kind in self._kinds.items() if self._readable.scope.of(kind.subject) == "own"}
         kinds = [kind for c, kind in self._kinds.items() if c not in own]
         is_author = len(identity) == 32 and (filter_.authors is None or identity in filter_.authors)
-        return Wanted(
+        return SearchPlan(
             e=e,
             low=self._low,
             high=self._high,
@@ -136,9 +136,11 @@ class Search:
         if self._keys is not None:
             low, high = self._base + self._low, self._base + self._high
             return (row for k in self._keys if low <= k <= high for row in db.execute(_BY_KEY, (k,)))
-        if len(self._ways) == 1:
-            return self._ways[0].run(db, self._low, self._high, most)
-        return merge(*(way.run(db, self._low, self._high, most) for way in self._ways), reverse=self._filter.reverse)
+        if len(self._queries) == 1:
+            return self._queries[0].run(db, self._low, self._high, most)
+        return merge(
+            *(query.run(db, self._low, self._high, most) for query in self._queries), reverse=self._filter.reverse
+        )
 
     def _pass(self, seq: int) -> None:
         if self._filter.reverse:
@@ -146,7 +148,7 @@ class Search:
         else:
             self._low = seq + 1
 
-    def items(self, rows: list[Row]) -> list[Item]:
+    def items(self, rows: list[Row]) -> list[SearchItem]:
         """Those of the rows that are wanted. Asks the reader's rights, which may read the store in turn."""
         if not self._is_exact:
             rows = [row for i, row in enumerate(rows) if self._admits(row) and (not i or row[0] != rows[i - 1][0])]

@@ -4,7 +4,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 
-from enc.node.store.push import Died, Outcome
+from enc.node.store.push import DeadBatch, DeliveryResult
 
 WAITING, DELIVERED, DEAD = 0, 1, 2
 """Values of `batches.state`."""
@@ -21,8 +21,8 @@ MAX_REVIVED = 2000
 """Batches that wait again by one transaction: commits wait no longer than that takes."""
 
 
-def settle(db: sqlite3.Connection, outcomes: Sequence[Outcome]) -> list[Died]:
-    died = list[Died]()
+def record_results(db: sqlite3.Connection, outcomes: Sequence[DeliveryResult]) -> list[DeadBatch]:
+    died = list[DeadBatch]()
     for outcome in outcomes:
         row = db.execute(FIND, (outcome.queue, outcome.push_seq)).fetchone()
         if row is None:
@@ -38,12 +38,12 @@ def settle(db: sqlite3.Connection, outcomes: Sequence[Outcome]) -> list[Died]:
     return died
 
 
-def _note_error(db: sqlite3.Connection, outcome: Outcome) -> None:
+def _note_error(db: sqlite3.Connection, outcome: DeliveryResult) -> None:
     query = "UPDATE queues SET last_error = ?, last_error_at = ? WHERE q = ?"
     db.execute(query, (outcome.error[:MAX_ERROR], outcome.at, outcome.queue))
 
 
-def _end(db: sqlite3.Connection, outcome: Outcome, b: int, events: int) -> None:
+def _end(db: sqlite3.Connection, outcome: DeliveryResult, b: int, events: int) -> None:
     """The batch waits no more."""
     is_dead = bool(outcome.error)
     db.execute(
@@ -57,12 +57,12 @@ def _end(db: sqlite3.Connection, outcome: Outcome, b: int, events: int) -> None:
     )
 
 
-def _died(db: sqlite3.Connection, outcome: Outcome) -> Died:
+def _died(db: sqlite3.Connection, outcome: DeliveryResult) -> DeadBatch:
     identity, url = db.execute("SELECT identity, url FROM queues WHERE q = ?", (outcome.queue,)).fetchone()
-    return Died(outcome.queue, outcome.push_seq, identity, url, outcome.error)
+    return DeadBatch(outcome.queue, outcome.push_seq, identity, url, outcome.error)
 
 
-def retire(db: sqlite3.Connection, delivered_before: int, dead_before: int, limit: int) -> bool:
+def delete_settled(db: sqlite3.Connection, delivered_before: int, dead_before: int, limit: int) -> bool:
     """Forget what was settled long ago; whether there is more."""
     left = limit
     for state, before in ((DELIVERED, delivered_before), (DEAD, dead_before)):
@@ -75,7 +75,7 @@ def retire(db: sqlite3.Connection, delivered_before: int, dead_before: int, limi
     return left == 0
 
 
-def is_any_old(db: sqlite3.Connection, delivered_before: int, dead_before: int) -> bool:
+def has_settled_before(db: sqlite3.Connection, delivered_before: int, dead_before: int) -> bool:
     pairs = ((DELIVERED, delivered_before), (DEAD, dead_before))
     return any(db.execute(OLD, (*pair, 1)).fetchone() for pair in pairs)
 

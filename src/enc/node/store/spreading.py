@@ -11,8 +11,8 @@ from itertools import accumulate
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
-from enc.node.store.batching import Draft, Waiting, batches_of
-from enc.node.store.push import Limits, Right
+from enc.node.store.batching import BatchDraft, OutboxRun, batches_of
+from enc.node.store.push import BatchLimits, Right
 
 MAX_EVENTS = 65_536
 """Events that one `spread` takes, about."""
@@ -28,7 +28,7 @@ Part = tuple[int, Right]
 """An audience, and what a queue has in it."""
 
 
-class Spread(Struct, frozen=True):
+class FanOutResult(Struct, frozen=True):
     """What one transaction has done."""
 
     is_more: bool = False
@@ -46,10 +46,10 @@ class _Row(Struct, frozen=True):
     types: dict[str, int] | None
 
 
-def spread(db: sqlite3.Connection, now: int, limits: Limits) -> Spread:
+def fan_out(db: sqlite3.Connection, now: int, limits: BatchLimits) -> FanOutResult:
     rows = _read(db, limits.rows)
     if not rows:
-        return Spread()
+        return FanOutResult()
     db.execute("UPDATE node SET clock = max(clock, ?)", (now,))
     # Never before an earlier batch's, so that batches which were not tried yet are due in their order.
     (made_at,) = db.execute("SELECT clock FROM node").fetchone()
@@ -59,11 +59,11 @@ def spread(db: sqlite3.Connection, now: int, limits: Limits) -> Spread:
     for parts, queues in _groups(db, by_audience).items():
         rights = dict(parts)
         chosen = (rows[at] for at in sorted(at for a in rights for at in by_audience[a]))
-        waiting = (Waiting(row.e, row.first_seq, row.ends, rights[row.a], row.types) for row in chosen)
+        waiting = (OutboxRun(row.e, row.first_seq, row.ends, rights[row.a], row.types) for row in chosen)
         _add(db, queues, batches_of(waiting, limits), made_at)
     db.execute("DELETE FROM outbox WHERE o <= ?", (rows[-1].o,))
     is_more = db.execute("SELECT 1 FROM outbox LIMIT 1").fetchone() is not None
-    return Spread(is_more, not is_more and _forget_audiences(db))
+    return FanOutResult(is_more, not is_more and _forget_audiences(db))
 
 
 def _read(db: sqlite3.Connection, limit: int) -> list[_Row]:
@@ -94,7 +94,7 @@ def _groups(db: sqlite3.Connection, audiences: Iterable[int]) -> dict[tuple[Part
     return groups
 
 
-def _add(db: sqlite3.Connection, queues: list[int], drafts: list[Draft[int]], made_at: int) -> None:
+def _add(db: sqlite3.Connection, queues: list[int], drafts: list[BatchDraft[int]], made_at: int) -> None:
     """The same batches for each of these queues."""
     rows = [
         (i, made_at, _encode((draft.runs, draft.notices)), draft.events, draft.bytes, made_at)

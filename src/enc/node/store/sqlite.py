@@ -19,20 +19,20 @@ from enc.core.filter import Filter
 from enc.core.manifest import parse_manifest
 from enc.core.types import Commit, Event, Record, RecordKind, Target, TreeHead
 from enc.node.store import purge
-from enc.node.store.base import Charge, Found, Item, Readable, Step, Stored, Usage
-from enc.node.store.batch import ERASE, Batch, Known
-from enc.node.store.connection import Readers, Settle, Writer, lock_store, unavailable
+from enc.node.store.base import Charge, EventWithStatus, RawEvent, ReadRights, SearchItem, Step, Usage
+from enc.node.store.batch import ERASE, Batch, WriterCache
+from enc.node.store.connection import AfterCommit, Readers, Writer, lock_store, unavailable
 from enc.node.store.duplicates import find_duplicates
-from enc.node.store.ids import Ids
-from enc.node.store.numbers import Numbers
-from enc.node.store.past_endpoints import make_endpoints
+from enc.node.store.ids import EventIndex
+from enc.node.store.numbers import EnclaveNumbers
+from enc.node.store.past_endpoints import backfill_endpoints
 from enc.node.store.push_tables import PushTables
 from enc.node.store.records import BY_ENTRY, BY_KEY, listing, unpack_record
 from enc.node.store.rows import COLUMNS, ID_SQL, MAX_SEQ, Row, first8, key_of, status_of, unhexed, unpack_event
 from enc.node.store.search import Search
 from enc.node.store.snapshot import unpack_state
-from enc.node.store.staging import SqliteStaging, charges, left_over, sweep
-from enc.node.store.stored import read_items
+from enc.node.store.staging import SqliteStaging, charges, delete_orphan_rows, find_orphan
+from enc.node.store.stored import read_raw_events
 from enc.node.store.upgrade import upgrade
 
 _EVENTS = f"SELECT {COLUMNS} FROM events"  # noqa: S608
@@ -53,14 +53,14 @@ class SqliteStore(PushTables):
                 self._writer = Writer(path)
                 undo.callback(self._writer.close)
                 upgrade(self._writer.db)
-                make_endpoints(self._writer.db)
-                self._known = Known(Numbers(), Ids(self._writer.db))
+                backfill_endpoints(self._writer.db)
+                self._cache = WriterCache(EnclaveNumbers(), EventIndex(self._writer.db))
                 self._hidden = {e for (e,) in self._writer.db.execute("SELECT e FROM enclaves WHERE purged = -1")}
                 """Numbers that no enclave has."""
             except sqlite3.Error as e:
                 raise unavailable("opened", e) from e
             self._readers = Readers(path)
-            self._is_doubtful = False
+            self._cache_is_stale = False
             self._staged: dict[bytes, int] = {}
             """Numbers of the logs that are on their way in."""
             undo.pop_all()
@@ -82,7 +82,7 @@ class SqliteStore(PushTables):
 
     def _number(self, db: sqlite3.Connection, enclave: bytes) -> int | None:
         """None where there is no such enclave, and of one that is purged."""
-        numbers = self._known.numbers
+        numbers = self._cache.numbers
         e = numbers.get(enclave) or self._staged.get(enclave)
         if e is None:
             epoch = numbers.epoch
@@ -94,28 +94,28 @@ class SqliteStore(PushTables):
 
     # Writing
 
-    def _transact(self, work: Callable[[sqlite3.Connection], Settle | None], *, lasting: bool = True) -> None:
+    def _transact(self, work: Callable[[sqlite3.Connection], AfterCommit | None], *, lasting: bool = True) -> None:
         """All of the work, or none. After a failure, what is remembered is read again: it may have reached the disk."""
         try:
-            if self._is_doubtful:
-                self._remember()
+            if self._cache_is_stale:
+                self._reload_cache()
             self._writer.transact(work, lasting=lasting)
         except sqlite3.Error as e:
             raise unavailable("written", e) from e
         except BaseException:
-            self._is_doubtful = True
+            self._cache_is_stale = True
             with suppress(sqlite3.Error):  # or before the next write
-                self._remember()
+                self._reload_cache()
             raise
 
-    def _remember(self) -> None:
+    def _reload_cache(self) -> None:
         self._writer.ready()
-        self._known = Known(Numbers(), Ids(self._writer.db))
-        self._is_doubtful = False
+        self._cache = WriterCache(EnclaveNumbers(), EventIndex(self._writer.db))
+        self._cache_is_stale = False
 
     def write(self, steps: Sequence[Step], clock: int) -> None:
-        def work(db: sqlite3.Connection) -> Settle:
-            batch = Batch(db, self._known)
+        def work(db: sqlite3.Connection) -> AfterCommit:
+            batch = Batch(db, self._cache)
             for step in steps:
                 batch.add(step)
             db.execute("UPDATE node SET clock = max(clock, ?)", (clock,))
@@ -192,14 +192,14 @@ class SqliteStore(PushTables):
 
     # Events
 
-    def event(self, enclave: bytes, event_id: bytes) -> Found | None:
+    def event(self, enclave: bytes, event_id: bytes) -> EventWithStatus | None:
         with self._readers.lend() as db:
             e = self._number(db, enclave)
-            k = None if e is None else self._known.ids.find(db, e, event_id)
+            k = None if e is None else self._cache.ids.find(db, e, event_id)
             row = None if k is None else db.execute(f"{_EVENTS} WHERE k = ?", (k,)).fetchone()
         if row is None:
             return None
-        return Found(unpack_event(row), status_of(row), row[2])
+        return EventWithStatus(unpack_event(row), status_of(row), row[2])
 
     def committed(self, enclave: bytes, commit_hash: bytes, exp: int) -> Event | None:
         with self._readers.lend() as db:
@@ -218,9 +218,9 @@ class SqliteStore(PushTables):
     def events(self, enclave: bytes, first_seq: int, count: int) -> list[Event]:
         return [unpack_event(row) for row in self._by_seq(_EVENTS, enclave, first_seq, count)]
 
-    def items(self, enclave: bytes, first_seq: int, count: int) -> list[Stored]:
+    def items(self, enclave: bytes, first_seq: int, count: int) -> list[RawEvent]:
         with self._readers.lend() as db:
-            return read_items(db, enclave, first_seq, count)
+            return read_raw_events(db, enclave, first_seq, count)
 
     def ids(self, enclave: bytes, first_seq: int, count: int) -> list[bytes]:
         rows = self._by_seq(f"SELECT {ID_SQL} FROM events", enclave, first_seq, count)  # noqa: S608
@@ -234,12 +234,12 @@ class SqliteStore(PushTables):
             ends = key_of(e, first_seq), key_of(e, min(first_seq + count - 1, MAX_SEQ))
             return db.execute(f"{select} WHERE k BETWEEN ? AND ? ORDER BY k", ends).fetchall()
 
-    def find(self, enclave: bytes, filter_: Filter, readable: Readable) -> Iterator[Item]:
+    def find(self, enclave: bytes, filter_: Filter, readable: ReadRights) -> Iterator[SearchItem]:
         with self._readers.lend() as db:
             e = self._number(db, enclave)
             if e is None:
                 return
-            search = Search(db, self._known.ids, enclave, e, filter_, readable)
+            search = Search(db, self._cache.ids, enclave, e, filter_, readable)
         while not search.done:
             with self._readers.lend() as db:
                 rows = search.read(db)
@@ -277,7 +277,7 @@ class SqliteStore(PushTables):
         def work(db: sqlite3.Connection) -> None:
             for enclave, event_id in due:
                 e = self._number(db, enclave)
-                k = None if e is None else self._known.ids.find(db, e, event_id)
+                k = None if e is None else self._cache.ids.find(db, e, event_id)
                 db.execute(f"{ERASE} WHERE k = ?", (k,))
                 db.execute(f"{ERASE} WHERE target = ?", (k,))
 
@@ -293,19 +293,19 @@ class SqliteStore(PushTables):
     def purge(self, enclave: bytes, limit: int = 10_000) -> bool:
         done = True
 
-        def work(db: sqlite3.Connection) -> Settle | None:
+        def work(db: sqlite3.Connection) -> AfterCommit | None:
             nonlocal done
             row = db.execute("SELECT e, purged FROM enclaves WHERE enclave = ?", (enclave,)).fetchone()
             if row is None:
                 return None
             e, purged = row
             if not purged:
-                purge.mark(db, e)
-            done, settle = purge.take_away(db, self._known.ids, e, limit)
-            return settle
+                purge.mark_purged(db, e)
+            done, after_commit = purge.delete_rows(db, self._cache.ids, e, limit)
+            return after_commit
 
         self._transact(work)
-        self._known.numbers.forget(enclave)
+        self._cache.numbers.forget(enclave)
         return done
 
     # Logs on their way in
@@ -318,17 +318,17 @@ class SqliteStore(PushTables):
             e = self._number(db, enclave)
             return () if e is None else charges(db, e)
 
-    def sweep(self, before: int, limit: int = 10_000) -> bool:
+    def delete_orphans(self, before: int, limit: int = 10_000) -> bool:
         with self._readers.lend() as db:
-            e = left_over(db, list(self._staged.values()), before)
+            e = find_orphan(db, list(self._staged.values()), before)
         if e is None:
             return True
         done = False
 
-        def work(db: sqlite3.Connection) -> Settle:
+        def work(db: sqlite3.Connection) -> AfterCommit:
             nonlocal done
-            done, settle = sweep(db, self._known.ids, e, limit)
-            return settle
+            done, after_commit = delete_orphan_rows(db, self._cache.ids, e, limit)
+            return after_commit
 
         self._transact(work)
         if done:

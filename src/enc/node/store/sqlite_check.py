@@ -43,7 +43,7 @@ _TABLES = (
 """Those whose rows name their enclave, and of which a purge leaves nothing."""
 
 
-class Line(Struct, frozen=True):
+class CheckedEvent(Struct, frozen=True):
     """One event of a page, and what is known of it beside itself."""
 
     event: Event
@@ -58,13 +58,13 @@ class Line(Struct, frozen=True):
 
 
 @contextmanager
-def rows_of(store: SqliteStore, enclave: bytes) -> Iterator["Rows"]:
+def open_row_check(store: SqliteStore, enclave: bytes) -> Iterator["RowCheck"]:
     """The rows of an enclave that is there."""
     with store._readers.lend() as db, closing(sqlite3.connect("", isolation_level=None)) as scratch:
-        yield Rows(db, scratch, enclave)
+        yield RowCheck(db, scratch, enclave)
 
 
-class Rows:
+class RowCheck:
     """The rows of one enclave. Pages come in order; `finish` after the last."""
 
     def __init__(self, db: sqlite3.Connection, scratch: sqlite3.Connection, enclave: bytes) -> None:
@@ -85,11 +85,11 @@ class Rows:
 
     # A page
 
-    def take_nodes(self, hashes: Iterable[bytes]) -> None:
+    def add_tree_nodes(self, hashes: Iterable[bytes]) -> None:
         """Tree nodes that the replay has made."""
         self._scratch.executemany("INSERT OR IGNORE INTO made VALUES (?)", ((each,) for each in hashes))
 
-    def check_page(self, lines: Sequence[Line]) -> Iterator[Finding]:
+    def check_page(self, lines: Sequence[CheckedEvent]) -> Iterator[Finding]:
         ends = tuple(key_of(self._e, line.event.seq) for line in (lines[0], lines[-1]))
         rows = self._db.execute("SELECT * FROM events WHERE k BETWEEN ? AND ? ORDER BY k", ends)
         columns = [column[0] for column in rows.description]
@@ -107,7 +107,7 @@ class Rows:
             if line.event.type == "Terminate":
                 self._ended = line.event.timestamp
 
-    def _row(self, line: Line) -> Row:
+    def _row(self, line: CheckedEvent) -> Row:
         """What table `events` must hold."""
         event, target, kind = line.event, line.target, (line.event.type, line.subject)
         c, is_deleted = self._kinds[kind][0], line.status == DELETED
@@ -121,7 +121,7 @@ class Rows:
         fields[7] = None if is_deleted else line.status
         return (k, *fields)
 
-    def _check_tags(self, line: Line) -> Iterator[Finding]:
+    def _check_tags(self, line: CheckedEvent) -> Iterator[Finding]:
         """A deleted event has none, so that no search meets it."""
         rows = set() if line.status == DELETED else tag_rows(key_of(self._e, line.event.seq), line.event.tags)
         self._tags += len(rows)

@@ -18,11 +18,11 @@ from enc.core.errors import Duplicate, EnclaveExists, ReplayFailed
 from enc.core.event import target_of
 from enc.core.types import Event, Target
 from enc.node.store import purge
-from enc.node.store.base import Charge, Run, Step
-from enc.node.store.batch import Batch, Known
-from enc.node.store.ids import Ids, Places, find_in_index
-from enc.node.store.insert import insert
-from enc.node.store.numbers import Numbers
+from enc.node.store.base import AppendRun, Charge, Step
+from enc.node.store.batch import Batch, WriterCache
+from enc.node.store.ids import EventIndex, EventKeys, find_in_index
+from enc.node.store.insert import bulk_insert
+from enc.node.store.numbers import EnclaveNumbers
 from enc.node.store.rows import MAX_SEQ, all_first8, key_of, pack_plain
 from enc.node.store.snapshot import pack_state
 
@@ -42,13 +42,13 @@ _REPEATS = (
 )
 
 
-class StagedIds(Ids):
+class StagedEventIndex(EventIndex):
     """Where the events of one staged log stand: those that came last in memory, the others in the index."""
 
     def __init__(self) -> None:
         self._places: dict[bytes, int] = {}
 
-    def add(self, db: sqlite3.Connection, places: Places) -> Callable[[], None]:
+    def add(self, db: sqlite3.Connection, places: EventKeys) -> Callable[[], None]:
         return lambda: self._places.update(places)
 
     def find(self, db: sqlite3.Connection, e: int, event_id: bytes) -> int | None:
@@ -61,18 +61,18 @@ class StagedIds(Ids):
 
     def move(self, db: sqlite3.Connection) -> Callable[[], None]:
         """Put all of them into the index."""
-        insert(db, "INSERT INTO ids", sorted(zip(all_first8(self._places), self._places.values(), strict=True)))
+        bulk_insert(db, "INSERT INTO ids", sorted(zip(all_first8(self._places), self._places.values(), strict=True)))
         return self._places.clear
 
 
 class StagedBatch(Batch):
     """The rows of steps that nobody sees yet: what they make of the state, and what they cost, is kept at the end."""
 
-    def __init__(self, db: sqlite3.Connection, known: Known, enclave: bytes, e: int) -> None:
-        super().__init__(db, known)
+    def __init__(self, db: sqlite3.Connection, cache: WriterCache, enclave: bytes, e: int) -> None:
+        super().__init__(db, cache)
         self._numbers[enclave], self._e = e, e
 
-    def add_run(self, run: Run) -> None:
+    def add_run(self, run: AppendRun) -> None:
         """`add` for each step of it."""
         e, predefined, kinds = self._e, run.state.policy.predefined, dict[str, int]()
         for event in run.events:
@@ -99,8 +99,8 @@ class SqliteStaging:
     def __init__(self, store: "SqliteStore", enclave: bytes, held: int) -> None:
         self._store, self._enclave, self._held = store, enclave, held
         self.name = os.urandom(32)
-        self._ids = StagedIds()
-        self._known = Known(Numbers(), self._ids)
+        self._ids = StagedEventIndex()
+        self._cache = WriterCache(EnclaveNumbers(), self._ids)
         self.size = 0
         self._e, self._latest_exp = 0, -1
         store._transact(self._begin)
@@ -111,23 +111,23 @@ class SqliteStaging:
         query = "INSERT INTO enclaves (enclave, manifest, purged) VALUES (?, '', ?)"
         self._e = db.execute(query, (self.name, STAGED)).lastrowid or 0
 
-    def write(self, steps: Sequence[Step | Run]) -> None:
+    def write(self, steps: Sequence[Step | AppendRun]) -> None:
         events = _events(steps)
         doubtful = self._doubtful(events)
         repeat: int | None = None
 
         def work(db: sqlite3.Connection) -> Callable[[], None]:
             nonlocal repeat
-            batch = StagedBatch(db, self._known, self._enclave, self._e)
+            batch = StagedBatch(db, self._cache, self._enclave, self._e)
             for step in steps:
-                if isinstance(step, Run):
+                if isinstance(step, AppendRun):
                     batch.add_run(step)
                 else:
                     batch.add(step)
-            settle = batch.write()
+            after_commit = batch.write()
             if doubtful:
                 ((repeat,),) = db.execute(_REPEATS, (encode(doubtful).decode(), key_of(self._e, 0)))
-            return settle
+            return after_commit
 
         self._store._transact(work, lasting=False)  # the adoption is, and all that is written before it then
         self.size += sum(_size(event.content) for event in events if event.content and event.seq > self._held)
@@ -162,7 +162,7 @@ class SqliteStaging:
         store = self._store
         store._staged.pop(self.name)
         store._hidden.discard(self._e)
-        store._known.numbers.forget(self._enclave)
+        store._cache.numbers.forget(self._enclave)
 
     def _adopt(self, db: sqlite3.Connection, state: EnclaveState, payer: bytes, clock: int) -> Callable[[], None]:
         row = db.execute("SELECT e FROM enclaves WHERE enclave = ?", (self._enclave,)).fetchone()
@@ -175,7 +175,7 @@ class SqliteStaging:
         db.execute("UPDATE node SET clock = max(clock, ?), enclaves = enclaves + ?", (clock, row is None))
         deadline = state.bundle.deadline(state.policy.bundle) if state.bundle else None
         db.execute("INSERT INTO states VALUES (?, ?, ?)", (self._e, pack_state(state), deadline))
-        insert(db, "INSERT INTO pending", [(self._e, key, value) for key, value in state.pending.items()])
+        bulk_insert(db, "INSERT INTO pending", [(self._e, key, value) for key, value in state.pending.items()])
         self._charge(db, state.seq, payer)
         return lambda: None if row is None else self._store._hidden.add(row[0])
 
@@ -194,7 +194,7 @@ class SqliteStaging:
     def _charge(self, db: sqlite3.Connection, last: int, payer: bytes) -> None:
         if last > self._held:
             db.execute("INSERT INTO charges VALUES (?, ?, ?, ?)", (self._e, self._held + 1, last, payer))
-        insert(
+        bulk_insert(
             db,
             "INSERT INTO usage",
             [(payer, self._held < 0, last - self._held, self.size)],
@@ -207,10 +207,10 @@ class SqliteStaging:
         self._store._staged.pop(self.name, None)
 
 
-def _events(steps: Sequence[Step | Run]) -> list[Event]:
+def _events(steps: Sequence[Step | AppendRun]) -> list[Event]:
     events = list[Event]()
     for step in steps:
-        if isinstance(step, Run):
+        if isinstance(step, AppendRun):
             events += step.events
         elif step.event is not None:
             events.append(step.event)
@@ -226,18 +226,18 @@ def charges(db: sqlite3.Connection, e: int) -> tuple[Charge, ...]:
     return tuple(Charge(*row) for row in db.execute(query, (e,)))
 
 
-def left_over(db: sqlite3.Connection, in_use: Sequence[int], before: int) -> int | None:
+def find_orphan(db: sqlite3.Connection, in_use: Sequence[int], before: int) -> int | None:
     """The number of a log that no enclave has and nobody stages, and that rests since `before`."""
     query = "SELECT e FROM enclaves WHERE purged = -1 AND coalesce(terminated_at, 0) <= ?"
     return next((e for (e,) in db.execute(query, (before,)) if e not in in_use), None)
 
 
-def sweep(db: sqlite3.Connection, ids: Ids, e: int, limit: int) -> tuple[bool, Callable[[], None]]:
+def delete_orphan_rows(db: sqlite3.Connection, ids: EventIndex, e: int, limit: int) -> tuple[bool, Callable[[], None]]:
     """Take away up to `limit` rows of a log that is left over. Whether nothing is left, and what to call after."""
-    done, settle = purge.take_away(db, ids, e, limit)
+    done, after_commit = purge.delete_rows(db, ids, e, limit)
     if done:
         (was_real,) = db.execute("SELECT terminated_at IS NOT NULL FROM enclaves WHERE e = ?", (e,)).fetchone()
         # Ids of one that was an enclave may still be among the recent ones: its number is never given again.
         gone = "UPDATE enclaves SET purged = -2 WHERE e = ?" if was_real else "DELETE FROM enclaves WHERE e = ?"
         db.execute(gone, (e,))
-    return done, settle
+    return done, after_commit

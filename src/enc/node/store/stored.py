@@ -4,7 +4,7 @@ import sqlite3
 
 from msgspec.json import encode
 
-from enc.node.store.base import Stored
+from enc.node.store.base import RawEvent
 from enc.node.store.rows import MAX_SEQ, author_of, erased, key_of
 
 _STORED = (
@@ -13,14 +13,14 @@ _STORED = (
 )
 
 
-def read_items(db: sqlite3.Connection, enclave: bytes, first_seq: int, count: int) -> list[Stored]:
+def read_raw_events(db: sqlite3.Connection, enclave: bytes, first_seq: int, count: int) -> list[RawEvent]:
     """The events from `first_seq` on; none of an enclave that is not here or that is purged."""
     row = db.execute("SELECT e FROM enclaves WHERE enclave = ? AND purged = 0", (enclave,)).fetchone()
     if row is None or first_seq > MAX_SEQ:
         return []
     ends = key_of(row[0], first_seq), key_of(row[0], min(first_seq + count - 1, MAX_SEQ))
     return [
-        Stored(
+        RawEvent(
             k & MAX_SEQ,
             type_,
             subject,

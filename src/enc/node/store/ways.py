@@ -37,7 +37,7 @@ _OF_KIND = (
 )
 
 
-class Way(Struct, frozen=True):
+class RangeQuery(Struct, frozen=True):
     """A query: its own arguments, then the first place, the last, and how many rows at most."""
 
     sql: str
@@ -49,7 +49,7 @@ class Way(Struct, frozen=True):
         return db.execute(self.sql, (*self.args, self.base + low, self.base + high, most))
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class SearchPlan(Struct, frozen=True, kw_only=True):
     """What a search wants of enclave number `e`, in numbers."""
 
     e: int
@@ -70,7 +70,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     everything: bool
     """Whether `kinds` are all that there are."""
 
-    def ways(self, db: sqlite3.Connection) -> list[Way]:
+    def queries(self, db: sqlite3.Connection) -> list[RangeQuery]:
         """The shortest ways as far as a look at the indexes tells."""
         if not (self.kinds or self.own) or self.low > self.high:
             return []
@@ -110,11 +110,11 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
     # Ways
 
-    def _walk(self) -> Way:
+    def _walk(self) -> RangeQuery:
         (wanted, args), (tagged, tag_args) = self._is_wanted(), self._has_tags()
         if self.everything and self.authors is None:
             wanted, args = "c > 0", ()
-        return Way(f"{_SELECT} WHERE {wanted}{tagged}{self._end()}", args + tag_args, key_of(self.e, 0))
+        return RangeQuery(f"{_SELECT} WHERE {wanted}{tagged}{self._end()}", args + tag_args, key_of(self.e, 0))
 
     def _ranges(self) -> list[tuple[int, ...]]:
         """(kind), or (kind, author)."""
@@ -123,15 +123,15 @@ class Wanted(Struct, frozen=True, kw_only=True):
             return ranges + [(c,) for c in self.kinds]
         return ranges + [(c, author) for c in self.kinds for author in self.authors]
 
-    def _by_kind(self, ranges: list[tuple[int, ...]]) -> list[Way]:
+    def _by_kind(self, ranges: list[tuple[int, ...]]) -> list[RangeQuery]:
         tagged, args = self._has_tags()
         queries = [
             f"{_SELECT} INDEXED BY events_kind WHERE c = ?{tagged}{self._end()}",
             f"{_SELECT} INDEXED BY events_author WHERE c = ? AND from8 = ?{tagged}{self._end()}",
         ]
-        return [Way(queries[len(place) - 1], place + args, key_of(self.e, 0)) for place in ranges]
+        return [RangeQuery(queries[len(place) - 1], place + args, key_of(self.e, 0)) for place in ranges]
 
-    def _sorted(self) -> list[Way]:
+    def _sorted(self) -> list[RangeQuery]:
         """The same events by at most two queries. SQLite sorts their keys and then reads the rows in order."""
         tagged, tag_args = self._has_tags()
         found = list[tuple[str, Args]]()
@@ -144,7 +144,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
             found.append((f"INDEXED BY events_author WHERE c {_LISTED} AND from8 = ?", (_json(self.own), self.me)))
         order = "DESC" if self.reverse else "ASC"
         return [
-            Way(
+            RangeQuery(
                 f"{_SELECT} WHERE k IN (SELECT k FROM events {where}{tagged}{self._end()}) ORDER BY k {order}",  # noqa: S608
                 args + tag_args,
                 key_of(self.e, 0),
@@ -152,14 +152,14 @@ class Wanted(Struct, frozen=True, kw_only=True):
             for where, args in found
         ]
 
-    def _by_tag(self, which: int) -> list[Way]:
+    def _by_tag(self, which: int) -> list[RangeQuery]:
         (wanted, args), (tagged, tag_args) = self._is_wanted(), self._has_tags(but=which)
         base = key_of(self.e, 0)
         sql = (
             f"SELECT {COLUMNS} FROM tags AS t CROSS JOIN events ON k = {base} + t.seq "  # noqa: S608
             f"WHERE t.e = ? AND t.t8 = ? AND {wanted}{tagged}{self._end('t.seq')}"
         )
-        return [Way(sql, (self.e, t8, *args, *tag_args)) for t8 in self.tags[which]]
+        return [RangeQuery(sql, (self.e, t8, *args, *tag_args)) for t8 in self.tags[which]]
 
     # How long they are
 
