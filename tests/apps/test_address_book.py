@@ -34,7 +34,7 @@ def test_contacts_are_kept_and_found_whatever_the_case(book: AddressBook) -> Non
     assert again.node_of(BOX.enclave) == "https://node.example"
     book.remove("bOb")
     assert again.get("Bob") is None
-    with pytest.raises(MisuseError, match="nobody is named"):
+    with pytest.raises(MisuseError, match="no contact in"):
         book.remove("Bob")
 
 
@@ -75,14 +75,14 @@ def test_groups_have_names_of_their_own(book: AddressBook) -> None:
     assert book.get("plans") is not None
     book.check_free("plans")
     for wrong in (book.group, book.remove_group):
-        with pytest.raises(MisuseError, match="no group is named"):
+        with pytest.raises(MisuseError, match="no group in .* is named"):
             wrong("plans")
 
 
 def test_the_number_of_groups_is_bounded(book: AddressBook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_GROUPS", 1)
     book.put_group("plans", BOX)
-    with pytest.raises(MisuseError, match="holds 1 groups"):
+    with pytest.raises(MisuseError, match="at most 1 groups"):
         book.put_group("others", BOX)
 
 
@@ -94,11 +94,11 @@ def test_everybody_s_names_at_once_are_those_that_one_asks_for(book: AddressBook
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 65, "a\nb", "\x1b[31m", "ab" * 32, "--yes", "-"])
 def test_what_is_no_name(book: AddressBook, name: str) -> None:
-    with pytest.raises(MisuseError, match="a name "):
+    with pytest.raises(MisuseError, match="name: "):
         book.put(Contact(name, BOB))
-    with pytest.raises(MisuseError, match="a name "):
+    with pytest.raises(MisuseError, match="name: "):
         book.put_group(name, BOX)
-    with pytest.raises(MisuseError, match="a name "):
+    with pytest.raises(MisuseError, match="name: "):
         book.check_free(name)
 
 
@@ -114,7 +114,7 @@ def test_what_is_no_contact(book: AddressBook, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module, "MAX_CONTACTS", 1)
     book.put(Contact("Bob", BOB))
     book.put(Contact("Bob", BOB))
-    with pytest.raises(MisuseError, match="no more"):
+    with pytest.raises(MisuseError, match="at most 1 contacts"):
         book.put(Contact("Carol", CAROL))
     monkeypatch.setattr(module, "MAX_CONTACTS", 9)
     monkeypatch.setattr(module, "MAX_SIZE", 300)
@@ -160,7 +160,7 @@ def test_what_is_no_address_book_is_left_alone(book: AddressBook, change: dict[s
     for text in (wire, "no JSON", ""):
         book.path.write_text(text)
         for act in (book.contacts, lambda: book.put(Contact("Carol", CAROL))):
-            with pytest.raises(MisuseError, match="is no address book"):
+            with pytest.raises(MisuseError, match="is not an address book"):
                 act()
         assert book.path.read_text() == text
 

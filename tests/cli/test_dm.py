@@ -129,12 +129,12 @@ def test_a_new_device_needs_the_key_alone(pair: Pair, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "word"),
     [
-        (("send", "nobody", "x"), "nobody is known as nobody"),
+        (("send", "nobody", "x"), "no person named nobody is known"),
         (("send", "ab" * 32, "x"), "nobody knows where their mailbox is"),
-        (("send", "bob", "x"), "nothing to seal with"),
+        (("send", "bob", "x"), "no key to seal with"),
         (("create",), "you have a mailbox already"),
         (("add", "bob", "--at", "http://127.0.0.1:1"), "--at goes with --mailbox"),
-        (("retract", "bob"), "there is no such message"),
+        (("retract", "bob"), "no such message"),
         (("accept", "ab" * 32), "has not invited you"),
     ],
 )

@@ -38,7 +38,7 @@ def test_who_founds_a_group_owns_it_and_it_has_a_name_here(ann: Friend) -> None:
 
 def test_a_second_group_of_the_same_name_is_not_founded(ann: Friend) -> None:
     before = ann.tell("group", "list")
-    assert "a group is named plans" in ann.refused("group", "create", "plans", code=2)["message"]
+    assert "already named plans" in ann.refused("group", "create", "plans", code=2)["message"]
     assert ann.tell("group", "list") == before
     other = ann.one("create", "others")
     assert other["enclave"] != ann.group
@@ -216,14 +216,15 @@ def test_topic_and_profile(ann: Friend, bob: Friend) -> None:
 def test_nobody_is_found_by_the_name_they_give_themselves(ann: Friend, bob: Friend) -> None:
     bob.one("profile", "plans", "ann-the-admin")
     assert (
-        "nobody is known as ann-the-admin" in ann.refused("group", "admin", "plans", "ann-the-admin", code=2)["message"]
+        "no person named ann-the-admin is known"
+        in ann.refused("group", "admin", "plans", "ann-the-admin", code=2)["message"]
     )
 
 
 def test_the_start_of_a_key_must_be_one_person_s(ann: Friend, bob: Friend) -> None:
     assert ann.ask("group", "mute", "plans", bob.identity.hex[:8] + "…")
     assert "nobody" in ann.refused("group", "mute", "plans", "00000000", code=2)["message"]
-    assert "nobody is known as" in ann.refused("group", "mute", "plans", bob.identity.hex[:7], code=2)["message"]
+    assert "no person named" in ann.refused("group", "mute", "plans", bob.identity.hex[:7], code=2)["message"]
 
 
 def test_a_start_that_two_keys_share_is_nobody_s(tmp_path: Path) -> None:
@@ -237,7 +238,7 @@ def test_a_start_that_two_keys_share_is_nobody_s(tmp_path: Path) -> None:
 
 def test_a_group_is_found_by_its_id_too(ann: Friend, bob: Friend) -> None:
     bob.one("forget", "plans")
-    assert "no group is named plans" in bob.refused("group", "read", "plans", code=2)["message"]
+    assert "is named plans" in bob.refused("group", "read", "plans", code=2)["message"]
     assert bob.one("status", ann.group)["members"] == 2
 
 
@@ -353,8 +354,8 @@ def test_a_name_is_one_person_s_and_one_group_s(ann: Friend, bob: Friend) -> Non
     assert f"plans is the group {ann.group}" in ann.refused("group", "add", "Plans", other, code=2)["message"]
     ann.ask("me", "know", "robert", bob.identity.hex)
     ann.ask("me", "forget", "bob")
-    assert "nobody is known as bob" in ann.refused("group", "mute", "plans", "bob", code=2)["message"]
-    assert "no group is named bob" in ann.refused("group", "forget", "bob", code=2)["message"]
+    assert "no person named bob is known" in ann.refused("group", "mute", "plans", "bob", code=2)["message"]
+    assert "is named bob" in ann.refused("group", "forget", "bob", code=2)["message"]
     ann.one("mute", "PLANS", "Robert")
 
 

@@ -184,7 +184,7 @@ def test_the_address_book(owner: Person) -> None:
     assert "goes with" in owner.refused("me", "know", "X", bob, "--at", "https://x.example", code=2)["message"]
     owner.ask("me", "forget", "bob")
     assert "nobody is known" in owner.refused("me", "whois", "bob", code=2)["message"]
-    assert "nobody is named" in owner.refused("me", "forget", "bob", code=2)["message"]
+    assert "no contact in" in owner.refused("me", "forget", "bob", code=2)["message"]
 
 
 # Between people

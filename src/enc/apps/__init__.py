@@ -1,6 +1,6 @@
-"""Applications on top of the client: small modules that seal what they write, so that no node sees a plaintext.
+"""Applications on top of the client. They seal what they write, so that no node sees plaintext.
 
-Each is fetched when it is asked for, and stands on the blocking `enc.client.Client`.
+Each is imported on first access and uses the blocking `enc.client.Client`.
 """
 
 from importlib import import_module

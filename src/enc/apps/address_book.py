@@ -1,8 +1,8 @@
-"""The address book: whom one knows by which name, and where their enclaves are. A file for its owner's eyes only.
+"""The address book: names of people and groups, and where their enclaves are. A private file.
 
-What stands in it was put there by its owner: a name that a registry shows is a hint, and becomes an entry only when
-somebody has looked at the key. It also keeps where one's own enclaves are, for who has no registry to ask, and what one
-calls the groups that one is in.
+Only its owner adds entries. A name from a registry is a hint; it becomes an entry only after the
+user has checked the key. The book also records where the owner's own enclaves are, for users
+without a registry, and the owner's names for groups.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,16 +27,18 @@ MAX_CONTACTS = 10_000
 MAX_GROUPS = 1_000
 MAX_NAME = 64
 MAX_PLACES = 16
-"""Enclaves that are kept of one person."""
+"""Most enclaves stored for one person."""
 
 
 def check_name(name: str) -> str:
-    """The name as it is kept; MisuseError for what would be mistaken for something else."""
+    """Return the name as it is stored; raise MisuseError if it could be mistaken for a key or
+    flag.
+    """
     name = name.strip()
     if not 0 < len(name) <= MAX_NAME or not name.isprintable():
-        raise MisuseError(f"a name is 1 to {MAX_NAME} printable characters")
+        raise MisuseError(f"name: expected 1 to {MAX_NAME} printable characters")
     if is_key(name) or name.startswith("-"):
-        raise MisuseError("a name may not look like a key or a flag")
+        raise MisuseError("name: must not look like a key or a flag")
     return name
 
 
@@ -45,66 +47,77 @@ def is_key(text: str) -> bool:
 
 
 class AddressBook:
-    """`path`: its file; else `contacts.json` beside the pins. Nothing is read before it is asked for."""
+    """`path`: its file, by default `contacts.json` beside the pins. The file is read on each
+    call.
+    """
 
     def __init__(self, path: Path | str | None = None) -> None:
         self.path = Path(path) if path is not None else default_directory().parent / "contacts.json"
 
-    # Asking
+    # Reading
 
     def contacts(self) -> list[Contact]:
-        """Everybody, by name."""
+        """Return all contacts, sorted by name."""
         return sorted(self._read().contacts.values(), key=lambda contact: folded(contact.name))
 
     def get(self, name: str) -> Contact | None:
-        """Who has this name, however it is spelled."""
+        """Return the contact with this name, ignoring case and Unicode form; None if there is
+        none.
+        """
         return self._read().contacts.get(folded(name))
 
     def of(self, identity: Id) -> Contact | None:
-        """Under which name somebody is known; the first, where there are several."""
+        """Return the contact with this key; the first by name if it has several names."""
         who = as_bytes(identity, "identity")
         return next((each for each in self.contacts() if each.identity == who), None)
 
     def names(self) -> dict[bytes, str]:
-        """Everybody's name by their key, as `of` has it: read once, for who shows many people."""
+        """Return all names by key, as `of` chooses them: one read, for callers that show many
+        people.
+        """
         return {each.identity: each.name for each in reversed(self.contacts())}
 
     def node_of(self, enclave: Id) -> str | None:
-        """Where an enclave of somebody known is."""
+        """Return the URL of the node of a known enclave; None if no entry has it."""
         id_, book = as_bytes(enclave, "enclave"), self._read()
         people = [*(contact.places for contact in book.contacts.values()), *book.own.values()]
         known = [*(place for places in people for place in places.values()), *(g.place for g in book.groups.values())]
         return next((place.node for place in known if place.enclave == id_ and place.node), None)
 
     def own(self, identity: Id, label: str) -> Place | None:
-        """Where one's own enclave is."""
+        """Return where the identity's own enclave with this label is."""
         return self._read().own.get(as_bytes(identity, "identity"), {}).get(label)
 
     def groups(self) -> list[NamedGroup]:
-        """All that have a name, by it."""
+        """Return all named groups, sorted by name."""
         return sorted(self._read().groups.values(), key=lambda group: folded(group.name))
 
     def group(self, word: str) -> Place:
-        """By its name, whatever its case, or by its id; MisuseError where no group has that name."""
+        """Return where a group is, by its name in any case or by its id.
+
+        Raise MisuseError if no group has that name.
+        """
         known = self._read().groups
         if is_key(word):
             id_ = bytes.fromhex(word)
             return next((each.place for each in known.values() if each.place.enclave == id_), Place(id_))
         found = known.get(folded(word))
         if found is None:
-            raise MisuseError(f"no group is named {word} in your address book")
+            raise MisuseError(f"no group in your address book is named {word}")
         return found.place
 
     def check_free(self, name: str) -> None:
-        """Before a group is founded that is to have this name: MisuseError where another has it."""
+        """Raise MisuseError if a group already has this name. Call it before creating a group."""
         if folded(check_name(name)) in self._read().groups:
-            raise MisuseError(f"a group is named {name} in your address book already")
+            raise MisuseError(f"a group in your address book is already named {name}")
 
     # Changing
 
     def put(self, contact: Contact, *, again: bool = False) -> Contact:
-        """Keep a contact, with the places that were known of it before. A name that is another person's is only taken
-        from it if `again` says so: MisuseError."""
+        """Store a contact and return it with the places that were known before.
+
+        Raise MisuseError if the name belongs to another key, unless `again` is set.
+        """
         name = check_name(contact.name)
         _check_identity(contact.identity)
 
@@ -116,7 +129,7 @@ class AddressBook:
             kept_now = replace(contact, name=name, places=_placed({**kept, **contact.places}))
             contacts = {**book.contacts, folded(name): kept_now}
             if len(contacts) > MAX_CONTACTS:
-                raise MisuseError(f"{self.path}: holds {MAX_CONTACTS} contacts, and no more")
+                raise MisuseError(f"{self.path}: full: it holds at most {MAX_CONTACTS} contacts")
             return replace(book, contacts=contacts)
 
         return self._change(change).contacts[folded(name)]
@@ -126,7 +139,7 @@ class AddressBook:
 
         def change(book: Contents) -> Contents:
             if gone not in book.contacts:
-                raise MisuseError(f"nobody is named {name} in {self.path}")
+                raise MisuseError(f"no contact in {self.path} is named {name}")
             return replace(book, contacts={key: each for key, each in book.contacts.items() if key != gone})
 
         self._change(change)
@@ -140,7 +153,7 @@ class AddressBook:
         self._change(change)
 
     def put_group(self, name: str, place: Place) -> None:
-        """From now on the group has this name, and no other has it: MisuseError."""
+        """Name a group. Raise MisuseError if another group has this name."""
         name = check_name(name)
 
         def change(book: Contents) -> Contents:
@@ -149,7 +162,7 @@ class AddressBook:
                 raise MisuseError(f"{before.name} is the group {before.place.enclave.hex()} in your address book")
             groups = {**book.groups, folded(name): NamedGroup(name, _place(place))}
             if len(groups) > MAX_GROUPS:
-                raise MisuseError(f"{self.path}: holds {MAX_GROUPS} groups, and no more")
+                raise MisuseError(f"{self.path}: full: it holds at most {MAX_GROUPS} groups")
             return replace(book, groups=groups)
 
         self._change(change)
@@ -159,7 +172,7 @@ class AddressBook:
 
         def change(book: Contents) -> Contents:
             if gone not in book.groups:
-                raise MisuseError(f"no group is named {name} in {self.path}")
+                raise MisuseError(f"no group in {self.path} is named {name}")
             return replace(book, groups={key: each for key, each in book.groups.items() if key != gone})
 
         self._change(change)
@@ -173,7 +186,7 @@ class AddressBook:
         try:
             return parse_book(raw)
         except PeerError as e:
-            private_file.refuse(self.path, f"is no address book: {e.message}; mend it, or put it aside")
+            private_file.refuse(self.path, f"is not an address book: {e.message}; repair it, or move it away")
 
     def _change(self, change: Callable[[Contents], Contents]) -> Contents:
         with self._locked():
@@ -185,18 +198,18 @@ class AddressBook:
         return book
 
     def _locked(self) -> FileLock:
-        """Wait until no other process changes the book: what was read is still so when it is written."""
+        """Lock the book, so that no other process writes between our read and our write."""
         try:
             private_file.make_directory(self.path.parent)
             return FileLock(self.path.with_name(f".{self.path.name}.lock"), wait=True)
         except OSError as e:
-            private_file.refuse(self.path, f"cannot be kept there: {private_file.reason(e)}")
+            private_file.refuse(self.path, f"cannot be written: {private_file.reason(e)}")
 
 
 def _placed(places: Mapping[str, Place]) -> dict[str, Place]:
-    """Places as they are kept: ids of the right length, URLs that can be called, and no more than so many."""
+    """Return places as they are stored: ids of 32 bytes, valid URLs, at most MAX_PLACES."""
     if len(places) > MAX_PLACES:
-        raise MisuseError(f"of one person {MAX_PLACES} enclaves are kept, and no more")
+        raise MisuseError(f"places: at most {MAX_PLACES} enclaves for one person")
     return {label: _place(place) for label, place in places.items()}
 
 

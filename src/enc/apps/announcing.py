@@ -1,17 +1,18 @@
-"""Making an app's enclave known in the registry: where it is, and that it is one's own."""
+"""Registers an app's enclave: where it is, and that it belongs to the identity."""
 
 from enc.apps.address_book import AddressBook, Place
 from enc.client import Client, Enclave
 from enc.core.errors import IdentityNotFound
 
 MAX_NAME = 256
-"""Characters of a name that a search looks through."""
+"""Characters of a name that a registry's search covers."""
 
 
 def announce(client: Client, enclave: Enclave, label: str, name: str | None = None) -> bool:
-    """Register the enclave as the identity's `label`, under a display name if there is one; False without a registry.
+    """Register the enclave as the identity's `label`, with a display name if one is given.
 
-    Other labels and the key to seal to stay as they are registered; whoever is new there gets its sub-key.
+    Return False if the client has no registry. Other labels and the registered sub-key stay as they
+    are; an identity that is new to the registry gets its sub-key registered.
     """
     if not client.has_registry:
         return False
@@ -27,7 +28,7 @@ def announce(client: Client, enclave: Enclave, label: str, name: str | None = No
 
 
 def registered(client: Client, label: str) -> bytes | None:
-    """The identity's own enclave of this label, as the registry has it."""
+    """Return the identity's own enclave with this label from the registry; None if unknown."""
     if not client.has_registry:
         return None
     try:
@@ -37,9 +38,9 @@ def registered(client: Client, label: str) -> bytes | None:
 
 
 def own_place(client: Client, label: str, book: AddressBook | None) -> Place | None:
-    """Where the identity's own enclave of this label is, as the book or else the registry has it.
+    """Return where the identity's own enclave with this label is, from the book or the registry.
 
-    It names a node only if that is not the client's.
+    The node is None if it is the client's own.
     """
     place = book.own(client.identity.public, label) if book is not None else None
     if place is not None:

@@ -1,4 +1,4 @@
-"""What stands in an address book, and the form of its file."""
+"""Contents of an address book and its file format."""
 
 import unicodedata
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ FORMAT, VERSION = "enc-address-book", 1
 
 
 def folded(name: str) -> str:
-    """What two spellings of one name have in common: case, composition and width aside."""
+    """Return the key under which a name is stored: without case, composition and width."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name.strip()).casefold())
 
 
 class Place(Struct, frozen=True):
-    """An enclave, and the URL of its node; None where a registry says so, or where it is one's own node."""
+    """An enclave and its node's URL; None if a registry knows it or it is the client's own node."""
 
     enclave: bytes
     node: str | None = None
@@ -33,14 +33,14 @@ class Contact(Struct, frozen=True):
 
 
 class NamedGroup(Struct, frozen=True):
-    """A group that has a name here, and where it was when it got that; a registry knows better."""
+    """A group with a local name, and where it was when it was named; a registry may know better."""
 
     name: str
     place: Place
 
 
 class Contents(Struct, frozen=True):
-    """All of a book: contacts and groups by their folded names, and one's own enclaves by identity."""
+    """A whole book: contacts and groups by folded name, and the owner's enclaves by identity."""
 
     contacts: Mapping[str, Contact] = {}
     own: Mapping[bytes, Mapping[str, Place]] = {}
@@ -70,7 +70,7 @@ _book = Decoder(_WireBook)
 
 
 def parse_book(raw: bytes) -> Contents:
-    """Or InvalidCommit."""
+    """Decode a book's file; raise InvalidCommit if it is malformed."""
     wire = decode_json(raw, _book, InvalidCommit)
     if (wire.format, wire.version) != (FORMAT, VERSION):
         raise InvalidCommit(f"format: expected {FORMAT}, version {VERSION}")

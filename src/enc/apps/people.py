@@ -1,4 +1,4 @@
-"""Whom a word means: a key, a name in the address book, or a name that a registry has heard of."""
+"""Resolves a user's word to a person: a key, a name in the address book, or a registered name."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
@@ -13,21 +13,21 @@ from enc.core.errors import IdentityNotFound, MisuseError, PeerError
 
 APPS = ("personal", "dm")
 MAX_PAGES = 8
-"""Pages of a registry's list that one search goes through."""
-MAX_TOLD = 16
-"""People that an error lists."""
+"""Pages of a registry's list that one search reads."""
+MAX_LISTED = 16
+"""Most people that an error lists."""
 
 
 class Ambiguous(MisuseError):
-    """Several people have the name: say which key is meant."""
+    """Several people have the name: the caller must give a key."""
 
 
 class UnknownName(MisuseError):
-    """Nobody is known by the name."""
+    """No person with this name is known."""
 
 
 class Person(Struct, frozen=True):
-    """`source` says whose word the name is: only a key and the book's names are the user's own."""
+    """`source`: where the name comes from. Only a key and the book's names are the user's own."""
 
     identity: bytes
     name: str | None
@@ -36,12 +36,18 @@ class Person(Struct, frozen=True):
 
     @property
     def is_hint(self) -> bool:
-        """Found by a name that anybody can register: to be shown with its key, and confirmed by the user."""
+        """Whether the name comes from the registry, where anyone can register any name.
+
+        Show such a person with the key, and let the user confirm it.
+        """
         return self.source == "registry"
 
 
 def find(word: Id, book: AddressBook | None, client: Client | None = None) -> Person:
-    """A key as it is; else by the address book; else by the registry of `client`. Ambiguous or UnknownName."""
+    """Find a person by key, address book, or the registry of `client`, in this order.
+
+    Raise Ambiguous or UnknownName.
+    """
     if isinstance(word, bytes) or is_key(word):
         identity = as_bytes(word, "identity")
         kept = book.of(identity) if book is not None else None
@@ -51,23 +57,25 @@ def find(word: Id, book: AddressBook | None, client: Client | None = None) -> Pe
         return Person(named.identity, named.name, "book", named.places)
     found = [] if client is None or not client.has_registry else _registered(word, client)
     if len(found) > 1:
-        told = ", ".join(f"{each.name} {each.identity.hex()}" for each in found[:MAX_TOLD])
-        raise Ambiguous(f"{word} may be any of: {told}; give the key")
+        listed = ", ".join(f"{each.name} {each.identity.hex()}" for each in found[:MAX_LISTED])
+        raise Ambiguous(f"{word} may be any of: {listed}; give the key")
     if not found:
-        raise UnknownName(f"nobody is known as {word}: give a key, or put the name into the address book")
+        raise UnknownName(f"no person named {word} is known: give a key, or add the name to the address book")
     return found[0]
 
 
 def known(word: Id | Person, book: AddressBook | None, client: Client | None = None) -> Person:
-    """The same where nobody can be asked: a registry's hint alone is a MisuseError, which says the key."""
+    """Find a person without asking the user: raise MisuseError, with the key, for a registry's
+    hint.
+    """
     found = word if isinstance(word, Person) else find(word, book, client)
     if found.is_hint:
-        raise MisuseError(f"{found.name} is {found.identity.hex()} by the registry's word alone: give the key")
+        raise MisuseError(f"only the registry says that {found.name} is {found.identity.hex()}: give the key")
     return found
 
 
 def _registered(word: str, client: Client) -> list[Person]:
-    """Those who call themselves so: exactly, if there are any; else with the word in the name."""
+    """Return people registered under exactly this name; else those whose name contains the word."""
     found = dict[bytes, Person]()
     for row in _listed(word.strip(), client):
         person = _person(row)
@@ -88,9 +96,9 @@ def _listed(word: str, client: Client) -> Iterable[dict[str, Any]]:
 
 
 def _person(row: dict[str, Any]) -> Person | None:
-    """A row of the list says who; that is the registry's word alone, as the name is its holder's.
+    """Return the person of a row of the registry's list: an unproved claim, as the name is.
 
-    What is no name for the book, such as one that looks like a key, is nobody's.
+    Return None if the name is not allowed in the book, for example because it looks like a key.
     """
     meta = row.get("meta")
     name = meta.get("name") if isinstance(meta, dict) else None
@@ -102,7 +110,9 @@ def _person(row: dict[str, Any]) -> Person | None:
 
 
 def place_of(person: Person, label: str, client: Client) -> Place | None:
-    """Where somebody's enclave of this label is: as it was given, or as they say in the registry."""
+    """Return where a person's enclave with this label is: from the entry, else from the
+    registry.
+    """
     given = person.places.get(label)
     if given is not None or not client.has_registry:
         return given

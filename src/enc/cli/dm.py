@@ -214,9 +214,9 @@ def _told_of(here: Desk, each: "Repaired") -> str:
 @contextmanager
 def _keeping() -> Iterator[None]:
     """Whatever fails says whether it is kept: also where one's own node does not answer."""
-    from enc.apps.dm.outbox import keeping
+    from enc.apps.dm.outbox import mark_kept
 
-    with keeping(False):
+    with mark_kept(False):
         yield
 
 

@@ -386,7 +386,7 @@ def test_where_a_contact_is_by_the_newest_copy(log: Log) -> None:
     log.copy("bob", Record(kind="place", mailbox="cc" * 32, state="refused"))
     log.revise(old, "bob", Record(text="y", mailbox="aa" * 32, state="delivered"))
     fold = log.fold()
-    place = of(fold, "bob").where
+    place = of(fold, "bob").known_place
     assert place is not None
     assert (place.enclave, place.node) == (b"\xbb" * 32, "http://b.example")
     assert texts(fold, "bob") == ["y"]
@@ -410,7 +410,7 @@ def test_an_invitation(log: Log) -> None:
     made = invite(log, "dave", "hi, I am Dave", log.given("dave", 0, U))
     fold = log.fold()
     assert [(each.author, each.greeting) for each in fold.invites()] == [(person("dave").public, "hi, I am Dave")]
-    place = of(fold, "dave").where
+    place = of(fold, "dave").known_place
     assert place is not None
     assert (place.enclave, place.node, current(fold, "dave").n) == (b"\xcc" * 32, "http://n.example", 0)  # type: ignore[union-attr]
     log.befriend("dave", S)
@@ -443,7 +443,7 @@ def test_a_contact_with_a_new_mailbox_begins_anew(log: Log, how: str) -> None:
         sealed = dm.seal_invite(person("dave"), person("alice").public, "dd" * 32, nonce())
         log.message("dave", "", ("enclave_id", sealed), log.given("dave", 0, T))
     fold = log.fold()
-    place = of(fold, "dave").where
+    place = of(fold, "dave").known_place
     assert place is not None
     assert (place.enclave, current(fold, "dave").secret, of(fold, "dave").owes_epoch) == (b"\xdd" * 32, T, True)  # type: ignore[union-attr]
     assert not codes(fold)
@@ -465,7 +465,7 @@ def test_an_invitation_that_is_none(log: Log) -> None:
 
 def test_a_node_that_is_no_url_is_none(log: Log) -> None:
     invite(log, "dave", "hi", node="file:///etc/passwd")
-    place = of(log.fold(), "dave").where
+    place = of(log.fold(), "dave").known_place
     assert place is not None
     assert place.node is None
 

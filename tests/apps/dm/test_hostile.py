@@ -42,7 +42,7 @@ def test_a_stranger_s_url_does_not_close_the_mailbox(log: Log, url: str) -> None
         ("enclave_id", sealed("mallory", "01" * 32)),
         ("node", sealed("mallory", url)),
     )
-    said = of(log.fold(), "mallory").said
+    said = of(log.fold(), "mallory").claimed_place
     assert said is not None
     assert said.node is None
 
@@ -81,7 +81,7 @@ def test_an_epoch_of_a_former_mailbox_does_not_come_back(log: Log) -> None:
     one = log.message("bob", words(S, 0, "one"), tag)
     log.message("bob", "", ("enclave_id", sealed("bob", "02" * 32)), log.given("bob", 0, U))
     fold = log.fold()
-    log.say("alice", "Delete", {"reason": "moderator"}, *composer(log).forgetting(of(fold, "bob"), one.id, tag))
+    log.say("alice", "Delete", {"reason": "moderator"}, *composer(log).deletion_tags(of(fold, "bob"), one.id, tag))
     assert current(log.fold(), "bob") == current(fold, "bob")
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from enc.apps.address_book import Place
 from enc.apps.dm import Fold, Mailbox
 from enc.apps.dm import opening as module
-from enc.apps.dm.composing import Composer, declining
+from enc.apps.dm.composing import Composer, decline_tags
 from enc.apps.dm.records import MAX_TEXT, Record
 from enc.core import dm
 from enc.core.errors import EnclaveNotFound, IdentityNotFound
@@ -29,7 +29,13 @@ def state(fold: Fold, who: bytes) -> dict[str, Any]:
     """Everything that is known of somebody."""
     peer = fold.peer(who)
     found = {each.name: getattr(peer, each.name) for each in fields(peer) if each.name not in FORGOTTEN}
-    return {**found, "own": dict(peer.own._secrets), "heard": peer.heard, "owes": peer.owes_epoch, "where": peer.where}
+    return {
+        **found,
+        "own": dict(peer.own._secrets),
+        "heard": peer.messages_in_epoch,
+        "owes": peer.owes_epoch,
+        "where": peer.known_place,
+    }
 
 
 def invite(log: Log, who: str, greeting: str, *more: tuple[str, ...], mailbox: str = "cc" * 32) -> Event:
@@ -62,18 +68,18 @@ def log() -> Log:
 
 def test_nothing_is_left_of_an_invitation_that_was_declined(log: Log) -> None:
     made = invite(log, "dave", "hi", log.given("dave", 0, U))
-    delete(log, *declining(of(log.fold(), "dave"), made.id))
+    delete(log, *decline_tags(of(log.fold(), "dave"), made.id))
     left = recovered(log, "dave", made)
-    assert (left["given"], left["said"], left["invite"], left["entries"]) == (None, None, None, {})
+    assert (left["given"], left["claimed_place"], left["invite"], left["entries"]) == (None, None, None, {})
 
 
 def test_an_earlier_invitation_does_not_come_back_with_the_declining_of_the_latest(log: Log) -> None:
     invite(log, "dave", "one", log.given("dave", 0, U))
     two = invite(log, "dave", "two", log.given("dave", 1, T), mailbox="dd" * 32)
-    delete(log, *declining(of(log.fold(), "dave"), two.id))
+    delete(log, *decline_tags(of(log.fold(), "dave"), two.id))
     assert recovered(log, "dave", two)["entries"] == {}
     invite(log, "dave", "three", log.given("dave", 0, S))
-    assert recovered(log, "dave", two)["said"] == Place(b"\xcc" * 32)
+    assert recovered(log, "dave", two)["claimed_place"] == Place(b"\xcc" * 32)
     assert current(log.fold(), "dave").secret == S  # type: ignore[union-attr]
 
 
@@ -82,14 +88,14 @@ def test_who_was_a_contact_and_is_declined_is_forgotten_alike(log: Log) -> None:
     log.message("bob", words(S, 0, "one"), log.given("bob", 0, U))
     log.move("bob", "FRIEND", "OUTSIDER")
     made = invite(log, "bob", "I lost it", log.given("bob", 0, T))
-    delete(log, *declining(of(log.fold(), "bob"), made.id))
+    delete(log, *decline_tags(of(log.fold(), "bob"), made.id))
     assert recovered(log, "bob", made)["where"] is None
     assert texts(log.fold(), "bob")[-1] == "one"
 
 
 def test_one_that_was_accepted_on_one_device_and_declined_on_another(log: Log) -> None:
     made = invite(log, "dave", "hi", log.given("dave", 0, U))
-    tags = declining(of(log.fold(), "dave"), made.id)
+    tags = decline_tags(of(log.fold(), "dave"), made.id)
     log.befriend("dave", T)
     delete(log, *tags)
     assert recovered(log, "dave", made)["given"] is None
@@ -100,9 +106,9 @@ def test_a_greeting_that_is_deleted_after_all_leaves_what_it_brought(log: Log) -
     made = invite(log, "dave", "hi", tag)
     log.befriend("dave", T)
     composer = Composer(log.owner, lambda _: nonce())
-    delete(log, *composer.forgetting(of(log.fold(), "dave"), made.id, tag))
+    delete(log, *composer.deletion_tags(of(log.fold(), "dave"), made.id, tag))
     left = recovered(log, "dave", made)
-    assert (left["given"].secret, left["said"].enclave, left["entries"]) == (U, b"\xcc" * 32, {})
+    assert (left["given"].secret, left["claimed_place"].enclave, left["entries"]) == (U, b"\xcc" * 32, {})
 
 
 def test_of_a_stranger_s_invitations_the_latest_is_kept(log: Log) -> None:
@@ -241,7 +247,7 @@ def test_who_cannot_be_found_has_refused_nothing(
         raise error("nobody knows")
 
     with monkeypatch.context() as patch:
-        patch.setattr(box._outbox, "_reach", lost)
+        patch.setattr(box._outbox, "_locate", lost)
         box.repair()
         assert alice.thread(bob)[-1].state == "pending"
     box.repair()

@@ -1,4 +1,4 @@
-"""Direct messages: a mailbox for each person, which its owner reads and contacts write to; all of it sealed."""
+"""Direct messages: each person has a mailbox that its owner reads and contacts write to, sealed."""
 
 from enc.apps.dm.errors import (
     EpochForeign,

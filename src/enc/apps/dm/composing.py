@@ -1,4 +1,4 @@
-"""What is written into a contact's mailbox: sealed contents, and the tags that go with them."""
+"""Builds what is written into a contact's mailbox: sealed contents and their tags."""
 
 from collections.abc import Callable
 
@@ -18,17 +18,17 @@ TagList = list[tuple[str, ...]]
 
 def check_text(text: str, *, is_greeting: bool = False) -> None:
     if not isinstance(text, str):
-        raise MisuseError(f"a text is a str, and this is {type(text).__name__}")
+        raise MisuseError(f"text: expected a str, not {type(text).__name__}")
     if len(text.encode(errors="surrogatepass")) > MAX_TEXT or (not text and not is_greeting):
-        raise MisuseError(f"a text has 1 to {MAX_TEXT} bytes")
+        raise MisuseError(f"text: expected 1 to {MAX_TEXT} bytes")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise MisuseError("a text is Unicode, and this is none") from None
+        raise MisuseError("text: not valid Unicode") from None
 
 
 class Composer:
-    """`key` is the owner's; `random` gives as many bytes as it is asked for."""
+    """`key`: the owner's; `random`: returns the requested number of random bytes."""
 
     def __init__(self, key: PrivateKey, random: Random) -> None:
         self._key, self._random = key, random
@@ -38,59 +38,64 @@ class Composer:
         return self._random(NONCE_SIZE)
 
     def new_epoch(self, n: int) -> dm.Epoch:
-        """A new secret, sealed to the owner."""
+        """Make a new secret, sealed to the owner."""
         return dm.seal_epoch(self._key, self._key.public, n, self._random(dm.SECRET), self.nonce())
 
     def content(self, peer: Peer, text: str) -> tuple[str, int, int]:
-        """A message's content, and the epoch and sender_seq that it is sealed with: the next that no device used."""
+        """Seal a message; return its content and the epoch and sender_seq, which no device used
+        before.
+        """
         given = peer.given
         if given is None:
-            raise NoEpoch("there is nothing to seal with until they have written to you; if not invited, add them")
+            raise NoEpoch("the contact has given no key to seal with: wait until they write to you, or add them first")
         seq = peer.next_seq(given.n)
         if seq > dm.MAX_SENDER_SEQ:
-            raise NoEpoch("the contact's epoch is used up: it must send a message with a new one first")
+            raise NoEpoch("the contact's epoch is used up: they must send a message with a new one first")
         return dm.seal_message(self._keys(given), given.n, seq, text.encode(), self.nonce()), given.n, seq
 
     def _keys(self, given: GivenEpoch) -> dm.Chain:
-        """The chain of the epoch that was used last is kept."""
+        """Return the epoch's key chain; the last one is cached."""
         if self._chain is None or self._chain[0] != given:
             self._chain = given, dm.Chain(given.secret)
         return self._chain[1]
 
     def epoch_tags(self, peer: Peer) -> TagList:
-        """The current epoch, for the contact to write back with."""
+        """Return the tag that gives the contact the current epoch to write back with."""
         own = peer.own
         return [dm.epoch_tag(dm.seal_epoch(self._key, peer.identity, own.n, own.secret, self.nonce()))]
 
-    def invitation(self, peer: Peer, mailbox: str, node: str) -> TagList:
-        """Where one's own mailbox is, and its epoch."""
+    def invitation_tags(self, peer: Peer, mailbox: str, node: str) -> TagList:
+        """Return the tags that say where the owner's mailbox is, and its epoch."""
         return [*self._place(peer, mailbox, node), *self.epoch_tags(peer)]
 
     def _place(self, peer: Peer, mailbox: str, node: str) -> TagList:
-        tags: TagList = [(MAILBOX_TAG, self.greeting(peer, mailbox))]
-        return [*tags, (NODE_TAG, self.greeting(peer, node))] if node else tags
+        tags: TagList = [(MAILBOX_TAG, self.seal_greeting(peer, mailbox))]
+        return [*tags, (NODE_TAG, self.seal_greeting(peer, node))] if node else tags
 
-    def greeting(self, peer: Peer, text: str) -> str:
+    def seal_greeting(self, peer: Peer, text: str) -> str:
         return dm.seal_invite(self._key, peer.identity, text, self.nonce())
 
-    def retraction(self, peer: Peer, record: Record) -> TagList:
-        """When the message was sent, for who sees the Delete alone; and where it brought an epoch, the current one."""
+    def retraction_tags(self, peer: Peer, record: Record) -> TagList:
+        """Return the tags of a retraction: when the message was sent, for readers that see the
+        Delete alone, and the current epoch if the message brought one.
+        """
         brought = self.epoch_tags(peer) if 0 <= record.delivers <= peer.own.n else []
         return [("r", record.id), (AT_TAG, str(record.at)), *brought]
 
-    def forgetting(self, peer: Peer, ref: bytes, brought: tuple[str, ...] | None) -> TagList:
-        """The owner deletes what a contact wrote: what it brought goes on in the Delete, as far as it is current.
+    def deletion_tags(self, peer: Peer, ref: bytes, brought: tuple[str, ...] | None) -> TagList:
+        """Return the tags of the owner's Delete of a contact's event.
 
-        An epoch from before the contact's new mailbox may have a greater number, and would be taken for the newest.
+        They repeat what the event brought, if that is current. An epoch from before the contact's
+        new mailbox may have a greater number and would be taken for the newest, so it is left out.
         """
-        goes_on: TagList = []
-        if peer.entries[ref].kind == "invite" and peer.said is not None:
-            goes_on = self._place(peer, peer.said.enclave.hex(), peer.said.node or "")
+        carried: TagList = []
+        if peer.entries[ref].kind == "invite" and peer.claimed_place is not None:
+            carried = self._place(peer, peer.claimed_place.enclave.hex(), peer.claimed_place.node or "")
         if brought is not None and peer.given is not None and brought[1:2] == (str(peer.given.n),):
-            goes_on.append(brought)
-        return [("r", ref.hex()), *([(FROM_TAG, peer.identity.hex()), *goes_on] if goes_on else [])]
+            carried.append(brought)
+        return [("r", ref.hex()), *([(FROM_TAG, peer.identity.hex()), *carried] if carried else [])]
 
 
-def declining(peer: Peer, invite: bytes) -> TagList:
-    """The owner deletes an invitation, and with it all that its author said of itself."""
+def decline_tags(peer: Peer, invite: bytes) -> TagList:
+    """Return the tags of the Delete of an invitation: it drops all that its author claimed."""
     return [("r", invite.hex()), (FROM_TAG, peer.identity.hex())]

@@ -1,4 +1,4 @@
-"""Epoch secrets of one contact: those that the mailbox's owner made, and the newest that the contact gave."""
+"""Epoch secrets of one contact: those the mailbox's owner made, and the newest the contact gave."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from enc.core.signing import PrivateKey
 
 
 class OwnEpochs:
-    """Every secret that was made for a contact, by number: what it seals opens with them. Numbers rise from 0."""
+    """Every secret the owner made for a contact, by number from 0: they open what it seals."""
 
     def __init__(self) -> None:
         self._chains: dict[int, dm.Chain] = {}
@@ -21,7 +21,7 @@ class OwnEpochs:
 
     @property
     def n(self) -> int:
-        """The current one; -1: there is none."""
+        """The current epoch's number; -1 if there is none."""
         return max(self._secrets, default=-1)
 
     @property
@@ -33,18 +33,20 @@ class OwnEpochs:
 
     def check_next(self, n: int) -> None:
         if n <= self.n:
-            raise EpochReplayed(f"epoch {n}: there is number {self.n} already")
+            raise EpochReplayed(f"epoch {n}: not newer than epoch {self.n}")
         if self.n < 0 < n:
-            raise EpochReplayed(f"epoch {n}: a contact's first has number 0")
+            raise EpochReplayed(f"epoch {n}: a contact's first epoch must have number 0")
 
     def add(self, n: int, secret: bytes) -> None:
         self.check_next(n)
         self._secrets[n] = secret
 
     def chain(self, n: int) -> dm.Chain:
-        """The keys of an epoch. Each chain is kept, so that reading n messages derives n keys."""
+        """Return an epoch's key chain. Chains are cached, so that reading n messages derives n
+        keys.
+        """
         if n not in self._secrets:
-            raise EpochUnknown(f"epoch {n}: none of this contact's")
+            raise EpochUnknown(f"epoch {n}: not made for this contact")
         if n not in self._chains:
             self._chains[n] = dm.Chain(self._secrets[n])
         return self._chains[n]
@@ -53,13 +55,13 @@ class OwnEpochs:
         return n in self._secrets
 
     def derived(self) -> Iterator[bytes]:
-        """Every message key that was derived so far, those of the newest epoch first."""
+        """Yield every message key derived so far, those of the newest epoch first."""
         for n in sorted(self._chains, reverse=True):
             yield from reversed(self._chains[n].derived)
 
 
 class GivenEpoch(Struct, frozen=True):
-    """The secret of a contact's mailbox that one seals with."""
+    """The secret of a contact's mailbox to seal with."""
 
     n: int
     secret: bytes
@@ -69,18 +71,20 @@ class GivenEpoch(Struct, frozen=True):
 
 
 def next_given(before: GivenEpoch | None, n: int, secret: bytes) -> GivenEpoch:
-    """A contact's new epoch. The current one may be said again, as it is after an unblocking; no other may."""
+    """Accept a contact's new epoch. Only the current one may be repeated, as after an
+    unblocking.
+    """
     if before is None or n > before.n:
         return GivenEpoch(n, secret)
     if (n, secret) != (before.n, before.secret):
-        raise EpochReplayed(f"epoch {n}: number {before.n} was given already")
+        raise EpochReplayed(f"epoch {n}: epoch {before.n} was given already")
     return before
 
 
 def open_epoch(key: PrivateKey, author: bytes, epoch: dm.Epoch) -> bytes:
-    """The secret that `author` sealed, to itself or to the holder of `key`."""
+    """Open a secret that `author` sealed, to itself or to the holder of `key`."""
     if epoch.ecdh_pub != author.hex():
-        raise EpochForeign("ecdh_pub: not its author's key")
+        raise EpochForeign("ecdh_pub: not the author's key")
     check_whole(epoch.encrypted_secret)
     try:
         return dm.open_epoch(key, epoch)
@@ -89,8 +93,8 @@ def open_epoch(key: PrivateKey, author: bytes, epoch: dm.Epoch) -> bytes:
 
 
 def check_whole(sealed: str) -> bytes:
-    """What is sealed, as bytes; Truncated if it cannot be all of it."""
+    """Decode a sealed text; raise Truncated if it is shorter than a nonce and a tag."""
     raw = unb64(sealed, "sealed", Truncated)
     if len(raw) < NONCE_SIZE + TAG_SIZE:
-        raise Truncated("less than a nonce and a tag")
+        raise Truncated("sealed: shorter than a nonce and a tag")
     return raw

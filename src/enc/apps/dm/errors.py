@@ -1,22 +1,22 @@
-"""What direct messages refuse, each by its own name. What another side made wrong is kept, and shown as unreadable.
+"""Errors of direct messages. What another side sent wrong is stored and shown as unreadable.
 
 PeerError
 ├── DecryptFailed
-│   └── Unopened           sealed, and does not open
-│       ├── Truncated          cut short: no whole base64, or less than a nonce and a tag
+│   └── Unopened           does not open
+│       ├── Truncated          cut short: invalid base64, or shorter than a nonce and a tag
 │       ├── Swapped            opens with the key of another message of the same contact
 │       ├── SealedForAnother   opens with the key of another contact
-│       └── WrongKey           opens with no key that is known: altered, or sealed with another
+│       └── WrongKey           no known key opens it: altered, or sealed with another key
 ├── EpochRefused
-│   ├── EpochReplayed      its number is not greater than the one before
-│   ├── EpochUnknown       a message of an epoch that was never made
+│   ├── EpochReplayed      its number is not greater than the previous one
+│   ├── EpochUnknown       a message names an epoch that was never made
 │   └── EpochForeign       sealed with another key than its author's
-└── NotAllowed             signed by somebody who may not do that in this mailbox
+└── NotAllowed             its author has no right to do that in this mailbox
 MisuseError
-├── UnknownContact         nobody to write to, or in another State than the call needs
-├── NoEpoch                the contact has given nothing to seal with yet, or it is used up
-├── NoPlace                nobody knows where the contact's mailbox is
-└── NoSuchMessage          not in the thread, or not one's own, or not there any more
+├── UnknownContact         not a contact, or not in the State that the call needs
+├── NoEpoch                the contact has given no key to seal with yet, or it is used up
+├── NoPlace                it is not known where the contact's mailbox is
+└── NoSuchMessage          not in the thread, not the caller's own, or deleted
 """
 
 from enc.core.errors import DecryptFailed, MisuseError, PeerError

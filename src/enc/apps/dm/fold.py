@@ -1,11 +1,12 @@
-"""A mailbox as its log tells it: contacts, epochs, invitations and threads.
+"""A mailbox computed from its log: contacts, epochs, invitations and threads.
 
-Feed it every event that the owner may read, by rising seq; two devices that were fed the same log say the same. An
-event's old content may be erased by the time it is read, so everything here follows from what never is: later Updates
-and Deletes, tags, and the order of events.
+Feed it every event that the owner may read, by rising seq; two devices that were fed the same log
+agree. An event's old content may be erased by the time it is read, so everything here follows from
+what is never erased: later Updates and Deletes, tags, and the order of events.
 
-A node cannot sign for others, but it can show what it should have refused. So who may do what is judged here again:
-Moves, rotates, copies and Gates are the owner's; a message is a FRIEND's; revising is its author's, unless BLOCKED.
+A node cannot sign for others, but it can show events that it should have rejected. So the rights
+are checked here again: Moves, rotates, copies and Gates are the owner's; a message is a FRIEND's;
+an event is revised by its author, unless BLOCKED.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 from enc.apps.address_book import Place
 from enc.apps.dm.epochs import open_epoch
 from enc.apps.dm.errors import NotAllowed
-from enc.apps.dm.introducing import Introductions
+from enc.apps.dm.introducing import ContactClaims
 from enc.apps.dm.opening import open_copy, open_text
 from enc.apps.dm.peer import Invite, Peer
 from enc.apps.dm.records import Record, parse_record
@@ -26,8 +27,8 @@ from enc.apps.dm.tags import (
     FROM_TAG,
     MAILBOX_TAG,
     TO_TAG,
+    claimed_time,
     tag_value,
-    time_said,
 )
 from enc.apps.dm.thread import Entry, sent_entry
 from enc.client.items import Item
@@ -40,12 +41,12 @@ from enc.core.types import Event
 
 MAX_REFUSALS = 1000
 
-Touched = tuple[bytes, bytes]
-"""Whose thread has changed, and the `ref` of the entry."""
+ChangedEntry = tuple[bytes, bytes]
+"""The contact whose thread has changed, and the `ref` of the entry."""
 
 
 class Refusal(Struct, frozen=True):
-    """An event that was not taken, or not all of it."""
+    """An event that was rejected, entirely or in part."""
 
     seq: int
     id: bytes
@@ -59,14 +60,14 @@ class Fold:
         self.peers: dict[bytes, Peer] = {}
         self.last_seq = -1
         self.refusals: list[Refusal] = []
-        """The first so many."""
+        """The first MAX_REFUSALS."""
         self.is_open = True
-        """Strangers may send invitations."""
+        """Whether strangers may send invitations."""
         self._sent: dict[bytes, tuple[bytes, int, int]] = {}
-        """Of each `sent` event: to whom, its seq and its time."""
+        """For each `sent` event: its recipient, seq and time."""
         self._sent_keys: dict[bytes, bytes] = {}
-        self._said = Introductions(key, self._refuse)
-        self._takes: dict[str, Callable[[Event], list[Touched]]] = {
+        self._claims = ContactClaims(key, self._refuse)
+        self._handlers: dict[str, Callable[[Event], list[ChangedEntry]]] = {
             "Move": self._move,
             "AC_Bundle": self._bundle,
             "Gate": self._gate,
@@ -78,16 +79,18 @@ class Fold:
             "Delete": self._delete,
         }
 
-    def take(self, item: Item) -> list[Touched]:
-        """The next event. What is wrong with it is put among the refusals, and changes nothing else."""
+    def take(self, item: Item) -> list[ChangedEntry]:
+        """Apply the next event; return the changed entries. A wrong event is added to the
+        refusals.
+        """
         if item.seq <= self.last_seq:
             return []
         self.last_seq, event = item.seq, item.event
-        take = self._takes.get(event.type)
-        if take is None:
+        handle = self._handlers.get(event.type)
+        if handle is None:
             return []
         try:
-            return take(event)
+            return handle(event)
         except PeerError as e:
             self._refuse(event, e)
             return []
@@ -100,7 +103,8 @@ class Fold:
         return [] if known is None else sorted(known.entries.values(), key=lambda entry: entry.place)
 
     def last_sent(self, identity: bytes) -> Entry | None:
-        """The owner's last message to somebody, by its own log: what has not arrived has no time of the other's yet."""
+        """Return the owner's last message to a contact, in the order of the owner's log: a pending
+        message has no time in the contact's mailbox yet."""
         known = self.peers.get(identity)
         if known is None:
             return None
@@ -108,24 +112,24 @@ class Fold:
         return known.entries[max(mine, key=lambda ref: self._sent[ref][1])] if mine else None
 
     def invites(self) -> list[Invite]:
-        """Of strangers, the oldest first."""
+        """Return the invitations of strangers, the oldest first."""
         waiting = (peer.invite for peer in self.peers.values() if peer.state == "OUTSIDER")
         return sorted((invite for invite in waiting if invite is not None), key=lambda invite: invite.at)
 
     def pending(self) -> Iterator[tuple[Peer, bytes, Record]]:
-        """What was begun and is not known to be done."""
+        """Yield the records whose delivery is pending."""
         for peer in self.peers.values():
             for ref, record in list(peer.records.items()):
                 if record.pending is not None:
                     yield peer, ref, record
 
-    # The owner's own events
+    # The owner's events
 
-    def _move(self, event: Event) -> list[Touched]:
+    def _move(self, event: Event) -> list[ChangedEntry]:
         self._check_owner(event)
         return self._moved(event, content_object(event))
 
-    def _bundle(self, event: Event) -> list[Touched]:
+    def _bundle(self, event: Event) -> list[ChangedEntry]:
         self._check_owner(event)
         operations = content_object(event).get("operations")
         for each in operations if isinstance(operations, list) else ():
@@ -133,13 +137,13 @@ class Fold:
                 self._moved(event, each) if each["type"] == "Move" else self._gated(each)
         return []
 
-    def _moved(self, event: Event, content: dict[str, Any]) -> list[Touched]:
+    def _moved(self, event: Event, content: dict[str, Any]) -> list[ChangedEntry]:
         target, to = unhex(content.get("target"), 32, "target"), content.get("to")
         if to not in ("OUTSIDER", "FRIEND", "BLOCKED") or target == self.me:
-            raise NotAllowed(f"Move: nobody becomes {to} here")
+            raise NotAllowed(f"Move: not a move within a mailbox: to {to}")
         peer = self.peer(target)
-        if content.get("from") != peer.state:  # one that a node held back, until it would undo a later one
-            raise NotAllowed(f"Move: its target is {peer.state}")
+        if content.get("from") != peer.state:  # a node held it back until it would undo a later one
+            raise NotAllowed(f"Move: the target is {peer.state}")
         if peer.state == "BLOCKED":
             peer.delivered, peer.unblocked_seq = -1, event.seq
         peer.state = to
@@ -149,7 +153,7 @@ class Fold:
             self._own_epoch(event, peer, content["epoch"])
         return []
 
-    def _rotate(self, event: Event) -> list[Touched]:
+    def _rotate(self, event: Event) -> list[ChangedEntry]:
         self._check_owner(event)
         content = content_object(event)
         target = unhex(content.get("target"), 32, "target")
@@ -162,7 +166,7 @@ class Fold:
         peer.own.add(epoch.n, open_epoch(self._key, self.me, epoch))
         peer.epoch_at = event.timestamp
 
-    def _gate(self, event: Event) -> list[Touched]:
+    def _gate(self, event: Event) -> list[ChangedEntry]:
         self._check_owner(event)
         self._gated(content_object(event))
         return []
@@ -171,14 +175,16 @@ class Fold:
         if content.get("alias") == "invites":
             self.is_open = content.get("state") == "open"
 
-    def _sent_event(self, event: Event) -> list[Touched]:
+    def _sent_event(self, event: Event) -> list[ChangedEntry]:
         self._check_owner(event)
         to = unhex(tag_value(event, TO_TAG), 32, TO_TAG)
         self._sent[event.id] = to, event.seq, event.timestamp
         return self._copy(event.id, event.content)
 
-    def _copy(self, ref: bytes, content: str | None) -> list[Touched]:
-        """A copy's content, or a later one; None was replaced by one that is still to come."""
+    def _copy(self, ref: bytes, content: str | None) -> list[ChangedEntry]:
+        """Read the content of a copy or of its Update; None means that a later Update replaced
+        it.
+        """
         if content is None:
             return []
         to, seq, at = self._sent[ref]
@@ -191,41 +197,41 @@ class Fold:
         if record.state in ("delivered", "retracted") and seq > peer.unblocked_seq:
             peer.delivered = max(peer.delivered, record.delivers)
         is_there = record.state not in ("pending", "refused")
-        if record.mailbox and is_there and seq >= peer.place_seq:  # the newest copy's, whichever was revised last
+        if record.mailbox and is_there and seq >= peer.place_seq:  # the newest copy counts
             peer.place, peer.place_seq = Place(bytes.fromhex(record.mailbox), record.node), seq
         if record.kind == "place":
             return []
         peer.entries[ref] = sent_entry(self.me, ref, at, record)
         return [(to, ref)]
 
-    # What others wrote
+    # Events of others
 
-    def _invite(self, event: Event) -> list[Touched]:
+    def _invite(self, event: Event) -> list[ChangedEntry]:
         peer = self.peer(event.from_)
         if event.from_ == self.me or peer.state != "OUTSIDER" or not self.is_open:
-            raise NotAllowed("invite: only a stranger's, and only while the gate is open")
-        greeting = self._said.greeting(event.content or "", event.from_)
-        self._said.mailbox(event, peer)
-        peer.drop_invite()  # of one stranger's the latest counts
+            raise NotAllowed("invite: accepted only from a stranger, while the gate is open")
+        greeting = self._claims.greeting(event.content or "", event.from_)
+        self._claims.mailbox(event, peer)
+        peer.drop_invite()  # a stranger's latest one counts
         peer.invite = Invite(event.id, event.timestamp, event.from_, greeting)
         entry = Entry(event.timestamp, event.id, event.from_, greeting, "received", kind="invite", ref=event.id)
         peer.entries[event.id] = entry
         return [(event.from_, event.id)]
 
-    def _message(self, event: Event) -> list[Touched]:
+    def _message(self, event: Event) -> list[ChangedEntry]:
         peer = self.peer(event.from_)
         if peer.state != "FRIEND":
-            raise NotAllowed(f"message: its author is {peer.state}")
-        if event.content == "":  # brings an epoch, and says nothing
-            self._said.mailbox(event, peer)
+            raise NotAllowed(f"message: the author is {peer.state}")
+        if event.content == "":  # only brings an epoch
+            self._claims.mailbox(event, peer)
             return []
-        self._said.epoch(event, peer)
+        self._claims.epoch(event, peer)
         entry = Entry(event.timestamp, event.id, event.from_, None, "received", ref=event.id)
         peer.entries[event.id] = self._read(event, peer, entry)
         return [(event.from_, event.id)]
 
     def _read(self, event: Event, peer: Peer, entry: Entry) -> Entry:
-        """The entry with what the event says; None, where a later Update says it."""
+        """Return the entry with the event's text; None if a later Update replaced it."""
         if event.content is None:
             return replace(entry, text=None, state="received", code="")
         others = (each.own for each in self.peers.values() if each is not peer)
@@ -235,7 +241,7 @@ class Fold:
             self._refuse(event, e)
             return replace(entry, text=None, state="unreadable", code=e.code)
 
-    def _update(self, event: Event) -> list[Touched]:
+    def _update(self, event: Event) -> list[ChangedEntry]:
         target = revised_id(event)
         if target in self._sent:
             self._check_owner(event)
@@ -243,36 +249,37 @@ class Fold:
         peer = self.peers.get(event.from_)
         entry = None if peer is None else peer.entries.get(target)
         if peer is None or entry is None:
-            return []  # of what is deleted by now
+            return []  # its target has been deleted
         if peer.state == "BLOCKED" or entry.kind != "message" or entry.state == "retracted":
-            raise NotAllowed("Update: not of who wrote it, of who is blocked, or of what is retracted")
+            raise NotAllowed("Update: not by its author, by a blocked author, or of a retracted message")
         peer.entries[target] = self._read(event, peer, replace(entry, is_edited=True))
         return [(event.from_, target)]
 
-    def _delete(self, event: Event) -> list[Touched]:
-        """The owner's leaves nothing; an author's leaves that there was something."""
+    def _delete(self, event: Event) -> list[ChangedEntry]:
+        """Apply a Delete: the owner's removes the entry, an author's leaves a retracted one."""
         target = revised_id(event)
         if event.from_ == self.me:
             return self._forget(event, target)
         peer = self.peer(event.from_)
         others = (each.entries for each in self.peers.values() if each is not peer)
         if peer.state == "BLOCKED" or target in self._sent or any(target in entries for entries in others):
-            raise NotAllowed("Delete: not of who wrote it, or of who is blocked")
-        self._said.epoch(event, peer)
-        at = time_said(tag_value(event, AT_TAG), event.timestamp)
+            raise NotAllowed("Delete: not by its author, or by a blocked author")
+        self._claims.epoch(event, peer)
+        at = claimed_time(tag_value(event, AT_TAG), event.timestamp)
         peer.entries[target] = Entry(at, target, event.from_, None, "retracted", ref=target)
         return [(event.from_, target)]
 
-    def _forget(self, event: Event, target: bytes) -> list[Touched]:
-        """What came with what is deleted goes on in the Delete: the deleted event is shown to nobody.
+    def _forget(self, event: Event, target: bytes) -> list[ChangedEntry]:
+        """Apply the owner's Delete. It repeats what the deleted event brought, since nobody is
+        shown that event again.
 
-        One that names an author, and brings nothing, declines what that one said of itself.
+        A Delete that names an author and brings nothing drops all that the author claimed.
         """
         author = tag_value(event, FROM_TAG)
         if author:
             peer = self.peer(unhex(author, 32, FROM_TAG))
             brings = any(tag[0] in (dm.EPOCH_TAG, MAILBOX_TAG) for tag in event.tags)
-            self._said.mailbox(event, peer) if brings else peer.decline(event.seq)
+            self._claims.mailbox(event, peer) if brings else peer.decline(event.seq)
         for peer in self.peers.values():
             if peer.invite is not None and peer.invite.id == target:
                 peer.decline(event.seq)
@@ -290,7 +297,7 @@ class Fold:
 
     def _check_owner(self, event: Event) -> None:
         if event.from_ != self.me:
-            raise NotAllowed(f"{event.type}: not the owner's")
+            raise NotAllowed(f"{event.type}: not by the owner")
 
     def _refuse(self, event: Event, error: PeerError) -> None:
         if len(self.refusals) < MAX_REFUSALS:

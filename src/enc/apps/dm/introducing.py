@@ -1,4 +1,4 @@
-"""What contacts say of themselves: where their mailboxes are, and the epochs to seal with."""
+"""What contacts claim about themselves: where their mailboxes are, and the epochs to seal with."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from enc.apps.address_book import Place
 from enc.apps.dm.epochs import next_given, open_epoch
 from enc.apps.dm.opening import open_greeting
 from enc.apps.dm.peer import Peer
-from enc.apps.dm.tags import MAILBOX_TAG, NODE_TAG, tag_value, url_said
+from enc.apps.dm.tags import MAILBOX_TAG, NODE_TAG, claimed_url, tag_value
 from enc.core import dm
 from enc.core.encoding import unhex
 from enc.core.errors import DecryptFailed, PeerError
@@ -15,22 +15,22 @@ from enc.core.signing import PrivateKey
 from enc.core.types import Event
 
 
-class Introductions:
-    """`key` is the owner's; `refuse` hears of an epoch that is wrong, which leaves its event as it is."""
+class ContactClaims:
+    """`key`: the owner's; `refuse`: called for a wrong epoch, which does not affect its event."""
 
     def __init__(self, key: PrivateKey, refuse: Callable[[Event, PeerError], None]) -> None:
         self._key, self._me, self._refuse = key, key.public, refuse
         self._keys: dict[bytes, bytes] = {}
-        """Of what each has sealed to the owner, and the owner to each."""
+        """Keys shared by the owner and each contact."""
 
     def greeting(self, sealed: str, other: bytes) -> str:
-        """What is sealed as an invitation's content is, by either side."""
+        """Open a text that either side sealed as an invitation's content."""
         if other not in self._keys:
             self._keys[other] = shared_key(self._key, other, dm.INVITE)
         return open_greeting(sealed, self._keys[other])
 
     def epoch(self, event: Event, peer: Peer) -> None:
-        """The epoch that an event brings: one that is wrong leaves the event as it is."""
+        """Read the epoch that an event brings. A wrong one does not affect the event."""
         tag = next((tag for tag in event.tags if tag[0] == dm.EPOCH_TAG), None)
         if tag is None:
             return
@@ -41,15 +41,16 @@ class Introductions:
             self._refuse(event, e)
 
     def mailbox(self, event: Event, peer: Peer) -> None:
-        """Where a contact's mailbox is, as it says, and its epoch. A new mailbox has epochs of its own.
+        """Read where a contact says its mailbox is, and its epoch. A new mailbox has epochs of its
+        own.
 
-        The owner's Delete says again what was known: that begins nothing anew.
+        The owner's Delete repeats what was known, so it resets nothing.
         """
         sealed, node = tag_value(event, MAILBOX_TAG), tag_value(event, NODE_TAG)
         if sealed:
             mailbox = unhex(self.greeting(sealed, peer.identity), 32, MAILBOX_TAG, DecryptFailed)
-            url = url_said(self.greeting(node, peer.identity)) if node else None
-            if event.from_ != self._me and (peer.said is None or peer.said.enclave != mailbox):
-                peer.begin_anew(event.seq)
-            peer.said = Place(mailbox, url)
+            url = claimed_url(self.greeting(node, peer.identity)) if node else None
+            if event.from_ != self._me and (peer.claimed_place is None or peer.claimed_place.enclave != mailbox):
+                peer.reset_mailbox(event.seq)
+            peer.claimed_place = Place(mailbox, url)
         self.epoch(event, peer)

@@ -1,4 +1,4 @@
-"""A person's mailbox: one's own log, which is read, and those of contacts, which are written to."""
+"""A person's mailbox: reads the owner's log and writes to the logs of contacts."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -7,12 +7,12 @@ from typing import Any, Self
 
 from enc.apps.address_book import AddressBook, Place
 from enc.apps.announcing import announce, own_place
-from enc.apps.dm.composing import Composer, Random, TagList, check_text, declining
+from enc.apps.dm.composing import Composer, Random, TagList, check_text, decline_tags
 from enc.apps.dm.errors import NoPlace, NoSuchMessage, UnknownContact
-from enc.apps.dm.fold import Fold, Refusal, Touched
-from enc.apps.dm.outbox import Outbox, Repaired, keeping
-from enc.apps.dm.peer import Contact, Invite, Peer, Standing
-from enc.apps.dm.reaching import LABEL, Reach
+from enc.apps.dm.fold import ChangedEntry, Fold, Refusal
+from enc.apps.dm.outbox import Outbox, Repaired, mark_kept
+from enc.apps.dm.peer import Contact, ContactState, Invite, Peer
+from enc.apps.dm.reaching import LABEL, MailboxLocator
 from enc.apps.dm.records import Kind, Record, State
 from enc.apps.dm.rotation import Rotation
 from enc.apps.dm.thread import Entry
@@ -27,9 +27,9 @@ from enc.core.signing import is_public_key
 class Mailbox:
     """Direct messages of the client's identity, in its mailbox `enclave`.
 
-    Everything is rebuilt from that log: another device with the same key sees the same. Calls that write read what is
-    new first. `node`: its URL, if it is not the client's. `rotation`: when a contact gets a new epoch by itself, by
-    `clock`, Unix milliseconds.
+    Everything is computed from that log, so another device with the same key sees the same. Calls
+    that write read new events first. `node`: the URL of its node, if it is not the client's.
+    `rotation`: when a contact automatically gets a new epoch, by `clock` in Unix milliseconds.
     """
 
     def __init__(
@@ -46,19 +46,21 @@ class Mailbox:
         key = client.identity.key
         self.enclave = client.enclave(enclave, at=node)
         self._fold, self._composer = Fold(key), Composer(key, random)
-        self._reach = Reach(client)
-        self._outbox = Outbox(self.enclave, key, self._composer, self._reach, self.sync)
+        self._locate = MailboxLocator(client)
+        self._outbox = Outbox(self.enclave, key, self._composer, self._locate, self.sync)
 
     @classmethod
     def create(
         cls, client: Client, *, name: str | None = None, book: AddressBook | None = None, again: bool = False
     ) -> Self:
-        """Found a mailbox on the client's node, and make it known: in the book and the registry, as far as they are.
+        """Create a mailbox on the client's node, and enter it in the book and the registry, if
+        given.
 
-        Whoever has one that these know gets another only `again`: contacts write to the first as long as they know it.
+        Raise MisuseError if these already know one, unless `again` is set: contacts write to the
+        first mailbox as long as they know it.
         """
         if not again and own_place(client, LABEL, book) is not None:
-            raise MisuseError("you have a mailbox already")
+            raise MisuseError("you already have a mailbox")
         enclave = client.create("dm")
         if book is not None:
             book.set_own(client.identity.public, LABEL, Place(enclave.id, client.url or None))
@@ -67,10 +69,12 @@ class Mailbox:
 
     @classmethod
     def find(cls, client: Client, *, book: AddressBook | None = None, **more: Any) -> Self:
-        """The identity's own mailbox, as the book or the registry has it; NoPlace where neither does."""
+        """Return the identity's own mailbox from the book or the registry; raise NoPlace if
+        unknown.
+        """
         place = own_place(client, LABEL, book)
         if place is None:
-            raise NoPlace("no mailbox of yours is known here: found one, or give its enclave")
+            raise NoPlace("no mailbox of yours is known here: create one, or give its enclave")
         return cls(client, place.enclave, node=place.node, **more)
 
     @property
@@ -79,28 +83,30 @@ class Mailbox:
 
     # Reading
 
-    def sync(self) -> list[Touched]:
-        """Read what is new; which entries of whose threads have changed."""
+    def sync(self) -> list[ChangedEntry]:
+        """Read new events; return the entries that have changed, with their contacts."""
         items = self.enclave.query(seq={"start_after": self._fold.last_seq} if self._fold.last_seq >= 0 else None)
         return [each for item in items for each in self._fold.take(item)]
 
-    def live(self) -> Iterator[list[Touched]]:
-        """`sync` as events come, without end."""
+    def live(self) -> Iterator[list[ChangedEntry]]:
+        """Yield what `sync` returns as events arrive, without end."""
         with self.enclave.subscribe(after=self.last_seq) as items:
             for item in items:
                 yield self.take(item)
 
-    def take(self, item: Item) -> list[Touched]:
-        """One event of the log that somebody else has read: the one after `last_seq`, or it is left out."""
+    def take(self, item: Item) -> list[ChangedEntry]:
+        """Apply one event of the log that the caller has read. Events up to `last_seq` are
+        ignored.
+        """
         return self._fold.take(item)
 
     @property
     def last_seq(self) -> int:
-        """How far the log was read; -1: not at all."""
+        """The seq of the last event read; -1 before the first."""
         return self._fold.last_seq
 
     def thread(self, who: Id) -> list[Entry]:
-        """What both said, in order, as far as it was read."""
+        """Return the messages of both sides, in order, as far as the log was read."""
         return self._fold.thread(_key(who))
 
     def entry(self, who: Id, ref: bytes) -> Entry | None:
@@ -108,17 +114,20 @@ class Mailbox:
         return None if known is None else known.entries.get(ref)
 
     def last(self, who: Id) -> Entry:
-        """Your last message to somebody, whatever became of it: what `edit` and `retract` are about, if nobody says."""
+        """Return your last message to a contact, whatever its state: the default of `edit` and
+        `retract`.
+        """
         self.sync()
         found = self._fold.last_sent(_key(who))
         if found is None:
-            raise NoSuchMessage("you have written nothing to them yet: there is no such message")
+            raise NoSuchMessage("no such message: you have not written to them yet")
         return found
 
     def contacts(self) -> list[Contact]:
-        """Everybody with whom there is, or was, anything, as far as it was read; the last one heard of first.
+        """Return everyone with whom there was any contact, as far as the log was read, latest
+        first.
 
-        Who has but sent an invitation is among `invites`.
+        People who have only sent an invitation are in `invites`.
         """
         found = [peer.contact() for peer in self._fold.peers.values() if peer.is_contact]
         return sorted(found, key=lambda each: (-each.last_at, each.identity))
@@ -127,34 +136,36 @@ class Mailbox:
         return self._fold.peer(_key(who)).contact()
 
     def invites(self) -> list[Invite]:
-        """Invitations of strangers."""
+        """Return the invitations of strangers."""
         return self._fold.invites()
 
     @property
     def refusals(self) -> list[Refusal]:
-        """What in the log was not taken, and why."""
+        """Events of the log that were rejected, and why."""
         return self._fold.refusals
 
     @property
     def is_open(self) -> bool:
-        """Strangers may send invitations."""
+        """Whether strangers may send invitations."""
         return self._fold.is_open
 
     # Contacts
 
     def add(self, who: Id, place: Place | None = None, *, greeting: str = "") -> None:
-        """Make somebody a contact, and invite them to do the same; whoever has invited you is accepted.
+        """Make a person a contact, and invite them to do the same; an invitation from them is
+        accepted.
 
-        Whoever was a contact before may have removed you since, so they are told again; what their node says is raised.
+        A former contact may have removed you since, so they are invited again; errors of their node
+        are raised.
         """
         check_text(greeting, is_greeting=True)
         peer = self._known(who)
         if peer.state == "BLOCKED":
             raise UnknownContact(f"{peer.identity.hex()} is blocked: unblock them first")
         is_answer = peer.invite is not None and peer.given is not None
-        place = place or (peer.said if is_answer else peer.where)
+        place = place or (peer.claimed_place if is_answer else peer.known_place)
         if not is_answer:
-            self._reach(peer, _at(place))  # before anything is written
+            self._locate(peer, _at(place))  # before anything is written
         self._befriend(peer)
         if is_answer and place is not None and place != peer.place:
             self._outbox.note(peer, place)
@@ -163,7 +174,7 @@ class Mailbox:
         self.sync()
 
     def accept(self, who: Id, place: Place | None = None) -> None:
-        """Make somebody a contact who has invited you. They learn of it by your first message."""
+        """Make a person who has invited you a contact. They learn of it by your first message."""
         if self._known(who).given is None:
             raise UnknownContact(f"{as_bytes(who, 'identity').hex()} has not invited you: add them instead")
         self.add(who, place)
@@ -174,11 +185,15 @@ class Mailbox:
             content = {"target": peer.identity.hex(), "from": peer.state, "to": "FRIEND", "epoch": dm.wire_epoch(epoch)}
             self.enclave.commit("Move", content)
             self.sync()
-        elif peer.own.n < 0:  # blocked before there was anything, interrupted, or moved by another program
+        elif peer.own.n < 0:  # blocked before any epoch, interrupted, or moved by another program
             self._rotate(peer)
 
     def _introduce(self, peer: Peer, place: Place | None, greeting: str) -> None:
-        """Whoever has you as a contact takes messages from you, and no invitation; who has given an epoch, had you."""
+        """Send an invitation, or a message if they have you as a contact already.
+
+        Contacts accept messages and reject invitations. A peer that has given an epoch had you as a
+        contact, so a message is tried first.
+        """
         if peer.given is None:
             try:
                 self._outbox.post(peer, _at(place, kind="invite", text=greeting), "send")
@@ -198,22 +213,22 @@ class Mailbox:
                 self._outbox.post(peer, _at(place, text=greeting), "send")
 
     def decline(self, who: Id) -> None:
-        """Delete somebody's invitation."""
+        """Delete a person's invitation."""
         peer = self._known(who)
         if peer.invite is None:
             raise UnknownContact(f"{as_bytes(who, 'identity').hex()} has not invited you")
-        self._delete(declining(peer, peer.invite.id))
+        self._delete(decline_tags(peer, peer.invite.id))
 
     def remove(self, who: Id) -> None:
-        """Nobody's friend nor foe any more: may not write, but may invite."""
+        """Make a contact a stranger: they may no longer write, but may invite."""
         self._move(self._known(who), "OUTSIDER")
 
     def block(self, who: Id) -> None:
-        """May neither write, nor revise what they wrote, nor invite."""
+        """Block a person: they may not write, revise what they wrote, or invite."""
         self._move(self._known(who), "BLOCKED")
 
     def unblock(self, who: Id, *, friend: bool = True) -> None:
-        """A contact again, with the epochs from before; or a stranger."""
+        """Make a blocked person a contact again, with the former epochs; or a stranger."""
         peer = self._known(who)
         if peer.state != "BLOCKED":
             raise UnknownContact(f"{peer.identity.hex()} is not blocked")
@@ -221,9 +236,9 @@ class Mailbox:
         if friend:
             self._befriend(peer)
 
-    def _move(self, peer: Peer, to: Standing) -> None:
+    def _move(self, peer: Peer, to: ContactState) -> None:
         if peer.state == to:
-            raise UnknownContact(f"{peer.identity.hex()} is {to} already")
+            raise UnknownContact(f"{peer.identity.hex()} is already {to}")
         self.enclave.move(peer.identity, peer.state, to)
         self.sync()
 
@@ -233,66 +248,73 @@ class Mailbox:
         self.sync()
 
     def rotate(self, who: Id) -> int:
-        """Make a new epoch for a contact. It is given to them with the next message; gives its number."""
+        """Make a new epoch for a contact, sent with the next message; return its number."""
         peer = self._known(who)
         if peer.state != "FRIEND":
-            raise UnknownContact(f"{peer.identity.hex()} is no contact")
+            raise UnknownContact(f"{peer.identity.hex()} is not a contact")
         self._rotate(peer)
         return peer.own.n
 
     def _rotate(self, peer: Peer) -> None:
         epoch = self._composer.new_epoch(peer.own.n + 1)
         self.enclave.commit("rotate", {"target": peer.identity.hex(), "epoch": dm.wire_epoch(epoch)})
-        self.sync()  # of two devices' that say the same number, the log's first counts
+        self.sync()  # if two devices use the same number, the first in the log counts
 
     # Messages
 
     def send(self, who: Id, text: str, place: Place | None = None) -> Entry:
-        """Send a text. What is refused is raised, and stays in the thread as refused; see also `repair`."""
+        """Send a text. A rejection is raised, and the message stays in the thread as refused; see
+        also `repair`.
+        """
         check_text(text)
-        with keeping(False):
+        with mark_kept(False):
             return self._send(self._known(who), text, place)
 
     def _send(self, peer: Peer, text: str, place: Place | None) -> Entry:
         if self._rotation.is_due(peer, self._clock()):
             self._rotate(peer)
-        return self._post(peer, lambda: self._outbox.post(peer, _at(place or peer.where, text=text), "send"))
+        return self._post(peer, lambda: self._outbox.post(peer, _at(place or peer.known_place, text=text), "send"))
 
     def edit(self, who: Id, ref: bytes, text: str) -> Entry:
-        """Replace the text of a message of one's own: `ref` is its entry's."""
+        """Replace the text of one of your messages; `ref` is that of its entry."""
         check_text(text)
-        with keeping(False):
+        with mark_kept(False):
             peer = self._known(who)
             record = _mine(peer, ref)
             return self._post(peer, lambda: self._outbox.post(peer, record, "edit", text, ref))
 
     def retract(self, who: Id, ref: bytes) -> Entry:
-        """Take back a message of one's own: its text is erased in both mailboxes."""
-        with keeping(False):
+        """Retract one of your messages: its text is erased in both mailboxes."""
+        with mark_kept(False):
             peer = self._known(who)
             record = _mine(peer, ref)
             return self._post(peer, lambda: self._outbox.post(peer, record, "retract", ref=ref))
 
     def delete(self, who: Id, ref: bytes) -> None:
-        """Delete what a contact wrote from one's own mailbox. They learn of it only if they try to revise it."""
+        """Delete a contact's message from your mailbox. They notice only if they try to revise
+        it.
+        """
         peer = self._known(who)
         if ref not in peer.entries or ref in peer.records:
-            raise NoSuchMessage("nothing of theirs is there by this reference")
+            raise NoSuchMessage("ref: not a message of theirs")
         if peer.invite is not None and peer.invite.id == ref:
-            self._delete(declining(peer, ref))
+            self._delete(decline_tags(peer, ref))
             return
         item = self.enclave.event(ref)
         if item is None:
-            raise NoSuchMessage("it is not there any more")
+            raise NoSuchMessage("ref: the message has been deleted")
         brought = next((tag for tag in item.event.tags if tag[0] == dm.EPOCH_TAG), None)
-        self._delete(self._composer.forgetting(peer, ref, brought))
+        self._delete(self._composer.deletion_tags(peer, ref, brought))
 
     def _delete(self, tags: TagList) -> None:
         self.enclave.commit("Delete", {"reason": "moderator"}, tags=tags)
         self.sync()
 
     def repair(self) -> list[Repaired]:
-        """Finish what this or another device began; what came of each. Nothing is sent twice, whoever else is at it."""
+        """Finish deliveries that this or another device began; return the outcome of each.
+
+        Nothing is sent twice, even if several devices repair at once.
+        """
         self.sync()
         return [self._outbox.repair(peer, ref, record) for peer, ref, record in list(self._fold.pending())]
 
@@ -300,14 +322,14 @@ class Mailbox:
         try:
             ref = post()
         except EncError:
-            with suppress(WorldError):  # what came before says more
+            with suppress(WorldError):  # the first error says more
                 self.sync()
             raise
-        with keeping(True):
+        with mark_kept(True):
             self.sync()
         return peer.entries[ref]
 
-    # Whom, and where
+    # Helpers
 
     def _known(self, who: Id) -> Peer:
         self.sync()
@@ -317,9 +339,9 @@ class Mailbox:
 def _key(who: Id, me: bytes | None = None) -> bytes:
     key = as_bytes(who, "identity")
     if not is_public_key(key):
-        raise MisuseError("identity: no public key")
+        raise MisuseError("identity: not a public key")
     if key == me:
-        raise MisuseError("identity: that is you")
+        raise MisuseError("identity: this is your own")
     return key
 
 
@@ -332,16 +354,16 @@ def _at(place: Place | None, kind: Kind = "message", text: str = "") -> Record:
 def _mine(peer: Peer, ref: bytes) -> Record:
     record = peer.records.get(ref)
     if record is None or record.kind != "message":
-        raise NoSuchMessage("no message of yours is there by this reference")
+        raise NoSuchMessage("ref: not a message of yours")
     if record.state != "delivered":
         raise NoSuchMessage(_GONE[record.state].format(code=record.code))
     return record
 
 
 _GONE: dict[State, str] = {
-    "pending": "it has not arrived yet: `repair` first",
-    "refused": "it was refused ({code}), and is not in their mailbox",
-    "retracted": "it is retracted already: say which message you mean",
-    "removed": "they have deleted it from their mailbox",
+    "pending": "the message has not arrived yet: `repair` first",
+    "refused": "the message was refused ({code}) and is not in their mailbox",
+    "retracted": "the message is already retracted: name another one",
+    "removed": "they have deleted the message from their mailbox",
 }
 """Why a message cannot be revised."""

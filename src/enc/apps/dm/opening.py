@@ -1,4 +1,4 @@
-"""Opening what contacts and other devices sealed; and where it does not open, saying why."""
+"""Opens what contacts and other devices sealed, and finds out why something does not open."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -13,17 +13,19 @@ from enc.core.errors import DecryptFailed
 from enc.core.sealing import NONCE_SIZE, TAG_SIZE, open_sealed
 
 MAX_TRIED = 256
-"""Keys that are tried to tell why something does not open: what a hostile contact can cost is bounded."""
+"""Keys tried to find out why something does not open: bounds what a hostile contact can cost."""
 MAX_AHEAD = 64
-"""Keys of another contact's chain that are derived for that, from its first: beyond, those that there are."""
-MAX_TOLD = MAX_TEXT + NONCE_SIZE + TAG_SIZE
-"""Bytes of a sealed text for which this is done at all: each key is tried on all of them."""
+"""Keys derived for that from the start of another contact's chain; beyond, only existing ones."""
+MAX_DIAGNOSED = MAX_TEXT + NONCE_SIZE + TAG_SIZE
+"""Longest sealed text, in bytes, for which the cause is looked for: each key is tried on all of
+it.
+"""
 NEXT = 16
-"""Keys after the one that should open it, which are tried as well."""
+"""Keys after the expected one that are tried as well."""
 
 
 def open_text(content: str, own: OwnEpochs, others: Iterable[OwnEpochs]) -> str:
-    """A message's text, cut where it is longer than one may be.
+    """Open a message's text, cut to the maximum length.
 
     `own`: the epochs made for its author; `others`: those of other contacts.
     """
@@ -33,35 +35,35 @@ def open_text(content: str, own: OwnEpochs, others: Iterable[OwnEpochs]) -> str:
     try:
         return open_sealed(key, sealed).decode()[:MAX_TEXT]
     except UnicodeDecodeError:
-        raise WrongKey("what is sealed is no text") from None
+        raise WrongKey("sealed: not UTF-8 text") from None
     except DecryptFailed:
-        if len(sealed) > MAX_TOLD:
-            raise WrongKey("does not open, and is too long to look for its key") from None
+        if len(sealed) > MAX_DIAGNOSED:
+            raise WrongKey("sealed: does not open, and is too long to look for its key") from None
         chain.key(min(message.sender_seq + NEXT, dm.MAX_SENDER_SEQ))
-        _tell(sealed, own.derived(), _alike(others, message))
+        _raise_cause(sealed, own.derived(), _same_number(others, message))
 
 
 def open_copy(content: str, key: bytes, others: Iterable[bytes]) -> bytes:
-    """An own copy. `key`: that of the contact whom its tag names; `others`: those of other contacts."""
+    """Open an own copy. `key`: for the contact its tag names; `others`: those of other contacts."""
     sealed = check_whole(content)
     try:
         return open_sealed(key, sealed)
     except DecryptFailed:
-        _tell(sealed, (), others)
+        _raise_cause(sealed, (), others)
 
 
 def open_greeting(sealed: str, key: bytes) -> str:
-    """What is sealed under the key of an invitation: the greeting, or a tag's value."""
+    """Open what is sealed under an invitation's key: the greeting, or a tag's value."""
     try:
         return open_sealed(key, check_whole(sealed)).decode()[:MAX_TEXT]
     except UnicodeDecodeError:
-        raise WrongKey("what is sealed is no text") from None
+        raise WrongKey("sealed: not UTF-8 text") from None
     except DecryptFailed as e:
         raise e if e.code != DecryptFailed.code else WrongKey(e.message) from None
 
 
-def _alike(others: Iterable[OwnEpochs], message: dm.Message) -> Iterator[bytes]:
-    """The keys of the same number that other contacts have: those that cost little."""
+def _same_number(others: Iterable[OwnEpochs], message: dm.Message) -> Iterator[bytes]:
+    """Yield other contacts' keys with the message's numbers, as far as they are cheap to derive."""
     for epochs in others:
         if message.epoch in epochs:
             chain = epochs.chain(message.epoch)
@@ -69,12 +71,12 @@ def _alike(others: Iterable[OwnEpochs], message: dm.Message) -> Iterator[bytes]:
                 yield chain.key(message.sender_seq)
 
 
-def _tell(sealed: bytes, same: Iterable[bytes], others: Iterable[bytes]) -> NoReturn:
+def _raise_cause(sealed: bytes, same: Iterable[bytes], others: Iterable[bytes]) -> NoReturn:
     if _opens(sealed, same):
-        raise Swapped("sealed as another message than it says")
+        raise Swapped("sealed: with the key of another message than the one it names")
     if _opens(sealed, others):
-        raise SealedForAnother("sealed with the key of another contact")
-    raise WrongKey("opens with no key that is known: altered, or sealed with another")
+        raise SealedForAnother("sealed: with the key of another contact")
+    raise WrongKey("sealed: no known key opens it: altered, or sealed with another key")
 
 
 def _opens(sealed: bytes, keys: Iterable[bytes]) -> bool:

@@ -1,7 +1,9 @@
-"""Delivering: what goes to a contact is copied to one's own log first, with the commit that is sent, and settled after.
+"""Delivers to contacts. Each delivery is first copied to the owner's log, with the commit to send;
+the outcome is written there afterwards.
 
-After a crash anywhere here, `settle` with what the log has goes on: the same commit is taken once, and answered with
-its receipt however late; one that was never taken and is too old is made anew.
+After a crash at any point, `settle` continues from what the log has: the node takes the same commit
+once and answers later copies with its receipt. A commit that was never taken and has expired is
+signed again.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,73 +34,82 @@ from enc.core.signing import PrivateKey
 from enc.core.types import Commit
 
 UNKNOWN = (Distrust, LostRange, RateLimited, Expired, EnclaveNotFound, NodeNotFound)
-"""After these nobody has refused what was sent: it stays pending. A node without the mailbox is not the contact's."""
+"""Errors after which the delivery stays pending: the contact's node has not rejected it. A node
+without the mailbox is not the contact's."""
 
 
 @contextmanager
-def keeping(is_kept: bool) -> Iterator[None]:
-    """Whatever fails inside for now says whether it is in one's own log, to be sent later: the innermost knows."""
+def mark_kept(is_kept: bool) -> Iterator[None]:
+    """Note on temporary errors whether the message is in the owner's log, to be sent later.
+
+    The innermost `mark_kept` decides.
+    """
     try:
         yield
     except (WorldError, RateLimited, Expired, EnclaveNotFound, NodeNotFound) as e:
         if "kept" not in e.context:
             e.context = {**e.context, "kept": is_kept}
-            e.message += "; it is kept: `repair` sends it" if is_kept else "; nothing was kept, as far as is known"
+            e.message += (
+                "; the message is stored: `repair` sends it" if is_kept else "; nothing was stored, as far as is known"
+            )
         raise
 
 
 class Repaired(Struct, frozen=True):
-    """What was begun, and what came of it now."""
+    """A pending delivery and its outcome."""
 
     who: bytes
     ref: bytes
     kind: Kind
     act: Act
     text: str
-    """What it says, or will say."""
+    """The message's text, after the edit if it is one."""
     error: EncError | None = None
     is_left: bool = False
-    """It is pending still: nobody has refused it."""
+    """Whether it is still pending."""
 
 
 class Outbox:
-    """`own` is one's own mailbox, `reach` gives a contact's, `sync` reads what other devices wrote."""
+    """`own`: the owner's mailbox; `locate`: returns a contact's; `sync`: reads other devices'
+    events.
+    """
 
     def __init__(
         self,
         own: Enclave,
         key: PrivateKey,
         composer: Composer,
-        reach: Callable[[Peer, Record], Enclave],
+        locate: Callable[[Peer, Record], Enclave],
         sync: Callable[[], object],
     ) -> None:
-        self._own, self._key, self._composer, self._reach, self._sync = own, key, composer, reach, sync
+        self._own, self._key, self._composer, self._locate, self._sync = own, key, composer, locate, sync
 
     def post(self, peer: Peer, record: Record, act: Act, text: str = "", ref: bytes | None = None) -> bytes:
-        """Send a message, an invitation, an edit or a retraction; gives the `sent` event's id.
+        """Send a message, an invitation, an edit or a retraction; return the `sent` event's id.
 
-        What the contact's node refuses is raised once the copy says so; after a WorldError it is pending.
+        If the contact's node rejects it, the error is raised after the copy records it. After a
+        WorldError it is pending.
         """
         record = self.compose(peer, record, act, text)
         if ref is None:
             ref = self._own.commit("sent", self._sealed(peer, record), tags=[(TO_TAG, peer.identity.hex())]).id
         else:
             self._write(peer, ref, record)
-        with keeping(True):
+        with mark_kept(True):
             self.settle(peer, ref, record)
         return ref
 
     def note(self, peer: Peer, place: Place) -> None:
-        """Keep where a contact's mailbox is."""
+        """Store where a contact's mailbox is."""
         record = Record(kind="place", mailbox=place.enclave.hex(), node=place.node, state="delivered")
         self._own.commit("sent", self._sealed(peer, record), tags=[(TO_TAG, peer.identity.hex())])
 
     def settle(self, peer: Peer, ref: bytes, record: Record) -> None:
-        """Send what is pending, perhaps once more, and write down what came of it."""
+        """Send what is pending, possibly again, and write the outcome to the log."""
         if record.pending is None:
             return
         refusal: PeerError | None = None
-        theirs = self._reach(peer, record)  # who cannot be found has refused nothing
+        theirs = self._locate(peer, record)  # outside the try: a mailbox not found is not a rejection
         try:
             receipt = theirs.send(records.pending_commit(record.pending))
             outcome = replace(records.done(record, receipt), node=theirs.url or record.node)
@@ -114,15 +125,17 @@ class Outbox:
             raise refusal
 
     def _is_outdated(self, peer: Peer, ref: bytes, begun: Record) -> bool:
-        """Another device has retracted it meanwhile, or seen it arrive: its copy says more than this one's would."""
+        """Whether another device has retracted it meanwhile, or seen it arrive: its copy knows
+        more.
+        """
         if ref not in peer.records:
             return False
         self._sync()
         now = peer.records[ref].state
         return now == "retracted" or (begun.state == "pending" and now == "delivered")
 
-    def settle_again(self, peer: Peer, ref: bytes, record: Record) -> None:
-        """The same after a crash: what is too old to be taken is made anew."""
+    def resume(self, peer: Peer, ref: bytes, record: Record) -> None:
+        """Settle after a crash: a commit that has expired is signed again."""
         try:
             self.settle(peer, ref, record)
         except Expired:
@@ -132,12 +145,12 @@ class Outbox:
             self.post(peer, record, pending.act, pending.text, ref)
 
     def repair(self, peer: Peer, ref: bytes, record: Record) -> Repaired:
-        """`settle_again`, which tells what came of it. Distrust is raised."""
+        """Resume and return the outcome. Only Distrust is raised."""
         act: Act = "send" if record.pending is None else record.pending.act
         text = record.text if record.pending is None or act != "edit" else record.pending.text
         error: EncError | None = None
         try:
-            self.settle_again(peer, ref, record)
+            self.resume(peer, ref, record)
         except Distrust:
             raise
         except EncError as e:
@@ -147,11 +160,11 @@ class Outbox:
         return Repaired(peer.identity, ref, record.kind, act, text, error, is_left)
 
     def compose(self, peer: Peer, record: Record, act: Act, text: str) -> Record:
-        """The copy with the signed commit in it."""
-        theirs = self._reach(peer, record)
+        """Return the copy with the signed commit in it."""
+        theirs = self._locate(peer, record)
         record = replace(record, mailbox=theirs.hex)
         if act == "retract":
-            commit = theirs.prepare("Delete", {"reason": "author"}, tags=self._composer.retraction(peer, record))
+            commit = theirs.prepare("Delete", {"reason": "author"}, tags=self._composer.retraction_tags(peer, record))
             return records.begun(record, act, commit)
         if record.kind != "message":
             return self._introduced(theirs, peer, record)
@@ -165,17 +178,19 @@ class Outbox:
         return records.begun(record, act, commit, text)
 
     def _delivering(self, peer: Peer, record: Record) -> tuple[Record, TagList]:
-        """With the current epoch, if the contact has not been given it yet."""
+        """Add the current epoch if the contact has not been given it yet."""
         if not peer.owes_epoch:
             return replace(record, delivers=-1), []
         return replace(record, delivers=peer.own.n), self._composer.epoch_tags(peer)
 
     def _introduced(self, theirs: Enclave, peer: Peer, record: Record) -> Record:
-        """An invitation; or, to who has one as a contact already, a message that brings as much and says nothing."""
-        tags = self._composer.invitation(peer, self._own.hex, self._own.url)
+        """Compose an invitation; or, for a peer who has the owner as a contact already, an empty
+        message with the same tags.
+        """
+        tags = self._composer.invitation_tags(peer, self._own.hex, self._own.url)
         commit: Commit
         if record.kind == "invite":
-            commit = theirs.prepare("invite", self._composer.greeting(peer, record.text), tags=tags)
+            commit = theirs.prepare("invite", self._composer.seal_greeting(peer, record.text), tags=tags)
         else:
             commit = theirs.prepare("message", "", tags=tags)
         return records.begun(replace(record, delivers=peer.own.n), "send", commit)

@@ -1,4 +1,4 @@
-"""One contact, as far as the owner's log tells of it."""
+"""One contact, as the owner's log shows it."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -10,11 +10,11 @@ from enc.apps.dm.epochs import GivenEpoch, OwnEpochs
 from enc.apps.dm.records import Record
 from enc.apps.dm.thread import Entry
 
-Standing = Literal["OUTSIDER", "OWNER", "FRIEND", "BLOCKED"]
+ContactState = Literal["OUTSIDER", "OWNER", "FRIEND", "BLOCKED"]
 
 
 class Invite(Struct, frozen=True):
-    """Somebody wants to be a contact."""
+    """A stranger's request to become a contact."""
 
     id: bytes
     at: int
@@ -23,13 +23,13 @@ class Invite(Struct, frozen=True):
 
 
 class Contact(Struct, frozen=True):
-    """Somebody with whom there is, or was, anything."""
+    """A person with whom there is, or was, any contact."""
 
     identity: bytes
-    state: Standing
-    """In one's own mailbox: what they are in the other's, only its owner knows."""
+    state: ContactState
+    """Their State in your mailbox; only they know your State in theirs."""
     own_epoch: int
-    """The newest that one made for them, and the newest that they gave; -1: none."""
+    """The newest epoch you made for them, and the newest they gave; -1: none."""
     given_epoch: int
     place: Place | None
     messages: int
@@ -39,22 +39,24 @@ class Contact(Struct, frozen=True):
 @dataclass
 class Peer:
     identity: bytes
-    state: Standing = "OUTSIDER"
+    state: ContactState = "OUTSIDER"
     own: OwnEpochs = field(default_factory=OwnEpochs, repr=False)
     given: GivenEpoch | None = field(default=None, repr=False)
     place: Place | None = None
     place_seq: int = -1
-    said: Place | None = None
-    """Where their mailbox is: as one's own newest copy has it, and as they said themselves."""
+    claimed_place: Place | None = None
+    """Where their mailbox is: `place` is from the owner's newest copy, this is from their
+    events.
+    """
     invite: Invite | None = field(default=None, repr=False)
     entries: dict[bytes, Entry] = field(default_factory=dict, repr=False)
     """By `ref`."""
     records: dict[bytes, Record] = field(default_factory=dict, repr=False)
-    """One's own copies, by the id of the `sent` event."""
+    """The owner's copies, by the id of the `sent` event."""
     used: dict[int, int] = field(default_factory=dict)
-    """The highest sender_seq of each epoch of theirs that one has sealed with."""
+    """The highest sender_seq used in each of their epochs."""
     delivered: int = -1
-    """The newest epoch of one's own that they were given since they were last unblocked, or came with a new mailbox."""
+    """The newest own epoch they were given since their last unblocking or new mailbox."""
     unblocked_seq: int = -1
     epoch_at: int = 0
     """When the current epoch was made."""
@@ -62,45 +64,46 @@ class Peer:
     def next_seq(self, epoch: int) -> int:
         return self.used.get(epoch, -1) + 1
 
-    def begin_anew(self, seq: int) -> None:
-        """They have a new mailbox, or none that is known: what one knew of the old one counts no more."""
+    def reset_mailbox(self, seq: int) -> None:
+        """Forget what was known of their mailbox: they have a new one, or none that is known."""
         self.given, self.delivered, self.unblocked_seq = None, -1, seq
         self.place, self.place_seq = None, seq
 
     def decline(self, seq: int) -> None:
-        """Nothing is left of what they said of themselves: as on a device that never saw the invitation."""
-        self.begin_anew(seq)
-        self.said = None
+        """Forget all their claims, as on a device that never saw the invitation."""
+        self.reset_mailbox(seq)
+        self.claimed_place = None
         self.drop_invite()
 
     def drop_invite(self) -> None:
-        """One that was not answered."""
+        """Drop an invitation that was not answered."""
         if self.invite is not None:
             self.entries.pop(self.invite.id, None)
         self.invite = None
 
     @property
     def is_contact(self) -> bool:
-        """There is, or was, more than an invitation that waits."""
+        """Whether there is, or was, more than an unanswered invitation."""
         waiting = 0 if self.invite is None else self.invite.id in self.entries
         return self.state != "OUTSIDER" or len(self.entries) > waiting
 
     @property
-    def heard(self) -> int:
-        """Messages of the current epoch's time that stand: what is deleted, a new device does not see."""
+    def messages_in_epoch(self) -> int:
+        """Their messages since the current epoch was made, without deleted ones, which a new device
+        does not see."""
         there = (entry for entry in self.entries.values() if entry.author == self.identity and entry.kind == "message")
         return sum(entry.at >= self.epoch_at and entry.state in ("received", "unreadable") for entry in there)
 
     @property
-    def where(self) -> Place | None:
-        return self.place or self.said
+    def known_place(self) -> Place | None:
+        return self.place or self.claimed_place
 
     @property
     def owes_epoch(self) -> bool:
-        """The current epoch must go with the next message."""
+        """Whether the next message must carry the current epoch."""
         return self.own.n > self.delivered
 
     def contact(self) -> Contact:
         given = -1 if self.given is None else self.given.n
         last = max((entry.at for entry in self.entries.values()), default=0)
-        return Contact(self.identity, self.state, self.own.n, given, self.where, len(self.entries), last)
+        return Contact(self.identity, self.state, self.own.n, given, self.known_place, len(self.entries), last)

@@ -1,4 +1,4 @@
-"""Where contacts' mailboxes are."""
+"""Finds contacts' mailboxes."""
 
 from enc.apps.address_book import Place
 from enc.apps.dm.errors import NoPlace
@@ -8,19 +8,21 @@ from enc.client import Client, Enclave
 from enc.core.errors import EnclaveNotFound, IdentityNotFound, NodeNotFound, WorldError
 
 LABEL = "dm"
-"""Under which a registry has a mailbox."""
+"""The label of a mailbox in a registry."""
 
 
-class Reach:
-    """Enclaves of contacts, as `client` reaches them: each is kept once it is found."""
+class MailboxLocator:
+    """Finds the mailboxes of contacts through `client`, and caches them."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._found: dict[tuple[bytes, str | None], Enclave] = {}
 
     def __call__(self, peer: Peer, record: Record) -> Enclave:
-        """The contact's mailbox, through the node that a registry names, or the one that was given."""
-        place = Place(bytes.fromhex(record.mailbox), record.node) if record.mailbox else peer.where
+        """Return the contact's mailbox, on the node the registry names, or else on the given
+        one.
+        """
+        place = Place(bytes.fromhex(record.mailbox), record.node) if record.mailbox else peer.known_place
         place = place or self._registered(peer.identity)
         found = self._found.get((place.enclave, place.node))
         if found is None:
@@ -36,13 +38,13 @@ class Reach:
                 enclave = None
             if enclave is not None:
                 return Place(enclave)
-        raise NoPlace("nobody knows where their mailbox is: give its id and the URL of its node")
+        raise NoPlace("it is not known where their mailbox is: give its id and the URL of its node")
 
     def _is_registered(self, enclave: bytes) -> bool:
         if not self._client.has_registry:
             return False
         try:
             self._client.resolve(enclave)
-        except (EnclaveNotFound, NodeNotFound, WorldError):  # a registry that is away: the node that was given will do
+        except (EnclaveNotFound, NodeNotFound, WorldError):  # if the registry is down, use the given node
             return False
         return True

@@ -1,8 +1,8 @@
-"""What a `sent` event holds, sealed to its owner: the copy of what went to a contact, and what became of it.
+"""The content of a `sent` event, sealed to its owner: the copy of a delivery and its outcome.
 
-It is written before what it is about is sent, with the signed commit in it (`pending`), and again when the outcome is
-known. So whatever is interrupted when, any device can send the same commit again: a node takes it once, and answers
-with the receipt of the first time.
+It is written before the delivery, with the signed commit in it (`pending`), and again when the
+outcome is known. So after any interruption, any device can send the same commit again: a node takes
+it once, and answers with the receipt of the first time.
 """
 
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from enc.core.errors import DecryptFailed, PeerError
 from enc.core.types import Commit, Receipt
 
 MAX_TEXT = 32 << 10
-"""Bytes of one text: with its commit beside it, a copy stays within what a node takes."""
+"""Bytes of one text: the copy with its commit stays below the node's limit."""
 
 Kind = Literal["message", "invite", "place"]
 Act = Literal["send", "edit", "retract"]
@@ -25,7 +25,7 @@ State = Literal["pending", "delivered", "refused", "retracted", "removed"]
 
 
 class Pending(Struct, frozen=True):
-    """What is being sent. `text`: what the message says after an edit."""
+    """A delivery in progress. `text`: the message's text after an edit."""
 
     act: Act
     commit: dict[str, Any]
@@ -36,19 +36,20 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: Kind = "message"
     text: str = ""
     mailbox: str = ""
-    """The contact's, in hex: with `node`, its URL, all that a new device needs to write there."""
+    """The contact's, in hex. With `node`, its URL, a new device can write there."""
     node: str | None = None
     epoch: int = -1
-    """Of the contact's mailbox; it and `sender_seq` are of the last seal, so that no device uses that key again."""
+    """An epoch of the contact's mailbox. It and `sender_seq` are those of the last seal, so that no
+    device uses that key again."""
     sender_seq: int = -1
     delivers: int = -1
-    """The epoch of one's own mailbox that went with it."""
+    """The epoch of the owner's mailbox that was sent with it."""
     state: State = "pending"
     code: str = ""
-    """Why the last act was refused."""
+    """The error code of the last act, if it was refused."""
     id: str = ""
     at: int = 0
-    """The message's id and time in the contact's mailbox, by the receipt."""
+    """The message's id and time in the contact's mailbox, from the receipt."""
     is_edited: bool = False
     pending: Pending | None = None
 
@@ -86,7 +87,7 @@ def pending_commit(pending: Pending) -> Commit:
 
 
 def done(record: Record, receipt: Receipt) -> Record:
-    """The node has taken what was pending."""
+    """Return the record after the node has taken the pending act."""
     pending, rest = record.pending, replace(record, pending=None, code="")
     if pending is None:
         return record
@@ -98,11 +99,11 @@ def done(record: Record, receipt: Receipt) -> Record:
 
 
 def refused(record: Record, code: str) -> Record:
-    """The node has not: what was sent before stands as it was."""
+    """Return the record after the node has refused the pending act: earlier ones stay in effect."""
     state: State = "refused" if record.pending is not None and record.pending.act == "send" else record.state
     return replace(record, pending=None, state=state, code=code)
 
 
 def removed(record: Record) -> Record:
-    """The contact has deleted the message from its mailbox."""
+    """Return the record after the contact has deleted the message from its mailbox."""
     return replace(record, pending=None, state="removed", code="")

@@ -1,4 +1,4 @@
-"""When a contact gets a new epoch: so that one that leaks tells little, and reading stays cheap."""
+"""When a contact gets a new epoch, so that a leaked one reveals little and reading stays cheap."""
 
 from msgspec import Struct
 
@@ -8,19 +8,22 @@ DAY_MS = 86_400_000
 
 
 class Rotation(Struct, frozen=True):
-    """After so many messages from the contact, or after so long, whichever comes first; None: not by that."""
+    """After so many messages from the contact or so much time, whichever comes first; None: no
+    limit.
+    """
 
     messages: int | None = 256
     age_ms: int | None = 7 * DAY_MS
 
     def is_due(self, peer: Peer, now: int) -> bool:
-        """Only of a contact that may write, and of an epoch that it was given: another has protected nothing yet.
+        """Whether the contact needs a new epoch. A FRIEND without one gets the first.
 
-        Who may write and has none yet gets the first.
+        Otherwise only a FRIEND that was given the current epoch: an unused one has protected
+        nothing.
         """
         if peer.state == "FRIEND" and peer.own.n < 0:
             return True
-        if peer.state != "FRIEND" or peer.owes_epoch or not peer.heard:
+        if peer.state != "FRIEND" or peer.owes_epoch or not peer.messages_in_epoch:
             return False
-        is_full = self.messages is not None and peer.heard >= self.messages
+        is_full = self.messages is not None and peer.messages_in_epoch >= self.messages
         return is_full or (self.age_ms is not None and now - peer.epoch_at >= self.age_ms)

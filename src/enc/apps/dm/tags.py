@@ -1,4 +1,4 @@
-"""The tags of a mailbox's events: what stands in the open, as it is read."""
+"""Reads the tags of a mailbox's events: their unsealed part."""
 
 from enc.client.transport import base_url
 from enc.core.encoding import MAX_INT
@@ -9,17 +9,18 @@ AT_TAG, FROM_TAG, TO_TAG, MAILBOX_TAG, NODE_TAG = "at", "from", "to", "enclave_i
 
 
 def tag_value(event: Event, name: str) -> str:
-    """The value of the first tag of this name; empty where there is none."""
+    """Return the value of the first tag with this name; "" if there is none."""
     return next((tag[1] for tag in event.tags if tag[0] == name and len(tag) > 1), "")
 
 
-def time_said(text: str, most: int) -> int:
-    """A time that an author says, where it may be true: no later than the event that says it."""
+def claimed_time(text: str, most: int) -> int:
+    """Return the time an author claims, but no later than `most`, the time of the event itself."""
     is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_INT))
     return min(int(text), most) if is_number else most
 
 
-def url_said(text: str) -> str | None:
+def claimed_url(text: str) -> str | None:
+    """Return the URL an author claims; None if it is invalid."""
     try:
         return base_url(text)
     except MisuseError:

@@ -1,4 +1,4 @@
-"""A conversation as people see it: what both said, in one order, with what became of each."""
+"""A conversation as people see it: the messages of both, in one order, each with its state."""
 
 from typing import Literal
 
@@ -12,23 +12,23 @@ EntryState = Literal["received", "unreadable", "pending", "delivered", "refused"
 class Entry(Struct, frozen=True):
     """One message, or an invitation's greeting.
 
-    Both people see what was delivered in the same order: by its time and id in the mailbox that it was sent to.
+    Both people see delivered messages in the same order: by time and id in the recipient's mailbox.
     """
 
     at: int
-    """Unix milliseconds, by the node of the mailbox that it was sent to."""
+    """Unix milliseconds, by the node of the recipient's mailbox."""
     id: bytes
-    """The message's in that mailbox; until it is there, of one's own copy."""
+    """Its id in that mailbox; until it arrives, that of the sender's copy."""
     author: bytes
     text: str | None
-    """None: retracted, or cannot be read."""
+    """None: retracted or unreadable."""
     state: EntryState
     is_edited: bool = False
     code: str = ""
-    """Why it cannot be read, or why the last act on it was refused."""
+    """The error code if it is unreadable or the last act on it was refused."""
     kind: Literal["message", "invite"] = "message"
     ref: bytes = b""
-    """The event in one's own mailbox by which it is edited, retracted or deleted."""
+    """The event in your mailbox that identifies it for `edit`, `retract` and `delete`."""
 
     @property
     def place(self) -> tuple[int, bytes]:
@@ -36,7 +36,7 @@ class Entry(Struct, frozen=True):
 
 
 def sent_entry(me: bytes, ref: bytes, at: int, record: Record) -> Entry:
-    """What one sent: `at` is the copy's time, for what has not arrived yet."""
+    """Return the entry of a sent message. `at`: the copy's time, used until the message arrives."""
     has_arrived, is_gone = bool(record.id), record.state == "retracted"
     return Entry(
         at=record.at if has_arrived else at,
