@@ -251,8 +251,8 @@ class Log:
         """As the app does it: every event judged by the group's rules, every epoch consumed; without signatures."""
         fold = Fold(Keys(self.people[1].public, self.people[1]), self.enclave)
         for event in self.events:
-            fold.take(event)
-        return [entry.text for entry in fold.talk.all()]
+            fold.apply(event)
+        return [entry.text for entry in fold.messages.all()]
 
 
 class Needed(Struct, frozen=True):

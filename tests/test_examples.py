@@ -83,7 +83,7 @@ SAYS = {
         "Bob is gone and Cleo there: epoch 3, fresh.\nCleo hears: Welcome, Cleo.\n",
         "What Ann reads:\n  Ann: Hello, Bob. [👋 Bob]\n  Bob: Hello, Ann.\n  Ann: Welcome, Cleo.\n",
         "What Cleo reads:\n  Ann: (",
-        "any word of theirs: False\nBob: the group is not yours to read",
+        "any word of theirs: False\nBob: you may not read the group",
     ],
     "witnesses.py": [
         "Alice sees a log of 3 bundles.\nWitnesses that have seen all of it: 1 of 1\n",

@@ -75,7 +75,7 @@ def test_groups_have_names_of_their_own(book: AddressBook) -> None:
     assert book.get("plans") is not None
     book.check_free("plans")
     for wrong in (book.group, book.remove_group):
-        with pytest.raises(MisuseError, match="no group in .* is named"):
+        with pytest.raises(MisuseError, match="no group in "):
             wrong("plans")
 
 

@@ -371,9 +371,9 @@ def test_who_cannot_be_replaced_goes_only_if_they_mean_it(ann: Friend, bob: Frie
 
 def test_what_a_plain_member_may_not_do_is_told_in_words(ann: Friend, bob: Friend) -> None:
     refused = bob.refused("group", "remove", "plans", "ann", code=2)
-    assert (refused["code"], refused["message"]) == ("NOT_AN_ADMIN", "only an admin removes members")
+    assert (refused["code"], refused["message"]) == ("NOT_AN_ADMIN", "only an admin may remove members")
     assert bob.refused("group", "admin", "plans", "ann", code=2)["code"] == "NOT_THE_OWNER"
-    assert ann.refused("group", "invite", "plans", "bob", code=2)["message"] == "they are a member already"
+    assert ann.refused("group", "invite", "plans", "bob", code=2)["message"] == "they are already a member"
 
 
 def test_what_is_not_utf_8_is_not_said(ann: Friend) -> None:

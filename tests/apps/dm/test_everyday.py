@@ -51,7 +51,7 @@ def test_what_is_retracted_or_deleted_is_the_last_still(street: Street) -> None:
     bob.mailbox.sync()
     bob.mailbox.delete(alice.key, three.id)
     assert alice.mailbox.edit(bob.key, three.ref, "THREE").state == "removed"
-    revisions_refused(alice, bob, ("three", "removed"), "have deleted it")
+    revisions_refused(alice, bob, ("three", "removed"), "have deleted the message")
 
 
 def revisions_refused(who: Somebody, other: Somebody, last: tuple[Any, ...], why: str) -> None:

@@ -77,14 +77,14 @@ class Circle:
         keys = keys_of(name) if name else Keys(bytes(32))
         fold = self._folds.setdefault(name, Fold(keys, self.world.state.enclave))
         for event in self.events[fold.seq + 1 :]:
-            fold.take(event)
+            fold.apply(event)
         return fold
 
     def last(self, name: str = "") -> Change:
         """What the last event changes, for somebody who reads the log anew."""
         fold, change = Fold(keys_of(name) if name else Keys(bytes(32)), self.world.state.enclave), None
         for event in self.events:
-            change = fold.take(event)
+            change = fold.apply(event)
         assert change is not None
         return change
 
@@ -94,7 +94,7 @@ class Circle:
 
     @property
     def members(self) -> frozenset[bytes]:
-        return self.public.roll.members
+        return self.public.membership.members
 
     # Acting
 
@@ -125,7 +125,9 @@ class Circle:
     def seal(self, by: str, text: str, n: int | None = None, sender_seq: int | None = None) -> str:
         fold = self.fold(by)
         n = fold.epochs.counted[-1].n if n is None else n
-        number = fold.talk.next_sender_seq(pubkey(by), n, fold.roll.gaps) if sender_seq is None else sender_seq
+        number = (
+            fold.messages.next_sender_seq(pubkey(by), n, fold.membership.gaps) if sender_seq is None else sender_seq
+        )
         chain = fold.epochs.chain(n, pubkey(by))
         assert chain is not None, f"{by} has no secret of epoch {n}"
         return seal_message(chain, n, number, text, next(fresh(12)))
@@ -140,4 +142,4 @@ class Circle:
         return self.say(by, text, ("r", event.id.hex()), type_="Update")
 
     def texts(self, name: str) -> list[str | None]:
-        return [entry.text for entry in self.fold(name).talk.all()]
+        return [entry.text for entry in self.fold(name).messages.all()]

@@ -147,21 +147,21 @@ def test_the_author_is_an_admin_after_the_event(circle: Circle) -> None:
     epoch = circle.propose("bob", circle.members)
     operation = {"type": "Revoke", "target": pubkey("bob").hex(), "trait": "admin"}
     circle.send("bob", "AC_Bundle", {"operations": [operation], "epoch": epoch})
-    ignored(circle, "no admin")
+    ignored(circle, "not an admin")
 
 
 def test_the_author_is_a_member_after_the_event(circle: Circle) -> None:
     epoch = circle.propose("bob", circle.members)
     circle.send("bob", "Move", move("bob", "MEMBER", "OUTSIDER", epoch=epoch))
     for name in EVERYBODY:
-        assert "no admin" in circle.fold(name).epochs.views[-1].why
+        assert "not an admin" in circle.fold(name).epochs.views[-1].why
 
 
 def test_who_is_no_admin_makes_no_epoch_by_a_move_of_their_own(circle: Circle) -> None:
     circle.open("auto_join")
     after = circle.members | {pubkey("dave")}
     circle.send("dave", "Move", move("dave", "OUTSIDER", "MEMBER", epoch=circle.propose("dave", after)))
-    assert "no admin" in circle.public.epochs.views[-1].why
+    assert "not an admin" in circle.public.epochs.views[-1].why
 
 
 def test_the_members_are_those_after_the_event(circle: Circle) -> None:
@@ -173,7 +173,7 @@ def test_the_members_are_those_after_the_event(circle: Circle) -> None:
 def test_what_is_deleted_by_itself_carries_no_epoch(circle: Circle) -> None:
     epoch = circle.propose("bob", circle.members)
     circle.send("bob", "rotate", {"epoch": epoch}, tags=(("auto-delete", FAR),))
-    ignored(circle, "deleted")
+    ignored(circle, "auto-delete")
 
 
 def test_the_content_is_strict_json(circle: Circle) -> None:
@@ -228,10 +228,10 @@ def test_a_sub_key_alone_opens_what_is_wrapped_to_it(circle: Circle) -> None:
     circle.say("alice", "to both")
     fold = Fold(Keys(pubkey("carol"), None, sub))
     for event in circle.events:
-        fold.take(event)
+        fold.apply(event)
     assert fold.epochs.views[-1].is_open
     assert not fold.epochs.views[-2].is_open
-    assert [entry.text for entry in fold.talk.all()] == ["to both"]
+    assert [entry.text for entry in fold.messages.all()] == ["to both"]
 
 
 def test_a_handoff_opens_the_epoch_of_its_event_if_it_fits(circle: Circle) -> None:
@@ -242,9 +242,9 @@ def test_a_handoff_opens_the_epoch_of_its_event_if_it_fits(circle: Circle) -> No
     wrong = person("mallory")
     fold = Fold(Keys(pubkey("carol"), None, wrong))
     for each in circle.events:
-        fold.take(each)
+        fold.apply(each)
     assert not fold.can_seal
-    assert not fold.epochs.hand(event.id, bytes(32))
-    assert not fold.epochs.hand(circle.events[0].id, epoch.root_secret)
-    assert fold.epochs.hand(event.id, epoch.root_secret)
+    assert not fold.epochs.add_handoff(event.id, bytes(32))
+    assert not fold.epochs.add_handoff(circle.events[0].id, epoch.root_secret)
+    assert fold.epochs.add_handoff(event.id, epoch.root_secret)
     assert fold.can_seal

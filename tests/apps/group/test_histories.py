@@ -96,7 +96,7 @@ def envelopes_of(events: list[Event]) -> list[Envelope]:
 
 
 def is_admin(circle: Circle, name: str) -> bool:
-    who = circle.public.roll.person(pubkey(name))
+    who = circle.public.membership.person(pubkey(name))
     return who.is_member and who.is_admin
 
 
@@ -159,10 +159,10 @@ def test_everybody_agrees_and_opens_what_is_theirs_and_nothing_else(history: lis
         assert fold.epochs.state == public.epochs.state
         assert [view.counts for view in fold.epochs.views] == [view.counts for view in public.epochs.views]
         assert [view.why for view in fold.epochs.views] == [view.why for view in public.epochs.views]
-        assert fold.roll.members == public.roll.members
+        assert fold.membership.members == public.membership.members
     check_secrets(circle, folds, members)
     for name, fold in folds.items():
-        for entry in fold.talk.all():
+        for entry in fold.messages.all():
             assert entry.epoch is not None
             assert (entry.text == f"event {entry.seq}") == (pubkey(name) in members[entry.epoch]), entry.why
 
@@ -171,9 +171,9 @@ def members_of(circle: Circle) -> list[frozenset[bytes]]:
     """Of each epoch that counts."""
     fold, found = Fold(Keys(bytes(32))), list[frozenset[bytes]]()
     for event in circle.events:
-        change = fold.take(event)
+        change = fold.apply(event)
         if change.epoch is not None and change.epoch.counts:
-            found.append(fold.roll.members)
+            found.append(fold.membership.members)
     return found
 
 

@@ -112,7 +112,7 @@ def test_nobody_speaks_for_another_inviter(party: Party, personal: Enclave) -> N
     party.alice.invite(pubkey("dave"), notify=False)
     forge(party, personal, inviter=pubkey("alice").hex())
     (found,) = mail(party, personal)
-    assert (found.is_confirmed, found.is_discarded, found.why) == (False, True, "inviter: another tells of it")
+    assert (found.is_confirmed, found.is_discarded, found.why) == (False, True, "inviter: not the author of the notice")
 
 
 def test_an_epoch_that_never_was_is_not_confirmed(party: Party, personal: Enclave) -> None:
@@ -120,7 +120,7 @@ def test_an_epoch_that_never_was_is_not_confirmed(party: Party, personal: Enclav
     handoff = seal_handoff(person("alice"), pubkey("dave"), bytes(32), bytes(24))
     forge(party, personal, "alice", handoff=handoff, epoch_n=99)
     forge(party, personal, "alice", handoff=handoff, epoch_n=0, greeting="an epoch from before")
-    assert [found.why for found in mail(party, personal)] == ["no epoch of that number came with it"] * 2
+    assert [found.why for found in mail(party, personal)] == ["epoch_n: the Move brought no epoch with this number"] * 2
 
 
 def test_a_handoff_that_does_not_fit_is_not_used(party: Party, personal: Enclave) -> None:

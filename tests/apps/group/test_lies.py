@@ -46,19 +46,19 @@ def slip_in(party: Party, by: str, type_: str, content: Any, tags: Any = ()) -> 
 def test_a_member_who_is_slipped_in_gets_no_keys(party: Party) -> None:
     epochs = len(party.alice.epochs())
     slip_in(party, "mallory", "Move", move("mallory", "OUTSIDER", "MEMBER"))
-    with pytest.raises(Forgery, match="rules refuse"):
+    with pytest.raises(Forgery, match="rules forbid"):
         party.alice.say("who is there?")
     party.stage.node.be_honest()
     assert len(party.alice.epochs()) == epochs
     assert pubkey("mallory") not in {person.identity for person in party.alice.people()}
     caught_by = party.device("bob")
     slip_in(party, "mallory", "Move", move("mallory", "OUTSIDER", "MEMBER"))
-    caught(caught_by, "rules refuse")
+    caught(caught_by, "rules forbid")
 
 
 def test_an_admin_whom_nobody_made_one(party: Party) -> None:
     slip_in(party, "bob", "Grant", {"target": pubkey("bob").hex(), "trait": "admin"})
-    caught(party.device("carol"), "rules refuse")
+    caught(party.device("carol"), "rules forbid")
 
 
 def without(party: Party, *seqs: int) -> None:
@@ -73,7 +73,7 @@ def test_a_removal_that_is_withheld(party: Party) -> None:
     receipt = party.alice.remove(pubkey("carol"))
     party.alice.say("go on")
     without(party, receipt.seq)
-    caught(party.device("bob"), "withheld")
+    caught(party.device("bob"), "withholds")
 
 
 def test_a_place_far_away_costs_nothing(party: Party) -> None:
@@ -99,7 +99,7 @@ def test_a_message_whose_words_are_withheld(party: Party) -> None:
                 item |= {"status": "updated", "updated_by": "07" * 32}
 
     party.stage.node.lie("Query", lie)
-    caught(party.device("carol"), "withheld")
+    caught(party.device("carol"), "withholds")
 
 
 def test_a_log_without_its_manifest(party: Party) -> None:
@@ -166,7 +166,7 @@ def test_one_delete_does_not_account_for_two_places(party: Party) -> None:
     removal = party.alice.remove(pubkey("carol"))
     party.alice.say("go on")
     without(party, removal.seq)
-    caught(party.device("bob"), "withheld")
+    caught(party.device("bob"), "withholds")
 
 
 def covered(party: Party) -> None:

@@ -75,7 +75,7 @@ def test_who_lies_about_one_group_hides_no_other_invitation(party: Party, person
 
     party.stage.node.lie("Query", lie)
     caught, fine = mail(party, personal)
-    assert "withheld" in caught.why
+    assert "withholds" in caught.why
     assert fine.is_confirmed
 
 
@@ -134,7 +134,7 @@ def test_another_admins_epoch_is_enough(party: Party) -> None:
     party.device("carol").leave()
     (left,) = bob.enclave.query(seq={"start_at": bob.status().seq + 1})
     party.alice.sync()
-    following._take(left)  # what comes live is behind what is in the log
+    following._group.receive(left)  # what comes live is behind what is in the log
     assert bob.epochs()[-1] == replace(party.alice.epochs()[-1], author=pubkey("alice"))
     assert bob.status().can_seal
 
@@ -162,8 +162,8 @@ def test_who_listens_finds_words_that_are_withheld(party: Party) -> None:
     following._wait()
     said = party.device("bob").say("you will not hear this")
     (item,) = carol.enclave.query(seq={"start_at": said.seq})
-    with pytest.raises(Forgery, match="withheld"):
-        following._take(replace(item, event=erase(item.event)))
+    with pytest.raises(Forgery, match="withholds"):
+        following._group.receive(replace(item, event=erase(item.event)))
 
 
 def test_many_deleted_events_are_proved_by_few_questions(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,9 +55,9 @@ def test_what_the_rules_refuse_stops_the_fold_and_changes_nothing(
     fold = circle.fold("alice")
     before = fold.status()
     with pytest.raises(ReplayFailed):
-        fold.take(slipped_in(circle, by, type_, content))
+        fold.apply(slipped_in(circle, by, type_, content))
     assert fold.status() == before
-    fold.take(circle.say("bob", "honest again"))
+    fold.apply(circle.say("bob", "honest again"))
 
 
 @pytest.mark.parametrize(
@@ -66,37 +66,37 @@ def test_what_the_rules_refuse_stops_the_fold_and_changes_nothing(
 def test_what_was_allowed_is_judged_anew_once_the_state_has_changed(circle: Circle, type_: str, content: Any) -> None:
     circle.say("bob", "allowed")
     fold = circle.fold("alice")
-    fold.take(circle.say("bob", "and again"))
+    fold.apply(circle.say("bob", "and again"))
     circle.send("alice", type_, content)
     with pytest.raises(ReplayFailed):
-        circle.fold("alice").take(slipped_in(circle, "bob", "message", "no more"))
+        circle.fold("alice").apply(slipped_in(circle, "bob", "message", "no more"))
 
 
 def test_order_time_place_and_repetition(circle: Circle) -> None:
     fold = circle.fold("alice")
     said = circle.say("bob", "x")
     with pytest.raises(ReplayFailed, match="expected"):
-        fold.take(replace(said, seq=said.seq + 1))
+        fold.apply(replace(said, seq=said.seq + 1))
     with pytest.raises(ReplayFailed, match="timestamp"):
-        fold.take(replace(said, timestamp=START))
+        fold.apply(replace(said, timestamp=START))
     with pytest.raises(ReplayFailed, match="another enclave"):
-        fold.take(replace(said, enclave=bytes(32)))
-    fold.take(said)
+        fold.apply(replace(said, enclave=bytes(32)))
+    fold.apply(said)
     with pytest.raises(ReplayFailed, match="already"):
-        fold.take(replace(said, seq=said.seq + 1))
+        fold.apply(replace(said, seq=said.seq + 1))
     with pytest.raises(ReplayFailed, match="never erased"):
-        fold.take(erase(slipped_in(circle, "alice", "Grant", give("bob", "admin"))))
+        fold.apply(erase(slipped_in(circle, "alice", "Grant", give("bob", "admin"))))
 
 
 def test_another_sequencer_takes_over_by_a_migrate_alone(circle: Circle) -> None:
     fold = circle.fold("alice")
     foreign = finalize(circle.world.commit("bob", "message", "x"), person("node2"), START + 999, fold.seq + 1)
     with pytest.raises(ReplayFailed):
-        fold.take(foreign)
+        fold.apply(foreign)
     circle.send("alice", "Migrate", circle.world.migrate("node2"))
-    assert circle.fold("alice").roll.lifecycle == "migrated"
+    assert circle.fold("alice").membership.lifecycle == "migrated"
     circle.say("bob", "over there")
-    assert circle.fold("alice").roll.lifecycle == "active"
+    assert circle.fold("alice").membership.lifecycle == "active"
     assert circle.events[-1].sequencer == person("node2").public
 
 
@@ -109,7 +109,7 @@ def read_without(circle: Circle, *hidden: Event, name: str = "alice") -> Fold:
         if event in hidden:
             fold.skip(event.seq)
         else:
-            fold.take(event)
+            fold.apply(event)
     return fold
 
 
@@ -119,17 +119,17 @@ def test_a_deleted_event_may_be_missing(circle: Circle) -> None:
     circle.delete("bob", mine)
     circle.delete("alice", yours)
     fold = read_without(circle, mine, yours)
-    assert fold.roll.withheld() is None
-    assert set(fold.roll.unseen) == {mine.id, yours.id}
+    assert fold.membership.withheld() is None
+    assert set(fold.membership.unseen) == {mine.id, yours.id}
 
 
 def test_no_other_may(circle: Circle) -> None:
     said = circle.say("bob", "x")
-    assert read_without(circle, said).roll.withheld() == said.seq
+    assert read_without(circle, said).membership.withheld() == said.seq
     circle.delete("bob", said)
     leaving = circle.send("carol", "Move", move("carol", "MEMBER", "OUTSIDER"))
-    assert read_without(circle, said, leaving).roll.withheld() == leaving.seq
-    assert read_without(circle, leaving).roll.withheld() == leaving.seq
+    assert read_without(circle, said, leaving).membership.withheld() == leaving.seq
+    assert read_without(circle, leaving).membership.withheld() == leaving.seq
 
 
 def test_a_delete_accounts_for_no_later_place(circle: Circle) -> None:
@@ -137,8 +137,8 @@ def test_a_delete_accounts_for_no_later_place(circle: Circle) -> None:
     said = circle.say("bob", "x")
     fold = circle.fold("alice")
     with pytest.raises(ReplayFailed, match="not in this enclave"):
-        fold.take(slipped_in(circle, "bob", "Delete", {"reason": "author"}, tags=(("r", "07" * 32),)))
-    assert said.id not in fold.roll.unseen
+        fold.apply(slipped_in(circle, "bob", "Delete", {"reason": "author"}, tags=(("r", "07" * 32),)))
+    assert said.id not in fold.membership.unseen
 
 
 def test_one_place_takes_one_delete(circle: Circle) -> None:
@@ -149,10 +149,10 @@ def test_one_place_takes_one_delete(circle: Circle) -> None:
             circle, "bob", "Delete", {"reason": "author"}, tags=(("r", id_),), seq=circle.world.state.seq + 2 + i
         )
         if i == 0:
-            fold.take(event)
+            fold.apply(event)
         else:
             with pytest.raises(ReplayFailed):
-                fold.take(event)
+                fold.apply(event)
 
 
 def test_whoever_may_delete_nothing_accounts_for_nothing(circle: Circle) -> None:
@@ -162,15 +162,15 @@ def test_whoever_may_delete_nothing_accounts_for_nothing(circle: Circle) -> None
     event = slipped_in(
         circle, "carol", "Delete", {"reason": "author"}, tags=(("r", "07" * 32),), seq=circle.world.state.seq + 2
     )
-    assert fold.roll.person(pubkey("carol")).state == "BLOCKED"
+    assert fold.membership.person(pubkey("carol")).state == "BLOCKED"
     with pytest.raises(ReplayFailed):
-        fold.take(event)
+        fold.apply(event)
 
 
 def test_a_log_begins_with_its_manifest(circle: Circle) -> None:
     fold = Fold(Keys(bytes(32)))
     with pytest.raises(ReplayFailed):
-        fold.take(circle.events[1])
+        fold.apply(circle.events[1])
 
 
 # The manifest
@@ -214,7 +214,7 @@ def test_a_fold_of_another_enclave_says_so() -> None:
         check_group(manifest)
     world = World({**group_manifest(pubkey("alice")), "init": init(alice="MEMBER owner admin", bob="MEMBER")})
     with pytest.raises(NotAGroup):
-        Fold(Keys(bytes(32))).take(world.events[0])
+        Fold(Keys(bytes(32))).apply(world.events[0])
 
 
 def test_a_commit_is_not_put_in_again_once_its_time_is_over(circle: Circle) -> None:
@@ -224,7 +224,7 @@ def test_a_commit_is_not_put_in_again_once_its_time_is_over(circle: Circle) -> N
     circle.send("bob", "message", "much later", at=7_200_000)
     fold = circle.fold("alice")
     with pytest.raises(ReplayFailed, match="after exp"):
-        fold.take(finalize(invited, person("node"), START + 7_200_000, fold.seq + 1))
+        fold.apply(finalize(invited, person("node"), START + 7_200_000, fold.seq + 1))
 
 
 def test_a_migrate_stands_where_it_says_that_the_log_ended(circle: Circle) -> None:
@@ -234,4 +234,4 @@ def test_a_migrate_stands_where_it_says_that_the_log_ended(circle: Circle) -> No
     migrate = circle.world.commit("alice", "Migrate", circle.world.migrate("node2"))
     early = finalize(migrate, person("node2"), circle.events[-1].timestamp, fold.seq + 1)
     with pytest.raises(ReplayFailed, match="prev_seq"):
-        fold.take(early)
+        fold.apply(early)

@@ -51,10 +51,10 @@ def test_numbers_count_over_all_sealed_types_and_start_anew_with_an_epoch(circle
     circle.say("alice", "hear", type_="notice")
     fold = circle.fold("alice")
     n = fold.epochs.state.n
-    assert fold.talk.next_sender_seq(pubkey("alice"), n, []) == 4
-    assert fold.talk.next_sender_seq(pubkey("bob"), n, []) == 0
+    assert fold.messages.next_sender_seq(pubkey("alice"), n, []) == 4
+    assert fold.messages.next_sender_seq(pubkey("bob"), n, []) == 0
     circle.rotate("alice")
-    assert circle.fold("alice").talk.next_sender_seq(pubkey("alice"), n + 1, []) == 0
+    assert circle.fold("alice").messages.next_sender_seq(pubkey("alice"), n + 1, []) == 0
 
 
 def test_of_a_repeat_the_first_stands(circle: Circle) -> None:
@@ -63,7 +63,7 @@ def test_of_a_repeat_the_first_stands(circle: Circle) -> None:
     circle.say("bob", "second", sender_seq=0)
     for name in ("alice", "bob", "carol"):
         assert circle.texts(name) == ["first", "between"]
-        assert circle.fold(name).talk.verdicts[circle.events[-1].id].why == REPEAT
+        assert circle.fold(name).messages.verdicts[circle.events[-1].id].why == REPEAT
     assert circle.last("bob").entry is not None
     assert circle.last("bob").entry.why == REPEAT
 
@@ -85,7 +85,7 @@ def test_a_reaction_that_is_sent_again_is_shown_once_even_where_its_rival_is_gon
     circle.say("bob", "+1", to, ("again", second.id.hex()), type_="reaction")
     circle.edit("bob", first, "erased")
     for fold in (circle.fold("carol"), _fold_now(circle, "carol")):
-        assert [reaction.text for entry in fold.talk.all() for reaction in entry.reactions] == ["+1"]
+        assert [reaction.text for entry in fold.messages.all() for reaction in entry.reactions] == ["+1"]
 
 
 def test_nobody_takes_away_what_another_said_by_saying_it_again(circle: Circle) -> None:
@@ -95,7 +95,7 @@ def test_nobody_takes_away_what_another_said_by_saying_it_again(circle: Circle) 
 
 
 def _reading_now(circle: Circle, name: str) -> list[str | None]:
-    return [entry.text for entry in _fold_now(circle, name).talk.all() if not entry.is_deleted]
+    return [entry.text for entry in _fold_now(circle, name).messages.all() if not entry.is_deleted]
 
 
 def _fold_now(circle: Circle, name: str) -> Fold:
@@ -113,8 +113,8 @@ def _fold_now(circle: Circle, name: str) -> Fold:
         if event.id in deleted:
             fold.skip(event.seq)
         else:
-            fold.take(erase(event) if gone else event)
-    assert fold.roll.withheld() is None
+            fold.apply(erase(event) if gone else event)
+    assert fold.membership.withheld() is None
     return fold
 
 
@@ -126,7 +126,7 @@ def test_who_comes_later_sees_what_stands(circle: Circle) -> None:
     circle.delete("bob", two)
     circle.edit("bob", one, "uno")
     circle.delete("alice", three)
-    now = [entry.text for entry in circle.fold("alice").talk.all() if not entry.is_deleted]
+    now = [entry.text for entry in circle.fold("alice").messages.all() if not entry.is_deleted]
     assert now == _reading_now(circle, "alice") == ["uno"]
 
 
@@ -139,9 +139,9 @@ def test_no_device_uses_a_number_again_that_it_cannot_see_any_more(circle: Circl
         if event.id == gone.id:
             late.skip(event.seq)
         else:
-            late.take(event)
+            late.apply(event)
     n = late.epochs.state.n
-    assert late.talk.next_sender_seq(pubkey("bob"), n, late.roll.gaps) == 1
+    assert late.messages.next_sender_seq(pubkey("bob"), n, late.membership.gaps) == 1
 
 
 def test_edits_that_were_edited_count_too(circle: Circle) -> None:
@@ -149,7 +149,7 @@ def test_edits_that_were_edited_count_too(circle: Circle) -> None:
     circle.edit("bob", said, "two")
     circle.edit("bob", said, "three")
     late = _fold_now(circle, "bob")
-    assert late.talk.next_sender_seq(pubkey("bob"), late.epochs.state.n, late.roll.gaps) == 3
+    assert late.messages.next_sender_seq(pubkey("bob"), late.epochs.state.n, late.membership.gaps) == 3
 
 
 def test_a_number_beyond_the_log_is_refused_unopened(circle: Circle) -> None:
@@ -159,7 +159,7 @@ def test_a_number_beyond_the_log_is_refused_unopened(circle: Circle) -> None:
     circle.say("bob", "the last that fits", sender_seq=room - 1)
     circle.say("bob", "beyond", sender_seq=room + 1)
     assert circle.texts("alice") == ["just so", "the last that fits", None]
-    assert "room" in circle.fold("alice").talk.verdicts[circle.events[-1].id].why
+    assert "room" in circle.fold("alice").messages.verdicts[circle.events[-1].id].why
 
 
 def test_an_older_epoch_is_opened_and_marked_late(circle: Circle) -> None:
@@ -167,7 +167,7 @@ def test_an_older_epoch_is_opened_and_marked_late(circle: Circle) -> None:
     n = circle.public.epochs.state.n
     circle.say("bob", "late", n=n - 1)
     circle.say("bob", "in time")
-    assert [entry.is_late for entry in circle.fold("carol").talk.all()] == [True, False]
+    assert [entry.is_late for entry in circle.fold("carol").messages.all()] == [True, False]
     assert circle.texts("carol") == ["late", "in time"]
 
 
@@ -176,7 +176,7 @@ def test_an_epoch_that_does_not_count_is_refused(circle: Circle) -> None:
     chain = fold.epochs.chain(fold.epochs.state.n, pubkey("bob"))
     assert chain is not None
     circle.send("bob", "message", seal_message(chain, fold.epochs.state.n + 1, 0, "x", next(fresh(12))))
-    assert "does not count" in circle.fold("alice").talk.verdicts[circle.events[-1].id].why
+    assert "does not count" in circle.fold("alice").messages.verdicts[circle.events[-1].id].why
     circle.rotate("alice")
     assert circle.texts("alice") == [None]
 
@@ -186,7 +186,7 @@ def test_an_epoch_that_does_not_count_is_refused(circle: Circle) -> None:
 )
 def test_what_is_not_sealed_is_not_shown(circle: Circle, content: str) -> None:
     circle.send("bob", "message", content)
-    (entry,) = circle.fold("alice").talk.all()
+    (entry,) = circle.fold("alice").messages.all()
     assert entry.text is None
     assert entry.why
 
@@ -200,7 +200,7 @@ def test_the_words_of_one_are_not_passed_off_as_anothers(circle: Circle) -> None
 def test_edits_and_who_may(circle: Circle) -> None:
     said = circle.say("bob", "one")
     circle.edit("bob", said, "two")
-    (entry,) = circle.fold("alice").talk.all()
+    (entry,) = circle.fold("alice").messages.all()
     assert (entry.text, entry.is_edited) == ("two", True)
     with pytest.raises(Unauthorized):
         circle.edit("carol", said, "three")
@@ -223,15 +223,15 @@ def test_replies_and_reactions(circle: Circle) -> None:
     answer = circle.say("carol", "two", ("r", said.id.hex(), "reply"))
     up = circle.say("alice", "+1", ("r", said.id.hex()), type_="reaction")
     circle.say("carol", "-1", ("r", said.id.hex()), type_="reaction")
-    first, second = circle.fold("bob").talk.all()
+    first, second = circle.fold("bob").messages.all()
     assert second.id == answer.id
     assert second.reply_to == said.id
     assert [(r.author, r.text) for r in first.reactions] == [(pubkey("alice"), "+1"), (pubkey("carol"), "-1")]
     circle.delete("alice", up)
-    assert [r.text for r in next(circle.fold("bob").talk.all()).reactions] == ["-1"]
+    assert [r.text for r in next(circle.fold("bob").messages.all()).reactions] == ["-1"]
     circle.say("carol", "!", ("r", "nonsense"), type_="reaction")
     circle.say("carol", "!", type_="reaction")
-    assert [r.text for r in next(circle.fold("bob").talk.all()).reactions] == ["-1"]
+    assert [r.text for r in next(circle.fold("bob").messages.all()).reactions] == ["-1"]
 
 
 def test_what_a_change_says(circle: Circle) -> None:
@@ -247,15 +247,15 @@ def test_what_a_change_says(circle: Circle) -> None:
     assert circle.last().epoch is not None
     circle.send("alice", "Shared", {"key": "topic", "value": "plans"})
     assert circle.last().kind == "topic"
-    assert circle.public.roll.topic == "plans"
+    assert circle.public.membership.topic == "plans"
     circle.send("bob", "Own", {"key": "profile", "value": {"name": "Bob"}})
-    assert circle.public.roll.person(pubkey("bob")).profile == {"name": "Bob"}
+    assert circle.public.membership.person(pubkey("bob")).profile == {"name": "Bob"}
     said = circle.say("bob", "x")
     assert circle.last("alice").kind == "message"
     circle.delete("bob", said)
     assert circle.last("alice").kind == "delete"
     circle.send("alice", "Pause")
-    assert (circle.last().kind, circle.public.roll.lifecycle) == ("lifecycle", "paused")
+    assert (circle.last().kind, circle.public.membership.lifecycle) == ("lifecycle", "paused")
 
 
 def test_nobody_takes_back_their_own_words_without_a_trace(circle: Circle) -> None:
@@ -269,6 +269,6 @@ def test_words_that_delete_themselves_are_missed_by_nobody(circle: Circle) -> No
     assert circle.texts("carol") == ["for now"]
     fold = Fold(keys_of("carol"))
     for event in circle.events:
-        fold.take(erase(event) if event is said else event)
-    assert fold.roll.withheld() is None
-    assert [entry.why for entry in fold.talk.all()] == ["its content is gone"]
+        fold.apply(erase(event) if event is said else event)
+    assert fold.membership.withheld() is None
+    assert [entry.why for entry in fold.messages.all()] == ["its content was erased"]

@@ -30,8 +30,8 @@ def test_every_event_for_every_reader(reader: str | None) -> None:
     fold = Fold(keys, bytes.fromhex(LOG["enclave"]))
     for event, after in zip(EVENTS, LOG["after_each_event"], strict=True):
         check_event(event, 2)
-        change = fold.take(event)
-        assert sorted(NAMES[key] for key in fold.roll.members) == after["members"]
+        change = fold.apply(event)
+        assert sorted(NAMES[key] for key in fold.membership.members) == after["members"]
         counts = None if change.epoch is None else "counts" if change.epoch.counts else "ignored"
         assert counts == after.get("epoch"), event.seq
         if "text" in after:
@@ -45,7 +45,7 @@ def test_every_epoch() -> None:
     for name, key in PEOPLE.items():
         fold = Fold(Keys(key.public, key))
         for event in EVENTS:
-            fold.take(event)
+            fold.apply(event)
         assert [made.n for made in fold.epochs.counted] == [epoch["n"] for epoch in LOG["epochs"]]
         for epoch in LOG["epochs"]:
             held = fold.epochs.secret(epoch["n"])

@@ -33,7 +33,7 @@ class Log:
     def fold(self, items: list[Item] | None = None) -> Ledger:
         ledger = Ledger(OWNER.public)
         for item in self.items if items is None else items:
-            ledger.take(item)
+            ledger.apply(item)
         return ledger
 
 
@@ -104,7 +104,7 @@ def test_events_come_by_rising_seq() -> None:
     ledger = log.fold()
     for item in (first, second):
         with pytest.raises(MisuseError, match="rising"):
-            ledger.take(item)
+            ledger.apply(item)
 
 
 def test_a_notice_past_its_size_is_not_kept_and_a_document_of_that_size_is() -> None:

@@ -260,7 +260,7 @@ def test_a_move_that_does_not_stand_or_a_state_from_before_it_proves_nothing(pai
     assert fact.status_fact is not None
     for value in (DELETED, bytes(32)):
         status = replace(fact.status_fact, proof=replace(fact.status_fact.proof, v=value))
-        with pytest.raises(Refuted, match="does not stand"):
+        with pytest.raises(Refuted, match="not in force"):
             ask(replace(fact, status_fact=status), member)
     older = replace(member.fact.anchor, inclusion=replace(member.fact.anchor.inclusion, li=fact.anchor.index - 1))
     for other in (replace(member, fact=replace(member.fact, anchor=older)), replace(member, state="PENDING")):
@@ -305,9 +305,9 @@ def test_nobody_invites_into_another_s_mailbox(pair: Pair) -> None:
     box = mailbox(eve)
     box.register(app="dm")
     box.move(pair.bob.identity.public, "OUTSIDER", "FRIEND")
-    assert "not a mailbox of the inviter" in invite(pair, box).reason
+    assert "not the inviter's mailbox" in invite(pair, box).reason
     pair.his.notices()
-    assert "in its own name" in invite(pair, box, inviter=eve.identity.public).reason
+    assert "not the author of the notice" in invite(pair, box, inviter=eve.identity.public).reason
     assert pair.only().state == "discarded"
 
 

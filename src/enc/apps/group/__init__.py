@@ -1,6 +1,7 @@
-"""Group chat: members, moderation and sealed talk over one enclave (docs/group.md; docs/protocol.md, section 26).
+"""Group chat: members, moderation and sealed messages in one enclave (docs/group.md; protocol.md
+26).
 
-group = Group.create(client, topic="plans")        the founder is owner and admin
+group = Group.create(client, topic="plans")        the creator is owner and admin
 group.invite(bob)                                   a member, with an epoch of the new members
 group.say("hello")                                  sealed to the members
 for change in group.follow(): …                     history, then live

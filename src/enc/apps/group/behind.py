@@ -1,12 +1,12 @@
-"""What lies behind a group's state, kept in dictionaries: leaves of the state, and what is asked of earlier events."""
+"""The state of a group in dictionaries: leaves of the state, and facts about earlier events."""
 
 from enc.core.types import Record, RecordKind, Target
 
 
-class Behind:
-    """A Reader of the state machine that needs no tree: of the state's root nothing is computed.
+class GroupState:
+    """A Reader of the state machine without a tree: the root of the state is not computed.
 
-    `guess` stands for an event that is not shown.
+    `guess`: the Target assumed for an event that the node does not show because it was deleted.
     """
 
     def __init__(self) -> None:

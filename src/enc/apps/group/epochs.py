@@ -1,8 +1,9 @@
-"""The epochs of a group: which count, for everybody alike, and which of their secrets are ours.
+"""The epochs of a group: which ones count, the same for everyone, and which secrets we hold.
 
-An epoch counts iff the event stands (the roll has taken it), its author is an admin member after it, it carries no
-`auto-delete` tag, its content is strict JSON, and `enc.core.group_ratchet.accept` finds in it exactly what the tree
-and the state dictate. A secret that did not come to us, or does not fit, changes nothing of that.
+An epoch counts if and only if the group's rules allow its event, its author is an admin member
+after it, it carries no `auto-delete` tag, its content is strict JSON, and
+`enc.core.group_ratchet.accept` finds in it exactly what the tree and the state dictate. Whether its
+secret reached us, or fits, does not matter for that.
 """
 
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from enc.apps.group.roll import Roll
+from enc.apps.group.roll import Membership
 from enc.apps.group.views import EpochView
 from enc.core.commit import auto_delete_at
 from enc.core.content import content_object
@@ -25,8 +26,8 @@ CARRIERS = ("Move", "AC_Bundle", "rotate")
 """Types whose content may carry an epoch."""
 
 
-class Counted(Struct, frozen=True):
-    """An epoch that counts. Of its members nothing is kept: there may be as many epochs as members."""
+class CountedEpoch(Struct, frozen=True):
+    """An epoch that counts. Its members are not stored: there may be as many epochs as members."""
 
     n: int
     seq: int
@@ -34,11 +35,11 @@ class Counted(Struct, frozen=True):
     author: bytes
     envelope: Envelope
     is_ours: bool
-    """We are one of its members."""
+    """Whether we are one of its members."""
 
 
 class Keys(Struct, frozen=True):
-    """What a device opens epochs with: the identity's key, or its sub-key alone, or nothing."""
+    """The keys a device opens epochs with: the identity's key, its sub-key alone, or none."""
 
     me: bytes
     identity: PrivateKey | None = None
@@ -49,29 +50,29 @@ class Epochs:
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self.state: State = NO_EPOCH
-        self.counted: list[Counted] = []
-        """By their numbers."""
+        self.counted: list[CountedEpoch] = []
+        """Index: the epoch's number."""
         self.views: list[EpochView] = []
         self._opened: dict[int, Epoch] = {}
         self._secrets: Secrets = {}
         self._handoffs: dict[bytes, bytes] = {}
         self._chains: dict[tuple[int, bytes], Chain] = {}
         self._derived: dict[int, bytes] = {}
-        """Epoch secrets, once somebody's keys were asked for."""
+        """Cached epoch secrets."""
 
     @property
-    def last(self) -> Counted | None:
+    def last(self) -> CountedEpoch | None:
         return self.counted[-1] if self.counted else None
 
     def is_stale(self, members: frozenset[bytes]) -> bool:
         return self.state.members != members
 
     def secret(self, n: int) -> Epoch | None:
-        """What we hold of an epoch."""
+        """Return the epoch as far as we could open it; None if we could not."""
         return self._opened.get(n)
 
     def chain(self, n: int, sender: bytes) -> Chain | None:
-        """A sender's keys in an epoch; None: its secret is not ours."""
+        """Return a sender's key chain in an epoch; None if we do not hold the epoch's secret."""
         epoch = self._opened.get(n)
         if epoch is None:
             return None
@@ -81,10 +82,12 @@ class Epochs:
             found = self._chains[n, sender] = Chain(secret, sender)
         return found
 
-    # What counts
+    # Which epochs count
 
-    def take(self, event: Event, roll: Roll) -> EpochView | None:
-        """After the roll has taken it. None: it carries no epoch."""
+    def apply(self, event: Event, membership: Membership) -> EpochView | None:
+        """Read the epoch of an event that `membership` has applied; return None if it carries
+        none.
+        """
         if event.type not in CARRIERS:
             return None
         try:
@@ -95,7 +98,7 @@ class Epochs:
             return self._keep(EpochView(n=None, seq=event.seq, author=event.from_, counts=False, why=e.message))
         n = found.get("n") if isinstance(found, dict) and type(found.get("n")) is int else None
         try:
-            self._count(event, found, roll)
+            self._count(event, found, membership)
         except EncError as e:
             return self._keep(EpochView(n=n, seq=event.seq, author=event.from_, counts=False, why=e.message))
         opened = EpochView(n=n, seq=event.seq, author=event.from_, counts=True)
@@ -109,22 +112,24 @@ class Epochs:
         self.views.append(view)
         return view
 
-    def _count(self, event: Event, found: Any, roll: Roll) -> None:
+    def _count(self, event: Event, found: Any, membership: Membership) -> None:
         if auto_delete_at(event) is not None:
-            raise InvalidCommit("epoch: what carries it will be deleted")
-        if not roll.person(event.from_).is_admin:  # and so a member: no other can be one
-            raise InvalidCommit("epoch: its author is no admin after it")
+            raise InvalidCommit("epoch: its event has an auto-delete tag")
+        if not membership.person(event.from_).is_admin:  # an admin is always a member
+            raise InvalidCommit("epoch: its author is not an admin after it")
         envelope = parse_envelope(found)
-        self.state = accept(self.state, roll.members, event.from_, envelope)
-        made = Counted(envelope.n, event.seq, event.id, event.from_, envelope, self._keys.me in roll.members)
+        self.state = accept(self.state, membership.members, event.from_, envelope)
+        made = CountedEpoch(envelope.n, event.seq, event.id, event.from_, envelope, self._keys.me in membership.members)
         self.counted.append(made)
 
-    # What is ours
+    # Which secrets we hold
 
-    def _open(self, made: Counted, after: State | None = None) -> bool:
-        """Whether the secret is ours now. DecryptFailed: it should be, and is not.
+    def _open(self, made: CountedEpoch, after: State | None = None) -> bool:
+        """Open an epoch; return whether we now hold its secret. Raise DecryptFailed if we should,
+        but cannot.
 
-        Without the state `after` it, not by the tree: what that does not give at once it never gives.
+        Without the state `after` it, the tree is not tried: what the tree does not give at once, it
+        never gives.
         """
         if not made.is_ours or (self._keys.identity is None and self._keys.sub is None):
             return False
@@ -133,9 +138,11 @@ class Epochs:
         self._secrets = epoch.secrets or self._secrets
         return True
 
-    def _consumed(self, made: Counted, after: State | None) -> Epoch:
-        """By the tree; else by a wrap to our sub-key; else by what was handed to us."""
-        refusal: EncError = DecryptFailed("epoch: nothing in it is sealed to a key that is here")
+    def _consumed(self, made: CountedEpoch, after: State | None) -> Epoch:
+        """Open the epoch with the tree, with a wrap to our sub-key, or with a handoff, in this
+        order.
+        """
+        refusal: EncError = DecryptFailed("epoch: nothing in it is sealed to one of our keys")
         if self._keys.identity is not None and after is not None:
             fitting = dict(self._secrets)
             try:
@@ -162,13 +169,14 @@ class Epochs:
                     continue
         return found
 
-    def _handed(self, made: Counted) -> list[bytes]:
+    def _handed(self, made: CountedEpoch) -> list[bytes]:
         return [self._handoffs[made.event_id]] if made.event_id in self._handoffs else []
 
-    def hand(self, event_id: bytes, root_secret: bytes) -> bool:
-        """A root secret that came another way; used if the event's epoch counts and the secret gives its root key.
+    def add_handoff(self, event_id: bytes, root_secret: bytes) -> bool:
+        """Store a root secret from a notice, used if the event's epoch counts and it gives its root
+        key.
 
-        Whether it opened an epoch that was not open.
+        Return whether it opened an epoch that was not open.
         """
         self._handoffs[event_id] = root_secret
         for i, view in enumerate(self.views):
@@ -183,9 +191,9 @@ class Epochs:
 
 
 def _field(event: Event) -> Any:
-    """The `epoch` of a content; None where there is none."""
+    """Return the `epoch` field of a content; None if there is none."""
     if event.content is None:
-        raise InvalidCommit("content: it is gone")
+        raise InvalidCommit("content: erased")
     content = content_object(event)
     if event.type == "rotate" and "epoch" not in content:
         raise InvalidCommit("epoch: missing")

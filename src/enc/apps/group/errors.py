@@ -1,17 +1,17 @@
-"""What goes wrong in a group, beyond what a node or a client says.
+"""Errors of a group, in addition to those of a node or a client.
 
 MisuseError
-├── NotAMember     only members read and speak
-├── NotAnAdmin     only admins do that
-├── NotTheOwner    only the owner does that
-├── Muted          who is muted reads, and does not speak
-├── Irreplaceable  the owner, or the only admin, would be gone: say that it is meant
-├── TooManyMembers one epoch would have to be sealed to more than an event can hold
-└── NotAGroup      the enclave's Manifest is not that of a group: none of a group's promises would hold
+├── NotAMember     only members may read and write
+├── NotAnAdmin     only admins may do this
+├── NotTheOwner    only the owner may do this
+├── Muted          muted members may read, but not write
+├── Irreplaceable  the owner or the only admin would leave: the caller must confirm it
+├── TooManyMembers an epoch for so many members does not fit into one event
+└── NotAGroup      the enclave's Manifest is not that of a group, so a group's guarantees do not hold
 PeerError
-└── NotAlone       somebody was in a new group before its door was closed
+└── NotAlone       someone joined a new group before its gate was closed
 WorldError
-└── NotSealable    there is no epoch that we could seal under; an admin's client must make one first
+└── NotSealable    we hold no epoch to seal under; an admin's client must make one first
 """
 
 from enc.core.errors import MisuseError, PeerError, WorldError

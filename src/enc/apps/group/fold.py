@@ -1,14 +1,14 @@
-"""A group as a fold over its log: events in, in order and with checked signatures; everything else follows from them.
+"""A group computed from its log: apply the events in order, with checked signatures.
 
-Pure: no I/O, no clock, no randomness. Two folds over one log agree, whoever feeds them and whenever; what they can
-open differs by the keys that they were given.
+Pure: no I/O, no clock, no randomness. Two folds over one log agree; only what they can open differs
+by the keys they were given.
 """
 
 from typing import Any
 
 from enc.apps.group.epochs import Epochs, Keys
-from enc.apps.group.roll import Roll
-from enc.apps.group.talk import Talk
+from enc.apps.group.roll import Membership
+from enc.apps.group.talk import Messages
 from enc.apps.group.views import Change, ChangeKind, EpochView, Person, Status
 from enc.core.content import content_object
 from enc.core.types import Event
@@ -40,30 +40,30 @@ _WORDS = {
     "Terminate": "ended the group",
     "Migrate": "moved the group to another node",
 }
-"""What the author did."""
+"""What the author of an event did."""
 
 
 class Fold:
     def __init__(self, keys: Keys, enclave: bytes | None = None) -> None:
         self.me = keys.me
-        self.roll = Roll(enclave)
+        self.membership = Membership(enclave)
         self.epochs = Epochs(keys)
-        self.talk = Talk(self.epochs)
+        self.messages = Messages(self.epochs)
 
     @property
     def seq(self) -> int:
-        return self.roll.seq
+        return self.membership.seq
 
     def skip(self, seq: int) -> None:
-        self.roll.skip(seq)
+        self.membership.skip(seq)
 
-    def take(self, event: Event) -> Change:
-        """The next event. ReplayFailed: the rules refuse it, and nothing has changed."""
-        self.roll.take(event)
-        epoch = self.epochs.take(event, self.roll)
-        said = self.talk.take(event)
-        kind, entry, reaction = said or (_KINDS.get(event.type, "other"), None, None)
-        target, what = _told(event)
+    def apply(self, event: Event) -> Change:
+        """Apply the next event. Raise ReplayFailed, without any change, if the rules forbid it."""
+        self.membership.apply(event)
+        epoch = self.epochs.apply(event, self.membership)
+        message = self.messages.apply(event)
+        kind, entry, reaction = message or (_KINDS.get(event.type, "other"), None, None)
+        target, what = _describe(event)
         return Change(
             kind=kind,
             seq=event.seq,
@@ -78,39 +78,39 @@ class Fold:
             reaction=reaction,
         )
 
-    # How it stands
+    # Status
 
     @property
     def is_stale(self) -> bool:
-        return self.epochs.is_stale(self.roll.members)
+        return self.epochs.is_stale(self.membership.members)
 
     @property
     def can_seal(self) -> bool:
         last = self.epochs.last
-        return last is not None and self.me in self.roll.members and self.epochs.secret(last.n) is not None
+        return last is not None and self.me in self.membership.members and self.epochs.secret(last.n) is not None
 
     def last_epoch(self) -> EpochView | None:
         return next((view for view in reversed(self.epochs.views) if view.counts), None)
 
-    def my_standing(self) -> Person:
-        return self.roll.person(self.me)
+    def myself(self) -> Person:
+        return self.membership.person(self.me)
 
     def status(self) -> Status:
         return Status(
-            lifecycle=self.roll.lifecycle,
+            lifecycle=self.membership.lifecycle,
             seq=self.seq,
-            me=self.my_standing(),
-            members=len(self.roll.members),
+            me=self.myself(),
+            members=len(self.membership.members),
             epoch=self.last_epoch(),
             is_stale=self.is_stale,
             can_seal=self.can_seal,
-            gates=self.roll.gates(),
-            topic=self.roll.topic,
+            gates=self.membership.gates(),
+            topic=self.membership.topic,
         )
 
 
-def _told(event: Event) -> tuple[bytes | None, str]:
-    """Whom an event is about, and what it does, in the log's own words, or in words for people."""
+def _describe(event: Event) -> tuple[bytes | None, str]:
+    """Return the person an event is about, and what it does, in the log's terms or as a phrase."""
     if event.type in ("Move", "Grant", "Revoke", "Transfer", "Gate"):
         content: dict[str, Any] = content_object(event)
         if event.type == "Gate":

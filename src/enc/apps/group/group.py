@@ -1,34 +1,36 @@
-"""The group, as an app uses it: one face for everything that people do in it."""
+"""The class that apps use: everything people do in a group."""
 
 import secrets
 from collections.abc import Mapping
 from typing import Any
 
 from enc.apps.group.errors import NotAlone
-from enc.apps.group.inviting import Inviting
+from enc.apps.group.inviting import InviteActions
 from enc.apps.group.manifest import AUTO_JOIN, group_manifest
 from enc.apps.group.rights import MAX_TOPIC, check_text
-from enc.apps.group.talking import Talking
+from enc.apps.group.talking import MessageActions
 from enc.client import Client
 from enc.core.errors import EncError
 
 APP = "group"
-"""What a registry lists it as."""
+"""The app name under which a registry lists groups."""
 
 
-class Group(Inviting, Talking):
+class Group(InviteActions, MessageActions):
     """One group, seen by one identity through a blocking client.
 
-    Nothing is asked when it is made; `sync` (or `follow`) reads the log, and everything that is shown comes from there.
-    Every sending method syncs first. An admin's client heals: where the group is stale it makes a new epoch before
-    anything else. All methods may be called from several threads; one `follow` at a time.
+    Creating the object sends no request. `sync` or `follow` reads the log, from which everything
+    shown is computed. Every sending method syncs first. An admin's client heals: if the group is
+    stale, it makes a new epoch before anything else. All methods may be called from several
+    threads, but there may be only one `follow` at a time.
 
-    Errors: `NotAMember`, `NotSealable` (no epoch to seal under: an admin must rotate first), `Distrust` with evidence
-    (the node shows what the rules refuse, or withholds events), and whatever the node refuses.
+    Errors: `NotAMember`, `NotSealable` (no epoch to seal under: an admin must rotate first),
+    `Distrust` with evidence (the node shows events that the rules forbid, or withholds events), and
+    those of the node.
     """
 
     unannounced: str = ""
-    """Why the registry was not told of it when it was founded: `announce_place` tells it again."""
+    """Why the group could not be registered when it was created; `announce_place` tries again."""
 
     @classmethod
     def create(
@@ -40,10 +42,11 @@ class Group(Inviting, Talking):
         bundle: Mapping[str, int] | None = None,
         **options: Any,
     ) -> "Group":
-        """Found a group: the Manifest, the Gate that closes `auto_join`, the first epoch, the topic; then the registry.
+        """Create a group: the Manifest, the Gate that closes `auto_join`, the first epoch and the
+        topic; then register it.
 
-        Until the Gate stands in the log nobody is told the group's id, and nothing else is sent. Whoever got in all the
-        same (the node, which knows the id) is found in the log, and the group is given up: NotAlone.
+        Until the Gate is in the log, the group's id is given to nobody and nothing else is sent. If
+        someone joined before (the node knows the id), the group is abandoned: NotAlone.
         """
         if topic is not None:
             check_text(topic, MAX_TOPIC, "topic", least=0)
@@ -52,21 +55,22 @@ class Group(Inviting, Talking):
         closed = enclave.gate(AUTO_JOIN, open=False)
         group = cls(client, enclave, **options)
         group._pull_to(closed)
-        if group._fold.roll.members != {group.me}:
-            raise NotAlone("somebody joined before the door was closed: the group is given up")
+        if group._fold.membership.members != {group.me}:
+            raise NotAlone("someone joined before the gate was closed: the group is abandoned; create another one")
         group.rotate()
         if topic is not None:
             group.set_topic(topic)
         try:
             group.announce_place()
-        except EncError as e:  # the group is there all the same, and its id must not be lost
+        except EncError as e:  # the group exists all the same, and its id must not be lost
             group.unannounced = e.message
         return group
 
     def announce_place(self) -> bool:
-        """Tell the registry where the group is, as its owner; False without a registry.
+        """Register where the group is, as its owner; return False if the client has no registry.
 
-        Whoever has the id then finds it, on any device and after a move. Nothing of who is in it is told.
+        Then anyone with the id finds the group, on any device and after a move. The registry learns
+        nothing about the members.
         """
         if not self._client.has_registry:
             return False

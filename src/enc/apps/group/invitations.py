@@ -1,6 +1,7 @@
-"""Invitations: notices of the kind `group_invite`, each held against its group's own log, replayed by all its rules.
+"""Invitations: notices of the kind `group_invite`, each verified against the replayed group log.
 
-`CONFIRMERS` is what makes a `Personal` do so; without it, it asks for proofs of the Move and of one's State alone.
+Pass `CONFIRMERS` to a `Personal` for this. Without it, `Personal` only asks for proofs of the Move
+and of the identity's own State.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,20 +24,23 @@ from enc.core.personal import Notice
 
 
 def confirm_by_log(asked: Question) -> None:
-    """The group's log has the inviter's Move of us to MEMBER; the inviter tells of it in its own name (26.9)."""
+    """Confirm that the group's log has the inviter's Move of us to MEMBER (protocol.md 26.9).
+
+    The author of the notice must be the inviter. Raise Refuted or Unconfirmed otherwise.
+    """
     notice = asked.notice
     if asked.author.hex() != notice.inviter:
-        raise Refuted("inviter: another tells of it")
+        raise Refuted("inviter: not the author of the notice")
     group = Group(asked.client, asked.source, heal=False)
     try:
         group.sync()
     except NotAGroup as e:
         raise Refuted(e.message) from None
-    except MisuseError as e:  # not ours to read, so far
+    except MisuseError as e:  # we may not read it yet
         raise Unconfirmed(e.message) from None
     group.check_invited(asked.author, _number(notice), _move(notice))
-    told = notice.manifest_hash
-    if told is not UNSET and asked.source.manifest().content_hash.hex() != told:
+    claimed = notice.manifest_hash
+    if claimed is not UNSET and asked.source.manifest().content_hash.hex() != claimed:
         raise Refuted("manifest_hash: not that of the group's Manifest")
 
 
@@ -46,12 +50,12 @@ CONFIRMERS: Mapping[str, Confirmer] = {KIND: confirm_by_log}
 def invitations(
     client: Client, personal: Id, *, book: AddressBook | None = None, clock: Callable[[], int] = now_ms
 ) -> list[Invitation]:
-    """The group invitations in one's personal store, oldest first. Nothing is deleted."""
+    """Return the group invitations in a personal store, oldest first. Nothing is deleted."""
     return invitations_in(Personal(client, personal, book=book, clock=clock, confirmers=CONFIRMERS))
 
 
 def invitations_in(personal: Personal) -> list[Invitation]:
-    """The same of a store that has the `CONFIRMERS`."""
+    """Return the group invitations in a store that has the `CONFIRMERS`."""
     found = (_invitation(received) for received in personal.notices(discard=False))
     return [each for each in found if each is not None]
 

@@ -1,4 +1,4 @@
-"""The Manifest of a group: who may do what (docs/group.md), and how to tell that an enclave is a group."""
+"""The Manifest of a group: its rights (docs/group.md), and the check that an enclave is a group."""
 
 import json
 from collections.abc import Mapping
@@ -68,26 +68,27 @@ RULES: Mapping[str, Any] = json.loads(
 def group_manifest(
     owner: bytes, *, meta: Mapping[str, Any] | None = None, bundle: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-    """The manifest of a new group, whose owner is its first member and admin.
+    """Return the manifest of a new group, whose owner is its first member and admin.
 
-    It is the same each time, and so would be the enclave's id: `meta` tells groups of one owner apart.
+    Without `meta`, two groups of one owner would have the same manifest and so the same enclave id.
     """
     first = {"identity": owner.hex(), "state": "MEMBER", "traits": ["owner", "admin"]}
     return {**RULES, "meta": dict(meta or {}), "bundle": dict(bundle or BUNDLE), "init": [first]}
 
 
 def check_group(manifest: Mapping[str, Any]) -> None:
-    """The rules are a group's, to the letter; NotAGroup otherwise.
+    """Raise NotAGroup unless the rules are exactly those of a group.
 
-    With any others, somebody might become a member by a way that clients do not expect, or read without being one.
+    Under other rules, people might become members in ways that clients do not expect, or read
+    without being members.
     """
     for name, rules in RULES.items():
         if manifest.get(name) != rules:
-            raise NotAGroup(f"the enclave is no group: its manifest has other {name}")
+            raise NotAGroup(f"not a group: its manifest has other {name}")
     unknown = manifest.keys() - RULES.keys() - {"meta", "bundle", "init"}
     if unknown:
-        raise NotAGroup(f"the enclave is no group: its manifest also has {', '.join(sorted(unknown))}")
+        raise NotAGroup(f"not a group: its manifest also has {', '.join(sorted(unknown))}")
     init = manifest.get("init")
     first = init[0] if isinstance(init, list) and len(init) == 1 and isinstance(init[0], dict) else {}
     if first.get("state") != "MEMBER" or first.get("traits") != ["owner", "admin"]:
-        raise NotAGroup("the enclave is no group: it starts with others than one owner")
+        raise NotAGroup("not a group: `init` must name exactly one owner")

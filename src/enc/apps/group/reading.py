@@ -1,4 +1,4 @@
-"""Reading a group: the log into the fold, checked to be whole, once or for as long as one listens."""
+"""Reading a group: applies its log to the fold and checks that nothing is withheld."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from enc.apps.group.errors import NotAMember
 from enc.apps.group.fold import Fold
 from enc.apps.group.following import Following
 from enc.apps.group.views import Change, Entry, EpochView, Person, Status
-from enc.client import Client, Distrust, Enclave, Forgery
+from enc.client import Client, Distrust, Enclave, Forgery, Item
 from enc.client.evidence import answer_evidence
 from enc.client.following import MAX_HOPS
 from enc.client.writes import Id, as_bytes
@@ -22,14 +22,14 @@ from enc.core.receipt import wire_receipt
 from enc.core.types import Commit, Event, Receipt
 
 MAX_HIDDEN = 65_536
-"""Deleted events in a row that a client takes note of."""
+"""Most deleted events in a row that a client accepts."""
 
 SubKeys = Callable[[frozenset[bytes]], Mapping[bytes, bytes]]
-"""Members' registered sub-keys, of those that have one."""
+"""Returns the registered sub-keys of those members that have one."""
 
 
-class Reading:
-    """What a group is, by its log. Everything under one lock."""
+class GroupReader:
+    """A group computed from its log. One lock guards everything."""
 
     def __init__(
         self,
@@ -40,7 +40,9 @@ class Reading:
         heal: bool = True,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        """`sub_keys`: if given, epochs made here are sealed to these too. `heal`: as an admin, keep the epoch fresh."""
+        """`sub_keys`: if given, epochs made here are also sealed to these keys. `heal`: as an
+        admin, make a new epoch when the group is stale.
+        """
         self._client, self._sub_keys, self._heals = client, sub_keys, heal
         self._enclave = enclave if isinstance(enclave, Enclave) else client.enclave(as_bytes(enclave, "enclave"))
         self._clock = clock or (lambda: time.time_ns() // 1_000_000)
@@ -48,12 +50,12 @@ class Reading:
         self._fold = Fold(Keys(identity.public, identity.key, identity.sub_key()), self._enclave.id)
         self._lock = RLock()
         self._journal: list[Change] = []
-        self._told = 0
-        """Changes of the journal that `sync` or `follow` has given out."""
+        self._delivered = 0
+        """How many changes of the journal `sync` and `follow` have returned."""
         self._left = -1
-        """The place of the Move by which we put ourselves out."""
+        """The seq of the Move by which we left."""
         self._proved: set[bytes] = set()
-        """Deleted events that are proved to be."""
+        """Events that the node has proved to be deleted."""
 
     @property
     def id(self) -> bytes:
@@ -69,36 +71,77 @@ class Reading:
 
     @property
     def enclave(self) -> Enclave:
-        """The enclave below, for what a group has no word for: pause, resume, terminate, migrate, register."""
+        """The group's enclave, for actions that Group lacks: pause, resume, terminate, migrate,
+        register.
+        """
         return self._enclave
 
     # The log
 
     def sync(self) -> list[Change]:
-        """Take everything that the log has and we have not; as an admin, heal. What changed, oldest first."""
+        """Read new events and, as an admin, heal. Return the changes, oldest first."""
         with self._lock:
-            self._pull()
-            self._mend()
-            changes, self._told = self._journal[self._told :], len(self._journal)
+            self.catch_up()
+            changes, self._delivered = self._journal[self._delivered :], len(self._journal)
             return changes
 
     def follow(self, through: Enclave | None = None, *, patience: float | None = None) -> Following:
-        """Changes for good: those since the last sync, then live ones. `with` it, or `close` it, from any thread.
+        """Follow changes: those since the last sync, then live ones. Use `with`, or `close` it from
+        any thread.
 
-        `through`: the group's enclave by another client. `patience`: seconds for which a node that does not answer is
-        tried again, `math.inf` for without end; with it, `offline` and `online` are told. Else it is the client's, and
-        they are not.
+        `through`: the group's enclave by another client. `patience`: seconds for which a node that
+        does not answer is retried, `math.inf` for without end; with it, the changes `offline` and
+        `online` are reported. Without it, the client's patience applies and they are not.
         """
         return Following(self, through, patience)
 
+    # For `Following`
+
+    @property
+    def last_seq(self) -> int:
+        """The seq of the last event read; -1 before the first. Never waits for the lock."""
+        return self._fold.seq
+
+    def now(self) -> int:
+        """Return the time in Unix milliseconds."""
+        return self._clock()
+
+    def next_change(self) -> Change | None:
+        """Return the next change that was not returned yet; None if there is none."""
+        with self._lock:
+            if self._delivered == len(self._journal):
+                return None
+            self._delivered += 1
+            return self._journal[self._delivered - 1]
+
+    def catch_up(self) -> None:
+        """Read new events and, as an admin, heal if that is possible now."""
+        with self._lock:
+            self._pull()
+            self._try_heal()
+
+    def receive(self, item: Item) -> None:
+        """Apply an event of a subscription, and read the ones missing before it."""
+        with self._lock:
+            if item.seq > self._fold.seq + 1:
+                self._pull()
+            self._apply(item.event)
+            if item.content is None:
+                self._pull()  # the log has the cause of the erasure by now
+            self._try_heal()
+
+    # Reading the log
+
     def _ready(self) -> None:
-        """All of the log is here; whoever may, has mended what it found."""
+        """Read the whole log; as an admin, heal, and raise if that fails."""
         self._pull()
         if self._heals:
             self._heal()
 
-    def _mend(self) -> None:
-        """Heal, if that can be done now. If not, everybody still reads; `status` says so, and who sends hears why."""
+    def _try_heal(self) -> None:
+        """Heal if that is possible now. If not, reading goes on; `status` shows it, and sending
+        raises.
+        """
         try:
             if self._heals:
                 self._heal()
@@ -107,63 +150,67 @@ class Reading:
                 raise
 
     def _heal(self) -> None:
-        """As an admin, see to it that the last epoch is one of the present members."""
+        """As an admin, make sure that the last epoch is one of the current members."""
 
     def _pull(self) -> None:
-        """Everything up to the log's end, and the proof that nothing is missing but what was deleted."""
+        """Read up to the log's end, and check that only deleted events are missing."""
         self._pull_here()
         for _ in range(MAX_HOPS):
-            if self._fold.roll.lifecycle != "migrated" or self._enclave.sequencer() == self._fold.roll.sequencer:
+            if (
+                self._fold.membership.lifecycle != "migrated"
+                or self._enclave.sequencer() == self._fold.membership.sequencer
+            ):
                 break
-            self._enclave.follow()  # the node that it left still shows the log as it was
+            self._enclave.follow()  # the old node still shows the log as it was
             self._pull_here()
         self._check_whole()
 
     def _pull_here(self) -> None:
         try:
             for item in self._enclave.query(seq={"start_at": self._fold.seq + 1}):
-                self._take(item.event)
+                self._apply(item.event)
         except Unauthorized as e:
-            raise NotAMember("the group is not yours to read: you are not, or no more, a member") from e
+            raise NotAMember("you may not read the group: you are not, or no longer, a member") from e
 
-    def _take(self, event: Event) -> None:
-        """One event, unless it is here already; what is left out before it is noted."""
+    def _apply(self, event: Event) -> None:
+        """Apply an event unless it is known already; skip the seqs missing before it."""
         if event.seq > 0 > self._fold.seq:
-            raise self._distrust("the log is shown without its Manifest", event)
+            raise self._distrust("the node shows the log without its Manifest", event)
         if event.seq - self._fold.seq > MAX_HIDDEN:
-            raise self._distrust(f"more than {MAX_HIDDEN} events in a row are withheld", event)
+            raise self._distrust(f"the node withholds more than {MAX_HIDDEN} events in a row", event)
         while self._fold.seq + 1 < event.seq:
             self._fold.skip(self._fold.seq + 1)
         if self._fold.seq + 1 == event.seq:
             try:
-                self._journal.append(self._fold.take(event))
+                self._journal.append(self._fold.apply(event))
             except ReplayFailed as e:
                 raise self._distrust(
-                    f"the node shows an event that the group's rules refuse: {e.message}", event
+                    f"the node shows an event that the group's rules forbid: {e.message}", event
                 ) from e
 
     def _distrust(self, message: str, event: Event) -> Forgery:
         shown = msgspec.json.encode(wire_event(event))
         return Forgery(message, answer_evidence("answer", self.id, event.sequencer, message, shown))
 
-    def _withheld(self, message: str, what: bytes) -> Forgery:
-        return Forgery(message, answer_evidence("answer", self.id, self._enclave.sequencer(), message, what))
+    def _withheld(self, message: str, shown: bytes) -> Forgery:
+        return Forgery(message, answer_evidence("answer", self.id, self._enclave.sequencer(), message, shown))
 
     def _check_whole(self) -> None:
-        roll = self._fold.roll
-        seq = roll.withheld()
+        membership = self._fold.membership
+        seq = membership.withheld()
         if seq is not None:
-            raise self._withheld(f"event {seq} is withheld: nobody has deleted it", str(seq).encode())
-        asked = [id_ for id_ in roll.unseen if id_ not in self._proved]
+            raise self._withheld(f"the node withholds event {seq}: nobody has deleted it", str(seq).encode())
+        asked = [id_ for id_ in membership.unseen if id_ not in self._proved]
         for id_, status in self._enclave.statuses(asked).items() if asked else ():
             if status == "deleted":
                 self._proved.add(id_)
-            elif status == "unknown" or roll.is_settled(roll.unseen[id_]):
-                # before that the Delete may be in an open bundle, and no head knows of it: it is asked for again
-                raise self._withheld(f"an event is withheld: {id_.hex()} was to be deleted, but: {status}", id_)
+            elif status == "unknown" or membership.is_settled(membership.unseen[id_]):
+                # Until it is settled, the Delete may be in an open bundle that no head covers: ask
+                # again later.
+                raise self._withheld(f"the node withholds an event: {id_.hex()} was to be deleted, but: {status}", id_)
 
     def _write(self, type_: str, content: object, tags: Sequence[tuple[str, ...]] = ()) -> Receipt:
-        """Send, and take the log up to what was sent."""
+        """Send an event, and read the log up to it."""
         commit = self._enclave.prepare(type_, content, tags=tags)  # type: ignore[arg-type]
         receipt = self._enclave.send(commit)
         self._absorb(commit, receipt)
@@ -172,48 +219,50 @@ class Reading:
     def _absorb(self, commit: Commit, receipt: Receipt) -> None:
         if receipt.seq == self._fold.seq + 1:
             r = receipt
-            self._take(sequenced(commit, r.id, r.timestamp, r.sequencer, r.seq, r.seq_sig))
+            self._apply(sequenced(commit, r.id, r.timestamp, r.sequencer, r.seq, r.seq_sig))
         elif receipt.seq > self._fold.seq:
             self._pull_to(receipt)
 
     def _pull_to(self, receipt: Receipt) -> None:
-        """The log, as far as the node itself says that it goes: who is shown less would seal to who is gone."""
+        """Read the log up to the receipt's event. A client that is shown less might seal to people
+        who have left.
+        """
         self._pull()
         if receipt.seq > self._fold.seq:
-            message = f"event {receipt.seq} is withheld: the node gave a receipt for it"
+            message = f"the node withholds event {receipt.seq}, although it gave a receipt for it"
             raise self._withheld(message, msgspec.json.encode(wire_receipt(receipt)))
 
-    # What it says
+    # What is shown
 
     def status(self) -> Status:
         with self._lock:
             found = self._fold.status()
             if self._left <= found.seq:
                 return found
-            # what came before our Move, and since we last read, is not ours to read any more
+            # We may not read the events between our last read and the Move by which we left.
             return replace(found, me=Person(self.me, "OUTSIDER"), can_seal=False)
 
     def people(self) -> list[Person]:
-        """Everybody who is or holds anything: members first, by identity."""
+        """Return everyone with a State or trait: members first, then by identity."""
         with self._lock:
-            return sorted(self._fold.roll.people(), key=lambda person: (not person.is_member, person.identity))
+            return sorted(self._fold.membership.people(), key=lambda person: (not person.is_member, person.identity))
 
     def person(self, identity: Id) -> Person:
-        """Also of somebody who is nothing here: an OUTSIDER."""
+        """Return a person's State, traits and profile; OUTSIDER if unknown."""
         with self._lock:
-            return self._fold.roll.person(as_bytes(identity, "identity"))
+            return self._fold.membership.person(as_bytes(identity, "identity"))
 
     def entries(self, last: int | None = None) -> list[Entry]:
-        """The conversation, oldest first; or the `last` so many."""
+        """Return the entries of the conversation, oldest first; only the `last` ones if given."""
         with self._lock:
-            found = list(self._fold.talk.all())
+            found = list(self._fold.messages.all())
             return found if last is None else found[-last:] if last > 0 else []
 
     def entry(self, id: Id) -> Entry | None:
         with self._lock:
-            return self._fold.talk.shown(as_bytes(id, "entry"))
+            return self._fold.messages.shown(as_bytes(id, "entry"))
 
     def epochs(self) -> list[EpochView]:
-        """All that were made, counted or not, oldest first."""
+        """Return all epochs, whether they count or not, oldest first."""
         with self._lock:
             return list(self._fold.epochs.views)

@@ -1,6 +1,6 @@
-"""Who may do what in a group, in its own words: what the node would refuse in the manifest's is not sent at all.
+"""Checks the rights of a group before sending, with errors in a group's own terms.
 
-The node judges all the same. These are asked of the state that was just read.
+They are checked against the state that was just read. The node checks them again.
 """
 
 from typing import Any
@@ -27,78 +27,78 @@ _IS = {
 
 def check_member(me: Person) -> None:
     if not me.is_member:
-        raise NotAMember("only members do that")
+        raise NotAMember("only members may do this")
 
 
-def check_admin(me: Person, does: str) -> None:
+def check_admin(me: Person, action: str) -> None:
     check_member(me)
     if not me.is_admin:
-        raise NotAnAdmin(f"only an admin {does}")
+        raise NotAnAdmin(f"only an admin {action}")
 
 
-def check_owner(me: Person, does: str) -> None:
+def check_owner(me: Person, action: str) -> None:
     check_member(me)
     if not me.is_owner:
-        raise NotTheOwner(f"only the owner {does}")
+        raise NotTheOwner(f"only the owner {action}")
 
 
 def check_state(who: Person, expected: str) -> None:
-    """Of whom something is done to."""
+    """Raise MisuseError unless the person an action is about has the expected State."""
     if who.state == expected:
         return
     if who.is_member and expected == "OUTSIDER":
-        raise MisuseError("they are a member already")
-    raise MisuseError(f"they are {_IS[who.state]}, and not {_IS[expected]}" if expected != "OUTSIDER" else _other(who))
+        raise MisuseError("they are already a member")
+    raise MisuseError(f"they are {_IS[who.state]}, not {_IS[expected]}" if expected != "OUTSIDER" else _other(who))
 
 
 def _other(who: Person) -> str:
-    return "they have applied: approve that" if who.state == "PENDING" else "they are blocked: unblock them first"
+    return "they have applied: approve them" if who.state == "PENDING" else "they are blocked: unblock them first"
 
 
 def check_trait(who: Person, trait: str, *, has: bool) -> None:
     check_state(who, "MEMBER")
     if (trait in who.traits) != has:
         named = {"admin": "an admin", "owner": "the owner"}.get(trait, trait)
-        raise MisuseError(f"they are not {named}" if has else f"they are {named} already")
+        raise MisuseError(f"they are not {named}" if has else f"they are already {named}")
 
 
 def check_replaceable(fold: Fold) -> None:
-    """Whether the group can do without us."""
-    me = fold.my_standing()
+    """Raise Irreplaceable if the group cannot do without us."""
+    me = fold.myself()
     if me.is_owner:
-        raise Irreplaceable("you own the group, and nobody else could make admins, or move it: transfer it first")
-    others = (person for person in fold.roll.people() if person.is_admin and person.identity != fold.me)
+        raise Irreplaceable("you own the group, and nobody else could make admins or move it: transfer it first")
+    others = (person for person in fold.membership.people() if person.is_admin and person.identity != fold.me)
     if me.is_admin and not any(others):
-        raise Irreplaceable("you are the only admin, and nobody else would make epochs: make another one first")
+        raise Irreplaceable("you are the only admin, and nobody else could make epochs: make another admin first")
 
 
-def check_speaking(fold: Fold, type_: str, to: bytes | None) -> None:
-    """Whether we may say something of this type, about that entry."""
-    me, entry = fold.my_standing(), None if to is None else fold.talk.entries.get(to)
+def check_writing(fold: Fold, type_: str, to: bytes | None) -> None:
+    """Raise unless we may write an event of this type about that entry."""
+    me, entry = fold.myself(), None if to is None else fold.messages.entries.get(to)
     check_member(me)
     if type_ == "notice":
-        check_admin(me, "makes announcements")
+        check_admin(me, "may make announcements")
     if to is not None and entry is None:
-        raise MisuseError("there is no such entry in the conversation")
+        raise MisuseError("no such entry in the conversation")
     if type_ == "Update" and entry is not None and entry.author != fold.me:
-        raise MisuseError("only its author edits an entry")
+        raise MisuseError("only its author may edit an entry")
     is_notice = type_ == "notice" or (type_ == "Update" and entry is not None and entry.kind == "notice")
     if me.is_muted and not is_notice:
-        raise Muted("you are muted here: you read, and do not speak")
+        raise Muted("you are muted in this group: you may read, but not write")
 
 
 def check_deleting(fold: Fold, id_: bytes) -> None:
-    author, entry = fold.roll.author_of(id_), fold.talk.entries.get(id_)
+    author, entry = fold.membership.author_of(id_), fold.messages.entries.get(id_)
     if author is None:
-        raise MisuseError("there is no such entry in the conversation")
+        raise MisuseError("no such entry in the conversation")
     if author != fold.me and entry is None:
-        raise MisuseError("only its author takes a reaction back")
+        raise MisuseError("only its author may take back a reaction")
     if author != fold.me:
-        check_admin(fold.my_standing(), "deletes what others have said")
+        check_admin(fold.myself(), "may delete messages of others")
 
 
 def check_text(text: str, most: int = MAX_TEXT, name: str = "text", least: int = 1) -> None:
-    """A text that can be written: neither empty nor too long, and nothing but characters."""
+    """Raise MisuseError unless the text has an allowed size and is valid Unicode."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:

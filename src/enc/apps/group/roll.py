@@ -1,11 +1,12 @@
-"""The roll: who is what in a group, by its log and the rules of access control alone.
+"""The membership of a group: everyone's State and traits, from its log and its rules alone.
 
-Every event is judged by the same state machine that runs a node (`enc.core.enclave`), against the state before it.
-What the rules refuse raises ReplayFailed: an honest node would not have taken it. Nothing that a node says of the
-state is asked for.
+The same state machine that runs a node (`enc.core.enclave`) judges every event, against the state
+before it. Events that the rules forbid raise ReplayFailed: an honest node would have rejected them.
+Nothing that a node says about the state is used.
 
-Of deleted events nothing is shown but their place. So a place may stay empty as long as somebody's Delete, which the
-rules allow, names an event that was never shown: as many of these as there are empty places, each after its own.
+A deleted event is not shown; only its seq is missing. So a seq may stay empty if an allowed Delete
+names an event that was never shown: there must be as many of these as empty seqs, each Delete after
+its own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from enc.apps.group.behind import Behind
+from enc.apps.group.behind import GroupState
 from enc.apps.group.errors import NotAGroup
 from enc.apps.group.manifest import GATES, check_group
 from enc.apps.group.views import Person
@@ -27,32 +28,32 @@ from enc.core.replay import SeenCommits
 from enc.core.types import Event, Target
 
 SEALED = ("message", "notice", "reaction")
-"""Types whose contents are sealed; and what may be deleted."""
+"""Types whose contents are sealed; these may also be deleted."""
 
 
 _NOTHING = Effects()
 
 
-class Roll:
-    """`take` each event, in order; `skip` a place that is not shown."""
+class Membership:
+    """`apply` each event, in order; `skip` a seq that is not shown."""
 
     def __init__(self, enclave: bytes | None = None) -> None:
         self._enclave = enclave
-        self._behind, self._seen_commits = Behind(), SeenCommits()
+        self._replayed, self._seen_commits = GroupState(), SeenCommits()
         self._state: EnclaveState | None = None
         self._allowed: set[tuple[str, bytes, bytes]] = set()
-        """Type, author and sequencer of content events that were allowed since the state last changed."""
+        """Type, author and sequencer of content events allowed since the state last changed."""
         self._people: dict[bytes, Person] = {}
         self.members: frozenset[bytes] = frozenset()
         self.topic: Any = None
         self.gaps: list[int] = []
-        """Places that are not shown."""
+        """Seqs that are not shown."""
         self.unseen: dict[bytes, int] = {}
-        """Events that were deleted and never shown, with the time of the Delete."""
+        """Events that were deleted and never shown, with the time of their Delete."""
 
     @property
     def seq(self) -> int:
-        """Of the last event; -1 before the first."""
+        """The seq of the last event; -1 before the first."""
         return self._state.seq if self._state else -1
 
     @property
@@ -61,7 +62,7 @@ class Roll:
 
     @property
     def sequencer(self) -> bytes:
-        """Whose node goes on from here."""
+        """The key of the node that sequences the next event."""
         return self._state.sequencer if self._state else b""
 
     def person(self, identity: bytes) -> Person:
@@ -71,41 +72,41 @@ class Roll:
         return list(self._people.values())
 
     def gates(self) -> Mapping[str, bool]:
-        """Whether each is open."""
+        """Return for each gate whether it is open."""
         if self._state is None:
             return dict.fromkeys(GATES, True)
-        now = view(self._state, self._behind)
+        now = view(self._state, self._replayed)
         return {alias: not now.is_closed(alias) for alias in GATES}
 
     def author_of(self, event_id: bytes) -> bytes | None:
-        target = self._behind.targets.get(event_id)
+        target = self._replayed.targets.get(event_id)
         return None if target is None else target.from_
 
-    # Taking
+    # Applying events
 
     def skip(self, seq: int) -> None:
-        """Nothing is shown in this place."""
+        """Note that no event is shown with this seq."""
         if self._state is None or seq != self.seq + 1:
-            raise InvalidArchive(f"seq: {seq} is not the next place")
+            raise InvalidArchive(f"seq: {seq} is not the next one")
         self._state = replace(self._state, seq=seq, migrated=False)
         self.gaps.append(seq)
 
-    def take(self, event: Event) -> Effects:
-        """The next event, whose signatures were checked. ReplayFailed: the rules refuse it; NotAGroup."""
+    def apply(self, event: Event) -> Effects:
+        """Apply the next event, whose signatures were checked. Raise ReplayFailed or NotAGroup."""
         try:
-            effects = self._take(event)
+            effects = self._apply(event)
         except NotAGroup:
             raise
         except EncError as e:
             raise ReplayFailed(event.seq, e) from e
         self._seen_commits.add(event)
         self._explain(event, effects)
-        self._behind.targets[event.id] = target_of(event)
+        self._replayed.targets[event.id] = target_of(event)
         self._note(event)
         return effects
 
-    def _take(self, event: Event) -> Effects:
-        self._check_place(event)
+    def _apply(self, event: Event) -> Effects:
+        self._check_order(event)
         if self._state is None:
             policy, effects = judge_manifest(event)
             check_group(policy.manifest)
@@ -121,10 +122,10 @@ class Roll:
                 lifecycle=self._state.lifecycle if migrates else effects.lifecycle or self._state.lifecycle,
                 migrated=migrates,
             )
-        self._behind.leaves |= effects.leaves(event.id)
+        self._replayed.leaves |= effects.leaves(event.id)
         return effects
 
-    def _check_place(self, event: Event) -> None:
+    def _check_order(self, event: Event) -> None:
         if event.seq != self.seq + 1:
             raise InvalidArchive(f"seq: expected {self.seq + 1}")
         enclave = self._state.enclave if self._state else self._enclave
@@ -139,7 +140,8 @@ class Roll:
             raise InvalidArchive("the commit stands in the log already")
 
     def _judge(self, state: EnclaveState, event: Event) -> Effects:
-        """A content event is judged by its type, its author and the state: once for many."""
+        """Judge an event. For content events only type, author, sequencer and state matter, so one
+        judgement is reused for all that are alike."""
         asked = event.type, event.from_, event.sequencer
         if asked in self._allowed:
             return _NOTHING
@@ -151,45 +153,47 @@ class Roll:
         return effects
 
     def _judged(self, state: EnclaveState, event: Event) -> Effects:
-        if event.type in ("Update", "Delete") and revised_id(event) not in self._behind.targets:
+        if event.type in ("Update", "Delete") and revised_id(event) not in self._replayed.targets:
             return self._judge_unseen(state, event)
         return self._asked(state, event)
 
     def _asked(self, state: EnclaveState, event: Event) -> Effects:
-        return judge(state, event, self._behind, sequencer=event.sequencer, takeover=True, checkpoint=False)
+        return judge(state, event, self._replayed, sequencer=event.sequencer, takeover=True, checkpoint=False)
 
     def _judge_unseen(self, state: EnclaveState, event: Event) -> Effects:
-        """It may have been of any type that can be deleted, by its author or by somebody else."""
+        """Judge a revision whose target is not shown: any deletable type, by its author or
+        another.
+        """
         if len(self.unseen) >= len(self.gaps) and revised_id(event) not in self.unseen:
-            return self._asked(state, event)  # refused: no place is left where its target could stand
+            return self._asked(state, event)  # rejected: no empty seq is left for its target
         refusal: EncError | None = None
         for type_, author in product(SEALED, (event.from_, bytes(32))):
-            self._behind.guess = Target(type_, author)
+            self._replayed.guess = Target(type_, author)
             try:
                 effects = self._asked(state, event)
             except EncError as e:
                 refusal = e
                 continue
             finally:
-                self._behind.guess = None
+                self._replayed.guess = None
             if event.type == "Delete":
                 self.unseen[revised_id(event)] = event.timestamp
             return effects
-        raise refusal or InvalidArchive("its target is not shown")
+        raise refusal or InvalidArchive("tags: the target is not shown")
 
     def _explain(self, event: Event, effects: Effects) -> None:
-        """A content that is gone has a cause: an Update or Delete that comes later, or a time that was set for it."""
+        """Record why contents are missing: a later Update or Delete, or an auto-delete time."""
         for gone in effects.erases:
             self._seen_commits.explain(gone)
         if event.content is None:
-            target = self._behind.targets.get(revised_id(event)) if event.type == "Update" else None
+            target = self._replayed.targets.get(revised_id(event)) if event.type == "Update" else None
             if not target_of(event).auto_delete and not (target and target.auto_delete):
                 self._seen_commits.add_unexplained(event)
 
-    # What follows
+    # People
 
     def _note(self, event: Event) -> None:
-        """Keep what the event says for people: who is what, the topic, profiles."""
+        """Update States and traits, the topic and profiles."""
         if event.type in ("Shared", "Own"):
             content = content_object(event)
             if event.type == "Shared":
@@ -214,7 +218,7 @@ class Roll:
 
     def _look(self, identity: bytes) -> Person:
         assert self._state is not None  # noqa: S101  # an event was taken
-        policy, mask = self._state.policy, view(self._state, self._behind).bitmask(identity)
+        policy, mask = self._state.policy, view(self._state, self._replayed).bitmask(identity)
         return replace(self.person(identity), state=policy.state_of(mask), traits=tuple(policy.traits_of(mask)))
 
     def _put(self, person: Person) -> None:
@@ -223,15 +227,18 @@ class Roll:
         else:
             self._people[person.identity] = person
 
-    # Places that are not shown
+    # Events that are not shown
 
     def withheld(self) -> int | None:
-        """A place that is not shown, or whose content is not, and for which no Delete or Update accounts.
+        """Return a seq whose event or content is missing without a Delete or Update; None if there
+        is none.
 
-        Asked when the log's end is reached.
+        Call it at the end of the log.
         """
         return self.gaps[-1] if len(self.gaps) > len(self.unseen) else self._seen_commits.unexplained()
 
     def is_settled(self, timestamp: int) -> bool:
-        """Whether the bundle of every event up to this time must be closed, by what the log shows since."""
+        """Return whether, by the log's later events, every bundle up to this time must be
+        closed.
+        """
         return self._state is not None and self._state.min_timestamp >= timestamp + self._state.policy.bundle.timeout

@@ -1,10 +1,10 @@
-"""Who is in and who may what: joining, leaving, moderating, and what people say of the group and of themselves."""
+"""Membership actions: joining, leaving, moderating, the topic and profiles."""
 
 from collections.abc import Callable
 from typing import Any, Literal
 
 from enc.apps.group.manifest import AUTO_JOIN, GATES
-from enc.apps.group.renewing import Renewing
+from enc.apps.group.renewing import EpochMaker
 from enc.apps.group.rights import (
     MAX_PROFILE,
     MAX_TOPIC,
@@ -22,34 +22,37 @@ from enc.core.errors import MisuseError
 from enc.core.types import Receipt
 
 
-class Standing(Renewing):
-    # From outside: nothing can be read yet
+class MemberActions(EpochMaker):
+    # From outside, before anything can be read
 
     def apply(self) -> Receipt:
-        """Ask to be let in, while `applications` is open."""
+        """Apply for membership, while the gate `applications` is open."""
         return self._enclave.move(self.me, "OUTSIDER", "PENDING")
 
     def withdraw(self) -> Receipt:
-        """Take one's application back."""
+        """Withdraw your application."""
         return self._enclave.move(self.me, "PENDING", "OUTSIDER")
 
     def join(self) -> Receipt:
-        """Let oneself in, while `auto_join` is open. Nothing can be opened or sealed before an admin's next epoch."""
+        """Join, while the gate `auto_join` is open. Messages can be opened and sealed only after an
+        admin's next epoch."""
         return self._enclave.move(self.me, "OUTSIDER", "MEMBER")
 
     def leave(self, *, even_so: bool = False) -> Receipt:
-        """Nothing can be read any more. An admin's client makes the next epoch without us.
+        """Leave the group: nothing can be read any more. An admin's client makes the next epoch
+        without us.
 
-        `even_so`: also if we are the owner or the only admin (else Irreplaceable), and without reading the log first.
+        `even_so`: also if we are the owner or the only admin (otherwise Irreplaceable), and without
+        reading the log first.
         """
         with self._lock:
             if not even_so:
                 self._pull()
                 check_replaceable(self._fold)
-            return self._gone("OUTSIDER")
+            return self._leave("OUTSIDER")
 
-    def _gone(self, to: str) -> Receipt:
-        """Put ourselves out. What came since we last read is not ours to read any more."""
+    def _leave(self, to: str) -> Receipt:
+        """Move ourselves out. We may not read what came since we last read."""
         content = {"target": self.me.hex(), "from": "MEMBER", "to": to}
         commit = self._enclave.prepare("Move", content)
         receipt = self._enclave.send(commit)
@@ -61,102 +64,107 @@ class Standing(Renewing):
     # As an admin
 
     def decline(self, identity: Id) -> Receipt:
-        """Refuse an applicant."""
-        return self._moved(identity, "PENDING", "OUTSIDER", "declines applications")
+        """Decline an application."""
+        return self._moved(identity, "PENDING", "OUTSIDER", "may decline applications")
 
     def remove(self, identity: Id) -> Receipt:
-        """Put a member out, who can read nothing that is sent from here on."""
-        return self._moved(identity, "MEMBER", "OUTSIDER", "removes members")
+        """Remove a member, who cannot read what is sent from now on."""
+        return self._moved(identity, "MEMBER", "OUTSIDER", "may remove members")
 
     def block(self, identity: Id, *, even_so: bool = False) -> Receipt:
-        """A member, or somebody outside, who then can neither apply nor join; an applicant is declined first.
+        """Block a member or an outsider: they can neither apply nor join. An applicant is declined
+        first.
 
-        `even_so`: also ourselves, if we are the owner or the only admin; else Irreplaceable.
+        `even_so`: also ourselves, if we are the owner or the only admin; otherwise Irreplaceable.
         """
         with self._lock:
             self._ready()
             who = as_bytes(identity, "identity")
-            check_admin(self._fold.my_standing(), "blocks people")
+            check_admin(self._fold.myself(), "may block people")
             if who == self.me:
                 if not even_so:
                     check_replaceable(self._fold)
-                return self._gone("BLOCKED")
-            state = self._fold.roll.person(who).state
+                return self._leave("BLOCKED")
+            state = self._fold.membership.person(who).state
             if state == "BLOCKED":
-                raise MisuseError("they are blocked already")
+                raise MisuseError("they are already blocked")
             if state == "PENDING":
                 self._move(who, "PENDING", "OUTSIDER")
                 state = "OUTSIDER"
             return self._move(who, state, "BLOCKED")
 
     def unblock(self, identity: Id) -> Receipt:
-        return self._moved(identity, "BLOCKED", "OUTSIDER", "unblocks people")
+        return self._moved(identity, "BLOCKED", "OUTSIDER", "may unblock people")
 
     def mute(self, identity: Id) -> Receipt:
-        return self._say_of("Grant", identity, "muted", lambda me, _: check_admin(me, "mutes"))
+        return self._write_trait("Grant", identity, "muted", lambda me, _: check_admin(me, "may mute people"))
 
     def unmute(self, identity: Id) -> Receipt:
-        return self._say_of("Revoke", identity, "muted", lambda me, _: check_admin(me, "unmutes"))
+        return self._write_trait("Revoke", identity, "muted", lambda me, _: check_admin(me, "may unmute people"))
 
     def make_admin(self, identity: Id) -> Receipt:
-        """As the owner."""
-        return self._say_of("Grant", identity, "admin", lambda me, _: check_owner(me, "makes admins"))
+        """Make a member an admin, as the owner."""
+        return self._write_trait("Grant", identity, "admin", lambda me, _: check_owner(me, "may make admins"))
 
     def unmake_admin(self, identity: Id) -> Receipt:
-        """Somebody, as the owner; or oneself."""
-        return self._say_of("Revoke", identity, "admin", _check_unmaking)
+        """Take the admin trait from a member, as the owner, or from yourself."""
+        return self._write_trait("Revoke", identity, "admin", _check_unmaking)
 
     def transfer(self, identity: Id) -> Receipt:
-        """Pass ownership on to a member. Who is an admin stays one, and the new owner is none by it."""
-        return self._say_of("Transfer", identity, "owner", lambda me, _: check_owner(me, "passes the group on"))
+        """Transfer ownership to a member. Admins stay admins; the new owner does not become one by
+        it.
+        """
+        return self._write_trait("Transfer", identity, "owner", lambda me, _: check_owner(me, "may transfer the group"))
 
     def set_gate(self, gate: Literal["applications", "auto_join"] | str, *, open: bool) -> Receipt:
-        """`applications` (owner and admins) or `auto_join` (owner)."""
+        """Open or close `applications` (owner and admins) or `auto_join` (owner)."""
         if gate not in GATES:
             raise MisuseError(f"gate: expected one of {', '.join(GATES)}")
         with self._lock:
             self._ready()
-            me = self._fold.my_standing()
+            me = self._fold.myself()
             if gate == AUTO_JOIN:
-                check_owner(me, "opens or closes that")
+                check_owner(me, "may open or close this gate")
             elif not me.is_owner:
-                check_admin(me, "opens or closes that")
+                check_admin(me, "may open or close this gate")
             return self._write("Gate", {"alias": gate, "state": "open" if open else "closed"})
 
     def set_topic(self, topic: str | None) -> Receipt:
-        """In the open: the node reads it. None: no topic."""
+        """Set the topic, which the node can read. None: no topic."""
         if topic is not None:
             check_text(topic, MAX_TOPIC, "topic", least=0)
         with self._lock:
             self._ready()
-            check_admin(self._fold.my_standing(), "sets the topic")
+            check_admin(self._fold.myself(), "may set the topic")
             return self._write("Shared", {"key": "topic", "value": topic})
 
     def set_profile(self, profile: Any) -> Receipt:
-        """One's own, in the open, such as {"name": "Ann"}. None: none."""
+        """Set your profile, which the node can read, such as {"name": "Ann"}. None: no profile."""
         check_json(profile, MAX_PROFILE, "profile")
         with self._lock:
             self._ready()
             return self._write("Own", {"key": "profile", "value": profile})
 
-    # How it is said
+    # Writing
 
-    def _moved(self, identity: Id, from_: str, to: str, does: str) -> Receipt:
+    def _moved(self, identity: Id, from_: str, to: str, action: str) -> Receipt:
         with self._lock:
             self._ready()
             who = as_bytes(identity, "identity")
             if who == self.me and from_ == "MEMBER":
-                raise MisuseError("who goes by themselves leaves")
-            check_admin(self._fold.my_standing(), does)
-            check_state(self._fold.roll.person(who), from_)
+                raise MisuseError("you cannot remove yourself: leave instead")
+            check_admin(self._fold.myself(), action)
+            check_state(self._fold.membership.person(who), from_)
             return self._move(who, from_, to)
 
-    def _say_of(self, type_: str, identity: Id, trait: str, check: Callable[[Person, Person], None]) -> Receipt:
-        """`check`: whether we, the first, may say that of the second."""
+    def _write_trait(self, type_: str, identity: Id, trait: str, check: Callable[[Person, Person], None]) -> Receipt:
+        """Write a change of a trait. `check`: raises unless the first person may change the
+        second.
+        """
         who = as_bytes(identity, "identity")
         with self._lock:
             self._ready()
-            me, person = self._fold.my_standing(), self._fold.roll.person(who)
+            me, person = self._fold.myself(), self._fold.membership.person(who)
             check(me, person)
             check_trait(person, trait, has=type_ == "Revoke")
             return self._write(type_, {"target": who.hex(), "trait": trait})
@@ -164,4 +172,4 @@ class Standing(Renewing):
 
 def _check_unmaking(me: Person, who: Person) -> None:
     if me.identity != who.identity:
-        check_owner(me, "unmakes admins")
+        check_owner(me, "may unmake admins")

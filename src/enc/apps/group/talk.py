@@ -1,4 +1,6 @@
-"""The conversation: messages, announcements, reactions, edits and deletions, opened as the log brings them."""
+"""The conversation: messages, announcements, reactions, edits and deletions, opened in log
+order.
+"""
 
 from collections.abc import Iterator
 from typing import Literal, cast
@@ -16,16 +18,17 @@ from enc.core.group_message import check_place, open_message, read_sealed
 from enc.core.types import Event
 
 REPLY, AGAIN = ("r", "reply"), ("again",)
-"""Tags, without the id: what is answered; and the sender's own event that went wrong, and is sent again by this."""
+"""Tags, without the id: the entry that is answered; and the sender's own failed event that this one
+sends again."""
 TO = ("r",)
-"""What a reaction is to."""
+"""The tag of a reaction's entry."""
 REPEAT = "sealed with a key that was used before"
 
 Kind = Literal["message", "notice", "edit", "delete", "reaction"]
 
 
 class Opened(Struct, frozen=True):
-    """What came of a sealed content."""
+    """The result of opening a sealed content."""
 
     text: str | None = None
     why: str = ""
@@ -37,25 +40,25 @@ class Opened(Struct, frozen=True):
         return self.why == REPEAT
 
 
-class Talk:
-    """`take` every event that the roll has taken, after the epochs."""
+class Messages:
+    """`apply` every event that the membership has applied, after the epochs."""
 
     def __init__(self, epochs: Epochs) -> None:
         self._epochs = epochs
         self.entries: dict[bytes, Entry] = {}
-        """In the log's order."""
+        """In log order."""
         self._reactions: dict[bytes, dict[bytes, Reaction]] = {}
         self._reacted: dict[bytes, bytes] = {}
-        """Which entry a reaction is to."""
+        """The entry of each reaction."""
         self._used: set[tuple[bytes, int, int]] = set()
         """Sender, epoch and sender_seq of everything sealed so far."""
         self._sealed: dict[bytes, list[int]] = {}
-        """Places of what each author has sealed, erased or not."""
+        """The seqs of what each author has sealed, erased or not."""
         self.verdicts: dict[bytes, Opened] = {}
-        """What came of events that did not open as they should, and of our own."""
+        """Results for events that did not open, our own included."""
 
-    def take(self, event: Event) -> tuple[Kind, Entry | None, Reaction | None] | None:
-        """What it does to the conversation; None: nothing."""
+    def apply(self, event: Event) -> tuple[Kind, Entry | None, Reaction | None] | None:
+        """Apply an event; return what it does to the conversation, or None."""
         if event.type in SEALED or event.type == "Update":
             self._sealed.setdefault(event.from_, []).append(event.seq)
         if event.type in ("message", "notice"):
@@ -67,7 +70,7 @@ class Talk:
         return self._delete(event) if event.type == "Delete" else None
 
     def shown(self, id_: bytes) -> Entry | None:
-        """An entry with its reactions, as it is now."""
+        """Return an entry as it is now, with its reactions."""
         entry = self.entries.get(id_)
         found = self._reactions.get(id_)
         return entry if entry is None or not found else replace(entry, reactions=tuple(found.values()))
@@ -79,10 +82,10 @@ class Talk:
                 yield entry
 
     def next_sender_seq(self, sender: bytes, n: int, gaps: list[int]) -> int:
-        """A number that the sender has used for nothing in the epoch.
+        """Return a number that the sender has not used in the epoch.
 
-        What was erased or deleted shows its number no more. But every device of the sender counts like this, and a
-        place that is empty counts too: so none can have used a number as high as this one.
+        An erased or deleted event no longer shows its number. But every device of the sender counts
+        in this way, and empty seqs count too, so none can have used a number this high.
         """
         since = self._epochs.counted[n].seq
         places = sum(seq > since for seq in self._sealed.get(sender, ())) + sum(seq > since for seq in gaps)
@@ -94,7 +97,7 @@ class Talk:
 
     def _open(self, event: Event) -> Opened:
         if event.content is None:
-            return Opened(why="its content is gone")
+            return Opened(why="its content was erased")
         opened = self._judged(event)
         if opened.text is None:
             self.verdicts[event.id] = opened
@@ -117,7 +120,7 @@ class Talk:
         self._used.add(used)
         chain = self._epochs.chain(sealed.epoch, event.from_)
         if chain is None:
-            return replace(found, why="sealed in an epoch whose secret is not here")
+            return replace(found, why="sealed in an epoch whose secret we do not hold")
         try:
             return replace(found, text=open_message(chain, sealed))
         except EncError as e:
@@ -127,7 +130,7 @@ class Talk:
 
     def _entry(self, event: Event) -> tuple[Kind, Entry | None, Reaction | None]:
         opened, kind = self._open(event), cast(EntryKind, event.type)
-        self._forget_again(event, opened.text)
+        self._drop_first_try(event, opened.text)
         entry = Entry(
             id=event.id,
             seq=event.seq,
@@ -144,10 +147,11 @@ class Talk:
             self.entries[event.id] = entry
         return kind, entry, None
 
-    def _forget_again(self, event: Event, text: str | None) -> None:
-        """Whoever sees the first try (its rival may be erased by now) must not see both.
+    def _drop_first_try(self, event: Event, text: str | None) -> None:
+        """Remove the first try of an event that was sent again: nobody should see both (the event
+        that used its key first may be erased by now).
 
-        What says something else stays: only a Delete takes that away, and leaves a trace.
+        An entry with another text stays: only a Delete removes it, and leaves a trace.
         """
         first = _tagged(event, AGAIN)
         old = None if first is None else self.entries.get(first)
@@ -172,7 +176,9 @@ class Talk:
         return to
 
     def _edit(self, event: Event) -> tuple[Kind, Entry | None, Reaction | None]:
-        """The latest one counts, whether it opens or not: what stood there before is erased at the node."""
+        """Apply an edit. The latest one counts even if it does not open: the node erased the former
+        text.
+        """
         opened, id_ = self._open(event), revised_id(event)
         old = self.entries.get(id_)
         if old is None:
@@ -195,7 +201,7 @@ class Talk:
 
 
 def _tagged(event: Event, wanted: tuple[str, ...]) -> bytes | None:
-    """The event that a tag of this kind names."""
+    """Return the event that a tag of this kind names."""
     for tag in event.tags:
         if len(tag) >= 2 and (tag[0], *tag[2:]) == wanted:
             try:
@@ -206,5 +212,5 @@ def _tagged(event: Event, wanted: tuple[str, ...]) -> bytes | None:
 
 
 def tag(kind: tuple[str, ...], event_id: bytes) -> tuple[str, ...]:
-    """A tag of this kind that names an event."""
+    """Return a tag of this kind that names an event."""
     return (kind[0], event_id.hex(), *kind[1:])

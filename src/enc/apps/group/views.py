@@ -1,4 +1,4 @@
-"""What a group's app shows: people, entries of the conversation, epochs, and what changed. Plain values."""
+"""Values that a group's app shows: people, entries of the conversation, epochs and changes."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -13,13 +13,13 @@ EntryKind = Literal["message", "notice"]
 
 
 class Person(Struct, frozen=True):
-    """Somebody who is or holds anything in the group, by its log."""
+    """A person's State, traits and profile in the group, from its log."""
 
     identity: bytes
     state: str
     traits: tuple[str, ...] = ()
     profile: Any = None
-    """What they say of themselves, in the open; None: nothing."""
+    """Their own profile, which the node can read; None: not set."""
 
     @property
     def is_member(self) -> bool:
@@ -39,7 +39,7 @@ class Person(Struct, frozen=True):
 
 
 class Reaction(Struct, frozen=True):
-    """Somebody's reaction to an entry."""
+    """A reaction to an entry."""
 
     id: bytes
     author: bytes
@@ -47,7 +47,7 @@ class Reaction(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """A message, or an admin's announcement (`notice`), as it stands now."""
+    """A message or an admin's announcement (`notice`), as it is now."""
 
     id: bytes
     seq: int
@@ -56,12 +56,12 @@ class Entry(Struct, frozen=True, kw_only=True):
     timestamp: int
     """Unix milliseconds, by the node's clock."""
     text: str | None = None
-    """None: not to be shown; `why` says why."""
+    """None: cannot be shown; `why` gives the reason."""
     why: str = ""
-    """Why there is no text: deleted, from before one came, sealed wrongly."""
+    """Why there is no text: deleted, from before we joined, or sealed wrongly."""
     epoch: int | None = None
     is_late: bool = False
-    """Sealed under an epoch that was over when it was sent: whoever left since may read it."""
+    """Sealed under an epoch that had been replaced: members who left since may read it."""
     is_edited: bool = False
     is_deleted: bool = False
     reply_to: bytes | None = None
@@ -70,39 +70,41 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 class EpochView(Struct, frozen=True, kw_only=True):
-    """An epoch that somebody made: counted, or ignored by everybody alike."""
+    """An epoch that someone made: it counts, or everyone ignores it."""
 
     n: int | None
-    """The number that it says; None: it says none."""
+    """Its number; None if it has none."""
     seq: int
-    """Of the event that carries it."""
+    """The seq of the event that carries it."""
     author: bytes
     counts: bool
     why: str = ""
     """Why it does not count."""
     is_open: bool = False
-    """Its secret is held here."""
+    """Whether we hold its secret."""
     trouble: str = ""
-    """It counts, but its secret did not come to us, or does not fit: nothing can be sealed under it."""
+    """Why we lack the secret of an epoch that counts, so that nothing can be sealed under it."""
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """How the group stands, by its log."""
+    """The status of the group, from its log."""
 
     lifecycle: str
     """active, paused, terminated or migrated."""
     seq: int
-    """Of the last event that was taken."""
+    """The seq of the last event that was read."""
     me: Person
     members: int
     epoch: EpochView | None
-    """The last that counted."""
+    """The last one that counts."""
     is_stale: bool
-    """The members are not those of the last epoch: who left may read what is sent, who joined may not."""
+    """Whether the members differ from those of the last epoch: people who left may read what is
+    sent, and people who joined may not.
+    """
     can_seal: bool
-    """Whether we hold the secret of the last epoch, and are a member of it."""
+    """Whether we are a member and hold the secret of the last epoch."""
     gates: Mapping[str, bool]
-    """`applications` and `auto_join`: whether they are open."""
+    """Whether `applications` and `auto_join` are open."""
     topic: Any
 
 
@@ -127,7 +129,7 @@ ChangeKind = Literal[
 class Change(Struct, frozen=True, kw_only=True):
     """What one event of the log changed.
 
-    `offline` and `online` are of no event: the node does not answer, and does again.
+    `offline` and `online` belong to no event: the node has stopped answering, or answers again.
     """
 
     kind: ChangeKind
@@ -136,30 +138,34 @@ class Change(Struct, frozen=True, kw_only=True):
     author: bytes
     timestamp: int
     type: str
-    """The event's own: Move, message, …"""
+    """The event's type: Move, message, …"""
     entry: Entry | None = None
-    """As it is after the event: of a message, a notice, an edit, a delete, a reaction. None: one that is not here."""
+    """The entry after the event, for a message, notice, edit, delete or reaction; None: unknown
+    here.
+    """
     target: bytes | None = None
-    """Who it is about, of a Move, a Grant, a Revoke, a Transfer."""
+    """The person it is about, for a Move, Grant, Revoke or Transfer."""
     what: str = ""
-    """In words of the log: `OUTSIDER -> MEMBER`, `Grant admin`, `applications open`; else in words for people."""
+    """In the log's terms: `OUTSIDER -> MEMBER`, `Grant admin`, `applications open`; else a
+    phrase.
+    """
     epoch: EpochView | None = None
     """The epoch that the event carries."""
     reaction: Reaction | None = None
 
 
 class Sent(Struct, frozen=True, kw_only=True):
-    """What was sent, and stands in the log."""
+    """An event that was sent and is in the log."""
 
     id: bytes
     seq: int
     epoch: int
     is_stale: bool = False
-    """It was sealed under an epoch whose members are not the present ones."""
+    """Whether it was sealed under an epoch whose members are not the current ones."""
 
 
 class Invited(Struct, frozen=True, kw_only=True):
-    """Somebody is a member now; whether they were told is another matter."""
+    """A new member; `notice` is None if they could not be notified."""
 
     receipt: Receipt
     notice: Receipt | None = None
@@ -168,21 +174,23 @@ class Invited(Struct, frozen=True, kw_only=True):
 
 
 class Invitation(Struct, frozen=True, kw_only=True):
-    """A `group_invite` from one's personal store."""
+    """A `group_invite` from a personal store."""
 
     id: bytes
-    """Of the notice's event."""
+    """The id of the notice's event."""
     enclave: bytes
     inviter: bytes
     topic: str | None = None
     greeting: str | None = None
     epoch_n: int | None = None
     is_confirmed: bool = False
-    """The group's own log has the inviter's Move of us to MEMBER. Show no other as an invitation."""
+    """Whether the group's log has the inviter's Move of us to MEMBER. Show only these as
+    invitations.
+    """
     why: str = ""
-    """Why it is not confirmed, so far."""
+    """Why it is not confirmed yet."""
     move_ref: bytes | None = None
-    """The event that made us a member, as the notice says."""
+    """The event that made us a member, according to the notice."""
     handoff: Handoff | None = None
     is_discarded: bool = False
-    """Its source refutes it, or it was not confirmed in time: it is to be deleted."""
+    """Whether its source refutes it or it was not confirmed in time: it should be deleted."""

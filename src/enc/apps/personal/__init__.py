@@ -1,4 +1,6 @@
-"""The personal store: one enclave that holds who its owner is, what it keeps for itself, and what reaches it."""
+"""The personal store: one enclave with its owner's profile, private documents and received
+notices.
+"""
 
 from enc.apps.personal.dataviews import Dataview
 from enc.apps.personal.documents import Document

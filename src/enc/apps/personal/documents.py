@@ -1,4 +1,6 @@
-"""Private documents: sealed for their owner alone, and so listed and searched here, not by the node."""
+"""Private documents: sealed for their owner, so they are listed and searched here, not by the
+node.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,12 +14,14 @@ from enc.core.errors import DecryptFailed, InvalidCommit, MisuseError
 from enc.core.personal import open_private, seal_private
 
 MAX_PLAINTEXT = 500_000
-"""Bytes of a document as JSON: sealed and in hex it is twice that, and a content is a mebibyte at most."""
+"""Bytes of a document as JSON. Sealed and in hex it is twice as long; a content has at most 1
+MiB.
+"""
 FIELDS = ("kind", "name", "text")
 
 
 class NoDocument(DecryptFailed):
-    """It opened, and is not of the form that documents of this app have."""
+    """It opens, but does not have the form of this app's documents."""
 
     code = "NO_DOCUMENT"
 
@@ -31,11 +35,13 @@ class Document(Struct, frozen=True):
     created: int
     changed: int
     more: Mapping[str, Any] = {}
-    """Fields of other programs': kept when it is changed here."""
+    """Fields of other programs, which changes made here preserve."""
 
 
 class Unreadable(Struct, frozen=True):
-    """A document that does not open here, and why: shown beside the others, so that nothing is lost unseen."""
+    """A document that does not open, and why. Listed beside the others, so that none is lost
+    unseen.
+    """
 
     id: bytes
     seq: int
@@ -43,38 +49,38 @@ class Unreadable(Struct, frozen=True):
 
 
 def seal_document(owner: Identity, enclave: bytes, fields: Mapping[str, Any], nonce: bytes) -> str:
-    """A content for the log. `fields`: `kind`, `name` and `text`, and what else a program keeps with them."""
+    """Seal a document as an event's content. `fields`: `kind`, `name`, `text`, and any others."""
     for field in FIELDS:
         if not isinstance(fields.get(field), str):
             raise MisuseError(f"{field}: expected a text")
     plaintext = compact_json(dict(fields)).encode()
     if len(plaintext) > MAX_PLAINTEXT:
-        raise MisuseError(f"a document is at most {MAX_PLAINTEXT} bytes: this one is {len(plaintext)}")
+        raise MisuseError(f"document: {len(plaintext)} bytes; at most {MAX_PLAINTEXT} are allowed")
     return seal_private(owner.key, enclave, plaintext, nonce)
 
 
 def open_document(owner: Identity, enclave: bytes, entry: Entry) -> Document:
-    """DecryptFailed where it was sealed with another key or changed, Truncated, or NoDocument."""
+    """Open a document. Raise DecryptFailed (another key, or altered), Truncated or NoDocument."""
     if entry.content is None:
-        raise NoDocument("its content is erased")
+        raise NoDocument("content: erased")
     raw = open_private(owner.key, enclave, entry.content)
     try:
         fields = strict_json(raw.decode())
     except (InvalidCommit, UnicodeDecodeError):
-        raise NoDocument("what is sealed is not JSON") from None
+        raise NoDocument("sealed: not JSON") from None
     if not isinstance(fields, dict) or any(not isinstance(fields.get(name), str) for name in FIELDS):
-        raise NoDocument(f"expected an object with {', '.join(FIELDS)}")
+        raise NoDocument(f"sealed: expected an object with {', '.join(FIELDS)}")
     kind, name, text = (fields.pop(field) for field in FIELDS)
     return Document(entry.id, entry.seq, kind, name, text, entry.created, entry.changed, fields)
 
 
 def plain(document: Document) -> dict[str, Any]:
-    """The fields that are sealed."""
+    """Return the fields as they are sealed."""
     return {**document.more, "kind": document.kind, "name": document.name, "text": document.text}
 
 
 def search(documents: Iterable[Document], words: str) -> list[Document]:
-    """Those in whose name, kind or text every word stands, whatever its case."""
+    """Return the documents whose name, kind and text contain all the words, in any case."""
     wanted = words.casefold().split()
     return [each for each in documents if all(word in _haystack(each) for word in wanted)]
 

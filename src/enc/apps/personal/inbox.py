@@ -1,4 +1,4 @@
-"""The inbox: notices as they came, each held against its source."""
+"""The inbox: received notices, each verified with its source."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enc.apps.address_book import AddressBook
 from enc.apps.personal.ledger import Entry
 from enc.apps.personal.opening import opened_notice
-from enc.apps.personal.reconciling import Confirmer, Question, Received, Unconfirmed, judge, waiting
+from enc.apps.personal.reconciling import Confirmer, Question, Received, Unconfirmed, judge, unconfirmed_state
 from enc.client import Client
 from enc.core.errors import DecryptFailed, PeerError, WorldError
 from enc.core.personal import Notice
 
 MAX_SILENT = 4
-"""Sources without an answer that one review waits for: strangers choose what a notice names."""
+"""Sources without an answer that one review waits for: strangers choose the sources."""
 
 
 class NotAsked(WorldError):
@@ -22,21 +22,21 @@ class NotAsked(WorldError):
 
 
 class Inbox:
-    """`clock`: Unix milliseconds. `confirmers`: how a claim is proved, by kind."""
+    """`clock`: Unix milliseconds. `confirmers`: verify a claim, by its kind."""
 
     def __init__(
         self, client: Client, book: AddressBook | None, confirmers: Mapping[str, Confirmer], clock: Callable[[], int]
     ) -> None:
         self._client, self._book, self._confirmers, self._clock = client, book, confirmers, clock
         self._silent: set[bytes] = set()
-        """Notices whose source gave no answer the last time: they come last the next time."""
+        """Notices whose source did not answer last time: they are asked last next time."""
         self._confirmed: set[bytes] = set()
 
     def chosen(self, entries: Sequence[Entry], limit: int) -> list[Entry]:
-        """Whose turn it is, where there are more than `limit`.
+        """Choose which entries to review if there are more than `limit`.
 
-        First what was confirmed before, then what people in the book wrote, then each author's newest, their second,
-        and so on: however many one writes, they hide nobody else's.
+        First those confirmed before, then those of people in the book, then each author's newest,
+        their second, and so on: one author's many notices hide nobody else's.
         """
         if len(entries) <= limit:
             return list(entries)
@@ -49,7 +49,7 @@ class Inbox:
         return [turn[-1] for turn in sorted(turns, key=lambda turn: turn[:-1])[:limit]]
 
     def review(self, entries: Iterable[Entry]) -> list[Received]:
-        """Each with its verdict, by rising seq."""
+        """Return each notice with its state, by rising seq."""
         silent, found = list[bytes](), list[Received]()
         for entry in sorted(entries, key=lambda entry: (entry.id in self._silent, -entry.seq)):
             found.append(self._received(entry, silent))
@@ -66,12 +66,12 @@ class Inbox:
         except DecryptFailed as e:
             state, reason = "discarded", e.message
         except (PeerError, WorldError) as e:
-            state, reason = waiting(e, age), e.message
+            state, reason = unconfirmed_state(e, age), e.message
         return Received(entry.id, entry.seq, entry.author, entry.created, state, reason, claims)
 
     def _ask(self, entry: Entry, notice: Notice, silent: list[bytes]) -> None:
         if len(silent) >= MAX_SILENT:
-            raise NotAsked("not asked this time: too many others gave no answer")
+            raise NotAsked("its source was not asked this time: too many others did not answer")
         try:
             self._confirm(entry, notice)
         except WorldError:
@@ -81,7 +81,7 @@ class Inbox:
     def _confirm(self, entry: Entry, notice: Notice) -> None:
         confirm = self._confirmers.get(notice.kind)
         if confirm is None:
-            raise Unconfirmed(f"{notice.kind}: nobody here knows how to confirm it")
+            raise Unconfirmed(f"{notice.kind}: no confirmer for this kind")
         node = self._book.node_of(notice.enclave_id) if self._book is not None else None
         source = self._client.enclave(notice.enclave_id, at=node)
         known = self._book.of(entry.author) if self._book is not None else None

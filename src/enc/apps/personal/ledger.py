@@ -1,4 +1,4 @@
-"""What stands in a personal enclave, folded from its events: the same on every device that reads the same log."""
+"""The contents of a personal enclave, computed from its events: the same on every device."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,15 +10,15 @@ from enc.core.types import Tags
 
 PUBLIC, PRIVATE, NOTICE = "public", "private", "notice"
 TYPES = (PUBLIC, PRIVATE, NOTICE, "Update", "Delete")
-"""What the fold takes; other events change nothing here."""
+"""The types that matter here; other events are ignored."""
 
 
 MAX_NOTICE = 64 << 10
-"""Characters of a notice's content: whoever writes one chooses its size, and its recipient keeps all of them."""
+"""Characters of a notice's content. Its author chooses the size, and the recipient stores it."""
 
 
 class Entry(Struct, frozen=True):
-    """An event that stands, with the content that it has now. Sealed contents are sealed still."""
+    """An event that was not deleted, with its current content, which is still sealed."""
 
     id: bytes
     type: str
@@ -28,26 +28,28 @@ class Entry(Struct, frozen=True):
     changed: int
     """Unix milliseconds, by the node's clock."""
     content: str | None
-    """None: a later Update replaced it, and has not come yet; its `auto-delete` time erased it; or it is a notice past
-    its size."""
+    """None: replaced by an Update that has not been read yet; erased at its `auto-delete` time; or
+    a notice that is too long.
+    """
     tags: Tags
 
 
 class Ledger:
-    """Feed it the enclave's events by rising seq, from the log or live. Nothing is asked of anybody.
+    """Feed it the enclave's events by rising seq, from the log or live. It sends no requests.
 
-    Posts and documents count only if the owner signed them, and so do Updates and Deletes: whatever a node lets in.
+    Posts, documents, Updates and Deletes count only if the owner signed them, whatever a node
+    shows.
     """
 
     def __init__(self, owner: bytes) -> None:
         self._owner = owner
         self._entries: dict[bytes, Entry] = {}
         self.last = -1
-        """The seq of the last event that was taken."""
+        """The seq of the last event that was applied."""
 
-    def take(self, item: Item) -> None:
+    def apply(self, item: Item) -> None:
         if item.seq <= self.last:
-            raise MisuseError(f"event {item.seq} comes after event {self.last}: feed them by rising seq")
+            raise MisuseError(f"event {item.seq} was fed after event {self.last}: feed them by rising seq")
         self.last = item.seq
         if item.type in (PUBLIC, PRIVATE, NOTICE):
             self._enter(item)
@@ -75,7 +77,7 @@ class Ledger:
             self._entries[target] = replace(entry, content=item.content, changed=item.event.timestamp)
 
     def entries(self, type_: str) -> list[Entry]:
-        """Those of one type that stand, the oldest first."""
+        """Return the entries of one type, the oldest first."""
         return [entry for entry in self._entries.values() if entry.type == type_]
 
     def get(self, id_: bytes) -> Entry | None:

@@ -1,4 +1,4 @@
-"""Leaving a notice in somebody's personal store: that something was done which concerns them, and where."""
+"""Writes a notice to a person's personal store: an action elsewhere that concerns them."""
 
 import os
 from collections.abc import Callable
@@ -22,15 +22,17 @@ _IDS = ("enclave_id", "inviter", "manifest_hash", "move_ref")
 
 
 class NoPersonalStore(MisuseError):
-    """Nobody says where the recipient's personal store is."""
+    """It is not known where the recipient's personal store is."""
 
 
 def make_notice(kind: str, fields: dict[str, Any], inviter: bytes) -> Notice:
-    """Ids may be bytes or hex. MisuseError for what no recipient would take."""
+    """Build a notice; ids may be bytes or hex. Raise MisuseError if no recipient would accept
+    it.
+    """
     given = {"kind": kind, "inviter": inviter, **{name: value for name, value in fields.items() if value is not None}}
     unknown = given.keys() - (set(Notice.__struct_fields__) - {"handoff"})
     if unknown:
-        raise MisuseError(f"a notice has no {', '.join(sorted(unknown))}")
+        raise MisuseError(f"notice: unknown fields: {', '.join(sorted(unknown))}")
     ids = {name: as_hex(given[name], name) for name in _IDS if name in given}
     try:
         return convert_json({**given, **ids}, Notice, InvalidCommit)
@@ -47,11 +49,13 @@ def notify(
     place: Place | None = None,
     random: Callable[[int], bytes] = os.urandom,
 ) -> Receipt:
-    """Seal it to the recipient and write it. `secret`: 32 bytes that are handed over with it, under a key apart."""
+    """Seal a notice to the recipient and write it. `secret`: 32 bytes to hand over, sealed
+    separately.
+    """
     where = place or place_of(to, "personal", client)
     if where is None:
         who = to.identity.hex()
-        raise NoPersonalStore(f"nobody says where the personal store of {who} is: give it, or use a registry")
+        raise NoPersonalStore(f"it is not known where the personal store of {who} is: give it, or use a registry")
     key, recipient = sender_key(client), recipient_key(client, to.identity)
     if secret is not None:
         notice = replace(notice, handoff=seal_handoff(key, recipient, secret, random(NONCE_SIZE)))
@@ -61,5 +65,5 @@ def notify(
         raise MisuseError(e.message) from None
     content = seal_notice(key, recipient, notice, random(NONCE_SIZE))
     if len(content) > MAX_NOTICE:
-        raise MisuseError(f"a notice is at most {MAX_NOTICE} characters, sealed: this one is {len(content)}")
+        raise MisuseError(f"notice: {len(content)} characters when sealed; at most {MAX_NOTICE} are allowed")
     return client.enclave(where.enclave, at=where.node).commit(NOTICE, content)

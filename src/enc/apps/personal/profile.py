@@ -1,4 +1,4 @@
-"""The profile: who the owner is, in a slot that is proved by the enclave's state."""
+"""The owner's profile, in a slot that the enclave's state proves."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,13 +10,13 @@ from enc.core.errors import MisuseError
 
 KEY = "profile"
 COMMON = ("display_name", "bio", "avatar")
-"""Fields that all apps know. Others may be added, and are kept."""
+"""Fields that all apps know. Other fields are preserved."""
 
 
 class Profile(Struct, frozen=True):
     fields: Mapping[str, Any] = {}
     proved: bool = False
-    """Under a signed head; else its bundle is still open."""
+    """Whether it is proved under a signed head; else its bundle is still open."""
 
     @property
     def display_name(self) -> str | None:
@@ -36,12 +36,14 @@ class Profile(Struct, frozen=True):
 
 
 def from_slot(slot: Slot) -> Profile:
-    """What another program put there that is no object counts as no profile."""
+    """Return the slot's profile; an empty one if another program stored something else there."""
     return Profile(slot.value if isinstance(slot.value, dict) else {}, slot.proved)
 
 
 def changed(profile: Profile, changes: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The slot's next value; a field that is set to None goes, and None for the whole unsets the slot."""
+    """Return the slot's next value: None removes a field, and unsets the slot if no field is
+    left.
+    """
     for name in COMMON:
         if not isinstance(changes.get(name), str | None):
             raise MisuseError(f"{name}: expected a text")

@@ -1,8 +1,8 @@
-"""Reconciling notices: what one claims is asked of the enclave it names, and believed only with a proof.
+"""Verification of notices: the enclave that a notice names must prove its claim.
 
-A notice is anybody's word. It is *confirmed* when its source proves what it claims, *pending* while that cannot be
-seen yet, and *discarded* when it is refuted, or was not confirmed in time. How a claim is confirmed depends on its
-kind: `CONFIRMERS`.
+Anyone can write a notice. It is *confirmed* when its source proves what it claims, *pending* while
+the source does not show it yet, and *discarded* when it is refuted or was not confirmed in time.
+How a claim is confirmed depends on its kind: `CONFIRMERS`.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,36 +28,36 @@ from enc.core.policy import Policy
 from enc.core.types import Event
 
 PENDING_MS = 24 * 60 * 60 * 1000
-"""How long after its arrival a notice may wait for its source to show the action."""
+"""How long a notice may be pending while its source answers, but does not show the action."""
 SILENT_MS = 30 * PENDING_MS
-"""The same where the source cannot be asked at all: that its node is down proves nothing."""
+"""How long a notice may be pending while its source cannot be asked: a dead node proves nothing."""
 MEMBER, FRIEND = "MEMBER", "FRIEND"
 FRIEND_STATE = 2
-"""FRIEND in the bits of a mailbox, whose Manifest its contacts may not read: the second of its States."""
+"""FRIEND in a mailbox's bitmask: the second State. Contacts may not read a mailbox's Manifest."""
 MAX_MOVES = 1000
-"""Moves of an inviter's that are looked through where a notice names none."""
+"""Moves of an inviter that are searched if a notice names none."""
 
 State = Literal["confirmed", "pending", "discarded"]
 
 
 class Unconfirmed(PeerError):
-    """The source does not show the action, yet."""
+    """The source does not show the action yet."""
 
     code = "UNCONFIRMED"
 
 
 class Refuted(PeerError):
-    """The source shows that the claim is wrong, for good."""
+    """The source shows that the claim is wrong and will stay so."""
 
     code = "REFUTED"
 
 
 class NotConfirmed(MisuseError):
-    """The notice is not confirmed: nothing may be done on its word."""
+    """The notice is not confirmed, so nothing may be done because of it."""
 
 
 class Received(Struct, frozen=True):
-    """A notice, and what has become of its claim."""
+    """A notice and the state of its claim."""
 
     id: bytes
     seq: int
@@ -67,7 +67,7 @@ class Received(Struct, frozen=True):
     reason: str = ""
     """Why it is not confirmed."""
     claims: Notice | None = None
-    """What it says, by its author's word alone; None where it does not open."""
+    """Its contents, which nothing has proved; None if it does not open."""
 
     @property
     def is_actionable(self) -> bool:
@@ -75,14 +75,18 @@ class Received(Struct, frozen=True):
 
     @property
     def notice(self) -> Notice:
-        """What it says, for who is about to act on it: NotConfirmed unless it is proved."""
+        """Its contents, for callers that act on them; raises NotConfirmed unless they are
+        proved.
+        """
         if self.claims is None or not self.is_actionable:
             raise NotConfirmed(f"the notice {self.id.hex()} is {self.state}: {self.reason}")
         return self.claims
 
 
 class Question(Struct, frozen=True):
-    """What a confirmer has to go by. `source`: the enclave that the notice names; `known`: its author, by the book."""
+    """A confirmer's input. `source`: the enclave the notice names; `known`: its author's
+    contact.
+    """
 
     client: Client
     author: bytes
@@ -96,7 +100,9 @@ class Question(Struct, frozen=True):
 
 
 Confirmer = Callable[[Question], None]
-"""Returns where the claim is proved. Raises Refuted; or Unconfirmed, or any other error of a peer or of the world."""
+"""Returns if the claim is proved. Raises Refuted, Unconfirmed, or another PeerError or
+WorldError.
+"""
 
 
 # A group's invitation: the Move that made the recipient a member
@@ -107,14 +113,14 @@ def confirm_group_invite(asked: Question) -> None:
     if not _makes_member(fact.event, asked.me):
         raise Refuted("move_ref: not a Move that makes you a member")
     if fact.event.from_.hex() != asked.notice.inviter:
-        raise Refuted("inviter: another moved you")
+        raise Refuted("inviter: not the author of the Move")
     if fact.status != "active":
-        raise Refuted("move_ref: it does not stand")
+        raise Refuted("move_ref: the Move is not in force")
     member = asked.source.member(asked.me)
     if member.state != MEMBER or member.fact.anchor.index < fact.anchor.index:
         raise Unconfirmed(f"you are {member.state} there")
-    told = asked.notice.manifest_hash
-    if told is not UNSET and asked.source.manifest().content_hash.hex() != told:
+    claimed = asked.notice.manifest_hash
+    if claimed is not UNSET and asked.source.manifest().content_hash.hex() != claimed:
         raise Refuted("manifest_hash: not that of the enclave's Manifest")
 
 
@@ -126,7 +132,9 @@ def _makes_member(event: Event, who: bytes) -> bool:
 
 
 def _move(asked: Question) -> EventFact:
-    """The Move that the notice names, proved; where it names none, the last one by which the inviter did it."""
+    """Return the proved Move that the notice names; if it names none, the inviter's last such
+    Move.
+    """
     named = asked.notice.move_ref
     if named is not UNSET:
         return asked.source.proof(named, wait=False)
@@ -137,22 +145,24 @@ def _move(asked: Question) -> EventFact:
     raise Unconfirmed("the inviter has not made you a member")
 
 
-# A contact's invitation: that the recipient is a friend in the sender's mailbox
+# A contact's invitation: the recipient is a friend in the sender's mailbox
 
 
 def confirm_dm_invite(asked: Question) -> None:
     if asked.author.hex() != asked.notice.inviter:
-        raise Refuted("inviter: a mailbox's owner invites in its own name")
+        raise Refuted("inviter: not the author of the notice")
     state_of = _mailbox(asked)
     fact = asked.source.state("rbac", asked.me)
     if state_of(int.from_bytes(fact.value or b"", "big")) != FRIEND:
-        raise Unconfirmed("you are no friend in that mailbox")
+        raise Unconfirmed("you are not a friend in that mailbox")
 
 
 def _mailbox(asked: Question) -> Callable[[int], str]:
-    """How to read a bitmask of the mailbox: by its Manifest, if the registry has it.
+    """Return a function that reads a bitmask of the mailbox, by its Manifest if the registry has
+    it.
 
-    It must be the inviter's, by the registry or by the address book: in a mailbox of another's one may be a friend too.
+    The mailbox must be the inviter's, by the registry or the address book: one may also be a friend
+    in another person's mailbox.
     """
     policy = _registered_policy(asked) if asked.client.has_registry else None
     if policy is None:
@@ -161,16 +171,19 @@ def _mailbox(asked: Question) -> Callable[[int], str]:
             raise Unconfirmed("enclave_id: neither registry nor address book has it as the inviter's mailbox")
         return lambda bits: FRIEND if bits & 0xFF == FRIEND_STATE else ""
     if asked.author not in policy.initial_members:
-        raise Refuted("enclave_id: not a mailbox of the inviter's")
+        raise Refuted("enclave_id: not the inviter's mailbox")
     return policy.state_of
 
 
 def _registered_policy(asked: Question) -> Policy | None:
-    """None where the registry has heard of neither; a mailbox beside the one that the inviter names there waits."""
+    """Return the mailbox's policy; None if the registry does not know the mailbox.
+
+    Raise Unconfirmed if the inviter has registered another mailbox.
+    """
     try:
         named = asked.client.lookup(asked.author).enclaves.get("dm", asked.source.id)
         if named != asked.source.id:
-            raise Unconfirmed("enclave_id: the inviter's registered mailbox is another")
+            raise Unconfirmed("enclave_id: not the mailbox that the inviter has registered")
     except IdentityNotFound:
         pass
     try:
@@ -181,20 +194,20 @@ def _registered_policy(asked: Question) -> Policy | None:
 
 
 CONFIRMERS: Mapping[str, Confirmer] = {"group_invite": confirm_group_invite, "dm_invite": confirm_dm_invite}
-"""By kind. A kind that has none is never confirmed."""
+"""By kind. Notices of other kinds are never confirmed."""
 
 
 def judge(ask: Callable[[], None], age_ms: int) -> tuple[State, str]:
-    """The verdict on a claim, and why, by what asking its source gives and by how long ago the notice came."""
+    """Return a claim's state and the reason, from asking its source and from the notice's age."""
     try:
         ask()
     except Refuted as e:
         return "discarded", e.message
     except (PeerError, WorldError) as e:
-        return waiting(e, age_ms), e.message
+        return unconfirmed_state(e, age_ms), e.message
     return "confirmed", ""
 
 
-def waiting(why: EncError, age_ms: int) -> State:
-    """What cannot be confirmed now is pending, until its time is over."""
+def unconfirmed_state(why: EncError, age_ms: int) -> State:
+    """Return "pending" until the time for a notice that cannot be confirmed is over."""
     return "pending" if age_ms <= (SILENT_MS if isinstance(why, WorldError) else PENDING_MS) else "discarded"

@@ -1,4 +1,4 @@
-"""With which keys notices are sealed: the registered sub-key of each side, or its identity where there is none."""
+"""The keys that notices are sealed with: each side's registered sub-key, or else its identity."""
 
 from enc.client import Client
 from enc.core.errors import IdentityNotFound
@@ -6,8 +6,10 @@ from enc.core.signing import PrivateKey
 
 
 def registered_sub_key(client: Client, identity: bytes, *, fresh: bool = False) -> bytes | None:
-    """The key that somebody has registered to be sealed to. Where the registry is silent, its error is raised: to go on
-    without would seal to another key than the one that was asked for."""
+    """Return the sub-key that an identity has registered; None if it has none.
+
+    If the registry does not answer, its error is raised: going on would seal to another key.
+    """
     if not client.has_registry:
         return None
     try:
@@ -21,12 +23,15 @@ def recipient_key(client: Client, identity: bytes) -> bytes:
 
 
 def sender_key(client: Client) -> PrivateKey:
-    """One's own sub-key where that is what the registry shows: others check `sender_pub` by it."""
+    """Return our sub-key if it is registered, since others check `sender_pub` by it; else our
+    key.
+    """
     sub_key = client.identity.sub_key()
     is_known = registered_sub_key(client, client.identity.public) == sub_key.public
     return sub_key if is_known else client.identity.key
 
 
 def own_keys(client: Client) -> tuple[PrivateKey, PrivateKey]:
-    """The keys that others may have sealed to: whoever asked the registry at another time used the other one."""
+    """Return both keys that others may have sealed to: which one depends on when they asked the
+    registry."""
     return client.identity.sub_key(), client.identity.key

@@ -1,4 +1,4 @@
-"""`Personal`: one person's store, on the node and from any of its owner's devices."""
+"""`Personal`: one person's store, used from any of its owner's devices."""
 
 import os
 import secrets
@@ -30,14 +30,15 @@ from enc.core.types import Receipt
 
 LABEL, GATE = "personal", "notices"
 MAX_REVIEWED = 256
-"""Notices that one call holds against their sources: anybody may write one."""
+"""Notices that one call verifies: anyone may write one."""
 
 
 class Personal:
-    """The store of `client`'s identity in this enclave. What is read comes from the log, new events alone each time.
+    """The store of `client`'s identity in this enclave. Each call reads only the log's new events.
 
-    `node`: its URL, if it is not the client's. `book`: names, and where people's enclaves are. `clock`: Unix
-    milliseconds, for the age of notices. `confirmers`: ways to confirm further kinds of notices, `x-…` or others.
+    `node`: the URL of its node, if it is not the client's. `book`: names, and where people's
+    enclaves are. `clock`: Unix milliseconds, for the age of notices. `confirmers`: verify further
+    kinds of notices, `x-…` or others.
     """
 
     def __init__(
@@ -66,13 +67,13 @@ class Personal:
         again: bool = False,
         **more: Any,
     ) -> "Personal":
-        """Found a store on the client's node, and make it known: in the registry, and in the book, as far as they are.
+        """Create a store on the client's node, and enter it in the registry and the book, if given.
 
-        A display name stands in the profile, which a registry's search can find: it is public. Whoever has a store that
-        these know gets another only `again`.
+        A display name is public: it is part of the profile, which a registry's search finds. Raise
+        MisuseError if registry or book already know a store, unless `again` is set.
         """
         if not again and own_place(client, LABEL, more.get("book")) is not None:
-            raise MisuseError("you have a personal store already")
+            raise MisuseError("you already have a personal store")
         manifest = template(LABEL, client.identity.public)
         manifest["meta"]["nonce"] = secrets.token_hex(8)
         found = client.create({**manifest, "bundle": dict(bundle or manifest["bundle"])})
@@ -86,20 +87,23 @@ class Personal:
 
     @classmethod
     def find(cls, client: Client, *, book: AddressBook | None = None, **more: Any) -> "Personal":
-        """The identity's own store, as the book or the registry has it; NoPersonalStore where neither does."""
+        """Return the identity's own store from the book or the registry; raise NoPersonalStore if
+        unknown."""
         place = own_place(client, LABEL, book)
         if place is None:
-            raise NoPersonalStore("no personal store of yours is known here: found one, or give its enclave")
+            raise NoPersonalStore("no personal store of yours is known here: create one, or give its enclave")
         return cls(client, place.enclave, node=place.node, book=book, **more)
 
     def announce(self, display_name: str | None = None) -> bool:
-        """Make the store known in the registry, if there is one; again, if that failed or the registry is a new one."""
+        """Register the store if the client has a registry. Repeat it if that failed or for a new
+        one.
+        """
         return announce(self.client, self.enclave, LABEL, display_name)
 
     def refresh(self) -> None:
-        """Take what has come since the last time."""
+        """Read new events."""
         for item in self.enclave.query(type=list(TYPES), seq={"start_at": self._ledger.last + 1}):
-            self._ledger.take(item)
+            self._ledger.apply(item)
 
     def _entries(self, type_: str) -> list[Entry]:
         self.refresh()
@@ -111,13 +115,13 @@ class Personal:
         return profiles.from_slot(self.enclave.read_shared(profiles.KEY))
 
     def set_profile(self, **changes: Any) -> Receipt:
-        """Change fields of it: `display_name`, `bio`, `avatar`, or an app's own. None takes one away."""
+        """Change fields: `display_name`, `bio`, `avatar`, or an app's own. None removes a field."""
         receipt = self.enclave.shared(profiles.KEY, profiles.changed(self.profile(), changes))
         if "display_name" in changes:
             self.announce(changes["display_name"] or "")
         return receipt
 
-    # Posts: public, by way of a dataview
+    # Posts: public, through a dataview
 
     def post(self, text: str, **more: Any) -> Receipt:
         return self.enclave.commit(PUBLIC, of_kind("post", text=text, **more))
@@ -129,38 +133,40 @@ class Personal:
         return self.enclave.delete(post)
 
     def posts(self) -> list[Entry]:
-        """Those that stand, the oldest first."""
+        """Return the posts, the oldest first."""
         return self._entries(PUBLIC)
 
     # Documents: private
 
     def add(self, name: str, text: str, *, kind: str = "note", **more: Any) -> Receipt:
-        """Keep a document, sealed."""
+        """Store a document, sealed."""
         return self.enclave.commit(PRIVATE, self._sealed({**more, "kind": kind, "name": name, "text": text}))
 
     def change(self, document: Id, *, name: str | None = None, text: str | None = None) -> Receipt:
-        """Replace what is given of it. The old content is erased."""
+        """Replace the given fields of a document. The old content is erased."""
         before = plain(self.document(document))
         changes = {key: value for key, value in (("name", name), ("text", text)) if value is not None}
         return self.enclave.update(document, self._sealed({**before, **changes}))
 
     def remove(self, document: Id) -> Receipt:
-        """Take a document, or a notice, away for good."""
+        """Delete a document or a notice."""
         return self.enclave.delete(document)
 
     def document(self, document: Id) -> Document:
         self.refresh()
         entry = self._ledger.get(as_bytes(document, "document"))
         if entry is None or entry.type != PRIVATE:
-            raise EventNotFound("there is no such document")
+            raise EventNotFound("no such document")
         return open_document(self.client.identity, self.enclave.id, entry)
 
     def documents(self, words: str = "") -> list[Document]:
-        """Those that open, the oldest first; with `words`, those that have them all in name, kind or text."""
+        """Return the documents that open, the oldest first; with `words`, only those that contain
+        all of them in name, kind or text.
+        """
         return search([each for each in self._opened() if isinstance(each, Document)], words)
 
     def unreadable(self) -> list[Unreadable]:
-        """Documents that do not open with this identity's key, and why."""
+        """Return the documents that do not open with this identity's key, and why."""
         return [each for each in self._opened() if isinstance(each, Unreadable)]
 
     def _opened(self) -> list[Document | Unreadable]:
@@ -188,10 +194,10 @@ class Personal:
         place: Place | None = None,
         **optional: Any,
     ) -> Receipt:
-        """Leave a notice in somebody's store: at `place`, or where the registry has it.
+        """Write a notice to a person's store: at `place`, or where the registry has it.
 
-        `optional`: `epoch_n`, which a `secret` needs; `topic`, `greeting`, `manifest_hash`, `move_ref`; `inviter`, if
-        another than this identity did what the notice is about.
+        `optional`: `epoch_n`, which a `secret` needs; `topic`, `greeting`, `manifest_hash`,
+        `move_ref`; `inviter`, if the action in question was not done by this identity.
         """
         whom = known(to, self._book, self.client)
         fields = {"enclave_id": enclave_id, "enclave_kind": enclave_kind, **optional}
@@ -199,17 +205,17 @@ class Personal:
         return notify(self.client, whom, notice, secret=secret, place=place, random=self._random)
 
     def inbox(self) -> list[Entry]:
-        """The notices that stand, sealed as they came."""
+        """Return all notices, still sealed."""
         return self._entries(NOTICE)
 
     def notices(self, *, discard: bool = True, limit: int = MAX_REVIEWED) -> list[Received]:
-        """The notices that stand, each held against its source: confirmed, pending or discarded.
+        """Return notices, each verified with its source: confirmed, pending or discarded.
 
-        No more than `limit`, of as many authors as there are; `inbox` has all, unasked.
-        With `discard`, those that are discarded are also deleted, and are not there the next time.
+        At most `limit`, of as many authors as possible; `inbox` returns all, unverified. With
+        `discard`, discarded ones are also deleted, and the next call does not return them.
         """
         if limit < 1:
-            raise MisuseError("limit: expected a number of notices")
+            raise MisuseError(f"limit: expected at least 1, not {limit}")
         found = self._inbox.review(self._inbox.chosen(self._entries(NOTICE), limit))
         for each in found:
             if discard and each.state == "discarded":
@@ -218,21 +224,23 @@ class Personal:
         return found
 
     def handoff(self, received: Received) -> bytes:
-        """The secret that a confirmed notice hands over; NotConfirmed, or a DecryptFailed of its own kind."""
+        """Return the secret that a confirmed notice hands over; raise NotConfirmed or a
+        DecryptFailed.
+        """
         handoff = received.notice.handoff
         if not isinstance(handoff, Handoff):
-            raise DecryptFailed("handoff: the notice hands nothing over")
+            raise DecryptFailed("handoff: the notice has none")
         return opened_handoff(self.client, received.author, handoff)
 
     def set_open(self, is_open: bool) -> Receipt:
-        """Take notices, or none: the gate `notices`."""
+        """Open or close the gate `notices`."""
         return self.enclave.gate(GATE, open=is_open)
 
     def is_open(self) -> bool:
-        """Whether notices are taken, proved as of the last closed bundle."""
+        """Return whether the gate is open, proved as of the last closed bundle."""
         return self.enclave.state("kv", gate_slot(GATE)).value is None
 
-    # Dataviews: who is pushed what is public, and that notices have come
+    # Dataviews: services that get pushes of public events, and notifications of notices
 
     def grant_dataview(self, identity: Id, *, endpoint: str | None = None) -> Receipt:
         return self.enclave.grant(identity, DATAVIEW, endpoint=endpoint)
@@ -241,5 +249,5 @@ class Personal:
         return self.enclave.revoke(identity, DATAVIEW)
 
     def dataviews(self) -> list[Dataview]:
-        """Who has a grant, by the log; each says whether that is proved yet."""
+        """Return the services that have a grant by the log, and whether it is proved yet."""
         return dataviews(self.enclave, self.client.identity.public)
