@@ -58,7 +58,7 @@ def test_every_command_is_in_the_document() -> None:
     assert {parses(line) for line in LINES} == set(COMMANDS)
 
 
-OWN_CODES = {("audit",): "0 nothing was found; 1 there are findings; 2 it could not be completed, or wrong use."}
+OWN_CODES = {("audit",): "0 no findings; 1 findings; 2 the audit is incomplete, or wrong use."}
 
 
 @pytest.mark.parametrize("path", OURS, ids=" ".join)
@@ -75,7 +75,7 @@ def test_every_command_has_help_with_examples_that_parse_json_and_the_exit_codes
 def test_a_help_is_shown(anybody: Person) -> None:
     shown = " ".join(anybody.ask("commit", "--help").stdout.split())
     assert 'Example: enc commit message "hello"' in shown
-    assert "--enclave ID The enclave. Else: ENC_ENCLAVE, or the profile's." in shown.replace("│ ", "")
+    assert "--enclave ID The enclave's id. Default: ENC_ENCLAVE, or the profile's." in shown.replace("│ ", "")
 
 
 def test_the_first_lines_of_the_document_run(anybody: Person, running_node: RunningNode) -> None:

@@ -130,10 +130,10 @@ def test_a_new_device_needs_the_key_alone(pair: Pair, tmp_path: Path) -> None:
     ("args", "word"),
     [
         (("send", "nobody", "x"), "no person named nobody is known"),
-        (("send", "ab" * 32, "x"), "nobody knows where their mailbox is"),
+        (("send", "ab" * 32, "x"), "their mailbox is unknown"),
         (("send", "bob", "x"), "no key to seal with"),
         (("create",), "you have a mailbox already"),
-        (("add", "bob", "--at", "http://127.0.0.1:1"), "--at goes with --mailbox"),
+        (("add", "bob", "--at", "http://127.0.0.1:1"), "--at: needs --mailbox"),
         (("retract", "bob"), "no such message"),
         (("accept", "ab" * 32), "has not invited you"),
     ],

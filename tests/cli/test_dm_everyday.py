@@ -120,7 +120,7 @@ def test_people_are_named(pair: Pair) -> None:  # noqa: F811
     message = alice.refused("dm", "send", stranger, "x", code=2)["message"]
     assert "--mailbox ID" in message
     assert "--at URL" in message
-    assert alice.ask("dm", "rotate", "bob").stdout == "epoch 1 goes to bob with your next message\n"
+    assert alice.ask("dm", "rotate", "bob").stdout == "epoch 1 is sent to bob with your next message\n"
     alice.ask("dm", "block", "bob")
     assert alice.ask("dm", "send", "bob", "x").stderr == "you have blocked bob: they cannot answer\n"
 

@@ -133,7 +133,7 @@ def test_what_is_wrong_with_views_is_told_before_spark_starts(java: None, anybod
 def test_no_archive_is_there(java: None, anybody: Person) -> None:
     stderr = anybody.ask("dataview", "run", "--once", "--archive", "fleet", "--master", "none", code=MISUSE).stderr
     assert (
-        stderr == "enc: fleet: there is no archive; of a folder, files are taken that end in .enc, .zst, .enc-archive\n"
+        stderr == "enc: fleet: no archive found; in a folder, archives are files that end in .enc, .zst, .enc-archive\n"
     )
     stderr = anybody.ask("dataview", "run", "--archive", "s3a://fleet", "--master", "none", code=MISUSE).stderr
     assert stderr == "enc: s3a://fleet: archives are files in directories that this machine sees\n"

@@ -76,7 +76,7 @@ def test_people_come_and_go_and_the_epoch_stays_fresh_by_an_admin_s_chat(
     with ann.at_terminal("group", "chat", "plans") as seat:
         seat.sees("2 members | epoch 1 fresh")
         bob.one("leave", "plans")
-        seat.sees("bob is no member any more")
+        seat.sees("bob is no longer a member")
         seat.sees("epoch 2 by you")
         seat.sees("1 member | epoch 2 fresh")
         cleo = friend("cleo")

@@ -293,7 +293,7 @@ def test_it_is_told_that_there_are_more_notices_than_were_asked_about(neighbours
     ada, bob, group = neighbours.ada, neighbours.bob, neighbours.group()
     for _ in range(3):
         ada.ask("me", "notify", f"Bob {neighbours.word}", "group_invite", group, "--of", "group", "--yes")
-    assert "more were not asked about" not in bob.ask("me", "notices").stderr
+    assert "more were not verified" not in bob.ask("me", "notices").stderr
     result = bob.ask("me", "notices", "--all", "--limit", "1", "--json")
     assert len(result.stdout.splitlines()) == 1
-    assert "2 more were not asked about: enc me notices --limit 3" in bob.ask("me", "notices", "--limit", "1").stderr
+    assert "2 more were not verified: enc me notices --limit 3" in bob.ask("me", "notices", "--limit", "1").stderr

@@ -180,7 +180,7 @@ def test_who_is_where(place: Town, owner: Person) -> None:
     (found,) = owner.tell("registry", "resolve", enclave)
     assert (found["app"], found["endpoints"]) == ("test", [place.nodes["a"].url])
     owner.ask("registry", "register-enclave", "--desc", "a pond", "--meta", '{"name": "carp"}')
-    assert owner.ask("registry", "register-enclave").stdout == "known already\n"
+    assert owner.ask("registry", "register-enclave").stdout == "registered already\n"
     assert [line["enclave_id"] for line in owner.tell("registry", "list", "-q", "carp")].count(enclave) == 1
     assert owner.tell("registry", "list", "--app", "none") == []
     assert owner.refused("registry", "lookup", found["holder"], code=1)["code"] == "IDENTITY_NOT_FOUND"
@@ -194,7 +194,7 @@ def test_who_is_where(place: Town, owner: Person) -> None:
 
 def test_a_node_is_registered_by_its_key(place: Town, owner: Person) -> None:
     key, url = place.nodes["b"].data / "node.key", place.nodes["b"].url
-    assert owner.ask("registry", "register-node", url, "--key", key).stdout == "known already\n"
+    assert owner.ask("registry", "register-node", url, "--key", key).stdout == "registered already\n"
     (receipt,) = owner.tell("registry", "register-node", url, "https://other.example", "--key", key)
     assert receipt["enclave"] == place.registry.enclave.hex()
     owner.ask("registry", "register-node", url, "--key", key)

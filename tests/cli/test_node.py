@@ -377,7 +377,7 @@ def test_fsck_of_what_is_no_enclave(data: Path, text: str) -> None:
 
 def test_fsck_of_an_enclave_that_is_not_there(data: Path) -> None:
     message = failure(enc("fsck", "--data", data, "--enclave", "ab" * 32))
-    assert message == f"--enclave: there is no enclave {'ab' * 32} here"
+    assert message == f"--enclave: this node has no enclave {'ab' * 32}"
 
 
 def test_fsck_of_no_data_makes_none(tmp_path: Path) -> None:

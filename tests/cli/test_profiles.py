@@ -71,7 +71,7 @@ def test_a_command_uses_what_config_shows(alice: Person) -> None:
 
 def test_a_profile_that_is_not_there(anybody: Person) -> None:
     error = anybody.refused("query", "--profile", "wrok", code=MISUSE)
-    assert error["message"] == f"there is no profile wrok in {anybody.config}"
+    assert error["message"] == f"{anybody.config} has no profile wrok"
     assert "a name is letters" in anybody.refused("query", "--profile", "a b", code=MISUSE)["message"]
 
 
@@ -167,10 +167,10 @@ def test_a_value_on_more_than_one_line_is_refused(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[default", "not TOML: "),
-        ("node = 'a'", "node stands outside of a profile such as [default]"),
-        ("[default]\nnod = 'a'", "[default] has no setting nod; there are node, identity, enclave"),
-        ("[default]\nnode = 1", "[default] node: expected a text"),
-        ("[default]\nnode = ''", "[default] node: expected a text"),
+        ("node = 'a'", "node is outside a profile such as [default]"),
+        ("[default]\nnod = 'a'", "[default] unknown setting nod; expected one of node, identity, enclave"),
+        ("[default]\nnode = 1", "[default] node: expected a non-empty string"),
+        ("[default]\nnode = ''", "[default] node: expected a non-empty string"),
     ],
 )
 def test_a_faulty_file_is_named_with_its_fault(anybody: Person, text: str, message: str) -> None:

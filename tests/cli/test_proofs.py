@@ -103,7 +103,7 @@ def test_bytes_that_are_no_text_prove_nothing(reader: Person) -> None:
 def test_only_the_sequencer_that_counts_proves(reader: Person, proof: Any) -> None:
     reader.ask("verify", "proof.json", "--sequencer", proof["sequencer"].upper())
     (found,) = reader.tell("verify", "proof.json", "--sequencer", "ab" * 32, code=FAILED)
-    assert found["message"] == f"it is the word of {proof['sequencer']}, and not of {'ab' * 32}"
+    assert found["message"] == f"signed by {proof['sequencer']}, not by {'ab' * 32}"
 
 
 def test_a_head_needs_no_identity(alice: Person, running_node: RunningNode) -> None:

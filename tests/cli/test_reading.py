@@ -220,7 +220,7 @@ def test_a_slot_that_is_not_yet_proved_says_so(alice: Person) -> None:
     use_bundles(alice, LATE)
     alice.ask("set", "topic", "x")
     result = alice.ask("get", "topic")
-    assert (result.stdout, result.stderr) == ("x\n", "not yet proved: no closed bundle says so\n")
+    assert (result.stdout, result.stderr) == ("x\n", "not proved yet: no closed bundle contains it\n")
 
 
 def test_a_slot_commands_no_terminal(alice: Person) -> None:

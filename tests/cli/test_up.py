@@ -130,7 +130,7 @@ def test_one_at_a_time_and_a_part_that_dies_is_told_with_its_log(anybody: Person
     with up(anybody, *LIGHT) as running:
         assert running.said["page"] is None
         anybody.run("up", "--home", "dev", *LIGHT, code=MISUSE)
-        assert f"another `enc up` works there, process {running.process.pid}: stop it" in anybody.stderr
+        assert f"in use by another `enc up`, process {running.process.pid}: stop it" in anybody.stderr
         assert "--home" in anybody.stderr
         os.kill(node_of(running), signal.SIGKILL)
         out, err = running.process.communicate(timeout=PATIENCE_S)
@@ -194,7 +194,9 @@ def test_one_port_is_not_enough_for_both(java: None, anybody: Person) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
     anybody.run("up", "--port", port, "--page-port", port, code=MISUSE)
-    assert anybody.stderr.endswith(f"port {port}: the node and the page need one each: give another with --page-port\n")
+    assert anybody.stderr.endswith(
+        f"port {port}: the node and the page need different ports: give another with --page-port\n"
+    )
 
 
 def test_no_java(anybody: Person, tmp_path: Path) -> None:
@@ -207,5 +209,5 @@ def test_no_java(anybody: Person, tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made(anybody: Person) -> None:
     (anybody.home / "file").write_text("")
     anybody.run("up", "--home", "file/dev", *LIGHT, code=MISUSE)
-    assert "/file/dev: cannot be written to: " in anybody.stderr
+    assert "/file/dev: not writable: " in anybody.stderr
     assert anybody.stderr.endswith(": give another --home\n")

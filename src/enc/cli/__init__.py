@@ -1,4 +1,4 @@
-"""The command line. May import everything; nobody imports it."""
+"""The command line. It may import every other package; no other package imports it."""
 
 import sys
 
@@ -51,7 +51,7 @@ app.add_typer(me.app)
 app.add_typer(dm.app)
 app.add_typer(bench.app)
 app.add_typer(dataview.app)
-# Their commands are of the group `dataview`.
+# Importing these modules adds their commands to the group `dataview`.
 _ = dataview_run, dataview_job, dataview_receive
 
 

@@ -1,4 +1,4 @@
-"""`enc archive`: a whole enclave in one file, and whether such a file holds."""
+"""`enc archive`: back up a whole enclave to one file, and verify such a file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 20
 
-app = typer.Typer(name="archive", help="A whole enclave in one file.", no_args_is_help=True)
+app = typer.Typer(name="archive", help="Back up a whole enclave to one file, and verify it.", no_args_is_help=True)
 
 
 @command(app, "enc archive pull backup.enc", flags=ENCLAVE)
 def pull(
     at: Terminal,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the archive is written. It must not be there.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write. The file must not exist.")],
 ) -> None:
-    """Back up the whole enclave, for its owner: every event is replayed as it comes.
+    """Back up the whole enclave, as its owner. Every event is replayed as it arrives.
 
-    A pull that was broken off is taken up again where it stopped: run the same command again.
+    To continue an interrupted pull, run the same command again.
     """
     with at.enclave() as enclave, Bar(at.is_terminal) as bar:
         header = enclave.archive(file, bar.show)
@@ -37,9 +37,9 @@ def pull(
 
 @command(app, "enc archive verify backup.enc", "enc archive verify backup.enc --json", flags=LOCAL)
 def verify(at: Terminal, file: Annotated[Path, typer.Argument(metavar="FILE", help="An archive.")]) -> None:
-    """Replay an archive in full, without any node: every hash, signature, right and root in it is derived again.
+    """Replay an archive in full, without a node: every hash, signature, right and root is derived again.
 
-    Exit code 0: all of it holds. 1: it does not, and the first thing that does not is named.
+    Exit code 0: the archive is valid. 1: it is not; the first fault is printed.
     """
     try:
         found = _verified(file)
@@ -82,7 +82,7 @@ def _chunks(file: Path) -> Iterator[bytes]:
 
 
 class Bar:
-    """How much of the log is here, on a terminal."""
+    """A progress bar on stderr, shown only on a terminal."""
 
     def __init__(self, is_shown: bool) -> None:
         from rich.console import Console

@@ -1,4 +1,4 @@
-"""`enc audit`: whether every node kept its word, over many archives at once."""
+"""`enc audit`: verifies many archives at once, and writes evidence against nodes."""
 
 import os
 import time
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 HERE = "here"
-"""Instead of Spark: one process."""
+"""Value of --master for one process without Spark."""
 
 
 @command(
@@ -34,33 +34,36 @@ HERE = "here"
     "enc audit --registry https://enc.example.org#4be04e54",
     flags=NODE,
     panel="Proofs",
-    codes="Exit codes: 0 nothing was found; 1 there are findings; 2 it could not be completed, or wrong use.",
+    codes="Exit codes: 0 no findings; 1 findings; 2 the audit is incomplete, or wrong use.",
 )
 def audit(
     at: Terminal,
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="PATH…", help="Archives, and folders of archives.", show_default=False),
+        typer.Argument(metavar="PATH…", help="Archives, or folders of archives.", show_default=False),
     ] = None,
     heads: Annotated[
         list[Path] | None,
-        typer.Option("--heads", metavar="FILE", help="Signed heads, one JSON a line. Repeat it for more."),
+        typer.Option("--heads", metavar="FILE", help="Signed heads, one JSON object per line; may be repeated."),
     ] = None,
     enclave: Annotated[
         list[str] | None,
-        typer.Option("--enclave", metavar="ID", help="An enclave to pull from the node. Repeat it for more."),
+        typer.Option("--enclave", metavar="ID", help="An enclave to pull from the node; may be repeated."),
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where the report goes, and what the next audit goes on from.")
+        Path,
+        typer.Option(
+            "--out", metavar="DIR", help="Folder of the report, and of the state from which the next audit continues."
+        ),
     ] = Path("audit"),
     master: Annotated[
-        str, typer.Option("--master", metavar="URL", help=f"Spark's master; or {HERE}: in this process, without Spark.")
+        str, typer.Option("--master", metavar="URL", help=f"Spark's master; or {HERE}: this process, without Spark.")
     ] = "local[*]",
     afresh: Annotated[
-        bool, typer.Option("--afresh", help="Believe nothing that an earlier audit into DIR verified.")
+        bool, typer.Option("--afresh", help="Ignore the results of earlier audits into DIR; verify everything.")
     ] = False,
 ) -> None:
-    """Verify whole logs, and all signed heads of them, on all cores; and write evidence for whatever is found."""
+    """Verify whole logs and all their signed heads, on all cores, and write evidence for each finding."""
     from enc.audit.audit import run_audit
     from enc.audit.report import Circumstances, write_report
 
@@ -83,7 +86,7 @@ def audit(
 
 @contextmanager
 def _completed(at: Terminal) -> Iterator[None]:
-    """Whatever fails, foreseen or not, is no finding: it ends with another code."""
+    """End failed audits with another exit code than audits with findings."""
     try:
         yield
     except (MisuseError, BrokenPipeError, typer.Exit, typer.Abort, TyperException):
@@ -115,30 +118,30 @@ def _request(
 
     missing = [str(path) for path in (*paths, *files) if not path.exists()]
     if missing:
-        raise MisuseError(f"{missing[0]}: there is no such file")
+        raise MisuseError(f"{missing[0]}: no such file")
     before = Progress({}, {}) if afresh else load_progress(out)
     held = collect_heads([*files, *found_heads(paths)], before.heads)
     asks = bool(enclaves) or at.is_given("registry")
     if not (paths or files or asks):
-        raise MisuseError("name archives, or --heads, or --enclave ID at a --node, or a --registry")
+        raise MisuseError("nothing to audit: give archives, --heads, --enclave ID with --node, or --registry")
     _prepare(out)
     pulled = _pulled(at, enclaves, out, told) if asks else Pulled()
     for id_, heads in pulled.heads.items():
         held.setdefault(id_, []).extend(heads)
     archives = sorted({*found_archives(paths), *pulled.paths})
     if paths and not archives and not asks:
-        raise MisuseError(f"{paths[0]}: there is no archive")
+        raise MisuseError(f"{paths[0]}: no archive found")
     return Request(paths=archives, heads=held, known=before.known), pulled
 
 
 def _prepare(out: Path) -> None:
-    """Whether there will be a place for the report is known before the work is done, and not after it."""
+    """Create the report's folder first, so that a wrong --out fails before the work and not after it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise MisuseError(f"--out {out}: {e.strerror}") from None
     if not os.access(out, os.W_OK | os.X_OK):
-        raise MisuseError(f"--out {out}: nothing can be written there")
+        raise MisuseError(f"--out {out}: not writable")
 
 
 def _pulled(at: Terminal, enclaves: list[str], out: Path, told: "Told") -> "Pulled":
@@ -159,12 +162,12 @@ def _runner(master: str) -> Iterator["Runner"]:
         from enc.audit.job import OnSpark, last_line
         from enc.dataview.session import spark_session
     except ModuleNotFoundError as e:
-        raise MisuseError(f"an audit on Spark needs {e.name}; install it, or say --master {HERE}") from None
+        raise MisuseError(f"an audit on Spark needs {e.name}: install it, or give --master {HERE}") from None
     try:
         spark = spark_session("enc audit", master)
     except MisuseError as e:
-        raise MisuseError(f"{e.message}; or say --master {HERE}") from None
-    except Exception as e:  # Spark's own: of many kinds, and of no family
+        raise MisuseError(f"{e.message}; or give --master {HERE}") from None
+    except Exception as e:  # Spark's errors have no common base class
         raise MisuseError(f"--master {master}: Spark does not start: {last_line(e)}") from None
     try:
         yield OnSpark(spark)

@@ -1,4 +1,4 @@
-"""`enc bench`: logs to measure and to try others with."""
+"""`enc bench`: generates logs for benchmarks and tests."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from enc.cli.command import LOCAL, command
 from enc.cli.output import fields
 from enc.cli.terminal import Terminal
 
-app = typer.Typer(name="bench", help="Logs to measure and to try others with.", no_args_is_help=True)
+app = typer.Typer(name="bench", help="Generate logs for benchmarks and tests.", no_args_is_help=True)
 
 
 @command(
@@ -24,21 +24,27 @@ app = typer.Typer(name="bench", help="Logs to measure and to try others with.", 
 def generate(
     at: Terminal,
     enclaves: Annotated[int, typer.Option("--enclaves", metavar="N", help="How many enclaves.", show_default=False)],
-    events: Annotated[int, typer.Option("--events", metavar="M", help="Of all together.", show_default=False)],
-    seed: Annotated[int, typer.Option("--seed", metavar="S", help="The same seed makes the same bytes.")] = 0,
+    events: Annotated[
+        int,
+        typer.Option("--events", metavar="M", help="How many events, in all enclaves together.", show_default=False),
+    ],
+    seed: Annotated[int, typer.Option("--seed", metavar="S", help="The same seed generates the same bytes.")] = 0,
     plant: Annotated[
         list[str] | None,
-        typer.Option("--plant", metavar="KIND", help="A fault, in an enclave of its own. Repeat it for more."),
+        typer.Option("--plant", metavar="KIND", help="A fault to plant in an enclave of its own; may be repeated."),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where; empty, or not there yet.")] = Path("fleet"),
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Output folder; must be empty or missing.")] = Path(
+        "fleet"
+    ),
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", metavar="N", help="Processes. Else: one for each core.", show_default=False),
+        typer.Option("--jobs", metavar="N", help="Processes. Default: one per core.", show_default=False),
     ] = None,
 ) -> None:
-    """Make enclaves with realistic, valid logs, and the heads that people collected of them, from a seed.
+    """Generate enclaves with realistic, valid logs, and signed heads as clients would collect them, from a seed.
 
-    The first enclave is the largest, the second half as large, the third a third. What was planted is in planted.json.
+    The first enclave is the largest, the second half as large, the third a third. planted.json lists the planted
+    faults.
     """
     from enc.bench.fleet import generate as generate_fleet
     from enc.bench.kinds import parse_kind

@@ -1,4 +1,4 @@
-"""How a command is made: with the flags that many share, an example in its help, and an end for every error."""
+"""Registers commands: adds the shared flags, examples in the help, and the error handling."""
 
 import sys
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from enc.cli import failures
 from enc.cli.exits import FAILED
 from enc.cli.terminal import TIMEOUT_S, Terminal
 
-_PANEL = "Where and who"
+_PANEL = "Connection and identity"
 
 
 def _option(flag: str, metavar: str | None, help_: str, **more: Any) -> Any:
@@ -22,31 +22,37 @@ def _option(flag: str, metavar: str | None, help_: str, **more: Any) -> Any:
 
 
 _FLAGS: dict[str, Any] = {
-    "node": Annotated[str | None, _option("--node", "URL", "The node. Else: ENC_NODE, or the profile's.")],
+    "node": Annotated[str | None, _option("--node", "URL", "The node's URL. Default: ENC_NODE, or the profile's.")],
     "identity": Annotated[
-        str | None, _option("--identity", "FILE", "Your key file. Else: ENC_IDENTITY, or the profile's.")
+        str | None, _option("--identity", "FILE", "Your key file. Default: ENC_IDENTITY, or the profile's.")
     ],
-    "enclave": Annotated[str | None, _option("--enclave", "ID", "The enclave. Else: ENC_ENCLAVE, or the profile's.")],
+    "enclave": Annotated[
+        str | None, _option("--enclave", "ID", "The enclave's id. Default: ENC_ENCLAVE, or the profile's.")
+    ],
     "registry": Annotated[
         str | None,
-        _option("--registry", "URL#ID:KEY", "Who knows where enclaves are. Else: ENC_REGISTRY, or the profile's."),
+        _option(
+            "--registry", "URL#ID:KEY", "The registry that locates enclaves. Default: ENC_REGISTRY, or the profile's."
+        ),
     ],
     "witness": Annotated[
         list[str] | None,
-        _option("--witness", "URL=KEY", "A witness; may be repeated. Else: ENC_WITNESSES, or the profile's."),
+        _option("--witness", "URL=KEY", "A witness; may be repeated. Default: ENC_WITNESSES, or the profile's."),
     ],
     "needed": Annotated[
-        int | None, _option("--witnesses", "K", "How many witnesses must stand behind it. Default: all.", min=1)
+        int | None, _option("--witnesses", "K", "How many witnesses must confirm the head. Default: all.", min=1)
     ],
     "profile": Annotated[
-        str | None, _option("--profile", "NAME", "The profile. Else: ENC_PROFILE, or the one named default.")
+        str | None, _option("--profile", "NAME", "The profile. Default: ENC_PROFILE, or the profile named default.")
     ],
     "timeout": Annotated[
         float | None,
-        _option("--timeout", "SECONDS", f"How long to try to reach the node. Default: {TIMEOUT_S:g}.", min=0.001),
+        _option(
+            "--timeout", "SECONDS", f"How long to keep trying to reach the node. Default: {TIMEOUT_S:g}.", min=0.001
+        ),
     ],
     "evidence": Annotated[
-        Path | None, _option("--evidence", "DIR", "Where evidence against the node is saved. Default: here.")
+        Path | None, _option("--evidence", "DIR", "Directory for evidence against the node. Default: the current one.")
     ],
     "as_json": Annotated[bool, typer.Option("--json", help="Print JSON, for programs.", show_default=False)],
 }
@@ -56,7 +62,7 @@ PROFILE = ("profile", "as_json")
 NODE = ("as_json", "node", "identity", "registry", "profile", "timeout", "evidence")
 ENCLAVE = ("enclave", *NODE)
 WITNESSED = (*ENCLAVE, "witness", "needed")
-"""Which of the shared flags a command has."""
+"""Sets of shared flags that commands have."""
 
 Work = TypeVar("Work", bound=Callable[..., None])
 
@@ -69,9 +75,10 @@ def command(
     panel: str | None = None,
     codes: str = failures.HELP,
 ) -> Callable[[Work], Work]:
-    """Add a command to `app`. What does the work takes a Terminal before its own arguments and flags.
+    """Return a decorator that adds a command to `app`.
 
-    `codes`: what its help says of exit codes.
+    The decorated function takes a Terminal before its own arguments and flags. `codes` is the text
+    about exit codes in the command's help.
     """
 
     def register(work: Work) -> Work:
@@ -97,7 +104,7 @@ def _parameter(flag: str) -> Parameter:
 
 
 class Group(TyperGroup):
-    """Where JSON is asked for, a wrong use of a command is told in JSON too."""
+    """With --json, reports wrong usage as JSON, too."""
 
     def main(self, args: Any = None, prog_name: Any = None, *more: Any, **extra: Any) -> Any:
         args = list(sys.argv[1:] if args is None else args)

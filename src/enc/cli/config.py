@@ -1,4 +1,4 @@
-"""`enc config`: the node, the identity, the enclave, the registry and the witnesses that commands use untold."""
+"""`enc config`: the default node, identity, enclave, registry and witnesses of commands."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,9 +12,10 @@ from enc.cli.terminal import Terminal
 
 app = typer.Typer(
     name="config",
-    help="Show and set the node, the identity, the enclave, the registry and the witnesses that commands use when they "
-    "are not told.\n\nEach comes from the profile in the configuration file, from the environment (ENC_NODE, "
-    "ENC_IDENTITY, ENC_ENCLAVE, ENC_REGISTRY, ENC_WITNESSES) or from a flag; the later wins.",
+    help="Show and set the default node, identity, enclave, registry and witnesses of commands.\n\n"
+    "Each comes from the profile in the configuration file, from the environment (ENC_NODE, ENC_IDENTITY, "
+    "ENC_ENCLAVE, ENC_REGISTRY, ENC_WITNESSES) or from a flag; a flag overrides the environment, which overrides the "
+    "profile.",
     no_args_is_help=True,
 )
 
@@ -23,7 +24,7 @@ SHOWN = tuple(flag for flag in ENCLAVE if flag not in ("timeout", "evidence"))
 
 @command(app, "enc config show", "enc config show --profile work --json", flags=SHOWN)
 def show(at: Terminal) -> None:
-    """Print what is in force, and where each value comes from."""
+    """Print the settings in force, and the source of each value."""
     settings = at.settings
     values = {name: {"value": setting.value, "source": setting.source} for name, setting in settings.values.items()}
     texts = {name: f"{setting.value or '-'} ({setting.source})" for name, setting in settings.values.items()}
@@ -35,7 +36,7 @@ def show(at: Terminal) -> None:
 def set_(
     at: Terminal,
     name: Annotated[
-        Literal["node", "identity", "enclave", "registry", "witnesses"], typer.Argument(help="Which setting.")
+        Literal["node", "identity", "enclave", "registry", "witnesses"], typer.Argument(help="The setting.")
     ],
     value: Annotated[
         str,
@@ -53,7 +54,7 @@ def set_(
 
 
 def _checked(name: str, value: str) -> str:
-    """The value as it is stored; MisuseError if it cannot be one."""
+    """Return the value as it is stored. Raises MisuseError if it is invalid."""
     from enc.cli.terminal import parse_registry
     from enc.client.transport import base_url
     from enc.client.witnesses import parse_witnesses

@@ -1,4 +1,4 @@
-"""`enc dataview`: the events of many enclaves as tables, and what people and programs read of them."""
+"""`enc dataview`: turns the events of many enclaves into tables, and serves them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,11 +16,11 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-MISSING = "this needs what `pip install enc-protocol[dataview]` brings"
+MISSING = "this needs `pip install enc-protocol[dataview]`"
 
 
 def _serving_flags(**given: str | None) -> dict[str, str | None]:
-    """Paths as they are seen from here, and not from the configuration's folder."""
+    """Return the flags with absolute paths: they are relative to this directory, not to the configuration's."""
     paths = ("tokens", "key", "identity")
     return {name: str(Path(text).absolute()) if text and name in paths else text for name, text in given.items()}
 
@@ -33,7 +33,7 @@ def _serving_flags(**given: str | None) -> dict[str, str | None]:
 )
 def serve(
     at: Terminal,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings in TOML; flags win over them.")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings in TOML; flags override them.")] = None,
     database: Annotated[
         str | None, typer.Option(metavar="PLACE", help="A file's path, or postgresql://…. Default: serving.db.")
     ] = None,
@@ -44,23 +44,26 @@ def serve(
         list[str] | None, typer.Option(metavar="VIEW", help="A view that anybody may read; may be repeated.")
     ] = None,
     tokens: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A NAME and a TOKEN on each line; its owner's alone.")
+        str | None,
+        typer.Option(metavar="FILE", help="Access tokens: a NAME and a TOKEN per line; the file must be private."),
     ] = None,
-    key: Annotated[str | None, typer.Option(metavar="FILE", help="The server's own key file, for sessions.")] = None,
-    node: Annotated[str | None, typer.Option(metavar="URL", help="Who is asked for proofs.")] = None,
+    key: Annotated[str | None, typer.Option(metavar="FILE", help="The server's key file, for sessions.")] = None,
+    node: Annotated[str | None, typer.Option(metavar="URL", help="The node to ask for proofs.")] = None,
     registry: Annotated[
-        str | None, typer.Option(metavar="URL#ID:KEY", help="Who knows where enclaves are, to ask for proofs there.")
+        str | None, typer.Option(metavar="URL#ID:KEY", help="The registry that locates the nodes to ask for proofs.")
     ] = None,
-    identity: Annotated[str | None, typer.Option(metavar="FILE", help="As whom proofs are asked for.")] = None,
+    identity: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Key file of the identity that asks for proofs.")
+    ] = None,
     cert: Annotated[Path | None, typer.Option(metavar="FILE", help="A certificate in PEM: serve HTTPS.")] = None,
     cert_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its private key, if it is not in there.")
+        Path | None, typer.Option(metavar="FILE", help="The certificate's private key, if --cert does not hold it.")
     ] = None,
 ) -> None:
     """Serve the views of a serving database over HTTP, until a signal.
 
-    Nothing may be read by anybody unless the settings or --public say so. The first line on stdout says where it
-    listens; /openapi.json there says what can be asked.
+    Every view is private unless the settings or --public allow reading it. The first line on stdout is the server's
+    URL; its /openapi.json describes the API.
     """
     try:
         from enc.dataview.serving.config import load

@@ -1,4 +1,4 @@
-"""Before Spark starts: whether what `enc dataview run` is to pull can be had at all, told as any command tells it."""
+"""Checks the sources of `enc dataview run` before Spark starts, so that errors appear as in any command."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from enc.dataview.options import Options
 
 ASKED = 8
-"""Enclaves of a source that are asked for: if none of these can be read, something is wrong with all of them."""
+"""Enclaves of a source that are tried: if none of these can be read, the whole source is assumed to fail."""
 
 
 def check_pulls(at: Terminal, sources: Sequence[Mapping[str, str]], *, once: bool) -> None:
-    """Wrong options are refused. Where nothing can be read, that is an error with `once`; else it is said, and tried
-    again for as long as the pipeline runs."""
+    """Raise MisuseError for wrong options. If a source cannot be read, raise with `once`.
+
+    Without `once`, print a note: the pipeline retries for as long as it runs.
+    """
     from enc.dataview.options import parse_options
 
     for source in sources:
@@ -28,7 +30,7 @@ def check_pulls(at: Terminal, sources: Sequence[Mapping[str, str]], *, once: boo
             except EncError as e:
                 if once:
                     raise
-                at.note(f"nothing can be read from {options.origin} yet: {e.code}: {e.message}")
+                at.note(f"cannot read from {options.origin} yet: {e.code}: {e.message}")
         elif source["format"] == "enc_archive":
             _check_archives(source["path"], once)
 
@@ -38,12 +40,12 @@ def _check_archives(path: str, once: bool) -> None:
 
     if not found_paths(path) and once:
         raise MisuseError(
-            f"{path}: there is no archive; of a folder, files are taken that end in {', '.join(SUFFIXES)}"
+            f"{path}: no archive found; in a folder, archives are files that end in {', '.join(SUFFIXES)}"
         )
 
 
 def _ask(options: "Options") -> None:
-    """Raises what is wrong, where all that is asked for fails. What is not named need not be anybody's to read."""
+    """Raise the first error if all tried enclaves fail. Enclaves that were not named need not be readable."""
     from enc.client.raw import unverified_page
     from enc.dataview.options import ALL
     from enc.dataview.reading import enclave_for, enclaves_of

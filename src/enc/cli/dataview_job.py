@@ -1,4 +1,4 @@
-"""`enc dataview build|test|list|rebuild|upkeep`: the views over the pipeline's tables, and their upkeep."""
+"""`enc dataview build|test|list|rebuild|upkeep`: views over the pipeline's tables, and maintenance."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,19 +18,21 @@ if TYPE_CHECKING:
     from enc.dataview.view_run import Built
     from enc.dataview.writer import Writer
 
-Lake = Annotated[str, typer.Option("--lake", metavar="DIR", help="Where the tables are.")]
-Views = Annotated[Path | None, typer.Option("--views", metavar="DIR", help="A folder of views, in SQL and Python.")]
+Lake = Annotated[str, typer.Option("--lake", metavar="DIR", help="Folder of the tables.")]
+Views = Annotated[Path | None, typer.Option("--views", metavar="DIR", help="Folder of views, in SQL and Python.")]
 Database = Annotated[
     str | None, typer.Option("--database", metavar="PLACE", help="Where to publish: a file, or postgresql://….")
 ]
-Master = Annotated[str, typer.Option("--master", metavar="URL", help="Spark's master: this machine, or a cluster.")]
-Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark's own.")]
-Names = Annotated[list[str] | None, typer.Argument(metavar="[VIEW]...", help="Only these.")]
+Master = Annotated[str, typer.Option("--master", metavar="URL", help="Spark's master.")]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; may be repeated.")
+]
+Names = Annotated[list[str] | None, typer.Argument(metavar="[VIEW]...", help="Only these views. Default: all.")]
 
 
 @contextmanager
 def writing(lake: str, what: str) -> Iterator["Writer"]:
-    """Whoever writes has the lake for itself; who else does is found out before Spark starts."""
+    """Lock the lake for writing. Fails before Spark starts if another process holds the lock."""
     try:
         from enc.dataview.writer import Writer
     except ModuleNotFoundError as e:
@@ -43,7 +45,7 @@ def writing(lake: str, what: str) -> Iterator["Writer"]:
 def opened_job(
     lake: str, master: str, conf: list[str] | None, writer: "Writer | None" = None, **settings: Any
 ) -> Iterator["Job"]:
-    """A job with a Spark of its own, which ends with it."""
+    """Yield a job with its own Spark session, which stops with it."""
     try:
         from enc.dataview.job import JobSettings, opened
         from enc.dataview.session import SparkFault, spark_says, spark_session
@@ -52,7 +54,7 @@ def opened_job(
         raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
     views = settings.pop("views", None)
     if views:
-        load_views(views)  # what is wrong with them is told before Spark starts
+        load_views(views)  # so that faulty views are reported before Spark starts
     found = JobSettings(root=lake, views=str(views) if views else None, **settings)
     spark = spark_session("enc dataview", master, dict(pair(text, "--conf") for text in conf or ()))
     try:
@@ -91,7 +93,7 @@ def build(
     master: Master = "local[*]",
     conf: Conf = None,
 ) -> None:
-    """Make the views that are behind the tables they read, test them, and publish them."""
+    """Build the views that are behind their source tables, test them, and publish them."""
     with (
         writing(lake, "build") as writer,
         opened_job(lake, master, conf, writer, views=views, database=database) as job,
@@ -108,7 +110,7 @@ def check(
     master: Master = "local[*]",
     conf: Conf = None,
 ) -> None:
-    """Test the views that are there."""
+    """Run the tests of the built views."""
     with opened_job(lake, master, conf, views=views) as job:
         say_built(at, job.views.test(job.spark, names or ()))
 
@@ -117,7 +119,7 @@ def check(
 def list_(
     at: Terminal, lake: Lake = "lake", views: Views = None, master: Master = "local[*]", conf: Conf = None
 ) -> None:
-    """List all tables and views, with their keys and where they are."""
+    """List all tables and views, with their keys and paths."""
     with opened_job(lake, master, conf, views=views) as job:
         rows = []
         for layer, name, table in job.tables():
@@ -137,7 +139,7 @@ def rebuild(
     master: Master = "local[*]",
     conf: Conf = None,
 ) -> None:
-    """Make a view from the beginning, also with other columns or types."""
+    """Rebuild a view from scratch. Its columns and types may have changed."""
     with (
         writing(lake, "rebuild") as writer,
         opened_job(lake, master, conf, writer, views=views, database=database) as job,
@@ -152,14 +154,16 @@ def upkeep(
     views: Views = None,
     database: Database = None,
     raw_days: Annotated[float | None, typer.Option(min=0, help="Remove raw events older than this.")] = None,
-    quarantine_days: Annotated[float | None, typer.Option(min=0, help="Remove quarantined rows older.")] = None,
+    quarantine_days: Annotated[
+        float | None, typer.Option(min=0, help="Remove quarantined rows older than this.")
+    ] = None,
     vacuum_hours: Annotated[float, typer.Option(min=0, help="Keep files of old versions this long.")] = 168.0,
     master: Master = "local[*]",
     conf: Conf = None,
 ) -> None:
-    """Erase what must go, compact small files, remove old ones.
+    """Erase deleted contents, compact small files, and remove old ones.
 
-    `run` does the same every now and then.
+    `enc dataview run` does the same periodically.
     """
     try:
         from enc.dataview.upkeep import Keeping

@@ -1,4 +1,4 @@
-"""`enc dataview receive`: pushes into a landing zone, for `enc dataview run --landing`, or beside it."""
+"""`enc dataview receive`: writes pushes to a landing zone, for `enc dataview run --landing` or beside it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,28 +19,36 @@ if TYPE_CHECKING:
     from enc.cli.receiving import Listener
 
 WAIT_S = 1.0
-"""How often it is looked whether the server has ended by itself."""
+"""Interval between two checks whether the server has ended by itself."""
 
 Nodes = Annotated[
     list[str] | None,
-    typer.Option("--node", metavar="URL", help="Who may push; may be repeated. Else: ENC_NODE, or the profile's."),
+    typer.Option(
+        "--node", metavar="URL", help="A node that may push; may be repeated. Default: ENC_NODE, or the profile's."
+    ),
 ]
 Enclaves = Annotated[
     list[str] | None,
-    typer.Option("--enclave", metavar="ID", help="One on each node, to ask by with a new state file."),
+    typer.Option(
+        "--enclave",
+        metavar="ID",
+        help="An enclave on each node, for the first request with a new state file; may be repeated.",
+    ),
 ]
 Only = Annotated[
-    list[str] | None, typer.Option(metavar="ID", help="Take events of this enclave and no other; may be repeated.")
+    list[str] | None, typer.Option(metavar="ID", help="Accept only events of this enclave; may be repeated.")
 ]
-Cert = Annotated[Path | None, typer.Option(metavar="FILE", help="TLS certificate; else a proxy has it.")]
+Cert = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="TLS certificate. Not needed behind a proxy that ends TLS.")
+]
 Key = Annotated[Path | None, typer.Option(metavar="FILE", help="TLS key.")]
 SkipLost = Annotated[
-    bool, typer.Option("--skip-lost", help="Go on where batches are lost whose events you may not read.")
+    bool, typer.Option("--skip-lost", help="Continue past lost batches whose events you have no right to read.")
 ]
 
 
 class Pushes(Struct, frozen=True, kw_only=True):
-    """Whose pushes are taken, where, and as whom."""
+    """Settings of a push receiver: its address, the accepted nodes and enclaves, TLS."""
 
     url: str
     listen: str
@@ -54,7 +62,7 @@ class Pushes(Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def received(at: Terminal, pushes: Pushes, landing: Path, state: Path, notices: Path | None) -> Iterator["Listener"]:
-    """A receiver, for as long as the block runs."""
+    """Run a receiver for as long as the block runs."""
     try:
         from enc.dataview.landing import Landing
         from enc.dataview.notify import NoticeBoard
@@ -89,14 +97,14 @@ def received(at: Terminal, pushes: Pushes, landing: Path, state: Path, notices: 
 )
 def receive(
     at: Terminal,
-    url: Annotated[str, typer.Option(metavar="URL", help="Where pushes come to, as it is registered.")],
-    landing: Annotated[Path, typer.Option(metavar="DIR", help="Where each batch is written.")],
-    state: Annotated[Path, typer.Option(metavar="FILE", help="Which batches have come: yours alone.")],
+    url: Annotated[str, typer.Option(metavar="URL", help="The public URL of this receiver, as registered for pushes.")],
+    landing: Annotated[Path, typer.Option(metavar="DIR", help="Folder where each batch is written.")],
+    state: Annotated[Path, typer.Option(metavar="FILE", help="State file: which batches arrived. It must be private.")],
     notices: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where notifications are noted: the option notices of --pull."),
+        typer.Option(metavar="DIR", help="Folder for notifications: the option notices of --pull."),
     ] = None,
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: a free one.")] = (
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0: a free one.")] = (
         "127.0.0.1:7781"
     ),
     nodes: Nodes = None,
@@ -106,10 +114,10 @@ def receive(
     key: Key = None,
     skip_lost: SkipLost = False,
 ) -> None:
-    """Take pushes and write each batch to a landing zone before the node is told so: until SIGTERM or Ctrl-C.
+    """Receive pushes until SIGTERM or Ctrl-C. Each batch is written to a landing zone before it is acknowledged.
 
-    What is missing is pulled, and lands too. The first line on stdout says where it listens. `run --receive` does the
-    same beside the pipeline.
+    Missing batches are pulled and written, too. The first line on stdout is the address it listens on.
+    `run --receive` does the same beside the pipeline.
     """
     pushes = Pushes(
         url=url,

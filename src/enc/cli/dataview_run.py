@@ -1,4 +1,4 @@
-"""`enc dataview run`: events in, from wherever they come; tables and views; and out, all in one process."""
+"""`enc dataview run`: reads events from all sources, builds tables and views, and serves them, in one process."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 def _sources(
     pull: list[str] | None, archives: list[str] | None, landing: list[Path] | None, zone: "Zone | None" = None
 ) -> tuple[dict[str, str], ...]:
-    """`pull`: options of format enc, as NAME=VALUE;NAME=VALUE. `zone`: what is received beside it."""
+    """Return the options of all sources. Raises MisuseError if there is none.
+
+    `pull`: options of format enc, as NAME=VALUE;NAME=VALUE. `zone`: where received pushes are written.
+    """
     found = [{"format": "enc", **dict(pair(each, "--pull") for each in text.split(";"))} for text in pull or ()]
     if zone is not None:
         found = [{"notices": str(zone.notices), **each} for each in found]
@@ -33,7 +36,7 @@ def _sources(
     if zone is not None:
         found.append(zone.source)
     if not found:
-        raise MisuseError("where from: give --pull, --archive, --landing or --receive")
+        raise MisuseError("no source: give --pull, --archive, --landing or --receive")
     return tuple(found)
 
 
@@ -48,29 +51,35 @@ def run(
     at: Terminal,
     pull: Annotated[
         list[str] | None,
-        typer.Option(metavar="OPTIONS", help="Enclaves of a node or registry: NAME=VALUE;…, as format enc takes them."),
+        typer.Option(metavar="OPTIONS", help="Enclaves of a node or registry: options of format enc, as NAME=VALUE;…"),
     ] = None,
-    archive: Annotated[list[str] | None, typer.Option(metavar="PATH", help="Archives: a file, folder or glob.")] = None,
+    archive: Annotated[
+        list[str] | None, typer.Option(metavar="PATH", help="Archives: a file, folder or glob; may be repeated.")
+    ] = None,
     landing: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="What `enc dataview receive` takes in.")
+        list[Path] | None, typer.Option(metavar="DIR", help="Landing zone of `enc dataview receive`; may be repeated.")
     ] = None,
     receive: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Listen there for pushes and notifications, with --url.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Listen here for pushes and notifications; needs --url.")
     ] = None,
     lake: Lake = "lake",
     database: Database = None,
     views: Views = None,
-    serve: Annotated[bool, typer.Option("--serve", help="Also answer over HTTP, from --database.")] = False,
+    serve: Annotated[bool, typer.Option("--serve", help="Also serve the views of --database over HTTP.")] = False,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings of --serve, in TOML.")] = None,
-    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where --serve listens.")] = None,
-    public: Annotated[list[str] | None, typer.Option(metavar="VIEW", help="A view that anybody may read.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Take in what is there, and stop.")] = False,
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address that --serve listens on.")] = None,
+    public: Annotated[
+        list[str] | None, typer.Option(metavar="VIEW", help="A view that anybody may read; may be repeated.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Process the events there are, and stop.")] = False,
     small: Annotated[
-        bool, typer.Option("--small", help="For few events on this machine: starts and turns faster.")
+        bool, typer.Option("--small", help="Tune Spark for few events on one machine: it starts and refreshes faster.")
     ] = False,
-    trust: Annotated[bool, typer.Option("--trust", help="Verify nothing: for archives that were verified.")] = False,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Verify nothing. For archives that are verified already.")
+    ] = False,
     url: Annotated[
-        str | None, typer.Option(metavar="URL", help="--receive: where pushes come to, as it is registered.")
+        str | None, typer.Option(metavar="URL", help="--receive: its public URL, as registered for pushes.")
     ] = None,
     nodes: Nodes = None,
     enclaves: Enclaves = None,
@@ -81,16 +90,16 @@ def run(
     master: Master = "local[*]",
     conf: Conf = None,
 ) -> None:
-    """Take events in, verify them, and keep all tables and views up to date, until a signal.
+    """Read events, verify them, and keep all tables and views up to date, until a signal.
 
-    With --receive, what nodes push lands in the lake's folder first; what they only notify of is fetched by --pull at
-    once. --node to --skip-lost are as for `enc dataview receive`; without --node, whoever is pulled from may push. How
-    far it is is told on a terminal, and with --json in a line whenever that changes.
+    With --receive, pushed events are written to the lake's folder first; a notification makes --pull fetch at once.
+    --node to --skip-lost work as for `enc dataview receive`; without --node, the nodes of --pull may push. Shows
+    progress when stdout is a terminal; with --json, prints a line whenever the progress changes.
     """
     if serve and not database:
         raise MisuseError("--serve: needs --database")
     if receive is not None and (url is None or once):
-        raise MisuseError("--receive: needs --url, and goes on until a signal: without --once")
+        raise MisuseError("--receive: needs --url, and cannot be used with --once")
     if receive is None and (url or nodes or enclaves or only or cert or key or skip_lost):
         raise MisuseError("--url, --node, --enclave, --only, --cert, --key, --skip-lost: only with --receive")
     zone = None if receive is None else _zone(lake)
@@ -124,14 +133,14 @@ def run(
 
 
 def _small() -> list[str]:
-    """Spark's settings for few rows, as `--conf` takes them."""
+    """Return Spark's settings for few rows, as `--conf` takes them."""
     from enc.dataview.session import SMALL
 
     return [f"{name}={value}" for name, value in SMALL.items()]
 
 
 def _check(at: Terminal, sources: tuple[dict[str, str], ...], once: bool) -> None:
-    """What can be known to fail is told before Spark starts, in words that help."""
+    """Report what is known to fail before Spark starts, with a helpful message."""
     from enc.cli.dataview_check import check_pulls
 
     try:
@@ -144,13 +153,13 @@ def _check(at: Terminal, sources: tuple[dict[str, str], ...], once: bool) -> Non
 
 
 def _named(source: dict[str, str]) -> list[str]:
-    """The enclaves that a source names."""
+    """Return the enclaves that a source names."""
     text = source.get("enclaves") or source.get("enclave") or ""
     return [each.strip() for each in text.split(",") if each.strip()]
 
 
 def _announce(at: Terminal, wire: dict[str, Any], text: str) -> None:
-    """A line for programs, a remark for people."""
+    """Print a line of JSON for programs, or a note for people."""
     at.say(wire, text) if at.as_json else at.note(text)
 
 
@@ -182,10 +191,10 @@ def _serving(config: Path | None, database: str | None, listen: str | None, publ
 
 
 class _Telling:
-    """How far it is: one line that is written over, on a terminal; lines of JSON for programs; else nothing."""
+    """Shows progress: one line that is overwritten on a terminal; lines of JSON for programs; else nothing."""
 
     def __init__(self, at: Terminal, checks: Sequence[Callable[[], None]]) -> None:
-        """`checks`: of what runs beside it, and must not end."""
+        """`checks` raise if a server that runs beside the pipeline has ended."""
         self._at, self._checks, self._last = at, checks, ""
 
     def __call__(self, progress: "Progress") -> None:

@@ -1,4 +1,4 @@
-"""`enc dm`: direct messages. Whatever is written is sealed here; no node sees a text."""
+"""`enc dm`: direct messages. Texts are sealed on this machine; no node sees them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="dm",
-    help="Direct messages: a mailbox of your own, contacts, and what you say to each other, sealed.",
+    help="Direct messages: your mailbox, your contacts, and end-to-end encrypted messages.",
     no_args_is_help=True,
 )
 app.add_typer(dm_contacts.app)
 app.add_typer(dm_chat.app)
 
 Message = Annotated[
-    str | None, typer.Option("--message", metavar="ID", help="Which, by its id or the start of it. Default: your last.")
+    str | None,
+    typer.Option("--message", metavar="ID", help="The message's id, or the start of it. Default: your last message."),
 ]
 
 
@@ -39,10 +40,12 @@ Message = Annotated[
 @command(app, "enc dm create --name Alice", flags=NODE)
 def create(
     at: Terminal,
-    name: Annotated[str | None, typer.Option(metavar="TEXT", help="What others find you by in the registry.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Found another, though you have one.")] = False,
+    name: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The name under which others find you in the registry.")
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Create another, though you have one.")] = False,
 ) -> None:
-    """Found your mailbox on the node, and make it known in the registry, if there is one."""
+    """Create your mailbox on the node, and register it in the registry, if one is set."""
     from enc.apps.address_book import AddressBook
     from enc.apps.announcing import own_place
     from enc.apps.dm import Mailbox
@@ -50,14 +53,14 @@ def create(
     with at.client() as client:
         book = AddressBook()
         if not again and own_place(client, "dm", book) is not None:
-            raise MisuseError("you have a mailbox already: `enc dm status` shows it; to found another, --again")
+            raise MisuseError("you have a mailbox already: `enc dm status` shows it; --again creates another")
         mailbox = Mailbox.create(client, name=name, book=book, again=True)
         _told(at, mailbox, client)
 
 
 @command(app, "enc dm use 5c1f…", flags=NODE)
 def use(at: Terminal, which: Annotated[str, typer.Argument(metavar="ENCLAVE", help="Your mailbox's id.")]) -> None:
-    """Use a mailbox that you have, on a new device for example: everything in it is yours again by your key alone."""
+    """Use an existing mailbox, for example on a new device. Your key alone opens everything in it."""
     from enc.apps.address_book import AddressBook, Place
     from enc.apps.dm import Mailbox
 
@@ -75,7 +78,7 @@ def _told(at: Terminal, mailbox: "Mailbox", client: "Client") -> None:
 
 @command(app, "enc dm status", flags=NODE)
 def status(at: Terminal) -> None:
-    """Your mailbox: where it is, who waits, and what in it could not be read."""
+    """Show your mailbox: its node, pending invitations, and entries that could not be read."""
     with desk(at) as here:
         mailbox = here.mailbox
         refused = [{"seq": each.seq, "author": each.author.hex(), "code": each.error.code} for each in mailbox.refusals]
@@ -95,10 +98,10 @@ def status(at: Terminal) -> None:
 def invitations(
     at: Terminal,
     state: Annotated[
-        Literal["open", "closed"] | None, typer.Argument(metavar="[open|closed]", help="What it becomes.")
+        Literal["open", "closed"] | None, typer.Argument(metavar="[open|closed]", help="The new state.")
     ] = None,
 ) -> None:
-    """Whether strangers may invite you; or open and close the mailbox to them."""
+    """Show whether strangers may invite you; or open or close the mailbox to them."""
     with desk(at) as here:
         if state is not None:
             here.mailbox.take_invites(state == "open")
@@ -113,12 +116,12 @@ def invitations(
 def send(
     at: Terminal,
     who: Who,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say; -: from stdin.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The message; - reads stdin.")],
     mailbox: Where = None,
     there: At = None,
     yes: Yes = False,
 ) -> None:
-    """Send a message. One that is refused stays in the thread as refused."""
+    """Send a message. If their node rejects it, it stays in the thread as refused."""
     said = content(text, None).rstrip("\n") if text == "-" else text
     with _keeping(), desk(at) as here:
         identity = here.who(who, yes)
@@ -132,11 +135,11 @@ def send(
 def edit(
     at: Terminal,
     who: Who,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What it says from now on.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The new text.")],
     message: Message = None,
     yes: Yes = False,
 ) -> None:
-    """Replace what a message of yours says."""
+    """Replace the text of one of your messages."""
     with _keeping(), desk(at) as here:
         identity = here.who(who, yes)
         _said(at, here, here.mailbox.edit(identity, here.message(identity, message, mine=True), text))
@@ -144,7 +147,7 @@ def edit(
 
 @command(app, "enc dm retract bob", flags=NODE)
 def retract(at: Terminal, who: Who, message: Message = None, yes: Yes = False) -> None:
-    """Take back a message of yours: its text is erased in both mailboxes."""
+    """Retract one of your messages: its text is erased in both mailboxes."""
     with _keeping(), desk(at) as here:
         identity = here.who(who, yes)
         _said(at, here, here.mailbox.retract(identity, here.message(identity, message, mine=True)))
@@ -154,10 +157,10 @@ def retract(at: Terminal, who: Who, message: Message = None, yes: Yes = False) -
 def delete(
     at: Terminal,
     who: Who,
-    message: Annotated[str, typer.Argument(metavar="ID", help="Which, by its id or the start of it.")],
+    message: Annotated[str, typer.Argument(metavar="ID", help="The message's id, or the start of it.")],
     yes: Yes = False,
 ) -> None:
-    """Delete what a contact wrote from your mailbox. They are not told."""
+    """Delete a contact's message from your mailbox. They are not notified."""
     with desk(at) as here:
         identity = here.who(who, yes)
         here.mailbox.delete(identity, here.message(identity, message, mine=False))
@@ -168,21 +171,21 @@ def delete(
 def read(
     at: Terminal,
     who: Who,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="The last so many.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="At most this many, the newest.")] = None,
     yes: Yes = False,
 ) -> None:
-    """What you and a contact said."""
+    """Print the messages between you and a contact."""
     with desk(at) as here:
         identity = here.who(who, yes)
         thread = here.mailbox.thread(identity)
         if not thread and here.mailbox.contact(identity).state == "OUTSIDER":
-            raise MisuseError(f"there is nothing between you and {here.name(identity)}: `enc dm contacts` lists who is")
+            raise MisuseError(f"no messages with {here.name(identity)}: `enc dm contacts` lists your contacts")
         at.rows(("time", "who", "state", "text"), (_row(here, entry) for entry in thread[-(limit or len(thread)) :]))
 
 
 @command(app, "enc dm repair", flags=NODE)
 def repair(at: Terminal) -> None:
-    """Send what was begun, here or on another device, and is not known to have arrived. Nothing arrives twice."""
+    """Send pending messages again, also those of your other devices. Nothing arrives twice."""
     with desk(at) as here:
         found = here.mailbox.repair()
         failed = [each for each in found if each.error is not None]
@@ -201,7 +204,7 @@ def _repaired(each: "Repaired") -> dict[str, Any]:
 
 
 def _told_of(here: Desk, each: "Repaired") -> str:
-    """One line of what was repaired: to whom, what, and what came of it."""
+    """Return a line about a repaired message: the recipient, the action, and the result."""
     what = {"send": "", "edit": "edit: ", "retract": "retraction of: "}[each.act]
     if each.error is None:
         end = "done" if each.act != "send" else "delivered"
@@ -213,7 +216,7 @@ def _told_of(here: Desk, each: "Repaired") -> str:
 
 @contextmanager
 def _keeping() -> Iterator[None]:
-    """Whatever fails says whether it is kept: also where one's own node does not answer."""
+    """Make errors state whether the message is kept, also when one's own node does not answer."""
     from enc.apps.dm.outbox import mark_kept
 
     with mark_kept(False):

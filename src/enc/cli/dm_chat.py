@@ -1,6 +1,6 @@
 """`enc dm chat`: a conversation with a contact, in a terminal or through a pipe.
 
-Three clients, one for each thread that speaks to a node: a mailbox is nobody's but one thread's.
+There are three clients, one per thread that talks to a node: a mailbox belongs to one thread.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,11 +38,16 @@ app = typer.Typer()
 def chat(
     at: Terminal,
     who: Who,
-    history: Annotated[int, typer.Option(min=0, metavar="N", help="So much of what was said before.")] = HISTORY,
-    stay: Annotated[bool, typer.Option("--stay", help="Without a terminal: go on listening when stdin ends.")] = False,
+    history: Annotated[int, typer.Option(min=0, metavar="N", help="Show this many earlier messages.")] = HISTORY,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Without a terminal: continue listening when stdin ends.")
+    ] = False,
     yes: Yes = False,
 ) -> None:
-    """Talk: history, then live; what you type is sent, /help lists commands. Without a terminal, line by line."""
+    """Chat with a contact: shows the history, then new messages; sends what you type. /help lists commands.
+
+    Without a terminal it reads and prints line by line.
+    """
     from enc.apps import AddressBook
 
     me = at.identity()
@@ -60,7 +65,7 @@ def chat(
 
 
 class MailboxTalk:
-    """`shown` is what is read, `written` what is written by, `feed` what is listened to."""
+    """A conversation with one contact. `shown` is read, `written` sends, `feed` is subscribed to."""
 
     def __init__(self, shown: "Mailbox", written: "Mailbox", feed: "Enclave", who: bytes, name: str) -> None:
         self._shown, self._feed, self._who, self._name = shown, feed, who, name

@@ -1,4 +1,4 @@
-"""Contacts of `enc dm`: who may write to you."""
+"""Contacts of `enc dm`: the people who may write to you."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +18,7 @@ app = typer.Typer()
 
 @command(app, "enc dm contacts", flags=NODE)
 def contacts(at: Terminal) -> None:
-    """Everybody with whom there is, or was, anything."""
+    """List everybody you exchanged messages or invitations with."""
     with desk(at) as here:
         found = here.mailbox.contacts()
         columns = ("who", "state", "messages", "last", "key")
@@ -42,7 +42,7 @@ def _contact(here: Desk, contact: "Contact") -> Row:
 
 @command(app, "enc dm invites", flags=NODE)
 def invites(at: Terminal) -> None:
-    """Who wants to be your contact. What they say of themselves is their word: look at the key."""
+    """List the people who want to be your contact. Anybody can write any greeting: check the key."""
     with desk(at) as here:
         at.rows(
             ("time", "key", "greeting"),
@@ -62,12 +62,12 @@ def invites(at: Terminal) -> None:
 def add(
     at: Terminal,
     who: Who,
-    greeting: Annotated[str, typer.Option(metavar="TEXT", help="What your invitation says; sealed.")] = "",
+    greeting: Annotated[str, typer.Option(metavar="TEXT", help="Text of the invitation; sealed.")] = "",
     mailbox: Where = None,
     there: At = None,
     yes: Yes = False,
 ) -> None:
-    """Make somebody a contact, and invite them to do the same."""
+    """Add a contact, and invite them to do the same."""
     with desk(at) as here:
         identity = here.who(who, yes)
         with here.place(identity, mailbox, there) as place:
@@ -77,7 +77,7 @@ def add(
 
 @command(app, "enc dm accept 3f0c…", flags=NODE)
 def accept(at: Terminal, who: Who, mailbox: Where = None, there: At = None, yes: Yes = False) -> None:
-    """Make somebody a contact who has invited you."""
+    """Accept an invitation: its sender becomes a contact."""
     with desk(at) as here:
         identity = here.who(who, yes)
         with here.place(identity, mailbox, there) as place:
@@ -87,12 +87,12 @@ def accept(at: Terminal, who: Who, mailbox: Where = None, there: At = None, yes:
 
 @command(app, "enc dm rotate bob", flags=NODE)
 def rotate(at: Terminal, who: Who, yes: Yes = False) -> None:
-    """New keys for what a contact writes to you, from your next message to them on."""
+    """Make new keys for a contact's messages to you. They are sent with your next message."""
     with desk(at) as here:
         identity = here.who(who, yes)
         epoch = here.mailbox.rotate(identity)
         wire = {"identity": identity.hex(), "state": here.mailbox.contact(identity).state, "epoch": epoch}
-        at.say(wire, f"epoch {epoch} goes to {here.name(identity)} with your next message")
+        at.say(wire, f"epoch {epoch} is sent to {here.name(identity)} with your next message")
 
 
 def _standing(at: Terminal, here: Desk, identity: bytes) -> None:
@@ -102,7 +102,7 @@ def _standing(at: Terminal, here: Desk, identity: bytes) -> None:
 
 
 def _about(name: str, help_: str, act: Callable[["Mailbox", bytes], object]) -> None:
-    """A command that does one thing to one person."""
+    """Register a command that acts on one person."""
 
     def work(at: Terminal, who: Who, yes: Yes = False) -> None:
         with desk(at) as here:
@@ -114,15 +114,15 @@ def _about(name: str, help_: str, act: Callable[["Mailbox", bytes], object]) -> 
     command(app, f"enc dm {name} bob", flags=NODE, name=name)(work)
 
 
-_about("decline", "Delete somebody's invitation.", lambda mailbox, who: mailbox.decline(who))
+_about("decline", "Delete an invitation.", lambda mailbox, who: mailbox.decline(who))
 _about(
     "remove",
-    "Somebody is a contact no more, or blocked no more: a stranger.",
+    "Remove or unblock a contact: they become a stranger.",
     lambda mailbox, who: mailbox.remove(who),
 )
 _about(
     "block",
-    "Somebody may neither write, nor revise what they wrote, nor invite you.",
+    "Block a person: they can neither write, nor edit their messages, nor invite you.",
     lambda mailbox, who: mailbox.block(who),
 )
-_about("unblock", "Somebody who was blocked is a contact again.", lambda mailbox, who: mailbox.unblock(who))
+_about("unblock", "Unblock a person: they become a contact again.", lambda mailbox, who: mailbox.unblock(who))

@@ -1,4 +1,4 @@
-"""Whose mailbox a command of `enc dm` is about, and who is meant by a word."""
+"""What a command of `enc dm` works with: one's mailbox, and the people that arguments name."""
 
 import re
 from collections.abc import Iterator
@@ -20,32 +20,38 @@ if TYPE_CHECKING:
 __all__ = ["At", "Desk", "Where", "Who", "Yes", "desk", "find_mailbox"]
 
 Where = Annotated[
-    str | None, typer.Option("--mailbox", metavar="ID", help="Their mailbox, if no registry knows it. It is kept.")
+    str | None,
+    typer.Option("--mailbox", metavar="ID", help="Their mailbox, if no registry knows it. It is remembered."),
 ]
-At = Annotated[str | None, typer.Option("--at", metavar="URL", help="The node that their mailbox is on.")]
+At = Annotated[str | None, typer.Option("--at", metavar="URL", help="The node of their mailbox.")]
 
 
 class Desk:
-    """One's mailbox, and who is meant by a word."""
+    """One's mailbox, with the address book that resolves names."""
 
     def __init__(self, at: Terminal, client: "Client", book: "AddressBook", mailbox: "Mailbox") -> None:
         self._at, self._client, self._book, self.mailbox = at, client, book, mailbox
 
     def who(self, word: str, yes: bool = False) -> bytes:
-        """A key, or a name; one that only a registry knows is shown with its key, and kept if that is right."""
+        """Return the key of a person given by key or name.
+
+        A name that only a registry knows is shown with its key, and kept once the user confirms it.
+        """
         return person(self._at, word, self._client, self._book, yes).identity
 
     @contextmanager
     def place(self, identity: bytes, mailbox: str | None, there: str | None) -> Iterator["Place | None"]:
-        """Where a contact's mailbox is: as it was before; or as it is given now, kept under their name if all goes well
-        with it."""
+        """Yield a contact's mailbox: the one given, else the known one.
+
+        A given mailbox is stored in the address book if the block succeeds.
+        """
         from enc.apps.address_book import Contact, Place
         from enc.client.writes import as_bytes
 
         known = self._book.of(identity)
         if mailbox is None:
             if there is not None:
-                raise MisuseError("--at goes with --mailbox")
+                raise MisuseError("--at: needs --mailbox")
             yield None if known is None else known.places.get("dm")
             return
         place = Place(as_bytes(mailbox, "mailbox"), there)
@@ -61,29 +67,29 @@ class Desk:
         return self._names.get(identity, identity.hex())
 
     def spelled(self, error: EncError) -> str:
-        """What an error says, with people's names, and with this program's words for what helps."""
+        """Return an error's message with names instead of keys, and with commands instead of methods."""
         from enc.apps.dm import NoPlace
 
         if isinstance(error, NoPlace):
-            return "nobody knows where their mailbox is: --mailbox ID, and --at URL if it is on another node"
+            return "their mailbox is unknown: give --mailbox ID, and --at URL if it is on another node"
         named = re.sub("[0-9a-f]{64}", lambda key: self.name(bytes.fromhex(key[0])), error.message)
         return named.replace("`repair`", "`enc dm repair`")
 
     def message(self, who: bytes, id_: str | None, *, mine: bool) -> bytes:
-        """Which message: the last of one's own, whatever became of it, or the one whose id begins so."""
+        """Return the ref of one's own last message in any state, or of the message whose id starts so."""
         if id_ is None:
             return self.mailbox.last(who).ref
         author = self.mailbox.identity if mine else who
         thread = self.mailbox.thread(who)
         found = [each for each in thread if each.author == author and each.id.hex().startswith(id_.lower())]
         if len(found) != 1:
-            raise MisuseError("several messages have an id that begins so" if found else "there is no such message")
+            raise MisuseError(f"{id_}: more than one message id starts so" if found else f"{id_}: no such message")
         return found[0].ref
 
 
 @contextmanager
 def desk(at: Terminal) -> Iterator[Desk]:
-    """The mailbox of the profile's identity, up to date."""
+    """Yield the mailbox of the profile's identity, synced."""
     from enc.apps import AddressBook
 
     with at.client() as client:
@@ -104,4 +110,6 @@ def find_mailbox(client: "Client", book: "AddressBook") -> "Mailbox":
     try:
         return Mailbox.find(client, book=book)
     except NoPlace:
-        raise MisuseError("you have no mailbox yet: `enc dm create`; if you have, `enc dm use ID`") from None
+        raise MisuseError(
+            "you have no mailbox yet: `enc dm create` makes one, `enc dm use ID` uses an existing one"
+        ) from None

@@ -1,4 +1,4 @@
-"""How direct messages are shown: a line of a chat, and an object for programs."""
+"""Presentation of direct messages: lines of a chat for people, objects for programs."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ _MARKS = {"pending": "…", "delivered": "✓", "refused": "✗", "removed": "�
 
 
 def line_of(entry: "Entry", me: bytes, name: str) -> Line:
-    """`name`: the contact's."""
+    """Return a chat line; `name` is the contact's."""
     is_mine = entry.author == me
     marks = ["(edited)"] if entry.is_edited else []
     if is_mine and entry.state in _MARKS:

@@ -1,4 +1,4 @@
-"""What is typed in `enc dm chat`: a message, or a command."""
+"""Slash commands of `enc dm chat`."""
 
 from typing import TYPE_CHECKING
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 class MailboxWords(Words):
-    """To the contact `who`, whom one calls `name`."""
+    """Commands of a conversation with the contact `who`, shown as `name`."""
 
     def __init__(self, mailbox: "Mailbox", who: bytes, name: str) -> None:
         self._mailbox, self._who, self._name = mailbox, who, name
 
     @property
     def last_seq(self) -> int:
-        """The mailbox has read what it wrote."""
+        """How far the mailbox is read; it reads its own writes."""
         return self._mailbox.last_seq
 
     def say(self, text: str) -> Told:
@@ -34,7 +34,7 @@ class MailboxWords(Words):
         return iter(())
 
     def _last(self) -> bytes:
-        """One's last message, whatever became of it, when it comes to this one's turn."""
+        """Return the ref of one's last message, in any state, at the time the command runs."""
         self._mailbox.sync()
         return self._mailbox.last(self._who).ref
 
@@ -49,9 +49,9 @@ class MailboxWords(Words):
         for entry in self._mailbox.thread(self._who)[-limit:] if limit else ():
             yield line_of(entry, self._mailbox.identity, self._name)
 
-    words = {  # noqa: RUF012 - it is never changed
-        "edit": Word("/edit TEXT", "your last message, anew", _edit, seals=True),
-        "retract": Word("/retract", "take your last message back", _retract),
-        "retry": Word("/retry", "send what is pending", _retry, seals=True),
-        "history": Word("/history [HOW-MANY]", "what was said before", _history),
+    words = {  # noqa: RUF012 - never modified
+        "edit": Word("/edit TEXT", "replace your last message", _edit, seals=True),
+        "retract": Word("/retract", "retract your last message", _retract),
+        "retry": Word("/retry", "send pending messages again", _retry, seals=True),
+        "history": Word("/history [HOW-MANY]", "show earlier messages", _history),
     }

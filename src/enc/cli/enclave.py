@@ -1,4 +1,4 @@
-"""`enc enclave`: found enclaves, and see what they are and who is in them."""
+"""`enc enclave`: create enclaves, show their settings and list their members."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from enc.core.types import TreeHead
 
 app = typer.Typer(
-    name="enclave", help="Found enclaves, and see what they are and who is in them.", no_args_is_help=True
+    name="enclave", help="Create enclaves, show their settings and list their members.", no_args_is_help=True
 )
 
 
@@ -35,12 +35,12 @@ def create(
     ] = None,
     template: Annotated[str | None, typer.Option(metavar="NAME", help="A template, by its name.")] = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Goes into the manifest's meta; tells two of a kind apart.")
+        str | None, typer.Option(metavar="NAME", help="Stored in the manifest's meta; distinguishes two of a kind.")
     ] = None,
     tag: Annotated[list[str] | None, typer.Option(metavar="NAME[=VALUE]", help="A tag; may be repeated.")] = None,
     use: Annotated[bool, typer.Option("--use", help="The profile uses the new enclave from now on.")] = False,
 ) -> None:
-    """Found an enclave. Its id is a hash of who founds it and of its manifest and tags, so each can be founded once."""
+    """Create an enclave. Its id is a hash of its creator, manifest and tags, so each can be created only once."""
     given = manifest or template
     if given is None or (manifest and template):
         raise MisuseError("give a manifest's file, or a template")
@@ -69,13 +69,13 @@ def _object(path: Path) -> dict[str, Any]:
     except ValueError as e:
         raise MisuseError(f"{path}: not JSON: {e}") from None
     if not isinstance(found, dict) or not isinstance(found.get("meta", {}), dict):
-        raise MisuseError(f"{path}: expected an object, and an object as its meta")
+        raise MisuseError(f"{path}: expected an object whose meta is an object")
     return found
 
 
 @command(app, "enc enclave info", "enc enclave info --json | jq .manifest")
 def info(at: Terminal) -> None:
-    """What the enclave is: its constitution, its sequencer, its state and its newest head."""
+    """Show the enclave's manifest, sequencer, lifecycle and newest head."""
     with at.enclave() as enclave:
         overview = enclave.overview()
     at.say(_wire_overview(overview), _text_overview(overview))
@@ -95,7 +95,7 @@ def _wire_overview(overview: "Overview") -> dict[str, Any]:
 
 
 def _text_overview(overview: "Overview") -> str:
-    """The whole manifest is for programs."""
+    """Format an overview for people; only programs get the whole manifest."""
     meta = overview.manifest.get("meta", {})
     return fields(
         enclave=overview.enclave.hex(),
@@ -114,7 +114,7 @@ def text_head(head: "TreeHead") -> str:
 
 @command(app, "enc enclave members")
 def members(at: Terminal) -> None:
-    """Who is what: everybody who is or holds anything after the last closed bundle, each proved."""
+    """List every identity with a State or traits after the last closed bundle, each proved."""
     with at.enclave() as enclave:
         found = enclave.members()
     at.rows(
@@ -136,7 +136,7 @@ def members(at: Terminal) -> None:
 
 @command(app, "enc enclave list", name="list", flags=LOCAL)
 def list_(at: Terminal) -> None:
-    """The enclaves that you have dealt with, and the last signed head that was seen of each. No node is asked."""
+    """List the enclaves you have used, with the last signed head seen of each. Works offline."""
     at.rows(("enclave", "bundles"), _pinned())
 
 

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code and, where it fails, one line on stderr."""
+"""Exit codes, and the one line on stderr of a command that fails."""
 
 import os
 import re
@@ -19,16 +19,16 @@ MISUSE = 2
 """Wrong use, or a wrong setting: the same command would fail again."""
 HELP = (
     "Exit codes: 0 done; 1 the check found damage, or the work failed; 2 wrong use or configuration. "
-    "Ended by a signal: 128 and its number, so 130 by Ctrl-C."
+    "Ended by a signal: 128 plus its number; 130 for Ctrl-C."
 )
 
 _SECRET = re.compile("[0-9A-Fa-f]{64,}")
-"""What a key, a signature or a session looks like in a text."""
+"""Matches keys, signatures and sessions in a text."""
 
 
 @contextmanager
 def failing(program: str) -> Iterator[None]:
-    """An error that was foreseen ends the program with one line on stderr; any other is left to `unexpected`."""
+    """Report expected errors as one line on stderr and end the program; others are left to `unexpected`."""
     try:
         yield
     except (EncError, OSError, sqlite3.Error) as e:
@@ -38,7 +38,7 @@ def failing(program: str) -> Iterator[None]:
 
 
 def unexpected(error: Exception) -> int:
-    """Tell of an error that nobody foresaw, without the values of variables; with ENC_DEBUG=1, where it came from."""
+    """Report an unexpected error without the values of variables; with ENC_DEBUG=1, with its traceback."""
     if os.environ.get("ENC_DEBUG") == "1":
         sys.stderr.write(_clean("".join(traceback.format_exception(error))))
     name, message = type(error).__name__, str(error)

@@ -1,4 +1,4 @@
-"""What a command says when it fails, and the code it ends with."""
+"""Reports of failed commands, and their exit codes."""
 
 import errno
 import json
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 NO_ANSWER = 3
 """The node cannot be reached, did not answer in time, or cannot answer now: try again later."""
 DISTRUST = 4
-"""The node said what cannot be true."""
+"""The node's answers contradict each other or its signatures."""
 HELP = (
     "Exit codes: 0 done; 1 the check failed, or the node refused; 2 wrong use or configuration; "
-    "3 no answer from the node; 4 the node said what cannot be true, and the evidence is in a file."
+    "3 no answer from the node; 4 the node's answer cannot be true: evidence is saved to a file."
 )
 
 
-_CLOCK = "this machine's clock or the node's is off: compare what `date -u` says on both, and set the wrong one"
+_CLOCK = "the clock of this machine or of the node is wrong: compare `date -u` on both, and set the wrong one"
 _HINTS = {
-    "ENCLAVE_EXISTS": "another one of the kind needs another --name; `enc enclave list` says which you have",
+    "ENCLAVE_EXISTS": "to create another one of this kind, give another --name; `enc enclave list` lists yours",
     "ENCLAVE_MIGRATED": (
-        "with a registry (--registry) it is found by itself; else `enc follow ENCLAVE --at URL` goes to the node "
-        "that you were told"
+        "with a registry (--registry) its new node is found automatically; without one, give the new node's URL: "
+        "`enc follow ENCLAVE --at URL`"
     ),
     "ENCLAVE_NOT_FOUND": (
-        "`enc config show` says which enclave is meant, and on which node; `enc enclave list` which you have dealt with"
+        "`enc config show` shows the enclave and the node in use; `enc enclave list` lists the enclaves you have used"
     ),
     "EXPIRED": _CLOCK,
     "SESSION_EXPIRED": _CLOCK,
     "UNAUTHORIZED": (
-        "`enc key show` says who you are here, `enc enclave info` what the enclave allows; --identity FILE (of a "
-        "DataView: keyFile=FILE in --pull) is somebody else"
+        "`enc key show` prints your identity, `enc enclave info` what the enclave allows; to use another identity: "
+        "--identity FILE (for a DataView: keyFile=FILE in --pull)"
     ),
-    "UNREACHABLE": "is the node running? `enc config show` says where it is looked for; `enc up` runs one here",
+    "UNREACHABLE": "is the node running? `enc config show` shows its URL; `enc up` starts one on this machine",
 }
-"""What to do about some errors, for people."""
+"""Hints for people, by error code."""
 
 
 def _hint(code: str, message: str) -> str | None:
@@ -55,9 +55,9 @@ def _hint(code: str, message: str) -> str | None:
 
 @contextmanager
 def told(as_json: bool, evidence_in: Path) -> Iterator[None]:
-    """Whatever fails inside is told on stderr, and ends the program with its code.
+    """Report errors raised in the block on stderr, and end the program with their exit code.
 
-    What nobody foresaw is told in JSON here, and else left to `exits.unexpected`.
+    Unexpected errors are reported here only as JSON; otherwise `exits.unexpected` reports them.
     """
     try:
         yield
@@ -67,7 +67,7 @@ def told(as_json: bool, evidence_in: Path) -> Iterator[None]:
         code, more = _judge(e, evidence_in)
         tell(as_json, e.code or "MISUSE", e.message, {**e.context, **more})
     except OSError as e:
-        if e.errno == errno.EPIPE:  # whoever read the output has heard enough
+        if e.errno == errno.EPIPE:  # the reader of the output has closed it
             raise
         code = FAILED
         tell(as_json, "OS_ERROR", f"{e.filename}: {e.strerror}" if e.filename else str(e), {})
@@ -82,7 +82,7 @@ def told(as_json: bool, evidence_in: Path) -> Iterator[None]:
 
 
 def tell(as_json: bool, code: str, message: str, more: Mapping[str, Any]) -> None:
-    """One line for people, and another that says where the evidence is; one object for programs."""
+    """Print an error on stderr: an object for programs; for people a line, a hint, and the evidence's file."""
     if as_json:
         _say(json.dumps({"error": {"code": code, "message": message, **more}}))
         return
@@ -90,7 +90,7 @@ def tell(as_json: bool, code: str, message: str, more: Mapping[str, Any]) -> Non
     if (hint := _hint(code, message)) is not None:
         _say(f"enc: {hint}")
     if "evidence" in more:
-        _say(f"enc: the evidence is in {one_line(more['evidence'])}; `enc verify` says what it proves")
+        _say(f"enc: the evidence is in {one_line(more['evidence'])}; `enc verify` shows what it proves")
     if "evidence_lost" in more:
         _say(f"enc: the evidence could not be saved: {one_line(more['evidence_lost'])}")
 
@@ -100,7 +100,7 @@ def _say(line: str) -> None:
 
 
 def _judge(error: EncError, evidence_in: Path) -> tuple[int, dict[str, Any]]:
-    """The exit code, and what else is to be told."""
+    """Return the exit code, and more fields for the report."""
     if isinstance(error, MisuseError):
         return MISUSE, {}
     if isinstance(error, WorldError):
@@ -113,14 +113,14 @@ def _judge(error: EncError, evidence_in: Path) -> tuple[int, dict[str, Any]]:
 
 
 def is_distrust(error: EncError) -> bool:
-    """Nothing that goes on with this node can be believed."""
+    """Return whether the error means that no answer of this node can be trusted any more."""
     from enc.client.errors import Distrust
 
     return isinstance(error, Distrust)
 
 
 def _saved(evidence: "Evidence", directory: Path) -> dict[str, str]:
-    """Where the evidence is now: in a file of its own, beside those of other times."""
+    """Save the evidence to a new numbered file; return its path, or why it could not be saved."""
     for n in count(1):
         path = directory / f"enc-evidence-{evidence.kind}-{n}.json"
         try:

@@ -1,4 +1,4 @@
-"""`enc group`: groups whose talk only their members can read. Found them, name them, see how they stand."""
+"""`enc group`: end-to-end encrypted groups. Commands that create, name and show them."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,22 +17,24 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="group",
-    help="Groups whose talk only their members can read: found, join, moderate, chat.",
+    help="End-to-end encrypted groups: create, join, moderate, chat.",
     no_args_is_help=True,
 )
 NAMES, GROUP = "Names", "The group"
 
 _ID = "5c1f0a9be5d2416883aa1b0c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f80"
-"""An id, for the examples."""
+"""An id for the examples."""
 
 
 @command(app, 'enc group create plans --topic "the summer"', flags=NODE, panel=GROUP)
 def create(
     at: Terminal,
     name: NewName,
-    topic: Annotated[str | None, typer.Option(metavar="TEXT", help="In the open: the node reads it.")] = None,
+    topic: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The topic. Not sealed: the node can read it.")
+    ] = None,
 ) -> None:
-    """Found a group. You are its owner, its first admin and its first member; nobody joins unless you let them."""
+    """Create a group. You are its owner, first admin and first member; nobody joins without an admin's consent."""
     from enc.apps import AddressBook
     from enc.apps.address_book import Place
     from enc.apps.group import Group
@@ -44,12 +46,12 @@ def create(
         book.put_group(name, Place(group.id, client.url))
         at.say({"group": name, "enclave": group.hex, "node": client.url}, group.hex)
         if group.unannounced:
-            at.note(f"the registry does not know it yet: {group.unannounced}")
+            at.note(f"not registered in the registry yet: {group.unannounced}")
 
 
 @command(app, "enc group list", name="list", flags=LOCAL, panel=NAMES)
 def list_(at: Terminal) -> None:
-    """The groups that have a name here. No node is asked."""
+    """List the groups in your address book. Works offline."""
     from enc.apps import AddressBook
 
     at.rows(
@@ -70,7 +72,7 @@ def add(
     name: NewName,
     enclave: Annotated[str, typer.Argument(metavar="ID", help="The group's id, 64 hex digits.")],
 ) -> None:
-    """Give a group that you were told of a name. No node is asked."""
+    """Add a group to your address book under a name. Works offline."""
     from enc.apps import AddressBook
     from enc.apps.address_book import Place
     from enc.client.writes import as_bytes
@@ -81,8 +83,11 @@ def add(
 
 
 @command(app, "enc group forget plans", flags=LOCAL, panel=NAMES)
-def forget(at: Terminal, name: Annotated[str, typer.Argument(metavar="NAME", help="What you call it.")]) -> None:
-    """Take a group's name away here. You stay a member: to leave it, `enc group leave`. Of people: `enc me forget`."""
+def forget(at: Terminal, name: Annotated[str, typer.Argument(metavar="NAME", help="Your name for it.")]) -> None:
+    """Remove a group from your address book. You stay a member: `enc group leave` leaves it.
+
+    `enc me forget` removes people.
+    """
     from enc.apps import AddressBook
 
     AddressBook().remove_group(name)
@@ -91,7 +96,7 @@ def forget(at: Terminal, name: Annotated[str, typer.Argument(metavar="NAME", hel
 
 @command(app, "enc group status plans", flags=NODE, panel=GROUP)
 def status(at: Terminal, name: GroupName) -> None:
-    """How the group stands: your part in it, its members, whether its epoch is fresh, what is open."""
+    """Show your role in the group, its members, whether its epoch is fresh, and which gates are open."""
     with opened(at, name) as (group, *_):
         group.sync()
         found = group.status()
@@ -110,7 +115,7 @@ def status(at: Terminal, name: GroupName) -> None:
 
 @command(app, "enc group who plans", "enc group who plans --json", flags=NODE, panel=GROUP)
 def who(at: Terminal, name: GroupName) -> None:
-    """Who is who: members, applicants, the blocked. A name with ~ is what they call themselves; others are yours."""
+    """List members, applicants and blocked people. A name with ~ is self-chosen; others are from your address book."""
     with opened(at, name) as (group, book, _):
         group.sync()
         view, people = View(group, book.names()), group.people()
@@ -119,7 +124,7 @@ def who(at: Terminal, name: GroupName) -> None:
 
 @command(app, "enc group epochs plans", flags=NODE, panel=GROUP)
 def epochs(at: Terminal, name: GroupName) -> None:
-    """All epochs that were made, and why some do not count."""
+    """List all epochs, and why some do not count."""
     with opened(at, name) as (group, book, _):
         group.sync()
         view = View(group, book.names())
@@ -130,7 +135,7 @@ def epochs(at: Terminal, name: GroupName) -> None:
             )
             for epoch in group.epochs()
         ]
-    at.rows(("epoch", "seq", "by", "what it is"), rows)
+    at.rows(("epoch", "seq", "by", "state"), rows)
 
 
 def _verdict(epoch: "EpochView") -> str:
@@ -141,7 +146,7 @@ def _verdict(epoch: "EpochView") -> str:
 
 @command(app, "enc group rotate plans", flags=NODE, panel=GROUP)
 def rotate(at: Terminal, name: GroupName) -> None:
-    """Make a new epoch, as an admin. Clients of admins do it by themselves whenever members change."""
+    """Make a new epoch, as an admin. Clients of admins do this automatically when members change."""
     with opened(at, name) as (group, *_):
         epoch = group.rotate()
     at.say(wire(epoch), fields(epoch=epoch.n, seq=epoch.seq))
@@ -152,9 +157,9 @@ def topic(
     at: Terminal,
     name: GroupName,
     text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The new topic, as an admin.")] = None,
-    unset: Annotated[bool, typer.Option("--unset", help="Leave no topic.")] = False,
+    unset: Annotated[bool, typer.Option("--unset", help="Remove the topic.")] = False,
 ) -> None:
-    """Print the topic, or set it. It is not sealed: the node reads it."""
+    """Print the topic, or set it. It is not sealed: the node can read it."""
     with opened(at, name) as (group, *_):
         if text is not None or unset:
             at.receipt(group.enclave, group.set_topic(None if unset else text))
@@ -168,10 +173,10 @@ def topic(
 def profile(
     at: Terminal,
     name: GroupName,
-    called: Annotated[str | None, typer.Argument(metavar="[YOUR-NAME]", help="What you are called.")] = None,
-    unset: Annotated[bool, typer.Option("--unset", help="Leave nothing.")] = False,
+    called: Annotated[str | None, typer.Argument(metavar="[YOUR-NAME]", help="Your name in this group.")] = None,
+    unset: Annotated[bool, typer.Option("--unset", help="Remove your name.")] = False,
 ) -> None:
-    """Say what you are called in this group. It is not sealed: the node reads it."""
+    """Set your name in this group. It is not sealed: the node can read it."""
     if (called is None) != unset:
         raise MisuseError("give a name, or --unset")
     with opened(at, name) as (group, *_):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 TOPIC = 24
-"""Cells of a topic in the status."""
+"""Width of the topic in the status line, in cells."""
 
 
 @command(
@@ -39,10 +39,15 @@ TOPIC = 24
 def chat(
     at: Terminal,
     name: GroupName,
-    history: Annotated[int, typer.Option(min=0, metavar="N", help="So much of what was said before.")] = HISTORY,
-    stay: Annotated[bool, typer.Option("--stay", help="Without a terminal: go on listening when stdin ends.")] = False,
+    history: Annotated[int, typer.Option(min=0, metavar="N", help="Show this many earlier messages.")] = HISTORY,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Without a terminal: continue listening when stdin ends.")
+    ] = False,
 ) -> None:
-    """Talk: history, then live; what you type is sent, /help lists commands. Without a terminal, line by line."""
+    """Chat in a group: shows the history, then new messages; sends what you type. /help lists commands.
+
+    Without a terminal it reads and prints line by line.
+    """
     with opened(at, name) as (group, book, client), heard(at, name, **patience(at, stay)) as feed:
         group.sync()
         view = View(group, book.names())
@@ -54,9 +59,9 @@ def chat(
 
 
 class GroupTalk:
-    """`feed`: the group's enclave, as it is listened to. The group itself is for all threads.
+    """A conversation in a group. All threads share `group`; `feed` is its enclave, to subscribe to.
 
-    `patience`: seconds for which a node may be away.
+    `patience`: seconds for which the node may be unreachable.
     """
 
     def __init__(
@@ -79,7 +84,7 @@ class GroupTalk:
         ]
 
     def live(self) -> Iterator[Shown]:
-        """What fails because the node is away, is done when it is back; for who is patient."""
+        """Yield changes. With patience, reconnect after the node was unreachable; else raise WorldError."""
         while not self._closed.is_set():
             try:
                 for change in self._following:
@@ -94,7 +99,7 @@ class GroupTalk:
             yield from self._mended()
 
     def _mended(self) -> Iterator[Shown]:
-        """Read and heal until that succeeds, then listen again."""
+        """Retry the sync until it succeeds, then subscribe again."""
         from enc.client.courier import Backoff
 
         backoff = Backoff(self._patience, time.monotonic)
@@ -123,7 +128,7 @@ class GroupTalk:
         return "" if entry is None else entry.text or ""
 
     def doubt(self, line: str) -> str:
-        """Who has left could read it, and no admin's client is here to mend that."""
+        """Return a warning if people who left could read the line and this client cannot make an epoch."""
         return STALE if _is_risky(self._now) and self.words.seals(line) else ""
 
     def close(self) -> None:
@@ -132,7 +137,7 @@ class GroupTalk:
 
 
 def _cut(topic: str) -> str:
-    """So that what comes after it is seen."""
+    """Cut a topic, so that the rest of the status line stays visible."""
     from rich.cells import cell_len, set_cell_size
 
     return topic if cell_len(topic) <= TOPIC else f"{set_cell_size(topic, TOPIC - 1).rstrip()}…"

@@ -1,4 +1,4 @@
-"""`enc group invitations`, `accept`, `apply`, `join`, `leave`, `gate`: ways into a group, and out of it."""
+"""`enc group invitations`, `accept`, `apply`, `join`, `leave`, `gate`: joining and leaving a group."""
 
 from typing import Annotated, Literal
 
@@ -12,61 +12,68 @@ from enc.cli.terminal import Terminal
 from enc.core.errors import MisuseError
 
 app = typer.Typer()
-PANEL = "Coming and going"
+PANEL = "Joining and leaving"
 _ID = "5c1f0a9be5d2416883aa1b0c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f80"
-"""An id, for the examples."""
+"""An id for the examples."""
 
 
 @command(app, "enc group gate plans applications open", flags=NODE, panel=PANEL)
 def gate(
     at: Terminal,
     name: GroupName,
-    which: Annotated[Literal["applications", "auto-join"], typer.Argument(help="Asking to be let in, or walking in.")],
-    state: Annotated[Literal["open", "closed"], typer.Argument(help="What it is from now on.")],
+    which: Annotated[
+        Literal["applications", "auto-join"], typer.Argument(help="Whether people may apply, or join without approval.")
+    ],
+    state: Annotated[Literal["open", "closed"], typer.Argument(help="Its new state.")],
 ) -> None:
-    """Open or close a way in: applications as an admin, joining without being asked as the owner."""
+    """Open or close a gate: applications as an admin, joining without approval as the owner."""
     with opened(at, name) as (group, *_):
         at.receipt(group.enclave, group.set_gate(which.replace("-", "_"), open=state == "open"))
 
 
 @command(app, "enc group apply plans", flags=NODE, panel=PANEL)
 def apply(at: Terminal, name: GroupName) -> None:
-    """Ask to be let in, while applications are open."""
+    """Apply for membership, while applications are open."""
     with opened(at, name) as (group, *_):
         at.receipt(group.enclave, group.apply())
 
 
 @command(app, "enc group withdraw plans", flags=NODE, panel=PANEL)
 def withdraw(at: Terminal, name: GroupName) -> None:
-    """Take your application back."""
+    """Withdraw your application."""
     with opened(at, name) as (group, *_):
         at.receipt(group.enclave, group.withdraw())
 
 
 @command(app, "enc group join plans", flags=NODE, panel=PANEL)
 def join(at: Terminal, name: GroupName) -> None:
-    """Walk in, while auto-join is open. You read and speak from the next epoch on, which an admin's client makes."""
+    """Join without approval, while auto-join is open.
+
+    You can read and write from the next epoch on, which an admin's client makes.
+    """
     with opened(at, name) as (group, *_):
         at.receipt(group.enclave, group.join())
-    at.note("you read and speak from the next epoch on, which an admin's client makes")
+    at.note("you can read and write from the next epoch on, which an admin's client makes")
 
 
 @command(app, "enc group leave plans", flags=NODE, panel=PANEL)
 def leave(at: Terminal, name: GroupName, yes: Yes = False) -> None:
-    """Leave. Until an admin's client has made the next epoch, you could still read what is said."""
+    """Leave the group. You could still read messages until an admin's client makes the next epoch."""
     with opened(at, name) as (group, *_), asking_yes():
         at.receipt(group.enclave, group.leave(even_so=yes))
 
 
 Store = Annotated[
     str | None,
-    typer.Option("--store", metavar="ID", help="Your personal store, if neither book nor registry knows it."),
+    typer.Option(
+        "--store", metavar="ID", help="Your personal store, if neither your address book nor the registry has it."
+    ),
 ]
 
 
 @command(app, "enc group invitations", f"enc group invitations --store {_ID}", flags=NODE, panel=PANEL)
 def invitations(at: Terminal, store: Store = None) -> None:
-    """Groups that you were made a member of, by your personal store and confirmed in each group's own log."""
+    """List groups that made you a member: invitations in your personal store that the group's log confirms."""
     from enc.apps import AddressBook
     from enc.apps.group import invitations_in
 
@@ -76,7 +83,9 @@ def invitations(at: Terminal, store: Store = None) -> None:
         found = invitations_in(personal_of(client, book, store))
     confirmed = [each for each in found if each.is_confirmed]
     if len(confirmed) < len(found):
-        at.note(f"{len(found) - len(confirmed)} more claim to be invitations, but no group's log confirms them")
+        at.note(
+            f"{len(found) - len(confirmed)} more claim to be invitations, but their groups' logs do not confirm them"
+        )
     at.rows(
         ("invitation", "by", "topic", "greeting"),
         [
@@ -90,10 +99,10 @@ def invitations(at: Terminal, store: Store = None) -> None:
 def accept(
     at: Terminal,
     name: NewName,
-    enclave: Annotated[str, typer.Argument(metavar="ID", help="The group, as `enc group invitations` has it.")],
+    enclave: Annotated[str, typer.Argument(metavar="ID", help="The group's id, from `enc group invitations`.")],
     store: Store = None,
 ) -> None:
-    """Take an invitation, and give its group a name. You are a member already: this opens the door you were shown."""
+    """Accept an invitation, and name the group. You are a member already: this gets the keys you were sent."""
     from enc.apps import AddressBook
     from enc.apps.address_book import Place
     from enc.apps.group import Group, invitations_in
@@ -104,7 +113,9 @@ def accept(
         found = [each for each in invitations_in(personal_of(client, book, store)) if each.enclave == wanted]
         invitation = next((each for each in reversed(found) if each.is_confirmed), None)
         if invitation is None:
-            raise MisuseError(f"no confirmed invitation: {found[-1].why if found else 'there is none to that group'}")
+            raise MisuseError(
+                f"no confirmed invitation: {found[-1].why if found else 'there is no invitation to that group'}"
+            )
         group = Group(client, client.enclave(invitation.enclave, at=book.node_of(invitation.enclave)))
         group.accept(invitation)
         book.put_group(name, Place(group.id, group.enclave.url))

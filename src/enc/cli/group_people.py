@@ -1,4 +1,4 @@
-"""`enc group invite`, `approve`, `decline`, `remove`, `block`, `mute`, `admin`, `transfer`: who is there, as what."""
+"""`enc group invite`, `approve`, `decline`, `remove`, `block`, `mute`, `admin`, `transfer`: members and roles."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 app = typer.Typer()
 PANEL = "People"
 
-Greeting = Annotated[str | None, typer.Option(metavar="TEXT", help="A word to go with it, sealed to them.")]
+Greeting = Annotated[str | None, typer.Option(metavar="TEXT", help="A text for the invitation, sealed to them.")]
 Store = Annotated[
     str | None,
-    typer.Option("--store", metavar="ID", help="Their personal store, if neither book nor registry knows it."),
+    typer.Option(
+        "--store", metavar="ID", help="Their personal store, if neither your address book nor the registry has it."
+    ),
 ]
 There = Annotated[str | None, typer.Option("--at", metavar="URL", help="The node of their store.")]
-InvalidNotice = Annotated[bool, typer.Option("--no-notice", help="Tell them yourself: write nothing to their store.")]
+NoNotice = Annotated[bool, typer.Option("--no-notice", help="Write no notice to their store: tell them yourself.")]
 
 
 def _let_in(name: str, example: str, help_: str, act: Callable[["Group"], Callable[..., "Invited"]]) -> None:
-    """A command that makes somebody a member and tells them."""
+    """Register a command that makes a person a member and notifies them."""
 
     def work(
         at: Terminal,
@@ -38,7 +40,7 @@ def _let_in(name: str, example: str, help_: str, act: Callable[["Group"], Callab
         greeting: Greeting = None,
         store: Store = None,
         there: There = None,
-        no_notice: InvalidNotice = False,
+        no_notice: NoNotice = False,
         yes: Yes = False,
     ) -> None:
         given = store_place(store, there)
@@ -56,13 +58,13 @@ def _let_in(name: str, example: str, help_: str, act: Callable[["Group"], Callab
 _let_in(
     "invite",
     'enc group invite plans bob --greeting "come in"',
-    "Make somebody a member, as an admin, and tell them in their personal store. They read from now on.",
+    "Make a person a member, as an admin, and notify them in their personal store. They can read from now on.",
     lambda group: group.invite,
 )
 _let_in(
     "approve",
     "enc group approve plans bob --no-notice",
-    "Let an applicant in, as an admin, and tell them.",
+    "Approve an applicant, as an admin, and notify them.",
     lambda group: group.approve,
 )
 
@@ -78,7 +80,7 @@ def _say_invited(at: Terminal, group: "Group", invited: "Invited", *, quiet: boo
 
 
 def _about(name: str, help_: str, act: Callable[["Group", bytes], "Receipt"]) -> None:
-    """A command that does one thing to one person."""
+    """Register a command that acts on one person."""
 
     def work(at: Terminal, name: GroupName, who: Whom, yes: Yes = False) -> None:
         with opened(at, name) as (group, book, client):
@@ -89,25 +91,27 @@ def _about(name: str, help_: str, act: Callable[["Group", bytes], "Receipt"]) ->
     command(app, f"enc group {name} plans bob", flags=NODE, name=name, panel=PANEL)(work)
 
 
-_about("decline", "Turn an applicant down, as an admin.", lambda group, who: group.decline(who))
-_about("remove", "Put a member out, as an admin. They read nothing after it.", lambda group, who: group.remove(who))
+_about("decline", "Decline an application, as an admin.", lambda group, who: group.decline(who))
+_about("remove", "Remove a member, as an admin. They cannot read later messages.", lambda group, who: group.remove(who))
 
 
 @command(app, "enc group block plans bob", flags=NODE, panel=PANEL)
 def block(at: Terminal, name: GroupName, who: Whom, yes: Yes = False) -> None:
-    """Put somebody out for good, member or not, as an admin."""
+    """Block a person, member or not, as an admin."""
     with opened(at, name) as (group, book, client), asking_yes():
         group.sync()
         at.receipt(group.enclave, group.block(asked(at, group, book, client, who, yes).identity, even_so=yes))
 
 
 _about(
-    "unblock", "Block somebody no more, as an admin. They are no member by it.", lambda group, who: group.unblock(who)
+    "unblock", "Unblock a person, as an admin. It does not make them a member.", lambda group, who: group.unblock(who)
 )
-_about("mute", "Let a member read and not speak, as an admin.", lambda group, who: group.mute(who))
-_about("unmute", "Let a member speak again, as an admin.", lambda group, who: group.unmute(who))
+_about("mute", "Mute a member, as an admin: they can read but not write.", lambda group, who: group.mute(who))
+_about("unmute", "Unmute a member, as an admin.", lambda group, who: group.unmute(who))
 _about("admin", "Make a member an admin, as the owner.", lambda group, who: group.make_admin(who))
 _about(
-    "unadmin", "Make an admin a plain member, as the owner; or yourself.", lambda group, who: group.unmake_admin(who)
+    "unadmin",
+    "Make an admin a plain member, as the owner or as that admin.",
+    lambda group, who: group.unmake_admin(who),
 )
-_about("transfer", "Pass ownership on to a member: you have it no more.", lambda group, who: group.transfer(who))
+_about("transfer", "Transfer the ownership to a member; you lose it.", lambda group, who: group.transfer(who))

@@ -1,4 +1,4 @@
-"""A group, opened for a command: by the name that it has here, at the node where it is."""
+"""What a command of `enc group` works with: the group, and the people and entries that arguments name."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,24 +16,27 @@ if TYPE_CHECKING:
     from enc.apps.people import Person
     from enc.client import Client, Enclave
 
-GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group: its name here, or its id.")]
-NewName = Annotated[str, typer.Argument(metavar="NAME", help="What it is to be called here; nobody else sees it.")]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group: your name for it, or its id.")]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="Your name for it; nobody else sees it.")]
 Whom = Annotated[
     str,
     typer.Argument(
         metavar="WHO",
-        help="A name in your address book or the registry, a key, or how one in the group begins, 8 or more digits.",
+        help="A name in your address book or the registry, a key, or the first 8 or more digits of a member's key.",
     ),
 ]
-EntryId = Annotated[str, typer.Argument(metavar="ENTRY", help="Its number, as it is shown, or its id.")]
+EntryId = Annotated[str, typer.Argument(metavar="ENTRY", help="The entry's number as shown, or its id.")]
 
 PREFIX = 8
-"""Digits of a key that may stand for somebody who is in the group."""
+"""Least number of digits that identify a key in the group."""
 
 
 @contextmanager
 def opened(at: Terminal, name: str) -> Iterator[tuple["Group", "AddressBook", "Client"]]:
-    """Nothing is asked yet. What `--node` says comes before where the group was when it got its name."""
+    """Yield a group, unsynced, with the address book and the client.
+
+    `--node` overrides the node that the address book has for the group.
+    """
     from enc.apps import AddressBook
     from enc.apps.group import Group
 
@@ -44,7 +47,7 @@ def opened(at: Terminal, name: str) -> Iterator[tuple["Group", "AddressBook", "C
 
 @contextmanager
 def heard(at: Terminal, name: str, **more: Any) -> Iterator["Enclave"]:
-    """The same group's enclave by a client of its own, to listen to."""
+    """Yield the group's enclave with another client, to subscribe to."""
     from enc.apps import AddressBook
 
     book = AddressBook()
@@ -58,7 +61,7 @@ def _reached(at: Terminal, book: "AddressBook", name: str) -> dict[str, Any]:
 
 
 def whom(group: "Group", book: "AddressBook", word: str, ask: Callable[[str], "Person"]) -> "Person":
-    """By how the key of somebody in the group begins, as far as its log was read; else as everywhere, by `ask`."""
+    """Return the person in the group whose key starts with `word`; otherwise, return `ask(word)`."""
     from enc.apps.people import find
 
     start = word.removesuffix("…").lower()
@@ -66,22 +69,22 @@ def whom(group: "Group", book: "AddressBook", word: str, ask: Callable[[str], "P
         return ask(word)
     found = [person.identity for person in group.people() if person.identity.hex().startswith(start)]
     if len(found) != 1:
-        raise MisuseError(f"{word}: {'nobody' if not found else 'more than one'} in the group has a key that begins so")
+        raise MisuseError(f"{word}: {'no' if not found else 'more than one'} key in the group starts so")
     return find(found[0], book)
 
 
 def asked(at: Terminal, group: "Group", book: "AddressBook", client: "Client", word: str, yes: bool) -> "Person":
-    """Whom a command means; of one whom only a registry knows, the user is asked."""
+    """Return the person that a word names; the user confirms one that only a registry knows."""
     return whom(group, book, word, lambda word: person(at, word, client, book, yes))
 
 
 def entry_of(group: "Group", said: str) -> "Entry":
-    """By number or id, of what is in the conversation, as far as the log was read."""
+    """Return an entry of the conversation by number or id, as far as the log is read. Raises MisuseError."""
     text = said.removeprefix("#").lower()
     for entry in reversed(group.entries()):
         if text in (str(entry.seq), entry.id.hex()):
             return entry
-    raise MisuseError(f"there is no entry {said} in the conversation")
+    raise MisuseError(f"no entry {said} in the conversation")
 
 
 def own_reaction(group: "Group", entry: str, text: str | None) -> bytes:
@@ -92,7 +95,7 @@ def own_reaction(group: "Group", entry: str, text: str | None) -> bytes:
 
 
 def personal_of(client: "Client", book: "AddressBook", given: str | None) -> "Personal":
-    """One's own personal store: as told, or as the book or the registry has it."""
+    """Return one's own personal store: the given one, or the one in the address book or the registry."""
     from enc.apps import Personal
     from enc.apps.group import CONFIRMERS
     from enc.apps.personal.notifying import NoPersonalStore
@@ -102,9 +105,9 @@ def personal_of(client: "Client", book: "AddressBook", given: str | None) -> "Pe
     try:
         return Personal.find(client, book=book, confirmers=CONFIRMERS)
     except NoPersonalStore:
-        where = "the registry knows" if client.has_registry else "without a registry (--registry) there is"
+        where = "the registry lists no" if client.has_registry else "without a registry (--registry) there is no"
         raise MisuseError(
-            f"{where} no personal store of yours, where invitations come to: `enc me create` makes one; "
+            f"{where} personal store of yours, which receives invitations: `enc me create` makes one; "
             "or give --store ID"
         ) from None
 
@@ -114,10 +117,10 @@ Yes = Annotated[bool, typer.Option("--yes", help="Even if you are the owner, or 
 
 @contextmanager
 def asking_yes() -> Iterator[None]:
-    """What must be meant is done with --yes."""
+    """Add a hint to --yes to errors that it overrides."""
     from enc.apps.group import Irreplaceable
 
     try:
         yield
     except Irreplaceable as e:
-        raise Irreplaceable(f"{e.message}; --yes does it all the same") from None
+        raise Irreplaceable(f"{e.message}; --yes does it anyway") from None

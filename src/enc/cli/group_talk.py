@@ -1,4 +1,4 @@
-"""`enc group say`, `reply`, `edit`, `delete`, `react`, `announce`, `read`: what is said, without a chat."""
+"""`enc group say`, `reply`, `edit`, `delete`, `react`, `announce`, `read`: messages, without a chat."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 app = typer.Typer()
 PANEL = "Talking"
 
-Text = Annotated[str, typer.Argument(metavar="TEXT", help="What to say; - reads stdin.")]
+Text = Annotated[str, typer.Argument(metavar="TEXT", help="The message; - reads stdin.")]
 OnlyFresh = Annotated[bool, typer.Option("--only-fresh", help="Send nothing while the epoch is stale.")]
 
 
 def _ready(at: Terminal, group: "Group", only_fresh: bool) -> None:
-    """Who will be able to read it is said before it is sent. An admin's client has healed by then."""
+    """Sync, and warn before sending if the epoch is stale. An admin's client makes a new epoch by syncing.
+
+    Raises MisuseError with `only_fresh`.
+    """
     group.sync()
     if not group.status().is_stale:
         return
@@ -46,7 +49,7 @@ def say(at: Terminal, name: GroupName, text: Text, only_fresh: OnlyFresh = False
 
 @command(app, 'enc group reply plans 12 "so do I"', flags=NODE, panel=PANEL)
 def reply(at: Terminal, name: GroupName, entry: EntryId, text: Text, only_fresh: OnlyFresh = False) -> None:
-    """Answer an entry."""
+    """Reply to an entry."""
     said = content(text, None)
     with opened(at, name) as (group, *_):
         _ready(at, group, only_fresh)
@@ -64,7 +67,7 @@ def announce(at: Terminal, name: GroupName, text: Text, only_fresh: OnlyFresh = 
 
 @command(app, 'enc group edit plans 12 "hello, all"', flags=NODE, panel=PANEL)
 def edit(at: Terminal, name: GroupName, entry: EntryId, text: Text, only_fresh: OnlyFresh = False) -> None:
-    """Replace what you said. The node erases the old text; who has read it has read it."""
+    """Replace one of your messages. The node erases the old text; members may have read it already."""
     said = content(text, None)
     with opened(at, name) as (group, *_):
         _ready(at, group, only_fresh)
@@ -90,9 +93,11 @@ def unreact(
     at: Terminal,
     name: GroupName,
     entry: EntryId,
-    text: Annotated[str | None, typer.Argument(metavar="[REACTION]", help="Which one; else the last.")] = None,
+    text: Annotated[
+        str | None, typer.Argument(metavar="[REACTION]", help="The reaction. Default: your last one.")
+    ] = None,
 ) -> None:
-    """Take your reaction to an entry back."""
+    """Remove your reaction to an entry."""
     with opened(at, name) as (group, *_):
         group.sync()
         at.receipt(group.enclave, group.delete(own_reaction(group, entry, text)))
@@ -104,10 +109,10 @@ def delete(
     name: GroupName,
     entry: EntryId,
     note: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Why; it stays in the log, and is not sealed.")
+        str | None, typer.Option(metavar="TEXT", help="The reason. It stays in the log, not sealed.")
     ] = None,
 ) -> None:
-    """Take an entry away: your own, or anybody's as an admin. The node erases it; that there was one stays."""
+    """Delete an entry: your own, or anybody's as an admin. The node erases the text; the log keeps that it existed."""
     with opened(at, name) as (group, *_):
         group.sync()
         at.receipt(group.enclave, group.delete(entry_of(group, entry).id, note=note))
@@ -119,7 +124,7 @@ def read(
     name: GroupName,
     last: Annotated[int | None, typer.Option(min=0, metavar="N", help="At most this many, the newest.")] = None,
 ) -> None:
-    """What was said, as far as you can open it: a line each, or with --json an object each."""
+    """Print the messages that you can decrypt: one line each, or one JSON object with --json."""
     with opened(at, name) as (group, book, _):
         group.sync()
         view = View(group, book.names())

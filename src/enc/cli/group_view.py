@@ -1,4 +1,4 @@
-"""How a group is shown: its people, what is said, and what changed, as lines for people and as JSON for programs."""
+"""Presentation of a group: people, messages and changes, as lines for people and as JSON for programs."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from enc.apps.group import Change, Entry, EpochView, Group, Invited, Person, Status
 
 SELF_NAMED = 24
-"""Characters of a name that somebody gave themselves, as far as it is shown."""
+"""Characters that are shown of a self-chosen name."""
 QUOTE = 40
-"""Characters of an entry that is answered, edited or reacted to."""
+"""Characters that are quoted of an entry that was answered, edited or reacted to."""
 _BECAME = {
     "OUTSIDER -> PENDING": "applies to join",
     "OUTSIDER -> MEMBER": "is a member now",
     "PENDING -> MEMBER": "is a member now",
-    "PENDING -> OUTSIDER": "is no applicant any more",
-    "MEMBER -> OUTSIDER": "is no member any more",
+    "PENDING -> OUTSIDER": "is no longer an applicant",
+    "MEMBER -> OUTSIDER": "is no longer a member",
     "MEMBER -> BLOCKED": "is blocked",
     "OUTSIDER -> BLOCKED": "is blocked",
-    "BLOCKED -> OUTSIDER": "is blocked no more",
+    "BLOCKED -> OUTSIDER": "is no longer blocked",
     "Grant admin": "is an admin now",
-    "Revoke admin": "is no admin any more",
+    "Revoke admin": "is no longer an admin",
     "Grant muted": "is muted",
-    "Revoke muted": "is muted no more",
+    "Revoke muted": "is no longer muted",
     "Transfer owner": "is the owner now",
 }
 
@@ -37,13 +37,13 @@ _TO_YOU = {"is": "are", "applies": "apply"}
 
 
 def _does(who: str, what: str) -> str:
-    """A sentence; `what` begins with a verb, as of somebody else."""
+    """Return a sentence. `what` begins with a verb in the third person, which becomes the second for YOU."""
     verb, _, rest = what.partition(" ")
     return f"{who} {_TO_YOU.get(verb, verb.removesuffix('s')) if who == YOU else verb} {rest}"
 
 
 class View:
-    """A group's things in words, with the names that people have in the address book."""
+    """Describes a group's entries and changes, with the names in the address book."""
 
     def __init__(self, group: "Group", names: Mapping[bytes, str]) -> None:
         self._group, self._names = group, names
@@ -79,7 +79,7 @@ class View:
         if answered is None:
             return ""
         entry = self._group.entry(answered)
-        return "something that is not here" if entry is None else self._brief(entry)
+        return "an unknown entry" if entry is None else self._brief(entry)
 
     def _brief(self, entry: "Entry") -> str:
         text = self._text(entry).replace("\n", " ")
@@ -87,7 +87,7 @@ class View:
         return f"#{entry.seq} {self.call(entry.author)}: {cut}"
 
     def change(self, change: "Change") -> list[Line]:
-        """What to show of it; of some nothing."""
+        """Return the lines for a change; some changes have none."""
         if change.kind in ("message", "notice") and change.entry is not None:
             return [self.entry(change.entry)]
         lines = [self._line(change, text)] if (text := self._told(change)) else []
@@ -114,7 +114,7 @@ class View:
         return f"{by}: {visible(change.what or change.type)}"
 
     def _touched(self, change: "Change", by: str) -> str:
-        about = "something that is not here" if change.entry is None else self._brief(change.entry)
+        about = "an unknown entry" if change.entry is None else self._brief(change.entry)
         if change.kind == "edit":
             return _does(by, f"edits {about}")
         if change.kind == "reaction":
@@ -122,7 +122,7 @@ class View:
             return _does(by, f"reacts {reaction}to {about}")
         if change.entry is None or change.entry.is_deleted:
             return _does(by, f"deletes {about if change.entry is None else f'#{change.entry.seq}'}")
-        return _does(by, f"takes a reaction to {about} back")
+        return _does(by, f"removes a reaction to {about}")
 
     def _epoch(self, epoch: "EpochView") -> str:
         by = self.call(epoch.author)
@@ -132,7 +132,7 @@ class View:
         return f"epoch {epoch.n} by {by}{trouble}"
 
     def person(self, person: "Person") -> tuple[str, ...]:
-        """Cells of a table."""
+        """Return the cells of a table row."""
         return (
             self.call(person.identity),
             person.state.lower(),
@@ -142,7 +142,7 @@ class View:
 
 
 def freshness(status: "Status") -> str:
-    """What an epoch's state means for who speaks now."""
+    """Describe the newest epoch: fresh or stale, and whether it is open here."""
     if status.epoch is None:
         return "no epoch yet"
     state = "STALE" if status.is_stale else "fresh"
@@ -150,9 +150,9 @@ def freshness(status: "Status") -> str:
 
 
 def called(identity: bytes, names: Mapping[bytes, str], profile: Any = None) -> str:
-    """What to show for somebody: your name for them, or what they say themselves beside a bit of their key.
+    """Return a person's display name: yours for them, or `~` and their self-chosen one with a part of their key.
 
-    The one is never taken for the other: anybody may call themselves anything.
+    The two look different because anybody can choose any name.
     """
     if identity in names:
         return visible(names[identity])
@@ -163,15 +163,15 @@ def called(identity: bytes, names: Mapping[bytes, str], profile: Any = None) -> 
 
 
 def untold(invited: "Invited", group: "Group") -> str:
-    """Why somebody who was let in does not know, and what to do."""
-    return f"they were not told: {visible(invited.why)}; tell them the group's id: {group.hex}"
+    """Explain why a new member was not notified, and what to do."""
+    return f"they were not notified: {visible(invited.why)}; send them the group's id: {group.hex}"
 
 
 def counted(members: int) -> str:
     return f"{members} member{'' if members == 1 else 's'}"
 
 
-STALE = "the group is stale: who has left since the last epoch may read what you send, who has come may not"
+STALE = "the group's epoch is stale: people who left since the last epoch can read what you send; new members cannot"
 
 
 def standing(status: "Status") -> str:
@@ -183,7 +183,7 @@ def topic_text(topic: Any) -> str:
 
 
 def wire(value: Any) -> Any:
-    """A value of the group's as JSON: bytes in hex."""
+    """Return a value of the group's API as JSON, with bytes in hex."""
     return _hexed(to_builtins(value, builtin_types=(bytes,)))
 
 

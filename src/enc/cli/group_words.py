@@ -1,4 +1,4 @@
-"""What is typed in `enc group chat`: a message, or a command."""
+"""Slash commands of `enc group chat`."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ class GroupWords(Words):
 
     @property
     def last_seq(self) -> int:
-        """Of the last event that was sent from here."""
+        """Seq of the last event sent from here."""
         return self._last_seq
 
     @property
@@ -82,7 +82,7 @@ class GroupWords(Words):
             yield untold(invited, self.group)
 
     def _whom(self, who: str) -> "Person":
-        return whom(self.group, self._book, one(who, "the name or the key of somebody"), self._ask)
+        return whom(self.group, self._book, one(who, "the name or the key of a person"), self._ask)
 
     def _ask(self, word: str) -> "Person":
         from enc.apps.people import known
@@ -112,24 +112,24 @@ def _about(usage: str, help_: str, act: Callable[["Group", bytes], "Receipt"]) -
 
 
 GroupWords.words = {
-    "reply": Word("/reply NUMBER TEXT", "answer an entry", GroupWords._reply, seals=True),
-    "edit": Word("/edit NUMBER TEXT", "replace what you said", GroupWords._edit, seals=True),
-    "delete": Word("/delete NUMBER", "take an entry away", GroupWords._delete),
+    "reply": Word("/reply NUMBER TEXT", "reply to an entry", GroupWords._reply, seals=True),
+    "edit": Word("/edit NUMBER TEXT", "replace your message", GroupWords._edit, seals=True),
+    "delete": Word("/delete NUMBER", "delete an entry", GroupWords._delete),
     "react": Word("/react NUMBER REACTION", "react to an entry", GroupWords._react, seals=True),
-    "unreact": Word("/unreact NUMBER [REACTION]", "take your reaction back", GroupWords._unreact),
-    "announce": Word("/announce TEXT", "as an admin", GroupWords._announce, seals=True),
-    "who": Word("/who", "who is who", GroupWords._who),
-    "status": Word("/status", "the epoch, your part, what is open", GroupWords._status),
-    "history": Word("/history [HOW-MANY]", "what was said before", GroupWords._history),
-    "topic": Word("/topic [TEXT]", "the topic, or a new one as an admin", GroupWords._topic),
-    "profile": Word("/profile YOUR-NAME", "what you are called here", GroupWords._profile),
-    "invite": Word("/invite WHO", "make somebody a member", GroupWords._invite),
-    "approve": Word("/approve WHO", "let an applicant in", GroupWords._approve),
-    "decline": _about("/decline WHO", "turn an applicant down", lambda group, who: group.decline(who)),
-    "remove": _about("/remove WHO", "put a member out", lambda group, who: group.remove(who)),
-    "block": _about("/block WHO", "put somebody out for good", lambda group, who: group.block(who)),
-    "unblock": _about("/unblock WHO", "block somebody no more", lambda group, who: group.unblock(who)),
-    "mute": _about("/mute WHO", "let a member read and not speak", lambda group, who: group.mute(who)),
-    "unmute": _about("/unmute WHO", "let a member speak again", lambda group, who: group.unmute(who)),
+    "unreact": Word("/unreact NUMBER [REACTION]", "remove your reaction", GroupWords._unreact),
+    "announce": Word("/announce TEXT", "send an announcement, as an admin", GroupWords._announce, seals=True),
+    "who": Word("/who", "list members, applicants and blocked people", GroupWords._who),
+    "status": Word("/status", "show the epoch, your role, and the gates", GroupWords._status),
+    "history": Word("/history [HOW-MANY]", "show earlier messages", GroupWords._history),
+    "topic": Word("/topic [TEXT]", "show the topic, or set it as an admin", GroupWords._topic),
+    "profile": Word("/profile YOUR-NAME", "set your name in this group", GroupWords._profile),
+    "invite": Word("/invite WHO", "make a person a member", GroupWords._invite),
+    "approve": Word("/approve WHO", "approve an applicant", GroupWords._approve),
+    "decline": _about("/decline WHO", "decline an application", lambda group, who: group.decline(who)),
+    "remove": _about("/remove WHO", "remove a member", lambda group, who: group.remove(who)),
+    "block": _about("/block WHO", "block a person", lambda group, who: group.block(who)),
+    "unblock": _about("/unblock WHO", "unblock a person", lambda group, who: group.unblock(who)),
+    "mute": _about("/mute WHO", "let a member read but not write", lambda group, who: group.mute(who)),
+    "unmute": _about("/unmute WHO", "let a member write again", lambda group, who: group.unmute(who)),
     "rotate": Word("/rotate", "make a new epoch", GroupWords._rotate),
 }

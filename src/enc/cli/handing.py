@@ -1,4 +1,4 @@
-"""What `enc push receive` does with each event and notice: it prints a line of JSON, or runs a command with that."""
+"""Sinks of `enc push receive`: each event and notice is printed as JSON, or given to a command."""
 
 import os
 import shlex
@@ -23,11 +23,11 @@ from enc.core.types import Event
 
 
 class Broken(Exception):
-    """What takes the events did not take this one."""
+    """The sink did not accept this event; it is offered again later."""
 
 
 class Ended(Broken):
-    """What takes the events takes no more: the program ends, and tells why by itself."""
+    """The sink accepts no more events. The program ends and reports the reason itself."""
 
 
 class Hand(Protocol):
@@ -36,11 +36,11 @@ class Hand(Protocol):
     def notice(self, notice: Notice) -> None: ...
 
     def stop(self) -> None:
-        """No more is wanted: say what is waited for, if anything is under way."""
+        """Accept no more events; print what is still running, if anything is."""
         ...
 
     def kill(self) -> None:
-        """Nor is what is under way."""
+        """Kill what is still running."""
         ...
 
 
@@ -49,13 +49,13 @@ def say(text: str) -> None:
 
 
 def wire_notice(notice: Notice) -> dict[str, Any]:
-    """A line of its own kind: no event has a member of this name."""
+    """Return a notice as JSON. Its only member is `notice`, which no event has."""
     told = msgspec.structs.asdict(notice)
     return {"notice": {**told, "enclave": notice.enclave.hex(), "event_id": notice.event_id.hex()}}
 
 
 class Printing:
-    """Each as a line on stdout. Where nobody reads any more: end, and leave it for the next run."""
+    """Prints each as a line on stdout. If stdout is closed, it ends and leaves the event for the next run."""
 
     def __init__(self, end: Callable[[Exception], None]) -> None:
         self._end = end
@@ -72,7 +72,7 @@ class Printing:
             sys.stdout.buffer.flush()
         except OSError as e:
             self._end(e)
-            raise Ended("nobody reads what is printed") from None
+            raise Ended("stdout is closed") from None
 
     def stop(self) -> None:
         pass
@@ -82,9 +82,10 @@ class Printing:
 
 
 class Running:
-    """A command for each, with its JSON on stdin; one that ends with another code than 0 is run again later.
+    """Runs a command for each, with the JSON on stdin. A command that exits with a code other than 0 runs again later.
 
-    It is in a process group of its own: a Ctrl-C is the receiver's, which lets it end, and a second one ends it whole.
+    The command has its own process group: the first Ctrl-C reaches only the receiver, which lets the
+    command finish; the second one kills the whole group.
     """
 
     def __init__(self, command: str) -> None:
@@ -95,7 +96,7 @@ class Running:
         if not self._words:
             raise MisuseError("--exec: expected a command")
         if shutil.which(self._words[0]) is None:
-            raise MisuseError(f"--exec: {self._words[0]}: there is no such command, or it may not be run")
+            raise MisuseError(f"--exec: {self._words[0]}: not found, or not executable")
         self._lock, self._is_stopping, self._is_killed = Lock(), False, False
         self._process: subprocess.Popen[bytes] | None = None
         self._what = ""
@@ -118,11 +119,11 @@ class Running:
             with self._lock:
                 self._process = None
         if process.returncode:
-            raise Broken(f"{self._words[0]} ended with {process.returncode}")
+            raise Broken(f"{self._words[0]} exited with code {process.returncode}")
 
     def _start(self, what: str) -> "subprocess.Popen[bytes]":
         if self._is_killed:
-            raise Ended("the receiver is ended")
+            raise Ended("the receiver has ended")
         self._process = subprocess.Popen(self._words, stdin=subprocess.PIPE, process_group=0)  # noqa: S603
         self._what = what
         if self._is_stopping:
@@ -137,7 +138,7 @@ class Running:
 
     def _say(self) -> None:
         pid = self._process.pid if self._process else 0
-        say(f"stopping, once {self._words[0]} (process {pid}) is done with {self._what}; a second signal kills it")
+        say(f"stopping when {self._words[0]} (process {pid}) has finished {self._what}; a second signal kills it")
 
     def kill(self) -> None:
         with self._lock:

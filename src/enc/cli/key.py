@@ -1,4 +1,4 @@
-"""`enc key`: identities, each in a key file that only its owner can read."""
+"""`enc key`: identities, each in a private key file."""
 
 import re
 import sys
@@ -16,27 +16,29 @@ from enc.core.errors import MisuseError
 if TYPE_CHECKING:
     from enc.client import Identity
 
-app = typer.Typer(name="key", help="Make, show and import the keys that you sign with.", no_args_is_help=True)
+app = typer.Typer(name="key", help="Create, show and import your signing keys.", no_args_is_help=True)
 
 KEY_SIZE = 1024
-"""Bytes of a file that holds 64 hex digits, with room for white space."""
+"""Maximum size of a file with 64 hex digits and white space."""
 
 KeyFile = Annotated[
     Path | None,
-    typer.Argument(metavar="FILE", help="Where the key is kept. Default: one with the name, among your data."),
+    typer.Argument(
+        metavar="FILE", help="The key file. Default: a file with the name of --name in your data directory."
+    ),
 ]
-Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the key file where no path is given.")]
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the key file if no path is given.")]
 Seal = Annotated[
     bool,
-    typer.Option("--passphrase", help="Seal the file with a passphrase: asked for, or that of ENC_PASSPHRASE."),
+    typer.Option("--passphrase", help="Encrypt the file with a passphrase: typed, or from ENC_PASSPHRASE."),
 ]
 
 
 @command(app, "enc key new", "enc key new ./work.key --passphrase", flags=PROFILE)
 def new(at: Terminal, file: KeyFile = None, name: Name = "default", seal: Seal = False) -> None:
-    """Make a new identity. The profile uses it from now on if it had none.
+    """Create an identity. The profile uses it from now on if it had none.
 
-    Where ENC_PASSPHRASE is set, the file is sealed with it.
+    If ENC_PASSPHRASE is set, the file is encrypted with it.
     """
     from enc.client import Identity
 
@@ -45,7 +47,7 @@ def new(at: Terminal, file: KeyFile = None, name: Name = "default", seal: Seal =
 
 @command(app, "enc key show", flags=("identity", *PROFILE))
 def show(at: Terminal) -> None:
-    """Print your public key: the name that others grant, move and find you by."""
+    """Print your public key: the identity that others grant rights to and look up."""
     identity, path = at.identity(), at.settings.get("identity")
     at.say({"public": identity.hex, "file": path}, identity.hex)
 
@@ -57,13 +59,16 @@ def import_(
     at: Terminal,
     source: Annotated[
         Path | None,
-        typer.Argument(metavar="SOURCE", help="File with the private key in hex, - for stdin. Default: it is asked."),
+        typer.Argument(metavar="SOURCE", help="File with the private key in hex; - reads stdin. Default: type it."),
     ] = None,
     file: KeyFile = None,
     name: Name = "default",
     seal: Seal = False,
 ) -> None:
-    """Keep a private key from elsewhere, 64 hex digits, in a key file. It is never an argument: others see those."""
+    """Import a private key, 64 hex digits, into a key file.
+
+    The key is never an argument: other users can see those.
+    """
     from enc.client import Identity
 
     _keep(at, Identity.from_secret(_secret(source)), file, name, seal)
@@ -75,7 +80,9 @@ def _secret(source: Path | None) -> str:
     if str(source) == "-":
         return sys.stdin.read(KEY_SIZE).strip()
     if re.fullmatch("[0-9A-Fa-f]{64}", str(source)):
-        raise MisuseError("give a file, and not the key itself: others can see arguments, so take a new key")
+        raise MisuseError(
+            "give a file, not the key itself: other users can see arguments, so this key is not secret any more"
+        )
     from enc.runtime import private_file
 
     raw = private_file.read(source, KEY_SIZE)
@@ -85,7 +92,7 @@ def _secret(source: Path | None) -> str:
 
 
 def _keep(at: Terminal, identity: "Identity", file: Path | None, name: str, seal: bool) -> None:
-    settings = at.settings  # a faulty configuration is told before a key is made
+    settings = at.settings  # so that a faulty configuration is reported before a key is created
     path = _path(name) if file is None else file.absolute()
     is_sealed = seal or passphrase.given() is not None
     identity.save(path, passphrase.new() if is_sealed else None)

@@ -1,4 +1,4 @@
-"""`enc me`: your personal store: who you are, what you publish, what you keep for yourself, and what reaches you."""
+"""`enc me`: your personal store: profile, posts, private documents and notices."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,17 +26,17 @@ app = typer.Typer(
 @command(app, "enc me create --name 'Ada L.'", flags=NODE)
 def create(
     at: Terminal,
-    name: Annotated[str | None, typer.Option(metavar="TEXT", help="Your display name; it is public.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Found another, though you have one.")] = False,
+    name: Annotated[str | None, typer.Option(metavar="TEXT", help="Your display name. It is public.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Create another, though you have one.")] = False,
 ) -> None:
-    """Found your store on the node, and make it known in the registry, if there is one."""
+    """Create your store on the node, and register it in the registry, if one is set."""
     from enc.apps import AddressBook, Personal
     from enc.apps.announcing import own_place
 
     book = AddressBook()
     with at.client() as client:
         if not again and own_place(client, "personal", book) is not None:
-            raise MisuseError("you have a store: `enc me show`; to found another, --again")
+            raise MisuseError("you have a store already: `enc me show` shows it; --again creates another")
         made = Personal.create(client, display_name=name, book=book, again=True)
         _told(at, made)
 
@@ -44,19 +44,17 @@ def create(
 @command(app, "enc me use 5c1f… --at https://node.example", flags=NODE)
 def use(
     at: Terminal,
-    which: Annotated[str, typer.Argument(metavar="ENCLAVE", help="The id of your store.")],
-    there: Annotated[
-        str | None, typer.Option("--at", metavar="URL", help="Its node, if it is not the profile's.")
-    ] = None,
+    which: Annotated[str, typer.Argument(metavar="ENCLAVE", help="Your store's id.")],
+    there: Annotated[str | None, typer.Option("--at", metavar="URL", help="Its node. Default: the profile's.")] = None,
 ) -> None:
-    """Say where your store is, on a device that has no registry to ask."""
+    """Use an existing store, on a device without a registry."""
     from enc.apps import AddressBook, Personal
     from enc.apps.address_book import Place
     from enc.client.writes import as_bytes
 
     with at.client() as client:
         found = Personal(client, which, node=there)
-        found.refresh()  # whose it is, the node says by whom it lets read
+        found.refresh()  # fails unless the store is one's own: the node lets only its owner read
         place = Place(as_bytes(which, "enclave"), there or client.url or None)
         AddressBook().set_own(client.identity.public, "personal", place)
         _told(at, found)
@@ -69,7 +67,7 @@ def _told(at: Terminal, found: "Personal") -> None:
 
 @command(app, "enc me show", flags=NODE)
 def show(at: Terminal) -> None:
-    """Your store in a few lines. What is in the inbox, `enc me notices` says."""
+    """Show your store in a few lines. `enc me notices` shows its inbox."""
     with store(at) as mine:
         wire: dict[str, Any] = {
             "enclave": mine.enclave.hex,
@@ -85,10 +83,10 @@ def show(at: Terminal) -> None:
 
 @command(app, "enc me announce", flags=NODE)
 def announce(at: Terminal) -> None:
-    """Make your store known in the registry: again, if that failed, or if the registry is a new one."""
+    """Register your store in the registry: again if it failed, or in a new registry."""
     with store(at) as mine:
         if not mine.client.has_registry:
-            raise MisuseError("there is no registry to tell: --registry, or `enc config set registry URL#ID:KEY`")
+            raise MisuseError("no registry is set: give --registry, or `enc config set registry URL#ID:KEY`")
         mine.announce(mine.profile().display_name)
         _told(at, mine)
 
@@ -106,14 +104,15 @@ def announce(at: Terminal) -> None:
 def profile(
     at: Terminal,
     name: Annotated[str | None, typer.Option(metavar="TEXT", help="Your display name.")] = None,
-    bio: Annotated[str | None, typer.Option(metavar="TEXT", help="A word about you.")] = None,
+    bio: Annotated[str | None, typer.Option(metavar="TEXT", help="A short text about you.")] = None,
     avatar: Annotated[str | None, typer.Option(metavar="URL", help="Your picture.")] = None,
     sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Any other field: JSON, or else text.")
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Any other field. A value that is not JSON is text."),
     ] = None,
-    unset: Annotated[list[str] | None, typer.Option(metavar="FIELD", help="Take a field away.")] = None,
+    unset: Annotated[list[str] | None, typer.Option(metavar="FIELD", help="Remove a field.")] = None,
 ) -> None:
-    """Print your profile, or change some of its fields. It is public, and proved by the enclave's state."""
+    """Print your profile, or change fields of it. It is public, and provable from the enclave's state."""
     common = {"display_name": name, "bio": bio, "avatar": avatar}
     changes: dict[str, Any] = {field: value for field, value in common.items() if value is not None}
     changes |= dict(map(_field, sets or ())) | dict.fromkeys(unset or ())
@@ -125,7 +124,7 @@ def profile(
     texts = {field: value if isinstance(value, str) else json.dumps(value) for field, value in found.fields.items()}
     at.say({"profile": dict(found.fields), "proved": found.proved}, fields(**texts) if texts else "")
     if not found.proved:
-        at.note("not yet proved: no closed bundle says so")
+        at.note("not proved yet: no closed bundle contains it")
 
 
 def _field(text: str) -> tuple[str, Any]:
@@ -145,7 +144,7 @@ def _field(text: str) -> tuple[str, Any]:
 def post(
     at: Terminal, text: Annotated[str | None, typer.Argument(metavar="TEXT", help="- reads stdin.")] = None
 ) -> None:
-    """Publish something. It is not sealed: dataviews are pushed it."""
+    """Publish a post. It is not sealed: the node pushes it to your dataviews."""
     said = content(text, None)
     with store(at) as mine:
         at.receipt(mine.enclave, mine.post(said))
@@ -153,7 +152,7 @@ def post(
 
 @command(app, "enc me posts", flags=NODE)
 def posts(at: Terminal) -> None:
-    """What you have published, the oldest first."""
+    """List your posts, the oldest first."""
     with store(at) as mine:
         at.rows(("seq", "id", "time", "text"), map(_post, mine.posts()), cut=True)
 
@@ -177,7 +176,7 @@ def _post(entry: "Entry") -> Row:
 
 @command(app, "enc me unpost 7", flags=NODE)
 def unpost(at: Terminal, which: Which) -> None:
-    """Take a post away for good."""
+    """Delete a post. This cannot be undone."""
     with store(at) as mine:
         id_ = chosen(which, {entry.id: entry.seq for entry in mine.posts()})
         at.receipt(mine.enclave, mine.delete_post(id_))

@@ -1,4 +1,4 @@
-"""The address book of `enc me`: names of your own for people's keys, and where their enclaves are."""
+"""The address book of `enc me`: your names for people's keys, and their enclaves."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +18,7 @@ app = typer.Typer()
 
 @command(app, "enc me contacts", flags=LOCAL)
 def contacts(at: Terminal) -> None:
-    """Everybody in your address book."""
+    """List the people in your address book."""
     from enc.apps import AddressBook
 
     at.rows(("name", "identity", "enclaves"), map(_row, AddressBook().contacts()))
@@ -36,14 +36,14 @@ def _row(contact: "Contact") -> Row:
 @command(app, "enc me know bob 3f0c…", "enc me know bob 3f0c… --store 77ab… --at https://node.example", flags=LOCAL)
 def know(
     at: Terminal,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What you call them.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Your name for them.")],
     key: Annotated[str, typer.Argument(metavar="KEY", help="Their public key.")],
     to: Annotated[str | None, typer.Option("--store", metavar="ID", help="Their personal store.")] = None,
     mailbox: Annotated[str | None, typer.Option(metavar="ID", help="Their mailbox.")] = None,
-    there: Annotated[str | None, typer.Option("--at", metavar="URL", help="The node that these are on.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="The name has been somebody else's until now.")] = False,
+    there: Annotated[str | None, typer.Option("--at", metavar="URL", help="The node of these enclaves.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Reassign a name that is another person's now.")] = False,
 ) -> None:
-    """Put somebody into your address book."""
+    """Add a person to your address book."""
     from enc.apps import AddressBook
     from enc.apps.address_book import Contact, Place
     from enc.client.writes import as_bytes
@@ -51,9 +51,9 @@ def know(
     book, identity = AddressBook(), as_bytes(key, "key")
     before = book.get(name)
     if before is not None and before.identity != identity and not again:
-        raise MisuseError(f"{before.name} is {before.identity.hex()} so far: --again, if that is to change")
+        raise MisuseError(f"{before.name} is {before.identity.hex()}: --again reassigns the name")
     if there is not None and to is None and mailbox is None:
-        raise MisuseError("--at goes with --store or --mailbox")
+        raise MisuseError("--at: needs --store or --mailbox")
     given = {"personal": to, "dm": mailbox}
     places = {label: Place(as_bytes(id_, label), there) for label, id_ in given.items() if id_ is not None}
     found = book.put(Contact(name, identity, places), again=again)
@@ -61,8 +61,8 @@ def know(
 
 
 @command(app, "enc me forget bob", flags=LOCAL)
-def forget(at: Terminal, name: Annotated[str, typer.Argument(metavar="NAME", help="What you call them.")]) -> None:
-    """Take somebody out of your address book."""
+def forget(at: Terminal, name: Annotated[str, typer.Argument(metavar="NAME", help="Your name for them.")]) -> None:
+    """Remove a person from your address book."""
     from enc.apps import AddressBook
 
     AddressBook().remove(name)
@@ -71,10 +71,10 @@ def forget(at: Terminal, name: Annotated[str, typer.Argument(metavar="NAME", hel
 
 @command(app, "enc me whois 'Ada L.'", flags=NODE)
 def whois(at: Terminal, who: Who, yes: Yes = False) -> None:
-    """Who a word means: a key as it is, a name by your address book, else by the registry.
+    """Print the key of a person: of a name in your address book, or else in the registry.
 
-    Anybody can register under any name: one that only the registry knows is kept once you say that the key is right.
-    With --json nobody is asked, and nothing kept without --yes.
+    Anybody can register any name: one from the registry is stored only after you confirm its key. With --json it does
+    not ask, and stores nothing without --yes.
     """
     from enc.apps import AddressBook
     from enc.apps.people import find

@@ -1,4 +1,4 @@
-"""Documents of `enc me`: sealed here, opened here, and searched here."""
+"""Documents of `enc me`: encrypted, decrypted and searched on this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 Text = Annotated[str | None, typer.Argument(metavar="TEXT", help="- reads stdin.")]
-File = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="The text is in this file.")]
+File = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Read the text from this file.")]
 
 
 @command(app, "enc me add Diary 'It rained.'", "enc me add Recipe --file soup.md --kind recipe", flags=NODE)
 def add(
     at: Terminal,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called; it is sealed too.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The document's name. It is sealed, too.")],
     text: Text = None,
     file: File = None,
-    kind: Annotated[str, typer.Option(metavar="WORD", help="What it is.")] = "note",
+    kind: Annotated[str, typer.Option(metavar="WORD", help="The kind of document.")] = "note",
 ) -> None:
-    """Keep a document. Nobody but you can read it: it is sealed before it leaves."""
+    """Store a document. Only you can read it: it is sealed on this machine."""
     said = content(text, file)
     with store(at) as mine:
         at.receipt(mine.enclave, mine.add(name, said, kind=kind))
@@ -38,15 +38,15 @@ def add(
 def list_(
     at: Terminal,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="WORD…", help="Only those that have all of them.")
+        list[str] | None, typer.Argument(metavar="WORD…", help="Only documents with all of these words.")
     ] = None,
 ) -> None:
-    """Your documents, the oldest first. The search is here: the node knows none of the words."""
+    """List your documents, the oldest first. The search runs on this machine: the node never sees the words."""
     with store(at) as mine:
         found = mine.documents(" ".join(words or ()))
         at.rows(("seq", "id", "kind", "changed", "name"), map(_row, found), cut=True)
         for each in mine.unreadable():
-            at.note(f"{each.seq} ({each.id.hex()[:8]}) does not open: {each.error.message}")
+            at.note(f"{each.seq} ({each.id.hex()[:8]}) cannot be opened: {each.error.message}")
 
 
 def wire(document: "Document") -> dict[str, Any]:
@@ -82,9 +82,9 @@ def edit(
     which: Which,
     text: Text = None,
     file: File = None,
-    name: Annotated[str | None, typer.Option(metavar="TEXT", help="What it is called from now on.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="TEXT", help="The new name.")] = None,
 ) -> None:
-    """Replace a document's text, or its name. The old ones are erased."""
+    """Replace a document's text or name. The old ones are erased."""
     if text is None and file is None and name is None:
         raise MisuseError("give a text, --file FILE or --name TEXT")
     said = None if text is None and file is None else content(text, file)
@@ -94,7 +94,7 @@ def edit(
 
 @command(app, "enc me rm 7", flags=NODE)
 def rm(at: Terminal, which: Which) -> None:
-    """Take a document away for good. Its content is erased."""
+    """Delete a document. Its content is erased."""
     with store(at) as mine:
         at.receipt(mine.enclave, mine.remove(_id(mine, which)))
 

@@ -1,4 +1,4 @@
-"""The inbox of `enc me`: notices, held against their sources; its gate; and who is told that something came."""
+"""The inbox of `enc me`: notices, verified at their sources; its gate; and the dataviews."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,16 +19,14 @@ app = typer.Typer()
 @command(app, "enc me notices", "enc me notices --all --keep", flags=NODE)
 def notices(
     at: Terminal,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also what is not confirmed: do nothing on its word.")
-    ] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Delete nothing, though it is to be discarded.")] = False,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Ask about so many at most.")] = 256,
+    everything: Annotated[bool, typer.Option("--all", help="Also unconfirmed notices: do not act on them.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Do not delete refuted or expired notices.")] = False,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Verify at most this many.")] = 256,
 ) -> None:
-    """What others did that concerns you, where the enclave that they name proves it.
+    """List notices of others' actions that concern you, if the enclave they name proves them.
 
-    What is not proved yet is asked for again the next time; after a day it is discarded. What its source refutes, or
-    what does not open, is discarded at once.
+    Notices that are not proved yet are verified again the next time, and discarded after a day. Those that their
+    source refutes, or that cannot be opened, are discarded at once.
     """
     with store(at) as mine:
         found = mine.notices(discard=not keep, limit=limit)
@@ -37,10 +35,10 @@ def notices(
         at.rows(columns, (_row(at, each) for each in shown), cut=True)
         left = len({each.id for each in mine.inbox()} - {each.id for each in found})
     if left:
-        at.note(f"{left} more were not asked about: enc me notices --limit {limit + left}")
+        at.note(f"{left} more were not verified: enc me notices --limit {limit + left}")
     hidden = sum(each.state == "pending" for each in found if each not in shown)
     if hidden:
-        at.note(f"{hidden} not confirmed yet: enc me notices --all")
+        at.note(f"{hidden} not confirmed yet: enc me notices --all shows them")
 
 
 def _row(at: Terminal, received: "Received") -> Row:
@@ -73,7 +71,7 @@ def _about(claims: dict[str, Any]) -> str:
 
 
 def _claims(notice: Any) -> dict[str, Any]:
-    """What is sealed, but for the secret: whether one is handed over, and no more."""
+    """Return the sealed fields without the secret: only whether there is one."""
     from msgspec import UNSET
     from msgspec.structs import asdict
 
@@ -99,18 +97,18 @@ def notify(
     at: Terminal,
     who: Who,
     kind: Annotated[str, typer.Argument(metavar="KIND", help="group_invite, dm_invite, or x-…")],
-    source: Annotated[str, typer.Argument(metavar="ENCLAVE", help="Where it happened: what proves it.")],
-    of: Annotated[str, typer.Option(metavar="WORD", help="What that enclave is: group, dm, …")],
-    move: Annotated[str | None, typer.Option(metavar="ID", help="The Move that it is about.")] = None,
-    topic: Annotated[str | None, typer.Option(metavar="TEXT", help="What the enclave is called.")] = None,
-    greeting: Annotated[str | None, typer.Option(metavar="TEXT", help="A word to them.")] = None,
+    source: Annotated[str, typer.Argument(metavar="ENCLAVE", help="The enclave where it happened, which proves it.")],
+    of: Annotated[str, typer.Option(metavar="WORD", help="The kind of that enclave: group, dm, …")],
+    move: Annotated[str | None, typer.Option(metavar="ID", help="The id of the Move.")] = None,
+    topic: Annotated[str | None, typer.Option(metavar="TEXT", help="The enclave's topic.")] = None,
+    greeting: Annotated[str | None, typer.Option(metavar="TEXT", help="A text for them.")] = None,
     there: Annotated[str | None, typer.Option("--at", metavar="URL", help="The node of their store.")] = None,
     to: Annotated[
         str | None, typer.Option("--store", metavar="ID", help="Their store, if no registry knows it.")
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Tell somebody of something that you did in another enclave. All of it is sealed to them."""
+    """Notify a person of something you did in another enclave. The notice is sealed to them."""
     from enc.apps import AddressBook
 
     place = store_place(to, there)
@@ -123,11 +121,11 @@ def notify(
 @command(app, "enc me gate closed", flags=NODE)
 def gate(
     at: Terminal,
-    state: Annotated[str | None, typer.Argument(metavar="[open|closed]", help="What it shall be.")] = None,
+    state: Annotated[str | None, typer.Argument(metavar="[open|closed]", help="The new state.")] = None,
 ) -> None:
-    """Whether your store takes notices; or close and open it."""
+    """Show whether your store accepts notices; or open or close it."""
     if state not in (None, "open", "closed"):
-        raise MisuseError("a gate is open or closed")
+        raise MisuseError(f"{state}: expected open or closed")
     with store(at) as mine:
         if state is not None:
             at.receipt(mine.enclave, mine.set_open(state == "open"))
@@ -143,10 +141,10 @@ def gate(
 def grant(
     at: Terminal,
     who: Who,
-    endpoint: Annotated[str | None, typer.Option(metavar="URL", help="Where it is pushed to.")] = None,
+    endpoint: Annotated[str | None, typer.Option(metavar="URL", help="The URL that the node pushes to.")] = None,
     yes: Yes = False,
 ) -> None:
-    """Let a service be pushed your profile, your posts, and that sealed notices came: not what they say."""
+    """Let the node push your profile, your posts and the arrival of notices, still sealed, to a service."""
     from enc.apps import AddressBook
 
     with store(at) as mine:
@@ -156,7 +154,7 @@ def grant(
 
 @command(app, "enc me revoke 3f0c…", flags=NODE)
 def revoke(at: Terminal, who: Who, yes: Yes = False) -> None:
-    """Let a service be pushed nothing more."""
+    """Stop pushes to a service."""
     from enc.apps import AddressBook
 
     with store(at) as mine:
@@ -166,12 +164,12 @@ def revoke(at: Terminal, who: Who, yes: Yes = False) -> None:
 
 @command(app, "enc me dataviews", flags=NODE)
 def dataviews(at: Terminal) -> None:
-    """Who is pushed what is public."""
+    """List the services that receive your public data."""
     with store(at) as mine:
         found = mine.dataviews()
         at.rows(("identity", "proved"), map(_view, found))
     if not all(each.proved for each in found):
-        at.note("not yet proved: no closed bundle says so")
+        at.note("not proved yet: no closed bundle contains it")
 
 
 def _view(view: "Dataview") -> Row:

@@ -1,4 +1,4 @@
-"""`enc migrate` and `enc follow`: move an enclave to another node, and go where one has gone."""
+"""`enc migrate` and `enc follow`: move an enclave to another node, and follow one that moved."""
 
 from functools import partial
 from pathlib import Path
@@ -13,14 +13,14 @@ from enc.cli.terminal import Terminal
 from enc.core.errors import MisuseError
 
 app = typer.Typer()
-PANEL = "Life of an enclave"
+PANEL = "Lifecycle of an enclave"
 
 _ID = "5c1f0a9be5d2416883aa1b0c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f80"
-"""An id, for the examples."""
+"""An id for the examples."""
 
 Loss = Annotated[
     bool,
-    typer.Option("--accept-loss", help="Go on though what you have seen of the old node is not in the log any more."),
+    typer.Option("--accept-loss", help="Continue even if events you saw on the old node are missing from the log."),
 ]
 
 
@@ -32,24 +32,25 @@ Loss = Annotated[
 )
 def migrate(
     at: Terminal,
-    to: Annotated[str, typer.Option("--to", metavar="URL", help="The node that goes on.")],
-    which: Annotated[str | None, typer.Argument(metavar="ENCLAVE", help="The enclave. Else: --enclave.")] = None,
+    to: Annotated[str, typer.Option("--to", metavar="URL", help="The new node.")],
+    which: Annotated[str | None, typer.Argument(metavar="ENCLAVE", help="The enclave. Default: --enclave.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Without the old node, from an archive.")] = False,
     archive: Annotated[Path | None, typer.Option(metavar="FILE", help="With --force: a copy of the whole log.")] = None,
     source: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where the new node reaches the old one, if not where you do.")
+        str | None,
+        typer.Option(metavar="URL", help="URL at which the new node reaches the old one. Default: the one you use."),
     ] = None,
     accept_loss: Loss = False,
     use: Annotated[bool, typer.Option("--use", help="The profile uses the new node from now on.")] = False,
 ) -> None:
-    """Move your enclave to another node, and tell the registry. Interrupted, run the same command again.
+    """Move your enclave to another node, and update the registry. After an interruption, run the same command again.
 
-    The log is copied and replayed here first; the old node then takes the Migrate as its last event, the new one pulls
-    the log and replays it too; at the end its head is checked to extend what you saw at the old one. By force, the new
-    node gets your archive: what the old one took after that is lost to the enclave.
+    The log is first copied and replayed here. Then the old node accepts the Migrate as its last event, and the new node
+    pulls the log and replays it, too. At the end its head is checked to extend what you saw at the old node. With
+    --force, the new node gets your archive: events that the old node accepted later are lost.
     """
     if force != (archive is not None):
-        raise MisuseError("--force and --archive FILE go together")
+        raise MisuseError("--force and --archive FILE: give both or neither")
     more: dict[str, Any] = {"accept_loss": accept_loss, **({"url": to} if force else {})}
     with at.client_as(at.identity(), **more) as client, Bar(at.is_terminal) as bar:
         enclave, tell = client.enclave(which or at.settings.get("enclave")), partial(_tell, at)
@@ -76,7 +77,7 @@ def _folder() -> Path:
 
 
 def _tell(at: Terminal, step: str, what: str) -> None:
-    """A line for each step: among the answers for programs, beside them for people."""
+    """Print a line for each step: on stdout for programs, on stderr for people."""
     if at.as_json:
         at.say({"step": step, "what": what}, "")
     else:
@@ -86,14 +87,14 @@ def _tell(at: Terminal, step: str, what: str) -> None:
 @command(app, "enc follow", f"enc follow {_ID}", "enc follow --at https://node.example --accept-loss", panel=PANEL)
 def follow(
     at: Terminal,
-    which: Annotated[str | None, typer.Argument(metavar="ENCLAVE", help="The enclave. Else: --enclave.")] = None,
+    which: Annotated[str | None, typer.Argument(metavar="ENCLAVE", help="The enclave. Default: --enclave.")] = None,
     there: Annotated[
-        str | None, typer.Option("--at", metavar="URL", help="The node that you were told. Else: the registry's.")
+        str | None, typer.Option("--at", metavar="URL", help="The new node. Default: the one in the registry.")
     ] = None,
     accept_loss: Loss = False,
     use: Annotated[bool, typer.Option("--use", help="The profile uses that node from now on.")] = False,
 ) -> None:
-    """Go to the node that an enclave has moved to: checked by its Migrates, and by what you have seen before."""
+    """Switch to the node that an enclave moved to, checked by its Migrates and by what you saw before."""
     more: dict[str, Any] = {"url": there or at.settings.values["node"].value, "accept_loss": accept_loss}
     if there is None and at.settings.values["registry"].value is not None:
         more["url"] = None
@@ -111,7 +112,7 @@ def follow(
 
 
 def _follow_groups(enclave: bytes, url: str) -> None:
-    """A group that has a name here is looked for at the new node from now on."""
+    """Update the node of the enclave's group in the address book."""
     from enc.apps.address_book import AddressBook, Place
 
     book = AddressBook()

@@ -1,4 +1,4 @@
-"""`enc node`: run a node, show its settings and its key, check its data, copy it. See also `node_queues`."""
+"""`enc node`: run a node, show its settings and its key, check and back up its data. See also `node_queues`."""
 
 import json
 import os
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="node",
-    help="Run a node, show its settings and its key, check its data, copy it.\n\n"
-    "Each setting comes from its default, the file of --config, the environment (ENC_NODE_PORT, "
-    "ENC_NODE_LIMITS_CONTENT) or a flag; the later wins.",
+    help="Run a node, show its settings and its key, check and back up its data.\n\n"
+    "Each setting comes from its default, the file of --config, the environment (for example ENC_NODE_PORT or "
+    "ENC_NODE_LIMITS_CONTENT) or a flag; each overrides those before it.",
     epilog=exits.HELP,
     no_args_is_help=True,
 )
@@ -33,14 +33,14 @@ NAME = "enc node"
 
 
 def ends(example: str) -> str:
-    """What stands at the end of a command's help."""
+    """Return the end of a command's help: an example and the exit codes."""
     return f"{example}\n\n{exits.HELP}"
 
 
 ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML.")]
 Data = Annotated[str | None, typer.Option(metavar="DIR", help="Directory of the node's data. Default: ./enc-data.")]
 Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")]
-# Numbers and choices are read as text here, so that a wrong one is refused as it would be in the file.
+# Numbers and choices are read as text here, so that an invalid one is rejected as in the file.
 Port = Annotated[str | None, typer.Option(metavar="PORT", help="Port; 0 takes a free one. Default: 7700.")]
 Dev = Annotated[bool | None, typer.Option("--dev/--no-dev", help="Open private endpoints, lift rate limits.")]
 LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. Default: info.")]
@@ -60,9 +60,9 @@ def run(
     log_format: LogFormat = None,
     registry: RegistryId = None,
 ) -> None:
-    """Run a node until it is told to stop. The first line on stdout says where it is reached; logs go to stderr.
+    """Run a node until a signal. The first line on stdout holds its URL; logs are written to stderr.
 
-    SIGTERM or Ctrl-C stops it in order, with exit code 0; a second one ends it at once.
+    SIGTERM or Ctrl-C stops it gracefully, with exit code 0; a second one ends it at once.
     """
     with exits.failing(NAME):
         settings, _ = load(config, data, host, port, dev, log_level, log_format, registry)
@@ -84,7 +84,7 @@ def config(
     registry: RegistryId = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print every setting in force, with its meaning and where it comes from, as a file that --config takes."""
+    """Print every setting in force, with its meaning and source, as a file for --config."""
     with exits.failing(NAME):
         settings = describe(*load(config, data, host, port, dev, log_level, log_format, registry))
     # Bytes: TOML and JSON are UTF-8, whatever the terminal is set to.
@@ -100,9 +100,9 @@ def fsck(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Derive everything that a node's store holds from its logs again, and name each enclave's first difference.
+    """Derive a node's whole store from its logs again, and print each enclave's first difference.
 
-    The node must not be running. Exit code 1: there are differences, which it prints, or it could not be checked.
+    The node must not be running. Exit code 1: there are differences, or the store could not be checked.
     """
     with exits.failing(NAME):
         settings, _ = load(config, data)
@@ -113,13 +113,13 @@ def fsck(
 
 @app.command(epilog=ends("Example: enc node backup --data /var/lib/enc --to /backup/enc.db"))
 def backup(
-    to: Annotated[Path, typer.Option(metavar="FILE", help="The copy; the file must not be there yet.")],
+    to: Annotated[Path, typer.Option(metavar="FILE", help="The copy to write. The file must not exist.")],
     config: ConfigFile = None,
     data: Data = None,
 ) -> None:
-    """Copy the node's database as it stands now, also while the node runs. The key is not in it.
+    """Copy the node's database in its present state, also while the node runs. The copy does not contain the key.
 
-    The copy is one file, for its owner's eyes only; a failure leaves nothing.
+    The copy is one private file; a failure leaves no file.
     """
     from enc.node.backup import backup as copy
 
@@ -130,7 +130,7 @@ def backup(
 
 @app.command(epilog=ends("Example: enc node key --data /var/lib/enc"))
 def key(config: ConfigFile = None, data: Data = None) -> None:
-    """Print the node's public key (seq_pub). There must be one: the first `enc node run` makes it."""
+    """Print the node's public key (seq_pub). The first `enc node run` creates it."""
     from enc.node import key_file
 
     with exits.failing(NAME):
@@ -174,7 +174,7 @@ def _comment(setting: Setting) -> list[str]:
 
 
 def _value(value: Any) -> str:
-    """As TOML spells it, which is as JSON does: no setting holds a control character."""
+    """Format a value as TOML. JSON is the same here: no setting holds a control character."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -212,19 +212,19 @@ def _check(settings: Config, chosen: list[bytes]) -> "Report":
     from enc.node.store.connection import open_existing
     from enc.node.store.sqlite import SqliteStore
 
-    open_existing(settings.store_path).close()  # opening another path would make an empty store, and find it clean
+    open_existing(settings.store_path).close()  # SqliteStore would create an empty store at a wrong path
     seq_pub = key_file.load(settings.key_path).public
     with closing(SqliteStore(settings.store_path)) as store:
         enclaves = list(store.enclaves())
         for missing in set(chosen) - set(enclaves):
-            raise MisuseError(f"--enclave: there is no enclave {missing.hex()} here")
+            raise MisuseError(f"--enclave: this node has no enclave {missing.hex()}")
         with _progress(store, chosen or enclaves) as advance:
             return check_store(store, seq_pub, list(dict.fromkeys(chosen)) or None, advance)
 
 
 @contextmanager
 def _progress(store: "SqliteStore", enclaves: Iterable[bytes]) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, where that is a terminal; what it yields is told of every event checked."""
+    """Show a bar if stderr is a terminal. Yields a function to call with the number of checked events."""
     if not sys.stderr.isatty():
         yield lambda more: None
         return
@@ -238,10 +238,10 @@ def _progress(store: "SqliteStore", enclaves: Iterable[bytes]) -> Iterator[Calla
 
 
 def _count(store: "SqliteStore", enclaves: Iterable[bytes]) -> int | None:
-    """Events to be checked, as the stored states say; None where one cannot be read, which the check will tell."""
+    """Count the events to check by the stored states; None if one cannot be read: the check reports that."""
     try:
         states = [store.load(enclave) for enclave in enclaves]
-    except Exception:  # whatever a damaged row makes its reader raise
+    except Exception:  # a damaged row can make its decoder raise anything
         return None
     return sum(state.seq + 1 for state in states if state is not None)
 

@@ -1,4 +1,4 @@
-"""`enc node queues` and `enc node redeliver`: what waits for endpoints, and what was given up."""
+"""`enc node queues` and `enc node redeliver`: push queues, and their dead letters."""
 
 import re
 import time
@@ -21,16 +21,16 @@ app = node.app
 COLUMNS = ("identity", "push_seq", "waiting", "oldest", "delivered", "dead", "url", "last error")
 
 MAX_QUEUES = 10_000
-"""Queues that are looked at."""
+"""Maximum number of queues to look through."""
 
 _HEX64 = re.compile(r"[0-9a-f]{64}").fullmatch
 
 
 @app.command(epilog=ends("Example: enc node queues --data /var/lib/enc"))
 def queues(config: ConfigFile = None, data: Data = None, as_json: AsJson = False) -> None:
-    """Print how the queue of each endpoint stands, whether the node runs or not: one line for each identity and URL.
+    """Print the push queue of each endpoint, whether the node runs or not: one line per identity and URL.
 
-    Counts are of batches; `oldest` is for how long the oldest that waits has been waiting.
+    Counts are batches; `oldest` is the age of the oldest waiting batch.
     """
     from enc.node.store.push_reader import read_reports
 
@@ -48,9 +48,9 @@ def redeliver(
     url: Annotated[str | None, typer.Option(metavar="URL", help="Only batches for this endpoint.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="All dead letters of the node.")] = False,
 ) -> None:
-    """Let dead letters wait again as if never tried, whether the node runs or not. A running node sends them soon.
+    """Requeue dead letters as if never tried, whether the node runs or not. A running node sends them soon.
 
-    They keep their numbers, so that receivers know what they have seen.
+    They keep their numbers, so that receivers recognise duplicates.
     """
     from enc.node.store.push_reader import redeliver_at
 
@@ -58,15 +58,15 @@ def redeliver(
         path = load(config, data)[0].store_path
         is_named = identity is not None or url is not None
         if all_ and is_named:
-            raise MisuseError("redeliver: --all is every dead letter: leave it out, or --identity and --url")
+            raise MisuseError("redeliver: --all cannot be used with --identity or --url")
         if not all_ and not is_named:
-            raise MisuseError("redeliver: say which with --identity, --url or both, or --all")
+            raise MisuseError("redeliver: give --identity, --url or both, or --all")
         if identity is not None and not _HEX64(identity):
             raise MisuseError("--identity: expected 64 lower-case hex digits")
         named = None if identity is None else bytes.fromhex(identity)
         count = redeliver_at(path, time.time_ns() // 1_000_000, named, url)
         if is_named and not count and not _has_queue(path, named, url):
-            typer.echo(f"{NAME}: there is no such queue; `enc node queues` lists those there are", err=True)
+            typer.echo(f"{NAME}: no such queue; `enc node queues` lists all queues", err=True)
     typer.echo("1 batch waits again" if count == 1 else f"{count} batches wait again")
 
 
@@ -74,7 +74,7 @@ def _has_queue(path: Path, identity: bytes | None, url: str | None) -> bool:
     from enc.node.store.push_reader import read_reports
 
     reports = read_reports(path, MAX_QUEUES)
-    is_cut = len(reports) == MAX_QUEUES  # it may be among those that were not looked at
+    is_cut = len(reports) == MAX_QUEUES  # the queue may be among those that were not read
     return is_cut or any(identity in (None, each.identity) and url in (None, each.url) for each in reports)
 
 
@@ -106,7 +106,7 @@ def _rows(reports: "Iterable[QueueReport]", now: int, *, is_cut: bool) -> Iterat
 
 
 def age(ms: int) -> str:
-    """A time that has passed, in the largest unit of which there is a whole one."""
+    """Format a duration in the largest unit that fits at least once."""
     seconds = max(ms, 0) // 1000
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= size:

@@ -1,4 +1,4 @@
-"""What a command prints: JSON for programs; tables on a terminal and plain lines elsewhere for people."""
+"""Output of commands: JSON for programs; for people, tables on a terminal and plain lines elsewhere."""
 
 import json
 import re
@@ -13,14 +13,13 @@ import typer
 
 Wire = Mapping[str, Any]
 Row = tuple[Wire, Sequence[str]]
-"""One thing, for programs and as cells for people."""
+"""One item: an object for programs, cells for people."""
 
 TABLE = 1000
-"""Rows of one table: so that a long answer is seen before it is over."""
-
+"""Rows of one table. A long answer is printed in several tables, so that its start shows early."""
 
 GAP, MIN_LAST = 1, 16
-"""Between two columns, and what the last one, which is folded, needs at least."""
+"""Cells between two columns; least width of the last column, which is folded."""
 
 
 class Output:
@@ -29,22 +28,22 @@ class Output:
 
     @cached_property
     def is_terminal(self) -> bool:
-        """People look at it as it is printed."""
+        """Whether stdout is a terminal and the output is not JSON."""
         return not self.as_json and bool(_console().is_terminal)
 
     def say(self, wire: Wire, text: str) -> None:
-        """One object for programs, a text for people."""
+        """Print an object for programs, or a text for people."""
         _print(_json(wire) if self.as_json else text)
 
     def note(self, text: str) -> None:
-        """A remark for people, beside the answer."""
+        """Print a remark for people on stderr; nothing with --json."""
         if not self.as_json:
             typer.echo(visible(text).encode(errors="backslashreplace"), err=True)
 
     def rows(self, columns: Sequence[str], rows: Iterable[Row], *, cut: bool = False) -> None:
-        """Many things: a line of JSON each, a table, or a line of cells each with tabs between them.
+        """Print items: a line of JSON each, a table, or a line of tab-separated cells each.
 
-        With `cut` a row of the table is one line, and its last cell ends where the line does.
+        With `cut`, each row of the table is one line, and its last cell is cut at the line's end.
         """
         if not self.is_terminal:
             self.stream(rows)
@@ -53,7 +52,7 @@ class Output:
             _table(columns, part, cut)
 
     def stream(self, rows: Iterable[Row]) -> None:
-        """Many things, each as it comes."""
+        """Print each item as soon as it arrives."""
         gap = "  " if self.is_terminal else "\t"
         for wire, cells in rows:
             _print(_json(wire) if self.as_json else gap.join(map(visible, cells)))
@@ -83,7 +82,10 @@ def _table(columns: Sequence[str], rows: list[Row], cut: bool) -> None:
 
 
 def _is_narrow(lines: Sequence[Sequence[str]]) -> bool:
-    """The terminal has no room for all columns: each row is told as a few lines, and none of its cells is lost."""
+    """Return whether the terminal is too narrow for all columns.
+
+    Each row is then printed as several lines, so that no cell is lost.
+    """
     widths = [max(len(visible(line[i])) + GAP for line in lines) for i in range(len(lines[0]))]
     return sum(widths[:-1]) + min(widths[-1], MIN_LAST) > int(_console().width)
 
@@ -95,7 +97,7 @@ def _console() -> Any:
 
 
 def _print(text: str) -> None:
-    # Bytes: what is printed is UTF-8, whatever the terminal is set to.
+    # Bytes: the output is UTF-8, whatever the terminal is set to.
     typer.echo(text.encode(errors="backslashreplace"))
 
 
@@ -104,13 +106,13 @@ def _json(wire: Wire) -> str:
 
 
 def visible(text: str) -> str:
-    """The text on one line, without what would command a terminal."""
+    """Return the text on one line, with control characters escaped, so that it cannot control a terminal."""
     return text if text.isprintable() else "\u200d".join(map(_escaped, _JOINER.split(text)))
 
 
 _EMOJI = "\u2190-\u2bff\U0001f000-\U0001faff"
 _JOINER = re.compile(f"(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])")
-"""What makes one emoji of several. Elsewhere it is invisible, and so it is told."""
+"""The zero-width joiner between two emoji. It is invisible elsewhere, and is escaped there."""
 
 
 def _escaped(text: str) -> str:
@@ -118,7 +120,7 @@ def _escaped(text: str) -> str:
 
 
 def fields(**values: object) -> str:
-    """Names and values, one a line."""
+    """Format names and values, one pair per line."""
     width = max(map(len, values))
     return "\n".join(f"{name:<{width}}  {visible(_plain(value))}" for name, value in values.items())
 
@@ -128,7 +130,7 @@ def _plain(value: object) -> str:
 
 
 def when(ms: int) -> str:
-    """Unix milliseconds as local time."""
+    """Format Unix milliseconds as local time."""
     try:
         return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(sep=" ", timespec="seconds")
     except (ValueError, OverflowError, OSError):

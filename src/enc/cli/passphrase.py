@@ -1,4 +1,4 @@
-"""Passphrases and private keys: asked for on a terminal or taken from the environment, never from an argument."""
+"""Passphrases and private keys: read from a terminal or the environment, never from an argument."""
 
 import getpass
 import os
@@ -11,30 +11,30 @@ VARIABLE = "ENC_PASSPHRASE"
 
 
 def of(path: Path | str) -> str:
-    """The passphrase that opens a key file."""
-    return given() or ask(f"Passphrase of {path}: ", f"{path}: is sealed; set {VARIABLE}, or use a terminal")
+    """Return the passphrase that opens a key file."""
+    return given() or ask(f"Passphrase of {path}: ", f"{path}: needs a passphrase: set {VARIABLE}, or use a terminal")
 
 
 def given() -> str | None:
     found = os.environ.get(VARIABLE)
     if found == "":
-        raise MisuseError(f"{VARIABLE} is set and empty: a passphrase is not; unset it to do without one")
+        raise MisuseError(f"{VARIABLE} is empty: set a passphrase, or unset the variable to use none")
     return found
 
 
 def new() -> str:
-    """The passphrase of a key file to be written; on a terminal it is typed twice."""
+    """Return the passphrase for a new key file; on a terminal it is typed twice."""
     found = given()
     if found is not None:
         return found
-    found = ask("New passphrase: ", f"set {VARIABLE}, or use a terminal, to seal a key with a passphrase")
-    if getpass.getpass("The same again: ") != found:
-        raise MisuseError("these are two different passphrases")
+    found = ask("New passphrase: ", f"to seal a key with a passphrase, set {VARIABLE} or use a terminal")
+    if getpass.getpass("Repeat the passphrase: ") != found:
+        raise MisuseError("the two passphrases differ")
     return found
 
 
 def ask(prompt: str, otherwise: str) -> str:
-    """What a person types unseen; MisuseError where there is no terminal."""
+    """Read a line from the terminal without echo. Raises MisuseError if there is no terminal."""
     if not (sys.stdin.isatty() or sys.stderr.isatty()):
         raise MisuseError(otherwise)
     return getpass.getpass(prompt)

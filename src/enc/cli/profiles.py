@@ -1,4 +1,4 @@
-"""The configuration file: named profiles, each with what commands need to know: a node, an identity, an enclave, …
+"""The configuration file: named profiles with the settings of commands: node, identity, enclave, …
 
 [default]
 node = "http://127.0.0.1:7700"
@@ -18,7 +18,7 @@ from typing import Any
 from enc.core.errors import MisuseError
 
 NAMES = ("node", "identity", "enclave", "registry", "witnesses")
-"""What a profile may hold."""
+"""Settings of a profile."""
 DEFAULT = "default"
 
 Profile = dict[str, str]
@@ -27,11 +27,11 @@ _PROFILE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def config_path(environ: Mapping[str, str]) -> Path:
-    """ENC_CONFIG, or enc/config.toml in XDG_CONFIG_HOME, or in ~/.config."""
+    """Return ENC_CONFIG, or enc/config.toml in XDG_CONFIG_HOME or in ~/.config."""
     if environ.get("ENC_CONFIG"):
         return Path(environ["ENC_CONFIG"])
     base = Path(environ.get("XDG_CONFIG_HOME", ""))
-    if not base.is_absolute():  # as XDG has it, a relative one counts as none
+    if not base.is_absolute():  # the XDG specification ignores relative paths
         base = home() / ".config"
     return base / "enc" / "config.toml"
 
@@ -40,17 +40,17 @@ def home() -> Path:
     try:
         return Path.home()
     except RuntimeError:
-        raise MisuseError("there is no home directory; set HOME") from None
+        raise MisuseError("no home directory found: set HOME") from None
 
 
 def check_name(profile: str) -> str:
     if not _PROFILE.fullmatch(profile):
-        raise MisuseError(f"profile {profile!r}: a name is letters, digits, _ and -")
+        raise MisuseError(f"profile {profile!r}: a name may hold letters, digits, _ and -")
     return profile
 
 
 def read(path: Path) -> dict[str, Profile]:
-    """The profiles of a file; none where there is no file."""
+    """Return the profiles in a file; an empty dict if the file is missing."""
     profiles = _parse(path, _text(path))
     for name, profile in profiles.items():
         _check(path, name, profile)
@@ -59,12 +59,12 @@ def read(path: Path) -> dict[str, Profile]:
 
 def _check(path: Path, name: str, profile: Any) -> None:
     if not isinstance(profile, dict):
-        raise MisuseError(f"{path}: {name} stands outside of a profile such as [{DEFAULT}]")
+        raise MisuseError(f"{path}: {name} is outside a profile such as [{DEFAULT}]")
     for key, value in profile.items():
         if key not in NAMES:
-            raise MisuseError(f"{path}: [{name}] has no setting {key}; there are {', '.join(NAMES)}")
+            raise MisuseError(f"{path}: [{name}] unknown setting {key}; expected one of {', '.join(NAMES)}")
         if not isinstance(value, str) or not value:
-            raise MisuseError(f"{path}: [{name}] {key}: expected a text")
+            raise MisuseError(f"{path}: [{name}] {key}: expected a non-empty string")
 
 
 def _text(path: Path) -> str:
@@ -84,20 +84,20 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
 
 
 def store(path: Path, profile: str, name: str, value: str) -> None:
-    """Set one value of one profile. Everything else in the file stays as it is, comments too."""
+    """Set one value of one profile. The rest of the file, with its comments, does not change."""
     from enc.runtime import private_file
 
     profiles, text = read(path), _text(path)
     profiles.setdefault(check_name(profile), {})[name] = value
     changed = _changed(text, profile, name, value)
     if not value.isprintable() or _parse(path, changed) != profiles:
-        raise MisuseError(f"{path}: {name} of [{profile}] cannot be changed from here: change it in an editor")
+        raise MisuseError(f"{path}: cannot change {name} of [{profile}] automatically: use an editor")
     private_file.make_directory(path.resolve().parent)
     private_file.write(path.resolve(), changed.encode(), overwrite=True)
 
 
 def _changed(text: str, profile: str, name: str, value: str) -> str:
-    """The file with one line more, or one line changed."""
+    """Return the file's text with one line added or changed."""
     lines, line = text.splitlines(), f"{name} = {json.dumps(value, ensure_ascii=False)}"
     start = _find(lines, rf"\s*\[\s*{profile}\s*\]\s*(#.*)?", 0, len(lines))
     if start is None:

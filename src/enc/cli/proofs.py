@@ -1,4 +1,4 @@
-"""`enc prove`, `enc verify` and `enc head`: what a node cannot deny, in a file that needs no node."""
+"""`enc prove`, `enc verify` and `enc head`: proofs that can be verified offline."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,9 +31,10 @@ PANEL = "Proofs"
     panel=PANEL,
 )
 def head(at: Terminal) -> None:
-    """The newest signed head: it extends every one that you have seen before. Compare it with what others see.
+    """Print the newest signed head. It extends every head you have seen before. Compare it with what others see.
 
-    With witnesses, they are asked what they saw: too few of them is exit code 3, another log is 4, with evidence.
+    With witnesses, they must confirm it: if too few do, the exit code is 3; if one saw another log, it is 4, with
+    evidence.
     """
     from enc.core.tree_head import wire_head
 
@@ -44,7 +45,7 @@ def head(at: Terminal) -> None:
 
 
 def _vouched(enclave: "Enclave", head: "TreeHead") -> tuple[dict[str, Any], str]:
-    """What witnesses say of a head, for programs and for people; nothing where none is named."""
+    """Return the witnesses' confirmation of a head, for programs and for people; empty without witnesses."""
     from enc.core.cosigning import wire_cosigned
 
     found = enclave.witnessed(head)
@@ -59,22 +60,24 @@ def _vouched(enclave: "Enclave", head: "TreeHead") -> tuple[dict[str, Any], str]
 def prove(
     at: Terminal,
     event: Annotated[str | None, typer.Argument(metavar="EVENT", help="An event: its id, or its seq.")] = None,
-    member: Annotated[str | None, typer.Option(metavar="ID", help="What this identity is.")] = None,
-    slot: Annotated[str | None, typer.Option(metavar="KEY", help="What this slot holds.")] = None,
-    own: Annotated[bool, typer.Option("--own", help="A slot of your own, not one that all share.")] = False,
+    member: Annotated[
+        str | None, typer.Option(metavar="ID", help="Prove the State and traits of this identity.")
+    ] = None,
+    slot: Annotated[str | None, typer.Option(metavar="KEY", help="Prove the value of this slot.")] = None,
+    own: Annotated[bool, typer.Option("--own", help="One of your own slots instead of a shared one.")] = False,
     file: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the proof is written. Default: stdout.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file to write. Default: stdout.")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the event's bundle closes.")] = True,
 ) -> None:
-    """Write a proof that stands by itself: of an event, or of the state after the last closed bundle.
+    """Write a self-contained proof of an event, or of the state after the last closed bundle.
 
-    Whoever has the file can check it with `enc verify`, offline and at any time.
+    Anyone who has the file can verify it with `enc verify`, offline and at any time.
     """
     from enc.client.proof_file import Proof
 
     if [event, member, slot].count(None) != 2:
-        raise MisuseError("name one thing to prove: an event, --member ID or --slot KEY")
+        raise MisuseError("give exactly one of: an event, --member ID, --slot KEY")
     with at.client() as client:
         enclave = client.enclave(at.settings.get("enclave"))
         me = client.identity.public if own else None
@@ -114,13 +117,12 @@ def verify(
     at: Terminal,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A proof, or evidence against a node; - for stdin.")],
     sequencer: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Whose word counts; any other sequencer's proves nothing.")
+        str | None, typer.Option(metavar="KEY", help="The expected sequencer; the proof of another one fails.")
     ] = None,
 ) -> None:
-    """Check a proof, or evidence, without any node, and say exactly what it proves and what it does not.
+    """Verify a proof or evidence offline, and print exactly what it proves and what it does not.
 
-    Exit code 0: a proof holds, evidence convicts the sequencer, or what an audit found is there for all to see. 1: none
-    of it.
+    Exit code 0: the proof holds, the evidence convicts the sequencer, or the finding of an audit holds. 1: otherwise.
     """
     try:
         found = _checked(read(file), sequencer)
@@ -137,10 +139,10 @@ def _checked(data: bytes, sequencer: str | None) -> dict[str, Any]:
     except InvalidProof:
         format_ = ""
     if format_ not in _CHECKS:
-        raise InvalidProof(f"neither a proof nor evidence: its format is none of {', '.join(_CHECKS)}")
+        raise InvalidProof(f"neither a proof nor evidence: expected format {' or '.join(_CHECKS)}")
     found = {"format": format_, **_CHECKS[format_](data)}
     if sequencer is not None and found["sequencer"] != sequencer.lower():
-        raise InvalidProof(f"it is the word of {found['sequencer']}, and not of {sequencer}")
+        raise InvalidProof(f"signed by {found['sequencer']}, not by {sequencer}")
     return found
 
 

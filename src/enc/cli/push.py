@@ -1,4 +1,4 @@
-"""`enc push`: how an enclave's events reach those who have them pushed."""
+"""`enc push`: the state of pushes to endpoints, and a receiver of pushes."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,23 +12,29 @@ from enc.cli.terminal import Terminal
 if TYPE_CHECKING:
     from enc.client import Delivery
 
-app = typer.Typer(name="push", help="Events that a node delivers by itself.", no_args_is_help=True)
+app = typer.Typer(
+    name="push",
+    help="Events that a node pushes to endpoints: show their delivery, or receive them.",
+    no_args_is_help=True,
+)
 
 _COLUMNS = ("identity", "trait", "batches", "waiting", "since", "delivered", "dead", "last error", "url")
 
 
 @command(app, "enc push status", "enc push status --enclave $ENCLAVE --json", flags=ENCLAVE)
 def status(at: Terminal) -> None:
-    """How pushes fare at each endpoint that is registered in the enclave: for its owner; for others, at their own.
+    """Show the deliveries to each endpoint in the enclave: to its owner all of them, to others their own.
 
-    What waits is tried again; what is dead is not, but its recipient can pull it while the node keeps it, and it counts
-    as dead even then. The last error stays, with its time, when all is well again. The figures are the node's word. A
-    recipient's queue is one for all enclaves on a node, and so are its figures.
+    Waiting batches are retried; dead ones are not, but their recipient can pull them while the node keeps them; they
+    still count as dead. The last error stays, with its time, after deliveries succeed again. The figures are the
+    node's, without proof. A recipient has one queue for all enclaves on a node, so the figures cover all of them.
     """
     with at.enclave() as enclave:
         found = enclave.deliveries()
     if not found:
-        at.note("no endpoint is registered in this enclave, or none of yours: enc grant IDENTITY TRAIT --endpoint URL")
+        at.note(
+            "no endpoint of yours is registered in this enclave: enc grant IDENTITY TRAIT --endpoint URL registers one"
+        )
     at.rows(_COLUMNS, (_row(at, delivery) for delivery in found))
 
 
@@ -40,44 +46,51 @@ def status(at: Terminal) -> None:
 )
 def receive(
     at: Terminal,
-    url: Annotated[str, typer.Option(metavar="URL", help="Where pushes come to, as it is registered.")],
-    state: Annotated[Path, typer.Option(metavar="FILE", help="What has come and how far it is: yours alone.")],
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: a free one.")] = (
+    url: Annotated[str, typer.Option(metavar="URL", help="The public URL of this receiver, as registered for pushes.")],
+    state: Annotated[
+        Path, typer.Option(metavar="FILE", help="State file: received events and progress. It must be private.")
+    ],
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0: a free one.")] = (
         "127.0.0.1:7780"
     ),
     nodes: Annotated[
         list[str] | None,
-        typer.Option("--node", metavar="URL", help="Who may push; may be repeated. Else: ENC_NODE, or the profile's."),
+        typer.Option(
+            "--node", metavar="URL", help="A node that may push; may be repeated. Default: ENC_NODE, or the profile's."
+        ),
     ] = None,
     enclaves: Annotated[
         list[str] | None,
         typer.Option(
             "--enclave",
             metavar="ID",
-            help="One on each node, to ask by with a new state file. Else: ENC_ENCLAVE, or the profile's.",
+            help="An enclave on each node, for the first request with a new state file; may be repeated. "
+            "Default: ENC_ENCLAVE, or the profile's.",
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", help="Take events of this enclave and no other; may be repeated."),
+        typer.Option(metavar="ID", help="Accept only events of this enclave; may be repeated."),
     ] = None,
     command: Annotated[
-        str | None, typer.Option("--exec", metavar="COMMAND", help="Run this for each event, with the event on stdin.")
+        str | None,
+        typer.Option("--exec", metavar="COMMAND", help="Command to run for each event, with the event on stdin."),
     ] = None,
-    cert: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS certificate; else a proxy has it.")] = None,
+    cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TLS certificate. Not needed behind a proxy that ends TLS.")
+    ] = None,
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS key.")] = None,
     skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", help="Go on where batches are lost whose events you may not read.")
+        bool, typer.Option("--skip-lost", help="Continue past lost batches whose events you have no right to read.")
     ] = False,
 ) -> None:
-    """Take pushes, check them, and print each event as a line of JSON, in order: until SIGTERM or Ctrl-C.
+    """Receive pushes, verify them, and print each event as a line of JSON, in order, until SIGTERM or Ctrl-C.
 
-    A notice is a line of its own kind, with the one member `notice`. A signal lets the command that runs end; a second
-    one kills it.
+    A notice is a line whose only member is `notice`. A signal lets the running command finish; a second one kills it.
 
-    What comes is kept in the state file until it is printed, or until the command has ended with code 0: one that fails
-    is run again, and meanwhile its enclave waits. Each event comes once; but one whose line or command was under way
-    when the program was killed comes again.
+    Events stay in the state file until they are printed, or until the command exits with code 0. A command that fails
+    runs again; its enclave waits meanwhile. Each event is delivered once; if the program is killed during a line or a
+    command, that event is delivered again.
     """
     from enc.cli import handing, receiving
     from enc.client import PushReceiver

@@ -1,4 +1,4 @@
-"""`enc query` and `enc watch`: events, as they are stored and as they come."""
+"""`enc query` and `enc watch`: stored events, and new ones as they arrive."""
 
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
@@ -36,12 +36,12 @@ def query(
     since: Since = None,
     until: Until = None,
     limit: Limit = None,
-    reverse: Annotated[bool, typer.Option("--reverse", help="The newest first.")] = False,
-    proof: Annotated[bool, typer.Option("--proof", help="Also prove that each event is in the log.")] = False,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Print the newest first.")] = False,
+    proof: Annotated[bool, typer.Option("--proof", help="Also verify a proof that each event is in the log.")] = False,
 ) -> None:
-    """Events of the enclave: a table on a terminal, lines elsewhere. Each is checked; with --proof, also its place.
+    """Print events of the enclave, each verified: a table on a terminal, lines elsewhere.
 
-    That nothing which matches was withheld cannot be seen from a search.
+    With --proof, each event's place in the log is verified, too. A search cannot show that the node left out no match.
     """
     search = as_search(types, authors, tags, ids, seq, since, until)
     with at.enclave() as enclave:
@@ -56,14 +56,16 @@ def watch(
     at: Terminal,
     after: Annotated[
         int | None,
-        typer.Option(min=-1, metavar="SEQ", help="Begin after this place; -1: with all. Default: from now on."),
+        typer.Option(
+            min=-1, metavar="SEQ", help="Start after this seq; -1: from the first event. Default: only new events."
+        ),
     ] = None,
     types: Types = None,
     authors: Authors = None,
     tags: SearchTags = None,
     limit: Limit = None,
 ) -> None:
-    """Events as they come, a line each, until Ctrl-C. Lost connections are made again, without gaps or repeats."""
+    """Print new events as they arrive, one line each, until Ctrl-C. Reconnects without gaps or repeats."""
     with (
         at.enclave() as enclave,
         enclave.subscribe(after=after, **as_search(types, authors, tags)) as events,
@@ -72,7 +74,7 @@ def watch(
 
 
 def _row(at: Terminal, item: "Item", sequencer: bytes | None = None) -> Row:
-    """`sequencer`: who signed the head that the item is proved under, if it is to be."""
+    """Return an item's row; with its proof if `sequencer` is given, which signed the proof's head."""
     place = (str(item.seq), when(item.event.timestamp), item.type)
     author = short(item.author) if at.is_terminal else item.author.hex()
     content = f"({'updated' if item.updated_by else 'erased'})" if item.content is None else item.content
@@ -90,7 +92,7 @@ def wire_item(item: "Item") -> dict[str, object]:
 
 
 def _wire_proof(item: "Item", sequencer: bytes) -> object:
-    """What `enc prove` would write to a file."""
+    """Return the proof as `enc prove` would write it to a file."""
     from enc.client.proof_file import Proof
 
     if item.fact is None:

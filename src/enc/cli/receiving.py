@@ -1,4 +1,4 @@
-"""The server behind `enc push receive` and `enc dataview`: who listens, what is said on stderr, and how it ends."""
+"""The server of `enc push receive` and `enc dataview`: its socket, its lines on stderr, its shutdown."""
 
 import asyncio
 import contextlib
@@ -19,11 +19,11 @@ from enc.core.errors import MisuseError
 from enc.runtime.signals import end_by_signal, stop_signals_to
 
 END_S = 30.0
-"""How long a listener may take to end."""
+"""Time a listener has to end."""
 
 
 class Receiving:
-    """Serves a receiver until a signal, a lie, or the end of those who read its output."""
+    """Serves a receiver until a signal, evidence against a node, or the closing of stdout."""
 
     def __init__(self) -> None:
         self._server: _Server | None = None
@@ -37,7 +37,7 @@ class Receiving:
     def serve(
         self, receiver: PushReceiver, hand: Hand, listening: socket.socket, cert: Path | None, key: Path | None
     ) -> None:
-        """Raises what has ended it, if no signal did."""
+        """Serve until the end. Raises the error that ended it, unless a signal did."""
         try:
             self._server = _Server(_settings(receiver.app, cert, key), receiver.url, hand)
             asyncio.run(self._server.serve(sockets=[listening]))
@@ -48,7 +48,7 @@ class Receiving:
 
 
 class Listener:
-    """An ASGI app on a socket, served by a thread of this process for as long as a block runs."""
+    """Serves an ASGI app on a socket in a thread of this process, as a context manager."""
 
     def __init__(self, app: Any, listening: socket.socket, cert: Path | None = None, key: Path | None = None) -> None:
         self._socket, self._server = listening, uvicorn.Server(_settings(app, cert, key))
@@ -57,17 +57,17 @@ class Listener:
 
     @property
     def place(self) -> tuple[str, int]:
-        """The host and port where it listens."""
+        """The host and port that it listens on."""
         host, port, *_ = self._socket.getsockname()
         return host, port
 
     def check(self) -> None:
-        """MisuseError if it has ended by itself."""
+        """Raise MisuseError if the server has ended by itself."""
         if self._ended.is_set():
-            raise MisuseError("the receiver has ended")
+            raise MisuseError("the receiver has ended unexpectedly")
 
     def __enter__(self) -> Self:
-        """Returns when it listens."""
+        """Start the server; return when it listens."""
         self._thread.start()
         while not self._server.started:
             if self._ended.wait(0.01):
@@ -82,7 +82,7 @@ class Listener:
         try:
             asyncio.run(self._server.serve(sockets=[self._socket]))
         except (OSError, RuntimeError, SystemExit):
-            pass  # whoever waits for it is told
+            pass  # `check` and `__enter__` report it
         finally:
             self._ended.set()
 
@@ -100,7 +100,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM stop it in order; a second one ends it at once, and what it has under way."""
+        """SIGINT and SIGTERM stop it gracefully; a second one kills it and its command at once."""
         with stop_signals_to(self.handle_exit, asyncio.get_running_loop()):
             yield
 
@@ -131,7 +131,7 @@ def _settings(app: Any, cert: Path | None, key: Path | None) -> uvicorn.Config:
 
 
 def accepting(only: Sequence[str] | None) -> Callable[[bytes], bool]:
-    """Whose events are taken: those of the enclaves named, or everybody's."""
+    """Return a predicate that accepts the named enclaves, or all if none is named."""
     from enc.client.writes import as_bytes
 
     wanted = None if not only else {as_bytes(each, "--only") for each in only}
@@ -139,7 +139,7 @@ def accepting(only: Sequence[str] | None) -> Callable[[bytes], bool]:
 
 
 def check_tls(cert: Path | None, key: Path | None) -> None:
-    """Before anything is made: the files can be used."""
+    """Raise MisuseError unless the certificate and its key can be used."""
     if cert is None:
         if key is not None:
             raise MisuseError("--key: expected --cert with it")
@@ -147,44 +147,47 @@ def check_tls(cert: Path | None, key: Path | None) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
     except ssl.SSLError as e:
-        hint = "" if key else "; without --key, the file must hold the key as well"
+        hint = "" if key else "; without --key, the file of --cert must hold the key, too"
         raise MisuseError(
-            f"--cert, --key: no certificate and its key, unencrypted, in PEM: {e.reason or e}{hint}"
+            f"--cert, --key: expected a certificate and its unencrypted key, in PEM: {e.reason or e}{hint}"
         ) from None
     except OSError as e:
-        raise MisuseError(f"--cert, --key: cannot be used: {e.strerror}") from None
+        raise MisuseError(f"--cert, --key: cannot be read: {e.strerror}") from None
 
 
 def listen(place: str) -> socket.socket:
-    """A socket that listens at HOST:PORT."""
+    """Return a socket that listens on HOST:PORT. Raises MisuseError."""
     host, _, port = place.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise MisuseError(f"--listen: expected HOST:PORT, and not {place!r}")
+        raise MisuseError(f"--listen: expected HOST:PORT, got {place!r}")
     try:
         family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, int(port)), family=family)
     except OSError as e:
-        is_named = isinstance(e, socket.gaierror) or not e.errno  # a name that is not found has an error of its own
+        is_named = isinstance(e, socket.gaierror) or not e.errno  # an unknown host name has its own error text
         why = e.strerror or e if is_named else os.strerror(e.errno or 0)
         raise MisuseError(f"--listen: cannot listen on {place}: {why}") from None
 
 
 def on_gap(skip_lost: bool) -> Callable[[Gap], bool]:
-    def tell(gap: Gap) -> bool:
+    """Return a handler that reports lost batches, and continues past unreadable ones with `skip_lost`."""
+
+    def report(gap: Gap) -> bool:
         lost = f"batches {gap.first} to {gap.last} are lost"
         if not gap.refused:
-            say(f"{lost}; what they held was read from the log")
+            say(f"{lost}; their events were read from the log")
         else:
             held = ", ".join(enclave.hex() for enclave in gap.refused)
-            say(f"{lost}, and may not be read from the log of {held}" + ("" if skip_lost else ": --skip-lost goes on"))
+            hint = "" if skip_lost else ": --skip-lost continues without them"
+            say(f"{lost}, and you have no right to read their events from the log of {held}{hint}")
         return skip_lost
 
-    return tell
+    return report
 
 
 class _Lines(logging.Handler):
-    """What the receiver has to say, a line each; of an error its own words, and no more of where it came from."""
+    """Prints each log record as a line; of an exception only its message, without a traceback."""
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
@@ -195,7 +198,7 @@ class _Lines(logging.Handler):
 
 @contextlib.contextmanager
 def telling_on_stderr() -> Iterator[None]:
-    """What the library logs is said, and by nobody else."""
+    """Print the receiver library's log on stderr, and stop its propagation to other handlers."""
     logger, lines = logging.getLogger("enc.client.receiver"), _Lines()
     before = logger.level, logger.propagate
     logger.addHandler(lines)

@@ -1,4 +1,4 @@
-"""`enc registry`: found a registry, say in one what is yours, and ask it."""
+"""`enc registry`: create a registry, register nodes, enclaves and identities, and look them up."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="registry",
-    help="Who knows where enclaves, nodes and people are: found a registry, register what is yours, ask it.",
+    help="The directory of enclaves, nodes and people: create a registry, register in it, look up entries.",
     no_args_is_help=True,
 )
 
@@ -28,7 +28,7 @@ def init(
     at: Terminal,
     use: Annotated[bool, typer.Option("--use", help="The profile uses the new registry from now on.")] = False,
 ) -> None:
-    """Found a registry on the node. Its lookups are served once the node runs with `--registry ID`."""
+    """Create a registry on the node. The node serves its lookups if it runs with `--registry ID`."""
     with at.client() as client:
         enclave = client.create("registry")
         seq_pub = client.seq_pub().hex()
@@ -36,7 +36,7 @@ def init(
     if use:
         at.settings.store("registry", text)
     at.say({"enclave": enclave.hex, "sequencer": seq_pub, "node": client.url, "registry": text}, text)
-    at.note(f"serve its lookups: enc node run … --registry {enclave.hex}")
+    at.note(f"to serve its lookups: enc node run … --registry {enclave.hex}")
 
 
 @command(
@@ -44,10 +44,10 @@ def init(
 )
 def register_node(
     at: Terminal,
-    uris: Annotated[list[str], typer.Argument(metavar="URI…", help="Where the node is reached, the preferred first.")],
-    key: Annotated[Path, typer.Option(metavar="FILE", help="The node's key file: it speaks for itself alone.")],
+    uris: Annotated[list[str], typer.Argument(metavar="URI…", help="URLs of the node, the preferred one first.")],
+    key: Annotated[Path, typer.Option(metavar="FILE", help="The node's key file: only the node itself can register.")],
 ) -> None:
-    """Say where a node is reached. A node with `registry.announce_to` in its configuration does so itself."""
+    """Register a node's URLs. A node with `registry.announce_to` in its configuration does this itself."""
     from enc.client import Identity
     from enc.node import key_file
 
@@ -58,16 +58,19 @@ def register_node(
 @command(app, "enc registry register-enclave --app chat", name="register-enclave")
 def register_enclave(
     at: Terminal,
-    app_: Annotated[str | None, typer.Option("--app", metavar="NAME", help="What uses it.")] = None,
-    desc: Annotated[str | None, typer.Option(metavar="TEXT", help="What it is, for people.")] = None,
-    meta: Annotated[str | None, typer.Option(metavar="JSON", help="Whatever else an application says of it.")] = None,
+    app_: Annotated[str | None, typer.Option("--app", metavar="NAME", help="The application that uses it.")] = None,
+    desc: Annotated[str | None, typer.Option(metavar="TEXT", help="A description for people.")] = None,
+    meta: Annotated[str | None, typer.Option(metavar="JSON", help="More data of the application.")] = None,
     archive: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="An archive from before you moved it, if a move is not taken.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="An archive from before a migration, if the registry rejects the migration without it."
+        ),
     ] = None,
 ) -> None:
-    """Say, as the owner, where your enclave is. Who became the owner by a Transfer proves it by this; do so at once.
+    """Register the node of your enclave, as its owner. After a Transfer, the new owner should do this at once.
 
-    Until then the owner before can still speak for it. What is not given stays as it was said before.
+    Until then the previous owner can still change the entry. Fields that are not given keep their values.
     """
     with at.client() as client:
         enclave = client.enclave(at.settings.get("enclave"))
@@ -79,11 +82,13 @@ def register_enclave(
 def register_identity(
     at: Terminal,
     enclaves: Annotated[
-        list[str] | None, typer.Argument(metavar="LABEL=ID…", help="Your enclaves, each under a label.")
+        list[str] | None, typer.Argument(metavar="LABEL=ID…", help="Your enclaves, each with a label.")
     ] = None,
-    sub_key: Annotated[bool, typer.Option("--sub-key/--no-sub-key", help="Also the key that others seal to.")] = True,
+    sub_key: Annotated[
+        bool, typer.Option("--sub-key/--no-sub-key", help="Also register the key that others encrypt to.")
+    ] = True,
 ) -> None:
-    """Say which enclaves are yours. It takes the place of what you said before."""
+    """Register which enclaves are yours. This replaces your earlier entry."""
     named = dict(_labelled(each) for each in enclaves or ())
     with at.client() as client:
         _registered(at, client, client.register_identity(named, sub_key=sub_key))
@@ -108,14 +113,14 @@ def _object(text: str) -> dict[str, Any]:
 
 def _registered(at: Terminal, client: "Client", receipt: "Receipt | None") -> None:
     if receipt is None:
-        at.say({"registered": False}, "known already")
+        at.say({"registered": False}, "registered already")
     else:
         at.receipt(client.registry(), receipt)
 
 
 @command(app, "enc registry resolve 5c1f…", flags=NODE)
 def resolve(at: Terminal, which: Annotated[str, typer.Argument(metavar="ENCLAVE", help="An enclave's id.")]) -> None:
-    """Where an enclave is: the registry's entry, checked by its proof."""
+    """Print an enclave's node: the registry's entry, verified by its proof."""
     with at.client_as(None) as client:
         found = client.resolve(which)
     wire = _wire(found)
@@ -140,7 +145,7 @@ def _wire(found: "Resolution") -> dict[str, Any]:
 
 @command(app, "enc registry lookup 3f0c…", flags=NODE)
 def lookup(at: Terminal, who: Annotated[str, typer.Argument(metavar="IDENTITY", help="A public key.")]) -> None:
-    """What somebody has made known: their enclaves, and the key to seal to."""
+    """Print an identity's registered enclaves, and the key to encrypt to."""
     with at.client_as(None) as client:
         found = client.lookup(who)
     enclaves = {label: enclave.hex() for label, enclave in found.enclaves.items()}
@@ -154,13 +159,13 @@ def lookup(at: Terminal, who: Annotated[str, typer.Argument(metavar="IDENTITY", 
 @command(app, "enc registry list --app chat", "enc registry list -q garden", name="list", flags=NODE)
 def list_(
     at: Terminal,
-    app_: Annotated[str | None, typer.Option("--app", metavar="NAME", help="Of this application.")] = None,
-    creator: Annotated[str | None, typer.Option(metavar="IDENTITY", help="Founded by this identity.")] = None,
+    app_: Annotated[str | None, typer.Option("--app", metavar="NAME", help="Enclaves of this application.")] = None,
+    creator: Annotated[str | None, typer.Option(metavar="IDENTITY", help="Enclaves created by this identity.")] = None,
     q: Annotated[
-        str | None, typer.Option("--query", "-q", metavar="TEXT", help="With this in what it is said to be.")
+        str | None, typer.Option("--query", "-q", metavar="TEXT", help="Enclaves with this text in their description.")
     ] = None,
 ) -> None:
-    """The enclaves in the registry, to look through: by its word alone. `resolve` checks one."""
+    """List the enclaves in the registry, unverified. `resolve` verifies one."""
     with at.client_as(None) as client:
         at.rows(
             ("enclave", "app", "holder", "about"), _listed(client, {"app": app_, "creator": creator, "q": q}), cut=True

@@ -1,4 +1,4 @@
-"""What is searched for, as flags say it."""
+"""Flags that select events, and their conversion to the client's filter."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,15 +8,23 @@ import typer
 
 from enc.core.errors import MisuseError
 
-Types = Annotated[list[str] | None, typer.Option("--type", metavar="TYPE", help="Of this type; may be repeated.")]
-Authors = Annotated[list[str] | None, typer.Option("--author", metavar="ID", help="By this identity; may be repeated.")]
-Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="With this id; may be repeated.")]
+Types = Annotated[
+    list[str] | None, typer.Option("--type", metavar="TYPE", help="Events of this type; may be repeated.")
+]
+Authors = Annotated[
+    list[str] | None, typer.Option("--author", metavar="ID", help="Events by this identity; may be repeated.")
+]
+Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="The event with this id; may be repeated.")]
 Seqs = Annotated[
-    str | None, typer.Option("--seq", metavar="A:B", help="In these places of the log, both included; A:, :B or N too.")
+    str | None, typer.Option("--seq", metavar="A:B", help="Range of seq, both ends included; or A:, :B, or N alone.")
 ]
 SearchTags = Annotated[
     list[str] | None,
-    typer.Option("--tag", metavar="NAME[=VALUE]", help="With this tag; may be repeated: all names, any value of each."),
+    typer.Option(
+        "--tag",
+        metavar="NAME[=VALUE]",
+        help="Events with this tag; may be repeated: all names must match, with any of their values.",
+    ),
 ]
 Since = Annotated[
     str | None, typer.Option(metavar="TIME", help="At this time or later: an ISO time, or Unix milliseconds.")
@@ -25,13 +33,13 @@ Until = Annotated[str | None, typer.Option(metavar="TIME", help="Before this tim
 
 
 def as_tag(text: str) -> tuple[str, ...]:
-    """NAME or NAME=VALUE."""
+    """Parse NAME or NAME=VALUE."""
     name, equals, value = text.partition("=")
     return (name, value) if equals else (name,)
 
 
 def as_tags(texts: Sequence[str]) -> dict[str, Any]:
-    """The filter's tags: the values of each name, or that it is there."""
+    """Return the filter's tags: for each name its values, or True if any value matches."""
     found: dict[str, list[str]] = {}
     for name, *values in map(as_tag, texts):
         found.setdefault(name, []).extend(values)
@@ -39,7 +47,7 @@ def as_tags(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def as_seq(text: str) -> Any:
-    """N, A:B, A: or :B."""
+    """Parse N, A:B, A: or :B. Raises MisuseError."""
     first, colon, last = text.partition(":")
     if not all(part == "" or part.isdecimal() for part in (first, last)) or not (first or last):
         raise MisuseError("--seq: expected N, A:B, A: or :B")
@@ -49,7 +57,7 @@ def as_seq(text: str) -> Any:
 
 
 def as_ms(text: str, flag: str) -> int:
-    """Unix milliseconds; an ISO time without an offset is local time."""
+    """Parse Unix milliseconds or an ISO time; without an offset it is local time. Raises MisuseError."""
     if text.isdecimal():
         return int(text)
     try:
@@ -67,7 +75,7 @@ def as_search(
     since: str | None = None,
     until: str | None = None,
 ) -> dict[str, Any]:
-    """What `Enclave.query` and `Enclave.subscribe` take."""
+    """Return keyword arguments for `Enclave.query` and `Enclave.subscribe`."""
     times = {
         **({"start_at": as_ms(since, "--since")} if since else {}),
         **({"end_before": as_ms(until, "--until")} if until else {}),

@@ -1,4 +1,7 @@
-"""Which node, identity, enclave, registry, witnesses: from the profile, the environment or a flag; the later wins."""
+"""Node, identity, enclave, registry and witnesses: from the profile, the environment or a flag.
+
+A flag overrides the environment, which overrides the profile.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +18,7 @@ Source = Literal["flag", "environment", "file", "unset"]
 _HINTS = {
     "node": "--node URL, ENC_NODE or `enc config set node URL`",
     "identity": "--identity FILE, ENC_IDENTITY, `enc config set identity FILE`, or make one with `enc key new`",
-    "enclave": "--enclave ID, ENC_ENCLAVE, `enc config set enclave ID`, or found one with `enc enclave create --use`",
+    "enclave": "--enclave ID, ENC_ENCLAVE, `enc config set enclave ID`, or create one with `enc enclave create --use`",
     "registry": "--registry URL#ID:KEY, ENC_REGISTRY or `enc config set registry URL#ID:KEY`",
     "witnesses": '--witness URL=KEY, ENC_WITNESSES or `enc config set witnesses "K URL=KEY …"`',
 }
@@ -30,15 +33,15 @@ class Settings(Struct, frozen=True):
     profile: str
     file: Path
     stored: profiles.Profile | None
-    """What the file says; None if the profile is not in it."""
+    """The profile in the file; None if it is missing."""
     values: Mapping[str, Setting]
 
     def get(self, name: str) -> str:
-        """A value that the command cannot do without."""
+        """Return a value; raises MisuseError if it is not set."""
         value = self.values[name].value
         if value is None:
             if self.stored is None and self.profile != DEFAULT:
-                raise MisuseError(f"there is no profile {self.profile} in {self.file}")
+                raise MisuseError(f"{self.file} has no profile {self.profile}")
             raise MisuseError(f"no {name} is set in profile {self.profile}: give {_HINTS[name]}")
         return value
 
@@ -64,7 +67,7 @@ def _first(name: str, sources: list[tuple[Source, Mapping[str, Any]]]) -> Settin
 
 
 def _placed(profile: profiles.Profile, file: Path) -> profiles.Profile:
-    """A key file's path in the configuration is seen from there."""
+    """Resolve the key file's path relative to the configuration file."""
     if "identity" not in profile:
         return profile
     path = profile["identity"]

@@ -14,7 +14,7 @@ app = typer.Typer()
 PANEL = "Slots"
 
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The slot's key.")]
-Own = Annotated[bool, typer.Option("--own", help="A slot of your own, not one that all share.")]
+Own = Annotated[bool, typer.Option("--own", help="One of your own slots instead of a shared one.")]
 
 
 @command(app, "enc get topic", "enc get nick --own", panel=PANEL)
@@ -22,9 +22,9 @@ def get(
     at: Terminal,
     key: Key,
     own: Own = False,
-    owner: Annotated[str | None, typer.Option(metavar="ID", help="Whose own slot; yours, if nobody is named.")] = None,
+    owner: Annotated[str | None, typer.Option(metavar="ID", help="The owner of an own slot. Default: you.")] = None,
 ) -> None:
-    """Print what a slot holds: a text as it is, anything else as JSON, nothing where it is unset."""
+    """Print a slot's value: a text as it is, anything else as JSON; nothing if it is unset."""
     with at.enclave() as enclave:
         slot = enclave.read_own(key, owner) if own or owner else enclave.read_shared(key)
     seq = None if slot.event is None else slot.event.seq
@@ -33,7 +33,7 @@ def get(
     else:
         at.note(f"{key} is unset")
     if not slot.proved:
-        at.note("not yet proved: no closed bundle says so")
+        at.note("not proved yet: no closed bundle contains it")
 
 
 def _text(at: Terminal, value: Any) -> str:
@@ -45,10 +45,12 @@ def _text(at: Terminal, value: Any) -> str:
 def set_(
     at: Terminal,
     key: Key,
-    value: Annotated[str | None, typer.Argument(metavar="VALUE", help="JSON, or else text.")] = None,
+    value: Annotated[
+        str | None, typer.Argument(metavar="VALUE", help="JSON; a value that is not JSON is text.")
+    ] = None,
     own: Own = False,
-    text: Annotated[bool, typer.Option("--text", help="The value is text, even if it reads as JSON.")] = False,
-    unset: Annotated[bool, typer.Option("--unset", help="Leave nothing in the slot.")] = False,
+    text: Annotated[bool, typer.Option("--text", help="Take the value as text, even if it is valid JSON.")] = False,
+    unset: Annotated[bool, typer.Option("--unset", help="Remove the slot's value.")] = False,
 ) -> None:
     """Set a slot. A value that is JSON is set as JSON, any other as text."""
     if (value is None) != unset:

@@ -1,4 +1,4 @@
-"""What a command has of the world: its settings, the node, and a place to print."""
+"""What a command works with: its settings, a client of the node, and its output."""
 
 import os
 import sys
@@ -20,7 +20,11 @@ TIMEOUT_S = 10.0
 
 
 class Terminal(Output):
-    """`flags`: those that many commands share, as they were given. The client is loaded only where it is used."""
+    """Gives a command its settings, clients and output.
+
+    `flags` are the shared flags as given on the command line. The client package is imported only
+    when it is used.
+    """
 
     def __init__(self, flags: Mapping[str, Any]) -> None:
         super().__init__(bool(flags.get("as_json")))
@@ -36,7 +40,7 @@ class Terminal(Output):
         return self.settings.values["registry"].value is not None
 
     def is_given(self, flag: str) -> bool:
-        """On the command line itself, and not in a profile or in the environment."""
+        """Return whether the flag is on the command line itself, not in a profile or the environment."""
         return self._flags.get(flag) is not None
 
     @property
@@ -44,7 +48,7 @@ class Terminal(Output):
         return float(self._flags.get("timeout") or TIMEOUT_S)
 
     def identity(self) -> "Identity":
-        """The key file's, opened with its passphrase if it has one."""
+        """Return the identity in the key file, opened with its passphrase if it has one."""
         from enc.client import Identity, PassphraseNeeded
 
         path = self.settings.get("identity")
@@ -55,13 +59,13 @@ class Terminal(Output):
 
     @contextmanager
     def client(self, *, anybody: bool = False) -> Iterator["Client"]:
-        """The node, as the identity sees it; or as anybody does."""
+        """Yield a client of the node that acts as the identity, or with `anybody` as no one."""
         with self.client_as(None if anybody else self.identity()) as client:
             yield client
 
     @contextmanager
     def client_as(self, identity: "Identity | None", **more: Any) -> Iterator["Client"]:
-        """A client of the node, or of the registry alone where no node is set."""
+        """Yield a client of the node, or of the registry alone if no node is set."""
         from enc.client import Client
 
         registry, timeout = self.settings.values["registry"].value, self.timeout
@@ -73,11 +77,11 @@ class Terminal(Output):
             yield client
 
     def _witnesses(self) -> dict[str, Any]:
-        """Whom a client asks besides the node, and how many of them must agree."""
+        """Return the client's witnesses and how many of them must agree, as keyword arguments."""
         text, needed = self.settings.values["witnesses"].value, self._flags.get("needed")
         if text is None:
             if needed is not None:
-                raise MisuseError("--witnesses: no witness is named: give --witness URL=KEY")
+                raise MisuseError("--witnesses: no witness is set: give --witness URL=KEY")
             return {}
         from enc.client.witnesses import parse_witnesses
 
@@ -91,15 +95,15 @@ class Terminal(Output):
             yield client.enclave(enclave)
 
     def note_left(self, enclave: "Enclave") -> None:
-        """Say so where the answers came from a node that the enclave is known to have left."""
+        """Print a note if the answers came from a node that the enclave is known to have left."""
         from enc.client.pins import FilePins, default_directory
 
         pin = FilePins(default_directory()).load(enclave.id)
         if pin is not None and pin.history.departure(enclave.sequencer()) is not None:
-            self.note(f"{enclave.url} is a node that the enclave has left, and the one that it went to was not found")
+            self.note(f"the enclave has left {enclave.url}, and its new node was not found")
 
     def receipt(self, enclave: "Enclave", receipt: "Receipt") -> None:
-        """Say that something was written."""
+        """Print the receipt of a commit."""
         from enc.core.receipt import wire_receipt
 
         text = fields(seq=receipt.seq, id=receipt.id.hex(), time=when(receipt.timestamp))
@@ -107,24 +111,24 @@ class Terminal(Output):
 
 
 def parse_registry(text: str) -> "Registry":
-    """URL#ID, or URL#ID:KEY: where a registry is, which enclave it is, and its sequencer's key."""
+    """Parse URL#ID or URL#ID:KEY: a registry's node, its enclave, and its sequencer's key."""
     from enc.client.directory import parse_registry
 
     return parse_registry(text)
 
 
 def event_id(enclave: "Enclave", event: str) -> str:
-    """The id of an event that is named by its id, or by its place in the log."""
+    """Return the id of an event given by its id or by its seq. Raises EventNotFound."""
     if len(event) > 16 or not event.isdecimal():
         return event
     item = next(enclave.query(seq=int(event)), None)
     if item is None:
-        raise EventNotFound(f"there is no event {event}, or it is deleted, or not yours to read")
+        raise EventNotFound(f"event {event}: missing, deleted, or not readable by you")
     return item.id.hex()
 
 
 def content(text: str | None, file: Path | None) -> str:
-    """What is to be written: an argument, `-` for stdin, or a file; as it is, to its last newline."""
+    """Return the content to write: an argument, stdin for `-`, or a file; unchanged, with its last newline."""
     if (text is None) == (file is None):
         raise MisuseError("give the content as an argument, - to read stdin, or --file FILE")
     if text is not None and text != "-":
@@ -136,7 +140,7 @@ def content(text: str | None, file: Path | None) -> str:
 
 
 def read(file: Path | None) -> bytes:
-    """A file's bytes, or stdin's."""
+    """Return the bytes of a file, or of stdin for None and `-`."""
     if file is None or str(file) == "-":
         return sys.stdin.buffer.read()
     try:

@@ -1,4 +1,4 @@
-"""`enc up`: a registry, a node and a DataView of one's own, in one folder, for development."""
+"""`enc up`: runs a registry, a node and a DataView in one folder, for development."""
 
 import os
 import shlex
@@ -30,39 +30,45 @@ app = typer.Typer()
 
 HOST = "127.0.0.1"
 LOOK_S = 1.0
-"""How often it is looked whether the parts live, and which enclaves there are."""
+"""Interval between two checks of the processes and of the node's enclaves."""
 START_S = 120.0
-"""For which the DataView's server may take to answer; Spark starts after that."""
+"""Time the DataView's server has to answer; Spark starts after that."""
 PIPELINE = "pipeline"
-"""The view in which the pipeline says how far it is."""
+"""The view that shows the pipeline's progress."""
 FIRST = ("enc enclave create team --use", 'enc commit message "hello"', "enc query --type message")
-"""What to type next."""
+"""Commands to try next."""
 
 
 @command(app, "enc up", "enc up --home ./dev --port 7710 --page-port 7790", "enc up --no-dataview", flags=LOCAL)
 def up(
     at: Terminal,
-    home: Annotated[Path, typer.Option(metavar="DIR", help="Where everything is kept.")] = Path("enc-data"),
-    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65_535, help="The node's; 0: a free one.")] = 7700,
+    home: Annotated[Path, typer.Option(metavar="DIR", help="Folder of all data.")] = Path("enc-data"),
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65_535, help="Port of the node; 0: a free one.")
+    ] = 7700,
     page_port: Annotated[
-        int, typer.Option(metavar="PORT", min=0, max=65_535, help="The DataView's page and API; 0: a free one.")
+        int, typer.Option(metavar="PORT", min=0, max=65_535, help="Port of the DataView's page and API; 0: a free one.")
     ] = 7780,
-    dataview: Annotated[bool, typer.Option("--dataview/--no-dataview", help="With Spark, which needs Java.")] = True,
+    dataview: Annotated[
+        bool, typer.Option("--dataview/--no-dataview", help="Run a DataView, on Spark, which needs Java.")
+    ] = True,
     views: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="A folder of views of your own, in SQL and Python.")
+        Path | None, typer.Option(metavar="DIR", help="Folder of your own views, in SQL and Python.")
     ] = None,
 ) -> None:
-    """Run a registry, a node and a DataView of your own, for development, until Ctrl-C.
+    """Run a registry, a node and a DataView for development, until Ctrl-C.
 
-    All data is in one folder, and the next start goes on with it. Whoever reaches this machine's own address may read
-    what the folder's key may read.
+    All data is in one folder; the next start continues with it. Every user of this machine can read through the
+    DataView what the folder's key may read.
     """
     names = _view_names(views) if dataview else []
     house = House(home)
     with house.held(), _until_signal(), _ending(at), ExitStack() as stack:
         ports = _port(port, "--port"), _port(page_port, "--page-port") if dataview else 0
         if ports[0] == ports[1]:
-            raise MisuseError(f"port {ports[0]}: the node and the page need one each: give another with --page-port")
+            raise MisuseError(
+                f"port {ports[0]}: the node and the page need different ports: give another with --page-port"
+            )
         parts = [_node(stack, house, ports[0])]
         house.note_enclaves()
         if dataview:
@@ -71,7 +77,7 @@ def up(
         try:
             _watch(house, parts)
         except KeyboardInterrupt:
-            at.note("stopping; once more ends it at once")
+            at.note("stopping; press Ctrl-C again to end at once")
             raise
 
 
@@ -79,14 +85,14 @@ def _watch(house: House, parts: list[Part]) -> None:
     while True:
         for part in parts:
             part.check()
-        with suppress(WorldError):  # a store that is busy is looked at again
+        with suppress(WorldError):  # the store is busy: the next round reads it
             house.note_enclaves()
         time.sleep(LOOK_S)
 
 
 @contextmanager
 def _ending(at: Terminal) -> Iterator[None]:
-    """What a part that died has said at last is told before the error."""
+    """Print the last log lines of a process that died, before the error."""
     try:
         yield
     except PartEnded as e:
@@ -96,7 +102,7 @@ def _ending(at: Terminal) -> Iterator[None]:
 
 
 def _view_names(views: Path | None) -> list[str]:
-    """All that may be served. What Spark needs is looked for before anything is started."""
+    """Return the names of all views to serve. Raises MisuseError if Spark's requirements are missing."""
     try:
         from enc.dataview.session import check_java, delta_jars
         from enc.dataview.views import load_views, readable
@@ -111,21 +117,21 @@ def _view_names(views: Path | None) -> list[str]:
 
 
 def _port(port: int, flag: str) -> int:
-    """A port that is free now: the one that is asked for, or any."""
+    """Return a free port: the given one, or any for 0. Raises MisuseError if the given one is taken."""
     with socket.socket() as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             trial.bind((HOST, port))
         except OSError as e:
             raise MisuseError(
-                f"port {port} cannot be had: {e.strerror}: stop what uses it, or give another with {flag}"
+                f"port {port} is not available: {e.strerror}: stop what uses it, or give another with {flag}"
             ) from None
         return int(trial.getsockname()[1])
 
 
 @contextmanager
 def _until_signal() -> Iterator[None]:
-    """A signal ends the block, whatever it waits for; a second one also ends what is waited for then."""
+    """End the block at a signal, whatever it waits for. A second signal also interrupts the cleanup."""
 
     def end(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -141,7 +147,7 @@ def _until_signal() -> Iterator[None]:
 
 
 def _node(stack: ExitStack, house: House, port: int) -> Part:
-    """Start the node, with the registry on it, and tell the client where they are."""
+    """Start the node, create the registry on it, and write both to the client's profile."""
     from msgspec.json import decode
 
     from enc.client import Client
@@ -157,7 +163,7 @@ def _node(stack: ExitStack, house: House, port: int) -> Part:
     ready = decode(part.first_line())
     url = ready["url"]
     if registry is None:
-        # It is there if the start before was interrupted after this.
+        # It exists already if the previous start was interrupted after this.
         with Client(url, me, pins=None) as client, suppress(EnclaveExists):
             client.create(manifest)
     where = f"{url}#{wanted}:{ready['seq_pub']}"
@@ -167,14 +173,14 @@ def _node(stack: ExitStack, house: House, port: int) -> Part:
 
 
 def _enclave_id(founder: "Identity", content: str) -> str:
-    """What the enclave will be called: a hash of who founds it and of its manifest."""
+    """Return the id that the enclave will have: a hash of its creator and its manifest."""
     from enc.core.commit import build_manifest
 
     return build_manifest(founder.key, content, 0).enclave.hex()
 
 
 def _announce(house: House, where: str) -> None:
-    """Tell the registry where the node is: as the node itself, which alone may."""
+    """Register the node in the registry, with the node's key: no other identity may."""
     from enc.client import Client, Identity
     from enc.client.directory import parse_registry
     from enc.node import key_file
@@ -185,7 +191,7 @@ def _announce(house: House, where: str) -> None:
 
 
 def _dataview(stack: ExitStack, house: House, port: int, names: list[str], views: Path | None) -> Part:
-    """Start the pipeline and its server, and wait until that answers."""
+    """Start the pipeline and its server, and wait until the server answers."""
     from enc.cli import profiles
 
     profile = profiles.read(house.config)[profiles.DEFAULT]
@@ -219,7 +225,7 @@ def _wait_for(part: Part, port: int) -> None:
 
 
 def _path() -> list[str]:
-    """What a shell must be told that does not find `enc`."""
+    """Return the shell line that puts `enc` on the PATH, if it is not there."""
     if shutil.which("enc"):
         return []
     return [f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"']
@@ -240,10 +246,10 @@ def _tell(at: Terminal, house: House, page: str | None) -> None:
             "In another terminal:",
             *(f"  {step}" for step in steps),
             "",
-            "Ctrl-C stops it; the data stays." + (" Rows come once Spark has started." if page else ""),
+            "Ctrl-C stops it; the data stays." + (" Rows appear once Spark has started." if page else ""),
         ]
     )
     at.say({**wire, "page": page}, text)
     for name in ("profile", *NAMES):
         if os.environ.get(f"ENC_{name.upper()}"):
-            at.note(f"ENC_{name.upper()} is set, and wins over this folder's profile: unset ENC_{name.upper()}")
+            at.note(f"ENC_{name.upper()} is set, and overrides this folder's profile: unset ENC_{name.upper()}")

@@ -1,12 +1,12 @@
-"""The folder of `enc up`: everything that a registry, a node and a DataView of one's own keep, and who works in it.
+"""The folder of `enc up`: the files of a registry, a node and a DataView.
 
-config.toml   a client's profile: ENC_CONFIG names it
-me.key        the developer's identity: founds the registry, and reads for the DataView
+config.toml   a client's profile, for ENC_CONFIG
+me.key        the developer's identity: creates the registry, and reads for the DataView
 node/         the node's data and key
-enclaves      which enclaves the node has, for the DataView
-lake/, serving.db, serve.toml   the DataView's
-logs/         what the parts say
-up.lock       held while an `enc up` works here
+enclaves      the node's enclaves, for the DataView
+lake/, serving.db, serve.toml   the DataView's files
+logs/         logs of the processes
+up.lock       locked while an `enc up` uses the folder
 """
 
 import json
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from enc.client import Identity
 
 MAX_ENCLAVES = 10_000
-"""As many as one source of a DataView takes."""
+"""Maximum for one source of a DataView."""
 
 
 class House:
@@ -41,7 +41,7 @@ class House:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody else works here meanwhile. The kernel lets go of the lock when this process ends, however it does."""
+        """Lock the folder against another `enc up`. The kernel releases the lock whenever this process ends."""
         with self._lock() as lock:
             lock.write_note(f"{os.getpid()}\n".encode())
             yield
@@ -53,15 +53,15 @@ class House:
         except LockHeld as e:
             who = e.note[:32].decode(errors="replace").strip()
             raise MisuseError(
-                f"{self.home}: another `enc up` works there, process {who}: stop it, or give another --home"
+                f"{self.home}: in use by another `enc up`, process {who}: stop it, or give another --home"
             ) from None
         except OSError as e:
-            raise MisuseError(f"{self.home}: cannot be written to: {e.strerror}: give another --home") from None
+            raise MisuseError(f"{self.home}: not writable: {e.strerror}: give another --home") from None
 
-    # Who, and what is known to the client
+    # The client's profile
 
     def identity(self) -> "Identity":
-        """The developer's; made the first time."""
+        """Return the developer's identity; the first call creates it."""
         from enc.client import Identity
 
         if not self.key.exists():
@@ -69,19 +69,19 @@ class House:
         return Identity.load(self.key)
 
     def registry(self) -> str | None:
-        """The id of the registry that was founded here before."""
+        """Return the id of the registry that an earlier start created, or None."""
         text = profiles.read(self.config).get(profiles.DEFAULT, {}).get("registry", "")
         return text.partition("#")[2].partition(":")[0] or None
 
     def settle(self, node: str, registry: str) -> None:
-        """Tell the client where everything is now. Whatever else its profile says stays."""
+        """Write the node, the identity and the registry to the client's profile; other settings stay."""
         for name, value in (("node", node), ("identity", self.key.name), ("registry", registry)):
             profiles.store(self.config, profiles.DEFAULT, name, value)
 
-    # What the DataView is told
+    # Files for the DataView
 
     def note_enclaves(self) -> None:
-        """Write down which enclaves the node has, if they are others than before."""
+        """Write the list of the node's enclaves, if it has changed."""
         from enc.node.store.enclave_reader import read_enclaves
 
         found = read_enclaves(self.node / "enc.db", MAX_ENCLAVES)
@@ -90,9 +90,9 @@ class House:
             self._noted = found
 
     def write_serving(self, listen: str, node: str, registry: str, views: Iterable[str]) -> None:
-        """Settings of the serving API: it is for one machine, so that whoever reaches it may read everything.
+        """Write the settings of the serving API. All views are public: only this machine can reach it.
 
-        No web page but its own may: a browser on this machine reaches it for every page that somebody visits.
+        No other web page may read them: a browser on this machine sends requests for every page it visits.
         """
         settings: dict[str, Any] = {"database": self.database.name, "listen": listen, "origins": []}
         settings |= {"node": node, "registry": registry, "identity": self.key.name}

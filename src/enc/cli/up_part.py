@@ -1,4 +1,4 @@
-"""A part of `enc up`: an `enc` command in a process of its own, whose words go into a log."""
+"""A process of `enc up`: an `enc` command whose output is written to a log."""
 
 import ctypes
 import os
@@ -14,29 +14,29 @@ from typing import ClassVar
 from enc.core.errors import EncError
 
 STOP_S = 40.0
-"""For which a part may put its things in order before it is killed; Spark's streams have 30 of them."""
+"""Time a process has to stop before it is killed; Spark's streams have 30 seconds of it."""
 GONE_S, GONE_TRIES = 0.02, 250
 TOLD = 12
-"""Lines of a log that are told when its part has died."""
+"""Lines of the log that are shown when the process has died."""
 TAIL = 16_384
 PR_SET_PDEATHSIG = 1
 
 
 class PartEnded(EncError):
-    """A part has ended though nobody told it to."""
+    """A process has ended unexpectedly."""
 
     code = "ENDED"
     fields: ClassVar[tuple[str, ...]] = ("part", "exit_code", "log", "lines")
 
 
 class Part:
-    """Runs from the beginning on. It is no part of the terminal's foreground: Ctrl-C reaches `enc up` alone.
+    """Starts an `enc` command. It has its own session: Ctrl-C reaches only `enc up`.
 
-    It ends with this process, however that ends: where the system can do so, it is then told to stop.
+    On Linux it gets SIGTERM when this process ends, however that ends.
     """
 
     def __init__(self, name: str, log: Path, *command: str, heard: bool = False) -> None:
-        """`heard`: its stdout is read by `first_line`, and not put into the log."""
+        """`heard`: `first_line` reads its stdout, which is not written to the log."""
         self.name, self.log = name, log
         with log.open("ab") as file:
             file.write(f"--- enc {' '.join(command)}\n".encode())
@@ -55,7 +55,7 @@ class Part:
         return self._process.pid
 
     def first_line(self) -> bytes:
-        """What it says when it is ready."""
+        """Return the first line of stdout, which is printed when the process is ready. Raises PartEnded."""
         assert self._process.stdout is not None  # noqa: S101
         line = self._process.stdout.readline()
         if not line:
@@ -64,7 +64,7 @@ class Part:
         return line
 
     def check(self) -> None:
-        """PartEnded if it has ended."""
+        """Raise PartEnded if the process has ended."""
         code = self._process.poll()
         if code is not None:
             how = f"with code {code}" if code >= 0 else f"by signal {-code}"
@@ -82,7 +82,7 @@ class Part:
             return file.read().decode(errors="replace").splitlines()[-TOLD:]
 
     def stop(self) -> None:
-        """In order if it does so in time; nothing of it is left afterwards."""
+        """Stop the process, gracefully if it takes less than STOP_S; then kill all its children."""
         try:
             if self._process.poll() is None:
                 self._process.terminate()
@@ -92,12 +92,12 @@ class Part:
             self.kill()
 
     def kill(self) -> None:
-        """The process and all that it has started; they are gone on return, or nearly."""
+        """Kill the process and all that it has started, and wait until they are gone."""
         group = self._process.pid
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
             self._process.wait()
-            for _ in range(GONE_TRIES):  # a process of some gigabytes takes a moment
+            for _ in range(GONE_TRIES):  # a process with gigabytes of memory takes a moment
                 os.killpg(group, 0)
                 time.sleep(GONE_S)
         self._process.wait()
@@ -106,7 +106,7 @@ class Part:
 
 
 def ending_with_parent() -> Callable[[], None] | None:
-    """What a child does before it becomes another program, where the system is Linux."""
+    """Return a `preexec_fn` that ends the child with its parent, on Linux; else None."""
     if not sys.platform.startswith("linux"):
         return None
     tell = ctypes.CDLL(None).prctl

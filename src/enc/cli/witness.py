@@ -1,4 +1,4 @@
-"""`enc witness`: run a service that follows enclaves' heads, co-signs them, and shows what it saw to anybody."""
+"""`enc witness`: run a service that follows enclaves' heads, co-signs them, and publishes them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="witness",
-    help="Follow the heads of enclaves, co-sign those that extend what was seen before, and show them to anybody.",
+    help="Follow the heads of enclaves, co-sign heads that extend earlier ones, and publish them.",
     epilog=exits.HELP,
     no_args_is_help=True,
 )
@@ -22,7 +22,7 @@ NAME = "enc witness"
 
 @app.callback()
 def witness() -> None:
-    """Follow the heads of enclaves, co-sign those that extend what was seen before, and show them to anybody."""
+    """Follow the heads of enclaves, co-sign heads that extend earlier ones, and publish them."""
 
 
 @app.command(
@@ -34,31 +34,38 @@ def run(
         list[str] | None,
         typer.Option(metavar="ID[@NODE[#KEY]]", help="An enclave to follow, its node's URL and key; may be repeated."),
     ] = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings in TOML; flags win.")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings in TOML; flags override them.")] = None,
     key: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="The witness's key file. Default: witness.key in --data, made new."),
+        typer.Option(
+            metavar="FILE", help="The witness's key file. Default: witness.key in --data, created if missing."
+        ),
     ] = None,
-    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Default: 127.0.0.1:7800.")] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Address to listen on. Default: 127.0.0.1:7800.")
+    ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Directory of its ledger and evidence. Default: ./witness-data.")
+        str | None,
+        typer.Option(metavar="DIR", help="Directory of the ledger and the evidence. Default: ./witness-data."),
     ] = None,
-    registry: Annotated[str | None, typer.Option(metavar="URL#ID:KEY", help="Who knows where enclaves are.")] = None,
+    registry: Annotated[
+        str | None, typer.Option(metavar="URL#ID:KEY", help="The registry that locates enclaves.")
+    ] = None,
     node: Annotated[
         list[str] | None,
         typer.Option(metavar="URL", help="Another node to which an enclave may move; may be repeated."),
     ] = None,
     interval: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Between two looks at an enclave. Default: 10.")
+        float | None, typer.Option(metavar="SECONDS", help="Interval between two checks of an enclave. Default: 10.")
     ] = None,
     log_level: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. Default: info.")
     ] = None,
     log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="json or console. Default: json.")] = None,
 ) -> None:
-    """Run a witness until it is told to stop. The first line on stdout says where it is reached; logs go to stderr.
+    """Run a witness until a signal. The first line on stdout holds its URL; logs are written to stderr.
 
-    SIGTERM or Ctrl-C stops it in order, with exit code 0; a second one ends it at once.
+    SIGTERM or Ctrl-C stops it gracefully, with exit code 0; a second one ends it at once.
     """
     from enc.cli.receiving import listen as listening_at
     from enc.runtime.logs import setup_logs
@@ -86,7 +93,7 @@ def run(
 
 
 def _identity(path: Path, folder: Path) -> "Identity":
-    """The witness's key; made at the first start, unless there is a ledger, which is another's then."""
+    """Return the witness's key. The first start creates it, unless there is a ledger, which then has another key."""
     from enc.client import Identity, PassphraseNeeded
     from enc.runtime import private_file
 

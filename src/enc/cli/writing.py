@@ -1,4 +1,4 @@
-"""`enc commit`, `enc update` and `enc delete`: events of the types that the manifest names."""
+"""`enc commit`, `enc update` and `enc delete`: events of the manifest's types."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ PANEL = "Writing"
 
 Event = Annotated[str, typer.Argument(metavar="EVENT", help="The event: its id, or its seq.")]
 Text = Annotated[str | None, typer.Argument(metavar="CONTENT", help="The content; - reads stdin.")]
-File = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="The content is in this file.")]
+File = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Read the content from this file.")]
 Tag = Annotated[
     list[str] | None, typer.Option("--tag", metavar="NAME[=VALUE]", help="A tag of the event; may be repeated.")
 ]
@@ -23,12 +23,12 @@ Tag = Annotated[
 @command(app, 'enc commit message "hello"', "date | enc commit entry - --tag host=web1", panel=PANEL)
 def commit(
     at: Terminal,
-    type_: Annotated[str, typer.Argument(metavar="TYPE", help="A type that the manifest names.")],
+    type_: Annotated[str, typer.Argument(metavar="TYPE", help="An event type of the manifest.")],
     text: Text = None,
     file: File = None,
     tags: Tag = None,
 ) -> None:
-    """Write an event. What is printed is the node's receipt, checked."""
+    """Write an event, and print the node's verified receipt."""
     said = content(text, file)
     with at.enclave() as enclave:
         at.receipt(enclave, enclave.commit(type_, said, tags=list(map(as_tag, tags or ()))))
@@ -36,7 +36,7 @@ def commit(
 
 @command(app, 'enc update 7 "hello, all"', panel=PANEL)
 def update(at: Terminal, event: Event, text: Text = None, file: File = None, tags: Tag = None) -> None:
-    """Replace an event's content. The old one is erased; that there was one stays provable."""
+    """Replace an event's content. The old content is erased; that it existed stays provable."""
     said = content(text, file)
     with at.enclave() as enclave:
         at.receipt(enclave, enclave.update(event_id(enclave, event), said, tags=list(map(as_tag, tags or ()))))
@@ -46,10 +46,12 @@ def update(at: Terminal, event: Event, text: Text = None, file: File = None, tag
 def delete(
     at: Terminal,
     event: Event,
-    moderator: Annotated[bool, typer.Option("--moderator", help="It is not your own that you delete.")] = False,
-    note: Annotated[str | None, typer.Option(metavar="TEXT", help="Why; it stays in the log.")] = None,
+    moderator: Annotated[
+        bool, typer.Option("--moderator", help="Delete another author's event, as a moderator.")
+    ] = False,
+    note: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason. It stays in the log.")] = None,
 ) -> None:
-    """Take an event away for good. Its content is erased; that there was one stays provable."""
+    """Delete an event. Its content is erased; that it existed stays provable. This cannot be undone."""
     with at.enclave() as enclave:
         id_ = event_id(enclave, event)
         at.receipt(enclave, enclave.delete(id_, reason="moderator" if moderator else "author", note=note))

@@ -416,7 +416,7 @@ def test_the_expected_key_is_compared(visit: Visiting, server: str, proof: Any) 
         page.keyboard.press("Enter")
         page.wait_for_selector(".report[data-verdict=fails]")
         assert steps(page)["pin"] == "✗ Broken"
-        assert f"it is the word of {proof['sequencer']}, and not of {'00' * 32}" in page.inner_text(".verdict")
+        assert f"signed by {proof['sequencer']}, not by {'00' * 32}" in page.inner_text(".verdict")
         page.fill("#proof-key", proof["sequencer"])
         page.keyboard.press("Tab")
         page.wait_for_selector(".report[data-verdict=holds]")

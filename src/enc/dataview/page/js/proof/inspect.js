@@ -111,7 +111,7 @@ function pinSteps({ sequencer, event }, expected, asked) {
     );
   }
   if (expected) {
-    const why = sequencer === expected ? null : `it is the word of ${sequencer}, and not of ${expected}`;
+    const why = sequencer === expected ? null : `signed by ${sequencer}, not by ${expected}`;
     steps.push(
       step("pin", "The sequencer you expect", "The key in the file is the key that you entered.", why, {
         inputs: [
