@@ -1,1 +1,1 @@
-"""What a node keeps: a small protocol (`base`), in memory and in SQLite."""
+"""A node's storage: the protocol (`base`, `push`) and its SQLite implementation."""

@@ -1,7 +1,8 @@
-"""What a node keeps, and the small protocol behind which it keeps it.
+"""What a node stores, and the protocol through which it reads and writes it.
 
-Writing is one call: a list of steps becomes durable together or not at all. After `write` returns, and only then, may
-anybody hear of them. After a crash the store alone tells the truth: `load` gives the state that the last `write` left.
+Writing is one call: a list of steps becomes durable together or not at all. Only after `write` has
+returned may the steps be published. After a crash the store is the only source of truth: `load`
+returns the state that the last `write` left.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,34 +23,36 @@ Status = Literal["active", "updated", "deleted"]
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """One transition of one enclave, ready to be kept. A step that only seals a bundle has no event."""
+    """One transition of one enclave, ready to be stored. A step that only seals a bundle has no
+    event.
+    """
 
     transition: Transition
     event: Event | None = None
     effects: Effects = Effects()
     subject: str = ""
-    """The type that R, P and N are judged by: an Update's or Delete's is its target's."""
+    """Type that decides the rights R, P and N. For an Update or Delete it is the target's type."""
     heads: tuple[TreeHead, ...] = ()
     """One for each bundle that the step closed."""
     recipients: Recipients = ()
-    """Who is to hear of the event."""
+    """Everyone to whom the event is pushed or notified."""
 
 
 class AppendRun(Struct, frozen=True):
-    """Events of one log that follow each other and do no more than make it longer, ready to be kept."""
+    """Consecutive events of one log that only extend it, ready to be stored."""
 
     events: Sequence[Event]
     state: EnclaveState
-    """After the last of them."""
+    """State after the last of them."""
 
     def steps(self) -> list[Step]:
-        """The same as steps of one event each."""
+        """Return the same events as steps of one event each."""
         transition = Transition(state=self.state)
         return [Step(transition=transition, event=event, subject=event.type) for event in self.events]
 
 
 class EventWithStatus(Struct, frozen=True):
-    """An event as it stands now."""
+    """An event and its current status."""
 
     event: Event
     status: Status
@@ -64,23 +67,23 @@ _id = Decoder(_Id).decode
 
 
 class SearchItem(Struct, frozen=True, gc=False):
-    """An event as a search gives it: on its way to the wire, and so already in JSON, in two parts as it is stored."""
+    """A search result, already in JSON for the wire, in two parts as it is stored."""
 
     seq: int
     updated_by: bytes | None
     head: bytes
     """The event's JSON up to the content."""
     rest: bytes
-    """The content, and what follows it up to the last brace."""
+    """The content and everything after it, up to but without the last brace."""
 
     @property
     def event(self) -> bytes:
-        """The wire JSON of the event: what `enc.core.event.wire_event` says, in any order."""
+        """Wire JSON of the event: the fields of `enc.core.event.wire_event`, in any order."""
         return b"%b%b}" % (self.head, self.rest)
 
     @property
     def json(self) -> bytes:
-        """`{"event": …, "status": …, "updated_by": …}`, as a Query's answer has it."""
+        """`{"event": …, "status": …, "updated_by": …}`, as in the answer to a Query."""
         return b"".join((ITEM_START, self.head, self.rest, item_end(self.updated_by)))
 
     @property
@@ -97,24 +100,24 @@ _ACTIVE = b'},"status":"active"}'
 
 
 def item_end(updated_by: bytes | None) -> bytes:
-    """What follows an item's parts: the event's last brace, and where the event stands."""
+    """Return the end of an item's JSON: the event's last brace, and the event's status."""
     if updated_by is None:
         return _ACTIVE
     return b'},"status":"updated","updated_by":"%b"}' % updated_by.hex().encode()
 
 
 def search_item(event: Event, updated_by: bytes | None = None) -> SearchItem:
-    """An event that is at hand, as a search would give it."""
+    """Return an event that is in memory as a search result."""
     return SearchItem(event.seq, updated_by, b"", encode(wire_event(event))[:-1])
 
 
 class RawEvent(Struct, frozen=True, gc=False):
-    """An event as it is stored, whatever its status: its wire JSON in two parts, and what rights are judged by."""
+    """A stored event of any status: its wire JSON in two parts, and the fields that decide rights."""
 
     seq: int
     type: str
     subject: str
-    """The type that R, P and N are judged by."""
+    """Type that decides the rights R, P and N."""
     author: bytes
     head: bytes
     rest: bytes
@@ -126,16 +129,16 @@ class RawEvent(Struct, frozen=True, gc=False):
 
 
 class Usage(Struct, frozen=True):
-    """What an identity had accepted on this node, ever; an enclave that was purged counts no more."""
+    """How much of an identity's data this node has ever accepted. Purged enclaves are subtracted."""
 
     enclaves: int = 0
     events: int = 0
     bytes: int = 0
-    """UTF-8 bytes of contents."""
+    """Size of the contents in UTF-8."""
 
 
 class Charge(Struct, frozen=True):
-    """Events that came with a whole log: they count as this identity's, not as their authors'."""
+    """Events of an imported log: they are charged to this identity, not to their authors."""
 
     first_seq: int
     last_seq: int
@@ -143,43 +146,44 @@ class Charge(Struct, frozen=True):
 
 
 class Staging(Protocol):
-    """A log on its way in: kept slice by slice, and seen by nobody until all of it is adopted.
+    """A log that is being imported: stored slice by slice, and invisible until it is adopted.
 
-    `name` is what the store's methods for what lies behind a state know it by meanwhile.
+    `name` identifies it meanwhile in the store methods that take an enclave id.
     """
 
     name: bytes
 
     @property
     def size(self) -> int:
-        """Bytes of the contents so far that will be charged."""
+        """Bytes of contents so far that will be charged."""
         ...
 
     def write(self, steps: Sequence[Step | AppendRun]) -> None:
-        """Keep all steps, or none. ReplayFailed if the log holds a commit for the second time."""
+        """Store all steps or none. Raises ReplayFailed if the log contains a commit twice."""
         ...
 
     def target(self, event_id: bytes) -> Target | None: ...
 
     def adopt(self, state: EnclaveState, payer: bytes, clock: int) -> None:
-        """All of it becomes the enclave's log, in place of what was held, in one step. EnclaveExists if that changed.
+        """Make it the enclave's log, replacing the stored one, in one step.
 
-        `payer` is charged for the events beyond those that were held, and for the enclave if it is new here.
+        `payer` is charged for the events beyond the stored ones, and for the enclave if it is new
+        here. Raises EnclaveExists if the stored log has changed meanwhile.
         """
         ...
 
     def drop(self) -> None:
-        """Give it up; `sweep` takes it away."""
+        """Abandon it; `delete_orphans` deletes its rows."""
         ...
 
 
 class ReadRights(Struct, frozen=True):
-    """Who asks, and what they may read; `each` decides where the scope says `some`."""
+    """An identity and what it may read; `each` decides where the scope is `some`."""
 
     identity: bytes
     scope: ReadScope
     each: Callable[[Event, str], bool]
-    """Given an event and its subject type."""
+    """Takes an event and its subject type."""
 
     def admits(self, event: Event, subject: str) -> bool:
         reach = self.scope.of(subject)
@@ -189,17 +193,17 @@ class ReadRights(Struct, frozen=True):
 
 
 class Store(PushStore, Protocol):
-    """Every method may raise Unavailable. Any thread may read, and one at a time changes anything.
+    """Every method may raise Unavailable. Any thread may read; only one thread at a time may write.
 
-    A purged enclave is found by `load`, `enclaves` and `is_purged` alone.
+    Only `load`, `enclaves` and `is_purged` find a purged enclave.
     """
 
     def write(self, steps: Sequence[Step], clock: int) -> None:
-        """Keep all steps, durably, or none; and that the node's clock has shown this time."""
+        """Store all steps durably, or none, and record that the node's clock has shown this time."""
         ...
 
     def clock(self) -> int:
-        """The highest time that the node's own clock has shown at a write."""
+        """Return the highest time that the node's own clock has shown at a write."""
         ...
 
     def usage(self, identity: bytes) -> Usage: ...
@@ -209,25 +213,27 @@ class Store(PushStore, Protocol):
     def load(self, enclave: bytes) -> EnclaveState | None: ...
 
     def count(self) -> int:
-        """How many enclaves are here, purged ones not counted. Cheap, whatever their number."""
+        """Return the number of enclaves, without purged ones. Cheap for any number."""
         ...
 
     def enclaves(self) -> Iterator[bytes]:
-        """The ids of all enclaves, by rising id."""
+        """Yield the ids of all enclaves in ascending order."""
         ...
 
     def overdue(self, clock: int, limit: int) -> list[bytes]:
-        """Enclaves whose open bundle's deadline has passed, the longest overdue first."""
+        """Return enclaves whose open bundle's deadline has passed, the longest overdue first."""
         ...
 
     # What lies behind a state
 
     def read_node(self, enclave: bytes, node_hash: bytes) -> bytes:
-        """KeyError where there is none, as for every Reader of the state machine."""
+        """Return a tree node. Raises KeyError if it is missing, like every Reader of the state
+        machine.
+        """
         ...
 
     def read_hash(self, enclave: bytes, level: int, index: int) -> bytes:
-        """KeyError where there is none."""
+        """Return a log node's hash. Raises KeyError if it is missing."""
         ...
 
     def target(self, enclave: bytes, event_id: bytes) -> Target | None: ...
@@ -237,15 +243,16 @@ class Store(PushStore, Protocol):
     def record(self, enclave: bytes, kind: RecordKind, key: bytes) -> Record | None: ...
 
     def record_of(self, enclave: bytes, event_id: bytes) -> Record | None:
-        """The record whose active entry is this event."""
+        """Return the record whose active entry is this event."""
         ...
 
     def listed(
         self, enclave: bytes, after: bytes, limit: int, *, app: str | None = None, creator: bytes | None = None
     ) -> list[Record]:
-        """Records of enclaves with an active entry, by rising id from the one after `after`.
+        """Return records of enclaves with an active entry, by ascending id, starting after `after`.
 
-        Those of a creator, or else of an app; by an index, whatever the number of the others.
+        With a creator, only the creator's; else, with an app, only the app's. Served from an index,
+        so the cost does not depend on the number of other records.
         """
         ...
 
@@ -254,30 +261,33 @@ class Store(PushStore, Protocol):
     def event(self, enclave: bytes, event_id: bytes) -> EventWithStatus | None: ...
 
     def committed(self, enclave: bytes, commit_hash: bytes, exp: int) -> Event | None:
-        """The event that the commit with this hash became. Its hash covers `exp`, by which it is found."""
+        """Return the event that the commit with this hash became. The hash covers `exp`, which the
+        lookup uses.
+        """
         ...
 
     def committed_among(self, commits: Sequence[Commit]) -> dict[bytes, Event]:
-        """`committed` for many at once, by commit hash: those that are there."""
+        """Run `committed` for many commits at once; return the events found, by commit hash."""
         ...
 
     def events(self, enclave: bytes, first_seq: int, count: int) -> list[Event]:
-        """Events by seq, whatever their status."""
+        """Return events by seq, whatever their status."""
         ...
 
     def items(self, enclave: bytes, first_seq: int, count: int) -> list[RawEvent]:
-        """The same events on their way to the wire; what is erased has no content, and its hash."""
+        """Return the same events as wire JSON. An erased event has its content hash and no content."""
         ...
 
     def ids(self, enclave: bytes, first_seq: int, count: int) -> list[bytes]:
-        """The ids of the same events: what a bundle's tree is made of."""
+        """Return the ids of the same events, which form a bundle's tree."""
         ...
 
     def find(self, enclave: bytes, filter_: Filter, readable: ReadRights) -> Iterator[SearchItem]:
-        """The events that match and that the asker may read, deleted ones left out, in the filter's order.
+        """Yield matching events that the reader may read, without deleted ones, in the filter's
+        order.
 
-        The caller stops when it has enough; what it costs goes with what it takes, not with what it may not read.
-        Nothing that is written after the first item shows up.
+        The caller may stop at any time. The cost depends on what the caller consumes, not on the
+        events that it may not read. Events written after the first item was returned do not appear.
         """
         ...
 
@@ -286,65 +296,72 @@ class Store(PushStore, Protocol):
     def bundle(self, enclave: bytes, index: int) -> ClosedBundle | None: ...
 
     def bundle_of(self, enclave: bytes, seq: int) -> ClosedBundle | None:
-        """The closed bundle that holds this event; None while it is open."""
+        """Return the closed bundle that holds this event; None while that bundle is open."""
         ...
 
     def head(self, enclave: bytes, size: int | None = None) -> TreeHead | None:
-        """The head that was signed for this tree size; without one, the latest."""
+        """Return the head signed for this tree size; without a size, the latest head."""
         ...
 
     # Erasure by time
 
     def expired(self, clock: int, limit: int) -> list[tuple[bytes, bytes]]:
-        """(enclave, event id) of contents whose auto-delete time has passed and that are still there.
+        """Return (enclave, event id) of contents that still exist though their auto-delete time has
+        passed.
 
-        An Update's content goes at the latest when its target's would.
+        An Update's content expires at the latest with its target's.
         """
         ...
 
     def erase(self, due: Sequence[tuple[bytes, bytes]]) -> None:
-        """Take these events' contents away, and those of their Updates, all together. What is gone already stays so."""
+        """Erase the contents of these events and of their Updates in one transaction. Idempotent."""
         ...
 
     def terminated(self, before: int, limit: int) -> list[bytes]:
-        """Enclaves that were terminated at or before this time and of which something is left, the oldest first."""
+        """Return enclaves terminated at or before this time that still have data, the oldest first."""
         ...
 
     def purge(self, enclave: bytes, limit: int = 10_000) -> bool:
-        """Take away everything of a terminated enclave but the fact that it was, in bounded steps.
+        """Delete all data of a terminated enclave except its tombstone, in bounded steps.
 
-        The first call makes all of it unreadable; each takes away about `limit` rows. True when nothing is left.
+        The first call makes all of it unreadable; each call deletes about `limit` rows. Returns
+        True when nothing is left.
         """
         ...
 
     # Logs on their way in
 
     def stage(self, enclave: bytes, held: int = -1) -> Staging:
-        """Begin to take a log in. `held`: the seq up to which this enclave's log is here, which will be replaced."""
+        """Begin to import a log. `held`: last seq of this enclave's log that is stored and will be
+        replaced.
+        """
         ...
 
     def charges(self, enclave: bytes) -> tuple[Charge, ...]:
-        """Which events count as another's than their authors', by rising seq."""
+        """Return the ranges of events that are charged to another identity than their authors, by
+        seq.
+        """
         ...
 
     def delete_orphans(self, before: int, limit: int = 10_000) -> bool:
-        """Take away about `limit` rows of what is no enclave's: of logs given up, and of those replaced by `before`.
+        """Delete about `limit` rows that belong to no enclave: of abandoned imports, and of logs
+        replaced before `before`.
 
-        True when nothing is left.
+        Returns True when nothing is left.
         """
         ...
 
     def is_purged(self, enclave: bytes) -> bool:
-        """Whether a purge has begun."""
+        """Return whether a purge has begun."""
         ...
 
     def close(self) -> None:
-        """End it. Whoever still reads gets Unavailable."""
+        """Close the store. Later reads raise Unavailable."""
         ...
 
 
 class EnclaveReader:
-    """The stored part of one enclave, as the state machine and the proofs read it."""
+    """The stored data of one enclave, as the state machine and the proofs read it."""
 
     def __init__(self, store: Store, enclave: bytes) -> None:
         self._store, self._enclave = store, enclave

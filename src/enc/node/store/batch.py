@@ -1,4 +1,4 @@
-"""The rows of many steps, gathered so that each table is written once and each count is changed once."""
+"""Collects the rows of many steps, so that each table is written once and each count changes once."""
 
 import sqlite3
 from collections import Counter
@@ -24,7 +24,7 @@ from enc.node.store.snapshot import pack_state
 from enc.node.store.tags import auto_delete, tag_rows
 
 MAX_KINDS = 65_536
-"""Kinds whose numbers a writer remembers."""
+"""Number of kinds whose row numbers a writer caches."""
 
 ERASE = "UPDATE events SET content = NULL, auto_delete = NULL"
 
@@ -32,7 +32,7 @@ _encode = Encoder().encode
 
 
 class WriterCache:
-    """What one batch leaves for the next: numbers that would otherwise be looked up. Only what is committed."""
+    """Row numbers that a batch caches for the next ones. It contains only committed rows."""
 
     def __init__(self, numbers: EnclaveNumbers, ids: EventIndex) -> None:
         self.numbers, self.ids = numbers, ids
@@ -41,7 +41,7 @@ class WriterCache:
 
 
 class Batch:
-    """Add steps, then write. What `write` returns is to be called once the transaction is committed."""
+    """Collects steps and writes them. Call the function that `write` returns after the commit."""
 
     def __init__(self, db: sqlite3.Connection, cache: WriterCache) -> None:
         self._db, self._cache = db, cache
@@ -67,7 +67,7 @@ class Batch:
         self._used: dict[bytes, list[int]] = {}
         self._outbox = Outbox()
         self._types: dict[tuple[int, str], tuple[int, list[int]]] = {}
-        """Of types that were counted: how many events there were before, and the kinds that they are of."""
+        """For counted types: how many events there were before the batch, and their kinds."""
 
     def add(self, step: Step) -> None:
         transition = step.transition
@@ -109,7 +109,9 @@ class Batch:
         self._add_effects(e, event, step.effects)
 
     def _pack(self, e: int, k: int, c: int, event: Event, predefined: frozenset[str]) -> Row:
-        """The row of an event that may have tags; and what its tags mean for others."""
+        """Return the row of an event that may have tags, and collect what its tags change
+        elsewhere.
+        """
         self._tags += tag_rows(k, event.tags)
         target, when = None, None
         target_tags: Tags = ()
@@ -143,7 +145,7 @@ class Batch:
     # Numbers
 
     def _number(self, enclave: bytes, step: Step) -> int:
-        """The enclave's number; a new enclave gets the next one."""
+        """Return the enclave's number; a new enclave gets the next one."""
         e = self._cache.numbers.get(enclave)
         if e is None:
             row = self._db.execute("SELECT e FROM enclaves WHERE enclave = ?", (enclave,)).fetchone()
@@ -173,7 +175,7 @@ class Batch:
         return self._db.execute(query, key).lastrowid or 0
 
     def _count(self, e: int, type_: str) -> int:
-        """How many events of a type the enclave has had so far."""
+        """Return how many events of a type the enclave has had so far."""
         found = self._types.get((e, type_))
         if found is None:
             rows = self._db.execute("SELECT c, total FROM kinds WHERE e = ? AND type = ?", (e, type_)).fetchall()
@@ -182,7 +184,7 @@ class Batch:
         return before + sum(self._live[c] for c in kinds)
 
     def _find(self, e: int, event_id: bytes) -> tuple[int, Tags]:
-        """The key and the tags of an event that is known to be there."""
+        """Return the key and the tags of an event that must exist."""
         found = self._keys.get((e, event_id))
         if found is not None:
             return found
@@ -241,7 +243,7 @@ class Batch:
             self._db.execute("UPDATE node SET enclaves = enclaves + ?", (self._founded,))
 
     def _delete(self, k: int) -> None:
-        """Take a deleted event out of everything that searches go by."""
+        """Remove a deleted event from everything that searches use."""
         c, head = self._db.execute("SELECT c, head FROM events WHERE k = ?", (k,)).fetchone()
         self._db.execute("UPDATE kinds SET live = live - 1 WHERE c = ?", (c,))
         self._db.execute("UPDATE events SET c = -c, updated_by = NULL WHERE k = ?", (k,))

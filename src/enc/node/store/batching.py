@@ -1,7 +1,8 @@
-"""How what waits for one queue becomes batches: bounded, each enclave's events in order, enclaves in turn.
+"""Splits the waiting events of one queue into batches.
 
-While events of others wait, one enclave gets at most half of a batch. Notices are few and short: of an enclave there is
-one, about its latest event, and they go with the first batches.
+Batches are bounded. Each enclave's events stay in order, and enclaves take turns: while events of
+others wait, one enclave gets at most half of a batch. Notices are few and short: there is at most
+one per enclave, about its latest event, and notices go into the first batches.
 """
 
 from bisect import bisect_right
@@ -15,29 +16,30 @@ from msgspec import Struct
 from enc.node.store.push import BatchLimits, Right
 
 E = TypeVar("E", bound=Hashable)
-"""Whatever tells enclaves apart."""
+"""Type of an enclave's key."""
 
 NOTICE_BYTES, TYPE_BYTES = 320, 24
-"""About those of a notice, and of each type that it counts beside the type's name."""
+"""Approximate size of a notice, and of each type that it counts, without the type's name."""
 
 
 class OutboxRun(Struct, Generic[E], frozen=True):
-    """A run of the outbox, as one queue has a part in it."""
+    """A run of outbox events, as one queue receives it."""
 
     enclave: E
     first_seq: int
     ends: Sequence[int]
-    """For each event where its JSON would end if all of the run's were joined."""
+    """For each event, the end offset of its JSON if the JSON of all events of the run were joined.
+    """
     right: Right
     types: dict[str, int] | None = None
 
 
 Span = tuple[int, int]
-"""(first seq, count)."""
+"""First seq and count."""
 
 
 class BatchDraft(Generic[E]):
-    """A batch in the making."""
+    """A batch that is being filled."""
 
     def __init__(self) -> None:
         self._spans: dict[E, list[Span]] = {}
@@ -67,7 +69,9 @@ class BatchDraft(Generic[E]):
 
 
 class _EnclaveQueue:
-    """The events of one enclave that are in no batch yet: runs by rising seq, and how far the first of them is used."""
+    """The events of one enclave that are not in a batch yet: runs by ascending seq, and how many
+    events of the first run are used.
+    """
 
     def __init__(self) -> None:
         self._runs: deque[tuple[int, Sequence[int]]] = deque()
@@ -80,13 +84,15 @@ class _EnclaveQueue:
         self._runs.append((first_seq, ends))
 
     def fit(self, events: int, size: int) -> tuple[int, int, int]:
-        """Of the first run: the next seq, how many events from there on fit, and how many bytes these have."""
+        """Return, for the first run: the next seq, how many events from there fit, and their total
+        size.
+        """
         first, ends = self._runs[0]
         last = min(bisect_right(ends, self._before + size, self._used), self._used + max(events, 0))
         return first + self._used, last - self._used, ends[last - 1] - self._before if last > self._used else 0
 
     def first(self) -> tuple[int, int, int]:
-        """One event, whatever its size."""
+        """Return the next event as a run of one, whatever its size."""
         first, ends = self._runs[0]
         return first + self._used, 1, ends[self._used] - self._before
 
@@ -102,7 +108,7 @@ class _EnclaveQueue:
 
 
 def batches_of(waiting: Iterable[OutboxRun[E]], limits: BatchLimits) -> list[BatchDraft[E]]:
-    """Everything that waits for a queue, in the order it came, as the batches that carry it."""
+    """Return the batches that hold everything that waits for a queue, in order of arrival."""
     lanes, latest = dict[E, _EnclaveQueue](), dict[E, tuple[int, dict[str, int]]]()
     for run in waiting:
         if run.right == "P":
@@ -131,7 +137,7 @@ def _notify(drafts: list[BatchDraft[E]], latest: dict[E, tuple[int, dict[str, in
 def _fill(
     queue: list[tuple[E, _EnclaveQueue]], limits: BatchLimits
 ) -> tuple[BatchDraft[E], list[tuple[E, _EnclaveQueue]]]:
-    """The next batch, and who waits after it: those who had no turn stand before those who had one."""
+    """Return the next batch and the remaining enclaves: those that had no turn come first."""
     draft, half = BatchDraft[E](), BatchLimits(events=max(1, limits.events // 2), bytes=limits.bytes // 2)
     later, served = list[tuple[E, _EnclaveQueue]](), list[tuple[E, _EnclaveQueue]]()
     for at, (enclave, lane) in enumerate(queue):
@@ -143,13 +149,16 @@ def _fill(
             later.append((enclave, lane))
         elif lane:
             served.append((enclave, lane))
-    if not later and len(served) == 1:  # nobody else waits any more
+    if not later and len(served) == 1:  # no other enclave waits
         _take(draft, *served[0], limits, limits)
     return draft, later + [each for each in served if each[1]]
 
 
 def _take(draft: BatchDraft[E], enclave: E, lane: _EnclaveQueue, share: BatchLimits, limits: BatchLimits) -> bool:
-    """Move events into the batch, up to the enclave's share of it; into an empty one, at least one event."""
+    """Move events into the batch, up to the enclave's share; into an empty batch, at least one.
+
+    Returns whether any event was moved.
+    """
     events, size = 0, 0
     while lane:
         room = min(share.events - events, limits.events - draft.pushed)

@@ -1,7 +1,9 @@
-"""Connections to the database file: one that writes, a few that read, and a lock that keeps other processes out.
+"""Connections to the database file: one that writes, some that read, and a lock that excludes other
+processes.
 
-What SQLite raises becomes Unavailable here, by the name of its code alone: its messages may quote paths and SQL. Paths
-stand only in what is told before a node serves: an operator hears it, and no peer.
+SQLite errors become Unavailable here. Their messages may quote paths and SQL, so only the name of
+the error code is reported. Paths appear only in messages from before the node serves: the operator
+sees those, peers do not.
 """
 
 import sqlite3
@@ -16,13 +18,15 @@ from enc.runtime.locks import FileLock, LockHeld
 
 WRITER_CACHE_KIB, READER_CACHE_KIB = 48 * 1024, 4 * 1024
 MAX_READERS = 12
-"""Reads at one time; together with the writer's, caches stay under 100 MB."""
+"""Maximum number of concurrent reads. With the writer's cache, all caches stay under 100 MB."""
 PAGE_BYTES = 8192
-"""Of a new store. An event takes about a thousand: twice the page that SQLite would choose is half as many writes."""
+"""Page size of a new store. An event takes about 1,000 bytes; doubling SQLite's default page size
+halves the number of writes.
+"""
 CHECKPOINT_PAGES = 2000
-"""Pages in the write-ahead log after which a commit also copies them home: 16 MB."""
+"""Pages in the write-ahead log after which a commit also copies them into the database: 16 MB."""
 MAX_WAL_BYTES = 64 << 20
-"""What is left of the write-ahead log's file once it has been copied home."""
+"""Maximum size of the write-ahead log's file after it was copied into the database."""
 BUSY_S = 30
 
 AfterCommit = Callable[[], None]
@@ -50,9 +54,11 @@ def _connect(path: Path, cache_kib: int) -> sqlite3.Connection:
 
 
 def open_existing(path: Path) -> sqlite3.Connection:
-    """A connection that only reads a store which is there, whether a node runs or not. What is no store is refused.
+    """Open a read-only connection to an existing store, whether or not its node runs.
 
-    A connection that could not write would leave a `-wal` and a `-shm` beside the store of a node that stands still.
+    Raises MisuseError if the file is missing or is not a store. A connection in SQLite's read-only
+    mode would leave a `-wal` and a `-shm` file beside the store of a stopped node; this one does
+    not.
     """
     if not path.is_file():
         raise MisuseError(f"{path}: there is no such file")
@@ -75,14 +81,14 @@ def connect_writer(path: Path) -> sqlite3.Connection:
     db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
-    db.execute("PRAGMA secure_delete = ON")  # an erased content is overwritten, not only let go
+    db.execute("PRAGMA secure_delete = ON")  # an erased content is overwritten, not only freed
     db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     db.execute(f"PRAGMA journal_size_limit = {MAX_WAL_BYTES}")
     return db
 
 
 class Writer:
-    """The one connection that writes."""
+    """The only connection that writes."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, Lock()
@@ -90,10 +96,12 @@ class Writer:
         self._is_closed, self._waits = False, True
 
     def transact(self, work: Callable[[sqlite3.Connection], AfterCommit | None], *, lasting: bool = True) -> None:
-        """All of the work, durably, or none of it. What the work returns is called once it is committed.
+        """Run the work in one transaction, durably. Call the function that it returns after the
+        commit.
 
-        After a failure the next call starts anew. What need not be `lasting` does not wait for the disk: it outlives
-        the process, and the machine from the next transaction on that does.
+        After a failure the next call starts afresh. Work that need not be `lasting` does not wait
+        for the disk: it survives the death of the process, and survives that of the machine once a
+        later lasting transaction is committed.
         """
         with self._lock:
             try:
@@ -115,7 +123,7 @@ class Writer:
             self._waits = waits
 
     def _roll_back(self) -> None:
-        """Back to before the transaction. A connection that cannot even do that is replaced."""
+        """Roll back. A connection that cannot even do that is closed, to be reopened by `ready`."""
         try:
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
@@ -125,21 +133,21 @@ class Writer:
             self._is_closed = True
 
     def ready(self) -> None:
-        """Open the connection again if it was given up."""
+        """Reopen the connection if it was closed after a failure."""
         if self._is_closed:
             self.db = connect_writer(self._path)
             self._is_closed, self._waits = False, True
 
     def close(self) -> None:
-        """Copy the write-ahead log home, so that the database is one file again."""
+        """Copy the write-ahead log into the database, so that the database is one file again."""
         with self._lock:
-            with suppress(sqlite3.Error):  # what cannot be copied stays in the log, which the next start reads
+            with suppress(sqlite3.Error):  # what cannot be copied stays in the log; the next start reads it
                 self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self.db.close()
 
 
 class Readers:
-    """Connections that only read, lent to whoever asks. Each sees what was committed when it is lent."""
+    """A pool of read-only connections. Each sees what was committed when it is lent."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -176,7 +184,7 @@ class Readers:
         return db
 
     def close(self) -> None:
-        """Once whoever reads has finished."""
+        """Wait for running reads, then close the connections."""
         self._closed = True
         for _ in range(MAX_READERS):
             self._slots.acquire()

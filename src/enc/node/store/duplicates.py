@@ -1,4 +1,4 @@
-"""Which of many commits were accepted before: one question for a whole batch."""
+"""Finds which of many commits were accepted before, with one query for a whole batch."""
 
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
@@ -8,7 +8,7 @@ from enc.core.types import Commit, Event
 from enc.node.store.rows import COLUMNS, SEQ_BITS, first8, hash_of, unpack_event
 
 CHUNKS = (256, 32, 4, 1)
-"""Commits that one statement asks for: few sizes, so that statements stay prepared."""
+"""Commits per statement. There are few sizes, so that statements stay prepared."""
 
 
 def _query(size: int) -> str:
@@ -23,7 +23,9 @@ _QUERIES = {size: _query(size) for size in CHUNKS}
 
 
 def find_duplicates(db: sqlite3.Connection, commits: Sequence[Commit], hidden: Collection[int]) -> dict[bytes, Event]:
-    """The events that these commits became before, by commit hash; but for those under hidden numbers."""
+    """Return the events that these commits became before, by commit hash, without those of hidden
+    enclave numbers.
+    """
     by_hash = {commit.hash: commit for commit in commits}
     found = {}
     for chunk in _chunks(list(by_hash.values())):

@@ -1,4 +1,4 @@
-"""Which enclaves a store has that another process writes: for tools on the node's own machine."""
+"""Lists the enclaves of a store that another process writes: for tools on the node's machine."""
 
 import sqlite3
 from contextlib import closing
@@ -8,7 +8,7 @@ from enc.node.store.connection import open_existing, unavailable
 
 
 def read_enclaves(path: Path, limit: int) -> list[bytes]:
-    """The ids of the first `limit` enclaves, by rising id; without those whose data is gone for good."""
+    """Return the ids of the first `limit` enclaves in ascending order, without purged ones."""
     query = "SELECT enclave FROM enclaves WHERE purged = 0 ORDER BY enclave LIMIT ?"
     with closing(open_existing(path)) as db:
         try:

@@ -1,9 +1,10 @@
-"""Where events stand, by their ids.
+"""Finds events by their ids.
 
-Ids are hashes: put into an index one by one as events come, each would change a page of its own, and that page would
-cost more than everything else of the event together. So the latest are kept in memory, and in a table in the order in
-which they came, from which a restart reads them again. Once there are GENERATION of them they are sorted, and the
-writes that follow take them into the index, neighbours together, noting how far they have come.
+Ids are hashes. If each were put into an index as its event arrives, each would change a page of its
+own, and that page would cost more than everything else about the event. So the latest ids are kept
+in memory, and in a table in order of arrival, from which a restart reads them again. Once there are
+GENERATION of them they are sorted; the following writes then move them into the index in order, so
+that neighbours share a page, and record how far they have come.
 """
 
 import sqlite3
@@ -13,38 +14,40 @@ from enc.node.store.insert import bulk_insert
 from enc.node.store.rows import SEQ_BITS, first8, id_of
 
 GENERATION = 65_536
-"""Ids that are sorted together: enough that neighbours share a page of the index, few enough to be kept in memory."""
+"""Number of ids that are sorted together: enough that neighbours share a page of the index, few
+enough to fit into memory.
+"""
 PACE = 2
-"""Ids that move for each that comes, so that a generation has moved before the next one is full."""
+"""Ids that move for each new one, so that a generation has moved before the next one is full."""
 STRIDE = 64
-"""Ids that move at once, at least."""
+"""Minimum number of ids that move at once."""
 
 EventKeys = Sequence[tuple[bytes, int]]
-"""(id, key) of events."""
+"""(id, key) of each event."""
 
 
 class EventIndex:
-    """The index of ids. One thread changes it; any may ask.
+    """The index of event ids. One thread changes it; any thread may read it.
 
-    `add` and `remove` write, and return what is to be called once that is committed, and not otherwise. What is added
-    is found from then on, before it is committed: whoever reads rows that name an id finds its event too. If it is not
-    committed after all, this is read anew from the disk.
+    `add` and `remove` write rows and return a function to be called only after the commit. Added
+    ids are found at once, before they are committed: a reader that finds an id in a row also finds
+    its event. If the transaction fails, the index is reloaded from the disk.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         (self._last,) = db.execute("SELECT coalesce(max(n), 0) FROM recent_ids").fetchone()
         self._until, moved = db.execute("SELECT ids_until, ids_moved FROM node").fetchone()
-        # Those whose events were removed since are left out.
+        # Ids whose events were deleted meanwhile are left out.
         recent = db.execute("SELECT n, id, k FROM recent_ids CROSS JOIN events USING (k) ORDER BY n").fetchall()
         self._latest: dict[bytes, int] = {id_: k for n, id_, k in recent if n > self._until}
         self._moving: dict[bytes, int] = {id_: k for n, id_, k in recent if n <= self._until and id_ > moved}
         self._queue = sorted(self._moving, reverse=True)
-        """Those that move and have not moved yet, the lowest last."""
+        """Ids that are to move and have not moved yet, the lowest last."""
         self._due = 0
         self._take()
 
     def add(self, db: sqlite3.Connection, places: EventKeys) -> Callable[[], None]:
-        # A bytearray is bound as it is; see pack_plain.
+        # A bytearray is bound without an adapter lookup; see pack_plain.
         rows = [(n, bytearray(id_), k) for n, (id_, k) in enumerate(places, self._last + 1)]
         bulk_insert(db, "INSERT INTO recent_ids", rows)
         due = self._due + PACE * len(places)
@@ -75,7 +78,8 @@ class EventIndex:
     def _take(self) -> None:
         if self._queue:
             return
-        # All that moved is in the index. Who asks looks at `_latest`, at `_moving` and then there, and so misses none.
+        # All moved ids are in the index. `find` looks into `_latest`, `_moving` and then the index,
+        # in this order, and so misses none.
         self._moving = {}
         if len(self._latest) >= GENERATION:
             self._queue = sorted(self._latest, reverse=True)
@@ -94,9 +98,11 @@ class EventIndex:
         return after_commit
 
     def find(self, db: sqlite3.Connection, e: int, event_id: bytes) -> int | None:
-        """The key of the event with this id in enclave number `e`. To be asked before `db` reads anything else."""
+        """Return the key of the event with this id in enclave number `e`. Call it before `db` reads
+        anything else.
+        """
         k = self._latest.get(event_id) or self._moving.get(event_id)
-        # A log that was taken in has its ids in the index, and may replace one whose ids are still here.
+        # An imported log has its ids in the index, and may replace one whose ids are still here.
         return k if k is not None and k >> SEQ_BITS == e else find_in_index(db, e, event_id)
 
 

@@ -1,11 +1,11 @@
-"""Many rows by few statements.
+"""Inserts many rows with few statements.
 
-Each statement that runs gives the interpreter up, and gets it back only after other threads had it. In a busy node
-that costs more than the row, so rows go in many at a time.
+Each statement releases the interpreter lock and gets it back only after other threads had it. In a
+busy node that costs more than the row, so one statement inserts many rows.
 
-A statement that breaks a constraint takes the whole transaction back, as whoever writes here does in any case: nobody
-may catch the error and go on in it. One that took only itself back would first copy every page that it changes, into a
-file of its own once they are many.
+A statement that breaks a constraint rolls back the whole transaction, as every caller does anyway:
+callers must not catch the error and continue in the transaction. A statement that rolled back only
+itself would first copy every page that it changes, into a file if they are many.
 """
 
 import sqlite3
@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 CHUNKS = (64, 16, 4, 1)
-"""Rows of one statement: few sizes, so that statements stay prepared."""
+"""Rows per statement. There are few sizes, so that statements stay prepared."""
 
 
 @cache
@@ -26,7 +26,9 @@ def _statement(into: str, row: str, size: int, then: str) -> str:
 def bulk_insert(
     db: sqlite3.Connection, into: str, rows: Sequence[tuple[Any, ...]], then: str = "", row: str = ""
 ) -> None:
-    """`into` is an INSERT up to its VALUES, `then` what follows them; `row` is one of them, if not only marks."""
+    """Insert rows. `into` is the INSERT up to VALUES, `then` follows the values; `row` is the SQL
+    of one row if it is not only question marks.
+    """
     if not rows:
         return
     at, row = 0, row or f"({','.join('?' * len(rows[0]))})"

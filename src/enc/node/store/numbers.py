@@ -1,4 +1,4 @@
-"""The numbers of enclaves, remembered: nearly everything that is asked of a store names an enclave."""
+"""A cache of enclave numbers: nearly every request to a store names an enclave."""
 
 from collections import OrderedDict
 from threading import Lock
@@ -7,9 +7,10 @@ MAX_NUMBERS = 16_384
 
 
 class EnclaveNumbers:
-    """The latest used, for any thread. To be told only of what is committed and not purged.
+    """The most recently used numbers, for any thread. It may contain only committed enclaves that
+    are not purged.
 
-    A number that was looked up before an enclave was forgotten may come in after: the epoch tells.
+    A lookup that began before an enclave was forgotten may finish after that; the epoch detects it.
     """
 
     def __init__(self) -> None:
@@ -25,7 +26,7 @@ class EnclaveNumbers:
             return number
 
     def put(self, enclave: bytes, number: int, epoch: int) -> None:
-        """`epoch` is the one that stood when the number was looked up."""
+        """Cache a number. `epoch` is its value when the number was looked up."""
         with self._lock:
             if epoch == self.epoch:
                 self._numbers[enclave] = number

@@ -1,4 +1,6 @@
-"""The events of one transaction that somebody is to hear of, as rows of the outbox."""
+"""Collects the events of one transaction that have recipients, and writes them as rows of the
+outbox.
+"""
 
 import sqlite3
 from collections.abc import Callable
@@ -14,17 +16,19 @@ from enc.node.store.push import Recipients
 _encode = Encoder().encode
 
 Counter = Callable[[int, str], int]
-"""How many events of a type an enclave has had so far, those of the transaction counted."""
+"""Returns how many events of a type an enclave has had so far, including those of the transaction.
+"""
 
 
 class AudienceNumbers:
-    """The numbers of audiences, remembered. An audience is known by being the same object: to compare would cost more.
+    """A cache of the row numbers of recipient lists in table `audiences`.
 
-    Only what is committed is kept; `clear` once a transaction has taken the rows away.
+    Lists are compared by object identity: comparing their members would cost more. It contains only
+    committed rows; call `clear` once a transaction has deleted them.
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[int, tuple[int, Recipients]] = {}  # with the audience, so that no other gets its address
+        self._numbers: dict[int, tuple[int, Recipients]] = {}  # keeps the list alive, so that no other gets its address
 
     def get(self, audience: Recipients) -> int | None:
         found = self._numbers.get(id(audience))
@@ -38,7 +42,7 @@ class AudienceNumbers:
 
 
 class _Run:
-    """Events of one enclave that follow each other and have one audience."""
+    """Consecutive events of one enclave with the same recipients."""
 
     def __init__(self, e: int, first_seq: int, audience: Recipients, counts: bool) -> None:
         self.e, self.first_seq, self.audience = e, first_seq, audience
@@ -47,7 +51,7 @@ class _Run:
 
 
 class Outbox:
-    """Gathered while a transaction is put together, written with it."""
+    """Outbox rows of one transaction, collected while it is put together and written with it."""
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
@@ -56,7 +60,7 @@ class Outbox:
         self._told: dict[int, bool] = {}
 
     def change(self, e: int, effects: Effects) -> None:
-        """What an event does to the endpoints of its enclave."""
+        """Record what an event changes about the endpoints of its enclave."""
         self._changes.append((e, effects))
 
     def add(self, e: int, event: Event, head: bytes | str, audience: Recipients, count: Counter) -> None:
@@ -70,14 +74,14 @@ class Outbox:
             run.types[event.type] = count(e, event.type)
 
     def _is_told(self, audience: Recipients) -> bool:
-        """Whether somebody is only told of the event, and so is told its type_seq. Asked once of each object."""
+        """Return whether a recipient only gets a notice, which contains type_seq. Cached by object."""
         found = self._told.get(id(audience))
         if found is None:
             found = self._told[id(audience)] = any(each.right == "N" for each in audience)
         return found
 
     def write(self, db: sqlite3.Connection, audiences: AudienceNumbers) -> Callable[[], None]:
-        """What is returned is to be called once that is committed."""
+        """Write the rows. Call the returned function after the commit."""
         for e, effects in self._changes:
             _change(db, e, effects)
         new = dict[int, tuple[int, Recipients]]()
@@ -114,13 +118,13 @@ def _queue(db: sqlite3.Connection, identity: bytes, url: str) -> int:
 
 
 def open_queue(db: sqlite3.Connection, identity: bytes, url: str) -> int:
-    """A new queue, unless it is there."""
+    """Create a queue unless it exists."""
     query = "INSERT OR IGNORE INTO queues (identity, url) VALUES (?, ?)"
     return db.execute(query, (identity, url)).lastrowid or 0
 
 
 def _change(db: sqlite3.Connection, e: int, effects: Effects) -> None:
-    """As enc.node.store.push.register does it."""
+    """Apply the same changes as enc.node.store.push.register."""
     for change in effects.endpoints:
         key = (e, change.identity, change.trait)
         if change.url is None:

@@ -1,7 +1,8 @@
-"""The endpoints of logs that were kept before endpoints were: made once, from the logs, after an upgrade.
+"""Fills `endpoints` from the logs, once, after an upgrade from a version without endpoints.
 
-Only what changes access is judged again, in order: nothing else moves an endpoint, and what a log holds was signed and
-allowed when it came. So no tree is built and no signature checked, and memory holds one enclave's rights.
+Only events that change access are judged again, in order: no others change an endpoint, and all
+were signed and allowed when they were accepted. So no tree is built and no signature is checked,
+and memory holds the rights of one enclave.
 """
 
 import sqlite3
@@ -15,11 +16,11 @@ from enc.node.store.push import Endpoints, register
 from enc.node.store.rows import COLUMNS, unpack_event
 
 _ELSE = frozenset(["Update", "Delete", "Shared", "Own"])
-"""Types with rules of their own that move no endpoint."""
+"""Predefined types that do not change endpoints."""
 
 
 class _Rights:
-    """The leaves that access is judged by, so far."""
+    """The state leaves that decide access, so far."""
 
     def __init__(self) -> None:
         self.leaves: dict[bytes, bytes | None] = {}
@@ -38,7 +39,7 @@ class _Rights:
 
 
 def backfill_endpoints(db: sqlite3.Connection) -> None:
-    """Fill `endpoints`, if that is due, in one transaction."""
+    """Fill `endpoints` in one transaction, if that is pending."""
     (is_due,) = db.execute("SELECT endpoints_due FROM node").fetchone()
     if not is_due:
         return
@@ -57,7 +58,7 @@ def _endpoints(db: sqlite3.Connection, e: int, policy: Policy) -> Endpoints:
     query = f"SELECT {COLUMNS} FROM events WHERE c IN ({','.join('?' * len(numbers))}) ORDER BY k"  # noqa: S608
     rights, found = _Rights(), Endpoints()
     for row in db.execute(query, numbers):
-        with suppress(EncError):  # of a damaged log fsck tells
+        with suppress(EncError):  # fsck reports a damaged log
             register(found, _effects(policy, unpack_event(row), rights))
     return found
 

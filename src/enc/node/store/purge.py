@@ -1,4 +1,4 @@
-"""Taking an enclave away: bounded steps, each a transaction."""
+"""Deletes an enclave's rows in bounded steps, each a transaction."""
 
 import sqlite3
 from collections.abc import Callable
@@ -18,17 +18,19 @@ _TABLES = {
     "charges": "e, first_seq",
     "kinds": "c",
 }
-"""Each with its key, beside events: those that have a row for each event first, `kinds` last."""
+"""Tables other than `events`, each with its key. Tables with a row per event come first, `kinds`
+last.
+"""
 
 MAX_BYTES = 16 << 20
-"""Of contents that one step takes away: what is let go is overwritten first."""
+"""Size of the contents that one step deletes: freed pages are overwritten first."""
 
 BEGUN, DONE = 1, 2
 """Values of `enclaves.purged`."""
 
 
 def mark_purged(db: sqlite3.Connection, e: int) -> None:
-    """From now on nothing of it is read; its founder may found another."""
+    """Make an enclave unreadable, and credit its creator with one enclave."""
     (head,) = db.execute("SELECT head FROM events WHERE k = ?", (key_of(e, 0),)).fetchone()
     charged = db.execute("SELECT identity FROM charges WHERE e = ? AND first_seq = 0", (e,)).fetchone()
     db.execute("UPDATE enclaves SET purged = ? WHERE e = ?", (BEGUN, e))
@@ -38,12 +40,15 @@ def mark_purged(db: sqlite3.Connection, e: int) -> None:
 
 
 def delete_rows(db: sqlite3.Connection, ids: EventIndex, e: int, limit: int) -> tuple[bool, Callable[[], None]]:
-    """Delete up to `limit` rows. Whether nothing is left, and what to call once that is committed."""
+    """Delete up to `limit` rows.
+
+    Returns whether nothing is left, and a function to be called after the commit.
+    """
     places = _some(db, e, max(1, limit // 2))
     db.executemany("DELETE FROM events WHERE k = ?", [(k,) for _, k in places])
     after_commit = ids.remove(db, places)
-    left = limit - 2 * len(places)  # an event has two rows: its own, and one in `ids`
-    if places and left > 0:  # the contents were many bytes
+    left = limit - 2 * len(places)  # an event has two rows: one in `events` and one in `ids`
+    if places and left > 0:  # stopped by MAX_BYTES
         return False, after_commit
     for table, key in _TABLES.items():
         if left > 0:
@@ -55,7 +60,7 @@ def delete_rows(db: sqlite3.Connection, ids: EventIndex, e: int, limit: int) -> 
 
 
 def _some(db: sqlite3.Connection, e: int, most: int) -> EventKeys:
-    """The first events of the enclave, as many as one step takes."""
+    """Return the first events of the enclave, as many as one step deletes."""
     query = "SELECT k, head, content FROM events WHERE k BETWEEN ? AND ? ORDER BY k LIMIT ?"
     places, size = list[tuple[bytes, int]](), 0
     for k, head, content in db.execute(query, (key_of(e, 0), key_of(e, MAX_SEQ), most)):
