@@ -28,9 +28,9 @@ from enc.core.types import Commit, Event
 from enc.node.directory import StateCache
 from enc.node.importing import Importer, Job, Order, Permits
 from enc.node.main import GC_THRESHOLD
-from enc.node.rate_limit import RateLimiter
 from enc.node.sequencer import NO_QUOTA, Sequencer
 from enc.node.store.sqlite import SqliteStore
+from enc.runtime.rate_limit import RateLimiter
 
 EVENTS, FEW = 100_000, 10_000
 AT_LEAST = 0.7

@@ -31,8 +31,8 @@ from enc.core.session import client_keys
 from enc.node.answers import Answers
 from enc.node.directory import StateCache
 from enc.node.main import GC_THRESHOLD
-from enc.node.rate_limit import RateLimiter
 from enc.node.store.sqlite import SqliteStore
+from enc.runtime.rate_limit import RateLimiter
 
 ACTIVE = 100
 """Enclaves of the filled store that are written to and queried."""

@@ -39,11 +39,11 @@ from enc.core.types import Commit, Event, Receipt, TreeHead
 from enc.node.answers import Answers
 from enc.node.directory import StateCache
 from enc.node.proofs import Proofs
-from enc.node.rate_limit import RateLimiter
 from enc.node.registry_api import RegistryApi
 from enc.node.sequencer import AdmittedCommit, CommitOutcome, Sequencer
 from enc.node.store.base import Step, search_item
 from enc.node.store.memory import MemoryStore
+from enc.runtime.rate_limit import RateLimiter
 from tests.node.served import NODE, Clock
 
 Json = dict[str, Any]

@@ -9,7 +9,6 @@ import pytest
 from msgspec.json import encode
 
 from enc.client import Identity, PushReceiver
-from enc.client.clerk import Retries
 from enc.client.inbox_file import Db
 from enc.core.commit import build_commit
 from enc.core.envelope import seal_push
@@ -17,6 +16,7 @@ from enc.core.event import wire_event
 from enc.core.sealing import NONCE_SIZE
 from enc.core.signing import PrivateKey
 from enc.core.types import Event
+from enc.runtime.backoff import RetryPauses
 from tests.core.world import LIFETIME, person
 from tests.node.served import NODE
 from tests.simulator import Json, Simulator
@@ -27,7 +27,7 @@ HOOK = "https://bob.test/hook"
 TURNS = 20_000
 """How often the clerk may be asked before what should happen counts as lost."""
 SCHEMA = "CREATE TABLE IF NOT EXISTS seen (n INTEGER PRIMARY KEY, enclave TEXT, seq INTEGER)"
-AT_ONCE = Retries(first_s=0.0, max_s=0.0)
+AT_ONCE = RetryPauses(first_s=0.0, max_s=0.0)
 
 
 def note(event: Event, db: Db) -> None:

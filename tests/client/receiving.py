@@ -18,9 +18,9 @@ import msgspec
 import uvicorn
 
 from enc.client import Identity, PushReceiver
-from enc.client.clerk import Retries
 from enc.client.inbox_file import Db
 from enc.core.types import Event
+from enc.runtime.backoff import RetryPauses
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS seen (n INTEGER PRIMARY KEY, enclave TEXT, seq INTEGER, id TEXT)"
 
@@ -141,7 +141,7 @@ def main() -> None:
         schema=SCHEMA,
         group=orders.group,
         pins=orders.state + ".pins",
-        retries=Retries(first_s=0.05, max_s=0.5),
+        retries=RetryPauses(first_s=0.05, max_s=0.5),
     )
     with socket.create_server(("127.0.0.1", orders.port)) as listening:
         config = uvicorn.Config(Troubled(receiver.app, orders), lifespan="on", log_level="warning")

@@ -28,6 +28,7 @@ from enc.core.errors import (
     Unavailable,
 )
 from enc.core.event import wire_event
+from enc.runtime.backoff import RetryPauses
 from tests.core.world import person
 from tests.node.served import SMALL, Served
 from tests.simulator import Json, Socket
@@ -617,7 +618,7 @@ EVENTS = 60
 def test_a_real_connection_that_is_cut_while_events_are_written(
     face: Face, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("enc.client.courier.FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("enc.client.courier.PAUSES", RetryPauses(first_s=0.0))
     with Served() as node, Relay(node.url) as relay:
         monkeypatch.setattr("enc.client.setup.now_ms", lambda: node.clock.now)
         enclave = node.found(SMALL)

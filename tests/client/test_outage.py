@@ -10,6 +10,7 @@ import pytest
 
 from enc.client import AsyncClient, Client, Identity, Item, Unreachable, subscription
 from enc.client.subscription import Connection
+from enc.runtime.backoff import RetryPauses
 from tests.node.running import RunningNode
 
 from .test_moving import found_team
@@ -17,7 +18,7 @@ from .test_moving import found_team
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningNode]:
-    monkeypatch.setattr(subscription, "MAX_PAUSE_S", 0.05)
+    monkeypatch.setattr(subscription, "PAUSES", RetryPauses(max_s=0.05))
     running = RunningNode(tmp_path / "node")
     yield running
     running.kill()

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from enc.client import Distrust, Equivocation, ForeignSequencer, Forgery, PushReceiver, SplitBrain
-from enc.client.clerk import MIN_INTERVAL_S, Retries
+from enc.client.clerk import MIN_INTERVAL_S
 from enc.client.errors import Unreachable
 from enc.client.inbox import Inbox
 from enc.client.inbox_file import Db, InboxFile
@@ -27,6 +27,7 @@ from enc.core.envelope import seal_push
 from enc.core.errors import DecryptFailed, EncError, InternalError, MisuseError, PeerError, Unauthorized, Unavailable
 from enc.core.event import erase, finalize, wire_event
 from enc.core.types import Event
+from enc.runtime.backoff import RetryPauses
 from tests.core.world import person
 from tests.node.served import NODE
 
@@ -367,7 +368,7 @@ def test_a_handler_that_raises_is_left_alone_for_longer_each_time(post: Post, ca
         raise RuntimeError("not now")
 
     (first,) = post.enclave()
-    receiver = post.started(handle, retries=Retries(first_s=1.0, max_s=4.0))
+    receiver = post.started(handle, retries=RetryPauses(first_s=1.0, max_s=4.0))
     receiver.take(push(1, first))
     until(receiver, lambda: tried)
     for _ in range(64):

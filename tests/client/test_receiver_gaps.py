@@ -9,10 +9,10 @@ import pytest
 
 from enc.client import Forgery, Gap, PushReceiver
 from enc.client.catch_up import ROUND_S
-from enc.client.clerk import Retries
 from enc.client.pins import FilePins, Pin
 from enc.core.errors import EnclaveNotFound, PeerError, RateLimited, Unauthorized, Unavailable
 from enc.core.types import Event
+from enc.runtime.backoff import RetryPauses
 from tests.core.world import person
 from tests.node.served import NODE
 from tests.simulator import Json
@@ -184,7 +184,7 @@ def test_a_node_that_is_down_when_it_starts_is_told_of(post: Post, caplog: pytes
     with post.receiver() as receiver:
         receiver.take(push(1, *post.enclave()))
     post.node.arrives = unreachable
-    receiver = post.started(retries=Retries(first_s=1.0))
+    receiver = post.started(retries=RetryPauses(first_s=1.0))
     (catch_up,) = receiver._catch_ups.values()
     until(receiver, lambda: catch_up._is_down)
     assert f"{URL} cannot be asked for what may be missing; it is tried again: UNREACHABLE" in caplog.text
@@ -196,7 +196,7 @@ def test_a_push_shows_that_its_node_is_up_and_may_be_asked_again(post: Post, is_
     with post.receiver() as receiver:
         receiver.take(push(1, events[0]))
     post.node.arrives = unreachable
-    receiver = post.started(retries=Retries(first_s=7.0))
+    receiver = post.started(retries=RetryPauses(first_s=7.0))
     (catch_up,) = receiver._catch_ups.values()
     until(receiver, lambda: catch_up._is_down)
     keeps(post, body(2, events[1]), body(3, events[2]), body(4, events[3]))
@@ -208,7 +208,7 @@ def test_a_push_shows_that_its_node_is_up_and_may_be_asked_again(post: Post, is_
 @pytest.mark.parametrize("refusal", [Unauthorized, RateLimited])
 def test_a_node_that_refuses_is_not_asked_again_by_every_push(post: Post, refusal: type[PeerError]) -> None:
     events = post.enclave(["one", "two", "three"])
-    receiver = post.started(retries=Retries(first_s=7.0))
+    receiver = post.started(retries=RetryPauses(first_s=7.0))
     post.node.lie("Pull", instead(refusal("not now")))
     receiver.take(push(1, events[0]))
     receiver.take(push(3, events[2]))

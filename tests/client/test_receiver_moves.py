@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from enc.client import Gap, PushReceiver
-from enc.client.clerk import Retries
 from enc.client.inbox import Inbox
 from enc.client.inbox_file import InboxFile
 from enc.client.push_body import parse_batch
@@ -16,6 +15,7 @@ from enc.core.encoding import compact_json
 from enc.core.errors import Unauthorized, Unavailable
 from enc.core.event import finalize
 from enc.core.types import Event, Receipt
+from enc.runtime.backoff import RetryPauses
 from tests.core.world import LIFETIME, person
 from tests.node.served import NODE
 
@@ -168,7 +168,7 @@ def test_what_is_not_to_be_had_there_either_is_told_of_after_some_patience(post:
         pauses.append(receiver._catch_ups[URL]._pause)
         return answers.pop(0)
 
-    receiver, events = left(post, 0, 2, on_gap=on_gap, retries=Retries(first_s=1.0, max_s=4.0))
+    receiver, events = left(post, 0, 2, on_gap=on_gap, retries=RetryPauses(first_s=1.0, max_s=4.0))
     catch_up = receiver._catch_ups[URL]
     post.stage.others["other.test"].lie("Query", refuses)
     for tries in range(1, 5):

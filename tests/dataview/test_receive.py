@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 
 from enc.cli.receiving import Listener
 from enc.client import Distrust, Identity
-from enc.client.clerk import Retries
 from enc.core.errors import MisuseError, Unavailable
 from enc.core.types import Event
 from enc.dataview.landing import Landing, landed
@@ -26,6 +25,7 @@ from enc.dataview.notify import NoticeBoard
 from enc.dataview.receive import LandingReceiver
 from enc.dataview.rows import MARK, Place, now, raw_batch
 from enc.dataview.schema import RAW
+from enc.runtime.backoff import RetryPauses
 from tests.client.pushing import HOOK, Post, push
 from tests.client.stage import URL
 from tests.core.world import person
@@ -61,7 +61,7 @@ def _receiver(post: Post, directory: Path, url: str = HOOK, state: str = "inbox.
         Landing(directory / "landing"),
         NoticeBoard(directory / "notices"),
         pins=post.stage.pins,
-        retries=Retries(first_s=0.0, max_s=0.0),
+        retries=RetryPauses(first_s=0.0, max_s=0.0),
         clock=lambda: post.now,
     )
 

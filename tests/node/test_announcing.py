@@ -11,6 +11,7 @@ from enc.core.errors import MisuseError, NodeNotFound, Unavailable
 from enc.node import announcing, main
 from enc.node.announcing import Announcer
 from enc.node.config import Config, Registry
+from enc.runtime.backoff import RetryPauses
 from tests.client.moved import Town, town
 from tests.core.world import person
 
@@ -34,7 +35,7 @@ class Desk:
 
 
 def test_it_is_tried_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announcing, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(announcing, "PAUSES", RetryPauses(first_s=0.0))
     desk = Desk(Unavailable("not yet"), ValueError("a fault of ours"), None)
     announcer = Announcer(desk, ("http://a",))
     announcer.start()

@@ -32,6 +32,7 @@ from enc.node.sender_pipe import (
 from enc.node.senders import PushSupervisor
 from enc.node.store.base import RawEvent
 from enc.node.store.push import DeliveryResult, DueBatch, EventRange, PushBatch
+from enc.runtime.backoff import RetryPauses
 from tests.core.world import START, person
 
 NODE = person("node")
@@ -443,7 +444,7 @@ hear()
     ],
 )
 def test_a_sender_that_ends_or_talks_nonsense_is_replaced(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parent, "MAX_PAUSE_S", 0.0)
+    monkeypatch.setattr(parent, "PAUSES", RetryPauses(max_s=0.0))
     side = Side(monkeypatch, program)
     side.senders.start()
     side.until(lambda: side.started == 3)
@@ -488,7 +489,7 @@ def test_without_anything_to_send_there_is_no_process(monkeypatch: pytest.Monkey
 
 
 def test_a_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parent, "MAX_PAUSE_S", 0.0)
+    monkeypatch.setattr(parent, "PAUSES", RetryPauses(max_s=0.0))
     side = Side(monkeypatch, TALK)
     start, tried = parent.subprocess.Popen, threading.Semaphore(0)
 

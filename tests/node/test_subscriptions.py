@@ -39,12 +39,12 @@ from enc.node.desk import CommitIntake, CommitReplies
 from enc.node.directory import StateCache
 from enc.node.line import Line
 from enc.node.peers import Peer, Peers
-from enc.node.rate_limit import RateLimiter
 from enc.node.sequencer import AdmittedCommit, CommitOutcome, Sequencer
 from enc.node.store.base import EnclaveReader, Step
 from enc.node.store.memory import MemoryStore
 from enc.node.subscriptions import Hub
 from enc.node.verifiers import SignaturePool
+from enc.runtime.rate_limit import RateLimiter
 from tests.core.world import COMMON, START, Json, about, gated, give, grant, init, move, path, person, rule
 
 pytestmark = pytest.mark.anyio

@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from enc.core.errors import MisuseError, RateLimited
-from enc.witness import rates
+from enc.core.errors import MisuseError
 from enc.witness.config import MAX_ENCLAVES, load_config
-from enc.witness.rates import Rates
 from tests.core.world import pub
 
 ID, KEY = "ab" * 32, pub("node")
@@ -75,22 +73,3 @@ def test_a_registry_may_say_where() -> None:
     registry = config.known_registry()
     assert registry is not None
     assert (config.listed()[0].node, registry.url, registry.seq_pub) == (None, "http://r", bytes.fromhex(KEY))
-
-
-def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    found = Rates(2.0, 3, lambda: clock[0])
-    for _ in range(3):
-        found.take("a")
-    with pytest.raises(RateLimited) as refusal:
-        found.take("a")
-    assert refusal.value.context["retry_after_ms"] == 501
-    found.take("b")
-    clock[0] = 0.5
-    found.take("a")
-    with pytest.raises(RateLimited):
-        found.take("a")
-    monkeypatch.setattr(rates, "MAX_ADDRESSES", 3)
-    for address in ("c", "d", "e"):
-        found.take(address)
-    assert list(found._left) == ["c", "d", "e"], "the one that was quiet longest is forgotten first"

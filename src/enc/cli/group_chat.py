@@ -17,6 +17,7 @@ from enc.cli.group_view import STALE, View, counted, freshness, standing, topic_
 from enc.cli.group_words import GroupWords
 from enc.cli.terminal import Terminal
 from enc.core.errors import WorldError
+from enc.runtime.backoff import Backoff
 
 if TYPE_CHECKING:
     from enc.apps.group import Change, Entry, Group, Status
@@ -100,9 +101,9 @@ class GroupTalk:
 
     def _mended(self) -> Iterator[Shown]:
         """Retry the sync until it succeeds, then subscribe again."""
-        from enc.client.courier import Backoff
+        from enc.client.courier import PAUSES
 
-        backoff = Backoff(self._patience, time.monotonic)
+        backoff = Backoff(self._patience, time.monotonic, PAUSES)
         while not self._closed.is_set():
             try:
                 changes = self._group.sync()

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from enc.client.clerk import Clock, DeliveryWorker, Retries, error_text
+from enc.client.clerk import Clock, DeliveryWorker, error_text
 from enc.client.client import Client, Enclave
 from enc.client.detour import SuccessorBackfill
 from enc.client.errors import Distrust
@@ -21,6 +21,7 @@ from enc.client.inbox import Inbox, QueuePosition
 from enc.client.pins import Pins
 from enc.core.errors import PeerError, RateLimited, WorldError
 from enc.core.types import Event
+from enc.runtime.backoff import RetryPauses
 
 PAGE = 500
 """Events of a Query that are filed at once."""
@@ -81,7 +82,7 @@ class CatchUp:
     """One node's. `seq_pub`: its key, where it is known."""
 
     def __init__(
-        self, context: ReceiverContext, node: str, seq_pub: bytes | None, retries: Retries, clock: Clock
+        self, context: ReceiverContext, node: str, seq_pub: bytes | None, retries: RetryPauses, clock: Clock
     ) -> None:
         self._context, self.node, self._seq_pub = context, node, seq_pub
         self._retries, self._clock = retries, clock

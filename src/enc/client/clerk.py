@@ -23,6 +23,7 @@ from enc.client.inbox_file import Db
 from enc.client.push_body import Notice
 from enc.core.errors import EncError, MisuseError, Unavailable
 from enc.core.types import Event
+from enc.runtime.backoff import RetryPauses
 
 T = TypeVar("T")
 Handle = Callable[[Event, Db], Any]
@@ -31,16 +32,6 @@ OnNotice = Callable[[Notice], Any]
 Clock = Callable[[], float]
 
 logger = logging.getLogger("enc.client.receiver")
-
-
-class Retries(Struct, frozen=True):
-    """How long what failed waits for its next try: twice as long each time. Seconds."""
-
-    first_s: float = 1.0
-    max_s: float = 60.0
-
-    def after(self, pause: float) -> float:
-        return min(max(pause * 2, self.first_s), self.max_s)
 
 
 MIN_INTERVAL_S = 60.0
@@ -81,7 +72,7 @@ class DeliveryWorker:
     """What has ended its work for good."""
 
     def __init__(
-        self, inbox: Inbox, handle: Handle, on_notice: OnNotice | None, group: int, retries: Retries, clock: Clock
+        self, inbox: Inbox, handle: Handle, on_notice: OnNotice | None, group: int, retries: RetryPauses, clock: Clock
     ) -> None:
         self._inbox, self._handle, self._on_notice = inbox, handle, on_notice
         self._group, self._retries, self._clock = group, retries, clock

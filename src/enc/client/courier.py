@@ -13,33 +13,11 @@ from enc.client.errors import TimedOut, Unreachable
 from enc.client.flow import Answer, Call, Flow, Pause, ask
 from enc.core.encoding import decode_json
 from enc.core.errors import EncError, EnclaveNotFound, InvalidProof, RateLimited, Unavailable, from_wire
+from enc.runtime.backoff import Backoff, RetryPauses
 
-FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
+PAUSES = RetryPauses(first_s=0.1, max_s=5.0)
 
 _object = Decoder(dict[str, object])
-
-
-class Backoff:
-    """How long to wait before the next try; each wait is twice the one before, until patience is over."""
-
-    def __init__(self, patience: float, clock: Callable[[], float]) -> None:
-        self._patience, self._clock = patience, clock
-        self.reset()
-
-    def reset(self) -> None:
-        """It went well: patience begins anew, with the next failure."""
-        self._pause: float = FIRST_PAUSE_S
-        self._give_up: float | None = None
-
-    def wait(self, error: EncError) -> float:
-        """Seconds to wait; raises the error once patience is over."""
-        wait, now = max(self._pause, _retry_after(error)), self._clock()
-        if self._give_up is None:
-            self._give_up = now + self._patience
-        if now + wait >= self._give_up:
-            raise error
-        self._pause = min(self._pause * 2, MAX_PAUSE_S)
-        return wait
 
 
 class RetryingCaller:
@@ -65,7 +43,7 @@ class RetryingCaller:
 
     def backoff(self, patience: float | None = None) -> Backoff:
         """By the courier's patience, or another one. Without an end, it is over as often as the courier's is."""
-        return Backoff(self._patience if patience in (None, math.inf) else patience, self._clock)
+        return Backoff(self._patience if patience in (None, math.inf) else patience, self._clock, PAUSES)
 
 
 def _good(call: Call, answer: Answer) -> bytes:
@@ -85,8 +63,3 @@ def _named(error: EncError, call: Call) -> EncError:
     if isinstance(error, EnclaveNotFound) and call.base is not None:
         return EnclaveNotFound(f"{error.message} ({call.base})", **error.context)
     return error
-
-
-def _retry_after(error: EncError) -> float:
-    after = error.context.get("retry_after_ms", 0)
-    return min(after, MAX_PAUSE_S * 1000) / 1000 if isinstance(after, int | float) else 0.0

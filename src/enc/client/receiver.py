@@ -19,7 +19,7 @@ from typing import Literal, Self
 from urllib.parse import urlsplit
 
 from enc.client.catch_up import CatchUp, Gap, OnDistrust, OnGap
-from enc.client.clerk import Clock, DeliveryWorker, Handle, LogThrottle, OnNotice, Retries, error_text
+from enc.client.clerk import Clock, DeliveryWorker, Handle, LogThrottle, OnNotice, error_text
 from enc.client.errors import Distrust
 from enc.client.identity import Identity
 from enc.client.inbox import MAX_BYTES, MAX_EARLY, Accepts, Filing, Inbox
@@ -33,6 +33,7 @@ from enc.client.transport import base_url
 from enc.client.writes import Id, as_bytes
 from enc.core.envelope import Push, open_push
 from enc.core.errors import DecryptFailed, InternalError, MisuseError, PeerError, Unauthorized, Unavailable, WorldError
+from enc.runtime.backoff import RetryPauses
 
 __all__ = ["Gap", "PushReceiver"]
 
@@ -74,7 +75,7 @@ class PushReceiver:
         group: int = 1,
         pins: Pins | Path | str | Literal["default"] | None = "default",
         timeout: float = 10.0,
-        retries: Retries = Retries(),  # noqa: B008
+        retries: RetryPauses = RetryPauses(),  # noqa: B008
         max_body: int = MAX_BODY,
         max_waiting: int = MAX_BYTES,
         max_early: int = MAX_EARLY,

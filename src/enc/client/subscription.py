@@ -11,7 +11,7 @@ from websockets.asyncio.client import ClientConnection as AsyncConnection
 from websockets.asyncio.client import connect as connect_async
 from websockets.sync.client import ClientConnection, connect
 
-from enc.client.courier import MAX_PAUSE_S, Backoff
+from enc.client.courier import PAUSES
 from enc.client.errors import TimedOut, Unreachable
 from enc.client.feed import MOVE_CHECK_S, RECOVERABLE, Feed, FeedStep
 from enc.client.flow import Flow
@@ -19,6 +19,7 @@ from enc.client.following import MAX_HOPS
 from enc.client.items import Item
 from enc.client.transport import LOST, unreachable, web_socket_url
 from enc.core.errors import EncError, RateLimited, WorldError
+from enc.runtime.backoff import Backoff
 
 MAX_MESSAGE = 16 << 20
 """Bytes of one message."""
@@ -78,7 +79,7 @@ class _Subscription:
         if not self._is_endless:
             raise error
         self._hops = 0
-        return MAX_PAUSE_S
+        return PAUSES.max_s
 
 
 class Subscription(_Subscription):

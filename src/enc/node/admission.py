@@ -28,10 +28,10 @@ from enc.core.errors import (
 from enc.core.types import Commit, Limits
 from enc.node.directory import StateCache
 from enc.node.endpoints import check_endpoints
-from enc.node.rate_limit import RateLimiter
 from enc.node.sequencer import AdmittedCommit, Sequencer, duplicate, internal_error
 from enc.node.store.base import Store
 from enc.node.verifiers import SignaturePool
+from enc.runtime.rate_limit import RateLimiter
 
 MAX_GROUP = 32
 """From this many on, commits are checked without waiting for more."""

@@ -7,8 +7,9 @@ import structlog
 
 from enc.core.errors import EncError
 from enc.core.types import Receipt
+from enc.runtime.backoff import RetryPauses
 
-FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 300.0
+PAUSES = RetryPauses(first_s=1.0, max_s=300.0)
 
 _log = structlog.get_logger("enc.registry")
 
@@ -29,12 +30,12 @@ class Announcer:
         self._stopped.set()
 
     def _run(self) -> None:
-        pause = FIRST_PAUSE_S
+        pause = PAUSES.first_s
         while not self._stopped.is_set():
             if self._is_done(pause):
                 return
             self._stopped.wait(pause)
-            pause = min(pause * 2, MAX_PAUSE_S)
+            pause = PAUSES.after(pause)
 
     def _is_done(self, pause: float) -> bool:
         try:

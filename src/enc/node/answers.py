@@ -35,9 +35,9 @@ from enc.node.deliveries import deliveries
 from enc.node.directory import StateCache
 from enc.node.proofs import Ground, Proofs, Wire
 from enc.node.pulls import Pulls
-from enc.node.rate_limit import RateLimiter
 from enc.node.sequencer import MAX_HOLD_MS, Checkpoint
 from enc.node.store.base import ITEM_START, SearchItem, Store, item_end
+from enc.runtime.rate_limit import RateLimiter
 
 MAX_KEYS = 256
 """Keys that one State_Batch may name."""

@@ -32,8 +32,8 @@ from enc.core.types import Receipt
 from enc.node.answers import Answers
 from enc.node.desk import CommitIntake, Result
 from enc.node.http_protocol import Finish
-from enc.node.rate_limit import RateLimiter, address_key
 from enc.node.sequencer import internal_error
+from enc.runtime.rate_limit import RateLimiter, address_key
 
 MAX_ASKING = 512
 """Sealed requests that may wait for a thread."""

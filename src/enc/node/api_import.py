@@ -20,8 +20,8 @@ from enc.core.encoding import unhex
 from enc.core.errors import BodyTooLarge, EnclaveNotFound, InvalidQuery
 from enc.node.api_http import Asking
 from enc.node.importing import Importer, Job, Status
-from enc.node.rate_limit import address_key
 from enc.node.uploads import Upload, Uploads
+from enc.runtime.rate_limit import address_key
 
 WITH_ARCHIVE = "application/x-enc-import"
 """The media type of a body whose first line is the order and whose rest is the archive."""

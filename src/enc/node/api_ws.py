@@ -30,9 +30,9 @@ from enc.node.api_http import Asking, is_commit
 from enc.node.desk import CommitIntake, Result
 from enc.node.line import FLUSH_S, Line
 from enc.node.peers import Peer
-from enc.node.rate_limit import RateLimiter, address_key
 from enc.node.sequencer import internal_error
 from enc.node.subscriptions import Hub, Reason, Subscription, ended
+from enc.runtime.rate_limit import RateLimiter, address_key
 
 MAX_SUB_ID = 64
 MAX_SLICE = 1 << 20

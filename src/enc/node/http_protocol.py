@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from enc.core.errors import EncError, InvalidQuery, Unavailable
 from enc.node.peers import Peer, Peers
-from enc.node.rate_limit import address_key
+from enc.runtime.rate_limit import address_key
 
 Finish = Callable[..., None]
 """Takes a status, a body and headers."""

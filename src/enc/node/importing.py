@@ -43,10 +43,10 @@ from enc.node.directory import StateCache
 from enc.node.endpoints import Endpoint, parse_endpoint
 from enc.node.migration import Intake
 from enc.node.quota import Quota
-from enc.node.rate_limit import RateLimiter
 from enc.node.sequencer import Sequencer, internal_error
 from enc.node.source import Cancelled, Source
 from enc.node.store.base import Store, Usage
+from enc.runtime.rate_limit import RateLimiter
 
 MAX_KEPT = 256
 """Imports that have ended and are still told of."""

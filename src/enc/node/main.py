@@ -45,7 +45,6 @@ from enc.node.mailroom import BatchRetention, PushBatcher
 from enc.node.metrics import CachedReading, Metrics
 from enc.node.openapi import document
 from enc.node.quota import Quota
-from enc.node.rate_limit import RateLimiter
 from enc.node.registry_api import RegistryApi
 from enc.node.senders import PushSupervisor
 from enc.node.sequencer import Checkpoint, Sequencer, SequencerSettings
@@ -57,6 +56,7 @@ from enc.node.subscriptions import Hub
 from enc.node.uploads import Bounds, Uploads
 from enc.node.verifiers import SignaturePool
 from enc.runtime.logs import setup_logs
+from enc.runtime.rate_limit import RateLimiter
 from enc.runtime.signals import end_on_next_signal
 from enc.version import __version__
 

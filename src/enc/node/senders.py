@@ -33,10 +33,11 @@ from enc.node.sender_pipe import (
 )
 from enc.node.store.push import DeliveryResult
 from enc.node.verifier import read_exactly
+from enc.runtime.backoff import RetryPauses
 
 STOP_S = 5.0
 """How long a sender may take to stop before it is ended."""
-MAX_PAUSE_S = 60.0
+PAUSES = RetryPauses(first_s=1.0, max_s=60.0)
 """Between two starts of a sender that dies again and again."""
 
 Settle = Callable[[Sequence[DeliveryResult]], None]
@@ -145,7 +146,7 @@ class PushSupervisor:
                 was_useful = False
             if self._stopping.is_set():
                 return
-            pause = 0.0 if was_useful else min(max(pause * 2, 1.0), MAX_PAUSE_S)
+            pause = 0.0 if was_useful else PAUSES.after(pause)
             self._stopping.wait(pause)
 
     def _asks_for_one(self) -> bool:

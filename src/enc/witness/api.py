@@ -39,10 +39,10 @@ from enc.core.errors import (
     WorldError,
 )
 from enc.core.tree_head import WireHead, head_from_wire
+from enc.runtime.rate_limit import RateLimiter
 from enc.version import __version__
 from enc.witness.exchange import JSON, body, enclave_id, number, page, refusal, tagged
 from enc.witness.ledger import Ledger, Row
-from enc.witness.rates import Rates
 from enc.witness.watch import Watch
 
 MAX_REQUESTS = 128
@@ -67,7 +67,7 @@ Make = Callable[[Request], tuple[str, bytes]]
 class Api:
     """An ASGI application."""
 
-    def __init__(self, key: bytes, ledger: Ledger, watches: Mapping[bytes, Watch], rates: Rates, interval: float):
+    def __init__(self, key: bytes, ledger: Ledger, watches: Mapping[bytes, Watch], rates: RateLimiter, interval: float):
         self._key, self._ledger, self._watches, self._rates, self._interval = key, ledger, watches, rates, interval
         self._requests = 0
         routes = [

@@ -18,11 +18,11 @@ from enc.client.identity import Identity
 from enc.client.pins import Pin
 from enc.client.setup import Setup
 from enc.client.transport import AsyncTransport
+from enc.runtime.rate_limit import RateLimiter
 from enc.runtime.signals import end_by_signal, stop_signals_to
 from enc.witness.api import Api
 from enc.witness.config import Config, Listed
 from enc.witness.ledger import Ledger
-from enc.witness.rates import Rates
 from enc.witness.watch import Watch
 
 T = TypeVar("T")
@@ -31,7 +31,9 @@ MAX_ANSWER = 16 << 20
 """Bytes of a node's answer: a page of events is the largest that is asked for."""
 AT_ONCE = 16
 """Nodes that are asked at a time."""
-BROUGHT_PER_S, BROUGHT_BURST = 5.0, 50
+BROUGHT_PER_S, BROUGHT_BURST, MAX_ADDRESSES = 5.0, 50, 4096
+"""How often one address may bring heads: the witness asks a node about each."""
+TOO_MANY = "too many heads were brought from this address"
 JITTER = 0.2
 
 _log = structlog.get_logger("enc.witness")
@@ -52,7 +54,7 @@ class Service:
         self._transport = AsyncTransport(first, config.timeout_s, most=MAX_ANSWER)
         self._setup = Setup(first, identity, None, ledger, 0, "schnorr", nodes=nodes, registry=registry)
         self.watches = {each.enclave: self._watch(each, ledger) for each in listed}
-        rates = Rates(BROUGHT_PER_S, BROUGHT_BURST, time.monotonic)
+        rates = RateLimiter(BROUGHT_PER_S, BROUGHT_BURST, time.monotonic, MAX_ADDRESSES, TOO_MANY)
         self.app = Api(identity.public, ledger, self.watches, rates, config.interval_s)
 
     def _watch(self, listed: Listed, ledger: Ledger) -> Watch:

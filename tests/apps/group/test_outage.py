@@ -10,6 +10,7 @@ import pytest
 from enc.apps.group import Group, following
 from enc.client import Client, Identity, Registry, Unreachable, subscription
 from enc.core.errors import EncError
+from enc.runtime.backoff import RetryPauses
 from tests.node.running import RunningNode
 
 
@@ -27,7 +28,7 @@ def back(node: RunningNode) -> RunningNode:
 
 def test_who_waits_without_end_is_told_and_goes_on(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (subscription, following):
-        monkeypatch.setattr(module, "MAX_PAUSE_S", 0.05)
+        monkeypatch.setattr(module, "PAUSES", RetryPauses(max_s=0.05))
     ann = Identity.new()
     with Client(node.url, ann, pins=None, patience=0) as hers, Client(node.url, ann, pins=None) as other:
         group = Group.create(other)
@@ -50,7 +51,7 @@ def test_who_waits_without_end_is_told_and_goes_on(node: RunningNode, monkeypatc
 
 
 def test_who_begins_while_the_node_is_away(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "MAX_PAUSE_S", 0.05)
+    monkeypatch.setattr(following, "PAUSES", RetryPauses(max_s=0.05))
     with Client(node.url, Identity.new(), pins=None, patience=0) as client:
         group = Group.create(client)
         group.sync()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from enc.apps.group.errors import NotAMember
 from enc.apps.group.views import Change, ChangeKind
 from enc.client import Item
-from enc.client.courier import MAX_PAUSE_S
+from enc.client.courier import PAUSES
 from enc.client.subscription import Subscription
 from enc.core.errors import Unauthorized, WorldError
 
@@ -56,7 +56,7 @@ class Following:
             self._drop()
             if not self._is_offline:
                 return self._connection_change(False, e.message)
-            self._closing.wait(MAX_PAUSE_S)
+            self._closing.wait(PAUSES.max_s)
             return None
 
     def _begin(self) -> Change | None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enc.core.errors import MisuseError, RateLimited
-from enc.node.rate_limit import RateLimiter, address_key
+from enc.runtime.rate_limit import RateLimiter, address_key
 from tests.core.strategies import examples
 
 
@@ -230,3 +230,10 @@ def test_a_limiter_that_is_none(per_s: float, burst: float, max_keys: int) -> No
 )
 def test_what_an_address_is_limited_by(address: str, key: str) -> None:
     assert address_key(address) == key
+
+
+def test_the_refusal_has_the_message_that_was_given() -> None:
+    limiter = RateLimiter(1, 1, Clock(), message="too many heads")
+    limiter.take("a")
+    with pytest.raises(RateLimited, match="too many heads"):
+        limiter.take("a")

@@ -1,4 +1,4 @@
-"""Token buckets: how fast one sender may ask."""
+"""Token buckets: limit how many requests each sender may make in a time."""
 
 import ipaddress
 from collections import OrderedDict
@@ -10,7 +10,7 @@ from threading import Lock
 from enc.core.errors import MisuseError, RateLimited
 
 _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")
-"""IPv4 clients as a translator shows them to a node that has IPv6 only (RFC 6052)."""
+"""IPv4 clients as a translator shows them to a server that has IPv6 only (RFC 6052)."""
 
 _SLACK = 1e-6
 """Tokens that rounding may cost: without it the last of a burst would now and then be refused."""
@@ -32,11 +32,22 @@ class RateLimiter:
     connection or a trusted proxy. Otherwise anyone could empty another's bucket.
     """
 
-    def __init__(self, per_s: float, burst: float, clock: Callable[[], float], max_keys: int = 65_536) -> None:
-        """`per_s` 0: no limit. `clock`: seconds that never go back, as of time.monotonic."""
+    def __init__(
+        self,
+        per_s: float,
+        burst: float,
+        clock: Callable[[], float],
+        max_keys: int = 65_536,
+        message: str = "too many requests",
+    ) -> None:
+        """`per_s` 0: no limit. `clock`: seconds that never go back, as of time.monotonic.
+
+        `message`: of the RateLimited error.
+        """
         if not (0 <= per_s < inf and 1 <= burst < inf and max_keys >= 1):
             raise MisuseError("a rate is 0 or more, a burst and the number of keys 1 or more")
         self._per_s, self._burst, self._clock, self._max_keys = per_s, burst, clock, max_keys
+        self._message = message
         self._buckets: OrderedDict[bytes | str, tuple[float, float]] = OrderedDict()
         self._lock = Lock()
 
@@ -70,7 +81,7 @@ class RateLimiter:
         finally:
             self._lock.release()
         if over > _SLACK:
-            raise RateLimited("too many requests", retry_after_ms=ceil(over / per_s * 1000))
+            raise RateLimited(self._message, retry_after_ms=ceil(over / per_s * 1000))
 
 
 @lru_cache(maxsize=8192)
