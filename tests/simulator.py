@@ -36,7 +36,7 @@ from enc.core.session import TransportKeys, node_keys
 from enc.core.signing import PrivateKey
 from enc.core.tree_head import sign_head
 from enc.core.types import Commit, Event, Receipt, TreeHead
-from enc.node.answers import Answers
+from enc.node.answers import SealedHandlers
 from enc.node.directory import StateCache
 from enc.node.proofs import Proofs
 from enc.node.registry_api import RegistryApi
@@ -75,7 +75,9 @@ class Simulator:
             self.store, key, self._now, deliver=self._outcomes.extend, publish=self._publish, states=self._states
         )
         free = RateLimiter(0, 1, lambda: 0.0)
-        self.answers = Answers(self._states, self.store, key, self._now, free, self.sequencer.checkpoint, MAX_PAGE)
+        self.answers = SealedHandlers(
+            self._states, self.store, key, self._now, free, self.sequencer.checkpoint, MAX_PAGE
+        )
 
     def _now(self) -> int:
         return self.clock.now

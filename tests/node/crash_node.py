@@ -26,21 +26,21 @@ from enc.core import enclave as machine
 from enc.core.errors import EncError
 from enc.node import janitor, main, migration
 from enc.node.admission import Admission
-from enc.node.answers import Answers
+from enc.node.answers import SealedHandlers
 from enc.node.api_http import HttpApi
 from enc.node.api_ws import Connection
 from enc.node.config import load_config
 from enc.node.desk import CommitIntake, CommitReplies
 from enc.node.importing import Importer
-from enc.node.line import Line
-from enc.node.migration import Intake
+from enc.node.line import SendQueue
+from enc.node.migration import StagedReplay
 from enc.node.sequencer import Sequencer
-from enc.node.source import Source
+from enc.node.source import RemoteLog
 from enc.node.store import connection, ids, spreading, staging
 from enc.node.store.connection import Writer
 from enc.node.store.sqlite import SqliteStore
 from enc.node.store.staging import SqliteStaging
-from enc.node.subscriptions import Hub
+from enc.node.subscriptions import SubscriptionHub
 from enc.node.uploads import Upload, Uploads
 
 ROOT = Path(__file__).parents[2]
@@ -172,11 +172,11 @@ ON_THE_WAY: Mapping[str, Place] = {
     "after replies": after(CommitReplies, "_reply"),
     "before an HTTP answer": before(HttpApi, "_finish"),
     "after an HTTP answer": after(HttpApi, "_finish"),
-    "before a WebSocket answer": before(Connection, "_settled"),
-    "after a WebSocket answer": after(Connection, "_settled"),
-    "before a message waits": before(Line, "put"),
+    "before a WebSocket answer": before(Connection, "_commit_done"),
+    "after a WebSocket answer": after(Connection, "_commit_done"),
+    "before a message waits": before(SendQueue, "put"),
     "before publishing": before(main.Node, "_publish"),
-    "after publishing": after(Hub, "publish"),
+    "after publishing": after(SubscriptionHub, "publish"),
     "a bundle is sealed, not written": after(machine, "seal", lambda result, *args: result is not None),
     "a sealed bundle is written": after(SqliteStore, "write", _seals),
 }
@@ -227,7 +227,7 @@ IMPORTING: Mapping[str, Place] = {
     "within a slice": statement("INSERT INTO events"),
     "within a slice, later": statement("UPDATE kinds"),
     "a slice is written": after(SqliteStaging, "write"),
-    "all is replayed": after(Intake, "finish"),
+    "all is replayed": after(StagedReplay, "finish"),
     "before all is adopted": before(SqliteStaging, "adopt"),
     "within the adoption": statement("UPDATE enclaves"),
     "within the adoption, later": statement("INSERT INTO usage"),
@@ -235,26 +235,26 @@ IMPORTING: Mapping[str, Place] = {
     "before anybody hears": after(Importer, "_adopt"),
 }
 PULLING: Mapping[str, Place] = {
-    "before a page is asked for": before(Source, "_ask"),
-    "a page has come": after(Source, "_ask"),
+    "before a page is asked for": before(RemoteLog, "_request_page"),
+    "a page has come": after(RemoteLog, "_request_page"),
 }
 SPOOLING: Mapping[str, Place] = {
     "an archive begins to come": after(Uploads, "add"),
-    "some of an archive has come": after(Upload, "grow"),
+    "some of an archive has come": after(Upload, "add_bytes"),
     "all of an archive has come": after(Upload, "rewind"),
     "an archive stands in line": after(Importer, "start", lambda result, importer, job, archive: archive is not None),
 }
-FORCING: Mapping[str, Place] = {"a Migrate is signed": after(Intake, "finalize")}
+FORCING: Mapping[str, Place] = {"a Migrate is signed": after(StagedReplay, "finalize")}
 SWEEPING: Mapping[str, Place] = {
     "before what is left is swept": before(SqliteStore, "delete_orphans"),
     "within a sweep of what is left": statement("DELETE FROM events"),
     "after what is left is swept": after(SqliteStore, "delete_orphans", lambda done, *args: not done),
 }
 EXPORTING: Mapping[str, Place] = {
-    "a page is asked for": before(Answers, "_export"),
-    "a page is being read": before(Answers, "_log"),
-    "a page has been read": after(Answers, "_export"),
-    "a page is sealed": after(Answers, "answer"),
+    "a page is asked for": before(SealedHandlers, "_export"),
+    "a page is being read": before(SealedHandlers, "_log"),
+    "a page has been read": after(SealedHandlers, "_export"),
+    "a page is sealed": after(SealedHandlers, "answer"),
 }
 POINTS: Mapping[str, Place] = {
     **ON_THE_WAY,
@@ -302,9 +302,9 @@ def let_fail(flag: Path) -> None:
 
 
 def slow_lines() -> None:
-    inner = Line.__init__
+    inner = SendQueue.__init__
 
-    def init(line: Line, send: Any, *more: Any) -> None:
+    def init(line: SendQueue, send: Any, *more: Any) -> None:
         async def slowly(message: Any) -> None:
             for _ in range(20):
                 await asyncio.sleep(0)
@@ -312,7 +312,7 @@ def slow_lines() -> None:
 
         inner(line, slowly, *more)
 
-    Line.__init__ = init
+    SendQueue.__init__ = init
 
 
 def set_clock(file: Path, ahead_ms: int) -> None:
@@ -332,7 +332,7 @@ def small_steps() -> None:
     connection.CHECKPOINT_PAGES = 40
     ids.GENERATION, ids.STRIDE = 64, 8
     janitor.MAX_ERASED, janitor.MAX_PURGED, janitor.REST_MS = 2, 12, 0
-    migration.SLICE, staging.GENERATION = 4, 5
+    migration.SLICE_EVENTS, staging.GENERATION = 4, 5
 
 
 # The processes

@@ -22,7 +22,7 @@ from enc.core.signing import PrivateKey
 from enc.core.tree_head import sign_head, wire_head
 from enc.core.types import Commit, Event, TreeHead
 from enc.node.checkers import ImportSignaturePool
-from enc.node.migration import Intake
+from enc.node.migration import StagedReplay
 from enc.node.store.base import Store
 from tests.core.world import START, person
 
@@ -186,8 +186,8 @@ def take_in(store: Store, events: Sequence[Event], payer: str, held: EnclaveStat
     """Stage a log as an import does, and adopt it."""
     staging = store.stage(events[0].enclave, held.seq if held else -1)
     checkers = ImportSignaturePool((), len(events))
-    intake = Intake(store, staging, NODE, events[0].enclave, held, checkers, write=staging.write)
-    intake.take(events)
+    intake = StagedReplay(store, staging, NODE, events[0].enclave, held, checkers, write=staging.write)
+    intake.replay_events(events)
     intake.finish()
     staging.adopt(intake.replay.state, person(payer).public, 0)
     intake.close()

@@ -31,7 +31,7 @@ from enc.core.session import Session, client_keys, open_session
 from enc.core.signing import PrivateKey
 from enc.core.types import Commit, Receipt
 from enc.node import main
-from enc.node.api_http import SEALED
+from enc.node.api_http import SEALED_PATHS
 from enc.node.config import Config
 from enc.node.server import Server
 from enc.node.store.base import Store
@@ -48,7 +48,7 @@ TURNS = 100_000
 """How often the event loop may turn before what should happen counts as lost."""
 NODE = person("node")
 DEV = Config(port=0, dev=True)
-PATHS = {type_: path for path, type_ in SEALED.items()}
+PATHS = {type_: path for path, type_ in SEALED_PATHS.items()}
 """Where sealed requests go that do not go to `/`."""
 
 
@@ -181,7 +181,7 @@ class Served:
                 return
         raise AssertionError("it never came")
 
-    # Asking
+    # ReadPool
 
     def post(self, body: Any, path: str = "/", **more: Any) -> httpx.Response:
         """A body of bytes goes as it is, any other as JSON."""

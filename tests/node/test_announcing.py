@@ -93,6 +93,6 @@ def test_a_registry_that_is_not_there_does_not_hold_the_node_up(tmp_path: Path) 
 
 def test_a_node_that_is_reached_nowhere_is_told_so() -> None:
     registry = Registry(announce_to=f"http://a#{'0' * 64}")
-    with pytest.raises(MisuseError, match="where the node is reached"):
+    with pytest.raises(MisuseError, match="so that others can reach the node"):
         main._announcer(Config(registry=registry), person("node"))
     assert main._announcer(Config(), person("node")) is None

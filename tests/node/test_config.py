@@ -366,12 +366,12 @@ def test_whatever_is_set_is_taken_or_refused_in_one_line(key: str, value: Any) -
 
 
 def test_a_limit_of_commits_may_be_lowered_never_raised() -> None:
-    kernel, ours = structs.asdict(types.Limits()), structs.asdict(Limits().of_commits())
+    kernel, ours = structs.asdict(types.Limits()), structs.asdict(Limits().commit_limits())
     assert ours == kernel
     lowered = load_config(None, {}, {"limits.content": 100, "limits.tags": 3, "limits.type": 20})
-    assert lowered.limits.of_commits() == types.Limits(content=100, tags=3, type=20)
+    assert lowered.limits.commit_limits() == types.Limits(content=100, tags=3, type=20)
     lowest = {"limits.tag_strings": 3, "limits.tag_string": 64}
-    assert load_config(None, {}, lowest).limits.of_commits() == types.Limits(tag_strings=3, tag_string=64)
+    assert load_config(None, {}, lowest).limits.commit_limits() == types.Limits(tag_strings=3, tag_string=64)
     for name, most in kernel.items():
         assert "expected" in refusal(flags={f"limits.{name}": most + 1})
 
@@ -391,8 +391,8 @@ def test_dev_opens_private_endpoints_and_lifts_the_limits_of_one_address() -> No
     assert not plain.private_endpoints
     assert dev.private_endpoints
     assert load_config(None, {}, {"endpoints.allow_private": True}).private_endpoints
-    assert plain.rates_in_force == plain.rates
-    assert dev.rates_in_force == Rates(identity_per_s=0, address_per_s=0)
+    assert plain.effective_rates == plain.rates
+    assert dev.effective_rates == Rates(identity_per_s=0, address_per_s=0)
     assert (plain.connections_of_address, dev.connections_of_address) == (512, 0)
 
 

@@ -125,7 +125,7 @@ def test_an_error_tells_nothing_of_the_node_s_network(node: Served, enclave: Enc
     ],
 )
 def test_what_is_not_told(error: str) -> None:
-    assert deliveries.told(error) == "failed"
+    assert deliveries.public_error(error) == "failed"
 
 
 def test_what_the_sender_says_is_told() -> None:
@@ -142,7 +142,7 @@ def test_what_the_sender_says_is_told() -> None:
         "status 503",
         "",
     ]
-    assert [deliveries.told(word) for word in words] == words
+    assert [deliveries.public_error(word) for word in words] == words
 
 
 def test_page_by_page(enclave: Enclave, monkeypatch: pytest.MonkeyPatch) -> None:

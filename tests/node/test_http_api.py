@@ -23,7 +23,7 @@ from enc.core.replay import Replay
 from enc.core.sealing import NONCE_SIZE, seal_text
 from enc.core.session import Session, client_keys, open_session
 from enc.core.types import Commit, Receipt
-from enc.node.api_http import SEALED
+from enc.node.api_http import SEALED_PATHS
 from enc.node.config import Config, Rates, Retention
 from enc.node.openapi import MEANINGS
 from tests.core.world import GROUP, LIFETIME, NO_POINT, World, give, move, person, pub
@@ -562,7 +562,7 @@ def code(node: Served, request: Json, type_: str) -> str:
 
 
 def test_bodies_of_every_type_that_the_node_answers() -> None:
-    assert set(BODIES) == {"Query", "Pull", *SEALED.values()} == set(get_args(RequestType))
+    assert set(BODIES) == {"Query", "Pull", *SEALED_PATHS.values()} == set(get_args(RequestType))
 
 
 @every_type
@@ -643,14 +643,14 @@ def test_plaintexts_that_are_no_object(node: Served, closed: Enclave, type_: str
 @every_type
 def test_each_path_takes_its_own_types_only(node: Served, closed: Enclave, type_: str) -> None:
     request = closed.request("alice", type_, **BODIES[type_])
-    for path in {"/", *SEALED} - {PATHS.get(type_, "/")}:
+    for path in {"/", *SEALED_PATHS} - {PATHS.get(type_, "/")}:
         error = bad(node.post(request, path))
         assert (error.status, error.code) == (400, "INVALID_QUERY")
 
 
 def test_a_commit_is_taken_at_the_root_only(node: Served, enclave: Enclave) -> None:
     commit = enclave.commit("bob", "message", "x")
-    for path in SEALED:
+    for path in SEALED_PATHS:
         assert bad(node.post(wire_commit(commit), path)).code == "INVALID_QUERY"
     assert node.submit(commit).seq == 1
 
@@ -983,11 +983,11 @@ def test_a_path_that_is_not_there(node: Served, path: str, method: str) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_a_path_by_another_method(node: Served, closed: Enclave, method: str) -> None:
-    for path in {"GET": SEALED, "POST": GETS}.get(method, [*GETS, *SEALED]):
+    for path in {"GET": SEALED_PATHS, "POST": GETS}.get(method, [*GETS, *SEALED_PATHS]):
         response = node.http.request(method, path.format(enclave=closed.id.hex()))
         error = bad(response)
         assert (error.status, error.code) == (405, "INVALID_QUERY"), path
-        assert ("POST" if path in SEALED else "GET") in response.headers["allow"]
+        assert ("POST" if path in SEALED_PATHS else "GET") in response.headers["allow"]
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS"])

@@ -22,7 +22,7 @@ from enc.core.types import Commit, Event
 from enc.node import source as source_module
 from enc.node.config import Admission, Config, Imports, Rates
 from enc.node.fsck import check_store
-from enc.node.migration import Intake
+from enc.node.migration import StagedReplay
 from tests.core.world import GROUP, LIFETIME, START, World, move, person, pub
 
 from .moving import WITH_ARCHIVE, Telling, archive_of, done, ended, failure, head, imported, order
@@ -174,7 +174,7 @@ def test_orders_that_do_not_prove_themselves(node: Served) -> None:
     elsewhere = world()
     elsewhere.send("alice", "Migrate", elsewhere.migrate("node3"))
     error = refused(node, wire_event(elsewhere.events[-1]))
-    assert (error.code, error.message) == ("INVALID_COMMIT", "migrate: new_sequencer: another node than this one")
+    assert (error.code, error.message) == ("INVALID_COMMIT", "migrate: new_sequencer: expected this node's key")
 
 
 def test_orders_without_a_log_or_with_two(node: Served) -> None:
@@ -244,7 +244,7 @@ def test_quotas_are_asked_before_anything_is_fetched() -> None:
 
 
 def test_a_quota_of_bytes_ends_an_import_as_soon_as_it_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("enc.node.migration.SLICE", 1)
+    monkeypatch.setattr("enc.node.migration.SLICE_EVENTS", 1)
     made = moved()
     most = len(made.events[0].content or "") + 1
     with Telling(OLD, made.events) as source, Served(replace(DEV, admission=Admission(max_bytes=most))) as node:
@@ -325,8 +325,8 @@ def test_a_source_that_is_busy_is_asked_again(node: Served, monkeypatch: pytest.
     [
         (403, encode({"type": "Error", "code": "UNAUTHORIZED", "message": "<b>secret</b>"}), "UNAUTHORIZED"),
         (400, encode({"type": "Error", "code": "<b>", "message": ""}), "an error"),
-        (200, b"{}", "does not open"),
-        (200, encode({"type": "Response", "content": "AAAA"}), "does not open"),
+        (200, b"{}", "cannot open the source's answer"),
+        (200, encode({"type": "Response", "content": "AAAA"}), "cannot open the source's answer"),
         (302, b"", "status 302"),
     ],
 )
@@ -344,7 +344,7 @@ def test_a_source_that_answers_something_else(
 
 def test_an_answer_that_does_not_end(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_module, "PAUSES_S", ())
-    monkeypatch.setattr(source_module, "MAX_PAGE", 1000)
+    monkeypatch.setattr(source_module, "MAX_PAGE_BYTES", 1000)
     made = moved()
     with Telling(OLD, made.events) as source:
         assert "over 1000 bytes" in failure(node, made.events[-1], source.url)["message"]
@@ -353,7 +353,7 @@ def test_an_answer_that_does_not_end(node: Served, monkeypatch: pytest.MonkeyPat
 def test_a_log_that_is_larger_than_this_node_takes() -> None:
     made = moved()
     with Telling(OLD, made.events) as source, Served(replace(DEV, imports=Imports(total_bytes=3000))) as node:
-        assert "larger than" in failure(node, made.events[-1], source.url)["message"]
+        assert "size limit" in failure(node, made.events[-1], source.url)["message"]
         nothing_is_kept(node, made)
 
 
@@ -538,7 +538,7 @@ def test_erasures_with_a_cause_are_taken(node: Served) -> None:
     [
         ({"seq": 7}, "ends at seq 7"),
         ({"seq": 9}, "ends at seq 9"),
-        ({"events": []}, "leaves the event out"),
+        ({"events": []}, "returned no event here"),
         ({"events": None}, "events"),
         ({"sth": {"t": 1, "ts": 1, "r": "x", "sig": "x"}}, "sth"),
     ],
@@ -597,9 +597,9 @@ BAD_ARCHIVES: dict[str, tuple[Callable[[World, bytes], bytes], str]] = {
     "something behind": (lambda m, a: a + b"x", "follows the end"),
     "another frame behind": (lambda m, a: a + a, "follows the end"),
     "no header": (lambda m, a: zstandard.compress(b"{}\n"), "format"),
-    "another enclave": (lambda m, a: told(m, m.events, enclave=bytes(32)), "enclave is not the Migrate's"),
+    "another enclave": (lambda m, a: told(m, m.events, enclave=bytes(32)), "enclave: expected the Migrate's"),
     "too few events": (lambda m, a: told(m, m.events[:-1]), "says 8 events, there are 7"),
-    "too many events": (lambda m, a: told(m, m.events, events=9), "says 9 events"),
+    "too many events": (lambda m, a: told(m, m.events, events=9), "events: 9, but"),
     "another checkpoint": (lambda m, a: told(m, m.events, checkpoint_root=bytes(32)), "not the log's checkpoint"),
     "other sequencers": (lambda m, a: told(m, m.events, sequencers=((NEW.public, 0),)), "sequencers"),
     "another version": (lambda m, a: told(m, m.events, enc_v=1), "enc_v"),
@@ -677,13 +677,13 @@ def test_a_forced_migrate_is_judged_like_any_other(node: Served, by: str, wrong:
 def test_a_forced_migrate_that_expires_before_its_log_is_replayed(node: Served) -> None:
     made = world()
     order_ = forced(made)
-    inner = Intake.finish
+    inner = StagedReplay.finish
 
-    def late(intake: Intake) -> None:
+    def late(intake: StagedReplay) -> None:
         inner(intake)
         node.clock.tick(LIFETIME * 3)
 
-    with patch.object(Intake, "finish", late):
+    with patch.object(StagedReplay, "finish", late):
         assert failure(node, order_, archive=archive_of(made.events))["code"] == "EXPIRED"
     nothing_is_kept(node, made)
 
@@ -700,7 +700,7 @@ def test_a_manifest_that_this_node_would_not_take() -> None:
     with Served(replace(DEV, limits=limits)) as node:
         error = failure(node, forced(made), archive=archive_of(made.events))
         assert (error["code"], error["seq"]) == ("INVALID_COMMIT", 0)
-        assert "Manifests of at most 2000" in error["message"]
+        assert "for a Manifest, 2000 bytes" in error["message"]
 
 
 # What is here already
@@ -724,13 +724,13 @@ def replace_event(event: Event) -> Commit:
 
 def test_an_enclave_that_is_founded_here_while_it_is_brought(node: Served) -> None:
     made = moved()
-    inner = Intake.finish
+    inner = StagedReplay.finish
 
-    def meanwhile(intake: Intake) -> None:
+    def meanwhile(intake: StagedReplay) -> None:
         inner(intake)
         node.submit(replace_event(made.events[0]))
 
-    with Telling(OLD, made.events) as source, patch.object(Intake, "finish", meanwhile):
+    with Telling(OLD, made.events) as source, patch.object(StagedReplay, "finish", meanwhile):
         error = failure(node, made.events[-1], source.url)
     assert error["code"] == "UNAVAILABLE"
     assert node.store.events(made.state.enclave, 0, 9)[0].sequencer == NEW.public
@@ -767,7 +767,7 @@ def test_one_import_of_an_enclave_at_a_time_and_a_bounded_number_of_all() -> Non
         assert (error.code, "another import of this enclave" in error.message) == ("UNAVAILABLE", True)
         assert order(node, other.events[-1], second.url).status_code == 202
         error = refused(node, wire_event(third.events[-1]), first.url)
-        assert (error.code, "as many imports" in error.message) == ("UNAVAILABLE", True)
+        assert (error.code, "too many imports" in error.message) == ("UNAVAILABLE", True)
         go_on.set()
         for each in (made, other):
             assert ended(node, each.events[-1].hash.hex())["status"] == "done"

@@ -16,7 +16,7 @@ from enc.core.types import Event
 from enc.node import checkers, dialing, migration
 from enc.node import source as source_module
 from enc.node.checkers import ImportSignaturePool
-from enc.node.migration import Intake
+from enc.node.migration import StagedReplay
 from enc.node.store.memory import MemoryStore
 
 from .moving import Telling, done, failure, order
@@ -124,7 +124,7 @@ def test_a_source_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how:
 @pytest.mark.parametrize("part", [1, 3, 8, 1024])
 def test_a_log_is_checked_in_many_parts(monkeypatch: pytest.MonkeyPatch, part: int, slice_: int) -> None:
     """Each verdict belongs to its event: of a log with one wrong signature that one is named, wherever it stands."""
-    monkeypatch.setattr(migration, "SLICE", slice_)
+    monkeypatch.setattr(migration, "SLICE_EVENTS", slice_)
     monkeypatch.setattr(checkers, "FEW", 0)
     made = moved()
     cores = set(list(os.sched_getaffinity(0))[:2])
@@ -147,9 +147,9 @@ def test_a_log_is_checked_in_many_parts(monkeypatch: pytest.MonkeyPatch, part: i
 def take(events: list[Event], ready: ImportSignaturePool) -> int:
     store = MemoryStore()
     staging = store.stage(events[0].enclave, -1)
-    intake = Intake(store, staging, NODE, events[0].enclave, None, ready, write=staging.write)
+    intake = StagedReplay(store, staging, NODE, events[0].enclave, None, ready, write=staging.write)
     try:
-        intake.take(events)
+        intake.replay_events(events)
         intake.finish()
         return intake.replay.events
     finally:

@@ -25,7 +25,7 @@ from enc.core.types import Commit
 from enc.node import api_http
 from enc.node.closing import close_slow, close_stuck
 from enc.node.config import Config, Limits
-from enc.node.http_protocol import MAX_HEAD, PIECE
+from enc.node.http_protocol import CHUNK, MAX_HEAD
 from enc.node.sequencer import AdmittedCommit, Sequencer
 from enc.node.store.memory import MemoryStore
 from tests.core.world import LIFETIME, person, pub
@@ -390,8 +390,8 @@ def test_who_does_not_take_an_answer_is_cut(pages: Enclave, way: tuple[str, ...]
 
         assert (cut(0), cut(29)) == (0, 0)
         (one,) = [c for c in state.connections if c.peer.unsent]
-        turn = one.peer.turn
-        while one.peer.turn == turn:
+        before = one.peer.progress
+        while one.peer.progress == before:
             peer.recv(KIB)
         assert (cut(31), cut(60), cut(62)) == (0, 0, 1)
     untouched(pages)
@@ -422,7 +422,7 @@ def test_of_many_questions_on_one_connection_one_answer_waits(pages: Enclave, wa
         assert len(pages.query("bob", limit=1)) == 1  # it was asked later, and answered after them
         assert peers.unsent < 12 * MIB
         (one,) = [c for c in pages.node.server.server_state.connections if c.peer.unsent]
-        assert one.transport.get_write_buffer_size() <= 2 * PIECE
+        assert one.transport.get_write_buffer_size() <= 2 * CHUNK
         for _ in range(3):
             assert read_response(file)[0] == 200
     untouched(pages)
@@ -544,8 +544,8 @@ def test_what_waits_behind_tls_is_counted_and_bounded(tmp_path: Path) -> None:
 
         node.until(lambda: all(c.transport.get_write_buffer_size() for c in state.connections))
         assert (cut(0), cut(29)) == (0, 0)
-        turn = waiting[0].peer.turn
-        while waiting[0].peer.turn == turn or not waiting[0].transport.get_write_buffer_size():
+        before = waiting[0].peer.progress
+        while waiting[0].peer.progress == before or not waiting[0].transport.get_write_buffer_size():
             assert peer.recv(KIB)
         assert (cut(31), cut(60), cut(62)) == (2, 0, 1)  # who takes some of it is not stuck
         node.until(lambda: peers.unsent == peers.count == 0)
@@ -956,11 +956,11 @@ def test_waiting_commits() -> None:
 
 
 def test_waiting_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_http, "MAX_ASKING", 2)
+    monkeypatch.setattr(api_http, "MAX_WAITING_READS", 2)
     go_on = threading.Event()
     with Served() as node, ThreadPoolExecutor(2) as pool:
         enclave = node.found(SMALL)
-        answers = node.node.http._asking
+        answers = node.node.http._reads
         find = node.store.find
         monkeypatch.setattr(node.store, "find", lambda *args: (go_on.wait(PATIENCE_S), find(*args))[1])
         sent = [pool.submit(enclave.seqs, "bob") for _ in range(2)]

@@ -15,7 +15,7 @@ from enc.core.proof import parse_consistency
 from enc.core.replay import Replay
 from enc.core.tree_head import check_bound_head, parse_head
 from enc.node.fsck import check_store
-from enc.node.main import _check_key
+from enc.node.main import check_key
 from enc.node.store.sqlite import SqliteStore
 from tests.core.world import LIFETIME, give, move, person
 
@@ -325,8 +325,8 @@ def test_a_node_from_which_everything_moved_away_knows_its_key(
 ) -> None:
     a, b, c = nodes
     move_to(a.found(SMALL), b)
-    _check_key(a.store, a.key)
-    _check_key(b.store, b.key)
+    check_key(a.store, a.key)
+    check_key(b.store, b.key)
     assert "key_of_no_enclave" not in capsys.readouterr().out
-    _check_key(a.store, c.key)
+    check_key(a.store, c.key)
     assert "key_of_no_enclave" in capsys.readouterr().out

@@ -36,7 +36,7 @@ from enc.core.filter import parse_filter
 from enc.core.sealing import NONCE_SIZE, seal_text
 from enc.core.session import client_keys, open_session
 from enc.core.types import Commit, Limits, Tags
-from enc.node.api_http import SEALED
+from enc.node.api_http import SEALED_PATHS
 from enc.node.config import Config
 from enc.node.main import Node
 from enc.node.openapi import MEANINGS, document
@@ -407,7 +407,7 @@ class Scene:
         return case.call_and_validate(base_url=self.node.url, session=self._http, checks=CHECKS)
 
 
-PATHS = {"Query": "/", "Pull": "/", **{type_: path for path, type_ in SEALED.items()}}
+PATHS = {"Query": "/", "Pull": "/", **{type_: path for path, type_ in SEALED_PATHS.items()}}
 
 
 def about(event_id: bytes) -> Tags:
@@ -506,7 +506,7 @@ def test_a_held_enclave_is_unavailable_as_documented(scene: Scene) -> None:
 
 
 def test_a_body_over_the_limit_is_refused_as_documented(scene: Scene) -> None:
-    for path in ("/", *SEALED):
+    for path in ("/", *SEALED_PATHS):
         response = scene.send(path, {"exp": "x" * (2 << 20)})
         assert (response.status_code, response.json()["code"]) == (413, "INVALID_COMMIT")
 

@@ -32,8 +32,8 @@ def test_connections_of_all_and_of_one_address() -> None:
     with pytest.raises(Unavailable, match=r"too many connections$"):
         world.peer("5", "c")
     assert world.peers.count == 3
-    first.leave()
-    first.leave()
+    first.remove()
+    first.remove()
     assert world.peers.count == 2
     world.peer("6")
 
@@ -51,25 +51,25 @@ def test_one_that_was_refused_may_leave_and_hold_as_if_it_had_been_there() -> No
     stays, refused = world.peer("1"), Peer(world.peers, "a", lambda: None)
     with pytest.raises(Unavailable):
         world.peers.add(refused)
-    stays.hold(10)
-    refused.hold(50)
-    refused.leave()
+    stays.add_unsent(10)
+    refused.add_unsent(50)
+    refused.remove()
     assert (world.peers.count, world.peers.unsent) == (1, 10)
 
 
 def test_what_waits_is_counted_until_it_goes_or_the_peer_does() -> None:
     world = World()
     one, two = world.peer("1"), world.peer("2")
-    one.hold(30)
-    with two.holding(40), two.holding(10):
+    one.add_unsent(30)
+    with two.counting_unsent(40), two.counting_unsent(10):
         assert (world.peers.unsent, two.unsent) == (80, 50)
-    one.hold(-10)
+    one.add_unsent(-10)
     assert world.peers.unsent == 20
-    one.leave()
-    one.hold(-20)
-    one.hold(7)
+    one.remove()
+    one.add_unsent(-20)
+    one.add_unsent(7)
     assert world.peers.unsent == 0
-    with pytest.raises(ValueError, match="of the work"), two.holding(5):
+    with pytest.raises(ValueError, match="of the work"), two.counting_unsent(5):
         raise ValueError("of the work")
     assert (world.peers.unsent, world.dropped) == (0, [])
 
@@ -77,14 +77,14 @@ def test_what_waits_is_counted_until_it_goes_or_the_peer_does() -> None:
 def test_all_may_be_used_and_no_more() -> None:
     world = World(unsent=100)
     one, two = world.peer("1"), world.peer("2")
-    one.hold(60)
-    two.hold(40)
+    one.add_unsent(60)
+    two.add_unsent(40)
     assert world.dropped == []
-    two.hold(1)
+    two.add_unsent(1)
     assert (world.dropped, world.peers.unsent, world.peers.count) == (["1"], 41, 1)
     assert world.peers.dropped == 1
-    one.hold(-60)  # what it held is let go of in its own time
-    one.leave()
+    one.add_unsent(-60)  # what it held is let go of in its own time
+    one.remove()
     assert (world.peers.unsent, world.peers.count) == (41, 1)
 
 
@@ -92,9 +92,9 @@ def test_the_address_for_which_most_waits_makes_room() -> None:
     """Not the oldest of all, nor the one that holds most."""
     world = World(unsent=100)
     old = world.peer("old", "honest")
-    old.hold(45)
+    old.add_unsent(45)
     for i in range(8):
-        world.peer(f"{i}", "greedy").hold(10)
+        world.peer(f"{i}", "greedy").add_unsent(10)
     assert world.dropped == ["0", "1", "2"]
     assert old.unsent == 45
 
@@ -103,13 +103,13 @@ def test_of_one_address_who_took_nothing_for_the_longest_time_goes_first() -> No
     world = World(unsent=100)
     one, two, three = (world.peer(name) for name in ("1", "2", "3"))
     for peer in (one, two, three):
-        peer.hold(30)
-    one.hold(0)  # a part of it went
-    two.hold(5)  # only more waits
-    three.hold(-10)
-    three.hold(35)
+        peer.add_unsent(30)
+    one.add_unsent(0)  # a part of it went
+    two.add_unsent(5)  # only more waits
+    three.add_unsent(-10)
+    three.add_unsent(35)
     assert world.dropped == ["2"]
-    three.hold(40)
+    three.add_unsent(40)
     assert world.dropped == ["2", "1"]
 
 
@@ -117,18 +117,18 @@ def test_who_alone_holds_too_much_is_dropped_itself() -> None:
     world = World(unsent=100)
     for name in ("idle", "quiet"):
         world.peer(name)
-    world.peer("greedy").hold(101)
+    world.peer("greedy").add_unsent(101)
     assert (world.dropped, world.peers.unsent) == (["greedy"], 0)
 
 
 def test_a_node_is_crowded_past_half_of_the_bound() -> None:
     world = World(unsent=100)
     one, two = world.peer("1"), world.peer("2")
-    one.hold(50)
+    one.add_unsent(50)
     assert not two.is_crowded
-    two.hold(1)
+    two.add_unsent(1)
     assert one.is_crowded
-    one.leave()
+    one.remove()
     assert not two.is_crowded
 
 
@@ -141,10 +141,10 @@ def test_the_sum_is_never_past_the_bound_and_always_right(seed: int) -> None:
         if turn == 0 or not here:
             here.append(world.peer(f"{i}", chance.choice("abc")))
         elif turn == 1:
-            here.pop(chance.randrange(len(here))).leave()
+            here.pop(chance.randrange(len(here))).remove()
         else:
             peer = chance.choice(here)
-            peer.hold(chance.randrange(-peer.unsent, 200))
+            peer.add_unsent(chance.randrange(-peer.unsent, 200))
         known = [peer for peers in world.peers._by_address.values() for peer in peers]
         assert world.peers.unsent == sum(peer.unsent for peer in known) <= 1000
         assert world.peers.count == len(known)

@@ -107,7 +107,7 @@ def test_numbers_that_follow_each_other_are_read_at_once() -> None:
 def test_a_long_queue_is_read_in_steps(enclave: Enclave, monkeypatch: pytest.MonkeyPatch) -> None:
     batches_of(enclave, 5)
     for step in (1, 2, 5, 6):
-        monkeypatch.setattr(pulls, "STEP", step)
+        monkeypatch.setattr(pulls, "READ_BATCH", step)
         assert numbers(pull(enclave, "vera", {})) == [1, 2, 3, 4, 5]
         assert numbers(pull(enclave, "vera", [1, 2, 3, 5])) == [1, 2, 3, 5]
 
@@ -454,7 +454,7 @@ def test_what_is_withheld_counts_as_if_it_were_shown() -> None:
 
 def test_looking_for_events_counts_even_where_none_are_left(enclave: Enclave, monkeypatch: pytest.MonkeyPatch) -> None:
     batches_of(enclave, 4)
-    monkeypatch.setattr(pulls, "LOOK", CONFIG.limits.page_bytes // 2)
+    monkeypatch.setattr(pulls, "LOOKUP_COST", CONFIG.limits.page_bytes // 2)
     for name in ("vera", "nick"):
         assert numbers(pull(enclave, name, {})) == [1, 2]
         assert numbers(pull(enclave, name, {}, enclave="00" * 32)) == [1, 2, 3, 4]

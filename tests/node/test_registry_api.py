@@ -399,7 +399,7 @@ def test_pages_join_to_the_whole(scene: Scene, limit: int, query: str) -> None:
 
 def test_one_page_looks_at_a_bounded_number_of_records(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     town = Town(scene)
-    monkeypatch.setattr(registry_api, "SLICE", 1)
+    monkeypatch.setattr(registry_api, "SCAN_STEP", 1)
     monkeypatch.setattr(registry_api, "MAX_SCANNED", 2)
     rare, pages, after = list[str](), 0, ""
     while True:
@@ -415,7 +415,7 @@ def test_one_page_looks_at_a_bounded_number_of_records(scene: Scene, monkeypatch
 
 def test_one_page_reads_a_bounded_number_of_bytes(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     town = Town(scene)
-    monkeypatch.setattr(registry_api, "MAX_PAGE", 1)
+    monkeypatch.setattr(registry_api, "MAX_PAGE_BYTES", 1)
     page = scene.get("/enclaves")
     assert ([each["enclave_id"] for each in page["enclaves"]], page["next"]) == (town.ids()[:1], town.ids()[0])
 
@@ -452,7 +452,11 @@ def test_a_node_that_serves_none_says_so() -> None:
         assert node.get("/info").json()["registry"] is None
         for path in ("/enclaves", f"/nodes/{pub('node')}", f"/resolve/{'00' * 32}"):
             error = bad(node.get(path))
-            assert (error.status, error.code, error.message) == (404, "INVALID_QUERY", "this node serves no registry")
+            assert (error.status, error.code, error.message) == (
+                404,
+                "INVALID_QUERY",
+                "this node does not serve a registry",
+            )
 
 
 def test_a_registry_that_is_not_there_yet() -> None:
@@ -471,8 +475,8 @@ def test_an_enclave_that_is_no_registry(tmp_path: Path) -> None:
     with Served(config, store) as node:
         node.found(SMALL)
         error = bad(node.get("/enclaves"))
-        assert (error.status, error.code, error.message[-14:]) == (503, "UNAVAILABLE", "is no registry")
-    with pytest.raises(MisuseError, match="the enclave is no registry"):
+        assert (error.status, error.code, error.message[-17:]) == (503, "UNAVAILABLE", "is not a registry")
+    with pytest.raises(MisuseError, match="the enclave is not a registry"):
         main._check_registry(store, config)
     main._check_registry(store, serving(None))
     main._check_registry(store, serving(registry_id()))
@@ -544,13 +548,13 @@ def test_who_may_read_is_asked_again_when_something_has_happened() -> None:
 
 
 def test_what_is_kept_of_entries_is_bounded_and_never_old(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registered, "MAX_MADE", 2)
+    monkeypatch.setattr(registered, "MAX_CACHED", 2)
     for name in ("node", "node2", "node3", "alice"):
         for uri in ("https://a.example", "https://b.example"):
             scene.registry.send(name, "Reg_Node", node_entry(name, uri))
             for _ in range(2):
                 assert scene.get(f"/nodes/{pub(name)}")["endpoints"] == [{"uri": uri, "priority": 1}]
-    assert len(scene.node.node.registry._registered._made) <= 2
+    assert len(scene.node.node.registry._index._cache) <= 2
 
 
 def test_a_paused_registry_is_read_and_a_purged_one_is_gone() -> None:

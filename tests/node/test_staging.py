@@ -16,7 +16,7 @@ from enc.core.types import Event
 from enc.node.checkers import ImportSignaturePool
 from enc.node.fsck import check_store
 from enc.node.fsck.searches import EVERYTHING
-from enc.node.migration import Intake
+from enc.node.migration import StagedReplay
 from enc.node.store import staging as module
 from enc.node.store.base import AppendRun, Charge, Staging, Step, Store, Usage
 from enc.node.store.memory import MemoryStore
@@ -55,12 +55,12 @@ def moved(made: World, to: str = "node") -> World:
     return made
 
 
-def staged(store: Store, events: Sequence[Event], held: int = -1) -> tuple[Staging, Intake]:
+def staged(store: Store, events: Sequence[Event], held: int = -1) -> tuple[Staging, StagedReplay]:
     staging = store.stage(events[0].enclave, held)
     checkers = ImportSignaturePool((), 0)
     state = store.load(events[0].enclave) if held >= 0 else None
-    intake = Intake(store, staging, NODE, events[0].enclave, state, checkers, write=staging.write)
-    intake.take(events)
+    intake = StagedReplay(store, staging, NODE, events[0].enclave, state, checkers, write=staging.write)
+    intake.replay_events(events)
     checkers.close()
     intake.close()
     return staging, intake
@@ -307,7 +307,7 @@ def test_what_a_dead_node_left_is_taken_away_by_the_next(tmp_path: Path) -> None
 
 def test_ids_go_into_the_index_by_generations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GENERATION", 4)
-    monkeypatch.setattr("enc.node.migration.SLICE", 3)
+    monkeypatch.setattr("enc.node.migration.SLICE_EVENTS", 3)
     store = SqliteStore(tmp_path / "enc.db")
     made = moved(world())
     staging, intake = staged(store, made.events)

@@ -32,17 +32,17 @@ from enc.core.session import MAX_DURATION, SKEW, client_keys, open_session
 from enc.core.types import Commit, Event, Limits, Receipt
 from enc.node import api_ws, line
 from enc.node.admission import Admission, CommitValidator
-from enc.node.answers import Answers
-from enc.node.api_http import Asking
-from enc.node.api_ws import MAX_PASSED, Settings, WebSocketApi, within
+from enc.node.answers import SealedHandlers
+from enc.node.api_http import ReadPool
+from enc.node.api_ws import MAX_SKIPPED, WebSocketApi, WebSocketLimits, in_seq_range
 from enc.node.desk import CommitIntake, CommitReplies
 from enc.node.directory import StateCache
-from enc.node.line import Line
+from enc.node.line import SendQueue
 from enc.node.peers import Peer, Peers
 from enc.node.sequencer import AdmittedCommit, CommitOutcome, Sequencer
 from enc.node.store.base import EnclaveReader, Step
 from enc.node.store.memory import MemoryStore
-from enc.node.subscriptions import Hub
+from enc.node.subscriptions import SubscriptionHub
 from enc.node.verifiers import SignaturePool
 from enc.runtime.rate_limit import RateLimiter
 from tests.core.world import COMMON, START, Json, about, gated, give, grant, init, move, path, person, rule
@@ -189,7 +189,7 @@ class Stage:
         self.now, self.moment = START, 0.0
         self.store, self.hands = MemoryStore(), Hands()
         self.peers = Peers(1000, 0, unsent)
-        self.states, self.hub = StateCache(self.store), Hub(self.store, subscriptions)
+        self.states, self.hub = StateCache(self.store), SubscriptionHub(self.store, subscriptions)
         self.replies = CommitReplies(asyncio.get_running_loop())
         self.intake = CommitIntake(
             asyncio.get_running_loop(),
@@ -205,10 +205,10 @@ class Stage:
         self.identities = RateLimiter(0, 1, lambda: self.moment)
         self.addresses = RateLimiter(0, 1, lambda: self.moment)
         self.admitting, self._arrivals = True, list[Any]()
-        settings = Settings(max_subscriptions=per_connection, max_buffer=buffer, max_websockets=websockets)
+        settings = WebSocketLimits(max_subscriptions=per_connection, max_buffer=buffer, max_websockets=websockets)
         self._wire(settings)
 
-    def _wire(self, settings: Settings) -> None:
+    def _wire(self, settings: WebSocketLimits) -> None:
         validator = CommitValidator(
             self.states,
             self.store,
@@ -219,11 +219,11 @@ class Stage:
             may_create=lambda identity: True,
         )
         self._admission = Admission(validator, self, self.replies.reject, SignaturePool(0))  # type: ignore[arg-type]
-        self.answers = Answers(
+        self.answers = SealedHandlers(
             self.states, self.store, NODE, self.clock, self.identities, self.sequencer.checkpoint, max_page=1 << 23
         )
-        self.asking = Asking(self.answers, self.hands)
-        self.api = WebSocketApi(self.intake, self.asking, self.hub, self.addresses, settings, NODE.public)
+        self.reads = ReadPool(self.answers, self.hands)
+        self.api = WebSocketApi(self.intake, self.reads, self.hub, self.addresses, settings, NODE.public)
 
     def clock(self) -> int:
         return self.now
@@ -541,11 +541,11 @@ async def test_an_event_that_is_published_late_is_not_sent_twice() -> None:
     ],
 )
 def test_a_filter_within_bounds(filter_: Json, expected: tuple[int, int]) -> None:
-    assert within(parse_filter(filter_), 2, 5).seqs == Range(*expected)
+    assert in_seq_range(parse_filter(filter_), 2, 5).seqs == Range(*expected)
 
 
 def test_a_filter_of_single_seqs_within_bounds() -> None:
-    assert within(parse_filter({"seq": [1, 2, 5, 6]}), 2, 5).seqs == frozenset([2, 5])
+    assert in_seq_range(parse_filter({"seq": [1, 2, 5, 6]}), 2, 5).seqs == frozenset([2, 5])
 
 
 # Filters and rights of live events
@@ -1241,7 +1241,7 @@ async def test_a_subscription_that_cannot_be_caught_up_is_an_error_and_is_gone(g
 async def test_more_queries_at_once_than_may_wait_are_refused_and_leave_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("enc.node.api_http.MAX_ASKING", 2)
+    monkeypatch.setattr("enc.node.api_http.MAX_WAITING_READS", 2)
     stage = Stage()
     enclave = stage.found()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
@@ -1473,7 +1473,7 @@ async def test_a_subscriber_that_stops_reading_is_cut_and_holds_no_more_than_its
     for socket in (slow, fast):
         socket.say(bob.query("s"))
         await socket.until("EOSE")
-    (waits,) = [c._line for c in stage.api.connections if c._subscriptions and c._line._send == slow._send]
+    (waits,) = [c._queue for c in stage.api.connections if c._subscriptions and c._queue._send == slow._send]
     slow.stop_reading()
     largest = 0
     for _ in range(100):
@@ -1513,7 +1513,7 @@ async def test_stored_events_wait_for_a_slow_reader_and_do_not_cut_it() -> None:
     socket.say(bob.query("s", limit=1000))
     await quiet()
     (connection,) = stage.api.connections
-    assert 5_000 <= connection._line._size < 5_000 + 3_000
+    assert 5_000 <= connection._queue._size < 5_000 + 3_000
     stage.talk(enclave, 60, "x" * 500)
     await quiet()
     socket.read_on()
@@ -1551,7 +1551,7 @@ async def test_a_connection_that_ends_does_not_wait_for_ever_for_a_peer_that_doe
     async def send(message: Any) -> None:
         await reads.wait()
 
-    waits = Line(send, 1000, lambda size: None)
+    waits = SendQueue(send, 1000, lambda size: None)
     task = asyncio.get_running_loop().create_task(waits.run())
     if stops == "before the end":
         waits.put(b"{}")
@@ -1573,8 +1573,8 @@ async def test_what_waits_in_lines_and_in_slices_is_counted_and_let_go_of() -> N
     socket.say(bob.query("s", limit=1000))
     await quiet()
     (connection,) = stage.api.connections
-    assert connection._line._size >= 20_000
-    assert stage.peers.unsent == socket.peer.unsent > connection._line._size + 100_000
+    assert connection._queue._size >= 20_000
+    assert stage.peers.unsent == socket.peer.unsent > connection._queue._size + 100_000
     socket.read_on()
     assert types(await socket.rest()) == ["Event"] * 101 + ["EOSE"]
     assert stage.peers.unsent == 0
@@ -1623,7 +1623,7 @@ async def test_a_line_that_is_over_is_kept_by_nobody() -> None:
     async def send(message: Any) -> None:
         raise gone()
 
-    waits = Line(send, 1000, lambda size: None)
+    waits = SendQueue(send, 1000, lambda size: None)
     task = asyncio.get_running_loop().create_task(waits.run())
     await asyncio.sleep(0)
     waits.put(b"{}")
@@ -1744,7 +1744,7 @@ async def test_a_large_event_reaches_many_subscribers_without_being_held_for_all
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Those for whom it would be too much read it from the store, in their turn; nobody is dropped or cut."""
-    monkeypatch.setattr(api_ws, "MAX_READING", 4)
+    monkeypatch.setattr(api_ws, "MAX_CONCURRENT_READS", 4)
     stage = Stage(unsent=4_000_000)
     enclave = stage.found()
     sockets, bob = [Socket(stage, f"10.0.0.{i}") for i in range(60)], stage.reader("bob", enclave)
@@ -1775,28 +1775,28 @@ async def test_who_has_taken_everything_is_not_cut_however_long_the_store_takes(
     socket.say(bob.query("s"))
     await socket.until("EOSE")
     stage.hands.held = True
-    with other.peer.holding(600_000):
-        for _ in range(MAX_PASSED * 2):
+    with other.peer.counting_unsent(600_000):
+        for _ in range(MAX_SKIPPED * 2):
             stage.talk(enclave, 1)
             await quiet()
         stage.hands.let_go()
-        assert [bob.seq(m) for m in await socket.rest()] == list(range(1, MAX_PASSED * 2 + 1))
+        assert [bob.seq(m) for m in await socket.rest()] == list(range(1, MAX_SKIPPED * 2 + 1))
 
 
 async def test_only_so_many_slices_are_read_at_once() -> None:
     stage = Stage()
     enclave = stage.found()
-    sockets, bob = [Socket(stage) for _ in range(api_ws.MAX_READING + 4)], stage.reader("bob", enclave)
+    sockets, bob = [Socket(stage) for _ in range(api_ws.MAX_CONCURRENT_READS + 4)], stage.reader("bob", enclave)
     for socket in sockets:
         socket.say(bob.query("s"))
     await quiet()
     for socket in sockets:
         await socket.until("EOSE")
     stage.hands.held = True
-    with sockets[0].peer.holding(1 << 27 | 1):
+    with sockets[0].peer.counting_unsent(1 << 27 | 1):
         stage.talk(enclave, 1)
         await quiet()
-        assert len(stage.hands.work) == api_ws.MAX_READING
+        assert len(stage.hands.work) == api_ws.MAX_CONCURRENT_READS
         stage.hands.let_go()
         for socket in sockets:
             assert bob.seq(await socket.next()) == 1
@@ -1901,16 +1901,16 @@ async def test_one_subscriber_s_trouble_is_not_the_next_one_s(monkeypatch: pytes
     for socket in (first, second):
         socket.say(bob.query("s"))
         await socket.until("EOSE")
-    tell, failed = Hub._tell, list[Any]()
+    tell, failed = SubscriptionHub._deliver, list[Any]()
 
-    def fail(hub: Hub, subscription: Any, *args: Any) -> None:
+    def fail(hub: SubscriptionHub, subscription: Any, *args: Any) -> None:
         if not failed:
             failed.append(subscription)
             subscription.after += 1
             raise KeyError("a node of the tree is missing")
         tell(hub, subscription, *args)
 
-    monkeypatch.setattr(Hub, "_tell", fail)
+    monkeypatch.setattr(SubscriptionHub, "_deliver", fail)
     events = stage.talk(enclave, 3)
     await quiet()
     for socket in (first, second):

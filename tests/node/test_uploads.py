@@ -17,15 +17,15 @@ from enc.core.commit import wire_commit
 from enc.core.errors import Unavailable
 from enc.core.types import Commit
 from enc.node.config import Imports
-from enc.node.importing import Job
-from enc.node.uploads import Bounds, Upload, Uploads
+from enc.node.importing import ImportJob
+from enc.node.uploads import Upload, UploadLimits, Uploads
 from tests.core.world import LIFETIME
 
 from .moving import WITH_ARCHIVE, Telling, archive_of, done, ended, order
 from .served import DEV, PATIENCE_S, Clock, Json, Served, bad
 from .test_import import OLD, forced, moved, world
 
-BOUNDS = Bounds(most=3, per_address=3, bytes=1000, per_s=10, grace_s=5)
+BOUNDS = UploadLimits(max_count=3, per_address=3, total_bytes=1000, min_bytes_per_s=10, grace_s=5)
 
 
 class Desk:
@@ -37,7 +37,7 @@ class Desk:
 
     def add(self, address: str, name: str = "", size: int = 0) -> Upload:
         upload = self.uploads.add(address, io.BytesIO(), lambda: self.stopped.append(name or address))
-        upload.grow(size)
+        upload.add_bytes(size)
         return upload
 
 
@@ -55,15 +55,15 @@ def test_an_archive_that_comes_too_slowly_is_stopped_after_its_grace(desk: Desk)
     desk.clock.tick(1)
     desk.uploads.drop_slow()
     assert desk.stopped == ["a"]
-    assert isinstance(slow.refusal, Unavailable)
-    assert (fast.refusal, here.refusal) == (None, None)
+    assert isinstance(slow.rejection, Unavailable)
+    assert (fast.rejection, here.rejection) == (None, None)
     desk.uploads.drop_slow()
     assert desk.stopped == ["a"], "once"
 
 
 def test_places_are_bounded_and_given_back(desk: Desk) -> None:
     first, *_ = [desk.add(address) for address in "abc"]
-    with pytest.raises(Unavailable, match="as many archives"):
+    with pytest.raises(Unavailable, match="too many archives"):
         desk.add("d")
     first.close()
     desk.add("d")
@@ -97,11 +97,11 @@ def test_who_keeps_coming_anew_does_not_push_out_one_that_comes_well(desk: Desk)
     """Whoever opens uploads from many addresses, each for less than its grace, has to be faster than it."""
     owner = desk.add("owner", size=100)
     desk.clock.tick(6_000)
-    owner.grow(500)
+    owner.add_bytes(500)
     for n in range(10):
         desk.add(f"stranger {n}", size=1)
         desk.clock.tick(100)
-    assert owner.refusal is None
+    assert owner.rejection is None
     assert desk.stopped == [f"stranger {n}" for n in range(8)]
 
 
@@ -116,11 +116,11 @@ def test_one_that_has_come_makes_room_for_nobody(desk: Desk) -> None:
 
 def test_one_address_holds_some_of_the_places_only() -> None:
     """Whether its archives are coming, or are here and wait."""
-    desk = Desk(most=4, per_address=2)
+    desk = Desk(max_count=4, per_address=2)
     first = desk.add("a")
     first.rewind()
     desk.add("a")
-    with pytest.raises(Unavailable, match="from one address"):
+    with pytest.raises(Unavailable, match="from this address"):
         desk.add("a")
     desk.add("b"), desk.add("c")
     first.close()
@@ -130,14 +130,14 @@ def test_one_address_holds_some_of_the_places_only() -> None:
 
 
 def test_bytes_of_all_are_bounded_where_most_are_sent() -> None:
-    desk = Desk(most=9)
+    desk = Desk(max_count=9)
     desk.add("a", "a1", 300), desk.add("a", "a2", 200)
     other = desk.add("b", size=450)
-    other.grow(49)
+    other.add_bytes(49)
     assert desk.stopped == []
-    other.grow(10)
+    other.add_bytes(10)
     assert desk.stopped == ["b"], "it has sent the most itself"
-    desk.add("c", size=490).grow(50)
+    desk.add("c", size=490).add_bytes(50)
     assert desk.stopped == ["b", "c"]
     desk.add("d", size=450)
     desk.add("a", "a3", 100)
@@ -145,7 +145,7 @@ def test_bytes_of_all_are_bounded_where_most_are_sent() -> None:
 
 
 def test_what_has_come_counts_until_it_is_closed() -> None:
-    desk = Desk(most=9)
+    desk = Desk(max_count=9)
     here = desk.add("a", size=900)
     here.rewind()
     desk.add("b", size=200)
@@ -195,7 +195,7 @@ def test_who_drips_is_told_so_and_makes_room() -> None:
         node.on_loop(node.node.uploads.drop_slow)
         node.until(lambda: not len(node.node.uploads))
         status, error = answer(sock)
-        assert (status, error["code"], "too slowly" in error["message"]) == (503, "UNAVAILABLE", True)
+        assert (status, error["code"], "too slow" in error["message"]) == (503, "UNAVAILABLE", True)
         done(node, forced(made), archive=archive_of(made.events))
         assert node.on_loop(lambda: len(node.node.uploads)) == 0
 
@@ -210,7 +210,7 @@ def test_bytes_over_the_bound_are_refused_on_the_wire() -> None:
     made = world()
     with Served(replace(DEV, imports=Imports(uploads_bytes=100))) as node:
         error = bad(order(node, forced(made), archive=b"x" * 500))
-        assert (error.code, "more than this node holds" in error.message) == ("UNAVAILABLE", True)
+        assert (error.code, "exceed the bytes" in error.message) == ("UNAVAILABLE", True)
         assert node.on_loop(lambda: len(node.node.uploads)) == 0
 
 
@@ -235,7 +235,9 @@ def test_two_archives_that_come_at_one_time_for_one_enclave_become_one_import() 
         importer, archives = node.node.importer, [io.BytesIO(archive_of(made.events)) for _ in range(3)]
         commit, other = (made.commit("alice", "Migrate", made.migrate("node"), at=LIFETIME // 2 + n) for n in range(2))
         orders = [encode({"migrate": wire_commit(each)}) for each in (commit, commit, other)]
-        one, same, another = [job for job in (importer.accept(line, True) for line in orders) if isinstance(job, Job)]
+        one, same, another = [
+            job for job in (importer.accept(line, True) for line in orders) if isinstance(job, ImportJob)
+        ]
         assert importer.start(one, archives[0]) is importer.start(same, archives[1])
         with pytest.raises(Unavailable, match="another import of this enclave"):
             importer.start(another, archives[2])
@@ -277,7 +279,7 @@ def test_an_address_is_held_to_its_places_on_the_wire() -> None:
     with Served(replace(DEV, imports=Imports(uploads_per_address=1))) as node:
         with dripping(node, forced(world(meta={"n": 1}))):
             error = bad(order(node, forced(made), archive=archive_of(made.events)))
-            assert (error.code, "from one address" in error.message) == ("UNAVAILABLE", True)
+            assert (error.code, "from this address" in error.message) == ("UNAVAILABLE", True)
         node.until(lambda: not len(node.node.uploads))
         done(node, forced(made), archive=archive_of(made.events))
 
@@ -295,7 +297,7 @@ def test_archives_that_wait_keep_no_source_out() -> None:
         orders, importer = [forced(each) for each in here], node.node.importer
         for each, commit in zip(here, orders, strict=True):
             job = importer.accept(encode({"migrate": wire_commit(commit)}), True)
-            assert isinstance(job, Job)
+            assert isinstance(job, ImportJob)
             importer.start(job, Slow(archive_of(each.events)))
         assert order(node, last.events[-1], source.url).status_code == 202
         go_on.set()
@@ -312,7 +314,7 @@ def test_an_import_for_which_there_is_no_thread_fails_and_takes_no_place(monkeyp
     with Served(replace(DEV, imports=Imports(at_once=1))) as node:
         importer, commit = node.node.importer, forced(made)
         job = importer.accept(encode({"migrate": wire_commit(commit)}), True)
-        assert isinstance(job, Job)
+        assert isinstance(job, ImportJob)
         with monkeypatch.context() as patch:
             patch.setattr("enc.node.importing.threading.Thread.start", fails)
             status = importer.start(job, archive)

@@ -1,4 +1,4 @@
-"""Who asks, and what they may read, as of one durable state."""
+"""An identity's rights in an enclave, as of one durable state."""
 
 from functools import cached_property
 
@@ -31,15 +31,15 @@ class Access:
         return self.state.policy.is_owner(self.bitmask)
 
     def check_reads(self) -> None:
-        """At least one type can be read."""
+        """Raise Unauthorized if the identity may read no type."""
         if not self.scope:
-            raise Unauthorized("no type of this enclave can be read by this identity")
+            raise Unauthorized("this identity may not read any type of this enclave")
 
     def readable(self) -> ReadRights:
         return ReadRights(identity=self.identity, scope=self.scope, each=self._reads)
 
     def _reads(self, event: Event, subject: str) -> bool:
-        """Whether this one event can be read, where its type alone does not say."""
+        """Return whether one event may be read, if its type alone does not decide."""
         policy = self.state.policy
         target: Target | None = None
         if event.type in ("Update", "Delete"):
@@ -47,7 +47,7 @@ class Access:
         return "R" in self.rights(policy.subject(event, target), is_author=event.from_ == self.identity)
 
     def rights(self, subject: Subject, *, is_author: bool) -> frozenset[str]:
-        """Which of R, P and N this identity has on such an event."""
+        """Return which of R, P and N this identity has on an event of this subject."""
         return self.state.policy.rights(
             subject, self.bitmask, is_author=is_author, is_closed=self._view.is_closed, is_node=self._is_node
         )

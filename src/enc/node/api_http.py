@@ -1,6 +1,6 @@
-"""The HTTP surface: decode, call, encode. No rule of the protocol is here.
+"""The HTTP API: decode the request, call a handler, encode the response. No protocol rule lives here.
 
-`POST /` is on the hot path and goes straight to the commit intake; everything else is routed.
+`POST /` is on the hot path and goes straight to the commit intake; every other path is routed.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ from enc.core.errors import (
 )
 from enc.core.receipt import wire_receipt
 from enc.core.types import Receipt
-from enc.node.answers import Answers
+from enc.node.answers import SealedHandlers
 from enc.node.desk import CommitIntake, Result
 from enc.node.http_protocol import Finish
 from enc.node.sequencer import internal_error
 from enc.runtime.rate_limit import RateLimiter, address_key
 
-MAX_ASKING = 512
-"""Sealed requests that may wait for a thread."""
+MAX_WAITING_READS = 512
+"""Most requests that wait for a reader thread."""
 
-SEALED = {
+SEALED_PATHS = {
     "/inclusion": "Inclusion_Proof",
     "/bundle": "Bundle_Proof",
     "/state": "State_Proof",
@@ -47,39 +47,43 @@ SEALED = {
     "/export": "Export",
     "/deliveries": "Deliveries",
 }
-"""Paths of sealed requests, with the one type that each takes."""
+"""Paths of sealed requests, each with the one request type that it accepts."""
 
 _JSON = (b"content-type", b"application/json")
 
 
-class _Outside(Struct):
+class _PlainFields(Struct):
     exp: Raw | UnsetType = UNSET
 
 
-_outside = Decoder(_Outside)
+_plain_fields = Decoder(_PlainFields)
 
 
 def is_commit(body: bytes) -> bool:
-    """A commit has `exp` at its top. Inside strings quotes are escaped, so most bodies tell without being decoded."""
+    """Return whether a body is a commit: only commits have a top-level `exp`.
+
+    JSON strings escape their quotes, so a substring search classifies most bodies without decoding.
+    """
     if b'"exp"' not in body:
         return False
     if b'"session"' not in body:
         return True
     try:
-        return _outside.decode(body).exp is not UNSET
+        return _plain_fields.decode(body).exp is not UNSET
     except (ValueError, RecursionError):
         return True
 
 
-class Asking:
-    """Sealed requests, answered on threads of their own; a bounded number waits."""
+class ReadPool:
+    """Runs reads on a thread pool of their own; rejects requests when too many wait."""
 
-    def __init__(self, answers: Answers, executor: Executor) -> None:
-        self.answers, self._executor = answers, executor
+    def __init__(self, handlers: SealedHandlers, executor: Executor) -> None:
+        self.handlers, self._executor = handlers, executor
         self._waiting = 0
 
     async def run(self, work: Callable[..., Any], *args: Any) -> Any:
-        if self._waiting >= MAX_ASKING:
+        """Run `work` on a reader thread and return its result; raise Unavailable if too many wait."""
+        if self._waiting >= MAX_WAITING_READS:
             raise Unavailable("too many requests are waiting", retry_after_ms=1000)
         self._waiting += 1
         try:
@@ -89,51 +93,55 @@ class Asking:
 
 
 Page = Callable[[], Awaitable[tuple[int, str, bytes]]]
-"""Makes a status, a media type and a body."""
+"""Returns a status, a media type and a body."""
 
 
 class HttpApi:
-    """An ASGI application for everything but WebSockets."""
+    """The ASGI application for everything but WebSockets.
+
+    `pages` maps further GET paths to the functions that render them, `more` holds further routes;
+    `count_response` receives the status of every response.
+    """
 
     def __init__(
         self,
         intake: CommitIntake,
-        asking: Asking,
+        reads: ReadPool,
         rates: RateLimiter,
         max_body: int,
         pages: Mapping[str, Page],
-        answered: Callable[[int], None],
+        count_response: Callable[[int], None],
         more: Sequence[Route] = (),
     ) -> None:
-        self._intake, self._asking, self._rates, self._max_body = intake, asking, rates, max_body
-        self._pages, self._answered = pages, answered
+        self._intake, self._reads, self._rates, self._max_body = intake, reads, rates, max_body
+        self._pages, self._count_response = pages, count_response
         self._tasks: set[asyncio.Task[bytes]] = set()
-        self._router = Router([*self._routes(), *more], redirect_slashes=False, default=self._nothing)
+        self._router = Router([*self._routes(), *more], redirect_slashes=False, default=self._not_found)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             self._rates.take(address_key(scope["client"][0] if scope["client"] else ""))
             if scope["path"] == "/" and scope["method"] == "POST":
                 await respond(send, 200, await self._post(scope, receive))
-                self._answered(200)
+                self._count_response(200)
             elif scope["path"] == "/":
                 raise HTTPException(405, headers={"Allow": "POST"})
             else:
-                scope["app"] = self  # so that the router raises, and the answer is ours
-                await self._router(scope, receive, self._counted(send))
+                scope["app"] = self  # then the router raises, and this method writes the error response
+                await self._router(scope, receive, self._counting(send))
         except HTTPException as e:
             allow = (e.headers or {}).get("Allow", "")
-            error = InvalidQuery(f"not by this method, but by {allow}")
-            await respond_error(self._counted(send), error, e.status_code, (b"allow", allow.encode()))
+            error = InvalidQuery(f"method: expected {allow}")
+            await respond_error(self._counting(send), error, e.status_code, (b"allow", allow.encode()))
         except EncError as e:
-            await respond_error(self._counted(send), e)
+            await respond_error(self._counting(send), e)
         except Exception as e:
-            await respond_error(self._counted(send), internal_error(e, scope["path"]))
+            await respond_error(self._counting(send), internal_error(e, scope["path"]))
 
-    def _counted(self, send: Send) -> Send:
+    def _counting(self, send: Send) -> Send:
         async def count(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._answered(message["status"])
+                self._count_response(message["status"])
             await send(message)
 
         return count
@@ -141,7 +149,7 @@ class HttpApi:
     # POST /
 
     def quick(self, body: bytes, host: str, finish: Finish) -> None:
-        """The same as `__call__` for a `POST /` that has arrived whole; `finish` writes the answer."""
+        """Do what `__call__` does for a `POST /` whose body is complete; `finish` writes the response."""
         try:
             self._rates.take(address_key(host))
             if is_commit(body):
@@ -159,17 +167,17 @@ class HttpApi:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is None and not task.cancelled():
-            self._answered(200)
+            self._count_response(200)
             finish(200, task.result())
         else:
             self._finish(finish, error if isinstance(error, EncError) else internal_error(error or Exception(), "/"))
 
     def _finish(self, finish: Finish, result: Result) -> None:
         if isinstance(result, Receipt):
-            self._answered(200)
+            self._count_response(200)
             finish(200, encode(wire_receipt(result)))
         else:
-            self._answered(result.status)
+            self._count_response(result.status)
             finish(result.status, encode(result.to_wire()), *error_headers(result))
 
     async def _post(self, scope: Scope, receive: Receive) -> bytes:
@@ -186,12 +194,12 @@ class HttpApi:
     async def _sealed(self, body: bytes, types: tuple[str, ...]) -> bytes:
         request = parse_request(body)
         if request.type not in types:
-            raise InvalidQuery(f"type: expected {' or '.join(types)} here")
-        answer: bytes = await self._asking.run(self._asking.answers.answer, request)
+            raise InvalidQuery(f"type: expected {' or '.join(types)} at this path")
+        answer: bytes = await self._reads.run(self._reads.handlers.answer, request)
         return answer
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
-        """The whole body, or BodyTooLarge before more than the limit is held."""
+        """Return the whole body; raise BodyTooLarge before more than the limit is in memory."""
         for name, value in scope["headers"]:
             if name == b"content-length" and int(value) > self._max_body:
                 raise BodyTooLarge(f"the body is over {self._max_body} bytes")
@@ -202,36 +210,38 @@ class HttpApi:
                 raise BodyTooLarge(f"the body is over {self._max_body} bytes")
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise InvalidQuery("the request was cut off")
+                raise InvalidQuery("the request ended before its body was complete")
             body += message.get("body", b"")
         if len(body) > self._max_body:
             raise BodyTooLarge(f"the body is over {self._max_body} bytes")
         return body
 
-    # The other paths
+    # Other paths
 
     def _routes(self) -> list[Route]:
-        routes = [Route(path, self._ask(type_), methods=["POST"]) for path, type_ in SEALED.items()]
+        routes = [Route(path, self._sealed_handler(type_), methods=["POST"]) for path, type_ in SEALED_PATHS.items()]
         for prefix in ("", "/enclave"):
-            routes.append(Route(prefix + "/{enclave}/sth", self._get(self._sth), methods=["GET"]))
-            routes.append(Route(prefix + "/{enclave}/consistency", self._get(self._consistency), methods=["GET"]))
-        routes += [Route(path, self._page(make), methods=["GET"]) for path, make in self._pages.items()]
+            routes.append(Route(prefix + "/{enclave}/sth", self._public_handler(self._sth), methods=["GET"]))
+            routes.append(
+                Route(prefix + "/{enclave}/consistency", self._public_handler(self._consistency), methods=["GET"])
+            )
+        routes += [Route(path, self._page_handler(make), methods=["GET"]) for path, make in self._pages.items()]
         return routes
 
-    def _ask(self, type_: str) -> Callable[[HttpRequest], Awaitable[Response]]:
+    def _sealed_handler(self, type_: str) -> Callable[[HttpRequest], Awaitable[Response]]:
         async def handle(request: HttpRequest) -> Response:
             body = await self._read(request.scope, request.receive)
             return Response(await self._sealed(body, (type_,)), media_type="application/json")
 
         return handle
 
-    def _get(self, work: Callable[[HttpRequest], bytes]) -> Callable[[HttpRequest], Awaitable[Response]]:
+    def _public_handler(self, work: Callable[[HttpRequest], bytes]) -> Callable[[HttpRequest], Awaitable[Response]]:
         async def handle(request: HttpRequest) -> Response:
-            return Response(await self._asking.run(work, request), media_type="application/json")
+            return Response(await self._reads.run(work, request), media_type="application/json")
 
         return handle
 
-    def _page(self, make: Page) -> Callable[[HttpRequest], Awaitable[Response]]:
+    def _page_handler(self, make: Page) -> Callable[[HttpRequest], Awaitable[Response]]:
         async def handle(request: HttpRequest) -> Response:
             status, media_type, body = await make()
             return Response(body, status, media_type=media_type)
@@ -239,13 +249,13 @@ class HttpApi:
         return handle
 
     def _sth(self, request: HttpRequest) -> bytes:
-        return self._asking.answers.public(_enclave(request), lambda proofs: proofs.sth())
+        return self._reads.handlers.public(_enclave(request), lambda proofs: proofs.sth())
 
     def _consistency(self, request: HttpRequest) -> bytes:
         enclave, first, second = _enclave(request), _size(request, "from"), _size(request, "to")
-        return self._asking.answers.public(enclave, lambda proofs: proofs.consistency(first, second))
+        return self._reads.handlers.public(enclave, lambda proofs: proofs.consistency(first, second))
 
-    async def _nothing(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
         await respond_error(send, InvalidQuery("no such path"), 404)
 
 
@@ -266,23 +276,26 @@ def _size(request: HttpRequest, name: str) -> int | None:
 
 
 async def respond(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    """Send a JSON response."""
     length = (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": [_JSON, length, *headers]})
     await send({"type": "http.response.body", "body": body})
 
 
 async def respond_error(send: Send, error: EncError, status: int | None = None, *more: tuple[bytes, bytes]) -> None:
+    """Send an error as JSON, with the headers that its status needs."""
     await respond(send, status or error.status, encode(error.to_wire()), *more, *error_headers(error))
 
 
 def error_headers(error: EncError) -> list[tuple[bytes, bytes]]:
+    """Return `Retry-After` for 429 and 503, and `Connection: close` for 413."""
     if error.status in (429, 503):
         return [(b"retry-after", b"%d" % -(-error.context.get("retry_after_ms", 1000) // 1000))]
     return [(b"connection", b"close")] if error.status == 413 else []
 
 
 def with_cors(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
-    """Browsers of these origins may use the node."""
+    """Return the application with CORS headers that let browser pages of these origins call it."""
     if not origins:
         return app
     cors = CORSMiddleware(

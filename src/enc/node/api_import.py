@@ -1,7 +1,7 @@
-"""`POST /import` and `GET /import/{migrate}`: an order is read, its archive spooled, and its status told.
+"""`POST /import` and `GET /import/{migrate}`: read the order, spool the archive, return the status.
 
-The archive goes into a file without a name, which is gone with the process, however that ends. Only when all of it is
-there does it become an import: one that is still coming keeps no other out.
+The archive is written to an unnamed file, which the system removes when the process ends for any reason. An upload
+becomes an import only when it is complete: an unfinished upload does not block other imports.
 """
 
 import asyncio
@@ -18,24 +18,24 @@ from starlette.routing import Route
 
 from enc.core.encoding import unhex
 from enc.core.errors import BodyTooLarge, EnclaveNotFound, InvalidQuery
-from enc.node.api_http import Asking
-from enc.node.importing import Importer, Job, Status
+from enc.node.api_http import ReadPool
+from enc.node.importing import Importer, ImportJob, ImportStatus
 from enc.node.uploads import Upload, Uploads
 from enc.runtime.rate_limit import address_key
 
-WITH_ARCHIVE = "application/x-enc-import"
-"""The media type of a body whose first line is the order and whose rest is the archive."""
-BLOCK = 1 << 20
-"""Bytes of an archive that are written at once."""
+ARCHIVE_MEDIA_TYPE = "application/x-enc-import"
+"""Media type of a body whose first line is the order; the rest is the archive."""
+WRITE_SIZE = 1 << 20
+"""Bytes of an archive that are collected before each write to the file."""
 
 
 class ImportApi:
-    """The routes of imports."""
+    """Routes that start imports and report their status."""
 
     def __init__(
-        self, importer: Importer, asking: Asking, uploads: Uploads, max_order: int, max_archive: int, folder: Path
+        self, importer: Importer, reads: ReadPool, uploads: Uploads, max_order: int, max_archive: int, folder: Path
     ) -> None:
-        self._importer, self._asking, self._uploads, self._folder = importer, asking, uploads, folder
+        self._importer, self._reads, self._uploads, self._folder = importer, reads, uploads, folder
         self._max_order, self._max_archive = max_order, max_archive
 
     def routes(self) -> list[Route]:
@@ -48,70 +48,70 @@ class ImportApi:
         import_ = unhex(request.path_params["migrate"], 32, "migrate", EnclaveNotFound)
         status = self._importer.status(import_)
         if status is None:
-            raise EnclaveNotFound("no such import is under way, or was of late")
-        return _told(status, 200)
+            raise EnclaveNotFound("migrate: no import of this Migrate is running or has ended recently")
+        return _status_response(status, 200)
 
     async def _post(self, request: Request) -> Response:
-        has_archive = request.headers.get("content-type", "").partition(";")[0].strip().lower() == WITH_ARCHIVE
-        pieces = request.stream()
+        has_archive = request.headers.get("content-type", "").partition(";")[0].strip().lower() == ARCHIVE_MEDIA_TYPE
+        chunks = request.stream()
         try:
-            order, rest = await self._order(pieces, has_archive)
-            found: Job | Status = await self._asking.run(self._importer.accept, order, has_archive)
-            if isinstance(found, Status):
-                return _told(found)
+            order, rest = await self._order(chunks, has_archive)
+            found: ImportJob | ImportStatus = await self._reads.run(self._importer.accept, order, has_archive)
+            if isinstance(found, ImportStatus):
+                return _status_response(found)
             address = address_key(request.client.host if request.client else "")
-            archive = await self._archive(address, pieces, rest) if has_archive else None
+            archive = await self._archive(address, chunks, rest) if has_archive else None
         except ClientDisconnect:
-            raise InvalidQuery("the request was cut off") from None
-        return _told(self._importer.start(found, archive))
+            raise InvalidQuery("the request ended before its body was complete") from None
+        return _status_response(self._importer.start(found, archive))
 
-    async def _order(self, pieces: AsyncIterator[bytes], has_archive: bool) -> tuple[bytes, bytes]:
-        """The order, and what came with it of the archive."""
+    async def _order(self, chunks: AsyncIterator[bytes], has_archive: bool) -> tuple[bytes, bytes]:
+        """Return the order, and the first bytes of the archive if some arrived with it."""
         data = b""
-        async for piece in pieces:
-            data += piece
+        async for chunk in chunks:
+            data += chunk
             end = data.find(b"\n") if has_archive else -1
             if len(data if end < 0 else data[:end]) > self._max_order:
-                raise BodyTooLarge(f"the order is over {self._max_order} bytes")
+                raise BodyTooLarge(f"the import order is over {self._max_order} bytes")
             if end >= 0:
                 return data[:end], data[end + 1 :]
         if has_archive:
             raise InvalidQuery("expected an archive after the first line")
         return data, b""
 
-    async def _archive(self, address: str, pieces: AsyncIterator[bytes], first: bytes) -> Upload:
-        """The archive in a file, read from its start."""
+    async def _archive(self, address: str, chunks: AsyncIterator[bytes], first: bytes) -> Upload:
+        """Receive the archive into a file and return it, positioned at its start."""
         task = cast("asyncio.Task[object]", asyncio.current_task())
         with ExitStack() as undo:
             file = undo.enter_context(TemporaryFile(dir=self._folder if self._folder.is_dir() else None))
             upload = self._uploads.add(address, file, task.cancel)
             undo.callback(upload.close)
             try:
-                await self._spool(upload, pieces, first)
+                await self._spool(upload, chunks, first)
             except asyncio.CancelledError:
-                if upload.refusal is None:
+                if upload.rejection is None:
                     raise
                 task.uncancel()
-                raise upload.refusal from None
+                raise upload.rejection from None
             undo.pop_all()
         return upload
 
-    async def _spool(self, upload: Upload, pieces: AsyncIterator[bytes], first: bytes) -> None:
-        upload.grow(len(first))
+    async def _spool(self, upload: Upload, chunks: AsyncIterator[bytes], first: bytes) -> None:
+        upload.add_bytes(len(first))
         waiting = [first]
-        async for piece in pieces:
-            upload.grow(len(piece))
+        async for chunk in chunks:
+            upload.add_bytes(len(chunk))
             if upload.size > self._max_archive:
                 raise BodyTooLarge(f"the archive is over {self._max_archive} bytes")
-            waiting.append(piece)
-            if sum(map(len, waiting)) >= BLOCK:
+            waiting.append(chunk)
+            if sum(map(len, waiting)) >= WRITE_SIZE:
                 await asyncio.to_thread(upload.file.write, b"".join(waiting))
                 waiting = []
         await asyncio.to_thread(upload.file.write, b"".join(waiting))
         upload.rewind()
 
 
-def _told(status: Status, code: int | None = None) -> Response:
-    """202 while there is something to wait for."""
+def _status_response(status: ImportStatus, code: int | None = None) -> Response:
+    """Return the status as JSON: 202 while the import runs, else 200, unless `code` is given."""
     code = code or (202 if status.status == "running" else 200)
     return Response(encode(status.to_wire()), code, media_type="application/json")

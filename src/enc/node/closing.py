@@ -1,4 +1,4 @@
-"""Connections that the node ends by itself: those that are slow to ask, slow to take an answer, or at rest."""
+"""Closes connections that are slow to send a request, slow to read a response, or idle."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from enc.node.http_protocol import HttpProtocol
 
 
 def close_slow(state: ServerState, now: float, patience: float) -> int:
-    """Close the connections whose request has not come in time; how many there were."""
+    """Close the connections whose request is not complete after `patience` seconds; return their number."""
     slow: list[Any] = [
         connection
         for connection in state.connections
@@ -22,18 +22,18 @@ def close_slow(state: ServerState, now: float, patience: float) -> int:
 
 
 def close_stuck(state: ServerState, now: float, patience: float) -> int:
-    """Close the connections whose peers have taken nothing of what waits for them in this time; how many there were.
+    """Close the connections whose peers have read nothing for `patience` seconds; return their number.
 
-    It is progress that counts, not speed: what is in the transport is less, or more has gone there. Call it now and
-    then: it compares with how things stood before.
+    Any progress counts, however slow: the transport's buffer changed, or more was written to it.
+    Call this periodically: it compares with what the last call saw.
     """
     stuck: list[Any] = []
     connection: Any
     for connection in state.connections:
         waits = connection.transport.get_write_buffer_size()
-        stands, (stood, since) = (waits, connection.peer.turn), getattr(connection, "stood", (None, now))
-        if not waits or stands != stood:
-            connection.stood = (stands, now)
+        progress, (before, since) = (waits, connection.peer.progress), connection.last_progress
+        if not waits or progress != before:
+            connection.last_progress = (progress, now)
         elif now - since > patience:
             stuck.append(connection)
     for connection in stuck:
@@ -42,9 +42,9 @@ def close_stuck(state: ServerState, now: float, patience: float) -> int:
 
 
 def close_idle(state: ServerState) -> None:
-    """Drop the connections on which nothing is asked and nothing is left to send.
+    """Abort the connections that have no open request and nothing left to send.
 
-    At once: a TLS peer that does not answer would keep a polite close waiting.
+    Abort rather than close: a TLS peer that does not answer would delay a graceful close.
     """
     for connection in list(state.connections):
         if isinstance(connection, HttpProtocol) and connection.is_idle:

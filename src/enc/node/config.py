@@ -1,10 +1,11 @@
-"""What an operator may set: every value with its default, its bounds and its meaning beside it.
+"""Settings of a node: every value with its default, its bounds and its meaning.
 
-A value comes from the defaults, a TOML file, the environment or the command line; the later wins. Each is checked on
-its own, so that a refusal names where the value was set, what it is called and what was expected instead.
+A value comes from the defaults, a TOML file, the environment or the command line; later sources
+win. Each value is checked on its own, so that an error names the source, the setting and what was
+expected.
 
-A Config is plain data: nothing here touches a disk or a socket, but for `load_config`, which reads the file. No value
-is a secret: keys are named by the files that hold them.
+A Config is plain data: only `load_config` touches the disk, to read the file. No setting is a
+secret: keys are given by the names of their files.
 """
 
 import ipaddress
@@ -22,10 +23,12 @@ from enc.core.errors import MisuseError
 from enc.runtime.logs import Format, Level
 
 PREFIX = "ENC_NODE_"
-"""Of every variable: ENC_NODE_PORT is `port`, ENC_NODE_LIMITS_CONTENT is `content` of the section `limits`."""
+"""Prefix of all variables: ENC_NODE_PORT is `port`, ENC_NODE_LIMITS_CONTENT is `content` of section
+`limits`.
+"""
 
 MAX_FILE = 16 << 20
-"""Bytes that a configuration file may have."""
+"""Most bytes of a configuration file."""
 
 Source = Literal["default", "file", "environment", "flag"]
 Creation = Literal["open", "allowlist", "closed"]
@@ -82,7 +85,7 @@ def _list(meaning: str, expected: str, check: Callable[[str], object]) -> Meta:
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """[limits]: no peer makes the node hold more. Those of a commit may be lowered, never raised."""
+    """[limits]: bounds on what peers can make the node hold. Those of a commit may only be lowered."""
 
     content: Annotated[int, _size("Largest content of a commit.", _MIB)] = _MIB
     manifest: Annotated[int, _size("Largest content of a Manifest.", 256 * _KIB)] = 256 * _KIB
@@ -105,7 +108,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     subscriber_buffer_bytes: Annotated[
         int,
         _size(
-            "What may wait for one WebSocket; a peer that takes nothing is cut.",
+            "Most bytes that wait for one WebSocket; a peer that reads nothing is disconnected.",
             1024 * _MIB,
             _KIB,
         ),
@@ -113,7 +116,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     unsent_bytes: Annotated[
         int,
         _size(
-            "What may wait to be sent to all peers together; past it, those that take nothing are dropped.",
+            "Most bytes that wait for all peers together; above it, peers that read nothing are dropped.",
             1 << 40,
             64 * _MIB,
         ),
@@ -126,8 +129,8 @@ class Limits(Struct, frozen=True, kw_only=True):
         float, _real("Time between pings on a WebSocket, and to answer one.", 0.1, 3600, "seconds")
     ] = 20.0
 
-    def of_commits(self) -> types.Limits:
-        """The part that the kernel checks a commit by."""
+    def commit_limits(self) -> types.Limits:
+        """The limits that the kernel checks commits by."""
         return types.Limits(
             content=self.content,
             type=self.type,
@@ -138,33 +141,35 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Admission(Struct, frozen=True, kw_only=True):
-    """[admission]: who may found enclaves here, and how much one identity may store. A quota of 0 is none."""
+    """[admission]: who may create enclaves here, and how much one identity may store. A quota of 0
+    means none.
+    """
 
-    create: Annotated[Creation, _choice("Who may found enclaves: anyone, those in `allow`, or nobody.", Creation)] = (
+    create: Annotated[Creation, _choice("Who may create enclaves: anyone, those in `allow`, or nobody.", Creation)] = (
         "open"
     )
     allow: Annotated[
         tuple[str, ...],
         _list(
-            "Identities that may found enclaves under `allowlist`.", "identities of 64 lower-case hex digits", _HEX64
+            "Identities that may create enclaves under `allowlist`.", "identities of 64 lower-case hex digits", _HEX64
         ),
     ] = ()
-    max_enclaves: Annotated[int, _number("Most enclaves that one identity may found; 0: no quota.", 0, MAX_INT)] = 0
+    max_enclaves: Annotated[int, _number("Most enclaves that one identity may create; 0: no quota.", 0, MAX_INT)] = 0
     max_events: Annotated[int, _number("Most events of one identity; 0: no quota.", 0, MAX_INT)] = 0
     max_bytes: Annotated[int, _number("Most bytes of content of one identity; 0: no quota.", 0, MAX_INT, "bytes")] = 0
 
 
 class Rates(Struct, frozen=True, kw_only=True):
-    """[rates]: how fast one identity, and one address, may ask."""
+    """[rates]: how often one identity, and one address, may send requests."""
 
     identity_per_s: Annotated[
-        float, _real("Requests that one identity may make for long; 0: no limit.", 0, 1e9, "per second")
+        float, _real("Sustained request rate of one identity; 0: no limit.", 0, 1e9, "per second")
     ] = 100.0
-    identity_burst: Annotated[int, _number("Requests that one identity may make at once.", 1, 10**9)] = 400
+    identity_burst: Annotated[int, _number("Most requests of one identity in a burst.", 1, 10**9)] = 400
     address_per_s: Annotated[
-        float, _real("Requests that one address may make for long; 0: no limit.", 0, 1e9, "per second")
+        float, _real("Sustained request rate of one address; 0: no limit.", 0, 1e9, "per second")
     ] = 500.0
-    address_burst: Annotated[int, _number("Requests that one address may make at once.", 1, 10**9)] = 2000
+    address_burst: Annotated[int, _number("Most requests of one address in a burst.", 1, 10**9)] = 2000
 
 
 class Tls(Struct, frozen=True, kw_only=True):
@@ -175,12 +180,12 @@ class Tls(Struct, frozen=True, kw_only=True):
 
 
 class Proxy(Struct, frozen=True, kw_only=True):
-    """[proxy]: whose word on a client's address counts."""
+    """[proxy]: which proxies may report a client's address."""
 
     trusted: Annotated[
         tuple[str, ...],
         _list(
-            "Proxies whose X-Forwarded-For is believed.",
+            "Proxies whose X-Forwarded-For header is trusted.",
             "IP addresses or networks (10.0.0.0/8; no bits set beyond the mask)",
             _is_network,
         ),
@@ -200,34 +205,34 @@ class Sequencing(Struct, frozen=True, kw_only=True):
     """[sequencing]: how commits are ordered."""
 
     seal_idle: Annotated[
-        bool, _switch("Close a bundle once its time has passed; false: only when the next event comes.")
+        bool, _switch("Close a bundle when its time has passed; false: only when the next event arrives.")
     ] = True
     max_batch: Annotated[int, _number("Most commits that one transaction takes.", 1, 65_536)] = 1024
     verify_processes: Annotated[
-        int, _number("Processes that check signatures; 0: the node itself does. One keeps up with a node.", 0, 256)
+        int, _number("Processes that check signatures; 0: the node itself does. One is enough for a node.", 0, 256)
     ] = 1
     one_core: Annotated[
-        bool, _switch("Keep the node's own threads on one core, where they hand the interpreter over sooner.")
+        bool, _switch("Keep the node's own threads on one core, where they switch the interpreter faster.")
     ] = True
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """[retention]: when data goes."""
+    """[retention]: when data is deleted."""
 
     purge_after_s: Annotated[int, _number("How long a terminated enclave's data is kept.", 0, 10**10, "seconds")] = (
         2_592_000
     )
     sweep_interval_s: Annotated[
-        float, _real("Time between two looks for what is due to be erased or closed.", 0.01, 3600, "seconds")
+        float, _real("Time between two checks for data to erase and bundles to close.", 0.01, 3600, "seconds")
     ] = 1.0
 
 
 class Endpoints(Struct, frozen=True, kw_only=True):
     """[endpoints]: what the node may call."""
 
-    allow_private: Annotated[
-        bool, _switch("Let push endpoints be http and have private addresses; for development.")
-    ] = False
+    allow_private: Annotated[bool, _switch("Allow push endpoints with http or private addresses; for development.")] = (
+        False
+    )
 
 
 class Push(Struct, frozen=True, kw_only=True):
@@ -238,29 +243,25 @@ class Push(Struct, frozen=True, kw_only=True):
     ] = 1.0
     batch_events: Annotated[int, _number("Most events of a batch.", 1, 500)] = 500
     batch_bytes: Annotated[
-        int, _size("Most JSON of the events of a batch; a larger event goes alone.", 4 * _MIB, _KIB)
+        int, _size("Most bytes of a batch's events as JSON; a larger event is sent alone.", 4 * _MIB, _KIB)
     ] = 4 * _MIB
     timeout_s: Annotated[float, _real("Time that an endpoint has to answer a batch.", 0.1, 300, "seconds")] = 30.0
-    tries: Annotated[int, _number("Tries of a batch before it is a dead letter.", 1, 100)] = 10
+    tries: Annotated[int, _number("Attempts to deliver a batch before it becomes a dead letter.", 1, 100)] = 10
     first_retry_s: Annotated[
-        float, _real("Time to the second try; it doubles with each further one.", 0.01, 86_400, "seconds")
+        float, _real("Time to the second attempt; it doubles with each further one.", 0.01, 86_400, "seconds")
     ] = 1.0
-    max_retry_s: Annotated[float, _real("Longest time between two tries.", 0.01, 86_400, "seconds")] = 300.0
-    connections: Annotated[int, _number("Most batches on their way at one time.", 4, 4096)] = 256
-    unsent_bytes: Annotated[int, _size("Memory for batches on their way, all together.", 1 << 40, 32 * _MIB)] = (
-        128 * _MIB
-    )
+    max_retry_s: Annotated[float, _real("Longest time between two attempts.", 0.01, 86_400, "seconds")] = 300.0
+    connections: Annotated[int, _number("Most batches in flight at one time.", 4, 4096)] = 256
+    unsent_bytes: Annotated[int, _size("Memory for all batches in flight.", 1 << 40, 32 * _MIB)] = 128 * _MIB
     host_per_s: Annotated[
         float,
-        _real("Tries that one host gets, whatever the number of its endpoints; 0: no limit.", 0, 1e6, "per second"),
+        _real("Most deliveries to one host, for all its endpoints together; 0: no limit.", 0, 1e6, "per second"),
     ] = 100.0
-    ca_file: Annotated[
-        str, _text("File with the authorities that endpoints' certificates are checked by, PEM; empty: the system's.")
-    ] = ""
+    ca_file: Annotated[str, _text("File with the certificate authorities for endpoints, PEM; empty: the system's.")] = (
+        ""
+    )
     delivered_days: Annotated[float, _real("How long a delivered batch can be pulled.", 0, 36_500, "days")] = 7.0
-    dead_days: Annotated[
-        float, _real("How long a dead letter is kept, to be pulled or sent again.", 0, 36_500, "days")
-    ] = 30.0
+    dead_days: Annotated[float, _real("How long a dead letter can be pulled or sent again.", 0, 36_500, "days")] = 30.0
 
 
 class Registry(Struct, frozen=True, kw_only=True):
@@ -269,7 +270,7 @@ class Registry(Struct, frozen=True, kw_only=True):
     enclave: Annotated[
         str,
         _text(
-            "Id of the registry on this node that lookups are answered from; empty: none.",
+            "Id of the registry on this node that answers lookups; empty: none.",
             "an enclave's id of 64 lower-case hex digits, or nothing",
             _HEX64_OR_NONE,
         ),
@@ -278,14 +279,16 @@ class Registry(Struct, frozen=True, kw_only=True):
     announce_to: Annotated[
         str,
         _text(
-            "Registry in which the node makes itself known, as URL#ID:KEY (its node, its id, its sequencer's key).",
+            "Registry in which the node registers itself, as URL#ID:KEY (its node, its id, its sequencer's key).",
             "URL#ID or URL#ID:KEY, or nothing",
             _REGISTRY,
         ),
     ] = ""
     endpoints: Annotated[
         tuple[str, ...],
-        _list("Where it says that it is reached, the preferred first; empty: public_url.", "http or https URLs", _URL),
+        _list(
+            "URLs that the node registers for itself, preferred first; empty: public_url.", "http or https URLs", _URL
+        ),
     ] = ()
 
     @property
@@ -294,34 +297,34 @@ class Registry(Struct, frozen=True, kw_only=True):
 
 
 class Imports(Struct, frozen=True, kw_only=True):
-    """[imports]: enclaves that their owners bring from other nodes."""
+    """[imports]: enclaves that their owners move here from other nodes."""
 
-    at_once: Annotated[int, _number("Most imports at one time; 0: none are taken.", 0, 64)] = 2
-    archive_bytes: Annotated[int, _size("Largest archive that is sent, as it comes.", 1 << 50)] = 8 << 30
+    at_once: Annotated[int, _number("Most imports at one time; 0: imports are rejected.", 0, 64)] = 2
+    archive_bytes: Annotated[int, _size("Largest archive, as uploaded (compressed).", 1 << 50)] = 8 << 30
     total_bytes: Annotated[int, _size("Largest log, as JSON lines.", 1 << 50)] = 64 << 30
-    uploads: Annotated[int, _number("Most archives that are here, or on their way, at one time.", 1, 1024)] = 8
+    uploads: Annotated[int, _number("Most archives at one time, uploaded or being uploaded.", 1, 1024)] = 8
     uploads_per_address: Annotated[int, _number("Most of them from one address.", 1, 1024)] = 4
-    uploads_bytes: Annotated[int, _size("Most bytes of all of them, as they come.", 1 << 50)] = 32 << 30
-    upload_bytes_per_s: Annotated[int, _size("Slowest pace, on average, at which one may come.", 1 << 40)] = 64 << 10
-    upload_grace_s: Annotated[float, _real("Time for which no pace is asked of it.", 0, 3600, "seconds")] = 30.0
+    uploads_bytes: Annotated[int, _size("Most bytes of all of them, as uploaded (compressed).", 1 << 50)] = 32 << 30
+    upload_bytes_per_s: Annotated[int, _size("Lowest average speed of an upload, per second.", 1 << 40)] = 64 << 10
+    upload_grace_s: Annotated[float, _real("Time before an upload must reach that speed.", 0, 3600, "seconds")] = 30.0
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """One node's settings."""
+    """All settings of one node."""
 
     data: Annotated[str, _text("Directory of the node's data.", "a path", _SOME)] = "./enc-data"
     host: Annotated[str, _text("Address to listen on.", "an address or a host's name", _SOME)] = "127.0.0.1"
     port: Annotated[int, _number("Port to listen on; 0: a free one.", 0, 65_535)] = 7700
     dev: Annotated[
-        bool, _switch("For development: opens private endpoints, lifts rate limits and those of one address.")
+        bool, _switch("For development: allows private endpoints, removes rate limits and limits per address.")
     ] = False
     public_url: Annotated[
         str,
-        _text("What the node is reached by from outside; shown in /info.", "an http or https URL, or nothing", _URL),
+        _text("URL of the node from outside; shown in /info.", "an http or https URL, or nothing", _URL),
     ] = ""
     key_file: Annotated[str, _text("File with the node's private key; empty: node.key in the data directory.")] = ""
-    log_level: Annotated[Level, _choice("What is logged: this level and above.", Level)] = "info"
-    log_format: Annotated[Format, _choice("How it is logged: JSON lines, or lines for people.", Format)] = "json"
+    log_level: Annotated[Level, _choice("Lowest level that is logged.", Level)] = "info"
+    log_format: Annotated[Format, _choice("Log format: JSON lines, or lines for people.", Format)] = "json"
     limits: Limits = Limits()
     admission: Admission = Admission()
     rates: Rates = Rates()
@@ -349,30 +352,30 @@ class Config(Struct, frozen=True, kw_only=True):
 
     @property
     def private_endpoints(self) -> bool:
-        """Whether http and private addresses may be called."""
+        """Whether the node may call http URLs and private addresses."""
         return self.dev or self.endpoints.allow_private
 
     @property
-    def rates_in_force(self) -> Rates:
-        """`rates`, lifted by `dev`."""
+    def effective_rates(self) -> Rates:
+        """`rates`, without limits if `dev`."""
         return structs.replace(self.rates, identity_per_s=0.0, address_per_s=0.0) if self.dev else self.rates
 
     @property
     def host_per_s(self) -> float:
-        """`push.host_per_s`, lifted by `dev`; 0: no limit."""
+        """`push.host_per_s`; 0 (no limit) if `dev`."""
         return 0.0 if self.dev else self.push.host_per_s
 
     @property
     def connections_of_address(self) -> int:
-        """`limits.connections_per_address`, lifted by `dev`; 0: no limit."""
+        """`limits.connections_per_address`; 0 (no limit) if `dev`."""
         return 0 if self.dev else self.limits.connections_per_address
 
 
 class Setting(Struct, frozen=True):
-    """One value, as people are shown it."""
+    """One setting, as shown to people."""
 
     key: str
-    """`port`, `limits.content`."""
+    """Its name, as `port` or `limits.content`."""
     value: Any
     default: Any
     source: Source
@@ -413,20 +416,20 @@ def _meta_of(key: str) -> Meta:
 
 
 class _Given(Struct, frozen=True):
-    """A value as somebody set it, not checked yet."""
+    """A value as given, not checked yet."""
 
     key: str
     value: Any
     source: Source
     name: str
-    """Of the file, the variable or the flag."""
+    """Name of the file, variable or flag."""
 
     def refused(self, why: str) -> MisuseError:
         key = self.key if self.key.isprintable() else ascii(self.key)
         return MisuseError(f"{self.name}: {key}: {why}")
 
     def checked(self) -> Any:
-        """The value in its type, or MisuseError."""
+        """Return the value converted to its type, or raise MisuseError."""
         if self.key not in FIELDS:
             raise self.refused("there is no such setting")
         extra = _meta_of(self.key).extra or {}
@@ -441,9 +444,11 @@ class _Given(Struct, frozen=True):
 
 
 def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Config:
-    """The configuration that these give together; what is wrong raises MisuseError.
+    """Return the configuration that these sources give together; raise MisuseError for an invalid
+    value.
 
-    `flags` maps names like `port` or `limits.content` to values; None stands for a flag that was not given.
+    `flags` maps names like `port` or `limits.content` to values; None means that the flag was not
+    given.
     """
     return load_with_sources(path, environ, flags)[0]
 
@@ -451,7 +456,7 @@ def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[st
 def load_with_sources(
     path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
 ) -> tuple[Config, Mapping[str, Source]]:
-    """load_config, and where each value that is not a default comes from."""
+    """Return load_config's result, and the source of each value that is not a default."""
     given: dict[str, _Given] = {}
     values: dict[str, Any] = {}
     for found in (*_in_file(path), *_in_environment(environ), *_in_flags(flags)):
@@ -517,7 +522,7 @@ def _build(values: Mapping[str, Any]) -> Config:
 
 
 def describe(config: Config, sources: Mapping[str, Source] | None = None) -> list[Setting]:
-    """Every setting in its order, with its meaning."""
+    """Return every setting in order, with its meaning."""
     found = []
     for key, field in FIELDS.items():
         section, _, name = key.rpartition(".")

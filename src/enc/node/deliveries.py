@@ -1,8 +1,10 @@
-"""Answers to Deliveries: how the pushes of an enclave's events fare, for its owner and for whom they are.
+"""Answers to Deliveries: how pushes of an enclave's events are doing, for its owner and for their
+recipients.
 
-The owner sees every endpoint that is registered in the enclave, anyone else only their own. A queue is over all
-enclaves of the node, and so are its figures: they are for its recipient alone. Anybody can found an enclave and
-register somebody's endpoint in it, and would otherwise learn how busy they are elsewhere.
+The owner sees every endpoint that is registered in the enclave, any other identity only its own. A
+queue spans all enclaves of the node, and so do its figures: only its recipient sees them. Otherwise
+anyone could create an enclave, register somebody's endpoint in it, and learn how busy that
+recipient is elsewhere.
 """
 
 import re
@@ -19,24 +21,26 @@ from enc.node.store.base import Store
 from enc.node.store.push import QueueReport
 
 MAX_ENDPOINTS = 1000
-"""Endpoints of one answer."""
+"""Most endpoints of one answer."""
 
 FAILED = "failed"
 _SAFE = re.compile(r"[A-Za-z ]{1,80}(?<! )( [0-9]{3})?")
 
 
-class _After(Struct):
+class EndpointKey(Struct):
     identity: str
     trait: str
 
 
-class _Deliveries(Struct):
-    after: _After | UnsetType = UNSET
+class DeliveriesBody(Struct):
+    after: EndpointKey | UnsetType = UNSET
 
 
 def deliveries(store: Store, opened: Opened, access: Access) -> bytes:
-    """`{"endpoints": […], "more"?}` by identity and trait; `after` is the last of the page before."""
-    body = convert_json(opened.body, _Deliveries, InvalidQuery)
+    """Return `{"endpoints": […], "more"?}` by identity and trait; `after` is the last of the
+    previous page.
+    """
+    body = convert_json(opened.body, DeliveriesBody, InvalidQuery)
     after = (b"", "")
     if body.after is not UNSET:
         after = unhex(body.after.identity, 32, "after.identity", InvalidQuery), body.after.trait
@@ -56,13 +60,13 @@ def deliveries(store: Store, opened: Opened, access: Access) -> bytes:
 
 
 def _wire(key: tuple[bytes, str], url: str, queue: QueueReport | None, is_own: bool) -> dict[str, Any]:
-    """An endpoint and how it fares; there is no queue before the first event."""
+    """Return an endpoint and its state; there is no queue before the first event."""
     wire = {
         "identity": key[0].hex(),
         "trait": key[1],
         "url": url,
         "has_dead": bool(queue and queue.dead),
-        "last_error": told(queue.last_error) if queue else "",
+        "last_error": public_error(queue.last_error) if queue else "",
         "last_error_at": queue.last_error_at if queue else None,
     }
     if is_own:
@@ -76,6 +80,8 @@ def _wire(key: tuple[bytes, str], url: str, queue: QueueReport | None, is_own: b
     return wire
 
 
-def told(error: str) -> str:
-    """What others hear of an error: words and a status. Anything else might say something of the node's network."""
+def public_error(error: str) -> str:
+    """Return an error in plain words with a status, or `failed`: other text could reveal the node's
+    network.
+    """
     return error if not error or _SAFE.fullmatch(error) else FAILED

@@ -1,8 +1,9 @@
-"""Who may be called: the form of an endpoint's URL, and the address that its host turns out to have.
+"""Which endpoints the node may call: the form of a URL, and the addresses that its host resolves
+to.
 
-A node that calls whatever URL somebody registers is a door into the network it stands in. So the form is judged when
-the URL is registered, and the address each time before a connection is made: names may resolve to another address
-every time they are asked.
+A node that calls any registered URL is a way into its own network. So the form is checked when the
+URL is registered, and the address before every connection: a name may resolve to another address
+each time.
 """
 
 import re
@@ -13,23 +14,25 @@ from urllib.parse import SplitResult, urlsplit
 from enc.core.errors import InvalidEndpointUrl
 
 MAX_URL = 2048
-HTTPS, LOWEST_OTHER = 443, 1024
+HTTPS, MIN_OTHER_PORT = 443, 1024
 
 _PRINTABLE = re.compile(r"[\x21-\x7e]+")
 _NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*")
 _BRACKETED = re.compile(r"\[[0-9a-fA-F:.]+\](:[0-9]+)?")
 _NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
-"""A last label of this form makes a host an IPv4 address to a browser, in one of many spellings."""
+"""A last label of this form makes browsers read a host as an IPv4 address, in one of many
+notations.
+"""
 
 _NOT_PUBLIC_6 = [
     ip_network(text)
     for text in (
-        "::/96",  # unspecified, loopback, and IPv4 addresses in an old spelling
+        "::/96",  # unspecified, loopback, and IPv4 addresses in an old notation
         "::ffff:0:0:0/96",  # IPv4-translated
         "64:ff9b::/96",  # translated to IPv4 by the network
         "64:ff9b:1::/48",
         "100::/64",  # discarded
-        "2001::/23",  # Teredo, benchmarks, ORCHID: protocols of their own
+        "2001::/23",  # Teredo, benchmarks, ORCHID: special protocols
         "2001:db8::/32",  # documentation
         "2002::/16",  # 6to4: an IPv4 address inside
         "3fff::/20",
@@ -66,7 +69,7 @@ _NOT_PUBLIC_4 = [
 
 
 class Endpoint:
-    """A URL that has the form of an endpoint: `host` is a name or an address, without brackets."""
+    """A URL in the form of an endpoint. `host` is a name or an address without brackets."""
 
     __slots__ = ("host", "is_tls", "port", "url")
 
@@ -75,30 +78,34 @@ class Endpoint:
 
 
 def check_endpoints(urls: Iterable[str], *, allow_private: bool) -> None:
-    """What a commit would register has the form of an endpoint."""
+    """Raise InvalidEndpointUrl unless every URL that a commit would register has the form of an
+    endpoint.
+    """
     for url in urls:
         parse_endpoint(url, allow_private=allow_private)
 
 
 def parse_endpoint(url: str, *, allow_private: bool = False) -> Endpoint:
-    """The endpoint that a URL names, or InvalidEndpointUrl. With `allow_private` also http, any port, any address."""
+    """Parse a URL, or raise InvalidEndpointUrl. `allow_private` also permits http, any port and any
+    address.
+    """
     if not 0 < len(url) <= MAX_URL:
-        raise InvalidEndpointUrl(f"endpoint: a URL is 1 to {MAX_URL} characters")
+        raise InvalidEndpointUrl(f"endpoint: a URL must have 1 to {MAX_URL} characters")
     if not _PRINTABLE.fullmatch(url) or "\\" in url:
         raise InvalidEndpointUrl(
-            "endpoint: a URL is printable ASCII without backslashes; write a name in its xn-- form"
+            "endpoint: a URL must be printable ASCII without backslashes; write a name in its xn-- form"
         )
     parts, port = _split(url)
     if parts.scheme != "https" and not (allow_private and parts.scheme == "http"):
         raise InvalidEndpointUrl("endpoint: the scheme must be https")
     if "@" in parts.netloc:
-        raise InvalidEndpointUrl("endpoint: a URL with a user name or a password is not called")
+        raise InvalidEndpointUrl("endpoint: a URL must not contain a user name or a password")
     if "#" in url:
-        raise InvalidEndpointUrl("endpoint: a fragment is never sent")
+        raise InvalidEndpointUrl("endpoint: a URL must not have a fragment")
     default = HTTPS if parts.scheme == "https" else 80
     port = default if port is None else port
-    if not allow_private and port != HTTPS and port < LOWEST_OTHER:
-        raise InvalidEndpointUrl(f"endpoint: the port must be {HTTPS}, or {LOWEST_OTHER} or above")
+    if not allow_private and port != HTTPS and port < MIN_OTHER_PORT:
+        raise InvalidEndpointUrl(f"endpoint: the port must be {HTTPS}, or {MIN_OTHER_PORT} or above")
     host = _host(parts)
     if not allow_private and (address := _literal(host)) is not None:
         check_address(address)
@@ -112,12 +119,12 @@ def _split(url: str) -> tuple[SplitResult, int | None]:
     except ValueError as e:
         raise InvalidEndpointUrl(f"endpoint: not a URL: {e}") from None
     if port == 0:
-        raise InvalidEndpointUrl("endpoint: there is no port 0")
+        raise InvalidEndpointUrl("endpoint: port 0 is invalid")
     return parts, port
 
 
 def _host(parts: SplitResult) -> str:
-    """The host, in the one spelling that everybody reads alike."""
+    """Return the host in the one notation that all software reads alike."""
     host = parts.hostname or ""
     if parts.netloc.startswith("["):
         if _literal(host) is None or not _BRACKETED.fullmatch(parts.netloc):
@@ -126,7 +133,7 @@ def _host(parts: SplitResult) -> str:
     if len(host) > 253 or not _NAME.fullmatch(host):
         raise InvalidEndpointUrl("endpoint: the host is neither a name nor an address")
     if _NUMERIC.fullmatch(host.rpartition(".")[2]) and _literal(host) is None:
-        raise InvalidEndpointUrl("endpoint: an IPv4 address is four decimal numbers")
+        raise InvalidEndpointUrl("endpoint: an IPv4 address must be four decimal numbers")
     return host
 
 
@@ -138,7 +145,7 @@ def _literal(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def check_addresses(found: Iterable[str]) -> None:
-    """What a host resolved to: one that may not be called is enough to call none. InvalidEndpointUrl."""
+    """Raise InvalidEndpointUrl if any address that a host resolved to is not public."""
     for text in found:
         address = _literal(text)
         if address is None:
@@ -147,14 +154,19 @@ def check_addresses(found: Iterable[str]) -> None:
 
 
 def check_address(address: IPv4Address | IPv6Address) -> None:
-    """The address is one of the public network, or InvalidEndpointUrl. It names no address: names may be probed."""
+    """Raise InvalidEndpointUrl unless the address is public.
+
+    The message does not repeat the address: callers could probe names with it.
+    """
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     if not _is_public(mapped or address):
         raise InvalidEndpointUrl("endpoint: its host has no public address")
 
 
 def _is_public(address: IPv4Address | IPv6Address) -> bool:
-    """By our own list: what a library calls global changes with its version."""
+    """Return whether an address is public by our own list: a library's list changes with its
+    version.
+    """
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC_4)
     is_isatap = address.packed[8:12] in (b"\x00\x00\x5e\xfe", b"\x02\x00\x5e\xfe")

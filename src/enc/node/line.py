@@ -1,4 +1,4 @@
-"""The line of messages that wait to go out on one WebSocket."""
+"""Bounded queue of messages that wait to be sent on one WebSocket."""
 
 import asyncio
 from collections import deque
@@ -7,33 +7,34 @@ from collections.abc import Callable
 from starlette.types import Send
 
 FLUSH_S = 10
-"""How long a connection that ends may take to send what waits."""
-GONE = 1006
-"""The code of an end that nobody sent."""
+"""Seconds that a closing connection has to send its queue."""
+ABNORMAL_CLOSURE = 1006
+"""Code for a connection that ended without a close frame."""
 
 
-class Line:
-    """`put` never blocks; who can wait asks for `room` first, who cannot asks whether it `is_full`.
+class SendQueue:
+    """Queue with one sender task, `run`. `put` never blocks.
 
-    `hold` is told how many bytes more wait, or fewer.
+    Callers that can wait await `wait_for_room` before they put; others check `is_full`. `on_resize`
+    is called with the change of the queue's size in bytes.
     """
 
-    def __init__(self, send: Send, max_bytes: int, hold: Callable[[int], None]) -> None:
-        self._send, self._max_bytes, self._hold = send, max_bytes, hold
+    def __init__(self, send: Send, max_bytes: int, on_resize: Callable[[int], None]) -> None:
+        self._send, self._max_bytes, self._on_resize = send, max_bytes, on_resize
         self._messages: deque[bytes] = deque()
         self._size = 0
-        self._news, self._room = asyncio.Event(), asyncio.Event()
-        self._room.set()
-        self._end: int | None = None
+        self._not_empty, self._has_room = asyncio.Event(), asyncio.Event()
+        self._has_room.set()
+        self._end_code: int | None = None
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.sent = 0
-        """Messages that have gone."""
+        """Number of messages sent."""
 
     @property
     def has_ended(self) -> bool:
-        """Nothing that is put in line from now on is sent."""
-        return self._end is not None
+        """Whether later messages are discarded."""
+        return self._end_code is not None
 
     @property
     def is_full(self) -> bool:
@@ -43,45 +44,45 @@ class Line:
     def is_empty(self) -> bool:
         return not self._size
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         while self.is_full:
-            self._room.clear()
-            await self._room.wait()
+            self._has_room.clear()
+            await self._has_room.wait()
 
     def put(self, message: bytes) -> None:
-        if self._end is None:
+        if self._end_code is None:
             self._messages.append(message)
             self._resize(len(message))
-            self._news.set()
+            self._not_empty.set()
 
     def _resize(self, by: int) -> None:
         self._size += by
-        self._hold(by)
+        self._on_resize(by)
 
     def end(self, code: int) -> None:
-        """Send what waits, then close."""
-        if self._end is None:
-            self._end = code
-            self._news.set()
-            self._limit()
+        """Send the queued messages, then close with this code."""
+        if self._end_code is None:
+            self._end_code = code
+            self._not_empty.set()
+            self._start_deadline()
 
-    def _limit(self) -> None:
-        """A connection that ends has bounded time for it, also with a peer that reads nothing."""
-        if self._task is not None and self._end is not None:
+    def _start_deadline(self) -> None:
+        """Cancel `run` after FLUSH_S, so that a peer that reads nothing cannot delay the end."""
+        if self._task is not None and self._end_code is not None:
             self._timer = self._task.get_loop().call_later(FLUSH_S, self._task.cancel)
 
     async def run(self) -> None:
-        """Send until the end. What is left when it was not the end that stopped it is forgotten."""
+        """Send messages until `end`; discard what is left if sending stops before that."""
         self._task = asyncio.current_task()
-        self._limit()
+        self._start_deadline()
         try:
             await self._send_all()
         finally:
-            self._forget()
+            self._discard()
 
-    def _forget(self) -> None:
-        """Keep nothing that waited: the task knows what it was sending, and a timer knows the task."""
-        self._end = self._end or GONE
+    def _discard(self) -> None:
+        """Free the queued messages: the timer refers to the task, and the task to its message."""
+        self._end_code = self._end_code or ABNORMAL_CLOSURE
         self._messages.clear()
         self._resize(-self._size)
         self._task = None
@@ -89,15 +90,15 @@ class Line:
             self._timer.cancel()
 
     async def _send_all(self) -> None:
-        while self._messages or self._end is None:
+        while self._messages or self._end_code is None:
             if not self._messages:
-                self._news.clear()
-                await self._news.wait()
+                self._not_empty.clear()
+                await self._not_empty.wait()
             while self._messages:
                 size, text = len(self._messages[0]), self._messages.popleft().decode()
                 await self._send({"type": "websocket.send", "text": text})
                 self.sent += 1
                 self._resize(-size)
-                if not self._room.is_set() and not self.is_full:
-                    self._room.set()
-        await self._send({"type": "websocket.close", "code": self._end})
+                if not self._has_room.is_set() and not self.is_full:
+                    self._has_room.set()
+        await self._send({"type": "websocket.close", "code": self._end_code})

@@ -1,4 +1,4 @@
-"""One node, wired together: the only place where the parts meet.
+"""Wires the parts of one node together; no other module does.
 
 socket -> api_http, api_ws -> intake -> admission -> sequencer -> store
                 |                                     |           |
@@ -31,15 +31,15 @@ from enc.core.types import VERSIONS, Receipt
 from enc.node import key_file
 from enc.node.admission import Admission, CommitValidator
 from enc.node.announcing import Announcer
-from enc.node.answers import Answers
-from enc.node.api_http import Asking, HttpApi, with_cors
+from enc.node.answers import SealedHandlers
+from enc.node.api_http import HttpApi, ReadPool, with_cors
 from enc.node.api_import import ImportApi
-from enc.node.api_ws import Settings, WebSocketApi
+from enc.node.api_ws import WebSocketApi, WebSocketLimits
 from enc.node.calling import authorities
 from enc.node.config import Config
 from enc.node.desk import CommitIntake, CommitReplies
 from enc.node.directory import StateCache
-from enc.node.importing import Importer, Permits
+from enc.node.importing import Importer, ImportPolicy
 from enc.node.janitor import RetentionSweeper
 from enc.node.mailroom import BatchRetention, PushBatcher
 from enc.node.metrics import CachedReading, Metrics
@@ -52,8 +52,8 @@ from enc.node.signals import SignalledServer
 from enc.node.store.base import Step, Store
 from enc.node.store.push import BatchLimits, DeliveryResult
 from enc.node.store.sqlite import SqliteStore
-from enc.node.subscriptions import Hub
-from enc.node.uploads import Bounds, Uploads
+from enc.node.subscriptions import SubscriptionHub
+from enc.node.uploads import UploadLimits, Uploads
 from enc.node.verifiers import SignaturePool
 from enc.runtime.logs import setup_logs
 from enc.runtime.rate_limit import RateLimiter
@@ -61,16 +61,18 @@ from enc.runtime.signals import end_on_next_signal
 from enc.version import __version__
 
 PROBE_S = 5
-"""How long the sequencer may take to write when asked for its health."""
+"""Seconds that the sequencer has for a write, in a health check or a checkpoint."""
 READERS = 2
 """Threads that answer sealed requests."""
 SAMPLE = 16
-"""Enclaves that a start looks at."""
+"""Enclaves that are checked at the start."""
 DAY_MS = 86_400_000
 TOTALS_S = 5.0
-"""How old what `/metrics` says of queues may be: it is counted over all of them."""
+"""Seconds for which `/metrics` reuses the totals of push queues: counting visits all of them."""
 GC_THRESHOLD = (10_000, 20, 20)
-"""A batch makes thousands of objects that live for milliseconds: the collector looks less often than by default."""
+"""A batch makes thousands of objects that live for milliseconds, so the collector runs less often
+than by default.
+"""
 
 _log = structlog.get_logger("enc.node")
 
@@ -80,7 +82,9 @@ def _now() -> int:
 
 
 class Node:
-    """A store, a key, and everything that stands between them and a socket. Made on the event loop's thread."""
+    """A store, a key, and everything between them and a socket. Create it on the event loop's
+    thread.
+    """
 
     def __init__(
         self,
@@ -94,20 +98,21 @@ class Node:
         now: Callable[[], int] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`sender_cores`: where the sender's process runs, empty for anywhere; None: nothing is sent.
+        """`sender_cores`: cores for the sender's process, empty for any; None: nothing is sent.
 
-        A sender reads the store in the file that the configuration names. `cores`: those that an import may use;
-        without them, those of this process. `now` and `monotonic`: its clocks, in Unix milliseconds and in seconds.
+        A sender opens the store file that the configuration names. `cores`: those that an import
+        may use, by default those of this process. `now` and `monotonic`: the clocks, in Unix
+        milliseconds and in seconds.
         """
         self.config, self.store, self.key = config, store, key
-        self._now, self._monotonic = now or _now, monotonic  # `_now` is looked up here: it may have been replaced
+        self._now, self._monotonic = now or _now, monotonic  # `_now` is looked up here since tests replace it
         self._cores = frozenset(os.sched_getaffinity(0)) if cores is None else cores
         self.loop = asyncio.get_running_loop()
         self.metrics = Metrics()
         self._allowed = frozenset(config.admission.allow)
         self.states = StateCache(store)
         replies = CommitReplies(self.loop, self.metrics.count_results)
-        self.hub = Hub(store, config.limits.subscriptions)
+        self.hub = SubscriptionHub(store, config.limits.subscriptions)
         self.retention_sweeper = RetentionSweeper(
             store, config.retention.purge_after_s * 1000, int(config.retention.sweep_interval_s * 1000)
         )
@@ -126,7 +131,7 @@ class Node:
                 seal_idle=config.sequencing.seal_idle, max_batch=config.sequencing.max_batch, quota=self._quota
             ),
         )
-        rates = config.rates_in_force
+        rates = config.effective_rates
         identities = RateLimiter(rates.identity_per_s, rates.identity_burst, self._monotonic)
         addresses = RateLimiter(rates.address_per_s, rates.address_burst, self._monotonic)
         validator = CommitValidator(
@@ -134,7 +139,7 @@ class Node:
             store,
             self._now,
             identities,
-            limits=config.limits.of_commits(),
+            limits=config.limits.commit_limits(),
             max_manifest=config.limits.manifest,
             may_create=self._may_create,
             is_behind=self.sequencer.is_behind,
@@ -142,7 +147,7 @@ class Node:
         )
         self.admission = Admission(validator, self.sequencer, replies.reject, signatures or SignaturePool(0))
         self.intake = CommitIntake(self.loop, self.admission, replies, config.limits.waiting_commits)
-        self._open(identities, addresses)
+        self._build_apis(identities, addresses)
         self.push_supervisor = None
         if sender_cores is not None:
             self.push_supervisor = PushSupervisor(config, key, self._has_due, self._settle, sender_cores)
@@ -156,45 +161,45 @@ class Node:
         keeping = BatchRetention(int(push.delivered_days * DAY_MS), int(push.dead_days * DAY_MS))
         return PushBatcher(self.store, int(push.interval_s * 1000), limits, keeping)
 
-    def _open(self, identities: RateLimiter, addresses: RateLimiter) -> None:
-        """What answers on the wire."""
+    def _build_apis(self, identities: RateLimiter, addresses: RateLimiter) -> None:
+        """Build the HTTP and WebSocket APIs."""
         limits = self.config.limits
-        answers = Answers(
+        handlers = SealedHandlers(
             self.states, self.store, self.key, self._now, identities, self._checkpoint, max_page=limits.page_bytes
         )
         self.executor = ThreadPoolExecutor(READERS, thread_name_prefix="answers")
-        asking = Asking(answers, self.executor)
+        reads = ReadPool(handlers, self.executor)
         pages = {
             "/info": self._info,
             "/health": self._health,
             "/metrics": self._metrics,
             "/openapi.json": self._openapi,
         }
-        self.registry = RegistryApi(self.store, answers, self.key.public, self.config.registry.id)
+        self.registry = RegistryApi(self.store, handlers, self.key.public, self.config.registry.id)
         self.importer = self._importer(identities)
         taking = self.config.imports
-        bounds = Bounds(
-            most=taking.uploads,
+        bounds = UploadLimits(
+            max_count=taking.uploads,
             per_address=taking.uploads_per_address,
-            bytes=taking.uploads_bytes,
-            per_s=taking.upload_bytes_per_s,
+            total_bytes=taking.uploads_bytes,
+            min_bytes_per_s=taking.upload_bytes_per_s,
             grace_s=taking.upload_grace_s,
         )
         self.uploads = Uploads(bounds, self._monotonic)
         folder = self.config.data_path
-        imports = ImportApi(self.importer, asking, self.uploads, limits.body, taking.archive_bytes, folder)
-        routes = [*self.registry.routes(asking), *imports.routes()]
-        self.http = HttpApi(self.intake, asking, addresses, limits.body, pages, self.metrics.count_response, routes)
-        settings = Settings(
+        imports = ImportApi(self.importer, reads, self.uploads, limits.body, taking.archive_bytes, folder)
+        routes = [*self.registry.routes(reads), *imports.routes()]
+        self.http = HttpApi(self.intake, reads, addresses, limits.body, pages, self.metrics.count_response, routes)
+        ws_limits = WebSocketLimits(
             max_subscriptions=limits.subscriptions_per_connection,
             max_buffer=limits.subscriber_buffer_bytes,
             max_websockets=limits.websockets,
         )
-        self.ws = WebSocketApi(self.intake, asking, self.hub, addresses, settings, self.key.public)
+        self.ws = WebSocketApi(self.intake, reads, self.hub, addresses, ws_limits, self.key.public)
         self.app = with_cors(self._app, self.config.cors.origins)
 
     def _importer(self, identities: RateLimiter) -> Importer:
-        permits = Permits(
+        policy = ImportPolicy(
             may_create=self._may_create,
             rates=identities,
             quota=self._quota,
@@ -203,7 +208,7 @@ class Node:
             max_manifest=self.config.limits.manifest,
             private_endpoints=self.config.private_endpoints,
         )
-        return Importer(self.store, self.states, self.sequencer, self.key, self._now, permits, self._cores)
+        return Importer(self.store, self.states, self.sequencer, self.key, self._now, policy, self._cores)
 
     def _add_gauges(self) -> None:
         totals = CachedReading(self.store.totals, TOTALS_S, self._monotonic)
@@ -224,7 +229,7 @@ class Node:
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         await (self.ws if scope["type"] == "websocket" else self.http)(scope, receive, send)
 
-    # What the parts ask of each other
+    # Callbacks between the parts
 
     def _maintain(self, now: int) -> None:
         self.retention_sweeper.run_if_due(now)
@@ -238,7 +243,7 @@ class Node:
         died = self.sequencer.call(lambda: self.store.record_results(outcomes)).result()
         self.metrics.count_deliveries(outcomes)
         for one in died:
-            host = urlsplit(one.url).hostname or ""  # alone: what stands behind it may be a secret
+            host = urlsplit(one.url).hostname or ""  # only the host: the rest of the URL may be a secret
             _log.error("batch_dead", identity=one.identity.hex(), host=host, push_seq=one.push_seq, reason=one.error)
 
     def _may_create(self, identity: bytes) -> bool:
@@ -254,8 +259,8 @@ class Node:
         try:
             return future.result(PROBE_S)
         except FutureTimeout:
-            future.cancel()  # nobody would know of the hold
-            raise Unavailable("the sequencer does not answer", retry_after_ms=1000) from None
+            future.cancel()  # the caller would not know that the enclave is held
+            raise Unavailable("the sequencer did not answer in time", retry_after_ms=1000) from None
 
     # Pages
 
@@ -288,7 +293,9 @@ class Node:
         return 200, "application/json", encode(info)
 
     async def _health(self) -> tuple[int, str, bytes]:
-        """Whether a write reaches the disk by way of the sequencer. Asked often, it is tried once a second."""
+        """Report whether a write reaches the disk through the sequencer; tries at most once a
+        second.
+        """
         if self._probe is None or (self._probe.done() and self.loop.time() >= self._probe_until):
             self._probe = self.loop.create_task(self._try_write())
             self._probe_until = self.loop.time() + 1
@@ -298,13 +305,13 @@ class Node:
         return 503, "application/json", encode({"status": "failing", "reason": reason})
 
     async def _try_write(self) -> str | None:
-        """Why it does not, if it does not."""
+        """Write through the sequencer; return the reason if that fails, else None."""
         try:
             await asyncio.wait_for(asyncio.wrap_future(self.sequencer.call(self.sequencer.probe)), PROBE_S)
         except EncError as e:
             return e.message
         except TimeoutError:
-            return "the sequencer does not answer"
+            return "the sequencer did not answer in time"
         return None
 
     async def _metrics(self) -> tuple[int, str, bytes]:
@@ -313,7 +320,7 @@ class Node:
     async def _openapi(self) -> tuple[int, str, bytes]:
         return 200, "application/json", encode(document())
 
-    # Life
+    # Start and stop
 
     def start(self) -> None:
         self.retention_sweeper.run_if_due(self._now())
@@ -329,7 +336,7 @@ class Node:
             self.expire()
 
     def expire(self) -> None:
-        """End what has lasted too long."""
+        """Close expired subscriptions and slow uploads."""
         self.hub.expire(self._now() // 1000)
         self.uploads.drop_slow()
 
@@ -341,7 +348,7 @@ class Node:
         await self.ws.ended()
 
     def stop(self) -> None:
-        """End the threads; the disk has everything."""
+        """Stop the threads; everything is on disk."""
         self._expiry.cancel()
         self.importer.stop()
         self.admission.stop()
@@ -373,7 +380,7 @@ async def _serve(
             announcer.start()
 
     server = SignalledServer(node.app, config, node.drain, ready, node.http.quick)
-    gc.freeze()  # what is here now stays: the collector need not walk it
+    gc.freeze()  # existing objects stay, so the collector need not visit them
     gc.set_threshold(*GC_THRESHOLD)
     node.start()
     try:
@@ -381,14 +388,14 @@ async def _serve(
     finally:
         if announcer is not None:
             announcer.stop()
-        end_on_next_signal()  # the event loop has put its own handlers away
+        end_on_next_signal()  # the event loop has removed its own handlers
         node.stop()
 
 
-def _spread(config: Config) -> tuple[SignaturePool, set[int]]:
+def _assign_cores(config: Config) -> tuple[SignaturePool, set[int]]:
     """Start the processes that check signatures, and keep this one's threads, which share an interpreter, together.
 
-    Also the cores that are left to other processes; empty: all of them.
+    Returns the signature pool and the cores that are left to other processes; empty: all of them.
     """
     cores = sorted(os.sched_getaffinity(0))
     if not config.sequencing.one_core or len(cores) == 1:
@@ -401,24 +408,29 @@ def _spread(config: Config) -> tuple[SignaturePool, set[int]]:
 
 
 def _signers(store: Store, state: EnclaveState) -> set[bytes]:
-    """Who goes on with the log, and who finalised its last event: one that moved away was this node's all the same."""
+    """Return the log's sequencer and the one of its last event: they differ if the log moved away."""
     return {state.sequencer, *(event.sequencer for event in store.events(state.enclave, state.seq, 1))}
 
 
-def _check_key(store: Store, key: PrivateKey) -> None:
-    """Tell of a key under which nothing here goes on: it may be another node's, put beside this store by mistake."""
+def check_key(store: Store, key: PrivateKey) -> None:
+    """Log an error if no enclave here belongs to this key: it may be another node's key."""
     states = [state for enclave in islice(store.enclaves(), SAMPLE) if (state := store.load(enclave)) is not None]
     if states and not any(key.public in _signers(store, state) for state in states):
         _log.error("key_of_no_enclave", seq_pub=key.public.hex(), sequencer=states[0].sequencer.hex())
 
 
 def _announcer(config: Config, key: PrivateKey) -> Announcer | None:
-    """What makes the node known in a registry, if it is to be. The client is loaded on the thread that uses it."""
+    """Return the announcer if the node registers itself in a registry.
+
+    The client is imported on the thread that uses it.
+    """
     where, endpoints = config.registry.announce_to, config.registry.endpoints or (config.public_url,)
     if not where:
         return None
     if not all(endpoints):
-        raise MisuseError("registry.announce_to: say in registry.endpoints, or public_url, where the node is reached")
+        raise MisuseError(
+            "registry.announce_to: set registry.endpoints or public_url, so that others can reach the node"
+        )
     url, _, rest = where.partition("#")
     id_, _, seq_pub = rest.partition(":")
 
@@ -434,31 +446,33 @@ def _announcer(config: Config, key: PrivateKey) -> Announcer | None:
 
 
 def _check_registry(store: Store, config: Config) -> None:
-    """What lookups are to serve is a registry. One that is not here yet may come."""
+    """Raise MisuseError if the enclave that lookups are served from is not a registry. It may be
+    created later.
+    """
     state = store.load(config.registry.id) if config.registry.id else None
     if state is not None and not state.policy.registry:
-        raise MisuseError(f"registry: {config.registry.enclave}: the enclave is no registry")
+        raise MisuseError(f"registry: {config.registry.enclave}: the enclave is not a registry")
 
 
 def run(config: Config) -> int:
-    """Run a node until it is told to stop; its exit code."""
+    """Run a node until it is stopped; return its exit code."""
     setup_logs(config.log_level, config.log_format)
-    authorities(config.push.ca_file)  # the sender reads it later, where nobody would hear of a fault
+    authorities(config.push.ca_file)  # fail now: the sender reads the file later, in another process
     try:
         config.data_path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as e:
         raise MisuseError(f"data: {config.data}: {e.strerror}") from None
     if config.store_path.exists() and not os.path.lexists(config.key_path):
-        raise MisuseError(f"key file {config.key_path}: is missing, and {config.store_path} is another key's")
-    os.umask(0o077)  # what is stored is the node's alone, whatever the directory allows
+        raise MisuseError(f"key file {config.key_path}: is missing, but {config.store_path} exists and needs its key")
+    os.umask(0o077)  # only the node may read what it stores, whatever the directory allows
     key = key_file.load_or_create(config.key_path)
     with ExitStack() as stack:
         store = SqliteStore(config.store_path)
         stack.callback(store.close)
-        _check_key(store, key)
+        check_key(store, key)
         _check_registry(store, config)
         cores = frozenset(os.sched_getaffinity(0))
-        signatures, sender_cores = _spread(config)
+        signatures, sender_cores = _assign_cores(config)
         stack.callback(signatures.close)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(config, store, key, signatures, sender_cores, cores))

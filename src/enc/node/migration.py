@@ -1,10 +1,12 @@
-"""Taking a whole log in: replayed from its first event, believed in nothing, kept slice by slice where nobody looks.
+"""Replays a whole log from its first event, without trusting it, into a staging area that readers
+do not see.
 
 events -> slices -> signatures checked ahead, on every core -> replayed in order -> staged, one transaction a slice
 
-What each slice makes goes through the same steps, and the same rows, as commits do; only heads are signed by another
-rule: a size of the log that this node has signed before keeps its head, every other gets one of this node's own. Memory
-does not grow with the log: what lies behind the state is read back from where it was staged.
+Each slice produces the same steps and rows as commits do. Only tree heads follow another rule: for
+a log size that this node signed before, its old head is kept; every other size gets a new head
+signed by this node. Memory use does not grow with the log: replay reads what it needs back from the
+staging area.
 """
 
 import sqlite3
@@ -28,19 +30,22 @@ from enc.node.checkers import CheckedSlice, ImportSignaturePool
 from enc.node.store.base import AppendRun, Staging, Step, Store
 from enc.node.workspace import BatchOverlay, NodeCache
 
-SLICE, SLICE_BYTES = 1024, 4 << 20
-"""Events of one transaction, and bytes of contents and tags: commits to other enclaves wait no longer than it takes."""
-AHEAD = 4
-"""Slices whose signatures are checked ahead."""
-CACHED = 65_536
-"""Tree nodes that are kept in memory."""
+SLICE_EVENTS, SLICE_BYTES = 1024, 4 << 20
+"""Most events in one transaction, and most bytes of their contents and tags.
+
+Commits to other enclaves wait no longer than such a transaction takes.
+"""
+SLICES_AHEAD = 4
+"""Slices whose signatures are checked ahead of the replay."""
+CACHED_NODES = 65_536
+"""Tree nodes cached in memory."""
 
 
-class Shelf(BatchOverlay):
-    """What lies behind the state of a log that is being staged."""
+class StagingOverlay(BatchOverlay):
+    """Reads earlier events and tree nodes of the log that is being staged."""
 
     def __init__(self, store: Store, staging: Staging) -> None:
-        super().__init__(store, staging.name, None, NodeCache(CACHED))
+        super().__init__(store, staging.name, None, NodeCache(CACHED_NODES))
         self._staging = staging
 
         self._events: dict[bytes, Event] = {}
@@ -61,7 +66,10 @@ class Shelf(BatchOverlay):
 
 
 class UnboundedCommits(SeenCommits):
-    """A past of any length: in a file that SQLite makes and unmakes. Repeated commits are the staging's to find."""
+    """Events with missing contents, for a log of any length, in a temporary SQLite file.
+
+    The staging area itself finds repeated commits.
+    """
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
@@ -72,7 +80,7 @@ class UnboundedCommits(SeenCommits):
         return False
 
     def add(self, event: Event) -> None:
-        """Nothing: the staging knows all commits."""
+        """Do nothing: the staging area knows all commits."""
 
     def add_unexplained(self, event: Event) -> None:
         self._db.execute("INSERT OR REPLACE INTO gone VALUES (?, ?)", (event.id, event.seq))
@@ -88,11 +96,14 @@ class UnboundedCommits(SeenCommits):
         self._db.close()
 
 
-class Intake:
-    """One log on its way into a staging. `write` puts steps there; `notice` hears of each slice that was."""
+class StagedReplay:
+    """Replays one log into a staging area.
+
+    `write` stores steps there; `on_slice` is called after each stored slice.
+    """
 
     last: Event
-    """That was taken."""
+    """The last event replayed."""
 
     def __init__(
         self,
@@ -104,21 +115,21 @@ class Intake:
         checkers: ImportSignaturePool,
         *,
         write: Callable[[Sequence[Step | AppendRun]], None],
-        notice: Callable[["Intake"], None] = lambda intake: None,
+        on_slice: Callable[["StagedReplay"], None] = lambda staged: None,
     ) -> None:
         self._store, self._key, self._enclave, self._held = store, key, enclave, held
-        self.staging, self._checkers, self._write, self._notice = staging, checkers, write, notice
-        self._shelf, self._seen_commits = Shelf(store, staging), UnboundedCommits()
+        self.staging, self._checkers, self._write, self._on_slice = staging, checkers, write, on_slice
+        self._overlay, self._seen_commits = StagingOverlay(store, staging), UnboundedCommits()
         self._checked: CheckedSlice | None = None
         self._log = Edge()
-        self.replay = Replay(enclave, self._shelf, self._seen_commits, self._check)
+        self.replay = Replay(enclave, self._overlay, self._seen_commits, self._check)
 
     def _check(self, event: Event, enc_v: int) -> None:
         if self._checked is not None:
             self._checked.check(event, enc_v)
 
-    def take(self, events: Iterable[Event]) -> None:
-        """The log, or what follows of it. What is wrong with it is raised, as ReplayFailed with its seq."""
+    def replay_events(self, events: Iterable[Event]) -> None:
+        """Replay the log, or its next part. An invalid event raises ReplayFailed with its seq."""
         waiting, failure = deque[CheckedSlice](), None
         slices = _slices(events)
         while failure is None:
@@ -129,20 +140,20 @@ class Intake:
             if slice_ is None:
                 break
             waiting.append(self._checkers.submit(slice_))
-            if len(waiting) > AHEAD:
-                self._take(waiting.popleft())
+            if len(waiting) > SLICES_AHEAD:
+                self._replay_slice(waiting.popleft())
         while waiting:
-            self._take(waiting.popleft())
+            self._replay_slice(waiting.popleft())
         if failure is not None:
             raise failure
 
     def finish(self) -> None:
-        """Once all of the log was taken."""
+        """Check the end of the log; call it after the last event."""
         state = self.replay.finish()
         if self._held is not None and self._held.seq > state.seq:
-            raise ReplayFailed(state.seq + 1, EnclaveExists("this node holds more of this log than was brought"))
+            raise ReplayFailed(state.seq + 1, EnclaveExists("this node already holds more events of this log"))
 
-    def _take(self, checked: CheckedSlice) -> None:
+    def _replay_slice(self, checked: CheckedSlice) -> None:
         checked.wait()
         self._checked = checked
         steps = list[Step | AppendRun]()
@@ -150,25 +161,25 @@ class Intake:
             self._replay(checked.events, steps)
         finally:
             if steps:
-                self._write(steps)  # of a slice that fails, too: it may tell of a repeated commit before that
-        self._shelf.mark_written()
-        self._notice(self)
+                self._write(steps)  # also of a slice that fails: writing may find a repeated commit before the failure
+        self._overlay.mark_written()
+        self._on_slice(self)
 
     def _replay(self, events: Sequence[Event], steps: list[Step | AppendRun]) -> None:
-        here, at = self._held_ids(events[0].seq, len(events)), 0
+        held_ids, at = self._held_ids(events[0].seq, len(events)), 0
         while at < len(events):
-            end = at if here else self.replay.add_run(events, at)
+            end = at if held_ids else self.replay.add_run(events, at)
             if end > at:
                 steps.append(AppendRun(events[at:end], self.replay.state))
             else:
                 end = at + 1
-                steps.append(self._replay_one(events[at], here))
+                steps.append(self._replay_one(events[at], held_ids))
             at, self.last = end, events[end - 1]
 
-    def _replay_one(self, event: Event, here: dict[int, bytes]) -> Step:
+    def _replay_one(self, event: Event, held_ids: dict[int, bytes]) -> Step:
         transition, effects = self.replay.add(event)
-        if here.get(event.seq, event.id) != event.id:
-            raise ReplayFailed(event.seq, EnclaveExists("this node holds another event of this enclave there"))
+        if held_ids.get(event.seq, event.id) != event.id:
+            raise ReplayFailed(event.seq, EnclaveExists("this node holds a different event at this seq"))
         return self._step(transition, event, effects)
 
     def _held_ids(self, first: int, count: int) -> dict[int, bytes]:
@@ -179,7 +190,7 @@ class Intake:
     def _step(self, transition: Transition, event: Event, effects: Effects) -> Step:
         subject = event.type
         if event.type in ("Update", "Delete"):
-            target = self._shelf.target(revised_id(event))
+            target = self._overlay.target(revised_id(event))
             subject = transition.state.policy.subject(event, target).type
         return Step(
             transition=transition,
@@ -190,7 +201,7 @@ class Intake:
         )
 
     def _heads(self, transition: Transition) -> tuple[TreeHead, ...]:
-        """A head for each size: the one that this node has signed before, or a new one under its own key."""
+        """Return a head for each new size: the one that this node signed before, or a new one."""
         state, heads = transition.state, []
         for bundle in transition.closed:
             self._log = self._log.append(log_leaf(bundle.events_root, bundle.state_hash))[0]
@@ -198,19 +209,21 @@ class Intake:
             head = self._store.head(self._enclave, size) if self._held and size <= self._held.log.size else None
             if head is not None and head.r != root:
                 last = bundle.first_seq + bundle.count - 1
-                raise ReplayFailed(last, EnclaveExists(f"this node has signed another head of size {size}"))
+                raise ReplayFailed(last, EnclaveExists(f"this node has signed a different tree head of size {size}"))
             heads.append(head or sign_head(self._key, self._enclave, state.min_timestamp, size, root))
         return tuple(heads)
 
     def finalize(self, commit: Commit, clock: int) -> tuple[Event, EnclaveState]:
-        """A forced Migrate becomes this node's first event. Nobody hears of it before all is adopted."""
+        """Turn a forced Migrate into this node's first event; nobody sees it before the log is
+        adopted.
+        """
         state = self.replay.state
         check_hash(commit, state.policy.enc_v)
         if state.sequencer == self._key.public and not state.migrated:
             raise InvalidCommit("new_sequencer: this node is the log's sequencer, and must not sign a second ending")
-        effects = machine.judge(state, commit, self._shelf, sequencer=self._key.public, takeover=True)
+        effects = machine.judge(state, commit, self._overlay, sequencer=self._key.public, takeover=True)
         event = finalize(commit, self._key, machine.next_timestamp(state, commit, clock), state.seq + 1)
-        transition = machine.apply(state, event, effects, self._shelf)
+        transition = machine.apply(state, event, effects, self._overlay)
         step = self._step(transition, event, effects)
         self.staging.write([step])
         return event, transition.state
@@ -227,12 +240,12 @@ def _slices(events: Iterable[Event]) -> Iterator[list[Event]]:
             size += len(event.content or "")
             if event.tags:
                 size += sum(64 + len(text) for tag in event.tags for text in tag)
-            if len(slice_) >= SLICE or size >= SLICE_BYTES:
+            if len(slice_) >= SLICE_EVENTS or size >= SLICE_BYTES:
                 yield slice_
                 slice_, size = [], 0
     except EncError:
         if slice_:
-            yield slice_  # what came before may be wrong as well, and then that is told
+            yield slice_  # an earlier event may be invalid, too; then that error is reported
         raise
     if slice_:
         yield slice_

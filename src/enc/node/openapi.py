@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from enc.core import errors
 from enc.core.errors import EncError
-from enc.node.api_http import SEALED
-from enc.node.api_import import WITH_ARCHIVE
+from enc.node.api_http import SEALED_PATHS
+from enc.node.api_import import ARCHIVE_MEDIA_TYPE
 from enc.node.api_ws import NORMAL, OVERLOADED
 from enc.node.openapi_schemas import MESSAGES, SCHEMAS, Schema, ref, request
 from enc.version import __version__
@@ -302,12 +302,12 @@ POSTS: Mapping[str, Operation] = {
         id="import",
         summary="Take an enclave in by its owner's Migrate: from a source or, as the other media type, an archive.",
         takes=("ImportOrder",),
-        raw=WITH_ARCHIVE,
+        raw=ARCHIVE_MEDIA_TYPE,
         answer=ref("Import"),
         errors=IMPORT,
         is_long=True,
     ),
-    **{path: _sealed(path, type_) for path, type_ in SEALED.items()},
+    **{path: _sealed(path, type_) for path, type_ in SEALED_PATHS.items()},
 }
 
 

@@ -23,7 +23,7 @@ from enc.node.answers import MAX_KEYS
 from enc.node.api_ws import MAX_SUB_ID
 from enc.node.deliveries import MAX_ENDPOINTS
 from enc.node.pulls import MAX_BATCHES, MAX_NUMBERS
-from enc.node.registry_api import MAX_LISTED, MAX_SEARCH
+from enc.node.registry_api import MAX_PAGE_ENCLAVES, MAX_SEARCH
 from enc.node.sequencer import MAX_HOLD_MS
 from enc.node.subscriptions import Reason
 
@@ -498,12 +498,12 @@ _LOOKUPS: Schema = {
     ),
     "EnclaveList": shape(
         "Enclaves by rising id. `next` is the `after` of the next page, which may be there though this one is short.",
-        {"enclaves": _list(ref("EnclaveEntry"), MAX_LISTED), "next?": HASH},
+        {"enclaves": _list(ref("EnclaveEntry"), MAX_PAGE_ENCLAVES), "next?": HASH},
     ),
     "Flag": _word("Whether to bring proofs.", "0", "1"),
     "App": _text("An app's identifier.", 1, reg_entry.MAX_LABEL),
     "Words": _text("What to look for.", 1, MAX_SEARCH),
-    "PageSize": _integer("Most enclaves of a page.", 1, MAX_LISTED),
+    "PageSize": _integer("Most enclaves of a page.", 1, MAX_PAGE_ENCLAVES),
 }
 
 SCHEMAS: Schema = _WORDS | _IMPORTS | _PLAIN | _PARTS | _SEALED | MESSAGES | _LOOKUPS

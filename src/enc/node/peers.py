@@ -1,4 +1,4 @@
-"""Who is connected, and how much waits to be sent to them: the bounds of one address, and those of the whole node."""
+"""Connected peers and the bytes that wait for them, with limits for one address and for the node."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,70 +7,76 @@ from enc.core.errors import Unavailable
 
 
 class Peer:
-    """One connection. Whatever the node keeps until this peer takes it is counted here."""
+    """One connection, with the bytes that the node holds for it until the peer reads them."""
 
     def __init__(self, peers: "Peers", address: str, drop: Callable[[], None]) -> None:
-        """`drop` ends the connection at once, and with it what waits."""
+        """`drop` closes the connection at once and discards what waits for it."""
         self._peers, self.address, self.drop = peers, address, drop
         self.unsent = 0
-        """Bytes that wait for it."""
-        self.turn = 0
-        """When it last took something, or when something began to wait for it: a later one is greater."""
+        """Bytes that wait for this peer."""
+        self.progress = 0
+        """Logical time at which it last read something, or at which bytes began to wait; it only
+        grows.
+        """
 
-    def hold(self, size: int) -> None:
-        """So many bytes more wait for it, or fewer: then it has taken something, if only a part of what waits."""
-        self._peers.hold(self, size)
+    def add_unsent(self, size: int) -> None:
+        """Add `size` bytes to what waits; zero or less means that the peer has read some of it."""
+        self._peers.add_unsent(self, size)
 
     @contextmanager
-    def holding(self, size: int) -> Iterator[None]:
-        """These bytes wait for it meanwhile."""
-        self.hold(size)
+    def counting_unsent(self, size: int) -> Iterator[None]:
+        """Count these bytes as waiting inside the block."""
+        self.add_unsent(size)
         try:
             yield
         finally:
-            self.hold(-size)
+            self.add_unsent(-size)
 
-    def leave(self) -> None:
+    def remove(self) -> None:
         self._peers.remove(self)
 
     @property
     def is_crowded(self) -> bool:
-        """Half of what may wait for all peers does: what can be read again later had better not wait, too."""
+        """Whether over half of the node's limit waits: what can be read again later should not be
+        queued.
+        """
         return self._peers.is_crowded
 
 
 class Peers:
-    """All connections of a node.
+    """All connections of a node. Not thread-safe: for one event loop.
 
-    Past the bound on what waits, peers are dropped: at the address for which most waits, the one that has taken nothing
-    for the longest time. So who asks for much and reads nothing makes room for himself only, and it takes many
-    addresses to get at a peer who reads. For one event loop's thread.
+    Past the limit on waiting bytes, peers are dropped: of the address with most bytes waiting, the
+    peer that has read nothing for the longest time. So a peer that asks for much and reads nothing
+    displaces only itself, and an attacker needs many addresses to displace a peer that reads.
     """
 
-    def __init__(self, most: int, most_of_address: int, most_unsent: int) -> None:
-        """Connections, connections of one address (0: no limit), bytes."""
-        self._most, self._most_of_address, self._most_unsent = most, most_of_address, most_unsent
+    def __init__(self, max_connections: int, max_per_address: int, max_unsent: int) -> None:
+        """`max_per_address` of 0 means no limit; `max_unsent` is in bytes."""
+        self._max_connections, self._max_per_address, self._max_unsent = max_connections, max_per_address, max_unsent
         self._by_address: dict[str, set[Peer]] = {}
-        self._turn = 0
+        self._progress = 0
         self.count = self.unsent = 0
         self.dropped = 0
-        """How many were, ever."""
+        """Number of peers dropped so far."""
 
     @property
     def is_crowded(self) -> bool:
-        return self.unsent > self._most_unsent // 2
+        return self.unsent > self._max_unsent // 2
 
     def add(self, peer: Peer) -> None:
-        """Take in a new connection, or raise Unavailable."""
-        if self.count >= self._most:
+        """Add a connection, or raise Unavailable."""
+        if self.count >= self._max_connections:
             raise Unavailable("too many connections", retry_after_ms=1000)
-        if self._most_of_address and len(self._by_address.get(peer.address, ())) >= self._most_of_address:
+        if self._max_per_address and len(self._by_address.get(peer.address, ())) >= self._max_per_address:
             raise Unavailable("too many connections from this address", retry_after_ms=1000)
         self._by_address.setdefault(peer.address, set()).add(peer)
         self.count += 1
 
     def remove(self, peer: Peer) -> None:
-        """It is gone, and nothing waits for it any more. One that is not here, or was dropped, is no matter."""
+        """Remove a connection and its waiting bytes; do nothing if it was rejected, dropped or
+        removed.
+        """
         others = self._by_address.get(peer.address, set())
         if peer in others:
             others.remove(peer)
@@ -79,20 +85,20 @@ class Peers:
             if not others:
                 del self._by_address[peer.address]
 
-    def hold(self, peer: Peer, size: int) -> None:
+    def add_unsent(self, peer: Peer, size: int) -> None:
         if peer not in self._by_address.get(peer.address, ()):
             return
         if size <= 0 or not peer.unsent:
-            self._turn += 1
-            peer.turn = self._turn
+            self._progress += 1
+            peer.progress = self._progress
         peer.unsent += size
         self.unsent += size
-        while self.unsent > self._most_unsent:
-            self._drop(self._worst())
+        while self.unsent > self._max_unsent:
+            self._drop(self._pick_victim())
 
-    def _worst(self) -> Peer:
+    def _pick_victim(self) -> Peer:
         heaviest = max(self._by_address.values(), key=lambda peers: sum(peer.unsent for peer in peers))
-        return min((peer for peer in heaviest if peer.unsent), key=lambda peer: peer.turn)
+        return min((peer for peer in heaviest if peer.unsent), key=lambda peer: peer.progress)
 
     def _drop(self, peer: Peer) -> None:
         self.remove(peer)

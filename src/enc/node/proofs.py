@@ -1,6 +1,7 @@
-"""Proofs of one enclave, as the wire spells them: heads, consistency, inclusion, membership, state.
+"""Proofs of one enclave in wire format: heads, consistency, inclusion, membership, state.
 
-Every proof of the log comes with the head of its size, so that whoever asks needs nothing else to check it.
+Every proof of the log includes the tree head of its size, so that a client needs nothing else to
+verify it.
 """
 
 from typing import Any
@@ -23,13 +24,15 @@ from enc.node.store.base import EnclaveReader, Store
 Wire = dict[str, Any]
 
 
-class Ground(Struct, frozen=True):
-    """The root that a state proof stands on: that after a closed bundle, or the present one, in no bundle yet."""
+class ProofRoot(Struct, frozen=True):
+    """The state root that a proof is under: that of a closed bundle, or the current one (leaf_index
+    None).
+    """
 
-    root: bytes
+    hash: bytes
     leaf_index: int | None
     nodes: TreeNodes = {}
-    """Nodes of the present root that are not stored yet."""
+    """Tree nodes of the current root that are not stored yet."""
 
 
 class _Overlay:
@@ -41,7 +44,7 @@ class _Overlay:
 
 
 class Proofs:
-    """The proofs of one enclave as of one durable state: all of them under the head of its closed bundles."""
+    """Proofs of one enclave as of one durable state, all under the head of its closed bundles."""
 
     def __init__(self, store: Store, key: PrivateKey, state: EnclaveState, clock: int) -> None:
         self._store, self._key, self._state, self._clock = store, key, state, clock
@@ -53,11 +56,11 @@ class Proofs:
     # The log
 
     def head(self, size: int | None = None) -> TreeHead:
-        """The head that was signed when the log reached this size."""
+        """Return the head signed when the log reached this size; by default the newest."""
         size = self.size if size is None else size
         if size == 0:
-            founded = self._store.events(self._enclave, 0, 1)[0].timestamp
-            return sign_head(self._key, self._enclave, founded, 0, EMPTY_HASH)
+            created_at = self._store.events(self._enclave, 0, 1)[0].timestamp
+            return sign_head(self._key, self._enclave, created_at, 0, EMPTY_HASH)
         head = self._store.head(self._enclave, size)
         if head is None or size > self.size:
             raise TreeSizeNotFound(f"tree_size: the log has {self.size} closed bundles")
@@ -97,7 +100,10 @@ class Proofs:
         return self._store.ids(self._enclave, bundle.first_seq, bundle.count)
 
     def whole_bundle(self, index: int) -> Wire:
-        """What a bundle holds, by id: nothing was withheld from whoever has an event for each."""
+        """Return the ids of a bundle's events.
+
+        A client that has an event for each id knows that none was withheld.
+        """
         bundle = self.leaf(index)
         return {
             "leaf_index": index,
@@ -133,22 +139,26 @@ class Proofs:
 
     # State
 
-    def ground(self, size: int | None, current: bool) -> Ground:
-        """Where a state proof stands: after the bundle that made the tree this size, or, if `current`, now."""
+    def root_at(self, size: int | None, current: bool) -> ProofRoot:
+        """Return the state root after the bundle that made the log this size or, if `current`, the
+        current root.
+        """
         if size is None and current:
             root, nodes = sparse_merkle.update(self._reader, self._state.root, self._state.pending)
-            return Ground(root, None, nodes)
+            return ProofRoot(root, None, nodes)
         size = self.size if size is None else size
         if not 0 < size <= self.size:
             raise TreeSizeNotFound(f"tree_size: the log has {self.size} closed bundles")
-        return Ground(self.leaf(size - 1).state_hash, size - 1)
+        return ProofRoot(self.leaf(size - 1).state_hash, size - 1)
 
-    def state(self, key: bytes, ground: Ground) -> Wire:
-        return wire_state_proof(sparse_merkle.prove(_Overlay(self._reader, ground.nodes), ground.root, key))
+    def state(self, key: bytes, at: ProofRoot) -> Wire:
+        return wire_state_proof(sparse_merkle.prove(_Overlay(self._reader, at.nodes), at.hash, key))
 
-    def grounds(self, ground: Ground) -> Wire:
-        """What ties a root to a head: nothing, for a root that is in no bundle yet."""
-        wire: Wire = {"state_hash": ground.root.hex(), "leaf_index": ground.leaf_index}
-        if ground.leaf_index is not None:
-            wire["inclusion"] = self.bare_inclusion(ground.leaf_index, self.size)
+    def root_evidence(self, at: ProofRoot) -> Wire:
+        """Return what ties a root to the tree head: no inclusion proof for a root that is in no
+        bundle yet.
+        """
+        wire: Wire = {"state_hash": at.hash.hex(), "leaf_index": at.leaf_index}
+        if at.leaf_index is not None:
+            wire["inclusion"] = self.bare_inclusion(at.leaf_index, self.size)
         return {**wire, "sth": self.sth()}

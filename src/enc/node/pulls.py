@@ -1,6 +1,7 @@
-"""Answers to a Pull: batches of the asker's own queue, with what the asker may have of them now.
+"""Answers to a Pull: batches of the asker's own queue, with the events that the asker may have now.
 
-A batch that is kept is there, whatever of it is withheld: so a recipient can tell a denial from a loss.
+A kept batch is always returned, even if all of it is withheld: so a recipient can tell a denial
+from a loss.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,48 +21,52 @@ from enc.node.store.base import RawEvent, Store
 from enc.node.store.push import PushBatch
 
 MAX_NUMBERS = 100
-"""Batches that one Pull may name one by one."""
+"""Most batches that one Pull may list by number."""
 MAX_BATCHES = 1000
-"""Batches of one answer."""
-STEP = 16
-"""Batches of a range that are read at once."""
-LOOK = 256
-"""What it takes to look for events, even where none are left, as bytes of a page."""
+"""Most batches of one answer."""
+READ_BATCH = 16
+"""Batches of a range that are read at a time."""
+LOOKUP_COST = 256
+"""Cost of looking for events, even if none are left, as bytes of a page."""
 
 
-class _Range(Struct, forbid_unknown_fields=True):
+class PushSeqRange(Struct, forbid_unknown_fields=True):
     start_after: int = 0
     end_at: int = MAX_INT
 
 
-class _Pull(Struct):
+class PullBody(Struct):
     url: str
-    push_seq: int | list[int] | _Range
+    push_seq: int | list[int] | PushSeqRange
     enclave: str | UnsetType = UNSET
 
 
 Span = tuple[int, int]
-"""Numbers of batches, from the first to the last."""
+"""Range of batch numbers, first and last."""
 
 AccessTo = Callable[[bytes], Access]
-"""What the asker may have of an enclave; EnclaveNotFound or EnclaveTerminated where there is none any more."""
+"""Returns the asker's rights in an enclave; raises EnclaveNotFound or EnclaveTerminated if it is
+gone.
+"""
 
 
 class Pulls:
-    """Safe to use from any thread."""
+    """Answers Pulls. Safe to use from any thread."""
 
     def __init__(self, store: Store, max_page: int) -> None:
         self._store, self._max_page = store, max_page
 
     def answer(self, opened: Opened, identity: bytes, access: AccessTo) -> bytes:
-        """A JSON array of batches. At least one, while any of those asked for is kept; then as many as fit."""
-        body = convert_json(opened.body, _Pull, InvalidQuery)
+        """Return a JSON array of batches: as many as fit, and at least one if any requested batch
+        is kept.
+        """
+        body = convert_json(opened.body, PullBody, InvalidQuery)
         only = None if body.enclave is UNSET else unhex(body.enclave, 32, "enclave", InvalidQuery)
-        now, bodies, size = _Now(access, identity, self._store.is_purged), list[bytes](), 0
+        now, bodies, size = _CurrentRights(access, identity, self._store.is_purged), list[bytes](), 0
         for batch in self._batches(identity, body.url, _spans(body.push_seq)):
-            part = _part(batch, only)
+            part = _only_enclave(batch, only)
             text = render(self._store, part, now)
-            size += max(len(text), now.taken(), LOOK * (len(part.runs) + len(part.notices)))
+            size += max(len(text), now.take_bytes_read(), LOOKUP_COST * (len(part.runs) + len(part.notices)))
             if bodies and size > self._max_page:
                 break
             bodies.append(text)
@@ -73,14 +78,14 @@ class Pulls:
 
     def _span(self, identity: bytes, url: str, first: int, last: int) -> Iterator[PushBatch]:
         while first <= last:
-            found = self._store.list_batches(identity, url, first, last, STEP)
+            found = self._store.list_batches(identity, url, first, last, READ_BATCH)
             yield from found
-            first = found[-1].push_seq + 1 if len(found) == STEP else last + 1
+            first = found[-1].push_seq + 1 if len(found) == READ_BATCH else last + 1
 
 
-def _spans(push_seq: int | list[int] | _Range) -> list[Span]:
-    """What is asked for, by rising numbers; numbers that follow each other are read at once."""
-    if isinstance(push_seq, _Range):
+def _spans(push_seq: int | list[int] | PushSeqRange) -> list[Span]:
+    """Return the requested numbers in rising order, with consecutive numbers joined."""
+    if isinstance(push_seq, PushSeqRange):
         check_numbers(InvalidQuery, start_after=push_seq.start_after, end_at=push_seq.end_at)
         return [(push_seq.start_after + 1, push_seq.end_at)]
     numbers = sorted({push_seq} if isinstance(push_seq, int) else set(push_seq))
@@ -97,36 +102,43 @@ def _spans(push_seq: int | list[int] | _Range) -> list[Span]:
     return spans
 
 
-def _part(batch: PushBatch, only: bytes | None) -> PushBatch:
-    """What a batch has of one enclave, or all of it."""
+def _only_enclave(batch: PushBatch, only: bytes | None) -> PushBatch:
+    """Return the part of a batch that belongs to one enclave, or all of it."""
     if only is None:
         return batch
     runs = tuple(run for run in batch.runs if run.enclave == only)
     return replace(batch, runs=runs, notices=tuple(notice for notice in batch.notices if notice.enclave == only))
 
 
-class _Now(BatchFilter):
-    """What an identity has P on, and what P or N, as of now. Judged once for each kind of event of an enclave."""
+class _CurrentRights(BatchFilter):
+    """Current rights of an identity: what it has P on, and what P or N.
+
+    Each kind of event of an enclave is evaluated once.
+    """
 
     def __init__(self, access: AccessTo, identity: bytes, is_purged: Callable[[bytes], bool]) -> None:
         self._access_to, self._identity, self._is_purged = access, identity, is_purged
         self._at: tuple[bytes, Access | None] = b"", None
-        """The enclave that was asked about last. A policy may be large, and a page may be about thousands of them."""
-        self._known: dict[tuple[bytes, Subject, bool], frozenset[str]] = {}
-        self._taken = 0
+        """The last enclave used; only one is kept since policies may be large and a page may span
+        thousands of enclaves.
+        """
+        self._cache: dict[tuple[bytes, Subject, bool], frozenset[str]] = {}
+        self._bytes_read = 0
 
-    def taken(self) -> int:
-        """Bytes of events that were looked at since this was asked: what is withheld is work too."""
-        taken, self._taken = self._taken, 0
-        return taken
+    def take_bytes_read(self) -> int:
+        """Return the bytes of events read since the last call: withheld events cost work, too."""
+        take_bytes_read, self._bytes_read = self._bytes_read, 0
+        return take_bytes_read
 
     def shows_event(self, enclave: bytes, item: RawEvent) -> bool:
-        self._taken += len(item.head) + len(item.rest)
+        self._bytes_read += len(item.head) + len(item.rest)
         return "P" in self._rights(enclave, item)
 
     def shown_counts(self, enclave: bytes, item: RawEvent, type_seq: Mapping[str, int]) -> Mapping[str, int]:
-        """Those of the latest event's type, and of other types as far as they can be told of by their name alone."""
-        self._taken += len(item.head) + len(item.rest)
+        """Return the count of the latest event's type, and of the other types that the identity may
+        know by name.
+        """
+        self._bytes_read += len(item.head) + len(item.rest)
         if not self._rights(enclave, item) & {"P", "N"}:
             return {}
         return {
@@ -146,15 +158,15 @@ class _Now(BatchFilter):
 
     def _judge(self, enclave: bytes, subject: Subject, is_author: bool) -> frozenset[str]:
         key = (enclave, subject, is_author)
-        if key not in self._known:
-            self._known[key] = self._look_up(*key)
-        return self._known[key]
+        if key not in self._cache:
+            self._cache[key] = self._look_up(*key)
+        return self._cache[key]
 
     def _look_up(self, enclave: bytes, subject: Subject, is_author: bool) -> frozenset[str]:
         access = self._access(enclave)
         try:
             return access.rights(subject, is_author=is_author) if access else frozenset()
-        except Exception:  # its data may go while it is read
+        except Exception:  # the enclave's data may be purged while it is read
             if not self._is_purged(enclave):
                 raise
             return frozenset()

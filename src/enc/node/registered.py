@@ -1,4 +1,4 @@
-"""What is registered: the one registry that a node serves lookups of, and what its active entries say."""
+"""Index of the one registry that this node serves lookups from."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,11 +11,11 @@ from enc.core.errors import EnclaveMigrated, EnclaveNotFound, InternalError, NoS
 from enc.core.policy import ReadScope
 from enc.core.reg_entry import parse_identity, parse_node
 from enc.core.types import Event, Record, RecordKind
-from enc.node.answers import Answers
+from enc.node.answers import SealedHandlers
 from enc.node.store.base import EnclaveReader, Store
 
-MAX_MADE = 1024
-"""Entries of which it is kept what they say: some 40 KB each at most."""
+MAX_CACHED = 1024
+"""Entries whose rendered form is cached; each takes 40 KB at most."""
 
 Wire = dict[str, Any]
 
@@ -26,7 +26,7 @@ class _Manifest(Struct):
 
 
 class _Enclave(Struct):
-    """What an answer says of a Reg_Enclave. The kernel judged its content: nothing is checked again."""
+    """Fields of a Reg_Enclave that an answer repeats. The kernel has checked the content already."""
 
     manifest_event: _Manifest
     app: str = ""
@@ -74,52 +74,56 @@ _KINDS: Mapping[RecordKind, tuple[str, Callable[[Record, Event], Wire]]] = {
     "enclave": ("Reg_Enclave", _wire_enclave),
     "identity": ("Reg_Identity", _wire_identity),
 }
-"""The type of each kind's entries, and what an answer says of one."""
+"""For each kind: the type of its entries, and the function that renders one."""
 
 
-class Registered:
-    """`state`, then what it holds; safe to use from any thread."""
+class RegistryIndex:
+    """Looks up and renders the registry's active entries. Safe to use from any thread."""
 
-    def __init__(self, store: Store, answers: Answers, seq_pub: bytes, registry: bytes | None) -> None:
-        self._store, self._answers, self._seq_pub, self._registry = store, answers, seq_pub, registry
-        self._made: dict[bytes, tuple[Wire, int]] = {}
+    def __init__(self, store: Store, handlers: SealedHandlers, seq_pub: bytes, registry: bytes | None) -> None:
+        self._store, self._handlers, self._seq_pub, self._registry = store, handlers, seq_pub, registry
+        self._cache: dict[bytes, tuple[Wire, int]] = {}
         self._scope: tuple[int, ReadScope] = -1, ReadScope({}, "none")
 
     def state(self) -> EnclaveState:
-        """The registry as it stands on disk, if this node is who keeps it."""
+        """Return the registry's durable state; raise if this node does not serve it."""
         if self._registry is None:
-            raise NoSuchPath("this node serves no registry")
+            raise NoSuchPath("this node does not serve a registry")
         try:
-            state = self._answers.state(self._registry)
+            state = self._handlers.state(self._registry)
         except EnclaveNotFound:
             raise Unavailable(f"the registry {self._registry.hex()} is not on this node yet") from None
         if not state.policy.registry:
-            raise Unavailable(f"the enclave {self._registry.hex()} is no registry")
+            raise Unavailable(f"the enclave {self._registry.hex()} is not a registry")
         if state.sequencer != self._seq_pub:
-            raise EnclaveMigrated("the registry is at another node", new_sequencer=state.sequencer.hex())
+            raise EnclaveMigrated("the registry has moved to another node", new_sequencer=state.sequencer.hex())
         return state
 
     def _check_readable(self, state: EnclaveState, type_: str) -> None:
-        """What is looked up, everybody must be allowed to read. Asked anew once something has happened."""
+        """Raise Unauthorized unless everyone may read this type. Evaluated again after each event."""
         seq, scope = self._scope
         if seq != state.seq:
             is_closed = view(state, EnclaveReader(self._store, state.enclave)).is_closed
             scope = state.policy.read_scope(0, is_closed)
             self._scope = state.seq, scope
         if scope.of(type_) != "all":
-            raise Unauthorized(f"the registry's manifest does not let everybody read a {type_}")
+            raise Unauthorized(f"the registry's manifest does not let everyone read a {type_}")
 
-    def entry(self, state: EnclaveState, kind: RecordKind, key: bytes) -> Wire | None:
-        """What the registry says of a key; None if it has no active entry."""
+    def lookup(self, state: EnclaveState, kind: RecordKind, key: bytes) -> Wire | None:
+        """Return the rendered entry of a key, or None if it has no active entry."""
         record = self._store.record(state.enclave, kind, key)
-        return None if record is None or record.entry is None else self.said(state, record)[0]
+        return None if record is None or record.entry is None else self.render(state, record)[0]
 
-    def said(self, state: EnclaveState, record: Record) -> tuple[Wire, int]:
-        """What a record's active entry says, and its size. A record changes with its entry alone, and entries never."""
+    def render(self, state: EnclaveState, record: Record) -> tuple[Wire, int]:
+        """Return a record's rendered active entry, and its size.
+
+        Rendered entries can be cached: a record changes only with its entry, and entries never
+        change.
+        """
         type_, wire = _KINDS[record.kind]
         self._check_readable(state, type_)
-        said = self._made.get(record.entry or b"")
-        if said is None:
+        rendered = self._cache.get(record.entry or b"")
+        if rendered is None:
             event = self.event(state, record.entry or b"")
             entry = {
                 "enclave": state.enclave.hex(),
@@ -127,11 +131,11 @@ class Registered:
                 "seq": event.seq,
                 "timestamp": event.timestamp,
             }
-            said = {**wire(record, event), "entry": entry}, len(event.content or "")
-            if len(self._made) >= MAX_MADE:
-                self._made.clear()
-            self._made[event.id] = said
-        return said
+            rendered = {**wire(record, event), "entry": entry}, len(event.content or "")
+            if len(self._cache) >= MAX_CACHED:
+                self._cache.clear()
+            self._cache[event.id] = rendered
+        return rendered
 
     def event(self, state: EnclaveState, event_id: bytes) -> Event:
         found = self._store.event(state.enclave, event_id)

@@ -1,7 +1,9 @@
-"""Lookups in the one registry that this node serves: nodes, enclaves, identities (docs/node-api.md, Registry lookups).
+"""Lookups in the registry that this node serves: nodes, enclaves, identities (docs/node-api.md,
+Registry lookups).
 
-Every answer comes from the records that the sequencer keeps with each event, so that it is right at once after the
-receipt; it names the entry that it rests on, and with `?proof=1` brings that entry with its proofs, as a Query does.
+Every answer comes from the records that the sequencer stores with each event, so it is current as
+soon as the receipt is sent. It names the entry that it rests on; with `?proof=1` it includes that
+entry with its proofs, as a Query does.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -24,72 +26,73 @@ from enc.core.errors import (
 from enc.core.hashing import sha256
 from enc.core.reg_entry import MAX_LABEL
 from enc.core.types import Record
-from enc.node.answers import Answers
-from enc.node.api_http import Asking
-from enc.node.registered import Registered, Wire
+from enc.node.answers import SealedHandlers
+from enc.node.api_http import ReadPool
+from enc.node.registered import RegistryIndex, Wire
 from enc.node.store.base import Store, search_item
 
-MAX_LISTED = 100
-"""Enclaves of one page."""
-DEFAULT_LISTED = 50
+MAX_PAGE_ENCLAVES = 100
+"""Most enclaves of one page."""
+DEFAULT_PAGE_ENCLAVES = 50
 MAX_SEARCH = 64
-"""Characters that a search may look for."""
+"""Most characters of a search text."""
 MAX_SCANNED = 5_000
-"""Records that one page looks at; a search that found little by then goes on with the next page."""
-SLICE = 500
-MAX_PAGE = 8 << 20
-"""Bytes of entries that one page reads."""
+"""Most records that one page scans; a search with few matches continues on the next page."""
+SCAN_STEP = 500
+MAX_PAGE_BYTES = 8 << 20
+"""Most bytes of entries that one page reads."""
 CACHE_CONTROL = "public, no-cache"
-"""Anyone may keep an answer, and asks whether it still holds before using it."""
+"""Caches may keep an answer, and must revalidate it before use."""
 
 
 class RegistryApi:
-    """`routes` are for HttpApi; each runs on a thread of `asking`."""
+    """Routes of the registry's lookups."""
 
-    def __init__(self, store: Store, answers: Answers, seq_pub: bytes, registry: bytes | None) -> None:
-        self._store, self._answers = store, answers
-        self._registered = Registered(store, answers, seq_pub, registry)
+    def __init__(self, store: Store, handlers: SealedHandlers, seq_pub: bytes, registry: bytes | None) -> None:
+        self._store, self._handlers = store, handlers
+        self._index = RegistryIndex(store, handlers, seq_pub, registry)
 
-    def routes(self, asking: Asking) -> list[Route]:
+    def routes(self, reads: ReadPool) -> list[Route]:
+        """Return the routes for HttpApi; each runs on a thread of `reads`."""
         works: Mapping[str, Callable[[HttpRequest], bytes]] = {
-            "/nodes/{seq_pub}": self._proved(self._node),
-            "/enclaves/{enclave_id}": self._proved(self._enclave),
-            "/resolve/{enclave_id}": self._proved(self._resolve),
-            "/identity/{id_pub}": self._proved(self._identity),
+            "/nodes/{seq_pub}": self._with_optional_proof(self._node),
+            "/enclaves/{enclave_id}": self._with_optional_proof(self._enclave),
+            "/resolve/{enclave_id}": self._with_optional_proof(self._resolve),
+            "/identity/{id_pub}": self._with_optional_proof(self._identity),
             "/enclaves": self._list,
         }
-        return [Route(path, _cached(asking, work), methods=["GET"]) for path, work in works.items()]
+        return [Route(path, _with_etag(reads, work), methods=["GET"]) for path, work in works.items()]
 
     # Lookups
 
-    def _proved(self, look: Callable[[EnclaveState, HttpRequest], Wire]) -> Callable[[HttpRequest], bytes]:
+    def _with_optional_proof(self, look: Callable[[EnclaveState, HttpRequest], Wire]) -> Callable[[HttpRequest], bytes]:
         def work(request: HttpRequest) -> bytes:
-            with_proof = _word(request, "proof")
+            with_proof = _parameter(request, "proof")
             if with_proof not in (None, "0", "1"):
                 raise InvalidQuery("proof: expected 0 or 1")
-            state = self._registered.state()
+            state = self._index.state()
             wire = look(state, request)
             return encode({**wire, "proof": self._proof(state, wire)} if with_proof == "1" else wire)
 
         return work
 
     def _proof(self, state: EnclaveState, wire: Wire) -> Raw:
-        """The entries that an answer rests on, with their proofs."""
+        """Return the entries that an answer rests on, with their proofs."""
         parts = [wire] if "entry" in wire else list(wire.values())
-        events = [self._registered.event(state, bytes.fromhex(part["entry"]["id"])) for part in parts]
-        return Raw(self._answers.evidence(state, [search_item(event) for event in events]))
+        events = [self._index.event(state, bytes.fromhex(part["entry"]["id"])) for part in parts]
+        return Raw(self._handlers.items_with_proofs(state, [search_item(event) for event in events]))
 
     def _node(self, state: EnclaveState, request: HttpRequest) -> Wire:
         return self._node_of(state, _key(request, "seq_pub", NodeNotFound))
 
     def _node_of(self, state: EnclaveState, seq_pub: bytes) -> Wire:
-        found = self._registered.entry(state, "node", seq_pub)
+        found = self._index.lookup(state, "node", seq_pub)
         if found is None:
             raise NodeNotFound("no such node is registered")
         return found
 
     def _enclave(self, state: EnclaveState, request: HttpRequest) -> Wire:
-        found = self._registered.entry(state, "enclave", _key(request, "enclave_id", EnclaveNotFound))
+        found = self._index.lookup(state, "enclave", _key(request, "enclave_id", EnclaveNotFound))
         if found is None:
             raise EnclaveNotFound("no such enclave is registered")
         return found
@@ -99,7 +102,7 @@ class RegistryApi:
         return {"enclave": enclave, "node": self._node_of(state, bytes.fromhex(enclave["sequencer"]))}
 
     def _identity(self, state: EnclaveState, request: HttpRequest) -> Wire:
-        found = self._registered.entry(state, "identity", _key(request, "id_pub", IdentityNotFound))
+        found = self._index.lookup(state, "identity", _key(request, "id_pub", IdentityNotFound))
         if found is None:
             raise IdentityNotFound("no such identity is registered")
         return found
@@ -107,44 +110,48 @@ class RegistryApi:
     # Listing
 
     def _list(self, request: HttpRequest) -> bytes:
-        """Enclaves by rising id. `next` is where to go on, though a page may hold none: it looks at so many only."""
-        asked = _Listing(request)
-        state = self._registered.state()
+        """Return a page of enclaves by rising id.
+
+        `next` is where to continue; a page with `next` may be empty, since each page scans a
+        bounded number of records.
+        """
+        asked = _ListQuery(request)
+        state = self._index.state()
         after, scanned, size = asked.after, 0, 0
         page = list[Wire]()
         while scanned < MAX_SCANNED:
-            records = self._store.listed(state.enclave, after, SLICE, app=asked.app, creator=asked.creator)
+            records = self._store.listed(state.enclave, after, SCAN_STEP, app=asked.app, creator=asked.creator)
             for record in records:
-                if asked.admits(record):
-                    if len(page) >= asked.limit or size > MAX_PAGE:
+                if asked.matches(record):
+                    if len(page) >= asked.limit or size > MAX_PAGE_BYTES:
                         return _page(page, after)
-                    wire, read = self._registered.said(state, record)
+                    wire, read = self._index.render(state, record)
                     size += read
                     page.append(wire)
                 after = record.key
             scanned += len(records)
-            if len(records) < SLICE:
+            if len(records) < SCAN_STEP:
                 return _page(page, None)
         return _page(page, after)
 
 
-class _Listing:
-    """What a listing asks for."""
+class _ListQuery:
+    """Query parameters of a listing."""
 
     def __init__(self, request: HttpRequest) -> None:
-        self.app = _word(request, "app", MAX_LABEL)
-        text = _word(request, "q", MAX_SEARCH)
+        self.app = _parameter(request, "app", MAX_LABEL)
+        text = _parameter(request, "q", MAX_SEARCH)
         self._text = text.casefold() if text else None
-        creator, after, limit = (_word(request, name) for name in ("creator", "after", "limit"))
+        creator, after, limit = (_parameter(request, name) for name in ("creator", "after", "limit"))
         self.creator = unhex(creator, 32, "creator", InvalidQuery) if creator is not None else None
         self.after = unhex(after, 32, "after", InvalidQuery) if after is not None else b""
         if limit is None:
-            limit = str(DEFAULT_LISTED)
-        if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= MAX_LISTED):
-            raise InvalidQuery(f"limit: expected 1 to {MAX_LISTED}")
+            limit = str(DEFAULT_PAGE_ENCLAVES)
+        if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= MAX_PAGE_ENCLAVES):
+            raise InvalidQuery(f"limit: expected 1 to {MAX_PAGE_ENCLAVES}")
         self.limit = int(limit)
 
-    def admits(self, record: Record) -> bool:
+    def matches(self, record: Record) -> bool:
         return self.app in (None, record.app) and (self._text is None or self._text in record.text)
 
 
@@ -156,7 +163,7 @@ def _key(request: HttpRequest, name: str, error: type[PeerError]) -> bytes:
     return unhex(request.path_params[name], 32, name, error)
 
 
-def _word(request: HttpRequest, name: str, most: int = 64) -> str | None:
+def _parameter(request: HttpRequest, name: str, most: int = 64) -> str | None:
     texts = request.query_params.getlist(name)
     if len(texts) > 1:
         raise InvalidQuery(f"{name}: expected once")
@@ -165,15 +172,15 @@ def _word(request: HttpRequest, name: str, most: int = 64) -> str | None:
     return texts[0] if texts else None
 
 
-def _cached(asking: Asking, work: Callable[[HttpRequest], bytes]) -> Callable[[HttpRequest], Awaitable[Response]]:
-    """An answer with its ETag; to who has it already, 304."""
+def _with_etag(reads: ReadPool, work: Callable[[HttpRequest], bytes]) -> Callable[[HttpRequest], Awaitable[Response]]:
+    """Return a handler that adds an ETag, and answers 304 to a client that has the current one."""
 
     async def handle(request: HttpRequest) -> Response:
-        body = await asking.run(work, request)
+        body = await reads.run(work, request)
         tag = f'"{sha256(body)[:16].hex()}"'
         headers = {"ETag": tag, "Cache-Control": CACHE_CONTROL}
-        known = {each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")}
-        if tag in known or "*" in known:
+        known_tags = {each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")}
+        if tag in known_tags or "*" in known_tags:
             return Response(status_code=304, headers=headers)
         return Response(body, media_type="application/json", headers=headers)
 

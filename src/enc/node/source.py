@@ -1,4 +1,4 @@
-"""The log of an enclave, pulled page by page from the node that has it, with a session of this node's own key."""
+"""Downloads an enclave's log page by page from another node, with a session of this node's own key."""
 
 import os
 import threading
@@ -31,13 +31,13 @@ from enc.core.types import Event, TreeHead
 from enc.node.dialing import post
 from enc.node.endpoints import Endpoint
 
-MAX_PAGE = 32 << 20
-"""Bytes of one answer."""
+MAX_PAGE_BYTES = 32 << 20
+"""Most bytes of one answer."""
 SESSION_S = 3600
 RENEW_S = 300
-"""Before its end a session is replaced."""
+"""Seconds before its expiry at which a session is replaced."""
 PAUSES_S = (1, 2, 4, 8)
-"""Between tries of a page that did not come."""
+"""Pauses between retries of a page."""
 
 
 class _Page(Struct):
@@ -49,15 +49,15 @@ class _Page(Struct):
 _page, _error = Decoder(_Page), Decoder(dict[str, Any])
 
 
-class Cancelled(EncError):
-    """The node stops."""
+class ImportCancelled(EncError):
+    """The node is stopping."""
 
 
-class Source:
-    """Another node, asked for one enclave's log up to and with `last`."""
+class RemoteLog:
+    """The log of one enclave on another node, up to and including seq `last`."""
 
     sth: TreeHead | None = None
-    """The head that came with the last page."""
+    """The tree head that came with the last page."""
 
     def __init__(
         self,
@@ -74,11 +74,11 @@ class Source:
     ) -> None:
         self._endpoint, self._key, self._seq_pub, self._enclave, self._last = endpoint, key, seq_pub, enclave, last
         self._clock, self._stopped, self._allow_private = clock, stopped, allow_private
-        self._left = max_bytes
+        self._bytes_left = max_bytes
         self._session: Session | None = None
 
     def events(self) -> Iterator[Event]:
-        """The events in order. The next page is on its way while this one is used."""
+        """Yield the events in order; fetch the next page while the caller uses this one."""
         with ThreadPoolExecutor(1, thread_name_prefix="source") as pool:
             seq, page = 0, pool.submit(self._fetch, 0)
             while True:
@@ -92,40 +92,40 @@ class Source:
                     return
 
     def _fetch(self, from_seq: int) -> list[bytes]:
-        page = self._page(from_seq)
+        page = self._fetch_with_retries(from_seq)
         if page.seq != self._last:
-            said = f"the source's log ends at seq {page.seq}, and not with the Migrate at {self._last}"
-            raise InvalidArchive(said)
+            message = f"the source's log ends at seq {page.seq}; expected the Migrate at seq {self._last} as its end"
+            raise InvalidArchive(message)
         if not 0 < len(page.events) <= min(MAX_LIMIT, self._last + 1 - from_seq):
-            raise ReplayFailed(from_seq, InvalidArchive("the source leaves the event out, or gives too many"))
+            raise ReplayFailed(from_seq, InvalidArchive("the source returned no event here, or too many"))
         lines = [bytes(raw) for raw in page.events]
-        self._left -= sum(map(len, lines))
-        if self._left < 0:
-            raise InvalidArchive("the log is larger than this node takes")
+        self._bytes_left -= sum(map(len, lines))
+        if self._bytes_left < 0:
+            raise InvalidArchive("the log is over this node's size limit")
         if from_seq + len(lines) > self._last:
             self.sth = _head(page)
         return lines
 
-    def _page(self, from_seq: int) -> _Page:
+    def _fetch_with_retries(self, from_seq: int) -> _Page:
         for pause in (*PAUSES_S, None):
             try:
-                return self._ask(from_seq)
+                return self._request_page(from_seq)
             except (UpstreamUnreachable, Unavailable, RateLimited) as e:
                 if pause is None:
                     raise UpstreamUnreachable(f"seq {from_seq}: {e.message}") from None
                 if self._stopped.wait(pause):
-                    raise Cancelled("the node stops") from None
+                    raise ImportCancelled("the node is stopping") from None
         raise AssertionError("not reached")
 
-    def _ask(self, from_seq: int) -> _Page:
-        session = self._current()
+    def _request_page(self, from_seq: int) -> _Page:
+        session = self._current_session()
         body = {"from_seq": from_seq, "limit": MAX_LIMIT}
         request = seal_request(session, self._seq_pub, self._enclave, "Export", body, os.urandom(NONCE_SIZE))
         status, answer = post(
             self._endpoint,
             "/export",
             encode(request),
-            max_bytes=MAX_PAGE,
+            max_bytes=MAX_PAGE_BYTES,
             allow_private=self._allow_private,
             stopped=self._stopped,
         )
@@ -134,10 +134,10 @@ class Source:
         try:
             plain = answer_text(client_keys(session, self._seq_pub, self._enclave), answer)
         except PeerError as e:
-            raise InvalidArchive(f"seq {from_seq}: the source's answer does not open: {e.message}") from None
+            raise InvalidArchive(f"seq {from_seq}: cannot open the source's answer: {e.message}") from None
         return decode_json(plain, _page, InvalidArchive)
 
-    def _current(self) -> Session:
+    def _current_session(self) -> Session:
         now = self._clock() // 1000
         if self._session is None or self._session.token.expires < now + RENEW_S:
             self._session = open_session(self._key, now + SESSION_S)
@@ -159,12 +159,14 @@ def _head(page: _Page) -> TreeHead | None:
 
 
 def _refusal(status: int, answer: bytes) -> EncError:
-    """What a source that does not give its log says. Its words go no further than its code: they are not ours."""
+    """Return the error for a source's refusal, with its code only: this node does not repeat
+    foreign text.
+    """
     try:
         error = from_wire(_error.decode(answer))
     except (ValueError, RecursionError):
-        return UpstreamUnreachable(f"the source answers with status {status}")
+        return UpstreamUnreachable(f"the source answered with status {status}")
     if isinstance(error, Unavailable | RateLimited):
         return type(error)("the source is busy")
     code = error.code if error.code.isascii() and error.code.isidentifier() and len(error.code) <= 64 else "an error"
-    return InvalidArchive(f"the source refuses: {code}")
+    return InvalidArchive(f"the source rejected the request: {code}")

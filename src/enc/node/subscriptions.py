@@ -1,11 +1,12 @@
-"""Live subscriptions: who hears of which event, and when a subscription ends.
+"""Live subscriptions: which subscription receives which event, and when a subscription ends.
 
-Everything here runs on the event loop's thread. A subscription first catches up from the store; while it does, new
-events pass it by, since it will find them there. It goes live in the same turn of the loop in which it finds nothing
-newer in the store than what it was sent: so it misses nothing and gets nothing twice.
+Everything here runs on the event loop's thread. A subscription first catches up from the store;
+meanwhile the hub skips it, since it will read new events from the store. It becomes live in the
+same turn of the loop in which it finds no event in the store that it has not considered: so it
+misses no event and receives none twice.
 
-Rights are those after the event: each event that touches a subscriber's own leaf, or a slot or gate, has its scope
-looked up again.
+The rights that count are those after the event: after each event that touches a subscriber's own
+leaf, a slot or a gate, the subscriber's read scope is looked up again.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,9 +41,10 @@ _ENDS: dict[str, Reason] = {
 class Subscription:
     """One Query on one connection.
 
-    `send` takes an item's JSON, and says whether there was room for it. `fall_back` makes it read from the store again:
-    there was no room, or an event is missing between its last one and the next. `passed` is told when events pass it
-    by meanwhile; `close` is told why it ended, once.
+    `send` takes the JSON of an item and returns whether there was room for it. `fall_back` is
+    called when the subscription must read from the store again: there was no room, or an event is
+    missing between its last one and the next. `on_skipped` is called when the hub skips it because
+    it fell behind. `close` is called once, with the reason.
     """
 
     def __init__(
@@ -54,38 +56,39 @@ class Subscription:
         expires: int,
         send: Callable[["Subscription", bytes], bool],
         fall_back: Callable[["Subscription"], None],
-        passed: Callable[["Subscription"], None],
+        on_skipped: Callable[["Subscription"], None],
         close: Callable[["Subscription", Reason], None],
     ) -> None:
         self.sub_id, self.access, self.filter, self.keys = sub_id, access, filter_, keys
         self.expires = expires + SKEW
-        self.send, self.passed, self.close = send, passed, close
+        self.send, self.on_skipped, self.close = send, on_skipped, close
         self._fall_back = fall_back
         self.readable = access.readable()
         self.after = -1
-        """The seq up to which everything was considered."""
+        """Every event up to this seq was considered."""
         self.live = False
         self.fell_behind = False
-        """It was live, and reads from the store again."""
+        """Whether it was live and now reads from the store again."""
         self.was_paused = access.state.lifecycle == "paused"
-        """When it began; it is not closed for that."""
-        self._leaf = identity_key(access.identity)
+        """Whether the enclave was paused when it began; a pause does not close such a subscription.
+        """
+        self._own_leaf = identity_key(access.identity)
 
     @property
     def enclave(self) -> bytes:
         return self.access.state.enclave
 
     def fall_behind(self, after: int) -> None:
-        """Everything up to `after` was considered; what follows comes from the store."""
+        """Read from the store again; every event up to `after` was considered."""
         self.after, self.live, self.fell_behind = after, False, True
         self._fall_back(self)
 
-    def is_touched(self, step: Step) -> bool:
+    def may_change_rights(self, step: Step) -> bool:
         leaves = step.transition.leaves
-        return bool(leaves) and (self._leaf in leaves or any(key[:1] == KV for key in leaves))
+        return bool(leaves) and (self._own_leaf in leaves or any(key[:1] == KV for key in leaves))
 
-    def renew(self, access: Access) -> None:
-        """Rights as they are now."""
+    def refresh_rights(self, access: Access) -> None:
+        """Use the rights of `access` from now on."""
         self.access, self.readable = access, access.readable()
         self.was_paused = self.was_paused and access.state.lifecycle == "paused"
 
@@ -93,26 +96,30 @@ class Subscription:
         return self.filter.matches(event) and self.readable.admits(event, subject)
 
 
-class Hub:
+class SubscriptionHub:
     """All subscriptions of this node."""
 
-    def __init__(self, store: Store, most: int) -> None:
-        self._store, self._most = store, most
+    def __init__(self, store: Store, max_count: int) -> None:
+        self._store, self._max_count = store, max_count
         self._by_enclave: dict[bytes, dict[Subscription, None]] = {}
         self.count = 0
 
-    def take_place(self) -> None:
-        """Before a Query is opened, so that many at once do not pass the bound."""
-        if self.count >= self._most:
+    def reserve(self) -> None:
+        """Reserve a place before a Query is opened, so that concurrent Queries cannot exceed the
+        limit.
+
+        Raises Unavailable if every place is taken.
+        """
+        if self.count >= self._max_count:
             raise Unavailable("too many subscriptions on this node", retry_after_ms=1000)
         self.count += 1
 
-    def give_back(self) -> None:
-        """The place of a Query that became no subscription."""
+    def release(self) -> None:
+        """Release the place of a Query that did not become a subscription."""
         self.count -= 1
 
     def add(self, subscription: Subscription) -> None:
-        """A place was taken for it."""
+        """Register a subscription for which a place was reserved."""
         self._by_enclave.setdefault(subscription.enclave, {})[subscription] = None
 
     def remove(self, subscription: Subscription) -> None:
@@ -124,10 +131,10 @@ class Hub:
                 del self._by_enclave[subscription.enclave]
 
     def publish(self, steps: Sequence[Step]) -> None:
-        """Tell those who listen of what is durable now."""
+        """Send the events of these durable steps to the live subscriptions that may read them."""
         enclaves = {step.transition.state.enclave for step in steps if step.event is not None}
         for subscription in [s for enclave in enclaves for s in self._by_enclave.get(enclave, ()) if s.fell_behind]:
-            subscription.passed(subscription)
+            subscription.on_skipped(subscription)
         for step in steps:
             event = step.event
             if event is None:
@@ -137,18 +144,18 @@ class Hub:
             for subscription in listeners:
                 before = subscription.after
                 try:
-                    self._tell(subscription, step, event, item)
-                except Exception as e:  # it reads on from the store; the others hear of it all the same
+                    self._deliver(subscription, step, event, item)
+                except Exception as e:  # this one reads on from the store; the others still receive the event
                     internal_error(e, "publish")
                     subscription.fall_behind(before)
 
-    def _tell(self, subscription: Subscription, step: Step, event: Event, item: bytes) -> None:
-        if event.seq > subscription.after + 1:  # a write that was reported as failed had reached the disk
+    def _deliver(self, subscription: Subscription, step: Step, event: Event, item: bytes) -> None:
+        if event.seq > subscription.after + 1:  # a write that was reported as failed did reach the disk
             subscription.fall_behind(subscription.after)
             return
         subscription.after = event.seq
-        if subscription.is_touched(step):
-            subscription.renew(Access(self._store, step.transition.state, subscription.access.identity))
+        if subscription.may_change_rights(step):
+            subscription.refresh_rights(Access(self._store, step.transition.state, subscription.access.identity))
         if not subscription.readable.scope:
             subscription.close(subscription, "access_revoked")
             return
@@ -159,14 +166,17 @@ class Hub:
             subscription.close(subscription, _ENDS[step.effects.lifecycle])
 
     def expire(self, now: int) -> None:
-        """End what stands on sessions that are over. `now` is Unix seconds."""
+        """Close the subscriptions whose sessions have expired. `now` is in Unix seconds."""
         over = [s for subscriptions in self._by_enclave.values() for s in subscriptions if s.expires <= now]
         for subscription in over:
             subscription.close(subscription, "session_expired")
 
 
-def ended(access: Access, sequencer: bytes) -> Reason | None:
-    """Why nothing more will ever come from this enclave here, if so. A paused one may be resumed."""
+def end_reason(access: Access, sequencer: bytes) -> Reason | None:
+    """Return why this node will never have further events of this enclave, or None.
+
+    A paused enclave returns None: it may be resumed.
+    """
     if access.state.lifecycle == "terminated":
         return "enclave_terminated"
     return None if access.state.sequencer == sequencer else "enclave_migrated"

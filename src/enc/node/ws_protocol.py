@@ -1,4 +1,10 @@
-"""WebSocket on a socket, with what uvicorn's protocol lacks: bounds, and errors that look as everywhere."""
+"""WebSocket on a socket, with limits and the project's error format.
+
+It is written by hand on top of uvicorn's protocol because plain ASGI gives no control over pings,
+fragments and buffers: a peer that does not read could fill the node's memory. Sending long messages
+in fragments keeps the waiting bytes bounded and counted for each peer, at no cost for short
+messages.
+"""
 
 from typing import Any
 
@@ -8,16 +14,20 @@ from websockets.exceptions import InvalidHandshake, InvalidState
 from websockets.http11 import Request
 
 from enc.core.errors import InvalidQuery
-from enc.node.http_protocol import PIECE, raw_error
+from enc.node.http_protocol import CHUNK, raw_error
 from enc.node.peers import Peer
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """Takes over a connection with its peer's account, from the HTTP protocol.
+    """Takes over a connection and its Peer from the HTTP protocol.
 
-    It answers no pings of a peer that does not read the answers: they would fill memory (RFC 6455, section 5.5.3). A
-    long message goes out in fragments, as fast as the peer takes them, so that what waits is in the node's own hands.
+    It answers no pings while the peer does not read the answers, which would fill memory (RFC 6455,
+    section 5.5.3 allows it). A long message is sent in fragments as fast as the peer reads them, so
+    that the node holds and counts the rest.
     """
+
+    last_progress: tuple[tuple[int, int] | None, float] = (None, 0.0)
+    """What `closing.close_stuck` saw last, and when it last changed."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -25,44 +35,44 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.peer.drop = self.drop
 
     def drop(self) -> None:
-        """End the connection at once."""
+        """Close the connection at once."""
         self.disconnected = True
         self.transport.abort()
 
     def shutdown(self) -> None:
-        """A close that was sent is waited for, as long as it may take.
+        """Wait for the peer's close frame, up to the close timeout, if one was sent to it.
 
-        What a peer still sends would else meet a closed socket, which resets the connection: a peer that is writing
-        then never gets to read the answers that it was sent before.
+        Otherwise data that the peer still sends would meet a closed socket, which resets the
+        connection: a peer that is writing could then not read the answers that were sent before.
         """
         self.stop_keepalive()
         if not self.close_sent or self.close_timer is None:
             super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.peer.leave()
+        self.peer.remove()
         super().connection_lost(exc)
         self._free()
 
     def _free(self) -> None:
-        """Let go of what an unfinished message holds: the parser knows itself, and would not be freed for long."""
+        """Free an unfinished message: the parser refers to itself and would be collected late."""
         self.peer.drop = self.frames.clear
         self.frames.clear()
         self.conn.parser.close()
         self.conn.reader.buffer.clear()
 
-    # The handshake: it comes whole, as the first thing that is received
+    # The handshake arrives whole, in the first read
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if not self.handshake_initiated:
-            self._refuse("the handshake has too many headers, or one that is too long")
+            self._refuse("the handshake has too many headers, or a header that is too long")
 
     def handle_connect(self, event: Request) -> None:
         try:
             self.conn.process_request(event)
         except InvalidHandshake as e:
-            self._refuse(f"this is no WebSocket handshake: {e}")
+            self._refuse(f"not a WebSocket handshake: {e}")
             return
         if event.path.partition("?")[0] == "/":
             super().handle_connect(event)
@@ -84,13 +94,13 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     async def send(self, message: Any) -> None:
         text: str = message.get("text") or ""
-        if len(text) <= PIECE:
+        if len(text) <= CHUNK:
             await super().send(message)
             return
-        for start in range(0, len(text), PIECE):
+        for start in range(0, len(text), CHUNK):
             await self.writable.wait()
-            self._send_fragment(text[start : start + PIECE].encode(), start == 0, start + PIECE >= len(text))
-            self.peer.hold(0)
+            self._send_fragment(text[start : start + CHUNK].encode(), start == 0, start + CHUNK >= len(text))
+            self.peer.add_unsent(0)
 
     def _send_fragment(self, data: bytes, is_first: bool, is_last: bool) -> None:
         if self.disconnected:
