@@ -174,7 +174,7 @@ def fork(alice: Person, node: RunningNode) -> str:
 def test_a_lie_ends_with_evidence_that_convicts(alice: Person, running_node: RunningNode) -> None:
     fork(alice, running_node)
     result = alice.ask("head", code=DISTRUST)
-    assert result.stderr.splitlines()[0].startswith("enc: FORK: the node signed two logs of one size")
+    assert result.stderr.splitlines()[0].startswith("enc: FORK: the node signed two logs of the same size")
     assert result.stderr.splitlines()[1].startswith("enc: the evidence is in enc-evidence-fork-1.json; ")
     assert alice.refused("head", code=DISTRUST)["evidence"] == "enc-evidence-fork-2.json"
     (verdict,) = alice.tell("verify", "enc-evidence-fork-2.json")

@@ -313,5 +313,5 @@ def test_a_session_that_the_node_holds_for_over_is_renewed_once(stage: Stage, sc
 @pytest.mark.parametrize("encoding", ["gzip", "zstd", "br"])
 def test_an_answer_in_an_encoding_that_was_not_asked_for_is_not_read(encoding: str) -> None:
     answer = httpx.Response(200, headers={"content-encoding": encoding}, stream=httpx.ByteStream(b"x"))
-    with pytest.raises(Unreachable, match="an encoding that was not asked for"):
+    with pytest.raises(Unreachable, match="an encoding that was not requested"):
         transport(answer).send(Call("/info"))

@@ -120,7 +120,7 @@ def test_an_entry_with_the_status_that_it_has_but_shown_as_the_one_that_stands(o
         return {**answer, "proof": {**proof, "events": [*proof["events"], answer["proof"]["events"][1]]}}
 
     office.node.lie("resolve", lie)
-    assert "a status that it has no more" in office.refused(Forgery).message
+    assert "an outdated status" in office.refused(Forgery).message
 
 
 def test_an_entry_that_is_shown_as_superseded(office: Office) -> None:
@@ -207,7 +207,7 @@ def test_what_is_not_there(office: Office) -> None:
         office.client().lookup(person("dave").public)
     with pytest.raises(EnclaveNotFound):
         list(office.client().enclave(bytes(32)).query())
-    with pytest.raises(MisuseError, match="no node's URL was given"):
+    with pytest.raises(MisuseError, match="a node's URL is required"):
         office.client().create("team")
 
 

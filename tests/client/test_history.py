@@ -74,9 +74,9 @@ def test_without_the_first_one_a_peaceful_move_names_it_and_a_forced_one_does_no
     [
         (A, [migrate(5, B, C)], "finalised neither by"),
         (A, [TO_B, migrate(9, A, C)], "finalised neither by"),
-        (A, [TO_B, migrate(5, B, C)], "not after the one before it"),
-        (A, [migrate(5, A, B, sha256(b"other"))], "no Migrate of this enclave"),
-        (A, [migrate(5, A, B, type_="Pause")], "no Migrate of this enclave"),
+        (A, [TO_B, migrate(5, B, C)], "not after the previous Migrate"),
+        (A, [migrate(5, A, B, sha256(b"other"))], "not a Migrate of this enclave"),
+        (A, [migrate(5, A, B, type_="Pause")], "not a Migrate of this enclave"),
         (A, [migrate(5, A, B, prev_seq=3)], "prev_seq"),
         (A, [migrate(5, A, B, more="x" * MAX_CONTENT)], "characters"),
         (A, [message(5, A)], "no Migrate"),

@@ -387,7 +387,7 @@ def test_a_path_that_is_none() -> None:
 @pytest.mark.parametrize("end", ["", "\n"])
 @pytest.mark.parametrize("secret", [SECRET, SECRET.upper(), "11" * 32])
 def test_a_node_s_key_file(path: Path, secret: str, end: str) -> None:
-    assert "a bare private key, as a node keeps its own; to use that key, import it" in refusal(
+    assert "a bare private key, as nodes store theirs; to use that key, import it" in refusal(
         put(path, (secret + end).encode())
     )
 
@@ -414,9 +414,9 @@ OTHER = Identity.from_secret("7b" * 32)
         (plain(format="enc-pin"), "format: expected enc-key"),
         (plain(format=SECRET), "format: expected enc-key"),
         (plain(format=None), "format"),
-        (plain(version=2), "version: only 1 is known here"),
+        (plain(version=2), "version: only 1 is supported"),
         (plain(version="1"), "version"),
-        (plain(version=2, secret={"new": "form"}), "version: only 1 is known here"),
+        (plain(version=2, secret={"new": "form"}), "version: only 1 is supported"),
         (plain(public=None), "public"),
         (plain(secret=None), "either secret, or kdf and sealed"),
         (plain(sealed="AAAA"), "either secret, or kdf and sealed"),

@@ -231,7 +231,7 @@ def damaged(**changes: Any) -> dict[str, Any]:
         (b"{}", "format"),
         (damaged(format="enc-key"), "format: expected enc-pin, version 1"),
         (damaged(version=2), "format: expected enc-pin, version 1"),
-        (damaged(enclave=OTHER.hex()), "enclave: it is another's"),
+        (damaged(enclave=OTHER.hex()), "enclave: the pin belongs to another enclave"),
         (damaged(sequencer="00"), "sequencer: expected 64"),
         (damaged(head={}), "head"),
         (damaged(head={**wire_head(head(3)), "ts": -1}), "ts: must be 0 to"),
@@ -249,7 +249,7 @@ def test_a_damaged_file_is_neither_believed_nor_written_over(file: Path, content
             call()
         assert str(file) in caught.value.message
         assert why in caught.value.message
-        assert "to remove it means to trust the node anew" in caught.value.message
+        assert "removing it means trusting the node again" in caught.value.message
     assert file.read_bytes() == raw
     pins.remove(ENCLAVE)
     assert pins.load(ENCLAVE) is None

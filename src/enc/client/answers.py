@@ -1,4 +1,4 @@
-"""What a node's answers look like once they are opened: decoded in one pass, believed in none."""
+"""A node's decrypted answers, decoded in one pass. Nothing here is verified."""
 
 from collections.abc import Sequence
 from typing import Literal, TypeVar
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class WireAnchor(WireInclusion, kw_only=True):
-    """An inclusion proof with the leaf that it is for and the head that it stands under."""
+    """An inclusion proof with its leaf and its head."""
 
     events_root: str
     state_hash: str
@@ -39,7 +39,7 @@ class WireMembership(WireBundleProof, kw_only=True):
 
 
 class WireProof(Struct):
-    """Of one event of a page."""
+    """Proof of one event of a page."""
 
     bundle: WireBundleProof
     inclusion: WireAnchor
@@ -66,7 +66,7 @@ class WireBundle(Struct, kw_only=True):
 
 
 class WireState(Struct, kw_only=True):
-    """One proof, or the many of a batch, with what they stand on."""
+    """One proof, or those of a batch, with their leaf and head."""
 
     k: str = ""
     v: str | None = None
@@ -100,7 +100,7 @@ def head_of(wire: WireHead | None) -> TreeHead:
 
 
 def anchor_of(wire: WireAnchor | None, head: TreeHead) -> Anchor:
-    """An inclusion proof, opened, under the head that came with the answer."""
+    """Return the decoded inclusion proof under the head that came with the answer."""
     if wire is None:
         raise InvalidProof("inclusion: missing")
     leaf = Leaf(digest(wire.events_root, "events_root"), digest(wire.state_hash, "state_hash"))
@@ -110,12 +110,12 @@ def anchor_of(wire: WireAnchor | None, head: TreeHead) -> Anchor:
 def state_facts_of(
     wire: WireState, head: TreeHead, keys: Sequence[tuple[Namespace, bytes]], tree_size: int | None
 ) -> list[StateFact]:
-    """A proof for each key, after the bundle that was asked for: the last one, or that of a tree size."""
+    """Return a proof for each key, as of the requested bundle: that of `tree_size`, or the last."""
     anchor = anchor_of(wire.inclusion, head)
     if anchor.index != (tree_size or head.ts) - 1:
-        raise InvalidProof("not after the bundle that was asked for")
+        raise InvalidProof("not as of the requested bundle")
     wires = wire.proofs or [WireStateProof(wire.k, wire.v, wire.b, wire.s)]
     proofs = [state_proof_from_wire(each) for each in wires]
     if len(proofs) != len(keys):
-        raise InvalidProof("another number of proofs than asked")
+        raise InvalidProof("the number of proofs differs from the number of keys")
     return [StateFact(namespace, key, proof, anchor) for (namespace, key), proof in zip(keys, proofs, strict=True)]

@@ -1,6 +1,7 @@
-"""Sends a call until it is answered: what is worth another try, how long to wait for it, and when to give up.
+"""Sends a call until it is answered: what to retry, how long to wait, and when to give up.
 
-Everything a client sends may be sent twice: reads change nothing, and a commit that was taken before is a DUPLICATE.
+Everything that a client sends may be sent twice: reads change nothing, and the node answers a commit
+that it already accepted with DUPLICATE.
 """
 
 import math
@@ -21,13 +22,13 @@ _object = Decoder(dict[str, object])
 
 
 class RetryingCaller:
-    """`patience`: seconds after which an unanswered call has failed; 0 tries once. `base`: the node's URL."""
+    """`patience`: seconds until an unanswered call fails; 0 tries once. `base`: the node's URL."""
 
     def __init__(self, patience: float, clock: Callable[[], float], base: str | None = None) -> None:
         self._patience, self._clock, self.base = patience, clock, base
 
     def request(self, call: Call) -> Flow[bytes]:
-        """The body of a good answer. A refusal is raised as the error that it names."""
+        """Return the body of a successful answer. Raises the error that a refusal names."""
         backoff = self.backoff()
         call = replace(call, base=self.base)
         while True:
@@ -38,11 +39,11 @@ class RetryingCaller:
             yield Pause(wait)
 
     def for_node(self, url: str, patience: float | None = None) -> "RetryingCaller":
-        """A courier to another node."""
+        """Return a caller for another node."""
         return RetryingCaller(self._patience if patience is None else patience, self._clock, url)
 
     def backoff(self, patience: float | None = None) -> Backoff:
-        """By the courier's patience, or another one. Without an end, it is over as often as the courier's is."""
+        """Return a backoff with this patience, or the caller's own for None and for infinity."""
         return Backoff(self._patience if patience in (None, math.inf) else patience, self._clock, PAUSES)
 
 
@@ -54,12 +55,12 @@ def _good(call: Call, answer: Answer) -> bytes:
     except InvalidProof:
         wire = {}
     if wire.get("type") != "Error":
-        raise Unreachable(f"{call.path} answers {answer.status}, and not as a node does")
+        raise Unreachable(f"{call.path} answered {answer.status}, but not as an ENC node does")
     raise _named(from_wire(wire), call)
 
 
 def _named(error: EncError, call: Call) -> EncError:
-    """Which node does not have an enclave is not said by the node, which may not know by what name it is asked."""
+    """Add the URL to EnclaveNotFound: a node may not know the address under which it was asked."""
     if isinstance(error, EnclaveNotFound) and call.base is not None:
         return EnclaveNotFound(f"{error.message} ({call.base})", **error.context)
     return error

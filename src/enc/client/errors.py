@@ -1,20 +1,21 @@
-"""What a client raises beyond the wire's own errors, which come as `enc.core.errors` has them.
+"""Errors of the client, in addition to the protocol's own errors in `enc.core.errors`.
 
 WorldError
-├── Unreachable        no answer from the node: nothing is known of what became of the request
-├── TimedOut           the same, because it took too long
-└── NotWitnessed       fewer witnesses than were asked for stand behind what the node shows
+├── Unreachable        the node did not answer: whether it processed the request is unknown
+├── TimedOut           the same, because the answer took too long
+└── NotWitnessed       fewer witnesses than required confirm what the node shows
 InvalidProof
-└── Distrust           the node said what cannot be true; `evidence` is what it said
-    ├── Fork               two signed heads that are not of one log
+└── Distrust           the node's answer cannot be true; `evidence` holds that answer
+    ├── Fork               two signed heads that do not belong to one log
     ├── Rollback           a signed head older than one seen before
-    ├── Equivocation       two signed events in one place of the log
-    ├── ForeignSequencer   signed by another key than the enclave's sequencer
-    ├── SplitBrain         signed by a former sequencer, after the enclave had moved
-    └── Forgery            a receipt, an event or a proof that does not check
+    ├── Equivocation       two signed events with the same seq
+    ├── ForeignSequencer   signed by a key that is not the enclave's sequencer
+    ├── SplitBrain         signed by a former sequencer after the enclave had moved
+    └── Forgery            a receipt, an event or a proof that does not verify
 PeerError
-├── LostRange          the enclave went on from a copy that lacks what was seen before: going on is the user's choice
-└── TooManyMoves       the enclave has moved more often than a client follows: nobody lied
+├── LostRange          the enclave continued from a copy without events that were seen before;
+│                      the user decides whether to go on
+└── TooManyMoves       the enclave has moved more often than a client follows; this is not a lie
 """
 
 from typing import TYPE_CHECKING
@@ -34,13 +35,13 @@ class TimedOut(WorldError):
 
 
 class NotWitnessed(WorldError):
-    """`witnessed`: how many do; `needed`: how many should. Nothing of what the node showed was believed."""
+    """`witnessed`: witnesses that confirm; `needed`: witnesses required. No answer was accepted."""
 
     code, status, fields = "NOT_WITNESSED", 503, ("witnessed", "needed")
 
 
 class Distrust(InvalidProof):
-    """Go no further with this node before a person has looked at the evidence."""
+    """Stop using this node until a person has examined the evidence."""
 
     code = "DISTRUST"
 

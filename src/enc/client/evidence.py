@@ -291,7 +291,7 @@ def _check_split(evidence: Evidence) -> Verdict:
     migrate, key = event_from_wire(wire.migrate), evidence.sequencer.hex()
     _check_signed(migrate)
     if migrate.type != "Migrate" or migrate.enclave != evidence.enclave:
-        raise InvalidProof("evidence: no Migrate of this enclave")
+        raise InvalidProof("evidence: not a Migrate of this enclave")
     to = parse_migrate(migrate).new_sequencer
     if to == evidence.sequencer or (wire.event is None) == (wire.head is None):
         raise InvalidProof("evidence: expected one of event and head, of another sequencer than the Migrate names")

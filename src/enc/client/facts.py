@@ -1,8 +1,8 @@
-"""Facts: what a signed head proves, with everything that proves it. Whoever has a fact can check it without a node.
+"""Facts: what a signed head proves, with the complete proof. A fact can be checked without a node.
 
 Anchor      a leaf of the log under a signed head
-EventFact   an event under an anchor, and what has become of it
-StateFact   what stood at one place of the state after an anchor's bundle
+EventFact   an event under an anchor, and its current status
+StateFact   the value of one state key after an anchor's bundle
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Anchor(Struct, frozen=True):
 
     @property
     def index(self) -> int:
-        """Which bundle it is."""
+        """The index of the bundle."""
         return self.inclusion.li
 
 
@@ -52,12 +52,12 @@ class EventFact(Struct, frozen=True):
 
     @property
     def status(self) -> EventStatus | None:
-        """As of the status fact's bundle; None without one."""
+        """The status as of the status fact's bundle; None without one."""
         return None if self.status_fact is None else status_of(self.status_fact)
 
 
 def status_of(fact: StateFact) -> EventStatus:
-    """What a state fact says of an event that is known to exist."""
+    """Return the status of an event that is known to exist."""
     if fact.value is None:
         return "active"
     return "deleted" if fact.value == DELETED else "updated"
@@ -73,7 +73,7 @@ def check_state_fact(fact: StateFact, enclave: bytes, sequencer: bytes) -> None:
 
 
 def check_state_facts(facts: Sequence[StateFact], enclave: bytes, sequencer: bytes) -> None:
-    """Many facts of one anchor, whose signature is checked once."""
+    """Check many facts of one anchor; the head's signature is checked once."""
     check_bound_head(facts[0].anchor.head, sequencer, enclave)
     for fact in facts:
         key, anchor = tree_key(fact.namespace, fact.key), facts[0].anchor
@@ -81,18 +81,18 @@ def check_state_facts(facts: Sequence[StateFact], enclave: bytes, sequencer: byt
 
 
 def check_event_fact(fact: EventFact, enclave: bytes, sequencer: bytes) -> None:
-    """The event's own signatures, its place in the log, and its status where that is part of the fact."""
+    """Check the event's own signatures, its place in the log, and its status if the fact has one."""
     check_event(fact.event, version_of(fact.event))
     if fact.event.enclave != enclave:
-        raise InvalidProof("event: of another enclave")
+        raise InvalidProof("event: belongs to another enclave")
     check_bound_head(fact.anchor.head, sequencer, enclave)
     check_event_proof(fact.event.id, fact.membership, fact.anchor.leaf, fact.anchor.inclusion, fact.anchor.head)
     status = fact.status_fact
     if status is not None:
         if (status.namespace, status.key) != ("event_status", fact.event.id):
-            raise InvalidProof("status: of another event")
+            raise InvalidProof("status: belongs to another event")
         if status.anchor.index < fact.anchor.index:
-            raise InvalidProof("status: from before the event")
+            raise InvalidProof("status: older than the event")
         check_state_fact(status, enclave, sequencer)
 
 

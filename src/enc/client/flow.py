@@ -1,7 +1,8 @@
-"""What a client does, apart from how it waits: a generator that yields steps and is sent what they bring.
+"""Flows: what a client does, separate from how it waits.
 
-Each thing a client can do is written once as a Flow; `run` drives it by blocking, `run_async` by awaiting. A call that
-fails is raised inside the flow, at its `yield`, so that flows decide what is tried again.
+A Flow is a generator that yields steps and receives their results. Each client operation is written
+once as a Flow; `run` drives it by blocking, `run_async` by awaiting. A failed call is raised inside
+the flow, at its `yield`, so the flow itself decides what to retry.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from msgspec import Struct
 from enc.core.errors import EncError, MisuseError
 
 PIECE = 1 << 18
-"""Bytes of a file that are sent at once."""
+"""Bytes of a file that are sent in one piece."""
 
 
 class Call(Struct, frozen=True):
@@ -24,14 +25,14 @@ class Call(Struct, frozen=True):
     body: bytes | None = None
     """None: a GET."""
     base: str | None = None
-    """The URL of another node than the client's own."""
+    """URL of a node other than the client's own."""
     file: Path | None = None
-    """What follows the body, as it lies on disk."""
+    """File on disk that is sent after the body."""
     kind: str = "application/json"
-    """The media type of the whole."""
+    """Media type of body and file together."""
 
     def pieces(self) -> Iterator[bytes]:
-        """The body and the file, piece by piece."""
+        """Yield the body and the file, piece by piece."""
         yield self.body or b""
         if self.file is not None:
             try:
@@ -52,7 +53,7 @@ class Pause(Struct, frozen=True):
 
 
 class Work(Struct, frozen=True):
-    """Something that takes a while and waits for nothing: who awaits has it done by a thread."""
+    """Slow work that does no I/O through the flow; `run_async` runs it in a thread."""
 
     run: Callable[[], Any]
 
@@ -62,13 +63,13 @@ Flow = Generator[Call | Pause | Work, Any, T]
 
 
 def ask(call: Call) -> Flow[Answer]:
-    """The answer to one call."""
+    """Return the answer to one call."""
     answer: Answer = yield call
     return answer
 
 
 def work(run: Callable[[], T]) -> Flow[T]:
-    """What the work returns."""
+    """Return the result of the work."""
     done: T = yield Work(run)
     return done
 

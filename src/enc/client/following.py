@@ -1,4 +1,4 @@
-"""What is asked of a node that the enclave has left is asked again of the one that it went to."""
+"""Repeats a request at the node to which the enclave has moved."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -10,7 +10,7 @@ from enc.client.node_link import NodeLink
 from enc.core.errors import EncError, EnclaveMigrated
 
 MAX_HOPS = 8
-"""Nodes that one request follows an enclave through."""
+"""Most nodes through which one request follows an enclave."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,7 +27,7 @@ S = TypeVar("S", bound=Follower)
 
 
 def following(method: Callable[Concatenate[S, P], Flow[T]]) -> Callable[Concatenate[S, P], Flow[T]]:
-    """The flow, from its start again at each node that the enclave has gone on to."""
+    """Restart the flow at each node to which the enclave has moved."""
 
     @wraps(method)
     def flow(self: S, /, *args: P.args, **more: P.kwargs) -> Flow[Any]:
@@ -37,7 +37,7 @@ def following(method: Callable[Concatenate[S, P], Flow[T]]) -> Callable[Concaten
                 return (yield from method(self, *args, **more))
             except (EnclaveMigrated, Unreachable, TimedOut) as e:
                 error = e
-            if self.node is asked:  # else it has turned already, maybe for another thread
+            if self.node is asked:  # else another thread has already switched
                 yield from self.follow(error)
         return (yield from method(self, *args, **more))
 

@@ -1,4 +1,4 @@
-"""Who a client is: a key pair, made here and kept in a file of its own."""
+"""A client's identity: a key pair, created here and stored in its own file."""
 
 import re
 import secrets
@@ -19,7 +19,7 @@ _HEX = re.compile(r"[0-9a-fA-F]{64}")
 
 
 class Identity:
-    """A private key and the public key that names it. Two with one public key are equal; only that one is shown."""
+    """A private key and its public key. Identities with one public key are equal; repr shows only it."""
 
     __slots__ = ("_key",)
 
@@ -32,7 +32,7 @@ class Identity:
 
     @classmethod
     def from_secret(cls, secret: bytes | str) -> "Identity":
-        """The identity of a private key from elsewhere: 32 bytes, or 64 hex digits."""
+        """Return the identity of an existing private key: 32 bytes, or 64 hex digits."""
         if isinstance(secret, str):
             if not _HEX.fullmatch(secret):
                 raise MisuseError("a private key is 64 hex digits, or 32 bytes")
@@ -41,9 +41,10 @@ class Identity:
 
     @classmethod
     def load(cls, path: Path | str, passphrase: str | None = None) -> "Identity":
-        """The identity in a key file: PassphraseNeeded, WrongPassphrase or a plain MisuseError where it has none.
+        """Load the identity in a key file.
 
-        Refused is a file that anybody but its owner could have read or changed.
+        Raises PassphraseNeeded, WrongPassphrase, or MisuseError for any other fault. Rejects a file that
+        anyone except its owner could have read or changed.
         """
         path = Path(path)
         raw = private_file.read(path, MAX_SIZE)
@@ -52,7 +53,7 @@ class Identity:
         return cls(parse_key(path, raw, passphrase))
 
     def save(self, path: Path | str, passphrase: str | None = None, overwrite: bool = False) -> None:
-        """Write a key file that its owner alone can read, sealed if there is a passphrase; on disk on return."""
+        """Write a key file that only its owner can read, sealed if a passphrase is given, and sync it."""
         private_file.write(Path(path), format_key(self._key, passphrase), overwrite=overwrite)
 
     @property
@@ -65,11 +66,11 @@ class Identity:
 
     @property
     def hex(self) -> str:
-        """The public key as the wire has it."""
+        """The public key in hex, as on the wire."""
         return self.public.hex()
 
     def sub_key(self) -> PrivateKey:
-        """The key that others seal to, as `sub_pub` in a registry: made from the identity's own, for that alone."""
+        """Return the key that others seal to (`sub_pub` in a registry), derived for this purpose only."""
         secret = int.from_bytes(hkdf(self._key.secret, SUB_KEY), "big") % CURVE_ORDER
         return PrivateKey(secret.to_bytes(32, "big"))
 

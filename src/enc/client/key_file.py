@@ -6,8 +6,8 @@
      "kdf": {"name": "scrypt", "n": …, "r": …, "p": …, "salt": 32 hex digits},
      "sealed": base64 of nonce || ciphertext || tag}
 
-The passphrase, in Unicode's form NFC, goes through scrypt (RFC 7914); the key that comes out seals the 32 bytes of the
-secret with XChaCha20-Poly1305. Nothing that a file holds appears in a message.
+The passphrase, normalised to Unicode NFC, goes through scrypt (RFC 7914); the derived key seals the
+32 bytes of the secret with XChaCha20-Poly1305. No error message shows any content of a file.
 """
 
 import re
@@ -30,16 +30,16 @@ from enc.runtime.private_file import refuse
 FORMAT, VERSION = "enc-key", 1
 MAX_SIZE = 4096
 COST = (1 << 17, 8, 1)
-"""n, r and p of scrypt in the files that we write: 128 MiB, and a third of a second."""
+"""n, r and p of scrypt in the files that we write: 128 MiB and a third of a second."""
 MAX_BLOCKS, MIN_R, MAX_R, MAX_P = 1 << 21, 8, 32, 4
-"""What a file may ask for: n·r blocks of 128 bytes, so 256 MiB, and p times over them: eight times our own cost."""
+"""Limits for a file: n·r blocks of 128 bytes, so 256 MiB, and p passes: eight times our own cost."""
 SALT_SIZE = 16
 
 _BARE = re.compile(rb"[0-9a-fA-F]{64}\s*")
 
 
 class PassphraseNeeded(MisuseError):
-    """The key file is sealed, and no passphrase was given: ask for it."""
+    """The key file is sealed and no passphrase was given: ask for it."""
 
 
 class WrongPassphrase(MisuseError):
@@ -70,7 +70,7 @@ _header, _body = Decoder(_Header), Decoder(_Body)
 
 
 def format_key(key: PrivateKey, passphrase: str | None) -> bytes:
-    """The content of a new key file."""
+    """Return the content of a new key file."""
     if passphrase == "":
         raise MisuseError("a passphrase is not empty; without one, the key is saved in plain")
     content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "public": key.public.hex()}
@@ -85,17 +85,17 @@ def format_key(key: PrivateKey, passphrase: str | None) -> bytes:
 
 
 def parse_key(path: Path, raw: bytes, passphrase: str | None) -> PrivateKey:
-    """The key in a key file. A passphrase that a plain file does not need is not looked at."""
+    """Return the key in a key file. Ignores a passphrase that a plain file does not need."""
     if _BARE.fullmatch(raw):
         refuse(
             path,
-            "is a bare private key, as a node keeps its own; to use that key, import it and save it anew",
+            "is a bare private key, as nodes store theirs; to use that key, import it and save it as a key file",
         )
     try:
         body = _read(raw)
         secret = _unseal(path, body.kdf, body.sealed, passphrase) if body.kdf else unhex(body.secret, 32, "secret")
     except PeerError as e:
-        refuse(path, f"is no whole key file, restore it from a copy: {e.message}")
+        refuse(path, f"is not a complete key file, restore it from a copy: {e.message}")
     key = _key(secret)
     if key is None or key.public.hex() != body.public:
         refuse(path, "its public key is not that of its secret; restore it from a copy")
@@ -107,7 +107,7 @@ def _read(raw: bytes) -> _Body:
     if header.format != FORMAT:
         raise InvalidCommit(f"format: expected {FORMAT}")
     if header.version != VERSION:
-        raise InvalidCommit(f"version: only {VERSION} is known here")
+        raise InvalidCommit(f"version: only {VERSION} is supported")
     body = decode_json(raw, _body, InvalidCommit)
     if (body.secret is None) == (body.kdf is None) or (body.kdf is None) != (body.sealed is None):
         raise InvalidCommit("expected either secret, or kdf and sealed")
@@ -115,7 +115,7 @@ def _read(raw: bytes) -> _Body:
 
 
 def _unseal(path: Path, kdf: _Kdf, sealed: str | None, passphrase: str | None) -> bytes:
-    """The secret. All that costs nothing is checked before the passphrase is asked for, and scrypt run."""
+    """Return the secret. Does every cheap check before it needs the passphrase and runs scrypt."""
     _check_cost(kdf)
     box = unb64(sealed, "sealed")
     if len(box) != NONCE_SIZE + 32 + TAG_SIZE:
@@ -129,10 +129,10 @@ def _unseal(path: Path, kdf: _Kdf, sealed: str | None, passphrase: str | None) -
 
 
 def _check_cost(kdf: _Kdf) -> None:
-    """Whoever wrote the file decides what opening it costs, within bounds."""
+    """Bound the cost of opening a file, since the file's author chooses the parameters."""
     unhex(kdf.salt, SALT_SIZE, "kdf.salt")
     if kdf.name != "scrypt":
-        raise InvalidCommit("kdf.name: only scrypt is known here")
+        raise InvalidCommit("kdf.name: only scrypt is supported")
     if not (MIN_R <= kdf.r <= MAX_R and 1 <= kdf.p <= MAX_P):
         raise InvalidCommit(f"kdf: r is {MIN_R} to {MAX_R}, p is 1 to {MAX_P}")
     if not 2 <= kdf.n <= MAX_BLOCKS // kdf.r or kdf.n & (kdf.n - 1):

@@ -1,4 +1,4 @@
-"""The line of an enclave's sequencers, as its own log tells it."""
+"""Fetches the history of an enclave's sequencers from its log."""
 
 from collections.abc import Iterable, Sequence
 
@@ -17,9 +17,9 @@ _WANTED = {"type": ["Manifest", "Migrate"], "limit": MAX_LIMIT}
 
 
 def fetch_history(session: EnclaveSession, hints: Sequence[Event] = ()) -> Flow[History]:
-    """The sequencers, as the Manifest and the Migrates in the log say; the sceptic knows them then.
+    """Return the sequencers according to the Manifest and Migrates in the log; the verifier learns them.
 
-    `hints`: Migrates that came from elsewhere, for who may not read them in the log.
+    `hints`: Migrates from other sources, for identities that may not read them in the log.
     """
     verifier = yield from session.verifier()
     known = [move.event for move in verifier.history.moves]
@@ -43,13 +43,13 @@ def _history(verifier: LogVerifier, events: Iterable[Event]) -> History:
         manifest = found.pop(0)
         check_event(manifest, version_of(manifest))
         if manifest.enclave != verifier.enclave:
-            raise InvalidProof("a Manifest of another enclave")
+            raise InvalidProof("Manifest: belongs to another enclave")
         first = manifest.sequencer
     return history_of(first, found, verifier.enclave)
 
 
 def has_unknown_signer(verifier: LogVerifier, wires: Iterable[WireItem]) -> bool:
-    """Whether there are events among these that only Migrates which are not known yet could explain."""
+    """Whether any of these events is signed by a key that only unknown Migrates could explain."""
     return any(verifier.signer_unknown(wire.event.seq, _key(wire.event.sequencer)) for wire in wires)
 
 

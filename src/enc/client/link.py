@@ -1,6 +1,6 @@
-"""A link: one enclave, seen by one identity, through one node. Everything a client can ask, as flows.
+"""Reads one enclave, for one identity, through one node: everything that a client can ask, as flows.
 
-Nothing that a node answers leaves a link unchecked. What is checked of each answer is said at the method.
+Every answer is verified before it is returned. Each method states what it verifies.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class Page(Struct, frozen=True):
 
 
 class Bundle(Struct, frozen=True):
-    """The ids of all events of one closed bundle: with them a reader sees whether anything was withheld."""
+    """The ids of all events of one closed bundle; they show whether events were withheld."""
 
     index: int
     ids: tuple[bytes, ...]
@@ -93,10 +93,10 @@ class EnclaveReader:
 
     @following
     def page(self, wire_filter: Mapping[str, Any], *, proof: bool = False) -> Flow[Page]:
-        """One page of events. Each is checked, matches the filter, and stands in the asked order.
+        """Return one page of events. Each is verified, matches the filter and is in the requested order.
 
-        With `proof` each event of a closed bundle is also proved to be in the log under one accepted head. Whether
-        matching events were left out cannot be seen from here.
+        With `proof`, each event of a closed bundle is also proved to be in the log under one accepted head.
+        Whether matching events were left out cannot be verified here.
         """
         filter_ = parse_filter(dict(wire_filter))
         verifier = yield from self.session.verifier()
@@ -107,9 +107,9 @@ class EnclaveReader:
         with verifier.blame_node("page", text):
             wire = read(text, page_decoder)
             if len(wire.events) > filter_.limit:
-                raise InvalidProof("more events than were asked for")
+                raise InvalidProof("more events than requested")
             if not wire.events and wire.more:
-                raise InvalidProof("no events, and more of them")
+                raise InvalidProof("no events, but `more` is set")
         if has_unknown_signer(verifier, wire.events):
             yield from fetch_history(self.session)
         items = yield from work(lambda: verify_items(verifier, wire.events, filter_, text))
@@ -120,7 +120,7 @@ class EnclaveReader:
         return Page(items, wire.more)
 
     def proved(self, items: Sequence[Item], wire: WirePage, text: bytes, since: int) -> Flow[list[Item]]:
-        """The items of a page with their proofs, under the page's one head."""
+        """Return the items of a page with their proofs, all under the page's head."""
         verifier = yield from self.session.verifier()
         with verifier.blame_node("page", text):
             head = head_of(wire.sth)
@@ -132,16 +132,16 @@ class EnclaveReader:
         return found
 
     def event_fact(self, event_id: bytes, *, wait: bool = False) -> Flow[EventFact]:
-        """An event with the proof that it is in the log, and its status. With `wait`, once its bundle is closed."""
+        """Return an event with its proof and status. With `wait`, waits until its bundle is closed."""
         page = yield from self.page({"id": event_id.hex()})
         fact = yield from self.status_fact(event_id, wait=wait)
         if not page.items:
-            raise EventNotFound("the event is in the log, but it is deleted or not yours to read")
+            raise EventNotFound("the event is in the log, but it is deleted or you may not read it")
         return EventFact(page.items[0].event, fact.membership, fact.anchor, fact.status)
 
     @following
     def place(self, event_id: bytes, *, wait: bool = False) -> Flow[tuple[BundleProof, Anchor]]:
-        """Where an event stands in the log: in its bundle, and with that under an accepted head."""
+        """Return an event's place in its bundle, and the bundle's anchor under an accepted head."""
         text = yield from self._membership(event_id, wait)
         verifier = yield from self.session.verifier()
         with verifier.blame_node("bundle", text):
@@ -151,16 +151,16 @@ class EnclaveReader:
         anchor = yield from self.anchor(wire.leaf_index)
         with verifier.blame_node("bundle", text):
             if anchor.leaf.events_root != root:
-                raise InvalidProof("events_root: not the leaf's")
+                raise InvalidProof("events_root: differs from the leaf")
         return membership, anchor
 
     def status_fact(self, event_id: bytes, *, wait: bool = False) -> Flow[EventPlace]:
-        """Where an event stands in the log, and what has become of it: also of one that may not be read."""
+        """Return an event's place in the log and its status, also if the event may not be read."""
         membership, anchor = yield from self.place(event_id, wait=wait)
         status = yield from self.state_fact("event_status", event_id)
         with self.session.known_verifier().blame_node("status", event_id.hex().encode()):
             if status.anchor.index < anchor.index:
-                raise InvalidProof("from before the event")
+                raise InvalidProof("older than the event")
         return EventPlace(membership, anchor, status)
 
     def _membership(self, event_id: bytes, wait: bool) -> Flow[bytes]:
@@ -176,7 +176,7 @@ class EnclaveReader:
 
     @following
     def anchor(self, index: int) -> Flow[Anchor]:
-        """Leaf number `index` of the log, under an accepted head."""
+        """Return leaf `index` of the log under an accepted head."""
         verifier = yield from self.session.verifier()
         since = verifier.size
         text = yield from self.session.ask("/inclusion", "Inclusion_Proof", {"leaf_index": index})
@@ -186,33 +186,33 @@ class EnclaveReader:
         yield from self.session.verify_head(anchor.head, text, since)
         with verifier.blame_node("inclusion", text):
             if anchor.index != index:
-                raise InvalidProof("for another leaf than asked")
+                raise InvalidProof("leaf_index: not the requested leaf")
             check_anchor(anchor, self.enclave, verifier.sequencer)
         verifier.pin_head(anchor.head)
         return anchor
 
     @following
     def bundle(self, index: int) -> Flow[Bundle]:
-        """The ids of all events of a closed bundle, proved to be all."""
+        """Return the ids of all events of a closed bundle, proved to be complete."""
         text = yield from self.session.ask("/bundle", "Bundle_Proof", {"leaf_index": index})
         verifier = yield from self.session.verifier()
         with verifier.blame_node("bundle", text):
             wire = read(text, bundle_decoder)
             ids = tuple(digest(id_, f"ids[{i}]") for i, id_ in enumerate(wire.ids))
             if not ids or wire.leaf_index != index:
-                raise InvalidProof("for another leaf than asked")
+                raise InvalidProof("leaf_index: not the requested leaf")
             if len(set(ids)) < len(ids):
-                raise InvalidProof("ids: one stands there twice, as padding does")
+                raise InvalidProof("ids: one appears twice, as in padding")
         anchor = yield from self.anchor(index)
         with verifier.blame_node("bundle", text):
             if events_root(ids) != anchor.leaf.events_root:
-                raise InvalidProof("ids: not those of the leaf")
+                raise InvalidProof("ids: do not match the leaf")
         return Bundle(index, ids, anchor)
 
     # State
 
     def state_fact(self, namespace: Namespace, key: bytes, tree_size: int | None = None) -> Flow[StateFact]:
-        """What stands at a key, proved under an accepted head: after the last closed bundle, or after `tree_size`."""
+        """Return the proved value of a key: after the last closed bundle, or after `tree_size` bundles."""
         body: dict[str, Any] = {"namespace": namespace, "key": key.hex()}
         facts = yield from self._state("/state", "State_Proof", body, [(namespace, key)], tree_size)
         return facts[0]

@@ -1,4 +1,4 @@
-"""One node, as far as it concerns every enclave on it: its key."""
+"""A connection to one node, with the part that all its enclaves share: the node's key."""
 
 from enc.client.answers import info_decoder, read
 from enc.client.courier import RetryingCaller
@@ -11,29 +11,29 @@ from enc.core.signing import check_public_key
 
 
 class NodeLink:
-    """One node; or, with `is_nowhere`, none yet: a registry will say which."""
+    """One node; with `is_unresolved` not known yet: a registry will name it."""
 
     def __init__(self, caller: RetryingCaller, seq_pub: bytes | None, *, is_unresolved: bool = False) -> None:
         self.caller, self._expected, self.is_unresolved = caller, seq_pub, is_unresolved
         self.found: bytes | None = None
-        """The key, once it was asked for."""
+        """The key, once the node has answered with it."""
 
     @property
     def url(self) -> str | None:
-        """None: the client's own."""
+        """None: the client's own node."""
         return self.caller.base
 
     def glance(self) -> RetryingCaller:
-        """Asks once, without patience."""
+        """Return a caller that does not retry."""
         return self.caller if self.url is None else self.caller.for_node(self.url, 0)
 
     def seq_pub(self, by: RetryingCaller | None = None) -> Flow[bytes]:
-        """The node's key: what the caller said, and else what the node itself says. `by`: who asks it."""
+        """Return the node's key from its `/info`; raise if another was expected. `by`: caller to use."""
         if self.found is None:
             body = yield from (by or self.caller).request(Call("/info"))
             found = self._read(body)
             if self._expected not in (None, found):
-                message = f"the node's key is {found.hex()}, and {(self._expected or b'').hex()} was expected"
+                message = f"the node's key is {found.hex()}, but {(self._expected or b'').hex()} was expected"
                 raise ForeignSequencer(
                     message, answer_evidence("foreign", bytes(32), self._expected or b"", message, body)
                 )

@@ -1,8 +1,8 @@
-"""What a client remembers of each enclave: whose word counts, and the last signed head that it believed.
+"""Pins: what a client remembers of each enclave, its sequencer and the last verified head.
 
-A pin is what makes a node's second answer harder to forge than its first. So it only ever grows: of two heads of one
-sequencer the larger stays, whoever comes last, and no head gives way to none. Another sequencer comes only by a
-Migrate, which the pin keeps.
+A pin makes a node's second answer harder to forge than its first. So a pin only grows: of two heads
+of one sequencer the larger one stays, whichever is stored last, and no head is replaced by None. The
+sequencer changes only through a Migrate, which the pin stores.
 """
 
 import os
@@ -27,22 +27,22 @@ from enc.runtime.locks import FileLock
 from enc.runtime.private_file import refuse
 
 FORMAT, VERSION, MOVED = "enc-pin", 1, 2
-"""A pin with Migrates in it is of the second version."""
+"""A pin that contains Migrates has format version 2."""
 MAX_SIZE = 4096 + MAX_MOVES * (6 * MAX_CONTENT + 8192)
 LOCK = ".lock"
 
 
 class Pin(Struct, frozen=True):
-    """The enclave's sequencer, its last head that was checked (None before the first), and the Migrates that are known.
+    """The enclave's sequencer, its last verified head (None before the first), and the known Migrates.
 
-    The last of them may lead away from the sequencer, to a node that nobody has asked yet.
+    The last Migrate may name another sequencer than this one: a node that was not asked yet.
     """
 
     sequencer: bytes
     head: TreeHead | None
     moves: tuple[Move, ...] = ()
     first: bytes | None = None
-    """Who was the sequencer before all moves, if that is known."""
+    """The sequencer before all moves, if known."""
 
     def __post_init__(self) -> None:
         if len(self.sequencer) != 32:
@@ -50,7 +50,7 @@ class Pin(Struct, frozen=True):
 
     @property
     def since(self) -> int:
-        """The first event of the sequencer's term, as far as is known."""
+        """The first seq of the sequencer's term, as far as known."""
         return max((term.from_seq for term in self.history.terms() if term.sequencer == self.sequencer), default=0)
 
     @property
@@ -63,7 +63,7 @@ def pin_of(sequencer: bytes, head: TreeHead | None, history: History) -> Pin:
 
 
 class Pins(Protocol):
-    """Where pins are kept. `store` keeps what `grown` says; `check` raises where nothing could be kept."""
+    """Stores pins. `store` merges with `merge_pins`; `check` raises if pins could not be stored."""
 
     def check(self) -> None: ...
 
@@ -75,10 +75,10 @@ class Pins(Protocol):
 
 
 def merge_pins(old: Pin | None, new: Pin) -> Pin:
-    """What stands after `new` was stored over `old`: the larger head of one sequencer, and all Migrates that are known.
+    """Return the pin to keep after `new` is stored over `old`: the larger head, and all known Migrates.
 
-    Another sequencer takes its place only by Migrates that lead from the one to the other: who wants to trust any
-    other removes the pin.
+    Another sequencer replaces the pinned one only through Migrates that lead from one to the other. To
+    trust any other sequencer, remove the pin.
     """
     if old is None:
         return new
@@ -92,10 +92,10 @@ def merge_pins(old: Pin | None, new: Pin) -> Pin:
 
 
 class MemoryPins:
-    """Pins for as long as the program runs; threads may share them."""
+    """Pins in memory, for the life of the program; thread-safe."""
 
     def check(self) -> None:
-        """There is always room."""
+        """Always succeeds."""
 
     def __init__(self) -> None:
         self._pins: dict[bytes, Pin] = {}
@@ -109,18 +109,18 @@ class MemoryPins:
             self._pins[enclave] = merge_pins(self.load(enclave), pin)
 
     def remove(self, enclave: bytes) -> None:
-        """Forget the enclave: the node is trusted anew."""
+        """Forget the enclave: the next node that answers is trusted again."""
         self._pins.pop(_checked(enclave), None)
 
 
 class FilePins:
-    """Pins in a directory, one file for each enclave; threads and processes may share it."""
+    """Pins in a directory, one file per enclave; safe to share between threads and processes."""
 
     def __init__(self, directory: Path | str) -> None:
         self._directory = Path(directory)
 
     def check(self) -> None:
-        """The directory can be written: better to know before a node is asked for something that must be kept."""
+        """Check that the directory is writable, before a node is asked for something that must be stored."""
         with self._locked():
             pass
 
@@ -132,10 +132,10 @@ class FilePins:
         try:
             return parse_pin(enclave, raw)
         except PeerError as e:
-            refuse(path, f"is no pin of this enclave: {e.message}; to remove it means to trust the node anew")
+            refuse(path, f"is not a pin of this enclave: {e.message}; removing it means trusting the node again")
 
     def store(self, enclave: bytes, pin: Pin) -> None:
-        """The disk has the pin when this returns."""
+        """Merge and write the pin; it is synced to disk on return."""
         path = self._path(enclave)
         with self._locked():
             old = self.load(enclave)
@@ -144,7 +144,7 @@ class FilePins:
                 private_file.write(path, format_pin(enclave, new), overwrite=True)
 
     def remove(self, enclave: bytes) -> None:
-        """Forget the enclave: the node is trusted anew."""
+        """Forget the enclave: the next node that answers is trusted again."""
         path = self._path(enclave)
         with self._locked():
             try:
@@ -169,7 +169,7 @@ class FilePins:
 
 
 def default_directory() -> Path:
-    """$XDG_DATA_HOME/enc/pins, or ~/.local/share/enc/pins; a relative XDG_DATA_HOME counts as none, as XDG has it."""
+    """Return $XDG_DATA_HOME/enc/pins or ~/.local/share/enc/pins; ignores a relative XDG_DATA_HOME."""
     data = Path(os.environ.get("XDG_DATA_HOME", ""))
     if not data.is_absolute():
         try:
@@ -198,7 +198,7 @@ _decoder = Decoder(_PinFile)
 
 
 def format_pin(enclave: bytes, pin: Pin) -> bytes:
-    """A pin as it is kept on disk."""
+    """Return the content of a pin file."""
     content = {
         "format": FORMAT,
         "version": MOVED if pin.moves else VERSION,
@@ -213,12 +213,12 @@ def format_pin(enclave: bytes, pin: Pin) -> bytes:
 
 
 def parse_pin(enclave: bytes, raw: bytes) -> Pin:
-    """The inverse of format_pin, or InvalidProof."""
+    """Return the pin in a file's content; raises InvalidProof. The inverse of format_pin."""
     file = decode_json(raw, _decoder, InvalidProof)
     if (file.format, file.version) != (FORMAT, MOVED if file.moves else VERSION):
         raise InvalidProof(f"format: expected {FORMAT}, version {VERSION}, or {MOVED} with moves")
     if file.enclave != enclave.hex():
-        raise InvalidProof("enclave: it is another's")
+        raise InvalidProof("enclave: the pin belongs to another enclave")
     return Pin(
         unhex(file.sequencer, 32, "sequencer", InvalidProof),
         None if file.head is None else head_from_wire(file.head),
@@ -228,7 +228,7 @@ def parse_pin(enclave: bytes, raw: bytes) -> Pin:
 
 
 def _moves(wires: list[_WireMove]) -> Iterator[Move]:
-    """Signatures were checked before they were stored, as the head's was."""
+    """Decode the moves. Their signatures, and the head's, were checked before they were stored."""
     for wire in wires:
         event = event_from_wire(wire.event)
         yield Move(event, parse_migrate(event).new_sequencer, wire.size)

@@ -1,18 +1,18 @@
-"""The sceptic: what a client knows of one enclave's log, and so what it refuses to believe.
+"""The log verifier: what a client knows about one enclave's log, and which answers it rejects.
 
-It remembers, on disk, who the sequencers are and the last signed head, and, while it lives, the latest events it saw.
-Rules, each with the error that breaking it raises:
+It stores the sequencers and the last signed head on disk, and remembers the latest events in memory.
+Rules, each with the error that a violation raises:
 
- 1. an event is signed by who is the sequencer in its place, a head by the node    ForeignSequencer
+ 1. an event is signed by the sequencer of its seq, a head by the node             ForeignSequencer
  2. a former sequencer signs nothing after the Migrate that replaced it            SplitBrain
  3. a receipt is for the commit that was sent                                      Forgery
- 4. an event checks (hash, both signatures, id), and is of this enclave            Forgery
-    and of one version with all others
- 5. event 0 and no other is the Manifest; a time is one that its `exp` allows      Forgery
- 6. one place of the log holds one event                                           Equivocation
- 7. a commit stands in one place                                                   Forgery
- 8. a head is never smaller than the one that was known when it was asked for      Rollback
- 9. heads of one size have one root; a larger one extends the smaller              Fork
+ 4. an event verifies (hash, both signatures, id), belongs to this enclave         Forgery
+    and has the same version as all others
+ 5. event 0 and no other is the Manifest; `exp` allows the timestamp               Forgery
+ 6. one seq has one event                                                          Equivocation
+ 7. a commit has one seq                                                           Forgery
+ 8. a head is never smaller than the head known when it was requested              Rollback
+ 9. heads of one size have one root; a larger head extends the smaller             Fork
 """
 
 from collections import OrderedDict
@@ -45,43 +45,43 @@ from enc.core.tree_head import check_bound_head
 from enc.core.types import Commit, ConsistencyProof, Event, Receipt, TreeHead
 
 DEFAULT_VERSION = 2
-"""The version of an enclave of which nothing is known yet, until that turns out wrong."""
+"""Version assumed until a signed answer shows another."""
 MAX_SEEN = 4096
-"""Events whose places are remembered."""
+"""Most events whose seq is remembered."""
 
 
 class LogVerifier:
-    """`sequencer` is the node that answers: the enclave's sequencer, or one of its former ones."""
+    """`sequencer`: the key of the node that answers, the current sequencer or a former one."""
 
     def __init__(self, enclave: bytes, sequencer: bytes, pins: Pins, enc_v: int | None = None) -> None:
         self.enclave, self.sequencer = enclave, sequencer
         self.enc_v = enc_v
-        """The enclave's version; None until something signed has told it."""
+        """The enclave's version; None until a signed answer shows it."""
         self._pins, self._is_pinned, self._lock = pins, False, Lock()
         self.history = History(sequencer)
         self._seen: OrderedDict[int, Event] = OrderedDict()
         self._places: dict[bytes, int] = {}
-        """Of commits, by hash: those of the events that are remembered."""
+        """Seqs of the remembered events, by hash of the commit."""
 
     @property
     def dialect(self) -> Dialect:
-        """How the enclave's events are written, as far as that is known."""
+        """The dialect of the enclave's version, as far as known."""
         return dialect_of(self.enc_v or DEFAULT_VERSION)
 
     @property
     def size(self) -> int:
-        """Bundles of the log that is known."""
+        """Number of bundles of the largest verified head; 0 without one."""
         head = self.head
         return head.ts if head else 0
 
     @property
     def head(self) -> TreeHead | None:
-        """The last signed head of this node that was believed, by this client or by another with the same pins."""
+        """The last verified head of this node, from this client or another that shares the pins."""
         pin = self._check_pin()
         return pin.head if pin and pin.sequencer == self.sequencer else None
 
     def _check_pin(self) -> Pin | None:
-        """The pin; another client with the same pins may have met another node first, or have followed the enclave."""
+        """Load the pin. Another client that shares the pins may have pinned another node or a move."""
         pin = self._pins.load(self.enclave)
         if pin is None:
             return None
@@ -93,13 +93,13 @@ class LogVerifier:
         return pin
 
     def learn(self, history: History) -> None:
-        """Keep what was found out about the enclave's sequencers."""
+        """Store what was learned about the enclave's sequencers."""
         self.history = history.sized(self.history.sizes())
         self._pins.store(self.enclave, pin_of(self.sequencer, None, self.history))
         self._check_pin()
 
     def check_is_current(self) -> None:
-        """The node is the enclave's sequencer, as far as is known."""
+        """Raise EnclaveMigrated unless the node is the current sequencer, as far as known."""
         self._check_pin()
         move = self.history.departure(self.sequencer)
         if move is not None:
@@ -109,13 +109,13 @@ class LogVerifier:
             )
 
     def signer_unknown(self, seq: int, key: bytes) -> bool:
-        """Nothing is known of this key, or of who is the sequencer in this place: there may have been Migrates."""
+        """Whether the key, or the sequencer of this seq, is unknown: there may be unknown Migrates."""
         expected = self.history.at(seq)
         return expected != key and (expected is None or not self.history.knows(key))
 
     @contextmanager
     def blame_node(self, what: str, answer: bytes) -> Iterator[None]:
-        """Whatever does not check inside is the node's doing, and `answer` is what it said."""
+        """Raise any failed check in this block as a Forgery of the node, with `answer` as evidence."""
         try:
             yield
         except (Distrust, TooManyMoves):
@@ -127,23 +127,23 @@ class LogVerifier:
         return Forgery(message, answer_evidence("answer", self.enclave, self.sequencer, message, answer))
 
     def _foreign(self, what: str, key: bytes, answer: bytes, known: bytes = b"") -> ForeignSequencer:
-        message = f"{what}: signed by {key.hex()}, and the enclave's sequencer is {(known or self.sequencer).hex()}"
+        message = f"{what}: signed by {key.hex()}, but the enclave's sequencer is {(known or self.sequencer).hex()}"
         return ForeignSequencer(message, answer_evidence("foreign", self.enclave, self.sequencer, message, answer))
 
     def _split(self, event: Event, what: str) -> SplitBrain | None:
-        """A former sequencer's word about a place where it is the sequencer no more."""
+        """Return the error for an event that a former sequencer signed after its term, if it did."""
         move = self.history.superseded(event.sequencer, event.seq)
         if move is None:
             return None
         message = (
-            f"{what}: signed by {event.sequencer.hex()}, which ceased to be the sequencer by Migrate {move.event.seq}"
+            f"{what}: signed by {event.sequencer.hex()}, whose term as sequencer ended with Migrate {move.event.seq}"
         )
         return SplitBrain(message, split_event(move.event, event, message))
 
     # Events
 
     def verify_receipt(self, receipt: Receipt, commit: Commit, answer: bytes) -> None:
-        """Also of a commit that an earlier sequencer took, and of which the present one knows."""
+        """Verify a receipt, also one that a former sequencer issued and the current one returns."""
         self._check_pin()
         with self.blame_node("receipt", answer):
             check_receipt(receipt, commit, receipt.sequencer)
@@ -157,7 +157,7 @@ class LogVerifier:
         self._check_pin()
         for event in events:
             if event.enclave != self.enclave:
-                raise self.forgery(f"event {event.seq}: of another enclave", answer)
+                raise self.forgery(f"event {event.seq}: belongs to another enclave", answer)
             if self.signer_unknown(event.seq, event.sequencer):
                 raise self._foreign(f"event {event.seq}", event.sequencer, answer)
         if not events:
@@ -177,7 +177,7 @@ class LogVerifier:
             self._note(event, answer)
 
     def _note(self, event: Event, answer: bytes) -> None:
-        """The node itself says that the enclave leaves it: what it signs for later places is nothing any more."""
+        """Record a Migrate by which the enclave leaves this node: later signatures of it do not count."""
         with self.blame_node("event", answer):
             move = move_of(event, self.sequencer, self.enclave)
         if move.new_sequencer != self.sequencer:
@@ -185,7 +185,7 @@ class LogVerifier:
             self.learn(History(first, (*self.history.moves, move)))
 
     def _see(self, events: Sequence[Event], answer: bytes) -> None:
-        """What is signed for this enclave: from the first on, its signer is the sequencer, until a Migrate."""
+        """Record verified events, and pin the sequencer with the first of them."""
         with self.blame_node("event", answer), self._lock:
             for event in events:
                 _check_place(event)
@@ -199,21 +199,22 @@ class LogVerifier:
         first = self._seen.get(event.seq)
         if first is None:
             if self._places.setdefault(event.hash, event.seq) != event.seq:
-                raise InvalidProof(f"{event.seq}: its commit is event {self._places[event.hash]} already")
+                raise InvalidProof(f"{event.seq}: the same commit is already event {self._places[event.hash]}")
             self._seen[event.seq] = erase(event)
             if len(self._seen) > MAX_SEEN:
                 self._places.pop(self._seen.popitem(last=False)[1].hash, None)
         elif first.id != event.id:
-            message = f"two different events are signed as number {event.seq}"
+            message = f"two different events are signed as event {event.seq}"
             raise Equivocation(message, two_events(first, erase(event), message))
 
     # Heads
 
     def check_head(self, head: TreeHead, answer: bytes, since: int) -> TreeHead | None:
-        """Judge a head by itself and against the pinned one; which other head must be connected with it, if any.
+        """Check a head by itself and against the pinned one.
 
-        `since`: the size that was known when it was asked for. An answer may have been on its way while another one,
-        to this client or to another with the same pins, brought a larger head.
+        Returns the other head with which it must be proved consistent, if any. `since`: the size known when
+        the head was requested. While the answer was on its way, another answer, to this client or to one
+        that shares the pins, may have brought a larger head.
         """
         try:
             check_bound_head(head, self.sequencer, self.enclave)
@@ -229,22 +230,20 @@ class LogVerifier:
         if head.ts < min(since, pinned.ts):
             raise self._against(Rollback, "rollback", "the node shows an older log than before", pinned, head)
         if head.ts == pinned.ts and head.r != pinned.r:
-            raise self._against(Fork, "fork", "the node signed two logs of one size", pinned, head)
+            raise self._against(Fork, "fork", "the node signed two logs of the same size", pinned, head)
         return pinned if head.ts != pinned.ts and head.ts and pinned.ts else None
 
     def _check_term(self, head: TreeHead) -> None:
-        """A former sequencer's log has ended. Whoever believes its successor's heads has no use for its own."""
+        """Reject a former sequencer's head beyond its term, and any once its successor is pinned."""
         move, pin = self.history.departure(self.sequencer), self._pins.load(self.enclave)
         if move is None:
             return
         if move.size is not None and head.ts > move.size:
-            message = (
-                f"{self.sequencer.hex()} signed a head of {head.ts} bundles: it left the log when it had {move.size}"
-            )
+            message = f"{self.sequencer.hex()} signed a head of {head.ts} bundles, but its term ended at {move.size}"
             raise SplitBrain(message, split_head(move.event, move.size, head, self.sequencer, message))
         if pin is not None and pin.sequencer != self.sequencer:
             raise EnclaveMigrated(
-                f"the node ceased to be the sequencer by Migrate {move.event.seq}", new_sequencer=pin.sequencer.hex()
+                f"the node's term as sequencer ended with Migrate {move.event.seq}", new_sequencer=pin.sequencer.hex()
             )
 
     def _against(self, error: type[Distrust], kind: Kind, message: str, pinned: TreeHead, head: TreeHead) -> Distrust:
@@ -252,10 +251,10 @@ class LogVerifier:
         return error(message, two_heads(kind, self.enclave, self.sequencer, message, pinned, head))
 
     def connect(self, first: TreeHead, then: TreeHead, proof: ConsistencyProof, signer: bytes | None = None) -> None:
-        """The larger head extends the smaller, which another sequencer may have signed before a Migrate."""
+        """Check that `then` extends `first`, which a former sequencer (`signer`) may have signed."""
         try:
             if (proof.ts1, proof.ts2) != (first.ts, then.ts):
-                raise InvalidProof("consistency: for other sizes than asked")
+                raise InvalidProof("consistency: the sizes are not the requested ones")
             check_consistency(proof, first.r, then.r)
         except InvalidProof as e:
             raise self.unconnected(first, then, e.message, proof, signer) from e
@@ -268,16 +267,16 @@ class LogVerifier:
         proof: ConsistencyProof | None = None,
         signer: bytes | None = None,
     ) -> Fork:
-        message = f"the log of {then.ts} bundles is not shown to extend the one of {first.ts}: {why}"
+        message = f"the log of {then.ts} bundles is not proved to extend the log of {first.ts}: {why}"
         return Fork(message, unconnected(self.enclave, self.sequencer, message, first, then, proof, signer))
 
     def root_mismatch(self, signer: bytes, pinned: TreeHead, head: TreeHead) -> Fork:
-        """Of the log as the sequencer before left it."""
+        """Return the error for a head that differs from the one the former sequencer `signer` signed."""
         message = f"the log of {head.ts} bundles is not the one that {signer.hex()} signed"
         return Fork(message, two_heads("fork", self.enclave, self.sequencer, message, pinned, head, signer))
 
     def pin_head(self, head: TreeHead) -> None:
-        """A head that was checked, and connected, takes the pinned one's place if it is larger."""
+        """Pin a head that was checked and connected, if it is larger than the pinned one."""
         self._pins.store(self.enclave, pin_of(self.sequencer, head, self.history))
         self._check_pin()
 

@@ -1,4 +1,4 @@
-"""Many events checked at once: on every core, since libsecp256k1 lets go of the interpreter while it checks."""
+"""Checks many events on all cores; libsecp256k1 releases the GIL while it checks."""
 
 import os
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from enc.core.event import check_event
 from enc.core.types import Event
 
 MIN_PART = 32
-"""Events that are worth a thread."""
+"""Fewest events for which a thread pays off."""
 
 
 @lru_cache(maxsize=1)
@@ -18,7 +18,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def check_events(events: Sequence[Event], enc_v: int) -> None:
-    """`check_event` for all of them; of those that do not check, the first one's error is raised."""
+    """Check every event with `check_event`; raise the error of the first that fails."""
     parts = min(os.cpu_count() or 1, len(events) // MIN_PART)
     if parts < 2:
         _check_part(events, enc_v)

@@ -1,6 +1,6 @@
-"""How to speak with a node about one enclave: commits signed and sent, requests sealed, answers opened, heads believed.
+"""A session with a node about one enclave: signs and sends commits, seals requests, verifies heads.
 
-Nothing here is taken on trust: receipts are checked, and a head counts once it extends the one before.
+Nothing is accepted on trust: receipts are checked, and a head counts only if it extends the last one.
 """
 
 import os
@@ -45,57 +45,57 @@ from enc.core.tree_head import check_bound_head, parse_head
 from enc.core.types import Commit, ConsistencyProof, Receipt, Tags, TreeHead
 
 EXPIRY_MS = 600_000
-"""How long a commit may still be taken: as long as its sender may try again."""
+"""How long a node may still accept a commit: as long as its sender may retry."""
 SPREAD_MS = 60_000
-"""By how much that time differs, at random, from commit to commit."""
+"""Random spread of that time between commits."""
 SESSION_S = 3600
 RENEW_S = 300
-"""A session with less left is replaced by a new one."""
+"""A session with less time left is renewed."""
 
 
 class NodeLocator(Protocol):
-    """Where an enclave has gone, and whether who says so is right."""
+    """Finds the node to which an enclave has moved, and checks that it did."""
 
     @property
     def can_locate(self) -> bool:
-        """Whether there is anybody who could name another node sooner or later."""
+        """Whether there is any source that may name another node."""
         ...
 
     def locate(self, enclave: bytes) -> Flow[NodeLink]:
-        """The node that a registry names; raises if there is none, or it does not answer."""
+        """Return the node that a registry names; raise if none is named or it does not answer."""
         ...
 
     def find(self, enclave: bytes, sequencer: bytes | None, node: NodeLink) -> Flow[NodeLink | None]:
-        """A node that has this key, or the one that a registry names; other than `node`."""
+        """Return a node other than `node`: one with this key, or the one that a registry names."""
         ...
 
     def adopt_or_turn(self, session: "EnclaveSession", pin: Pin) -> Flow[None]:
-        """The node is not the one that is pinned: adopt it, find the one that is, or raise."""
+        """Adopt a node that is not the pinned one, or switch to the pinned one, or raise."""
         ...
 
     def names_other_node(self, session: "EnclaveSession") -> Flow[bool]:
-        """Whether a registry names another node than the one that is asked."""
+        """Whether a registry names a node other than the one in use."""
         ...
 
     def origin(self, enclave: bytes) -> bytes | None:
-        """The first sequencer, if the enclave was found by a registry and its creator vouches for that."""
+        """Return the first sequencer, if the registry entry is signed by the enclave's creator."""
         ...
 
     def may_have_moved(self, enclave: bytes, key: bytes | None) -> Flow[bool]:
-        """Whether a registry names another sequencer than this one, which does not answer."""
+        """Whether a registry names a sequencer other than `key`, which does not answer."""
         ...
 
 
 class WitnessQuorum(Protocol):
-    """The witnesses that must stand behind a head before it counts."""
+    """The witnesses that must confirm a head before it is accepted."""
 
     def check(self, session: "EnclaveSession", head: TreeHead) -> Flow[object]: ...
 
 
 class EnclaveSession:
-    """One enclave through one node, or, with a `guide`, the node that it moves to. `now` is Unix milliseconds.
+    """One enclave through one node, or, with a `locator`, through the node that it moves to.
 
-    With a `council`, no head counts that its witnesses do not stand behind.
+    `now`: Unix milliseconds. With a `quorum`, only heads that its witnesses confirm are accepted.
     """
 
     def __init__(
@@ -113,14 +113,14 @@ class EnclaveSession:
         self._locator, self._quorum = locator, quorum
         self._verifier: LogVerifier | None = None
         self._former: LogVerifier | None = None
-        """Of the node that was just left: what it has answered is still judged by this."""
+        """Verifier for the node that was just left; still used for its late answers."""
         self._turning = Lock()
-        """Held while the node and its sceptic change; several threads may share what speaks."""
+        """Held while node and verifier change; threads may share a session."""
         self._session: Session | None = None
         self._exp = 0
 
     def verifier(self) -> Flow[LogVerifier]:
-        """Who the sequencer is: the pinned one, or who follows it by a Migrate; else the node, once it has signed."""
+        """Return the verifier for the pinned sequencer or its successor; else for the node's own key."""
         if self._verifier is None:
             self.pins.check()
             yield from self._meet()
@@ -129,12 +129,12 @@ class EnclaveSession:
             found = yield from self._locator.find(self.enclave, None, left)
             if found is not None:
                 self._turn(left, found)
-        while self._verifier is None:  # also where another thread has turned meanwhile
+        while self._verifier is None:  # another thread may have switched nodes meanwhile
             yield from self._meet()
         return self.known_verifier()
 
     def _turn(self, left: NodeLink, found: NodeLink) -> None:
-        """To another node, unless somebody who shares this has left the old one already."""
+        """Switch to another node, unless another user of this session has done so already."""
         with self._turning:
             if self.node is left:
                 self._former = self._verifier or self._former
@@ -155,23 +155,23 @@ class EnclaveSession:
                 self._verifier = self._verifier or LogVerifier(self.enclave, seq_pub, self.pins)
 
     def _vouched(self) -> Pin | None:
-        """Of an enclave that nothing is known of but its entry in a registry, the first sequencer."""
+        """Return a pin with the first sequencer, if only a registry entry is known of the enclave."""
         origin = None if self._locator is None else self._locator.origin(self.enclave)
         return None if origin is None else Pin(origin, None)
 
     def foreign(self, sequencer: bytes, seq_pub: bytes) -> ForeignSequencer:
-        message = f"the node's key is {seq_pub.hex()}, and the enclave's sequencer is {sequencer.hex()}"
+        message = f"the node's key is {seq_pub.hex()}, but the enclave's sequencer is {sequencer.hex()}"
         return ForeignSequencer(message, answer_evidence("foreign", self.enclave, sequencer, message, b""))
 
     # Following
 
     def follow(self, error: EncError) -> Flow[None]:
-        """The enclave is elsewhere, or the node does not answer: turn to who has it now; else the error stands."""
+        """Switch to the node that has the enclave now, or raise `error`."""
         if self._locator is None:
             raise error
         if isinstance(error, EnclaveMigrated):
             key = _key(error.context.get("new_sequencer"))
-            if key is None or key != self.node.found:  # else whoever shares this was faster
+            if key is None or key != self.node.found:  # else another user of this session has switched
                 yield from self._await_new(key, error)
             return
         pin = self.pins.load(self.enclave)
@@ -181,9 +181,9 @@ class EnclaveSession:
         yield from self._await_new(None, error)
 
     def _await_new(self, sequencer: bytes | None, error: EncError) -> Flow[None]:
-        """Turn to the new node, with patience; else the error stands.
+        """Retry until the new node is found and switch to it, or raise `error`.
 
-        A Migrate is known before the new node has the log, and before a registry hears of it.
+        A Migrate is known before the new node has the log, and before a registry lists it.
         """
         left, backoff = self.node, self.node.caller.backoff()
         while self._locator is not None:
@@ -198,36 +198,36 @@ class EnclaveSession:
         raise error
 
     def restart(self) -> None:
-        """Meet the node anew: something has changed there."""
+        """Discard the verifier: the next request asks the node for its key again."""
         with self._turning:
             self._former, self._verifier = self._verifier or self._former, None
 
     @following
     def current_verifier(self) -> Flow[LogVerifier]:
-        """The sceptic, of whichever node has the enclave."""
+        """Return the verifier, following the enclave to its current node."""
         return (yield from self.verifier())
 
     def known_verifier(self) -> LogVerifier:
-        """The sceptic, once a flow has asked for it."""
+        """Return the verifier of an earlier request; raise MisuseError before the first."""
         found = self._verifier or self._former
         if found is None:
-            raise MisuseError("nothing was asked of this enclave yet")
+            raise MisuseError("no request was sent for this enclave yet")
         return found
 
     def verifier_of(self, enclave: bytes) -> LogVerifier:
-        """Who judges another enclave of the same node, by what is pinned of it."""
+        """Return the verifier for another enclave on the same node."""
         known = self.known_verifier()
         return known if enclave == self.enclave else LogVerifier(enclave, known.sequencer, self.pins)
 
     # Writing
 
     def prepare(self, type_: str, content: str, tags: Tags = (), dialect: Dialect | None = None) -> Commit:
-        """A signed commit, not sent yet; by the enclave's version as far as it is known, unless one is given."""
+        """Return a signed commit, not sent, in the known version of the enclave or in `dialect`."""
         known = self._verifier.dialect if self._verifier else dialect_of(DEFAULT_VERSION)
         return self._sign(type_, content, self._expiry(), tags, dialect or known)
 
     def resign(self, commit: Commit, dialect: Dialect) -> Commit:
-        """The same commit by another version: one, however often it is said again."""
+        """Sign the same commit for another version. Repeated calls return the same commit."""
         return self._sign(commit.type, commit.content or "", commit.exp, commit.tags, dialect)
 
     def _sign(self, type_: str, content: str, exp: int, tags: Tags, dialect: Dialect) -> Commit:
@@ -235,9 +235,9 @@ class EnclaveSession:
         return build_commit(self.identity.key, self.enclave, type_, content, exp, tags, alg=alg, enc_v=dialect.enc_v)
 
     def create(self, content: str, tags: Tags = ()) -> Flow[Receipt]:
-        """Send the Manifest that founds an enclave, which this link is about from then on."""
+        """Send the Manifest that creates an enclave, and use this session for it."""
         if self.node.is_unresolved:
-            raise MisuseError("no node's URL was given: a registry does not say where to found an enclave")
+            raise MisuseError("a node's URL is required: a registry does not say where to create an enclave")
         dialect = parse_manifest(content).dialect
         commit = build_manifest(
             self.identity.key, content, self._expiry(), tags, alg=dialect.alg(self.alg), enc_v=dialect.enc_v
@@ -247,10 +247,10 @@ class EnclaveSession:
 
     @following
     def send(self, commit: Commit) -> Flow[Receipt]:
-        """Send a commit until it has a receipt. One that was taken before, its answer lost, gets the same again.
+        """Send a commit until a receipt arrives; a repeated commit gets its first receipt again.
 
-        A commit names its enclave and no node, and commits that were taken move with the log: so the same bytes may go
-        to every node that the enclave comes to, and become one event.
+        A commit names its enclave but no node, and accepted commits move with the log. So the same bytes may
+        be sent to every node that the enclave moves to, and become one event.
         """
         if commit.enclave != self.enclave:
             raise MisuseError("the commit is for another enclave")
@@ -258,7 +258,7 @@ class EnclaveSession:
         return (yield from self.submit(commit))
 
     def submit(self, commit: Commit) -> Flow[Receipt]:
-        """Send a commit to this node, whatever is known of where the enclave is."""
+        """Send a commit to this node, wherever the enclave is known to be."""
         verifier = yield from self.verifier()
         call = Call("/", msgspec.json.encode(wire_commit(commit)))
         try:
@@ -273,25 +273,25 @@ class EnclaveSession:
         return receipt
 
     def _expiry(self) -> int:
-        """The same words said twice are two commits, by this link or by others of one identity at the same moment."""
+        """Return an expiry that makes equal contents different commits, also across sessions."""
         self._exp = max(self._exp + 1, self.now() + EXPIRY_MS + randbelow(SPREAD_MS))
         return self._exp
 
     # Asking
 
     def transport_session(self) -> Session:
-        """A session that still holds for a while."""
+        """Return a session that is valid for a while."""
         now = self.now() // 1000
         if self._session is None or self._session.token.expires < now + RENEW_S:
             self._session = open_session(self.identity.key, now + SESSION_S)
         return self._session
 
     def renew(self) -> None:
-        """Use this session no more."""
+        """Discard the session; the next request opens a new one."""
         self._session = None
 
     def ask(self, path: str, type_: RequestType, body: dict[str, Any]) -> Flow[bytes]:
-        """The answer to a sealed request, opened. One that opens under no key of ours is a forgery."""
+        """Return the decrypted answer to a sealed request. An answer that none of our keys opens is a Forgery."""
         verifier = yield from self.verifier()
         try:
             return (yield from self._ask(verifier, path, type_, body))
@@ -311,7 +311,7 @@ class EnclaveSession:
 
     @following
     def head(self) -> Flow[TreeHead]:
-        """The node's newest head: signed, of this enclave, and an extension of the one that is pinned."""
+        """Return the node's newest head, verified: signed for this enclave, extending the pinned one."""
         verifier = yield from self.verifier()
         since = verifier.size
         answer = yield from self.node.caller.request(Call(f"/{self.enclave.hex()}/sth"))
@@ -321,25 +321,25 @@ class EnclaveSession:
         return head
 
     def accept(self, head: TreeHead, answer: bytes, since: int) -> Flow[None]:
-        """Believe a head, asked for when the log's size was `since`."""
+        """Verify and pin a head that was requested when the log had `since` bundles."""
         yield from self.verify_head(head, answer, since)
         self.known_verifier().pin_head(head)
 
     def verify_head(self, head: TreeHead, answer: bytes, since: int) -> Flow[None]:
-        """A head is good: signed, and the node has shown that the larger of it and the pinned one extends the other."""
+        """Verify a head: signature, consistency with the pinned head, and the witnesses' confirmation."""
         verifier = yield from self.verifier()
         other = verifier.check_head(head, answer, since)
         while other is not None:
             first, then = sorted((head, other), key=lambda each: each.ts)
             verifier.connect(first, then, (yield from self.consistency(first, then)))
             if verifier.head == other:
-                break  # else somebody with the same pins has believed another one meanwhile
+                break  # else another client with the same pins has pinned another head meanwhile
             other = verifier.check_head(head, answer, since)
         if self._quorum is not None and head.ts:
             yield from self._quorum.check(self, head)
 
     def peek(self) -> Flow[TreeHead]:
-        """The head that the node shows now: signed for this enclave, and not believed yet."""
+        """Return the node's current head: signed for this enclave, but not verified against the pin."""
         verifier = yield from self.verifier()
         answer = yield from self.node.caller.request(Call(f"/{self.enclave.hex()}/sth"))
         with verifier.blame_node("head", answer):
@@ -348,7 +348,7 @@ class EnclaveSession:
         return head
 
     def consistency(self, first: TreeHead, then: TreeHead, signer: bytes | None = None) -> Flow[ConsistencyProof]:
-        """What the node shows for one head extending another; not checked. `signer`: of the first, if not the node."""
+        """Return the node's unverified consistency proof. `signer`: of `first`, if not the node."""
         verifier = yield from self.verifier()
         query = urlencode({"from": first.ts, "to": then.ts})
         try:

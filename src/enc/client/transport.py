@@ -1,4 +1,4 @@
-"""Calls over HTTP: by blocking and by awaiting, with the same bounds and the same errors."""
+"""HTTP calls, blocking and async, with the same limits and the same errors."""
 
 import asyncio
 import time
@@ -13,10 +13,10 @@ from enc.client.flow import Answer, Call
 from enc.core.errors import MisuseError
 
 MAX_ANSWER = 64 << 20
-"""Bytes of one answer: no node sends more, and a hostile one shall not fill memory."""
+"""Most bytes of one answer: no node sends more, and a hostile one must not exhaust memory."""
 
 WHOLE = 6
-"""Timeouts that a whole answer may take; each wait for a part of it may take one."""
+"""A complete answer may take this many timeouts; each wait for a part of it may take one."""
 
 
 def _headers(call: Call) -> dict[str, str]:
@@ -29,10 +29,10 @@ async def _pieces(call: Call) -> AsyncIterator[bytes]:
 
 
 def base_url(url: str) -> str:
-    """The node's URL without a slash at its end; MisuseError if it is none."""
+    """Return the node's URL without a trailing slash; raise MisuseError if it is not a valid one."""
     try:
         parsed = httpx.URL(url)
-        host = parsed.host  # decoded only now: a name that is no IDNA is a UnicodeError
+        host = parsed.host  # decoded lazily: a name that is not valid IDNA raises UnicodeError here
     except (httpx.InvalidURL, TypeError, UnicodeError) as e:
         raise MisuseError(f"not a URL: {url!r}: {e}") from None
     if parsed.scheme not in ("http", "https") or not host:
@@ -47,7 +47,7 @@ def web_socket_url(url: str) -> str:
 
 
 LOST = (WebSocketException, OSError, TimeoutError, ValueError)
-"""What a WebSocket raises when it cannot be had or is gone."""
+"""Raised by a WebSocket that cannot be opened or that was lost."""
 
 
 def unreachable(url: str, error: Exception) -> Unreachable:
@@ -67,19 +67,19 @@ def _translated(url: str) -> Iterator[None]:
 
 
 def _secured(url: str) -> bool:
-    """Certificates are read where there are any to check: that takes longer than a short command's other work."""
+    """Whether to load certificates. Loading takes longer than the rest of a short command."""
     return url.startswith("https:")
 
 
 def _base(own: str | None, call: Call) -> str:
-    """Where a call goes: to the node that it names, or to the client's own."""
+    """Return the URL for a call: the node that it names, or else the client's own."""
     if call.base is None and own is None:
         raise MisuseError("no node's URL was given")
     return call.base or own or ""
 
 
 class _Body:
-    """An answer's bytes as they come: no more than the bound, and no longer than a drip of bytes may take."""
+    """Collects an answer's bytes within the size limit and within the time for a complete answer."""
 
     def __init__(self, url: str, timeout: float, most: int | None = None) -> None:
         self._url, self._parts, self._size = url, list[bytes](), 0
@@ -87,17 +87,17 @@ class _Body:
         self._whole = WHOLE * timeout
 
     def check(self, response: httpx.Response) -> None:
-        """Nothing compressed was asked for: a few bytes of it may stand for more than memory holds."""
+        """Start the clock. Rejects compressed answers: a few bytes could expand beyond memory."""
         self._until = time.monotonic() + self._whole
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise Unreachable(f"{self._url} answers in an encoding that was not asked for")
+            raise Unreachable(f"{self._url} answered in an encoding that was not requested")
 
     def take(self, part: bytes) -> None:
         self._size += len(part)
         if time.monotonic() > self._until:
-            raise TimedOut(f"{self._url} takes too long over its answer")
+            raise TimedOut(f"{self._url} takes too long to answer")
         if self._size > self._most:
-            raise Unreachable(f"{self._url} answers with more than {self._most} bytes")
+            raise Unreachable(f"{self._url} answered with more than {self._most} bytes")
         self._parts.append(part)
 
     def whole(self) -> bytes:
@@ -105,7 +105,7 @@ class _Body:
 
 
 class Transport:
-    """Blocks. `url`: the client's own node, if it has one; a call may name another."""
+    """Blocking. `url`: the client's own node, if it has one; a call may name another."""
 
     def __init__(self, url: str | None, timeout: float, client: httpx.Client | None = None) -> None:
         self.url = None if url is None else base_url(url)
@@ -115,7 +115,7 @@ class Transport:
         self._other: httpx.Client | None = None
 
     def _to(self, url: str) -> httpx.Client:
-        """What speaks to the client's own node may check no certificates: another that has one is spoken to apart."""
+        """Return a client that checks certificates exactly if this URL has them."""
         if self._is_given or _secured(url) == self._secured:
             return self._client
         if self._other is None:
@@ -142,7 +142,7 @@ class Transport:
 
 
 class AsyncTransport:
-    """Awaits. `most`: bytes of one answer, where that is not the bound for all."""
+    """Async. `most`: bytes of one answer, if not the default limit."""
 
     def __init__(
         self, url: str | None, timeout: float, client: httpx.AsyncClient | None = None, most: int | None = None
@@ -154,7 +154,7 @@ class AsyncTransport:
         self._other: httpx.AsyncClient | None = None
 
     def _to(self, url: str) -> httpx.AsyncClient:
-        """What speaks to the client's own node may check no certificates: another that has one is spoken to apart."""
+        """Return a client that checks certificates exactly if this URL has them."""
         if self._is_given or _secured(url) == self._secured:
             return self._client
         if self._other is None:

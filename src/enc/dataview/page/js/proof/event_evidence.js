@@ -118,7 +118,7 @@ export function inspectSplit(evidence) {
   const wire = splitForm(evidence.parts, "");
   const { enclave, sequencer } = evidence;
   const migrate = readEvent(wire.migrate);
-  if (migrate.type !== "Migrate") throw new Refused("evidence: no Migrate of this enclave");
+  if (migrate.type !== "Migrate") throw new Refused("evidence: not a Migrate of this enclave");
   const to = parseMigrate(migrate).newSequencer;
   if (equal(to, sequencer) || (wire.event === null) === (wire.head === null)) {
     throw new Refused("evidence: expected one of event and head, of another sequencer than the Migrate names");

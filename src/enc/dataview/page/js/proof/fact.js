@@ -176,7 +176,7 @@ export function stateSteps({ namespace, raw, proof, anchor }) {
 export function statusStep({ event, anchor, status }) {
   const same = status.namespace === "event_status" && equal(status.raw, event.id);
   const early = status.anchor.inclusion.index < anchor.inclusion.index;
-  const why = !same ? "status: of another event" : early ? "status: from before the event" : null;
+  const why = !same ? "status: belongs to another event" : early ? "status: older than the event" : null;
   const inputs = [
     ["event id", event.id],
     ["status of", status.raw],

@@ -30,14 +30,14 @@ export function parseMigrate(event) {
 function moveOf(event, before, enclave) {
   return named(`Migrate ${event.seq}`, () => {
     checkEvent(event);
-    if (event.type !== "Migrate" || !equal(event.enclave, enclave)) throw new Refused("no Migrate of this enclave");
+    if (event.type !== "Migrate" || !equal(event.enclave, enclave)) throw new Refused("not a Migrate of this enclave");
     if ([...(event.content ?? "")].length > MAX_CONTENT) {
-      throw new Refused(`its content is over ${MAX_CONTENT} characters`);
+      throw new Refused(`the content has more than ${MAX_CONTENT} characters`);
     }
     const { newSequencer, prevSeq } = parseMigrate(event);
-    if (prevSeq !== event.seq - 1) throw new Refused("prev_seq: not the event before it");
+    if (prevSeq !== event.seq - 1) throw new Refused("prev_seq: not the seq of the event before it");
     if (before !== null && !equal(event.sequencer, before) && !equal(event.sequencer, newSequencer)) {
-      throw new Refused("finalised neither by the sequencer before nor by the one that it names");
+      throw new Refused("finalised neither by the old sequencer nor by the new one");
     }
     const forced = equal(event.sequencer, newSequencer);
     return { event, newSequencer, forced, fromSeq: event.seq + (forced ? 0 : 1) };
@@ -51,12 +51,12 @@ export function historyOf(events, enclave) {
   let [before, last] = [null, -1];
   const done = (why) => ({ why, moves, first: moves.length && !moves[0].forced ? moves[0].event.sequencer : null });
   if (events.length > MAX_MOVES) {
-    return done(`the enclave has ${events.length} Migrates, and a client follows at most ${MAX_MOVES}`);
+    return done(`the enclave has ${events.length} Migrates; a client follows at most ${MAX_MOVES}`);
   }
   for (const event of events) {
     try {
       const move = moveOf(event, before, enclave);
-      if (event.seq <= last) return done(`Migrate ${event.seq}: not after the one before it`);
+      if (event.seq <= last) return done(`Migrate ${event.seq}: not after the previous Migrate`);
       if (before === null || !equal(move.newSequencer, before)) moves.push(move); // who names itself goes on as before
       [before, last] = [move.newSequencer, event.seq];
     } catch (error) {

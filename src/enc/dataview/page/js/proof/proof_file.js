@@ -103,7 +103,7 @@ function stateGroups({ state, enclave, sequencer }) {
 }
 
 function enclaveStep(event, enclave) {
-  const why = equal(event.enclave, enclave) ? null : "event: of another enclave";
+  const why = equal(event.enclave, enclave) ? null : "event: belongs to another enclave";
   const inputs = [
     ["enclave of the event", event.enclave],
     ["enclave of the proof", enclave],
