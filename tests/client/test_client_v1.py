@@ -289,7 +289,7 @@ def test_names_of_roles_need_the_manifest(stage: Stage) -> None:
     schema = [row("Move", "Admin", "C", "Member"), row("note", "Any", "CR")]
     enclave = stage.client().create(manifest(schema, initial(alice="Owner", carol="Admin")))
     carol = fresh(stage, enclave, "carol")
-    with pytest.raises(MisuseError, match="not yours to read: give bitmasks"):
+    with pytest.raises(MisuseError, match="you may not read it: give bitmasks"):
         carol.move(BOB, "", "Member")
     carol.move(BOB, "0x0", hex(1 << 33))
 
@@ -372,7 +372,7 @@ def test_who_may_not_read_what_decides_it_is_told_that_it_is_unknown(stage: Stag
     personal = stage.client().create("personal-v1")
     personal.pause()
     assert personal.overview().lifecycle == "unknown"
-    with pytest.raises(EventNotFound, match="not yours to read"):
+    with pytest.raises(EventNotFound, match="you may not read"):
         fresh(stage, personal, "bob").overview()
 
 

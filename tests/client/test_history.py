@@ -79,7 +79,7 @@ def test_without_the_first_one_a_peaceful_move_names_it_and_a_forced_one_does_no
         (A, [migrate(5, A, B, type_="Pause")], "not a Migrate of this enclave"),
         (A, [migrate(5, A, B, prev_seq=3)], "prev_seq"),
         (A, [migrate(5, A, B, more="x" * MAX_CONTENT)], "characters"),
-        (A, [message(5, A)], "no Migrate"),
+        (A, [message(5, A)], "not a Migrate"),
     ],
     ids=range(8),
 )

@@ -182,7 +182,7 @@ def test_a_slot_that_another_has_set_since_you_did_and_you_read_only_what_you_wr
     assert bob.read_shared("topic").value == "bob's"
     enclave.shared("topic", "alice's")
     stage.close_bundle()
-    with pytest.raises(EventNotFound, match="what set it last is not yours to read"):
+    with pytest.raises(EventNotFound, match="you may not read the event that set it last"):
         bob.read_shared("topic")
 
 
@@ -198,7 +198,7 @@ def test_a_slot_whose_setter_is_not_yours_to_read(stage: Stage) -> None:
     stage.close_bundle()
     assert enclave.read_shared("topic").value == "secret"
     bob = stage.client("bob").enclave(enclave.id)
-    with pytest.raises(EventNotFound, match="not yours to read"):
+    with pytest.raises(EventNotFound, match="you may not read"):
         bob.read_shared("topic")
     assert bob.read_own("profile").proved, "it is not set, and that is proved to everybody"
 
@@ -217,7 +217,7 @@ def test_what_an_event_says_now(scene: Scene) -> None:
 def test_an_update_that_is_not_shown_is_not_called_erased(scene: Scene) -> None:
     item = scene.enclave.event(scene.id("two"))
     scene.lie("Query", lambda answer: {"events": []})
-    with pytest.raises(EventNotFound, match="withheld, or not yours to read"):
+    with pytest.raises(EventNotFound, match="withheld or you may not read"):
         scene.enclave.content(item)
 
 

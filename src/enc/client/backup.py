@@ -1,7 +1,8 @@
-"""A whole enclave into one archive file: pulled page by page, replayed as it comes, taken up again where it stopped.
+"""Writes a whole enclave into one archive file: pulled page by page, replayed, resumable.
 
-What has come lies beside the archive as `<name>.part`, one event a line. Who pulls again after a break replays that
-first, so that nothing in the archive was ever taken on trust. The archive gets its name only when it is whole.
+Events received so far are in `<name>.part` beside the archive, one per line. A resumed pull replays
+them first, so nothing in the archive was accepted on trust. The archive gets its name only when it is
+complete.
 """
 
 import os
@@ -28,13 +29,13 @@ from enc.runtime.files import atomic_file
 PAGE = 1000
 
 Progress = Callable[[int, int], None]
-"""Called with how many events are here, and how many there are."""
+"""Called with the number of events received and the total."""
 
 
 class _Page(Struct, kw_only=True):
     events: list[WireEvent]
     seq: int
-    """Of the last event of the log."""
+    """The seq of the last event of the log."""
     sth: WireHead
 
 
@@ -42,12 +43,12 @@ _page = Decoder(_Page)
 
 
 def pull(reader: EnclaveReader, path: Path, progress: Progress = lambda here, total: None) -> Flow[Header]:
-    """Write the archive of a link's enclave to `path`; its header. For the owner alone."""
+    """Write the archive of a reader's enclave to `path` and return its header. For owners only."""
     if path.exists():
-        raise MisuseError(f"{path} is there already: give another name, or remove it")
+        raise MisuseError(f"{path} already exists: give another name, or remove it")
     part = path.with_name(path.name + ".part")
     replay = Replay(reader.enclave)
-    yield from reader.session.head()  # follows the enclave to where it is
+    yield from reader.session.head()  # follows the enclave to its current node
     with opened(part) as file:
         yield from work(lambda: resume(file, part, replay))
         head = yield from gather(reader, file, replay, progress)
@@ -59,20 +60,20 @@ def pull(reader: EnclaveReader, path: Path, progress: Progress = lambda here, to
 
 
 def first_event(reader: EnclaveReader) -> Flow[Event]:
-    """Event 0 of a link's enclave. For the owner alone."""
+    """Return event 0 of a reader's enclave. For owners only."""
     verifier = yield from reader.session.verifier()
     text = yield from reader.session.ask("/export", "Export", {"from_seq": 0, "limit": 1})
     with verifier.blame_node("export", text):
         wire = read(text, _page).events
         if len(wire) != 1 or wire[0].seq != 0:
-            raise InvalidProof("not the one event that was asked for")
+            raise InvalidProof("not the requested event")
         event = event_from_wire(wire[0])
     verifier.verify_events([event], text)
     return event
 
 
 def gather(reader: EnclaveReader, file: BinaryIO, replay: Replay, progress: Progress) -> Flow[TreeHead]:
-    """The rest of the log, into a file and a replay that have its beginning; the head that it came with."""
+    """Append the rest of the log to a file and a replay, and return the head that came with it."""
     verifier = yield from reader.session.verifier()
     while True:
         since = verifier.size
@@ -94,7 +95,7 @@ def opened(part: Path) -> BinaryIO:
 
 
 def resume(file: BinaryIO, part: Path, replay: Replay) -> None:
-    """Replay what is here; the end of a line that was cut off goes."""
+    """Replay the events received so far; drop a truncated last line."""
     whole = 0
     for line in file:
         if not line.endswith(b"\n"):
@@ -102,18 +103,18 @@ def resume(file: BinaryIO, part: Path, replay: Replay) -> None:
         try:
             replay.add(parse_event(line))
         except EncError as e:
-            raise InvalidArchive(f"{part}: not what was pulled before ({e.message}): remove it and pull anew") from None
+            raise InvalidArchive(f"{part}: damaged ({e.message}); remove it and pull again") from None
         whole += len(line)
     file.seek(whole)
     file.truncate()
 
 
 def _take(verifier: LogVerifier, text: bytes, replay: Replay, file: BinaryIO) -> tuple[_Page, TreeHead]:
-    """Replay a page and keep it. Whatever does not replay is the node's doing."""
+    """Replay a page and write it. Anything that does not replay is blamed on the node."""
     with verifier.blame_node("export", text):
         page = read(text, _page)
         if not page.events and replay.events <= page.seq:
-            raise InvalidArchive("no events, and more of them")
+            raise InvalidArchive("no events, but more are announced")
         for wire in page.events:
             event = event_from_wire(wire)
             replay.add(event)
@@ -122,7 +123,7 @@ def _take(verifier: LogVerifier, text: bytes, replay: Replay, file: BinaryIO) ->
 
 
 def finish(header: Header, part: Path, path: Path) -> None:
-    """Compress what is here, and name it only when the disk has it."""
+    """Compress the events received, and rename the file only after it is synced to disk."""
     with atomic_file(path, draft=path.with_name(path.name + ".draft"), private=True) as file:
         for piece in write_lines(header, _lines(part)):
             file.write(piece)
@@ -136,12 +137,12 @@ def _lines(part: Path) -> Iterator[bytes]:
 
 
 def head_in(archive: Path) -> TreeHead | None:
-    """The head that an archive came with; nothing of it is checked."""
+    """Return the head in an archive, unverified."""
     return read_archive(Call("", file=archive).pieces())[0].sth
 
 
 class Summary(Struct, frozen=True):
-    """What an archive holds, once all of it is replayed."""
+    """The result of replaying a complete archive."""
 
     header: Header
     bundles: int

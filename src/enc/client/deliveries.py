@@ -1,4 +1,4 @@
-"""How the pushes of an enclave's events fare: told by the node, and proved by nothing."""
+"""The delivery status of an enclave's pushes, as the node reports it, unproved."""
 
 from typing import Any
 
@@ -13,36 +13,36 @@ from enc.core.encoding import check_numbers, unhex
 from enc.core.errors import InvalidProof
 
 MAX_PAGES = 1000
-"""Pages that one node may fill: a hostile one shall not go on for ever."""
+"""Most pages of one answer, so that a hostile node cannot continue forever."""
 
 
 class Queue(Struct, frozen=True):
-    """What goes to one identity at one URL, from all enclaves of the node."""
+    """The queue to one identity at one URL, from all enclaves of the node."""
 
     push_seq: int
-    """Of the latest batch; 0: none yet."""
+    """Number of the latest batch; 0 before the first."""
     waiting: int
-    """Batches that are still to be delivered,"""
+    """Batches not delivered yet."""
     oldest: int | None
-    """and when the oldest of them was made, in Unix milliseconds."""
+    """When the oldest waiting batch was made, in Unix milliseconds."""
     delivered: int
-    """Batches, ever."""
+    """Batches delivered so far."""
     dead: int
-    """Batches that were given up; they can be pulled while the node keeps them."""
+    """Batches that the node gave up on; they can be pulled while the node keeps them."""
 
 
 class Delivery(Struct, frozen=True):
-    """An endpoint that is registered in the enclave, and how it fares."""
+    """An endpoint registered in the enclave, and its delivery status."""
 
     identity: bytes
     trait: str
     url: str
     has_dead: bool
-    """Whether batches were given up, of this enclave or of another on the node."""
+    """Whether the node gave up on batches, of this enclave or of another on the node."""
     last_error: str
     last_error_at: int | None
     queue: Queue | None
-    """For who asks about an endpoint of their own."""
+    """Shown only for the caller's own endpoint."""
 
 
 class _Wire(Struct, kw_only=True):
@@ -64,7 +64,7 @@ _page = Decoder(_Page)
 
 
 def deliveries(reader: EnclaveReader) -> Flow[list[Delivery]]:
-    """Every endpoint of the enclave, for its owner; for anyone else their own. By identity and trait."""
+    """Return all endpoints of the enclave for its owner, else the caller's own, by identity and trait."""
     verifier = yield from reader.session.verifier()
     found = list[Delivery]()
     for _ in range(MAX_PAGES):
@@ -76,7 +76,7 @@ def deliveries(reader: EnclaveReader) -> Flow[list[Delivery]]:
                 if len(found) > 1 and _key(found[-1]) <= _key(found[-2]):
                     raise InvalidProof("endpoints: out of order")
             if page.more and not page.endpoints:
-                raise InvalidProof("no endpoints, and more of them")
+                raise InvalidProof("no endpoints, but `more` is set")
         if not page.more:
             break
     return found

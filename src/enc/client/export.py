@@ -1,7 +1,7 @@
-"""A whole log as its node gives it, into one archive file, and nothing of it judged: for auditors, who judge all of it.
+"""Writes a whole log as the node gives it into one archive file, unverified, for auditors.
 
-`backup.pull` stops at the first thing that does not replay, and rightly: nobody wants to go on from such a log. An
-auditor wants to see the rest of it too.
+`backup.pull` stops at the first event that does not replay, since nobody should continue from such a
+log. An auditor needs the rest of it too.
 """
 
 from pathlib import Path
@@ -34,8 +34,8 @@ _page = Decoder(_Page)
 
 
 def export(reader: EnclaveReader, path: Path, since: Path | None, progress: Progress) -> Flow[Header]:
-    """Write the log of a link's enclave to `path`, after what `since`, an earlier archive of it, has. For the owner."""
-    yield from reader.session.head()  # follows the enclave to where it is
+    """Write a reader's log to `path`, continuing the earlier archive `since`. For owners."""
+    yield from reader.session.head()  # follows the enclave to its current node
     part = path.with_name(path.name + ".part")
     log = _Log(reader.enclave)
     with opened(part) as file:
@@ -54,7 +54,7 @@ def _gather(reader: EnclaveReader, file: BinaryIO, log: "_Log", progress: Progre
         with verifier.blame_node("export", text):
             page = read(text, _page)
             if not page.events and log.next_seq <= page.seq:
-                raise InvalidArchive("no events, and more of them")
+                raise InvalidArchive("no events, but more are announced")
         for raw in page.events:
             log.take(file, bytes(raw))
         progress(log.events, page.seq + 1)
@@ -65,7 +65,7 @@ def _gather(reader: EnclaveReader, file: BinaryIO, log: "_Log", progress: Progre
 
 
 class _Log:
-    """What an archive says of itself, found out as the log comes."""
+    """Collects an archive's header while the log arrives."""
 
     def __init__(self, enclave: bytes) -> None:
         self._enclave, self._enc_v = enclave, 2

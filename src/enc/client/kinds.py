@@ -1,7 +1,7 @@
-"""The `kind` convention of personal enclaves: few types of events, by who reads and writes; many kinds of contents.
+"""The `kind` convention of personal enclaves: few event types, one per set of rights; many kinds.
 
-A schema is for good, so its types stand for rights; what a content is, its field `kind` says. No node looks at it, and
-an app may have kinds of its own.
+A schema is permanent, so its types stand for rights; the field `kind` of a content says what it is.
+Nodes ignore it, and apps may define their own kinds.
 """
 
 from collections.abc import Mapping
@@ -15,18 +15,18 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "private": ("config", "block"),
     "inbox": ("dm_request",),
 }
-"""The recommended ones, by event type."""
+"""The recommended kinds, by event type."""
 
 
 def of_kind(kind: str, **fields: Any) -> dict[str, Any]:
-    """A content of a kind: `enclave.commit("public", of_kind("post", text="hello"))`."""
+    """Return a content of a kind: `enclave.commit("public", of_kind("post", text="hello"))`."""
     if not kind:
         raise MisuseError("kind: expected a name")
     return {"kind": kind, **fields}
 
 
 def kind_of(content: str | None) -> str | None:
-    """The kind of a content, by the word of whoever wrote it; None where it says none."""
+    """Return the kind that a content's author gave it; None without one."""
     try:
         found = strict_json(content or "")
     except InvalidCommit:

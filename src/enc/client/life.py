@@ -1,4 +1,4 @@
-"""Whether an enclave is active, paused, terminated or moved away: by its state or, where that is silent, by its log."""
+"""An enclave's lifecycle: active, paused, terminated or migrated, by its state or else by its log."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -26,27 +26,27 @@ _ENDS, _TURNS = ("Terminate", "Migrate"), ("Pause", "Resume")
 
 
 def lifecycle(reader: EnclaveReader, rules: Policy) -> Flow[Lifecycle]:
-    """What the enclave is: proved, as of the last closed bundle; or, by its log, as far as the node shows it."""
+    """Return the lifecycle: proved as of the last closed bundle, or according to the log shown."""
     found = _by_state(reader) if rules.lifecycle_in_state else _by_log(reader, rules)
     return (yield from found)
 
 
 def _by_state(reader: EnclaveReader) -> Flow[Lifecycle]:
-    """An enclave without a closed bundle has only begun."""
+    """Read the lifecycle slot. An enclave without a closed bundle is active."""
     try:
         fact = yield from reader.state_fact("kv", shared_slot("lifecycle"))
     except TreeSizeNotFound:
         return "active"
     if fact.value not in LIFECYCLES:
         raise reader.session.known_verifier().forgery(
-            "lifecycle: the state says what is none", (fact.value or b"").hex().encode()
+            "lifecycle: not a lifecycle value in the state", (fact.value or b"").hex().encode()
         )
     found = LIFECYCLES[fact.value]
     return (yield from _arrived(reader)) if found == "migrated" else found
 
 
 def _arrived(reader: EnclaveReader) -> Flow[Lifecycle]:
-    """The state says `migrated` until an event comes after the Migrate; where it led to, the enclave goes on."""
+    """Decide for state `migrated`, which stays until the next event: the new node's enclave is active."""
     history = yield from fetch_history(reader.session)
     if not history.moves or history.sequencer != reader.session.known_verifier().sequencer:
         return "migrated"
@@ -55,7 +55,7 @@ def _arrived(reader: EnclaveReader) -> Flow[Lifecycle]:
 
 
 def _by_log(reader: EnclaveReader, rules: Policy) -> Flow[Lifecycle]:
-    """The last event that changes it decides; unknown to who may not read them all."""
+    """Decide by the last event that changes the lifecycle; unknown if some may not be read."""
     scope = yield from _scope(reader, rules)
     if any(scope.of(type_) != "all" for type_ in (*_ENDS, *_TURNS)):
         return "unknown"
@@ -76,7 +76,7 @@ def _last(reader: EnclaveReader, types: tuple[str, ...]) -> Flow[Event | None]:
 
 
 def _scope(reader: EnclaveReader, rules: Policy) -> Flow[ReadScope]:
-    """What this identity may read now. The node's word for it will do: the pages that it is about prove no more."""
+    """Return what this identity may read now. Unproved, since the pages that depend on it are too."""
     me, verifier = reader.identity.public, reader.session.known_verifier()
     text = yield from reader.session.ask(
         "/state", "State_Proof", {"namespace": "rbac", "key": me.hex(), "mode": "current"}

@@ -1,4 +1,4 @@
-"""Who is what in an enclave, proved."""
+"""The proved States, traits and roles of identities in an enclave."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +22,7 @@ BATCH = 256
 
 
 class Member(Struct, frozen=True):
-    """What somebody is, proved."""
+    """The State and traits of one identity, proved."""
 
     identity: bytes
     state: str
@@ -37,7 +37,7 @@ def member(reader: EnclaveReader, identity: bytes) -> Flow[Member]:
 
 
 def _once_closed(reader: EnclaveReader, ask: Callable[[], Flow[T]]) -> Flow[T]:
-    """Until an enclave's first bundle closes, nothing of its state is proved: wait for it, with patience."""
+    """Retry until the enclave's first bundle is closed; before that no state is proved."""
     backoff = reader.node.caller.backoff()
     while True:
         try:
@@ -53,7 +53,7 @@ def _member(rules: Policy, fact: StateFact) -> Member:
 
 
 def members(reader: EnclaveReader) -> Flow[list[Member]]:
-    """Everybody who is or holds anything, each proved; among those that events which may be read are about."""
+    """Return every identity with a State or trait, proved, among those that readable events concern."""
     rules = yield from policy(reader)
     named = dict.fromkeys(rules.initial_members)
     types, after = list(rules.dialect.access_types), -1

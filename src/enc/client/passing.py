@@ -1,4 +1,4 @@
-"""How the ownership of an enclave was passed on, by the events that may have done it."""
+"""The events through which the ownership of an enclave may have been passed on."""
 
 import msgspec
 
@@ -12,13 +12,13 @@ from enc.core.policy import Policy
 from enc.core.types import Event
 
 TYPES = ["Manifest", "Move", "Grant", "Transfer", "Transfer_Owner", "AC_Bundle"]
-"""What may make somebody an owner."""
+"""Event types that can make an identity an owner."""
 MAX_EVENTS = 100_000
-"""Events about rights that are looked through."""
+"""Most events about rights that are examined."""
 
 
 def ownership_history(reader: EnclaveReader, before: int | None = None) -> Flow[tuple[Policy, list[Event]]]:
-    """The rules, and the Manifest with every event, before a seq, that may have passed the ownership on."""
+    """Return the rules, and the Manifest with all events before `before` that may pass ownership on."""
     events = list[Event]()
     end = {} if before is None else {"end_before": before}
     while True:
@@ -26,7 +26,7 @@ def ownership_history(reader: EnclaveReader, before: int | None = None) -> Flow[
         page = yield from reader.page({"type": TYPES, "seq": {**start, **end}, "limit": MAX_LIMIT})
         events += [item.event for item in page.items]
         if len(events) > MAX_EVENTS:
-            message = f"over {MAX_EVENTS} events about rights"
+            message = f"more than {MAX_EVENTS} events about rights"
             raise reader.session.known_verifier().forgery(message, msgspec.json.encode(wire_event(events[-1])))
         if not page.more:
             break

@@ -1,7 +1,7 @@
-"""Batches asked for again: those that a webhook did not get.
+"""Pulls batches that a webhook did not receive.
 
-A node answers with as many as one page holds, at least one while any is kept. So who asks for many asks again after the
-last that came (`rest`), until nothing comes: what has not come by then, the node keeps no more.
+A node answers with one page of batches, at least one while it keeps any. To get many, ask again
+after the last one received (`rest`) until nothing arrives: the node no longer keeps the others.
 """
 
 from collections.abc import Iterable
@@ -17,14 +17,14 @@ from enc.core.encoding import MAX_INT
 from enc.core.errors import InvalidProof, MisuseError
 
 MAX_NUMBERS = 100
-"""Batches that one request may name one by one."""
+"""Most batches that one request may name individually."""
 
 
 class BatchSelection(Struct, frozen=True):
-    """Which batches of a queue: those with these numbers, or all after one number and up to another."""
+    """Batches of a queue: those with these numbers, or a range after one number up to another."""
 
     numbers: tuple[int, ...] | None = None
-    """By rising number."""
+    """In ascending order."""
     after: int = 0
     until: int | None = None
 
@@ -39,7 +39,7 @@ class BatchSelection(Struct, frozen=True):
         return self.after < push_seq and (self.until is None or push_seq <= self.until)
 
     def rest(self, batches: list[PushedBatch]) -> "BatchSelection | None":
-        """What to ask for next, now that these have come; None: all of it is here, or kept no more."""
+        """Return what to ask for after these batches; None if all arrived or are no longer kept."""
         last = batches[-1].push_seq if batches else 0
         if self.numbers is not None:
             named, later = self.numbers[:MAX_NUMBERS], self.numbers[MAX_NUMBERS:]
@@ -53,7 +53,7 @@ class BatchSelection(Struct, frozen=True):
 def select_batches(
     push_seq: int | Iterable[int] | None = None, after: int = 0, until: int | None = None
 ) -> BatchSelection:
-    """What a caller says: one number, several, or a range; MisuseError where it says neither or both."""
+    """Return a selection for one number, several, or a range; raise MisuseError for none or both."""
     if push_seq is None:
         if not 0 <= after <= (MAX_INT if until is None else until) <= MAX_INT:
             raise MisuseError("after, until: expected numbers of batches, the lower first")
@@ -69,10 +69,10 @@ def select_batches(
 def pull(
     reader: EnclaveReader, url: str, asked: BatchSelection, enclave: bytes | None = None
 ) -> Flow[list[PushedBatch]]:
-    """One page of the batches that were queued for this identity at `url`: on all of the node, or of one enclave.
+    """Return one page of this identity's batches at `url`: of the whole node, or of one enclave.
 
-    Each event is checked as any other is, and signed by the node's key: what a node pushes it has sequenced. What the
-    node withholds, since rights were lost, cannot be seen; but its batch is there.
+    Each event is verified like any other, and must be signed by the node's key, since a node pushes only
+    events that it sequenced. What the node omits after rights were lost cannot be seen; its batch can.
     """
     verifier = yield from reader.session.verifier()
     body: dict[str, Any] = {"url": url, "push_seq": asked.wire()}
@@ -89,10 +89,10 @@ def _take(
         batches = parse_batches(text)
         for batch in batches:
             if not asked.holds(batch.push_seq):
-                raise InvalidProof(f"batch {batch.push_seq}: not asked for")
+                raise InvalidProof(f"batch {batch.push_seq}: not requested")
             named = {*batch.events, *(notice.enclave for notice in batch.notices)}
             if enclave is not None and named - {enclave}:
-                raise InvalidProof(f"batch {batch.push_seq}: of another enclave than asked")
+                raise InvalidProof(f"batch {batch.push_seq}: holds another enclave than the requested one")
     for batch in batches:
         check_batch(batch, reader.session.verifier_of, text)
     return batches

@@ -1,8 +1,8 @@
-"""A batch, as a node pushes it or answers a Pull with it, and what must hold before anyone sees its events.
+"""A batch, as a node pushes it or returns it for a Pull, and the checks of its events.
 
-`parse_batch` reads its form: each enclave once, its events by rising seq. `check_batch` is what an event proves by
-itself and in the light of what is known of its enclave: hash, both signatures, id, the sequencer, no content withheld.
-Whether something was left out shows in the next batch's number alone.
+`parse_batch` checks the form: each enclave once, its events in ascending order of seq. `check_batch`
+checks each event by itself and against what is known of its enclave: hash, both signatures, id,
+sequencer, no withheld content. Only the number of the next batch shows whether one was left out.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from enc.core.types import Event
 
 
 class Notice(Struct, frozen=True):
-    """There are events: the latest of them, and how many the enclave has of each type that is told of."""
+    """There are new events: the latest of them, and the enclave's count for each notified type."""
 
     enclave: bytes
     seq: int
@@ -31,11 +31,11 @@ class Notice(Struct, frozen=True):
 
 
 class PushedBatch(Struct, frozen=True):
-    """One batch of a queue. What was withheld, since rights were lost, is not in it: it may hold nothing at all."""
+    """One batch of a queue. Events withheld because rights were lost are not in it; it may be empty."""
 
     push_seq: int
     events: Mapping[bytes, tuple[Event, ...]] = {}
-    """By enclave, each enclave's by rising seq."""
+    """By enclave, in ascending order of seq."""
     notices: tuple[Notice, ...] = ()
 
 
@@ -68,20 +68,20 @@ class WireBatch(Struct):
 
 
 VerifierOf = Callable[[bytes], LogVerifier]
-"""Who knows an enclave, by its id."""
+"""Returns the verifier for an enclave id."""
 
 _batch, _batches = Decoder(WireBatch), Decoder(list[WireBatch])
 
 
 def parse_batch(body: bytes | str | dict[str, Any]) -> PushedBatch:
-    """A batch from its JSON, decoded or not; InvalidProof names what is wrong. No signature is checked yet."""
+    """Parse a batch from JSON, decoded or not; raises InvalidProof. Checks no signature."""
     if isinstance(body, dict):
         return _batch_of(convert_json(body, WireBatch, InvalidProof))
     return _batch_of(decode_json(body, _batch, InvalidProof))
 
 
 def parse_batches(text: bytes) -> list[PushedBatch]:
-    """The batches that a Pull is answered with, by rising push_seq."""
+    """Return the batches of the answer to a Pull, in ascending order of push_seq."""
     batches = [_batch_of(wire) for wire in decode_json(text, _batches, InvalidProof)]
     for i, batch in enumerate(batches[1:]):
         if batch.push_seq <= batches[i].push_seq:
@@ -90,7 +90,7 @@ def parse_batches(text: bytes) -> list[PushedBatch]:
 
 
 def check_batch(batch: PushedBatch, verifier_of: VerifierOf, answer: bytes) -> None:
-    """Every event holds, by what its enclave's sceptic knows; else Distrust, with `answer` as evidence."""
+    """Verify every event with its enclave's verifier; raises Distrust with `answer` as evidence."""
     for enclave, events in batch.events.items():
         verifier = verifier_of(enclave)
         verifier.verify_events(events, answer)
@@ -106,13 +106,13 @@ def _batch_of(wire: WireBatch) -> PushedBatch:
     notices = [_notice(each) for each in wire.notify.enclaves]
     for named in ([each.enclave for each in wire.push.enclaves], [each.enclave for each in wire.notify.enclaves]):
         if len(set(named)) < len(named):
-            raise InvalidProof("enclaves: one stands there twice")
+            raise InvalidProof("enclaves: one appears twice")
     return PushedBatch(wire.push_seq, events, tuple(notices))
 
 
 def _events(wire: _WirePushed) -> tuple[Event, ...]:
     if not wire.events:
-        raise InvalidProof("events: there are none")
+        raise InvalidProof("events: empty")
     try:
         events = tuple(event_from_wire(each) for each in wire.events)
     except PeerError as e:

@@ -1,6 +1,7 @@
-"""Events as a node says them, opened and not yet believed: for who checks them elsewhere, as the data pipeline does.
+"""Events as a node returns them, decrypted but not verified, for callers that verify them elsewhere.
 
-The answer itself is the node's, sealed for this identity. What is in it, nobody has looked at.
+The data pipeline does so. The answer is authentic, sealed by the node for this identity, but its
+content is unchecked.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from enc.core.filter import parse_filter
 
 class UnverifiedPage(Struct, frozen=True):
     events: list[bytes]
-    """Each in wire JSON, byte for byte."""
+    """Each event in wire JSON, byte for byte."""
     more: bool
 
 
@@ -37,7 +38,7 @@ _page = Decoder(_Page)
 
 
 def unverified_page(enclave: Enclave, wire_filter: Mapping[str, Any]) -> UnverifiedPage:
-    """One page of what matches. Distrust where the answer is none, or holds more than was asked for."""
+    """Return one page of matching events. Raises Distrust for a malformed or oversized answer."""
     return enclave._run(_raw_page(enclave._reader, dict(wire_filter)))
 
 
@@ -49,7 +50,7 @@ def _raw_page(reader: EnclaveReader, wire_filter: dict[str, Any]) -> Flow[Unveri
     with verifier.blame_node("page", text):
         wire = read(text, _page)
         if len(wire.events) > limit:
-            raise InvalidProof("more events than were asked for")
+            raise InvalidProof("more events than requested")
         if not wire.events and wire.more:
-            raise InvalidProof("no events, and more of them")
+            raise InvalidProof("no events, but `more` is set")
     return UnverifiedPage([bytes(item.event) for item in wire.events], wire.more)

@@ -1,4 +1,4 @@
-"""What apps ask of an enclave, put together from checked answers: its constitution, and what its events say now."""
+"""Reads that combine verified answers: the Manifest, the rules, and the current content of events."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -28,7 +28,7 @@ from enc.core.policy import Policy
 from enc.core.types import Event, TreeHead
 
 MAX_KEYS = 256
-"""Of one question about the state."""
+"""Most keys of one request about the state."""
 
 
 class Overview(Struct, frozen=True):
@@ -40,15 +40,15 @@ class Overview(Struct, frozen=True):
     lifecycle: Lifecycle
     head: TreeHead
     names: Mapping[str, list[str]]
-    """What one can be: States and traits, or roles."""
+    """What an identity can be: States and traits, or roles."""
 
 
 def manifest_event(reader: EnclaveReader) -> Flow[Event]:
-    """Event 0. It is a Manifest, and the enclave's id is a hash of it, so no other can be shown.
+    """Return event 0. The enclave's id is a hash of it, so no other event can be shown.
 
-    Owners who may not read it by a Query may still export it.
+    Owners that may not read it with a Query may still export it.
     """
-    refusal: EncError = EventNotFound("the Manifest is not yours to read")
+    refusal: EncError = EventNotFound("you may not read the Manifest")
     try:
         page = yield from reader.page({"seq": 0})
         if page.items:
@@ -78,12 +78,12 @@ def overview(reader: EnclaveReader) -> Flow[Overview]:
 
 
 def blame_for_content(reader: EnclaveReader, event: Event) -> AbstractContextManager[None]:
-    """What no node takes, the enclave's node has not taken: a content that breaks its form is the node's doing."""
+    """Blame the node for content that breaks the protocol: an honest node would have rejected it."""
     return reader.session.known_verifier().blame_node(f"event {event.seq}", msgspec.json.encode(wire_event(event)))
 
 
 def follow(reader: EnclaveReader) -> Flow[None]:
-    """Turn to the node that has the enclave now, where what is known of the log says that it left this one."""
+    """Switch to the enclave's current node, if a known Migrate shows that it left this one."""
     verifier = yield from reader.session.verifier()
     try:
         verifier.check_is_current()
@@ -99,7 +99,7 @@ def status(reader: EnclaveReader, event_id: bytes, *, wait: bool) -> Flow[EventS
 def statuses(
     reader: EnclaveReader, ids: Sequence[bytes]
 ) -> Flow[dict[bytes, EventStatus | Literal["pending", "unknown"]]]:
-    """`status` of many: each bundle is asked for once, and the state for as many as one answer holds.
+    """Return the status of many events: asks for each bundle once, and for the state in batches.
 
     pending: in no closed bundle yet; unknown: the node has no such event.
     """
@@ -120,23 +120,23 @@ def statuses(
         for id_, fact in zip(part, facts, strict=True):
             with reader.session.known_verifier().blame_node("status", id_.hex().encode()):
                 if fact.anchor.index < places[id_]:
-                    raise InvalidProof("from before the event")
+                    raise InvalidProof("older than the event")
             found[id_] = status_of(fact)
     return found
 
 
 def content(reader: EnclaveReader, item: Item) -> Flow[str | None]:
-    """What an event says now: its own content, or that of its latest Update, by the node's word which that is.
+    """Return an event's current content: its own, or that of its latest Update; None if erased.
 
-    None where it is erased.
+    Which Update is the latest is the node's statement, not proved.
     """
     if item.updated_by is None:
         return item.content
     page = yield from reader.page({"id": item.updated_by.hex()})
     if not page.items:
-        raise EventNotFound(f"event {item.seq} is updated, but the Update is not shown: withheld, or not yours to read")
+        raise EventNotFound(f"event {item.seq} is updated, but the Update is withheld or you may not read it")
     update = page.items[0].event
     if update.type != "Update" or ("r", item.id.hex()) not in {tag[:2] for tag in update.tags}:
-        message = f"event {item.seq}: its update is none"
+        message = f"event {item.seq}: updated_by does not name an Update of this event"
         raise reader.session.known_verifier().forgery(message, update.id.hex().encode())
     return update.content

@@ -1,8 +1,9 @@
-"""Writing to an enclave whose version may not be known yet.
+"""Builds and sends commits to an enclave whose version may not be known yet.
 
-What is said becomes a commit by the enclave's dialect. Who has seen nothing of the enclave says it by version 2 first:
-a node whose enclave is of the other version refuses its hash, and changes nothing; then it is said by that one. Neither
-a right to read nor a choice of the caller's is needed for it. From the first receipt or event on, the version is known.
+A CommitBuilder gives type, content and tags for a dialect. While the version is unknown, the commit
+is sent in version 2 first. A node whose enclave has the other version rejects the hash and changes
+nothing; then the commit is sent in that version. This needs no right to read and no choice by the
+caller. The first receipt or event shows the version.
 """
 
 from collections.abc import Callable
@@ -17,11 +18,11 @@ from enc.core.errors import EncError, EventNotFound, InvalidCommit, InvalidHash,
 from enc.core.types import VERSIONS, Commit, Receipt, Tags
 
 CommitBuilder = Callable[[Dialect], tuple[str, str, Tags]]
-"""The type, the content and the tags of what is said, in a dialect."""
+"""Returns the type, the content and the tags of a commit in a dialect."""
 
 
 def write(reader: EnclaveReader, saying: CommitBuilder) -> Flow[Receipt]:
-    """Say it, in the dialect of the enclave. What no version has words for raises before anything is sent."""
+    """Write in the enclave's dialect. Raises, before anything is sent, if no version supports it."""
     verifier = yield from reader.session.current_verifier()
     if verifier.enc_v is not None:
         return (yield from reader.session.send((yield from _prepare(reader, saying, verifier.dialect))))
@@ -29,7 +30,7 @@ def write(reader: EnclaveReader, saying: CommitBuilder) -> Flow[Receipt]:
 
 
 def send(reader: EnclaveReader, commit: Commit) -> Flow[Receipt]:
-    """Send a commit that `prepare` made, perhaps before the enclave's version was known: then it is signed anew."""
+    """Send a commit from `prepare`; sign it again if it turns out to have the wrong version."""
     verifier = yield from reader.session.current_verifier()
     is_mine = (commit.from_, commit.enclave) == (reader.identity.public, reader.enclave)
     if verifier.enc_v is not None:
@@ -52,16 +53,16 @@ def _other(enc_v: int) -> Dialect:
 
 
 def _is_other(reader: EnclaveReader, commit: Commit, error: PeerError) -> bool:
-    """Whether the refusal may mean that the enclave is of another version: by its hash, or by an `alg` it has not."""
+    """Whether the refusal may mean another version: a wrong hash, or an `alg` that it lacks."""
     if reader.session.known_verifier().enc_v is not None:
         return False
     return isinstance(error, InvalidHash) or commit.alg != "schnorr"
 
 
 def _try(reader: EnclaveReader, saying: CommitBuilder) -> Flow[Receipt]:
-    """By each version in turn. What has no words in one may have some in another.
+    """Try each version in turn; one may support what another does not.
 
-    Where none has, the last to be tried is the one that may have read the Manifest; its complaint is told.
+    If none does, raises the error of the last one, which may have read the Manifest.
     """
     wrong, refused = list[EncError](), list[EncError]()
     for enc_v in sorted(VERSIONS, reverse=True):
@@ -80,14 +81,14 @@ def _try(reader: EnclaveReader, saying: CommitBuilder) -> Flow[Receipt]:
 
 
 def _prepare(reader: EnclaveReader, saying: CommitBuilder, dialect: Dialect) -> Flow[Commit]:
-    """A signed commit; where it takes the Manifest to know what a role's name means, that is read."""
+    """Return a signed commit; reads the Manifest if the meaning of a role's name depends on it."""
     try:
         said = saying(dialect)
     except RolesUnknownError:
         try:
             rules = yield from policy(reader)
         except (EventNotFound, Unauthorized) as e:
-            message = "the bits of roles stand in the Manifest, which is not yours to read: give bitmasks, such as"
+            message = "the Manifest defines the bits of roles, but you may not read it: give bitmasks, such as"
             raise MisuseError(f"{message} 0x100000000") from e
         dialect = rules.dialect
         said = saying(dialect)

@@ -1,4 +1,4 @@
-"""What can be searched for, in a caller's words, and the pages that it takes."""
+"""Searches in a caller's terms, and the pages that they need."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,14 +12,14 @@ FIELDS = ("id", "seq", "type", "author", "tags", "timestamp")
 
 
 def as_filter(search: Mapping[str, Any]) -> dict[str, Any]:
-    """The wire's filter for `id`, `seq`, `type`, `author`, `tags` and `timestamp`.
+    """Return the wire filter for `id`, `seq`, `type`, `author`, `tags` and `timestamp`.
 
-    Ids and authors may be bytes or hex; each field but `tags` and `timestamp` may be a list; `seq` and `timestamp` may
-    be ranges: `{"start_at", "start_after", "end_at", "end_before"}`.
+    Ids and authors may be bytes or hex; each field except `tags` and `timestamp` may be a list; `seq`
+    and `timestamp` may be ranges: `{"start_at", "start_after", "end_at", "end_before"}`.
     """
     unknown = search.keys() - set(FIELDS)
     if unknown:
-        raise MisuseError(f"cannot search by {', '.join(sorted(unknown))}; there are {', '.join(FIELDS)}")
+        raise MisuseError(f"cannot search by {', '.join(sorted(unknown))}; choose from {', '.join(FIELDS)}")
     wire = {name: _plain(value) for name, value in search.items() if value is not None}
     if "author" in wire:
         wire["from"] = wire.pop("author")
@@ -37,7 +37,7 @@ def _plain(value: Any) -> Any:
 
 
 def beyond(seq: Any, last: int, reverse: bool = False) -> Any:
-    """What a filter's `seq` still asks for beyond one that has come."""
+    """Return the part of a filter's `seq` that lies beyond the last seq received."""
     if not isinstance(seq, dict):
         listed = seq if isinstance(seq, list) else [seq]
         return [each for each in listed if (each < last if reverse else each > last)]
@@ -47,7 +47,7 @@ def beyond(seq: Any, last: int, reverse: bool = False) -> Any:
 
 
 class Search:
-    """`wire` is the filter of the next page, None when there is none; `take` what it brought."""
+    """`wire`: the filter of the next page, None after the last; `take` consumes a page."""
 
     def __init__(self, search: Mapping[str, Any], limit: int | None, reverse: bool) -> None:
         self._filter, self._left, self._reverse = as_filter(search), limit, reverse

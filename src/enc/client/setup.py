@@ -1,4 +1,4 @@
-"""What both faces of a client are made from."""
+"""The parts that the blocking and the async client share."""
 
 import os
 import secrets
@@ -29,7 +29,7 @@ Manifest = Mapping[str, Any] | Path | str
 """A manifest; the path of a file that holds one; or the name of a template."""
 
 LAG_S = 60.0
-"""For how long a head counts that the witnesses have not seen yet."""
+"""How long a head is accepted that the witnesses have not seen yet, in seconds."""
 
 
 def now_ms() -> int:
@@ -76,42 +76,42 @@ class Setup:
         self.quorum = self._witnesses(witnesses, k, lag)
 
     def _witnesses(self, witnesses: Sequence[Witness], k: int | None, lag: float) -> WitnessQuorum | None:
-        """None: nobody is asked. Each is asked once: it is the council that waits, for all of them."""
+        """Return the quorum, or None without witnesses. Witness calls do not retry: the quorum does."""
         if not witnesses and k is None:
             return None
         return WitnessQuorum(witnesses, k, lag, lambda url: self.caller.for_node(url, 0), time.monotonic, now_ms)
 
     def check_process(self) -> None:
-        """A connection that two processes share gives each the other's answers."""
+        """Reject use after a fork: two processes on one connection would get each other's answers."""
         if self._process != os.getpid():
             raise MisuseError("this client was made by another process: make a new one after a fork")
 
     def reader(self, enclave: bytes, at: str | None = None) -> EnclaveReader:
-        """An enclave, asked for first at the client's node or `at` another."""
+        """Return a reader for an enclave, asked first at the client's node or `at` another."""
         node = self.node if at is None else self._reach(at)
         return EnclaveReader(
             EnclaveSession(node, self.identity, enclave, self._pins, now_ms, self._alg, self._locator, self.quorum)
         )
 
     def link_at(self, enclave: bytes, url: str) -> EnclaveReader:
-        """An enclave through another node, and through no other than that."""
+        """Return a reader for an enclave through this node only."""
         locator = NodeLocator(self._reach, accept_loss=self.accept_loss)
         return EnclaveReader(
             EnclaveSession(self._reach(url), self.identity, enclave, self._pins, now_ms, self._alg, locator)
         )
 
     def know(self, url: str) -> None:
-        """A node to which an enclave has moved."""
+        """Add a node to which an enclave has moved."""
         self._locator.know(base_url(url))
 
     def required_registry(self) -> RegistryClient:
-        """The registry; MisuseError if none was given."""
+        """Return the registry client; raise MisuseError if no registry was given."""
         if self.registry_client is None:
             raise MisuseError("no registry was given: Client(…, registry=Registry(url=…, enclave=…, seq_pub=…))")
         return self.registry_client
 
     def _reach(self, url: str) -> NodeLink:
-        """A node that may be the right one: asked once for its key, and with patience from then on."""
+        """Return a link to a node that may have the enclave."""
         return NodeLink(self.caller.for_node(base_url(url)), None)
 
     def _open_registry(self, registry: Registry, patience: float) -> RegistryClient:
@@ -129,7 +129,7 @@ def open_pins(pins: Pins | Path | str | None) -> Pins:
 
 
 def manifest_content(manifest: Manifest, owner: Identity) -> str:
-    """The content of the Manifest commit; what no node would take is refused here, with the path of the fault."""
+    """Return the content of the Manifest commit; raise MisuseError for one that nodes would reject."""
     if isinstance(manifest, Path):
         try:
             content = manifest.read_text()
@@ -145,6 +145,6 @@ def manifest_content(manifest: Manifest, owner: Identity) -> str:
 
 
 def _from_template(name: str, owner: Identity) -> dict[str, Any]:
-    """A template with a random word in it: an enclave's id is its manifest's hash, and each call founds a new one."""
+    """Return a template with a random nonce, since equal manifests would have one enclave id."""
     manifest = template(name, owner.public)
     return {**manifest, "meta": {**manifest.get("meta", {}), "nonce": secrets.token_hex(8)}}

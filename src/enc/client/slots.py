@@ -1,4 +1,4 @@
-"""Slots: what stands in one, and whether that is proved yet."""
+"""Slots: their values, and whether these are proved yet."""
 
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from enc.core.types import Event
 
 
 class Slot(Struct, frozen=True):
-    """What a slot holds: `value` None is unset. `proved`: under a signed head; else its bundle is still open."""
+    """The value of a slot, None if unset. `proved`: under a signed head; else its bundle is open."""
 
     value: Any
     event: Event | None
@@ -22,7 +22,7 @@ class Slot(Struct, frozen=True):
 
 
 def slot(reader: EnclaveReader, type_: Literal["Shared", "Own"], key: str, owner: bytes) -> Flow[Slot]:
-    """A slot's value. The newest event that sets it is what the proved state says, unless it is newer than that."""
+    """Return a slot's value. The newest event that sets it matches the proved state or is newer."""
     raw = shared_slot(key) if type_ == "Shared" else own_slot(owner, key)
     try:
         fact = yield from reader.state_fact("kv", raw)
@@ -36,13 +36,13 @@ def slot(reader: EnclaveReader, type_: Literal["Shared", "Own"], key: str, owner
     if event is not None and event.timestamp >= fact.anchor.head.t:
         return Slot(value, event, proved=False)
     if not (yield from _may_read(reader, type_, owner)):
-        raise EventNotFound(f"slot {key}: what set it last is not yours to read")
-    message = f"slot {key}: what set it last is withheld"
+        raise EventNotFound(f"slot {key}: you may not read the event that set it last")
+    message = f"slot {key}: the event that set it last is withheld"
     raise reader.session.known_verifier().forgery(message, (fact.value or b"").hex().encode())
 
 
 def _setter(reader: EnclaveReader, type_: str, key: str, owner: bytes) -> Flow[tuple[Event | None, Any]]:
-    """The newest event that sets the slot, of those that may be read, and the value."""
+    """Return the newest readable event that sets the slot, and the value."""
     wire: dict[str, Any] = {"type": type_, "limit": 100, "reverse": True}
     if type_ == "Own":
         wire["from"] = owner.hex()
@@ -61,7 +61,7 @@ def _setter(reader: EnclaveReader, type_: str, key: str, owner: bytes) -> Flow[t
 
 
 def _may_read(reader: EnclaveReader, type_: str, owner: bytes) -> Flow[bool]:
-    """Whether the slot's setters are surely shown to this identity, by the Manifest and the last closed bundle."""
+    """Whether the Manifest and the last closed bundle let this identity read all events of the slot."""
     rules = yield from policy(reader)
     fact = yield from reader.state_fact("rbac", reader.identity.public)
     reach = rules.read_scope(int.from_bytes(fact.value or b"", "big"), lambda alias: True).of(type_)

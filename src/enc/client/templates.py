@@ -1,4 +1,4 @@
-"""Ready-made manifests, by name: the JSON files in `templates`, with `$owner` where the founder's key goes."""
+"""Ready-made manifests: the JSON files in `templates`, with `$owner` in place of the creator's key."""
 
 import json
 from importlib.resources import files
@@ -15,15 +15,15 @@ def names() -> list[str]:
 
 
 def describe(name: str) -> str:
-    """What the template is for, in a sentence or two."""
+    """Return a short description of the template."""
     return str(json.loads(_read(name))["meta"]["description"])
 
 
 def template(name: str, owner: bytes) -> dict[str, Any]:
-    """The manifest of a new enclave that belongs to `owner`.
+    """Return the manifest of a new enclave that belongs to `owner`.
 
-    It is the same each time, and so would be the enclave's id: who founds a second one of a kind puts something of its
-    own into `meta`.
+    It is the same each time, and so would be the enclave's id. To create a second enclave from the same
+    template, add something unique to `meta`.
     """
     if not is_public_key(owner):
         raise MisuseError("an owner is a public key, 32 bytes")
@@ -33,5 +33,5 @@ def template(name: str, owner: bytes) -> dict[str, Any]:
 
 def _read(name: str) -> str:
     if name not in names():
-        raise MisuseError(f"no template is named {name}; there are {', '.join(names())}")
+        raise MisuseError(f"no template is named {name}; choose from {', '.join(names())}")
     return _FILES.joinpath(f"{name}.json").read_text(encoding="utf-8")

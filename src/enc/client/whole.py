@@ -1,4 +1,4 @@
-"""All of an enclave: every event of every closed bundle, and the proof that these are all."""
+"""Complete reads: every event of every closed bundle, with the proof that none is missing."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ BATCH = 256
 
 
 def complete_bundle(reader: EnclaveReader, index: int, first_seq: int) -> Flow[tuple[Bundle, list[Item]]]:
-    """All events of one closed bundle, proved to be all: what is not shown is shown to be deleted."""
+    """Return all events of one closed bundle, proved complete: missing ones are proved deleted."""
     bundle = yield from reader.bundle(index)
     items = yield from _range(reader, first_seq, first_seq + len(bundle.ids))
     shown = {item.seq: item for item in items}
@@ -24,7 +24,7 @@ def complete_bundle(reader: EnclaveReader, index: int, first_seq: int) -> Flow[t
             missing.append(id_)
         elif item.id != id_:
             raise reader.session.known_verifier().forgery(
-                f"event {seq} is not the one of the log", item.id.hex().encode()
+                f"event {seq}: differs from the event in the log", item.id.hex().encode()
             )
     for i in range(0, len(missing), BATCH):
         yield from _check_deleted(reader, missing[i : i + BATCH])
@@ -42,12 +42,12 @@ def _range(reader: EnclaveReader, first: int, end: int) -> Flow[list[Item]]:
 
 
 def _check_deleted(reader: EnclaveReader, ids: Sequence[bytes]) -> Flow[None]:
-    """By the state after the last closed bundle; or by a Delete that has come since."""
+    """Check by the state after the last closed bundle, or by a later Delete."""
     facts = yield from reader.state_facts([("event_status", id_) for id_ in ids])
     for fact in facts:
         if fact.value == DELETED:
             continue
         page = yield from reader.page({"type": "Delete", "tags": {"r": fact.key.hex()}})
         if all(item.event.timestamp < fact.anchor.head.t for item in page.items):
-            message = f"event {fact.key.hex()} is in the log and is withheld, unless it is not yours to read"
+            message = f"event {fact.key.hex()}: in the log, but withheld, unless you may not read it"
             raise reader.session.known_verifier().forgery(message, fact.key.hex().encode())

@@ -1,4 +1,4 @@
-"""Everything a client can write, one obvious call each; said once for the blocking and the awaiting face."""
+"""All writes of a client, one method each, shared by the blocking and the async client."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,17 +12,17 @@ from enc.core.errors import MisuseError
 from enc.core.types import Commit, Tags
 
 R = TypeVar("R")
-"""A Receipt, or the promise of one."""
+"""A Receipt, or a coroutine that returns one."""
 
 Id = bytes | str
 """32 bytes, or 64 hex digits."""
 Content = str | Mapping[str, Any] | Sequence[Any]
-"""Text as it is; anything else is written as compact JSON."""
+"""Text is written as it is, anything else as compact JSON."""
 TagList = Iterable[Sequence[str]]
 
 
 def as_hex(id_: Id, what: str) -> str:
-    """64 hex digits; MisuseError if it is no id."""
+    """Return 64 hex digits; raise MisuseError for anything that is not an id."""
     return as_bytes(id_, what).hex()
 
 
@@ -44,7 +44,7 @@ def as_tags(tags: TagList) -> Tags:
 
 
 def operation(type_: str, **fields: Any) -> dict[str, Any]:
-    """One operation of an `ac_bundle`: Move (its `from` as `from_`), Grant, Revoke, Transfer or Gate.
+    """Return one operation of an `ac_bundle`: Move (its `from` as `from_`), Grant, Revoke, Transfer, Gate.
 
     In an enclave of version 1: Move, Force_Move, Grant, Revoke or Revoke_Self.
     """
@@ -63,23 +63,23 @@ class Writes(ABC, Generic[R]):
 
     @abstractmethod
     def send(self, commit: Commit) -> R:
-        """Send a commit that `prepare` made. Sent again, also after a restart, it becomes no second event."""
+        """Send a commit from `prepare`. Sent again, also after a restart, it does not become a second event."""
 
     @abstractmethod
     def _write(self, said: CommitBuilder) -> R:
-        """Write what is said, in the enclave's dialect."""
+        """Write a commit in the enclave's dialect."""
 
     def prepare(self, type: str, content: Content, *, tags: TagList = ()) -> Commit:
-        """Sign a commit without sending it. It may be sent within ten minutes, as often as it takes."""
+        """Sign a commit without sending it. It may be sent for ten minutes, any number of times."""
         return self._reader.session.prepare(type, _text(content), as_tags(tags))
 
     def commit(self, type: str, content: Content, *, tags: TagList = ()) -> R:
-        """Write an event of a type that the manifest names."""
+        """Write an event of a type that the manifest declares."""
         said = type, _text(content), as_tags(tags)
         return self._write(lambda dialect: said)
 
     def _say(self, build: Callable[[Dialect], TypedContent]) -> R:
-        """Write an event about who is what."""
+        """Write an access-control event."""
 
         def saying(dialect: Dialect) -> tuple[str, str, Tags]:
             type_, content = build(dialect)
@@ -88,34 +88,35 @@ class Writes(ABC, Generic[R]):
         return self._write(saying)
 
     def update(self, event: Id, content: Content, *, tags: TagList = ()) -> R:
-        """Replace an event's content. The old one is erased; that there was one stays provable."""
+        """Replace an event's content. The old content is erased; that it existed stays provable."""
         return self.commit("Update", content, tags=[("r", as_hex(event, "event")), *tags])
 
     def delete(self, event: Id, *, reason: Literal["author", "moderator"] = "author", note: str | None = None) -> R:
-        """Take an event away for good. Its content is erased."""
+        """Delete an event permanently. Its content is erased."""
         content = {"reason": reason} if note is None else {"reason": reason, "note": note}
         return self.commit("Delete", content, tags=[("r", as_hex(event, "event"))])
 
     def move(self, target: Id, from_: StateOrRoles, to: StateOrRoles, *, force: bool = False) -> R:
-        """Change somebody's State; `from_` is what it must be now.
+        """Change an identity's State; `from_` is the State that it must have now.
 
-        In an enclave of version 1, all roles at once: names in a list, or a bitmask; `force` makes it a Force_Move.
+        In an enclave of version 1, all roles at once: names in a list, or a bitmask; `force` makes it a
+        Force_Move.
         """
         who = as_hex(target, "target")
         return self._say(lambda dialect: dialect.move(who, from_, to, force=force))
 
     def grant(self, target: Id, trait: str, *, endpoint: str | None = None) -> R:
-        """Give somebody a trait, or a role; with `endpoint`, where its holder is pushed to."""
+        """Give an identity a trait or a role; with `endpoint`, the URL to which its events are pushed."""
         who = as_hex(target, "target")
         return self._say(lambda dialect: dialect.grant(who, trait, endpoint))
 
     def revoke(self, target: Id, trait: str) -> R:
-        """Take a trait, or a role, away."""
+        """Take a trait or a role away from an identity."""
         who = as_hex(target, "target")
         return self._say(lambda dialect: dialect.revoke(who, trait))
 
     def revoke_self(self, trait: str) -> R:
-        """Give up a trait, or a role, of your own."""
+        """Give up a trait or a role of your own."""
         me = self._reader.identity.public.hex()
         return self._say(lambda dialect: dialect.revoke_self(me, trait))
 
@@ -129,7 +130,7 @@ class Writes(ABC, Generic[R]):
         return self._say(lambda dialect: dialect.gate(alias, "open" if open else "closed"))
 
     def shared(self, key: str, value: Any) -> R:
-        """Set a slot that all share; None unsets it."""
+        """Set a shared slot; None unsets it."""
         return self._say(lambda dialect: dialect.slot("Shared", key, value))
 
     def own(self, key: str, value: Any) -> R:
@@ -137,17 +138,17 @@ class Writes(ABC, Generic[R]):
         return self._say(lambda dialect: dialect.slot("Own", key, value))
 
     def ac_bundle(self, operations: Sequence[Mapping[str, Any]]) -> R:
-        """Several operations (see `operation`), all or none."""
+        """Write several operations (see `operation`), all or none."""
         listed = [dict(operation) for operation in operations]
         return self._say(lambda dialect: ("AC_Bundle", {"operations": [dialect.operation(each) for each in listed]}))
 
     def pause(self) -> R:
-        """Take no commits until `resume`."""
+        """Reject commits until `resume`."""
         return self.commit("Pause", "")
 
     def resume(self) -> R:
         return self.commit("Resume", "")
 
     def terminate(self) -> R:
-        """End the enclave for good."""
+        """Terminate the enclave permanently."""
         return self.commit("Terminate", "")
