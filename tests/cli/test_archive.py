@@ -47,7 +47,7 @@ def test_an_event_that_breaks_a_rule_is_named_by_its_seq(alice: Person) -> None:
 def test_wrong_uses(alice: Person, tmp_path: Path) -> None:
     assert alice.refused("archive", "verify", "nothing.enc", code=2)["code"] == "MISUSE"
     (alice.home / "a.enc").write_bytes(b"")
-    assert "is there already" in alice.refused("archive", "pull", "a.enc", code=2)["message"]
+    assert "already exists" in alice.refused("archive", "pull", "a.enc", code=2)["message"]
     assert alice.refused("archive", "pull", "no/a.enc", code=2)["code"] == "MISUSE"
 
 

@@ -104,7 +104,7 @@ def test_what_was_pulled_before_is_not_trusted(enclave: Enclave, tmp_path: Path)
 def test_nothing_is_written_over(enclave: Enclave, tmp_path: Path) -> None:
     path = tmp_path / "a.enc"
     path.write_bytes(b"something")
-    with pytest.raises(MisuseError, match="is there already"):
+    with pytest.raises(MisuseError, match="already exists"):
         enclave.archive(path)
     assert path.read_bytes() == b"something"
     with pytest.raises(MisuseError, match="No such file or directory"):

@@ -122,7 +122,7 @@ def test_what_is_not_witnessed_is_not_believed(court: Court) -> None:
 def test_too_few_answer(court: Court) -> None:
     court.silence(0)
     assert str(court.reader(k=2).witnessed()) == "2 of 3"
-    with pytest.raises(NotWitnessed, match="2 of 3 witnesses vouch for the log, and 3 are needed") as error:
+    with pytest.raises(NotWitnessed, match="2 of 3 witnesses confirm the log, but 3 are needed") as error:
         court.reader(k=3).head()
     assert (error.value.code, error.value.context) == ("NOT_WITNESSED", {"witnessed": 2, "needed": 3})
     assert court.posts[0].host in error.value.message

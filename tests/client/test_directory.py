@@ -135,7 +135,7 @@ def test_an_entry_that_is_shown_as_superseded(office: Office) -> None:
         return {**answer, "proof": {**proof, "events": [*proof["events"], answer["proof"]["events"][1]]}}
 
     office.node.lie("resolve", lie)
-    assert "an entry that is superseded" in office.refused(Forgery).message
+    assert "the entry is superseded" in office.refused(Forgery).message
 
 
 def test_another_enclave_s_entry(office: Office) -> None:
@@ -144,7 +144,7 @@ def test_another_enclave_s_entry(office: Office) -> None:
     office.close_bundle()
     answer = office.entry("resolve", other.id)
     office.node.lie("resolve", lambda _: answer)
-    assert "of another enclave" in office.refused(Forgery).message
+    assert "belongs to another enclave" in office.refused(Forgery).message
 
 
 def test_another_node_than_the_sequencer(office: Office) -> None:
@@ -196,7 +196,7 @@ def test_somebody_else_s_word_about_an_identity(office: Office) -> None:
     office.close_bundle()
     answer = office.entry("identity", person("carol").public)
     office.node.lie("identity", lambda _: answer)
-    with pytest.raises(Forgery, match="of another identity"):
+    with pytest.raises(Forgery, match="belongs to another identity"):
         office.client("alice").lookup(person("bob").public)
 
 

@@ -27,10 +27,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 # The new node is asked first
 
 REFUSALS: dict[str, tuple[str, type[EncError], str]] = {
-    "ADMISSION_CREATE": ("closed", Unauthorized, "takes no enclaves"),
-    "IMPORTS_AT_ONCE": ("0", Unauthorized, "takes no imports"),
-    "IMPORTS_TOTAL_BYTES": ("1024", InvalidArchive, "the node takes 1024"),
-    "LIMITS_MANIFEST": ("1024", InvalidArchive, "the node takes 1024"),
+    "ADMISSION_CREATE": ("closed", Unauthorized, "accepts no enclaves"),
+    "IMPORTS_AT_ONCE": ("0", Unauthorized, "accepts no imports"),
+    "IMPORTS_TOTAL_BYTES": ("1024", InvalidArchive, "the node accepts 1024"),
+    "LIMITS_MANIFEST": ("1024", InvalidArchive, "the node accepts 1024"),
 }
 
 

@@ -191,7 +191,7 @@ def test_what_was_moved_unregistered_is_registered_later_with_an_archive(place: 
     with place.client(bob, "c", pins=tmp_path / "pins") as his:
         theirs = his.enclave(team.id)
         for archive in (None, tmp_path / "old.enc"):
-            with pytest.raises(MisuseError, match="is here under which the Migrate"):
+            with pytest.raises(MisuseError, match="is available under which the Migrate"):
                 theirs.register(archive=archive)
         with pytest.raises(MisuseError, match="No such file"):
             theirs.register(archive=tmp_path / "missing.enc")
@@ -218,7 +218,7 @@ def test_who_became_the_owner_at_a_node_in_between(place: Town, tmp_path: Path) 
         theirs.migrate(place.nodes["a"].url, tmp_path / "moves")
     with place.client(bob, "a") as his:
         theirs = his.enclave(team.id)
-        with pytest.raises(MisuseError, match="is here under which the Migrate"):
+        with pytest.raises(MisuseError, match="is available under which the Migrate"):
             theirs.register()
         assert theirs.register(archive=tmp_path / "copy.enc") is not None
         record = his.resolve(team.id, fresh=True).record
@@ -253,7 +253,7 @@ def test_more_moves_than_one_entry_brings_by_different_owners(
     with place.client(bob, "b", registry=None) as his:
         his.enclave(team.id).migrate(place.nodes["c"].url, tmp_path / "moves")
     monkeypatch.setattr(registering, "MAX_LINKS", 1)
-    with place.client(bob, "c") as his, pytest.raises(MisuseError, match=f"{alice.hex}'s, who must register"):
+    with place.client(bob, "c") as his, pytest.raises(MisuseError, match=f"{alice.hex}, who must register"):
         his.enclave(team.id).register()
 
 

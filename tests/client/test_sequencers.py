@@ -263,7 +263,7 @@ def test_a_node_that_claims_a_migration_that_did_not_happen(moving: Moving) -> N
 def test_a_migrate_by_who_is_not_the_owner(moving: Moving) -> None:
     moving.stage.others["b.test"] = moving.taken_over(by="bob")
     found = moving.caught(Forgery, lambda: texts(moving.stranger(AT_B)))
-    assert "is not shown to be the owner" in found.message
+    assert "is not proved to be the owner" in found.message
 
 
 @pytest.mark.parametrize("since", ["pinned", "unpinned"])

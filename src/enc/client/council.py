@@ -1,14 +1,16 @@
-"""The witnesses that a client was told to ask, and what they vouch for.
+"""The quorum of witnesses that a client asks to confirm heads.
 
-A witness follows an enclave's heads as this client does, and co-signs those that extend what it saw before. So a node
-that shows this client a log of its own must show it to `k` of them too, and then everybody sees it. Rules:
+A witness follows an enclave's heads as this client does, and co-signs those that extend what it saw
+before. So a node that shows this client a different log must show it to `k` of the witnesses too, and
+then everyone sees it. Rules:
 
- 1. a witness's word is its co-signature under a head that the sequencer signed for this enclave; any other is no answer
- 2. the node connects its own head with each witness's, whichever is older; else                       Fork
- 3. the node shows no less than what a witness saw before it was asked                                 Rollback
- 4. `k` witnesses answer                                                                               NotWitnessed
- 5. a head that they have not seen yet is taken for `lag` seconds: by the head's own date, and by how long this client
-    has known of a log that they did not see                                                           NotWitnessed
+ 1. a witness's answer is its co-signature of a head that the sequencer signed for this enclave;
+    any other answer does not count
+ 2. the node proves its head consistent with each witness's head, whichever is older    Fork
+ 3. the node shows at least as much as a witness saw before it was asked                Rollback
+ 4. `k` witnesses answer                                                                NotWitnessed
+ 5. a head that they have not seen yet is accepted for `lag` seconds, counted from the
+    head's own date and from when this client first saw a log that they had not seen    NotWitnessed
 """
 
 from collections import OrderedDict
@@ -35,17 +37,17 @@ T = TypeVar("T")
 
 MAX_WITNESSES = 16
 MAX_WORDS = 200
-"""Characters of what a witness says of why it does not answer."""
+"""Most characters of a witness's reason for not answering."""
 MAX_KNOWN = 1024
-"""Enclaves of which it is remembered what the witnesses said."""
+"""Most enclaves for which answers of witnesses are remembered."""
 AGAIN_S = 1.0
-"""How long an answer of witnesses that are behind is good without asking again."""
+"""How long an answer of witnesses that lag behind is used without asking again."""
 SILENT_S = 60.0
-"""How long a witness that did not answer is left alone where the others are enough."""
+"""How long a witness that did not answer is skipped if the others suffice."""
 
 
 class WitnessQuorum:
-    """`courier`: one to a URL. `clock`: seconds; `now`: Unix milliseconds."""
+    """`caller`: returns one for a URL. `clock`: seconds; `now`: Unix milliseconds."""
 
     def __init__(
         self,
@@ -61,19 +63,19 @@ class WitnessQuorum:
         self._members = [(each, caller(base_url(each.url))) for each in witnesses]
         self._lag, self._clock, self._now = lag, clock, now
         self._known: OrderedDict[bytes, tuple[Witnessed, float]] = OrderedDict()
-        """By enclave: the last head that passed, and when to ask again."""
+        """By enclave: the last accepted head, and when to ask again."""
         self._ahead: OrderedDict[bytes, tuple[int, float]] = OrderedDict()
-        """By enclave: the smallest log that was shown here and that `k` had not seen, and since when."""
+        """By enclave: the smallest log shown here that `k` witnesses had not seen, and since when."""
         self._silent: dict[bytes, float] = {}
-        """By witness: until when it may be left alone."""
+        """By witness: until when it may be skipped."""
 
     def known(self, enclave: bytes, head: TreeHead) -> Witnessed | None:
-        """What was vouched for of a head that has passed lately."""
+        """Return the confirmation of a head that was accepted lately."""
         found = self._known.get(enclave)
         return found[0] if found and found[0].head == head else None
 
     def check(self, session: EnclaveSession, head: TreeHead) -> Flow[Witnessed]:
-        """Enough witnesses stand behind a head that is signed and extends the pinned one. Waits for them a while."""
+        """Check that enough witnesses confirm a verified head; retries for a while, then raises."""
         known = self._known.get(session.enclave)
         if known and known[0].head == head and (known[0].is_whole or self._clock() < known[1]):
             return known[0]
@@ -87,7 +89,7 @@ class WitnessQuorum:
             yield Pause(backoff.wait(error))
 
     def _ask(self, session: EnclaveSession, head: TreeHead) -> Flow[tuple[Witnessed, list[str]]]:
-        """Everybody, those who did not answer lately last, and not at all where the others are enough."""
+        """Ask the witnesses; those that did not answer lately come last, or are skipped if not needed."""
         heard, why = list[CosignedHead](), list[str]()
         for member, caller in sorted(self._members, key=lambda each: self._is_silent(each[0])):
             if self._is_silent(member) and self._witnessed(head, heard).is_whole:
@@ -125,7 +127,7 @@ class WitnessQuorum:
     def _connect(
         self, session: EnclaveSession, head: TreeHead, cosigned: CosignedHead, caller: RetryingCaller
     ) -> Flow[str | None]:
-        """Why a witness's word does not count, where that is nobody's lie. The witness is told of a lie too."""
+        """Return why a witness's answer does not count, if nobody lied; reports a lie to the witness."""
         seen, verifier = cosigned.head, session.known_verifier()
         signer = None if cosigned.sequencer == verifier.sequencer else cosigned.sequencer
         if signer is not None and (not verifier.history.knows(signer) or seen.ts > head.ts):
@@ -141,28 +143,28 @@ class WitnessQuorum:
         return None
 
     def _unmet(self, enclave: bytes, found: Witnessed, why: list[str]) -> EncError | None:
-        """Rules 4 and 5."""
+        """Return the error for a violation of rule 4 or 5, if any."""
         heard, told = len(found.cosigned), f" ({'; '.join(why)})" if why else ""
         if heard < self._k:
-            message = f"{heard} of {found.n} witnesses vouch for the log, and {self._k} are needed{told}"
+            message = f"{heard} of {found.n} witnesses confirm the log, but {self._k} are needed{told}"
             return NotWitnessed(message, witnessed=heard, needed=self._k)
         if found.is_whole:
             return None
         size, since = self._ahead.get(enclave, (found.head.ts, self._clock()))
-        if found.size >= size:  # they have come along; what is ahead of them now is new
+        if found.size >= size:  # the witnesses have caught up; what they lack now is new
             size, since = found.head.ts, self._clock()
         _remember(self._ahead, enclave, (size, since))
         if self._clock() - since <= self._lag and self._now() - found.head.t <= self._lag * 1000:
             return None
         message = (
-            f"{found.count} of {found.n} witnesses have seen the log of {found.head.ts} bundles, and {self._k} are "
-            f"needed; so many have seen {found.size}, and that for longer than {self._lag:g} seconds{told}"
+            f"{found.count} of {found.n} witnesses have seen the log of {found.head.ts} bundles, but {self._k} are "
+            f"needed; {self._k} have seen {found.size}, for longer than {self._lag:g} seconds{told}"
         )
         return NotWitnessed(message, witnessed=found.count, needed=self._k)
 
 
 def witnessed(session: EnclaveSession, quorum: WitnessQuorum | None, head: TreeHead | None) -> Flow[Witnessed | None]:
-    """What is vouched for of a head that was believed; of the newest, if none is named."""
+    """Return the witnesses' confirmation of a verified head, or of the newest if `head` is None."""
     if quorum is None:
         return None
     if head is None:
@@ -177,11 +179,11 @@ def _check(witnesses: Sequence[Witness], k: int, lag: float) -> None:
     if len(witnesses) > MAX_WITNESSES:
         raise MisuseError(f"witnesses: at most {MAX_WITNESSES}")
     if len({each.key for each in witnesses}) < len(witnesses):
-        raise MisuseError("witnesses: two with one key are one")
+        raise MisuseError("witnesses: two have the same key")
     if not 1 <= k <= len(witnesses):
         raise MisuseError(f"k: expected 1 to {len(witnesses)}, the number of witnesses")
     if lag < 0:
-        raise MisuseError("lag: expected seconds, from 0")
+        raise MisuseError("lag: expected a number of seconds, 0 or more")
 
 
 def _remember(memory: OrderedDict[bytes, tuple[T, float]], enclave: bytes, what: tuple[T, float]) -> None:
@@ -192,7 +194,7 @@ def _remember(memory: OrderedDict[bytes, tuple[T, float]], enclave: bytes, what:
 
 
 def _compare(session: EnclaveSession, head: TreeHead, cosigned: CosignedHead, signer: bytes | None) -> Flow[None]:
-    """Rules 2 and 3. `signer`: of the witness's head, if that is a former sequencer."""
+    """Apply rules 2 and 3. `signer`: of the witness's head, if it is a former sequencer."""
     seen, verifier = cosigned.head, session.known_verifier()
     if seen.ts == head.ts:
         _check_root(verifier, head, cosigned, signer)
@@ -211,7 +213,7 @@ def _check_root(verifier: LogVerifier, head: TreeHead, cosigned: CosignedHead, s
 
 
 def _of_size(caller: RetryingCaller, cosigned: CosignedHead, size: int) -> Flow[CosignedHead | None]:
-    """What the witness saw when the log was as large as the one shown here: two heads of one size convict."""
+    """Return the witness's head of this size, if any: two heads of one size convict the signer."""
     try:
         body = yield from caller.request(Call(f"/heads/{cosigned.enclave.hex()}?size={size}"))
         found = parse_cosigned(body)
@@ -222,16 +224,16 @@ def _of_size(caller: RetryingCaller, cosigned: CosignedHead, size: int) -> Flow[
 
 
 def _tell(caller: RetryingCaller, enclave: bytes, sequencer: bytes, head: TreeHead) -> Flow[None]:
-    """Show the witness what was shown here, for everybody who asks it; whether it listens or not."""
+    """Report the head shown here to the witness, for everyone who asks it; ignores failures."""
     brought = {"enclave": enclave.hex(), "sequencer": sequencer.hex(), "sth": wire_head(head)}
     with suppress(EncError):
         yield from caller.request(Call("/heads", encode(brought)))
 
 
 def _check_shown(session: EnclaveSession, verifier: LogVerifier, seen: TreeHead) -> Flow[None]:
-    """A witness may have looked after the node was asked; asked again, the node has at least what the witness saw."""
+    """Ask the node again: it must show at least what the witness saw, which may be newer."""
     newest = yield from session.peek()
     if newest.ts < seen.ts:
-        message = f"the node shows {newest.ts} bundles, and a witness has seen {seen.ts} before"
+        message = f"the node shows {newest.ts} bundles, but a witness has seen {seen.ts} before"
         shown = two_heads("rollback", verifier.enclave, verifier.sequencer, message, seen, newest)
         raise Rollback(message, shown)

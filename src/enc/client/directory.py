@@ -1,8 +1,9 @@
-"""A registry, as a client asks it: where an enclave is, where a node is reached, what an identity has made known.
+"""A client of a registry: where an enclave is, how to reach a node, what an identity has published.
 
-A registry is an enclave, and its answers are events of it. So nothing that it says is taken on trust: each entry
-comes with its own signatures and a proof that it stands, under a head that extends every one seen before. What it
-leaves out cannot be seen; where it sends a client, that node must still show that the enclave came to it.
+A registry is an enclave, and its answers are its events. So nothing is accepted on trust: each entry
+comes with its own signatures and a proof that it is current, under a head that extends every one seen
+before. Omissions cannot be detected; but the node that a registry names must still prove that the
+enclave moved to it.
 """
 
 from collections import OrderedDict
@@ -35,7 +36,7 @@ from enc.core.reg_entry import (
 from enc.core.types import Event
 
 CACHE_S = 300.0
-"""How long an answer is good without asking again."""
+"""How long an answer is cached, in seconds."""
 MAX_CACHED = 1024
 MAX_LISTED = 100
 _TYPES = ("Reg_Node", "Reg_Enclave", "Reg_Identity")
@@ -45,7 +46,7 @@ T = TypeVar("T")
 
 
 class Registry(Struct, frozen=True, kw_only=True):
-    """Which registry counts: the node that it is on, its id, and its sequencer's key where that is known."""
+    """The registry to use: its node's URL, its enclave id, and its sequencer's key if known."""
 
     url: str
     enclave: bytes
@@ -57,7 +58,7 @@ class Registry(Struct, frozen=True, kw_only=True):
 
 
 def parse_registry(text: str) -> Registry:
-    """URL#ID, or URL#ID:KEY: where a registry is, which enclave it is, and its sequencer's key."""
+    """Parse URL#ID or URL#ID:KEY: the registry's node, its enclave id, and its sequencer's key."""
     url, has_id, rest = text.partition("#")
     id_, has_key, key = rest.partition(":")
     if not has_id:
@@ -67,7 +68,7 @@ def parse_registry(text: str) -> Registry:
 
 
 class RegistryRecord(Struct, frozen=True):
-    """What the registry holds of an enclave. The entry is checked; sequencer and size are the registry's word."""
+    """A registry's entry for an enclave, verified; sequencer and size are the registry's statement."""
 
     enclave: bytes
     entry: EnclaveEntry
@@ -78,7 +79,7 @@ class RegistryRecord(Struct, frozen=True):
 
     @property
     def is_proved(self) -> bool:
-        """Under a signed head; else its bundle is still open."""
+        """Whether it is proved under a signed head; else its bundle is still open."""
         return self.item.fact is not None
 
 
@@ -98,23 +99,23 @@ class Resolution(Struct, frozen=True):
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Where the node answers, the preferred first."""
+        """The node's HTTP URLs, the preferred one first."""
         return tuple(each.uri for each in self.node.endpoints if each.uri.startswith(("http://", "https://")))
 
     @property
     def migrates(self) -> tuple[Event, ...]:
-        """Those that the entry brought."""
+        """The Migrates in the entry."""
         return tuple(reader.event for reader in self.record.entry.links)
 
     @property
     def origin(self) -> bytes | None:
-        """The first sequencer, if the enclave's creator vouches for it by having signed the entry."""
+        """The first sequencer, if the enclave's creator signed the entry; else None."""
         manifest = self.record.entry.manifest_event
         return manifest.sequencer if self.record.item.author == manifest.from_ else None
 
 
 class _Entry(Struct):
-    """What an answer says beyond its events."""
+    """The fields of an answer besides its events."""
 
     sequencer: str = ""
     holder: str = ""
@@ -136,7 +137,7 @@ _answer, _listed = Decoder(_Answer), Decoder(_Listed)
 
 @contextmanager
 def _named() -> Iterator[None]:
-    """Who does not answer is the registry, and not the node that an enclave is on."""
+    """Say in the error that the registry did not answer, not the enclave's node."""
     try:
         yield
     except (Unreachable, TimedOut) as e:
@@ -145,42 +146,42 @@ def _named() -> Iterator[None]:
 
 
 class RegistryClient:
-    """`link`: the registry's own enclave. `clock`: seconds that never fall."""
+    """`reader`: of the registry's enclave. `clock`: monotonic seconds."""
 
     def __init__(self, reader: EnclaveReader, clock: Callable[[], float]) -> None:
         self.reader, self._clock = reader, clock
         self._kept: OrderedDict[tuple[str, bytes], tuple[float, Any]] = OrderedDict()
 
     def resolve(self, enclave: bytes, *, fresh: bool = False) -> Flow[Resolution]:
-        """Where an enclave is; EnclaveNotFound or NodeNotFound, by the registry's word."""
+        """Return where an enclave is. EnclaveNotFound and NodeNotFound are the registry's statements."""
         return (yield from self._cached("resolve", enclave, self._resolution, fresh))
 
     def lookup(self, identity: bytes, *, fresh: bool = False) -> Flow[IdentityEntry]:
-        """What an identity says of itself; IdentityNotFound, by the registry's word."""
+        """Return what an identity has published. IdentityNotFound is the registry's statement."""
         return (yield from self._cached("identity", identity, self._identity, fresh))
 
     def record(self, enclave: bytes) -> Flow[RegistryRecord]:
-        """What the registry holds of an enclave now, wherever its node is."""
+        """Return the registry's current entry for an enclave, wherever its node is."""
         answer, items, text = yield from self._ask("enclaves", enclave)
         return self._record(enclave, answer, items, text)
 
     def node(self, seq_pub: bytes) -> Flow[NodeEntry]:
-        """Where a node is reached, as it says itself."""
+        """Return how to reach a node, as published by the node."""
         _, items, text = yield from self._ask("nodes", seq_pub)
         return self._node(seq_pub, items, text)
 
     def listing(self, search: Mapping[str, str]) -> Flow[tuple[list[dict[str, Any]], str | None]]:
-        """A page of enclaves for people to look through, by the registry's word alone; and where the next begins."""
+        """Return an unverified page of enclaves, for display, and where the next page begins."""
         with _named():
             verifier = yield from self.reader.session.verifier()
             text = yield from self.reader.node.caller.request(Call(f"/enclaves?{urlencode(search)}"))
         with verifier.blame_node("enclaves", text):
             wire = read(text, _listed)
             if len(wire.enclaves) > MAX_LISTED or (wire.next is not None and wire.next <= search.get("after", "")):
-                raise InvalidProof("not a page of the list")
+                raise InvalidProof("enclaves: too many, or `next` does not advance")
         return wire.enclaves, wire.next
 
-    # Keeping
+    # Cache
 
     def _cached(self, kind: _Kind, key: bytes, ask: Callable[[bytes], Flow[T]], fresh: bool) -> Flow[T]:
         until, found = self._kept.get((kind, key), (0.0, None))
@@ -194,14 +195,14 @@ class RegistryClient:
         return found
 
     def forget(self, key: bytes) -> None:
-        """What was kept of a key: it has changed."""
+        """Drop the cached answers for a key that has changed."""
         for kind in ("resolve", "identity"):
             self._kept.pop((kind, key), None)
 
     # Checking
 
     def _ask(self, kind: _Kind, key: bytes) -> Flow[tuple[_Answer, list[Item], bytes]]:
-        """An answer whose entries are events of the registry that stand."""
+        """Return an answer whose entries are verified current events of the registry."""
         reader = self.reader
         with _named():
             verifier = yield from reader.session.verifier()
@@ -214,7 +215,7 @@ class RegistryClient:
         items = yield from reader.proved(items, wire.proof, text, since)
         with verifier.blame_node(kind, text):
             if any(item.status != "active" or item.content is None for item in items):
-                raise InvalidProof("an entry that is superseded")
+                raise InvalidProof("the entry is superseded")
         return wire, items, text
 
     def _resolution(self, enclave: bytes) -> Flow[Resolution]:
@@ -228,23 +229,23 @@ class RegistryClient:
                 entry = parse_enclave(item.event)
                 sequencer = unhex(said.sequencer, 32, "sequencer", InvalidProof)
                 if entry.manifest_event.enclave != enclave:
-                    raise InvalidProof("an entry of another enclave")
+                    raise InvalidProof("the entry belongs to another enclave")
                 if entry.declared_sequencer != sequencer:
                     raise InvalidProof("sequencer: not the one that the entry's Migrates lead to")
                 holder = unhex(said.holder, 32, "holder", InvalidProof)
                 if holder != item.author:
                     raise InvalidProof("holder: not the entry's author")
                 return RegistryRecord(enclave, entry, item, sequencer, holder, said.proved_size)
-            raise InvalidProof("no entry")
+            raise InvalidProof("the entry is missing")
 
     def _node(self, seq_pub: bytes, items: list[Item], text: bytes) -> NodeEntry:
         with self.reader.session.known_verifier().blame_node("node", text):
             for item in _of("Reg_Node", items):
                 entry = parse_node(item.event)
                 if entry.seq_pub != seq_pub or item.author != seq_pub:
-                    raise InvalidProof("an entry of another node, or by another")
+                    raise InvalidProof("the entry belongs to another node, or has another author")
                 return entry
-            raise InvalidProof("no entry")
+            raise InvalidProof("the entry is missing")
 
     def _identity(self, identity: bytes) -> Flow[IdentityEntry]:
         _, items, text = yield from self._ask("identity", identity)
@@ -252,9 +253,9 @@ class RegistryClient:
             for item in _of("Reg_Identity", items):
                 entry = parse_identity(item.event)
                 if entry.id_pub != identity or item.author != identity:
-                    raise InvalidProof("an entry of another identity, or by another")
+                    raise InvalidProof("the entry belongs to another identity, or has another author")
                 return entry
-            raise InvalidProof("no entry")
+            raise InvalidProof("the entry is missing")
 
 
 def _of(type_: str, items: list[Item]) -> Iterator[Item]:

@@ -1,8 +1,8 @@
-"""A feed: one subscription over as many connections, sessions and Queries as it takes, each event once and in order.
+"""A feed: one subscription over many connections, sessions and Queries; each event once, in order.
 
-It waits for nothing and sends nothing: whoever drives it says what came, and is told what to send. After a lost
-connection, before a session ends, and where the node cut what was stored, it asks again from the last seq it handed
-out. A new Query is asked before the old one is closed, so that nothing falls between them.
+It does no I/O: its driver passes in messages and sends what the feed returns. After a lost
+connection, before a session ends, and where the node truncated the stored events, it asks again from
+the last seq it returned. It sends a new Query before it closes the old one, so no event is missed.
 """
 
 import os
@@ -40,52 +40,52 @@ from enc.core.session import TransportKeys, client_keys
 from enc.core.types import Event
 
 MOVE_CHECK_S = 60.0
-"""How often it is looked whether the enclave is still where it was, by what this client knows."""
+"""How often to check whether the enclave, as far as this client knows, has moved; seconds."""
 
 _message, _item = Decoder(dict[str, Any]), Decoder(WireItem)
 
 _ENDS: Mapping[str, tuple[type[EncError], str]] = {
-    "enclave_terminated": (EnclaveTerminated, "the enclave is terminated: nothing comes any more"),
+    "enclave_terminated": (EnclaveTerminated, "the enclave is terminated: no more events"),
     "enclave_migrated": (EnclaveMigrated, "another node is the sequencer from here on"),
-    "access_revoked": (Unauthorized, "nothing of this enclave may be read any more"),
+    "access_revoked": (Unauthorized, "you may not read this enclave any more"),
 }
-"""The reasons after which nothing comes any more."""
+"""Reasons of the node that end the feed."""
 
 
 class UnknownSequencer(WorldError):
-    """Migrates must be asked for before an event can be judged."""
+    """The Migrates must be fetched before an event can be verified."""
 
 
 RECOVERABLE = (EnclaveMigrated, UnknownSequencer)
-"""What `Feed.mend` may mend."""
+"""Errors from which `Feed.recover` may recover."""
 
 
 class FeedStep(Struct, frozen=True):
-    """What follows from a message: events to hand out, and messages to send."""
+    """The result of a message: events to return, and messages to send."""
 
     items: tuple[Item, ...] = ()
     send: tuple[str, ...] = ()
     is_good: bool = False
-    """The node does what it was asked for."""
+    """Whether the node fulfils the Query."""
 
 
 class _Query(Struct):
-    """One Query of the feed on the present connection."""
+    """One Query of the feed on the current connection."""
 
     keys: TransportKeys
     filter: Filter
     replaces: str | None = None
-    """Which Query to close once this one has sent what was stored."""
+    """The Query to close once this one has sent the stored events."""
     last: Event | None = None
-    """Of those that it brought."""
+    """The last event that it brought."""
     is_stored: bool = False
-    """All that was stored has come, or as much as one Query gives."""
+    """Whether the stored events have arrived, or as many as one Query returns."""
     is_cut: bool = False
-    """More was stored: what it brings from here on is not what is next."""
+    """Whether more events were stored: then its live events leave a gap."""
 
 
 class Feed:
-    """`after`: the seq after which to begin; None begins with what comes from now on."""
+    """`after`: the seq after which to begin; None begins with the next new event."""
 
     def __init__(
         self, reader: EnclaveReader, verifier: LogVerifier, wire_filter: Mapping[str, Any], after: int | None
@@ -99,18 +99,18 @@ class Feed:
         self._names = 0
         self._renew_at = 0
         self._is_renewed = False
-        """The session was new, and nothing has come in it yet."""
+        """Whether the session was renewed and nothing has arrived in it yet."""
         self._is_learned = False
-        """The log's Migrates were asked for since the enclave moved."""
+        """Whether the log's Migrates were fetched since the enclave moved."""
 
     @property
     def url(self) -> str | None:
-        """Where to connect to; None: the client's own node."""
+        """The URL to connect to; None: the client's own node."""
         return self._reader.node.url
 
     def recover(self, error: EncError) -> Flow[None]:
-        """Go on after what only other answers can mend: the enclave has moved, or had before. Else the error stands."""
-        if (yield from self.check_moved()):  # whoever shares the link has followed the enclave already
+        """Fetch missing Migrates, or follow the enclave to another node; else raise `error`."""
+        if (yield from self.check_moved()):  # another user of the reader has already followed the enclave
             return
         if isinstance(error, UnknownSequencer | EnclaveMigrated):
             history = yield from fetch_history(self._reader.session)
@@ -122,33 +122,33 @@ class Feed:
         self._verifier = yield from self._reader.session.verifier()
 
     def check_moved(self) -> Flow[bool]:
-        """Whether to connect anew: by what else is known of the enclave by now, it is at another node."""
+        """Whether to reconnect, because the enclave is now known to be at another node."""
         before, self._verifier = self._verifier, (yield from self._reader.session.verifier())
         return self._verifier is not before
 
     @property
     def due_in(self) -> float:
-        """Seconds until `tick` must be called, however little happens."""
+        """Seconds until `tick` must be called."""
         return max(self._renew_at - self._reader.session.now() / 1000, 0.0)
 
     def connected(self) -> tuple[str, ...]:
-        """A new connection: what to send on it. Nothing is known of what an old one still had."""
+        """Return the messages to send on a new connection; forgets the Queries of the old one."""
         self._queries.clear()
         self._closed.clear()
         return (self._ask(),)
 
     def tick(self) -> tuple[str, ...]:
-        """The session ends soon: ask again in a new one."""
+        """Return a Query in a new session if the current one ends soon."""
         return (self._ask(),) if self.due_in == 0 else ()
 
     def take(self, text: str | bytes) -> FeedStep:
-        """What one message from the node leads to. Raises what ends the feed for good."""
+        """Process one message from the node. Raises the errors that end the feed."""
         raw = text.encode() if isinstance(text, str) else text
         with self._verifier.blame_node("message", raw):
             message = decode_json(raw, _message, InvalidProof)
             type_, sub_id = message.get("type"), str(message.get("sub_id", ""))
             if type_ in ("Event", "EOSE", "Closed") and sub_id not in self._queries and sub_id not in self._closed:
-                raise InvalidProof("for a subscription that was never asked for")
+                raise InvalidProof("sub_id: not a subscription of this feed")
         query = self._queries.get(sub_id)
         if type_ == "Error":
             return self._refused(from_wire(message), sub_id)
@@ -163,7 +163,7 @@ class Feed:
     # Queries
 
     def _ask(self, replaces: str | None = None) -> str:
-        """A Query for everything after the last event; in a session that holds for a while."""
+        """Return a Query for all events after the last one, in a session that is valid for a while."""
         session = self._reader.session.transport_session()
         self._renew_at = session.token.expires - RENEW_S + 1
         self._names += 1
@@ -177,7 +177,7 @@ class Feed:
         return msgspec.json.encode({**sealed, "sub_id": sub_id}).decode()
 
     def _place(self) -> dict[str, Any]:
-        """Where to begin: after the last event; or at the newest, which is only looked at."""
+        """Return where to begin: after the last event, or at the newest one, which is not returned."""
         if self._last is None:
             return {"limit": 1, "reverse": True}
         seq = self._wire.get("seq", {})
@@ -192,12 +192,12 @@ class Feed:
     # Messages
 
     def _event(self, message: dict[str, Any], query: _Query, raw: bytes) -> FeedStep:
-        """One Query's events rise, each stands there once; of two Queries' the second is known already."""
+        """Check order within one Query; drop events that another Query has already brought."""
         with self._verifier.blame_node("event", raw):
             text = open_text(query.keys.response, message.get("event"))
             wire = read(text, _item)
         if not self._is_learned and has_unknown_signer(self._verifier, [wire]):
-            raise UnknownSequencer("an event of a sequencer that is not known yet")
+            raise UnknownSequencer("the sequencer of an event is not known yet")
         (item,) = verify_items(self._verifier, [wire], query.filter, text)
         with self._verifier.blame_node("event", text):
             check_order([*([query.last] if query.last else []), item.event])
@@ -212,10 +212,10 @@ class Feed:
         return FeedStep(is_good=True)
 
     def _stored(self, sub_id: str, query: _Query, more: bool, raw: bytes) -> FeedStep:
-        """All that was stored is here, or as much as one Query gives: then the next one asks for the rest."""
+        """Handle the end of the stored events; if they were truncated, ask for the rest."""
         with self._verifier.blame_node("EOSE", raw):
             if query.is_stored or (more and query.last is None):
-                raise InvalidProof("a second one, or nothing came and more is there")
+                raise InvalidProof("a second EOSE, or no events but `more` is set")
         query.is_stored, self._is_renewed = True, False
         if self._last is None:
             self._last = self._newest.seq if self._newest else -1
@@ -238,10 +238,10 @@ class Feed:
         return FeedStep(send=(self._ask(),))
 
     def _refused(self, error: EncError, sub_id: str) -> FeedStep:
-        """The node would not have a Query. RateLimited and a WorldError pass: whoever drives the feed connects anew."""
+        """Handle a refused Query. The driver reconnects after RateLimited and any WorldError."""
         query = self._queries.pop(sub_id, None)
         if query is None and not isinstance(error, WorldError):
-            return FeedStep()  # about a Close that crossed the end of its Query
+            return FeedStep()  # for a Close that crossed the end of its Query
         if isinstance(error, SessionExpired) and not self._is_renewed:
             self._reader.session.renew()
             self._is_renewed = True

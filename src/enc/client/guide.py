@@ -1,4 +1,4 @@
-"""Where an enclave has gone: by a registry, or among the nodes that the user named; and whether that is so."""
+"""Finds the node to which an enclave has moved, by a registry or the user's nodes, and verifies it."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -15,13 +15,13 @@ from enc.client.succession import adopt_sequencer
 from enc.core.errors import EnclaveMigrated, EnclaveNotFound, MisuseError, PeerError, Unauthorized, WorldError
 
 MAX_SEEN = 256
-"""Enclaves of which it is remembered what the registry said."""
+"""Most enclaves for which the registry's answer is remembered."""
 
 
 class NodeLocator:
-    """`nodes`: URLs of nodes to which an enclave may move. `glance`: the registry again, without patience for it.
+    """`nodes`: URLs of nodes to which an enclave may move. `glance`: the registry client without retries.
 
-    `accept_loss`: go on where what was seen before is lost.
+    `accept_loss`: continue even if events seen before are lost.
     """
 
     def __init__(
@@ -45,22 +45,22 @@ class NodeLocator:
 
     @property
     def can_locate(self) -> bool:
-        """Whether there is anybody who could name another node sooner or later."""
+        """Whether there is any source that may name another node."""
         return self._registry_client is not None or bool(self._nodes)
 
     def know(self, url: str) -> None:
-        """One more node to which an enclave may move."""
+        """Add a node to which an enclave may move."""
         if url not in self._nodes:
             self._nodes = (*self._nodes[-MAX_SEEN:], url)
 
     def locate(self, enclave: bytes) -> Flow[NodeLink]:
-        """The node that the registry names, where nothing else is known; Unreachable if it does not answer."""
+        """Return the node that the registry names; raise Unreachable if it does not answer."""
         if self._registry_client is None:
-            raise EnclaveNotFound("no registry was given that may know the enclave")
+            raise EnclaveNotFound("no registry was given that may list the enclave")
         try:
             resolution = yield from self._registry_client.resolve(enclave, fresh=True)
         except EnclaveNotFound:
-            raise EnclaveNotFound("no registry that was given knows the enclave") from None
+            raise EnclaveNotFound("the registry does not list the enclave") from None
         self._remember(resolution)
         found = yield from self._first(resolution.urls, resolution.sequencer, None, enclave)
         if found is None:
@@ -68,13 +68,13 @@ class NodeLocator:
         return found
 
     def _check_named(self, enclave: bytes, key: bytes) -> None:
-        """Whoever else the registry names for an enclave that this node does not show, does not answer."""
+        """Raise Unreachable if the registry names another node than `key`, which did not answer."""
         seen = self._seen.get(enclave)
         if seen is not None and seen.sequencer != key:
             raise _silent(seen)
 
     def find(self, enclave: bytes, sequencer: bytes | None, node: NodeLink) -> Flow[NodeLink | None]:
-        """A node with this key, or with the one that the registry names; other than the one that is left."""
+        """Return a node other than `node`: the one that the registry names, or one with this key."""
         resolution = yield from self._resolution(enclave)
         if resolution is not None:
             self._remember(resolution)
@@ -91,9 +91,9 @@ class NodeLocator:
     def _first(
         self, urls: Iterable[str], sequencer: bytes, left: NodeLink | None, enclave: bytes
     ) -> Flow[NodeLink | None]:
-        """The first of these, in their order, that has the key and the enclave; none that was just left.
+        """Return the first node, in this order, that has the key and the enclave and was not just left.
 
-        Each is asked once. A node that a Migrate names has the enclave only once its import is done.
+        Each is asked once. A node that a Migrate names has the enclave only after its import.
         """
         for url in urls:
             node = self._reach(url)
@@ -118,10 +118,10 @@ class NodeLocator:
             return None
 
     def names_other_node(self, session: EnclaveSession) -> Flow[bool]:
-        """Whether the registry, which is looked at now and then, names a node that is not known to be a former one.
+        """Whether the registry, asked from time to time, names a node not known to be a former one.
 
-        An old node that was left by force may go on without saying so, or knowing it. A registry that does not answer
-        is no reason to wait.
+        A node that was left by force may continue without knowing it. A registry that does not answer is
+        ignored.
         """
         if self._glance is None or self._clock() < self._due.get(session.enclave, 0.0):
             return False
@@ -139,17 +139,17 @@ class NodeLocator:
         return not _is_behind(resolution, (yield from _known(session)))
 
     def may_have_moved(self, enclave: bytes, key: bytes | None) -> Flow[bool]:
-        """Whether the registry names another sequencer than the one that was asked, and does not answer."""
+        """Whether the registry names a sequencer other than `key`, which does not answer."""
         resolution = yield from self._resolution(enclave)
         return resolution is not None and resolution.sequencer != key
 
     def origin(self, enclave: bytes) -> bytes | None:
-        """The first sequencer of an enclave that was found by a registry, if its creator vouches for it."""
+        """Return the first sequencer of an enclave found by a registry, if its creator signed the entry."""
         seen = self._seen.get(enclave)
         return seen.origin if seen else None
 
     def adopt_or_turn(self, session: EnclaveSession, pin: Pin) -> Flow[None]:
-        """Adopt the node by its log, or turn to the pinned one; else it is a stranger."""
+        """Adopt the node according to its log, or switch to the pinned one; else raise."""
         new = yield from self._adopted(session, pin)
         if new is None:
             new = yield from self._elsewhere(session, pin)
@@ -159,15 +159,16 @@ class NodeLocator:
             session.pins.store(session.enclave, new)
 
     def _elsewhere(self, session: EnclaveSession, pin: Pin) -> Flow[Pin | None]:
-        """The node shows nothing: turn to the one that is pinned, or to whom the registry names and who does show it.
+        """Switch to the pinned node, or to the one that the registry names, if that proves its log.
 
-        A node that never had the enclave may be the one that the user names for all: that is no lie of it.
+        The node asked may simply be the one that the user configured for all enclaves, and never have had
+        this one: that is not a lie.
         """
         seq_pub = yield from session.node.seq_pub()
         found = yield from self.find(session.enclave, pin.sequencer, session.node)
         if found is None:
             self._check_named(session.enclave, seq_pub)
-            if pin.history.departure(seq_pub) is None:  # not a former one: it has to show how the log came to it
+            if pin.history.departure(seq_pub) is None:  # not a former sequencer: it must prove how it got the log
                 raise session.foreign(pin.sequencer, seq_pub)
             return None
         session.node = found
@@ -189,14 +190,14 @@ class NodeLocator:
         except (EnclaveMigrated, LostRange, TooManyMoves, Distrust, WorldError):
             raise
         except Unauthorized:
-            if pin.history.sequencer == session.node.found:  # by a Migrate that was seen: who may not read there is out
+            if pin.history.sequencer == session.node.found:  # named by a known Migrate: reading is really denied
                 raise
             return None
-        except PeerError:  # it will not say how the enclave came to it: it is a stranger
+        except PeerError:  # it does not show how the enclave came to it
             return None
 
     def _record(self, enclave: bytes) -> Flow[RegistryRecord | None]:
-        """The registry's entry. A registry that does not answer cannot be gone without: what it would say decides."""
+        """Return the registry's entry, or None. Raises if the registry does not answer: its entry decides."""
         if self._registry_client is None:
             return None
         try:
@@ -221,7 +222,7 @@ def _has(node: NodeLink, enclave: bytes) -> Flow[bool]:
 
 
 def _known(session: EnclaveSession) -> Flow[History]:
-    """What is pinned of the enclave's sequencers; or, where nothing is, what the node itself shows."""
+    """Return the pinned history of sequencers, or else what the node itself shows."""
     pin = session.pins.load(session.enclave)
     if pin is not None and (pin.moves or pin.head):
         return pin.history
@@ -232,7 +233,7 @@ def _known(session: EnclaveSession) -> Flow[History]:
 
 
 def _is_behind(resolution: Resolution, known: History) -> bool:
-    """The registry names a sequencer that is known to be a former one, and no Migrate by which it came back."""
+    """Whether the registry names a former sequencer, without a Migrate by which it came back."""
     if known.departure(resolution.sequencer) is None:
         return False
     return max((event.seq for event in resolution.migrates), default=-1) <= known.reach

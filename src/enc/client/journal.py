@@ -1,4 +1,4 @@
-"""What a move of an enclave has come to, on disk: whoever is interrupted goes on from there."""
+"""The progress of a move of an enclave, on disk, to resume after an interruption."""
 
 from pathlib import Path
 from typing import Self
@@ -16,7 +16,7 @@ MAX_JOURNAL = 8 << 20
 
 
 class Journal:
-    """What a move has come to, in a folder: the Migrate as a commit, then as an event, and the copy of the log."""
+    """A folder with a move's progress: the Migrate as a commit, then as an event, and the copied log."""
 
     def __init__(self, folder: Path, enclave: bytes, to: bytes) -> None:
         self._folder = folder / f"{enclave.hex()}-{to.hex()[:16]}"
@@ -25,7 +25,7 @@ class Journal:
         self.part = self._folder / "log.enc.part"
 
     def __enter__(self) -> Self:
-        """Opens it for this move alone; MisuseError where another one runs."""
+        """Open it for this move alone; raise MisuseError if another move runs."""
         self._lock = self._locked()
         return self
 
@@ -64,11 +64,11 @@ class Journal:
         self._commit.unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Nothing of it counts any more."""
+        """Delete everything in it."""
         for path in (self._event, self._commit, self.copy, self.part):
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """All is done."""
+        """Delete the journal after the move is done."""
         self.clear()
         self._folder.rmdir()

@@ -1,12 +1,12 @@
-"""Moving an enclave to another node, step by step, each of which first looks whether it is done.
+"""Moves an enclave to another node, in steps; each step first checks whether it is already done.
 
-    peaceful   copy the log -> hold the enclave still -> sign the Migrate -> the old node takes it -> the new one pulls
-    forced     read the archive -> sign the Migrate -> the new node replays the archive and takes the Migrate itself
-    both       wait for the new node -> see that its log continues what was seen before -> tell the registry
+    peaceful   copy the log -> freeze the enclave -> sign the Migrate -> the old node accepts it -> the new one pulls
+    forced     read the archive -> sign the Migrate -> the new node replays the archive and accepts the Migrate
+    both       wait for the new node -> verify that its log continues what was seen before -> register
 
-What must not be lost lies in a folder of its own until all is done: the Migrate from before it is sent, and the copy
-of the log, by which the enclave can be moved by force if a node should fail in between. So whoever is interrupted
-calls again.
+Until all is done, a folder keeps what must not be lost: the Migrate, from before it is sent, and the
+copy of the log, with which the enclave can be moved by force if a node fails in between. After an
+interruption, call again.
 """
 
 from collections.abc import Callable
@@ -53,19 +53,19 @@ from enc.core.replay import Replay
 from enc.core.types import Commit, Event, Receipt, TreeHead
 
 HOLD_S = 30
-"""For how long the old node is asked to take nothing but the Migrate."""
+"""How long the old node is asked to accept only the Migrate, in seconds."""
 POLL_S = 0.5
 MAX_TRIES = 5
-"""How often a Migrate is signed anew, where the log went on under it."""
+"""How often a Migrate is signed again because the log grew meanwhile."""
 
 StepName = Literal["copy", "hold", "sign", "migrate", "import", "wait", "verify", "register"]
 OnStep = Callable[[StepName, str], None]
-"""Called at the end of each step, with what came of it."""
+"""Called at the end of each step, with its result."""
 Progress = Callable[[int, int], None]
 
 
 class Moved(Struct, frozen=True):
-    """What a move came to: the Migrate, and the new node's head, which extends what was seen before."""
+    """The result of a move: the Migrate, and the new node's head, which extends what was seen before."""
 
     migrate: Event
     head: TreeHead
@@ -93,7 +93,7 @@ _checkpoint, _status = Decoder(_Checkpoint), Decoder(_Status)
 
 
 class Mover:
-    """One move of one enclave. `link`: through the old node; `new`: the same enclave through the new one."""
+    """One move of one enclave. `reader`: through the old node; `new`: through the new one."""
 
     def __init__(
         self,
@@ -115,9 +115,9 @@ class Mover:
         return self._new.node
 
     def peaceful(self, source: Callable[[], str]) -> Flow[Moved]:
-        """With the old node's help. `source`: where the new one reaches it; if it cannot, it gets the copy.
+        """Move with the old node's help. `source`: its URL for the new node, which else gets the copy.
 
-        Asked for only when the Migrate is there: until then the enclave may be found at another node than thought.
+        `source` is called after the Migrate: before, the enclave may turn out to be at another node.
         """
         with (yield from self._journal()) as journal:
             return (yield from self._peaceful(journal, source))
@@ -136,7 +136,7 @@ class Mover:
         return (yield from self._finish(journal, event))
 
     def forced(self, archive: Path) -> Flow[Moved]:
-        """Without the old node: from a copy of the log."""
+        """Move without the old node, from a copy of the log."""
         with (yield from self._journal()) as journal:
             self._clear_past(journal)
             event = journal.event() or (yield from self._present())
@@ -154,13 +154,13 @@ class Mover:
             journal.clear()
 
     def _is_past(self, event: Event) -> bool:
-        """The enclave has gone another way since, or further: to follow this Migrate now would make a second log."""
+        """Whether the enclave has moved elsewhere since: following this Migrate would make a second log."""
         pin = self._reader.session.pins.load(self._reader.enclave)
         latest = pin.moves[-1].event if pin is not None and pin.moves else event
         return latest.seq >= event.seq and latest.id != event.id
 
     def _present(self) -> Flow[Event | None]:
-        """The Migrate by which the new node is the sequencer already; None if it is not."""
+        """Return the Migrate by which the new node is already the sequencer; None if it is not."""
         try:
             page = yield from self._new.page({"type": "Migrate", "limit": 1, "reverse": True})
         except (EnclaveNotFound, EnclaveMigrated, ForeignSequencer):
@@ -172,10 +172,10 @@ class Mover:
     # Peaceful
 
     def _migrate(self, journal: Journal) -> Flow[Event]:
-        """The Migrate as the old node's last event. A commit that was kept is sent first: it may have been taken."""
-        yield from self._reader.session.head()  # follows the enclave to where it is
+        """Return the Migrate as the old node's last event. A stored commit is sent first: it may be accepted."""
+        yield from self._reader.session.head()  # follows the enclave to its current node
         asked = yield from terms(self._to)
-        if journal.commit() is None:  # else it may have been taken
+        if journal.commit() is None:  # else it may have been accepted already
             asked.check_open()
         if self._registry_client is not None:
             yield from self._register_before(self._registry_client)
@@ -188,12 +188,12 @@ class Mover:
                 continue
             r = receipt
             event = sequenced(commit, r.id, r.timestamp, r.sequencer, r.seq, r.seq_sig)
-            self._tell("migrate", f"event {event.seq}, taken by {event.sequencer.hex()}")
+            self._tell("migrate", f"event {event.seq}, accepted by {event.sequencer.hex()}")
             return event
-        raise CheckpointMismatch("the log went on under every Migrate that was signed", seq=0, ct_root="")
+        raise CheckpointMismatch("the log grew after each signed Migrate; try again", seq=0, ct_root="")
 
     def _register_before(self, registry_client: RegistryClient) -> Flow[None]:
-        """A registry takes a Migrate only from the holder of the entry: whoever owns the enclave is that first."""
+        """Register the owner first: a registry accepts a Migrate only from the holder of the entry."""
         try:
             holder = (yield from registry_client.record(self._reader.enclave)).holder
         except EnclaveNotFound:
@@ -202,9 +202,9 @@ class Mover:
             yield from register_enclave(registry_client, self._reader)
 
     def _signed(self, journal: Journal, asked: NodeTerms) -> Flow[Commit]:
-        """Copy the log, then hold it still for its last events, and sign what the copy says.
+        """Copy the log, freeze it for the last events, and sign the Migrate for the copy.
 
-        A log that the new node would refuse is not signed away.
+        Does not sign away a log that the new node would reject.
         """
         replay = Replay(self._reader.enclave)
         manifest = len(((yield from manifest_event(self._reader)).content or "").encode())
@@ -219,10 +219,10 @@ class Mover:
                 said = read(text, _checkpoint)
             if replay.events <= said.seq:
                 head = yield from gather(self._reader, file, replay, self._progress)
-        self._tell("hold", f"the log stands at {said.seq}")
+        self._tell("hold", f"the log is at event {said.seq}")
         with self._reader.session.known_verifier().blame_node("checkpoint", text):
             if (said.seq, said.ct_root) != (replay.state.seq, replay.checkpoint_root().hex()):
-                raise InvalidProof("not what the log itself gives")
+                raise InvalidProof("does not match the log")
         header = header_of(replay, head)
         journal.copy.unlink(missing_ok=True)
         yield from work(lambda: finish(header, journal.part, journal.copy))
@@ -259,15 +259,15 @@ class Mover:
     def _replayed(self, archive: Path) -> Replay:
         header, events = read_archive(Call("", file=archive).pieces())
         if header.enclave != self._reader.enclave:
-            raise InvalidArchive("the archive is another enclave's")
+            raise InvalidArchive("the archive belongs to another enclave")
         replay = verify_archive(header, events)
         me = self._reader.identity.public
         if not replay.state.policy.is_owner(view(replay.state, replay.store).bitmask(me)):
-            raise Unauthorized("only the owner may Migrate, and by this archive that is somebody else")
+            raise Unauthorized("only the owner may Migrate, and according to this archive you are not the owner")
         return replay
 
     def _check_loss(self, replay: Replay) -> None:
-        """The archive has all that was seen here before, or the user goes on without it."""
+        """Check that the archive has everything seen here before, or that the user accepts the loss."""
         pin = self._reader.session.pins.load(self._reader.enclave)
         if pin is None or self._accept_loss:
             return
@@ -277,7 +277,7 @@ class Mover:
         size, seq = checkpoint_size(replay), replay.state.seq + 1
         end = max(pin.head.ts if pin.head else 0, size)
         message = (
-            f"the archive ends before event {seq}, and more was seen here: what {pin.sequencer.hex()} put there and "
+            f"the archive ends before event {seq}, but more was seen here: what {pin.sequencer.hex()} wrote there and "
             f"later, in bundles {size - 1} to {end - 1}, would be lost; nothing was sent"
         )
         raise LostRange(message, first_seq=seq, bundles=[size - 1, end])
@@ -285,18 +285,18 @@ class Mover:
     # Both
 
     def _import(self, order: dict[str, Any], migrate: Commit, archive: Path | None) -> Flow[Event]:
-        """Order the import, and wait for its end; the Migrate as it stands in the log."""
+        """Order the import, wait for its end, and return the Migrate as an event of the log."""
         body = msgspec.json.encode(order)
         call = Call("/import", body) if archive is None else _upload(body, archive)
         caller, status = self._to.caller, f"/import/{migrate.hash.hex()}"
         answer = _told((yield from caller.request(call)))
-        self._tell("import", f"asked of {self._to.url}")
+        self._tell("import", f"requested from {self._to.url}")
         while answer.status == "running":
             self._progress(answer.events, answer.total)
             yield Pause(POLL_S)
             try:
                 answer = _told((yield from caller.request(Call(status))))
-            except EnclaveNotFound:  # the node was started anew in between: it has kept nothing, or all
+            except EnclaveNotFound:  # the node restarted meanwhile: it has kept nothing, or all
                 answer = _told((yield from caller.request(call)))
         if answer.status == "failed" or answer.receipt is UNSET:
             raise from_wire(answer.error if answer.error is not UNSET else {})
@@ -305,7 +305,7 @@ class Mover:
         return event
 
     def _finish(self, journal: Journal, event: Event, archive: Path | None = None) -> Flow[Moved]:
-        """The new node's log continues what was seen of the old one; then the registry hears of it."""
+        """Verify that the new node's log continues the old one, then register it."""
         before = self._new.session.pins.load(self._new.enclave)
         self._new.session.restart()
         head = yield from self._new.session.head()
@@ -315,14 +315,14 @@ class Mover:
         if self._registry_client is not None:
             heads = heads_of(before, archive, journal.copy if journal.copy.exists() else None)
             receipt = yield from register_enclave(self._registry_client, self._new, heads=heads)
-            self._tell("register", "registered" if receipt else "known already")
+            self._tell("register", "registered" if receipt else "registered already")
         journal.close()
         self._reader.session.node = self._to
         self._reader.session.restart()
         return Moved(event, head, receipt)
 
     def _loss(self, before: Pin | None, event: Event) -> str:
-        """What the pinned log lost by the move, if it did."""
+        """Return what the pinned log lost by the move, or that it lost nothing."""
         history = self._new.session.known_verifier().history
         moves = [move for move in history.moves if move.event.id == event.id and move.size is not None]
         if before is None or not moves or before.sequencer == moves[0].new_sequencer:
@@ -332,7 +332,7 @@ class Mover:
 
 
 def heads_of(pin: Pin | None, *archives: Path | None) -> list[TreeHead]:
-    """Heads of the sequencers before: the one that was pinned, and those that archives came with."""
+    """Return heads of former sequencers: the pinned one, and those in the archives."""
     found = [None if pin is None else pin.head]
     found += [head_in(archive) for archive in archives if archive is not None]
     return [head for head in found if head is not None and head.ts]
@@ -346,15 +346,15 @@ def _told(body: bytes) -> _Status:
     try:
         return read(body, _status)
     except InvalidProof as e:
-        raise Unreachable(f"/import: not the answer of a node: {e.message}") from None
+        raise Unreachable(f"/import: not a node's answer: {e.message}") from None
 
 
 def _finalised(migrate: Commit, wire: dict[str, Any]) -> Event:
-    """The Migrate as an event, by the receipt that it was given."""
+    """Return the Migrate as an event, according to its receipt."""
     if isinstance(migrate, Event):
         return migrate
     receipt = parse_receipt(msgspec.json.encode(wire))
     check_receipt(receipt, migrate, receipt.sequencer)
     if receipt.sequencer != parse_migrate(migrate).new_sequencer:
-        raise InvalidProof("receipt: the Migrate was taken by another node than it names")
+        raise InvalidProof("receipt: the Migrate was accepted by another node than it names")
     return sequenced(migrate, receipt.id, receipt.timestamp, receipt.sequencer, receipt.seq, receipt.seq_sig)

@@ -1,4 +1,4 @@
-"""Registering: what a node, an owner or a person makes known in a registry, and what an owner proves by it."""
+"""Registers nodes, identities and enclaves in a registry, with the owner's proofs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,7 +36,7 @@ from enc.core.types import Event, Receipt, TreeHead
 
 
 class EnclaveDescription(Struct, frozen=True):
-    """What an owner says of an enclave; None leaves what stands there."""
+    """An owner's description of an enclave; None keeps the registered value."""
 
     app: str | None = None
     desc: str | None = None
@@ -44,7 +44,7 @@ class EnclaveDescription(Struct, frozen=True):
 
 
 def register_node(registry_client: RegistryClient, uris: Sequence[str]) -> Flow[Receipt | None]:
-    """Where the identity of the registry's link, a node's own, is reached; None if that is known already."""
+    """Register the URIs of the node whose key is this identity; None if they are registered already."""
     reader = registry_client.reader
     try:
         known = yield from registry_client.node(reader.identity.public)
@@ -59,7 +59,7 @@ def register_node(registry_client: RegistryClient, uris: Sequence[str]) -> Flow[
 def register_identity(
     registry_client: RegistryClient, enclaves: Mapping[str, bytes], sub_pub: bytes | None = None
 ) -> Flow[Receipt | None]:
-    """Which enclaves an identity has, by label, and the key that others seal to; None if that is known already."""
+    """Register an identity's enclaves, by label, and its sub key; None if registered already."""
     reader = registry_client.reader
     try:
         known = yield from registry_client.lookup(reader.identity.public, fresh=True)
@@ -79,12 +79,13 @@ def register_enclave(
     description: EnclaveDescription | None = None,
     heads: Sequence[TreeHead] = (),
 ) -> Flow[Receipt | None]:
-    """Where an enclave is, said by its owner: with the Migrates since the last entry, and an owner proof if somebody
-    else made that. None if all of it is known already. More Migrates than one entry may bring make several.
+    """Register where an enclave is, as its owner; return None if all of it is registered already.
 
-    `heads`: of former sequencers. Under one of them an owner who moved the enclave before they were registered is shown
-    to have been the owner then. The head that the registration rests on is pinned: whoever goes on from an older copy,
-    as an owner before might, is seen to do so.
+    Includes the Migrates since the last entry, and an owner proof if another identity made that entry.
+    More Migrates than one entry may contain make several entries. `heads`: of former sequencers; one of
+    them proves that an owner who moved the enclave before being registered was the owner then. The head
+    on which the registration rests is pinned, so a continuation from an older copy, as a former owner
+    might try, is detected.
     """
     yield from reader.session.head()
     rules, events = yield from ownership_history(reader)
@@ -108,7 +109,7 @@ def _entry(
     events: Sequence[Event],
     heads: Sequence[TreeHead],
 ) -> Flow[tuple[dict[str, Any] | None, bool]]:
-    """The next entry, None if there is nothing to say; and whether there are more Migrates than one entry may bring."""
+    """Return the next entry (None if nothing is new), and whether more Migrates are left for another."""
     manifest, me = events[0], reader.identity.public
     known = KnownOwnership(manifest, rules, manifest.from_, 0, manifest.sequencer)
     if record is not None:
@@ -121,8 +122,8 @@ def _entry(
     steps, known = yield from _chain(reader, known, steps[:MAX_LINKS], events, heads)
     if has_more and me != known.holder:
         raise MisuseError(
-            f"over {MAX_LINKS} Migrates since the registry's entry, and the last of those that one entry may bring is "
-            f"{known.holder.hex()}'s, who must register the enclave first"
+            f"more than {MAX_LINKS} Migrates since the registry's entry; the last one that fits into one entry belongs "
+            f"to {known.holder.hex()}, who must register the enclave first"
         )
     if not has_more:
         known = replace(known, sequencer=reader.session.known_verifier().sequencer)
@@ -151,10 +152,10 @@ def _said(description: EnclaveDescription, record: RegistryRecord | None) -> Enc
 def _steps(
     history: History, known: KnownOwnership, me: bytes, events: Sequence[Event]
 ) -> tuple[list[Step], KnownOwnership]:
-    """The Migrates since the term of the sequencer that the registry knows of; and what is known at its start.
+    """Return the Migrates since the term of the registered sequencer, and what is known at its start.
 
-    Of several terms it is the last from which the ownership came to its owners of now: the registry asks that those
-    who passed it on did so under the sequencer that it knows.
+    Of several terms, takes the last from which ownership passed to the current owners: the registry
+    requires that ownership was passed on under the sequencer that it knows.
     """
     terms = list(history.terms())
     starts = [i for i, term in enumerate(terms) if term.sequencer == known.sequencer]
@@ -169,7 +170,7 @@ def _steps(
 
 
 def _is_passed_on(known: KnownOwnership, steps: Sequence[Step], me: bytes, events: Sequence[Event]) -> bool:
-    """Whether, from one Migrate to the next and after the last, the ownership came to who signed it, and to me."""
+    """Whether ownership passed to the author of each Migrate in turn, and finally to `me`."""
     for author, before in [*((step.event.from_, step.event.seq) for step in steps), (me, MAX_INT)]:
         if author != known.holder and _passage(known, events, author, before) is None:
             return False
@@ -180,7 +181,7 @@ def _is_passed_on(known: KnownOwnership, steps: Sequence[Step], me: bytes, event
 def _passage(
     known: KnownOwnership, events: Sequence[Event], owner: bytes, before: int = MAX_INT
 ) -> tuple[Event, ...] | None:
-    """How the ownership came from the holder to an owner, since the last Migrate that the holder signed."""
+    """Return how ownership passed from the holder to `owner` since the holder's last Migrate."""
     since = [event for event in events if event.seq == 0 or known.moved_at < event.seq < before]
     return find_passage(known.policy, since, known.holder, owner)
 
@@ -192,7 +193,7 @@ def _chain(
     events: Sequence[Event],
     heads: Sequence[TreeHead],
 ) -> Flow[tuple[list[Step], KnownOwnership]]:
-    """The Migrates, each that the holder before did not sign with a proof for its author; and what is known by them."""
+    """Return the Migrates, with a proof for each author that is not the holder, and the new holding."""
     chain = list[Step]()
     for step in steps:
         author = step.event.from_
@@ -208,9 +209,9 @@ def _chain(
 def _former_proof(
     reader: EnclaveReader, known: KnownOwnership, migrate: Event, events: Sequence[Event], heads: Sequence[TreeHead]
 ) -> Flow[OwnerProof]:
-    """That a Migrate's author owned the enclave before it: under a head of the sequencer before, the latest that tells.
+    """Prove, under the latest suitable head of the old sequencer, that a Migrate's author was the owner.
 
-    The log under such a head is the same at every node, so the present one gives the paths.
+    The log under such a head is the same at every node, so the current node provides the paths.
     """
     owner = migrate.from_
     passage = _passage(known, events, owner, migrate.seq)
@@ -226,18 +227,18 @@ def _former_proof(
         except PeerError:
             continue
     raise MisuseError(
-        f"Migrate {migrate.seq}: the registry's entry is {known.holder.hex()}'s, and no head of "
-        f"{known.sequencer.hex()} is here under which the Migrate's author owns the enclave: give an archive that was "
-        "made when they did"
+        f"Migrate {migrate.seq}: the registry's entry belongs to {known.holder.hex()}, and no head of "
+        f"{known.sequencer.hex()} is available under which the Migrate's author owns the enclave: give an "
+        "archive from the time when they owned it"
     )
 
 
 def _owner_proof(reader: EnclaveReader, known: KnownOwnership, events: Sequence[Event]) -> Flow[OwnerProof]:
-    """That this identity owns the enclave; waits, with patience, until a closed bundle says so."""
+    """Prove that this identity owns the enclave; retries until a closed bundle shows it."""
     me, backoff = reader.identity.public, reader.node.caller.backoff()
     passage = _passage(known, events, me)
     if passage is None:
-        raise MisuseError("you do not own the enclave: nothing that you may read passed it on from the entry's holder")
+        raise MisuseError("you do not own the enclave: no event that you may read passed it on from the entry's holder")
     while True:
         try:
             proof = replace((yield from _proof(reader, known.manifest)), passage=passage)
@@ -249,7 +250,7 @@ def _owner_proof(reader: EnclaveReader, known: KnownOwnership, events: Sequence[
 
 
 def _proof(reader: EnclaveReader, manifest: Event) -> Flow[OwnerProof]:
-    """Under the newest head."""
+    """Return an owner proof under the newest head."""
     key = reader.identity.public.hex()
     state = yield from _asked(reader, "/state", "State_Proof", {"namespace": "rbac", "key": key})
     if not isinstance(state.get("sth"), dict):
@@ -258,7 +259,7 @@ def _proof(reader: EnclaveReader, manifest: Event) -> Flow[OwnerProof]:
 
 
 def _proof_under(reader: EnclaveReader, manifest: Event, owner: bytes, head: TreeHead) -> Flow[OwnerProof]:
-    """Under a head that another sequencer has signed."""
+    """Return an owner proof under a head that another sequencer signed."""
     asked = {"namespace": "rbac", "key": owner.hex(), "tree_size": head.ts}
     state = yield from _asked(reader, "/state", "State_Proof", asked)
     last = {"leaf_index": head.ts - 1, "tree_size": head.ts}

@@ -1,4 +1,4 @@
-"""Subscriptions: a feed, driven over WebSockets that are made again when they are lost."""
+"""Subscriptions: drive a feed over WebSockets, and reconnect when they are lost."""
 
 import asyncio
 import time
@@ -22,35 +22,35 @@ from enc.core.errors import EncError, RateLimited, WorldError
 from enc.runtime.backoff import Backoff
 
 MAX_MESSAGE = 16 << 20
-"""Bytes of one message."""
+"""Most bytes of one message."""
 
 
 _PASSING = (*LOST, RateLimited, WorldError)
-"""After these the connection is made again, as long as patience lasts."""
+"""Errors after which to reconnect while patience lasts."""
 
 
 class Connection(Struct, frozen=True):
-    """The node does not answer any more, or answers again."""
+    """The node stopped answering, or answers again."""
 
     is_up: bool
     why: str = ""
-    """What went wrong."""
+    """The reason."""
 
 
 class _Subscription:
-    """`is_endless`: however long the node does not answer, it is tried again."""
+    """`is_endless`: retry however long the node does not answer."""
 
     def __init__(self, url: str | None, timeout: float, backoff: Backoff, *, is_endless: bool = False) -> None:
         self._url, self._backoff, self._hops, self._is_endless = url or "", backoff, 0, is_endless
         self._failures = 0
-        """In a row. The first may be no more than a connection that was lost."""
+        """Consecutive failures. The first may just be a lost connection."""
         self._news: deque[Connection] = deque()
         self._options: dict[str, Any] = {"max_size": MAX_MESSAGE, "open_timeout": timeout, "close_timeout": timeout}
         self._items: deque[Item] = deque()
         self._is_closed = False
 
     def _take(self, turn: FeedStep) -> tuple[str, ...]:
-        """What to send."""
+        """Store the events and return the messages to send."""
         self._items += turn.items
         if turn.is_good:
             self._backoff.reset()
@@ -61,13 +61,13 @@ class _Subscription:
         return turn.send
 
     def _hop(self, error: EncError) -> None:
-        """One more node without an event; raises the error where that goes on."""
+        """Count a node that brought no event; raise the error after too many."""
         self._hops += 1
         if self._hops > MAX_HOPS:
             raise error
 
     def _wait(self, error: Exception) -> float:
-        """Seconds until the next connection; raises what ends the subscription."""
+        """Return the seconds until the next connection; raise the error that ends the subscription."""
         known = error if isinstance(error, EncError) else unreachable(self._url, error)
         self._failures += 1
         if self._failures == 2:
@@ -75,7 +75,7 @@ class _Subscription:
         return self._backoff.wait(known)
 
     def _again(self, error: EncError) -> float:
-        """Seconds until it is tried again after patience was over; raises the error unless it goes on without end."""
+        """Return the seconds to wait after patience is exhausted; raise the error unless endless."""
         if not self._is_endless:
             raise error
         self._hops = 0
@@ -83,7 +83,7 @@ class _Subscription:
 
 
 class Subscription(_Subscription):
-    """Iterate over it for as long as you like, then close it; `with` does. What it raises ends it."""
+    """Iterate over it, then close it, or use `with`. Any error that it raises ends it."""
 
     _socket: ClientConnection | None = None
 
@@ -112,7 +112,7 @@ class Subscription(_Subscription):
                 return found
 
     def news(self) -> Item | Connection | None:
-        """The next event; or, before it, that the node does not answer, or answers again. None: it was closed."""
+        """Return the next event, or a Connection when the node stops or resumes answering; None if closed."""
         try:
             while not self._items and not self._news:
                 if self._is_closed:
@@ -135,7 +135,7 @@ class Subscription(_Subscription):
                 self._pause(e)
 
     def _pause(self, error: Exception) -> None:
-        """Wait for another try; where there is none left, the enclave may be elsewhere."""
+        """Wait before the next attempt; after the last one, look for the enclave at another node."""
         try:
             time.sleep(self._wait(error))
         except (Unreachable, TimedOut) as e:
@@ -189,7 +189,7 @@ class Subscription(_Subscription):
 
 
 class AsyncSubscription(_Subscription):
-    """Iterate over it for as long as you like, then close it; `async with` does. What it raises ends it."""
+    """Iterate over it, then close it, or use `async with`. Any error that it raises ends it."""
 
     _feed: Feed | None = None
     _socket: AsyncConnection | None = None
@@ -219,7 +219,7 @@ class AsyncSubscription(_Subscription):
                 return found
 
     async def news(self) -> Item | Connection | None:
-        """The next event; or, before it, that the node does not answer, or answers again. None: it was closed."""
+        """Return the next event, or a Connection when the node stops or resumes answering; None if closed."""
         try:
             while not self._items and not self._news:
                 if self._is_closed:

@@ -1,17 +1,17 @@
-"""How a client comes to believe an enclave's next sequencer: by the Migrates, and by the log that they continue.
+"""Adopts an enclave's next sequencer, if the Migrates and the log that they continue prove it.
 
-A node that says it goes on with an enclave is asked as a stranger is, by a link with an empty memory, and what it shows
-is then held against what was pinned before:
+The node that claims to continue an enclave is asked by a reader with empty pins. Its answers are then
+compared with what was pinned before:
 
- 1. its log holds Migrates that lead from the pinned sequencer to it, each checked in full     ForeignSequencer
- 2. each stands where it must: a peaceful one ends its bundle, a forced one begins one         Forgery
- 3. its head extends the pinned one; unless what was pinned lies beyond a Migrate              Fork, LostRange
-    (then, if the user goes on all the same, a registry that knows the enclave must have
-    taken that Migrate, or name its author as the holder)                                      Forgery
- 4. a forced Migrate names the root of the log before it, which the head extends               Forgery
- 5. a forced Migrate's author was the owner: as the pinned head says, or the Manifest, or by
-    events that passed the ownership on, each signed by the owner before and ordered by the
-    sequencer that was trusted                                                                 Forgery
+ 1. its log holds Migrates that lead from the pinned sequencer to it, each fully checked    ForeignSequencer
+ 2. a peaceful Migrate ends its bundle, a forced one begins a bundle                        Forgery
+ 3. its head extends the pinned one, unless pinned bundles lie beyond a Migrate             Fork, LostRange
+    (then, if the user accepts the loss, a registry that lists the enclave must have
+    accepted that Migrate, or name its author as the holder)                                Forgery
+ 4. a forced Migrate names the root of the log before it, which the head extends            Forgery
+ 5. a forced Migrate's author was the owner: according to the pinned head, the Manifest,
+    or events that passed ownership on, each signed by the previous owner and ordered by
+    the sequencer that was trusted                                                          Forgery
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ from enc.core.policy import Policy
 from enc.core.types import Event, TreeHead
 
 RecordLookup = Callable[[bytes], Flow[RegistryRecord | None]]
-"""A registry's entry for an enclave; None: no registry knows it."""
+"""Returns a registry's entry for an enclave; None if no registry lists it."""
 
 
 def _nothing(enclave: bytes) -> Flow[RegistryRecord | None]:
@@ -52,10 +52,10 @@ def adopt_sequencer(
     accept_loss: bool = False,
     record: RecordLookup = _nothing,
 ) -> Flow[Pin | None]:
-    """The pin for the node that `probe` asks with an empty memory; None if the node does not show that it goes on.
+    """Return the pin for the node that `probe` asks with empty pins; None if it does not continue the log.
 
-    `hints`: Migrates that came from elsewhere, for who may not read them in the log. Those that the pin has count too:
-    a node does not get past them by not showing them.
+    `hints`: Migrates from other sources, for identities that may not read them in the log. The pin's own
+    Migrates count too: a node cannot evade them by withholding them.
     """
     history = yield from fetch_history(probe.session, [*hints, *(move.event for move in pin.moves)])
     node = probe.session.known_verifier().sequencer
@@ -86,10 +86,10 @@ def adopt_sequencer(
 
 
 def _fresh(history: History, pin: Pin) -> tuple[Move, ...]:
-    """The moves since the term of the pinned sequencer, or of the last before it that both know; none if there is none.
+    """Return the moves since the pinned sequencer's term, or since the last earlier one that both know.
 
-    Of several terms of one key it is the one that the pinned moves lead to, and else the first: what lies between two
-    of them is nothing that the pinned sequencer has said.
+    Of several terms of one key, takes the one that the pinned moves lead to, or else the first: the
+    pinned sequencer has signed nothing between two of its terms. Returns () without a common term.
     """
     own = [term.sequencer for term in pin.history.terms()]
     end = max((i for i, key in enumerate(own) if key == pin.sequencer), default=0)
@@ -105,41 +105,45 @@ def _fresh(history: History, pin: Pin) -> tuple[Move, ...]:
 
 
 def _beyond(fresh: tuple[Move, ...], pin: Pin, sizes: dict[bytes, int]) -> tuple[Move, ...]:
-    """Without those by which the enclave came back to the pinned sequencer, and which that one has signed for."""
+    """Drop the moves up to the last return to the pinned sequencer that it has signed for."""
     size = pin.head.ts if pin.head else 0
     signed = [m.new_sequencer == pin.sequencer and (m.is_forced or sizes[m.event.id] <= size) for m in fresh]
     return fresh[len(signed) - signed[::-1].index(True) :] if True in signed else fresh
 
 
 def _size(probe: EnclaveReader, move: Move) -> Flow[int]:
-    """How many bundles the log had when the sequencer before was done: a Migrate closes a bundle, or opens one."""
+    """Return the bundles of the log at the end of the old term: a Migrate closes or opens a bundle."""
     membership, anchor = yield from probe.place(move.event.id)
     with blame_for_content(probe, move.event):
         if membership.ei != (0 if move.is_forced else membership.size - 1):
-            raise InvalidProof("a Migrate that is not at the border of its bundle")
+            raise InvalidProof("Migrate: not at the border of its bundle")
     return anchor.index + (not move.is_forced)
 
 
 def _accepted(probe: EnclaveReader, loss: LostRange, move: Move, record: RecordLookup | None) -> Flow[TreeHead | None]:
-    """Go on without what was pinned, if the user accepts that; and if it was the owner who did.
+    """Raise the loss unless the user accepts it and the registry confirms the new owner.
 
-    Who goes on from a copy is the owner by that copy, which may be older than a Transfer: a registry knows better.
+    Anyone who continues from a copy is the owner according to that copy, which may be older than a
+    Transfer; a registry knows better.
     """
     if record is None:
         raise loss
     known = yield from record(probe.enclave)
     if known is not None and not (yield from _rests_on(known, probe, move.event)):
         message = (
-            f"Migrate {move.event.seq}: {move.event.from_.hex()} took over from a copy without what was seen here "
-            f"before, and by the registry the enclave is {known.holder.hex()}'s"
+            f"Migrate {move.event.seq}: {move.event.from_.hex()} took over from a copy without events seen before, "
+            f"but the registry names {known.holder.hex()} as the enclave's owner"
         )
         raise probe.session.known_verifier().forgery(message, msgspec.json.encode(wire_event(move.event)))
     return None
 
 
 def _rests_on(known: RegistryRecord, probe: EnclaveReader, migrate: Event) -> Flow[bool]:
-    """Whether an entry is the author's of a Migrate; or brings it; or is of whom they made the owner later, in the log
-    of the node that the entry names: an entry before has brought the Migrate then."""
+    """Whether a registry entry confirms a Migrate: it is its author's, contains it, or belongs to a later owner.
+
+    A later owner got the enclave from the author, in the log of the node that the entry names; then an
+    earlier entry has contained the Migrate.
+    """
     if known.holder == migrate.from_ or any(reader.event.id == migrate.id for reader in known.entry.links):
         return True
     if known.sequencer != probe.session.known_verifier().sequencer:
@@ -150,9 +154,9 @@ def _rests_on(known: RegistryRecord, probe: EnclaveReader, migrate: Event) -> Fl
 
 
 def lost_range(history: History, pin: Pin, move: Move, size: int) -> LostRange | None:
-    """What was pinned and is not in the log that went on by this move, from `size` bundles.
+    """Return the error for pinned events that are missing in the log that continued from `size` bundles.
 
-    Whoever takes over from a copy counts its last bundle as closed, though it may have had more events.
+    A takeover from a copy counts its last bundle as closed, though it may have had more events.
     """
     head = pin.head
     if history.holds(pin.history):
@@ -162,8 +166,8 @@ def lost_range(history: History, pin: Pin, move: Move, size: int) -> LostRange |
             return None
     first, end = size - move.is_forced, max(head.ts if head else 0, size)
     message = (
-        f"the log went on by Migrate {move.event.seq} from a copy without what was seen here before: what "
-        f"{pin.sequencer.hex()} put at {move.event.seq} and later, in bundles {first} to {end - 1}, is lost"
+        f"the log continued with Migrate {move.event.seq} from a copy without events seen here before: what "
+        f"{pin.sequencer.hex()} wrote as event {move.event.seq} and later, in bundles {first} to {end - 1}, is lost"
     )
     return LostRange(message, first_seq=move.event.seq, bundles=[first, end])
 
@@ -179,19 +183,19 @@ def _check_extends(probe: EnclaveReader, sequencer: bytes, pinned: TreeHead, hea
 
 
 def _check_root(probe: EnclaveReader, move: Move, size: int, head: TreeHead) -> Flow[None]:
-    """A forced Migrate names the root of the log that it takes over."""
+    """Check the root that a forced Migrate names for the log that it takes over."""
     root = parse_migrate(move.event).ct_root
     proof = yield from probe.session.consistency(TreeHead(0, size, root, b""), head)
     with blame_for_content(probe, move.event):
         if (proof.ts1, proof.ts2) != (size, head.ts):
-            raise InvalidProof("consistency: for other sizes than asked")
+            raise InvalidProof("consistency: the sizes are not the requested ones")
         check_consistency(proof, root, head.r)
 
 
 def _check_owner(probe: EnclaveReader, move: Move, base: int, size: int) -> Flow[None]:
-    """Its author owned the enclave: by the state after `base` bundles, which is trusted, and what came since.
+    """Check that the author owned the enclave: by the trusted state after `base` bundles and later events.
 
-    The node's own word for the state just before must say so too: who gave the enclave away does not own it.
+    The node's own state just before must agree: an owner who gave the enclave away no longer owns it.
     """
     rules, events = yield from ownership_history(probe, move.event.seq)
     owner = move.event.from_
@@ -220,5 +224,5 @@ def _owns(probe: EnclaveReader, rules: Policy, identity: bytes, size: int) -> Fl
 
 
 def _no_owner(probe: EnclaveReader, move: Move) -> Forgery:
-    message = f"Migrate {move.event.seq}: its author {move.event.from_.hex()} is not shown to be the owner"
+    message = f"Migrate {move.event.seq}: the author {move.event.from_.hex()} is not proved to be the owner"
     return probe.session.known_verifier().forgery(message, msgspec.json.encode(wire_event(move.event)))

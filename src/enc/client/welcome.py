@@ -1,4 +1,4 @@
-"""What can be known of a node before an enclave is moved to it: a refusal after the Migrate leaves it nowhere."""
+"""Checks of a node before an enclave is moved to it: after the Migrate, a refusal would strand it."""
 
 from msgspec import Struct
 from msgspec.json import Decoder
@@ -25,7 +25,7 @@ class _Limits(Struct, frozen=True):
 
 
 class NodeTerms(Struct, frozen=True):
-    """What a node says of whom and what it takes; what it does not say is no hindrance."""
+    """Which enclaves a node accepts; omitted fields mean no restriction."""
 
     create: str = "open"
     enc_v: list[int] = []
@@ -33,30 +33,30 @@ class NodeTerms(Struct, frozen=True):
     limits: _Limits = _Limits()
 
     def check_open(self) -> None:
-        """It takes enclaves at all."""
+        """Raise Unauthorized if the node accepts no enclaves."""
         if self.create == "closed":
-            raise Unauthorized("the node takes no enclaves: nothing was moved")
+            raise Unauthorized("the node accepts no enclaves: nothing was moved")
         if self.imports.at_once == 0:
-            raise Unauthorized("the node takes no imports: nothing was moved")
+            raise Unauthorized("the node accepts no imports: nothing was moved")
 
     def check_fits(self, replay: Replay, unfolded: int, manifest: int) -> None:
-        """This log, of so many bytes as JSON lines, with a Manifest of so many."""
+        """Check this log: `unfolded` bytes as JSON lines, with a Manifest of `manifest` bytes."""
         enc_v = replay.state.policy.enc_v
         if self.enc_v and enc_v not in self.enc_v:
             raise InvalidArchive(f"the node hosts no enclaves of version {enc_v}: nothing was moved")
         if unfolded > self.imports.total_bytes:
             most = self.imports.total_bytes
-            raise InvalidArchive(f"the log has {unfolded} bytes, and the node takes {most}: nothing was moved")
+            raise InvalidArchive(f"the log has {unfolded} bytes, but the node accepts {most}: nothing was moved")
         if manifest > self.limits.manifest:
             most = self.limits.manifest
-            raise InvalidArchive(f"the Manifest has {manifest} bytes, and the node takes {most}: nothing was moved")
+            raise InvalidArchive(f"the Manifest has {manifest} bytes, but the node accepts {most}: nothing was moved")
 
 
 _terms = Decoder(NodeTerms)
 
 
 def terms(node: NodeLink) -> Flow[NodeTerms]:
-    """As the node's `/info` says."""
+    """Return the terms in the node's `/info`."""
     try:
         return read((yield from node.caller.request(Call("/info"))), _terms)
     except InvalidProof:
@@ -64,7 +64,7 @@ def terms(node: NodeLink) -> Flow[NodeTerms]:
 
 
 def check_existing_log(node: NodeLink, replay: Replay) -> Flow[None]:
-    """What the node still holds under the enclave's id is the beginning of this log: it would refuse any other."""
+    """Check that a log the node still holds for this enclave is a prefix of this one."""
     enclave = replay.state.enclave
     try:
         head = parse_head((yield from node.caller.request(Call(f"/{enclave.hex()}/sth"))))
@@ -75,7 +75,7 @@ def check_existing_log(node: NodeLink, replay: Replay) -> Flow[None]:
 
 
 def begins_with(replay: Replay, head: TreeHead) -> bool:
-    """Whether a head is of a beginning of the log; its last bundle may count as closed."""
+    """Whether a head belongs to a prefix of the log; its last bundle may count as closed."""
     store, size = replay.store, replay.state.log.size
     if head.ts > size:
         return head.ts == checkpoint_size(replay) and head.r == replay.checkpoint_root()
@@ -85,5 +85,5 @@ def begins_with(replay: Replay, head: TreeHead) -> bool:
 
 
 def checkpoint_size(replay: Replay) -> int:
-    """Bundles of the log, its last one counted as closed."""
+    """Return the bundles of the log, counting the last one as closed."""
     return replay.state.log.size + (replay.state.bundle is not None)

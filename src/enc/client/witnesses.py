@@ -1,4 +1,4 @@
-"""Whom a client asks besides the node: witnesses, and what they have vouched for of a head."""
+"""Witnesses that a client asks besides the node, and their co-signatures of a head."""
 
 from msgspec import Struct
 
@@ -10,7 +10,7 @@ from enc.core.types import TreeHead
 
 
 class Witness(Struct, frozen=True):
-    """Where a witness is asked, and the key by which it is known."""
+    """The URL and the key of a witness."""
 
     url: str
     key: bytes
@@ -22,19 +22,19 @@ class Witness(Struct, frozen=True):
 
 
 def parse_witness(text: str) -> Witness:
-    """URL=KEY."""
+    """Parse URL=KEY."""
     url, _, key = text.rpartition("=")
     try:
         raw = bytes.fromhex(key)
     except ValueError:
         raw = b""
     if not url or len(raw) != 32:
-        raise MisuseError(f"witness: expected URL=KEY, with a key of 64 hex digits, and not {text!r}")
+        raise MisuseError(f"witness: expected URL=KEY, with a key of 64 hex digits, not {text!r}")
     return Witness(base_url(url), raw)
 
 
 def parse_witnesses(text: str) -> tuple[list[Witness], int | None]:
-    """[K] URL=KEY URL=KEY …: witnesses, and how many of them are needed where that is not all."""
+    """Parse [K] URL=KEY URL=KEY …: the witnesses, and how many are required (None: all)."""
     words = text.split()
     k = int(words.pop(0)) if words and words[0].isdecimal() and len(words[0]) < 4 else None
     found = [parse_witness(word) for word in words]
@@ -44,30 +44,30 @@ def parse_witnesses(text: str) -> tuple[list[Witness], int | None]:
 
 
 class Witnessed(Struct, frozen=True):
-    """What was vouched for of a head: the latest word of each witness that counts, the largest first."""
+    """The confirmation of a head: each valid witness's latest co-signature, the largest log first."""
 
     head: TreeHead
     cosigned: tuple[CosignedHead, ...]
     k: int
     n: int
-    """Witnesses that were named."""
+    """Number of configured witnesses."""
 
     @property
     def size(self) -> int:
-        """The bundles that `k` witnesses have seen."""
+        """Number of bundles that `k` witnesses have seen."""
         return self.cosigned[self.k - 1].head.ts if len(self.cosigned) >= self.k else 0
 
     @property
     def count(self) -> int:
-        """The witnesses that have seen all of the head."""
+        """Number of witnesses that have seen the whole head."""
         return sum(each.head.ts >= self.head.ts for each in self.cosigned)
 
     @property
     def is_whole(self) -> bool:
-        """`k` witnesses have seen all of the head."""
+        """Whether `k` witnesses have seen the whole head."""
         return self.size >= self.head.ts
 
     def __str__(self) -> str:
-        """`2 of 3`, and if that is less than all of the log, how much `k` of them have seen."""
+        """Return `2 of 3`, and how much `k` of them have seen if that is not the whole log."""
         behind = "" if self.is_whole else f"; {self.k} have seen {self.size} of {self.head.ts} bundles"
         return f"{self.count} of {self.n}{behind}"
