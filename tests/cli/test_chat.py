@@ -55,7 +55,7 @@ def test_a_conversation_at_a_terminal(pair: Pair) -> None:
         seat.types("/retract\r")
         seat.sees("you: (retracted)")
         seat.types("/wave\r")
-        seat.sees("/wave is no command")
+        seat.sees("/wave: unknown command")
         seat.types("/quit\r")
         assert seat.ends() == 0
     assert [each[0] for each in said(bob, "alice")][2:] == ["how do you do?", None, None]

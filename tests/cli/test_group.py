@@ -295,7 +295,7 @@ def test_an_invitation_that_cannot_be_told_says_what_to_do(ann: Friend, friend: 
     cleo = friend("cleo")
     ann.ask("me", "know", "cleo", cleo.identity.hex)
     invited = ann.ask("group", "invite", "plans", "cleo")
-    assert "they were not told: nobody says where" in invited.stderr
+    assert "they were not notified: nobody says where" in invited.stderr
     assert f"tell them the group's id: {ann.group}" in invited.stderr
     assert standing(ann, cleo) == ("MEMBER", [])
 

@@ -10,9 +10,9 @@ import pytest
 
 from enc.apps.group import Change, Group
 from enc.cli import profiles
-from enc.cli.group_chat import GroupTalk
+from enc.cli.group_chat import GroupChat
 from enc.cli.group_view import View
-from enc.cli.group_words import GroupWords
+from enc.cli.group_words import GroupCommands
 from enc.client import Client
 from enc.core.errors import Unavailable
 from tests.cli.group_people import Friend, Friends, let_in
@@ -83,7 +83,7 @@ def test_people_come_and_go_and_the_epoch_stays_fresh_by_an_admin_s_chat(
         seat.types(f"/invite {cleo.identity.hex}\r")
         seat.sees("is a member now, by you")
         seat.sees("epoch 3 by you")
-        seat.shows("they were not told: it is not known where the personal store of")
+        seat.shows("they were not notified: it is not known where the personal store of")
         seat.shows(f"tell them the group's id: {ann.group[:8]}")
         seat.types("/who\r")
         seat.sees(cleo.identity.hex)
@@ -123,7 +123,7 @@ def test_what_is_refused_is_told_and_the_chat_goes_on(ann: Friend, bob: Friend) 
         seat.types(f"/delete {seq}\r")
         seat.sees("! NOT_AN_ADMIN")
         seat.types("/bad\r")
-        seat.sees("! MISUSE: /bad is no command; /help lists them")
+        seat.sees("! MISUSE: /bad: unknown command; /help lists all commands")
         seat.types("/reply 7\r")
         seat.sees("use: /reply NUMBER TEXT")
         seat.types("//bad\r")
@@ -251,7 +251,7 @@ def test_a_chat_outlasts_a_node_that_fails_while_it_heals(
         group = Group(client, ann.group)
         group.sync()
         view = View(group, {})
-        talk = GroupTalk(group, listens.enclave(ann.group), "plans", view, None, PATIENCE_S)  # type: ignore[arg-type]
+        talk = GroupChat(group, listens.enclave(ann.group), "plans", view, None, PATIENCE_S)  # type: ignore[arg-type]
         mend, fails = group._mend, [Unavailable("not now"), Unavailable("still not")]
 
         def flap() -> None:
@@ -334,9 +334,9 @@ def test_who_is_no_member_is_told_so(ann: Friend, friend: Friends) -> None:
 
 @pytest.mark.parametrize("line", ["", "   ", "/who", "/nothing"])
 def test_what_seals_nothing_is_not_asked_about(line: str) -> None:
-    assert not GroupWords.seals(line)
+    assert not GroupCommands.seals(line)
 
 
 @pytest.mark.parametrize("line", ["a", " a", "//a", "/reply 1 a", "/react 1 a", "/edit 1 a", "/announce a"])
 def test_what_seals_something(line: str) -> None:
-    assert GroupWords.seals(line)
+    assert GroupCommands.seals(line)

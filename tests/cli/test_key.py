@@ -131,7 +131,7 @@ class Typing:
 def test_on_a_terminal_a_passphrase_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ENC_PASSPHRASE", raising=False)
     typing = Typing(monkeypatch, "old", "new", "new", "new", "newer")
-    assert passphrase.of(Path("a.key")) == "old"
+    assert passphrase.for_key_file(Path("a.key")) == "old"
     assert passphrase.new() == "new"
     with pytest.raises(MisuseError, match="two different"):
         passphrase.new()
@@ -141,7 +141,7 @@ def test_on_a_terminal_a_passphrase_is_asked_for(monkeypatch: pytest.MonkeyPatch
 def test_the_environment_s_passphrase_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENC_PASSPHRASE", "given")
     Typing(monkeypatch)
-    assert (passphrase.of(Path("a.key")), passphrase.new()) == ("given", "given")
+    assert (passphrase.for_key_file(Path("a.key")), passphrase.new()) == ("given", "given")
 
 
 def test_no_command_takes_a_secret_as_an_argument(anybody: Person) -> None:

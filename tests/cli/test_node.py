@@ -448,13 +448,13 @@ def test_fsck_interrupted_is_not_a_difference(data: Path, monkeypatch: pytest.Mo
     assert enc("fsck", "--data", data).exit_code == 130
 
 
-class Terminal(io.StringIO):
+class CommandContext(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
 def test_fsck_shows_a_bar_on_a_terminal_and_nowhere_else(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
+    terminal = CommandContext()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     store = SqliteStore(data / "enc.db")

@@ -1,7 +1,7 @@
 """`enc push status`: how pushes fare, for the owner and for whom they are."""
 
 from enc.cli import push
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 from enc.client import Delivery, Identity
 from enc.client.deliveries import Queue
 from tests.cli.people import Person
@@ -48,7 +48,7 @@ def test_anyone_else_sees_their_own(alice: Person) -> None:
 def test_a_queue_in_trouble() -> None:
     queue = Queue(9, 3, 1_800_000_000_000, 5, 1)
     delivery = Delivery(BOB.public, "admin", URL, True, "status 503", 1_800_000_000_001, queue)
-    wire, cells = push._row(Terminal({}), delivery)
+    wire, cells = push._row(CommandContext({}), delivery)
     assert (wire["queue"]["oldest"], wire["queue"]["dead"]) == (1_800_000_000_000, 1)
     assert cells[2:4] + cells[5:7] + cells[8:] == ("9", "3", "5", "1", URL)
     assert cells[4].startswith("2027-01-1")

@@ -55,14 +55,14 @@ def test_times(monkeypatch: pytest.MonkeyPatch) -> None:
     time.tzset()
     try:
         assert as_ms("2026-11-15", "--since") == 1794693600000
-        assert output.when(1794756580483) == "2026-11-15 17:29:40+02:00"
+        assert output.format_time(1794756580483) == "2026-11-15 17:29:40+02:00"
     finally:
         monkeypatch.undo()
         time.tzset()
     for text in ("yesterday", "", "9999-99-99"):
         with pytest.raises(MisuseError, match="--until: expected a time"):
             as_ms(text, "--until")
-    assert output.when(2**53) == f"{2**53} ms"
+    assert output.format_time(2**53) == f"{2**53} ms"
 
 
 # Query
@@ -100,7 +100,7 @@ def test_lines_for_people_hold_whole_values_and_nothing_that_commands_a_terminal
     (me,) = alice.tell("key", "show")
     (made,) = alice.tell("commit", "message", "é\x1b[2J\ttab\nline [red]")
     line = alice.ask("query", "--type", "message").stdout
-    cells = ["1", output.when(made["timestamp"]), "message", me["public"], "é\\x1b[2J\\ttab\\nline [red]\n"]
+    cells = ["1", output.format_time(made["timestamp"]), "message", me["public"], "é\\x1b[2J\\ttab\\nline [red]\n"]
     assert line.split("\t") == cells
     assert alice.ask("query", "--type", "message", "--proof").stdout.split("\t")[4] == "1"
 

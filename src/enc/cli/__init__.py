@@ -72,4 +72,4 @@ def main() -> None:
     try:
         app()
     except Exception as e:
-        sys.exit(exits.unexpected(e))
+        sys.exit(exits.report_unexpected(e))

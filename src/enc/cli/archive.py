@@ -9,7 +9,7 @@ import typer
 from enc.cli.command import ENCLAVE, LOCAL, command
 from enc.cli.exits import FAILED
 from enc.cli.output import fields
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 from enc.core.errors import MisuseError, PeerError, ReplayFailed
 
 if TYPE_CHECKING:
@@ -22,36 +22,36 @@ app = typer.Typer(name="archive", help="Back up a whole enclave to one file, and
 
 @command(app, "enc archive pull backup.enc", flags=ENCLAVE)
 def pull(
-    at: Terminal,
+    ctx: CommandContext,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write. The file must not exist.")],
 ) -> None:
     """Back up the whole enclave, as its owner. Every event is replayed as it arrives.
 
     To continue an interrupted pull, run the same command again.
     """
-    with at.enclave() as enclave, Bar(at.is_terminal) as bar:
+    with ctx.enclave() as enclave, ProgressBar(ctx.is_terminal) as bar:
         header = enclave.archive(file, bar.show)
     wire = {"file": str(file), "enclave": enclave.hex, "events": header.events, "head": header.sth and header.sth.ts}
-    at.say(wire, fields(**wire))
+    ctx.emit(wire, fields(**wire))
 
 
 @command(app, "enc archive verify backup.enc", "enc archive verify backup.enc --json", flags=LOCAL)
-def verify(at: Terminal, file: Annotated[Path, typer.Argument(metavar="FILE", help="An archive.")]) -> None:
+def verify(ctx: CommandContext, file: Annotated[Path, typer.Argument(metavar="FILE", help="An archive.")]) -> None:
     """Replay an archive in full, without a node: every hash, signature, right and root is derived again.
 
     Exit code 0: the archive is valid. 1: it is not; the first fault is printed.
     """
     try:
-        found = _verified(file)
+        found = _verify(file)
     except PeerError as e:
         seq = e.seq if isinstance(e, ReplayFailed) else None
         found = {"ok": False, "code": e.code, "seq": seq, "message": e.message}
-    at.say(found, fields(**found))
+    ctx.emit(found, fields(**found))
     if not found["ok"]:
         raise typer.Exit(FAILED)
 
 
-def _verified(file: Path) -> dict[str, Any]:
+def _verify(file: Path) -> dict[str, Any]:
     from enc.client.backup import summarise
     from enc.core.archive import read_archive
 
@@ -81,7 +81,7 @@ def _chunks(file: Path) -> Iterator[bytes]:
         raise MisuseError(f"{file}: {e.strerror}") from None
 
 
-class Bar:
+class ProgressBar:
     """A progress bar on stderr, shown only on a terminal."""
 
     def __init__(self, is_shown: bool) -> None:
@@ -91,7 +91,7 @@ class Bar:
         self._bar = Progress(console=Console(stderr=True), disable=not is_shown)
         self._task = self._bar.add_task("events", total=None)
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> "ProgressBar":
         self._bar.start()
         return self
 

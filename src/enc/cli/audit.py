@@ -11,10 +11,10 @@ import typer
 from typer.exceptions import TyperException
 
 from enc.cli.command import NODE, command
-from enc.cli.exits import FAILED, MISUSE, unexpected
-from enc.cli.failures import tell
+from enc.cli.exits import FAILED, MISUSE, report_unexpected
+from enc.cli.failures import report
 from enc.cli.output import Row, fields
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 from enc.core.errors import EncError, MisuseError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ HERE = "here"
     codes="Exit codes: 0 no findings; 1 findings; 2 the audit is incomplete, or wrong use.",
 )
 def audit(
-    at: Terminal,
+    ctx: CommandContext,
     paths: Annotated[
         list[Path] | None,
         typer.Argument(metavar="PATH…", help="Archives, or folders of archives.", show_default=False),
@@ -69,15 +69,15 @@ def audit(
 
     start, began = time.time(), time.monotonic()
     sources = tuple(map(str, (*(paths or ()), *(enclave or ()))))
-    with _completed(at):
-        with _bar(at.is_terminal) as told:
-            request, pulled = _request(at, paths or [], heads or [], enclave or [], out, afresh, told)
+    with _failing_apart(ctx):
+        with _bar(ctx.is_terminal) as told:
+            request, pulled = _request(ctx, paths or [], heads or [], enclave or [], out, afresh, told)
             with _runner(master) as runner:
                 found = run_audit(request, runner, told)
                 made = Circumstances(int(start * 1000), time.monotonic() - began, runner.name, sources)
         found.add(pulled)
         wire = write_report(out, found, made)
-        _say(at, wire, out)
+        _print_report(ctx, wire, out)
     if wire["findings"]:
         raise typer.Exit(FAILED)
     if not wire["complete"]:
@@ -85,30 +85,36 @@ def audit(
 
 
 @contextmanager
-def _completed(at: Terminal) -> Iterator[None]:
+def _failing_apart(ctx: CommandContext) -> Iterator[None]:
     """End failed audits with another exit code than audits with findings."""
     try:
         yield
     except (MisuseError, BrokenPipeError, typer.Exit, typer.Abort, TyperException):
         raise
     except (EncError, OSError) as e:
-        _tell(at, e.message if isinstance(e, EncError) else str(e))
+        _report(ctx, e.message if isinstance(e, EncError) else str(e))
     except Exception as e:
-        if at.as_json:
-            _tell(at, type(e).__name__)
+        if ctx.as_json:
+            _report(ctx, type(e).__name__)
         else:
-            unexpected(e)
+            report_unexpected(e)
     else:
         return
     raise typer.Exit(MISUSE)
 
 
-def _tell(at: Terminal, why: str) -> None:
-    tell(at.as_json, "AUDIT_FAILED", f"the audit could not be completed: {why}", {})
+def _report(ctx: CommandContext, why: str) -> None:
+    report(ctx.as_json, "AUDIT_FAILED", f"the audit could not be completed: {why}", {})
 
 
 def _request(
-    at: Terminal, paths: list[Path], files: list[Path], enclaves: list[str], out: Path, afresh: bool, told: "Told"
+    ctx: CommandContext,
+    paths: list[Path],
+    files: list[Path],
+    enclaves: list[str],
+    out: Path,
+    afresh: bool,
+    told: "Told",
 ) -> tuple["Request", "Pulled"]:
     from enc.audit.audit import Request
     from enc.audit.collecting import Pulled
@@ -121,11 +127,11 @@ def _request(
         raise MisuseError(f"{missing[0]}: no such file")
     before = Progress({}, {}) if afresh else load_progress(out)
     held = collect_heads([*files, *found_heads(paths)], before.heads)
-    asks = bool(enclaves) or at.is_given("registry")
+    asks = bool(enclaves) or ctx.is_given("registry")
     if not (paths or files or asks):
         raise MisuseError("nothing to audit: give archives, --heads, --enclave ID with --node, or --registry")
     _prepare(out)
-    pulled = _pulled(at, enclaves, out, told) if asks else Pulled()
+    pulled = _pulled(ctx, enclaves, out, told) if asks else Pulled()
     for id_, heads in pulled.heads.items():
         held.setdefault(id_, []).extend(heads)
     archives = sorted({*found_archives(paths), *pulled.paths})
@@ -144,10 +150,10 @@ def _prepare(out: Path) -> None:
         raise MisuseError(f"--out {out}: not writable")
 
 
-def _pulled(at: Terminal, enclaves: list[str], out: Path, told: "Told") -> "Pulled":
+def _pulled(ctx: CommandContext, enclaves: list[str], out: Path, told: "Told") -> "Pulled":
     from enc.audit.collecting import collect
 
-    with at.client() as client:
+    with ctx.client() as client:
         return collect(client, enclaves, out / "archives", told)
 
 
@@ -191,18 +197,18 @@ def _bar(is_shown: bool) -> Iterator["Told"]:
         yield told
 
 
-def _say(at: Terminal, wire: dict[str, Any], out: Path) -> None:
-    if at.as_json:
-        at.say({**wire, "enclaves": len(wire["enclaves"]), "out": str(out)}, "")
+def _print_report(ctx: CommandContext, wire: dict[str, Any], out: Path) -> None:
+    if ctx.as_json:
+        ctx.emit({**wire, "enclaves": len(wire["enclaves"]), "out": str(out)}, "")
         return
-    at.rows(("kind", "enclave", "seq", "evidence", "what"), (_row(found, out) for found in wire["findings"]))
+    ctx.rows(("kind", "enclave", "seq", "evidence", "what"), (_row(found, out) for found in wire["findings"]))
     for note in wire["notes"]:
-        at.note(note)
+        ctx.note(note)
     for problem in wire["problems"]:
-        at.note(f"not completed: {problem}")
+        ctx.note(f"not completed: {problem}")
     checked = wire["checked"]
     words = {name.replace("_", " "): f"{n:,}" for name, n in checked.items() if n}
-    at.say(
+    ctx.emit(
         wire, fields(**words, seconds=wire["took_s"], findings=sum(wire["counts"].values()), report=out / "report.html")
     )
 

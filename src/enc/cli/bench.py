@@ -7,10 +7,10 @@ from typing import Annotated
 import msgspec
 import typer
 
-from enc.cli.archive import Bar
+from enc.cli.archive import ProgressBar
 from enc.cli.command import LOCAL, command
 from enc.cli.output import fields
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 
 app = typer.Typer(name="bench", help="Generate logs for benchmarks and tests.", no_args_is_help=True)
 
@@ -22,7 +22,7 @@ app = typer.Typer(name="bench", help="Generate logs for benchmarks and tests.", 
     flags=LOCAL,
 )
 def generate(
-    at: Terminal,
+    ctx: CommandContext,
     enclaves: Annotated[int, typer.Option("--enclaves", metavar="N", help="How many enclaves.", show_default=False)],
     events: Annotated[
         int,
@@ -50,7 +50,7 @@ def generate(
     from enc.bench.kinds import parse_kind
 
     kinds = [parse_kind(text) for text in plant or ()]
-    with Bar(at.is_terminal) as bar:
+    with ProgressBar(ctx.is_terminal) as bar:
         fleet = generate_fleet(
             out,
             enclaves=enclaves,
@@ -61,9 +61,9 @@ def generate(
             progress=bar.show,
         )
     wire = {"out": str(out), **msgspec.to_builtins(fleet)}
-    counted = {name: value for name, value in wire.items() if name != "planted"}
+    totals = {name: value for name, value in wire.items() if name != "planted"}
     planted = [f"planted   {each.kind} in {each.enclave} at seq {each.seq}" for each in fleet.planted]
-    at.say(wire, "\n".join([fields(**counted), *planted]))
+    ctx.emit(wire, "\n".join([fields(**totals), *planted]))
 
 
 def _cores() -> int:

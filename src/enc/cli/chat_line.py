@@ -1,34 +1,34 @@
-"""A line of a conversation, as a chat shows it: in words, before it has colours and a place."""
+"""A line of a conversation, before it gets colours and a layout."""
 
 from msgspec import Struct
 
-from enc.cli.output import visible, when
+from enc.cli.output import format_time, visible
 
 YOU = "you"
 
 
-class Line(Struct, frozen=True, kw_only=True):
-    """Who says it, and what it says; a text has lines of its own."""
+class ChatLine(Struct, frozen=True, kw_only=True):
+    """One entry of a conversation. Its text may have several lines."""
 
     timestamp: int
     who: str = ""
-    """"" if it is no person's word."""
+    """The author's name; "" for a line without an author."""
     text: str
     number: str = ""
-    """By which commands name it."""
+    """The number by which commands refer to it."""
     marks: str = ""
-    """What is to be known of it: edited, delivered, …"""
+    """Its state: edited, delivered, …"""
     quote: str = ""
-    """What it answers."""
+    """The entry that it answers."""
     is_notice: bool = False
     is_faint: bool = False
-    """There is no text to read, but a word about it."""
-    is_trouble: bool = False
-    """The marks say that something went wrong."""
-    is_passing: bool = False
-    """Something more of it will come; who reads it later need not see this one."""
+    """The text is a placeholder: the real one cannot be shown."""
+    is_error: bool = False
+    """The marks report an error."""
+    is_transient: bool = False
+    """A later line about the same entry will replace this one; a log can leave it out."""
     key: str = ""
-    """What it is about. It takes the place of a line about the same, if that is the last one."""
+    """Identifies the entry. A line replaces the last line on the screen if both have the same key."""
 
     def plain(self) -> str:
         text = self.text.replace("\n", "\n    ")
@@ -36,10 +36,10 @@ class Line(Struct, frozen=True, kw_only=True):
         if self.is_notice:
             said = f"[announcement] {said}"
         quote = f"(re {self.quote})" if self.quote else ""
-        parts = (self.number, when(self.timestamp), said, quote, self.marks)
+        parts = (self.number, format_time(self.timestamp), said, quote, self.marks)
         return "  ".join(part for part in parts if part)
 
 
-def shown_text(text: str) -> str:
-    """What somebody wrote, with its lines, and without what would command a terminal."""
+def visible_lines(text: str) -> str:
+    """Return a text with its line breaks, and with all other control characters escaped."""
     return "\n".join(map(visible, text.split("\n")))

@@ -18,13 +18,13 @@ from typing import Any
 from msgspec import Struct
 
 from enc.cli import failures
-from enc.cli.chat_line import Line
+from enc.cli.chat_line import ChatLine
 from enc.cli.chat_pipe import Pipe
 from enc.cli.chat_screen import Screen
-from enc.cli.chat_talk import Shown, Talk, is_seated
+from enc.cli.chat_talk import ChatSource, ChatUpdate, is_interactive
 from enc.cli.chat_words import parse
 from enc.cli.line_editor import MAX_LINE, Ended
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 from enc.core.errors import EncError, MisuseError, RateLimited, WorldError
 
 AT_ONCE = 1 << 16
@@ -52,7 +52,7 @@ class _Answer(Struct, frozen=True):
     """What came of a line: what to say of it, or why it was not done; and how far the log is that shows it."""
 
     entered: _Entered
-    told: Sequence[str | Line] = ()
+    told: Sequence[str | ChatLine] = ()
     error: EncError | None = None
     last_seq: int = -1
 
@@ -69,17 +69,19 @@ class _Over(Struct, frozen=True):
     error: BaseException | None = None
 
 
-def converse(at: Terminal, talk: Talk, history: int, *, stay: bool, first: str = "") -> bool:
-    """Talk until it is left. `first`: a line that is done before all others. False: something was refused, and nobody
-    sat there to see it."""
-    face: Pipe | Screen = Screen() if is_seated(at) else Pipe(at)
+def run_chat(ctx: CommandContext, source: ChatSource, history: int, *, stay: bool, first: str = "") -> bool:
+    """Run a chat until the user leaves. `first` is a line to run before all others.
+
+    Returns False if a line was refused and no user saw it.
+    """
+    face: Pipe | Screen = Screen() if is_interactive(ctx) else Pipe(ctx)
     with face:
-        return _Loop(at, talk, face, stay).run(history, first)
+        return _Loop(ctx, source, face, stay).run(history, first)
 
 
 class _Loop:
-    def __init__(self, at: Terminal, talk: Talk, face: Pipe | Screen, stay: bool) -> None:
-        self._at, self._talk, self._face, self._stays = at, talk, face, stay
+    def __init__(self, ctx: CommandContext, source: ChatSource, face: Pipe | Screen, stay: bool) -> None:
+        self._ctx, self._source, self._face, self._stays = ctx, source, face, stay
         self._entered: SimpleQueue[_Entered | None] = SimpleQueue()
         self._events: deque[Any] = deque()
         self._ears, self._bell = os.pipe()
@@ -89,14 +91,14 @@ class _Loop:
         """What no node took, until it is tried again."""
         self._is_left = False
         self._asked: str | None = None
-        """What was held back because there is a doubt, until it is entered again."""
+        """What was held back because there is a warning_for, until it is entered again."""
         self._seen, self._awaits = -1, float("inf")
         self._is_well, self._is_over = True, False
 
     def run(self, history: int, first: str) -> bool:
-        for shown in self._talk.past(history):
+        for shown in self._source.past(history):
             self._show(shown)
-        self._seen = self._talk.seq
+        self._seen = self._source.seq
         if first:
             self._put(first)
         listens = threading.Thread(target=self._listen, daemon=True)
@@ -114,7 +116,7 @@ class _Loop:
         except WorldError as e:
             if not self._leave(works, listens):
                 raise
-            failures.tell(self._at.as_json, e.code, e.message, e.context)
+            failures.report(self._ctx.as_json, e.code, e.message, e.context)
         finally:
             self._leave(works, listens)
         return self._is_well
@@ -126,7 +128,7 @@ class _Loop:
         self._is_over = True
         self._entered.put(None)
         works.join(PATIENCE_S)
-        self._talk.close()
+        self._source.close()
         listens.join(GLANCE_S)
         if not works.is_alive() and not listens.is_alive():
             os.close(self._ears)
@@ -142,30 +144,30 @@ class _Loop:
 
     def _listen(self) -> None:
         try:
-            for shown in self._talk.live():
+            for shown in self._source.live():
                 self._post(shown)
             self._post(_Over())
         except Exception as e:
             self._post(_Over(e))
 
     def _work(self) -> None:
-        words = self._talk.words
+        commands = self._source.commands
         while (entered := self._entered.get()) is not None:
             try:
-                told = list(words.do(entered.line))
-                self._post(_Answer(entered, told, None, words.last_seq))
+                told = list(commands.do(entered.line))
+                self._post(_Answer(entered, told, None, commands.last_seq))
             except Ended:
                 break
             except EncError as e:
                 self._post(_Over(e) if failures.is_distrust(e) else _Answer(entered, error=e))
             except Exception as e:
                 self._post(_Over(e))
-        self._post(_Done(words.last_seq))
+        self._post(_Done(commands.last_seq))
 
     def _loop(self) -> None:
         fds, stdin = [self._ears, sys.stdin.fileno()], sys.stdin.fileno()
         while self._seen < self._awaits:
-            self._face.draw(self._talk.status, [each.line for each in self._under_way])
+            self._face.draw(self._source.status, [each.line for each in self._under_way])
             ready = select.select(fds, [], [])[0]
             if self._ears in ready:
                 os.read(self._ears, 1 << 12)
@@ -177,7 +179,7 @@ class _Loop:
                     self._enter(line)
                 if not data:
                     fds.remove(stdin)
-            if stdin not in fds and (self._face.is_deaf or not self._stays):
+            if stdin not in fds and (self._face.is_output_closed or not self._stays):
                 self._entered.put(None)
 
     # What happens
@@ -191,7 +193,7 @@ class _Loop:
             os.write(self._bell, b"!")
 
     def _take(self, event: Any) -> None:
-        if isinstance(event, Shown):
+        if isinstance(event, ChatUpdate):
             self._show(event)
         elif isinstance(event, _Answer):
             self._answered(event)
@@ -209,9 +211,9 @@ class _Loop:
             if not isinstance(event, _Over):
                 self._take(event)
 
-    def _show(self, shown: Shown) -> None:
-        if shown.settles:
-            self._settled(shown.settles)
+    def _show(self, shown: ChatUpdate) -> None:
+        if shown.confirms:
+            self._settled(shown.confirms)
         self._face.show(shown.lines, shown.wire)
         if shown.warning:
             self._face.warn(shown.warning)
@@ -230,7 +232,7 @@ class _Loop:
     def _answered(self, answer: _Answer) -> None:
         answer.entered.seq = answer.last_seq
         self._settle()
-        if isinstance(answer.error, LATER) and self._talk.words.seals(answer.entered.line):
+        if isinstance(answer.error, LATER) and self._source.commands.seals(answer.entered.line):
             self._keep(answer.entered)
         if answer.told:
             self._face.tell(answer.told)
@@ -248,30 +250,30 @@ class _Loop:
             self._face.warn(f"{kept}{error.code or 'MISUSE'}: {error.message}", about=line)
             return
         self._is_well = False
-        failures.tell(self._at.as_json, error.code or "MISUSE", error.message, error.context)
+        failures.report(self._ctx.as_json, error.code or "MISUSE", error.message, error.context)
 
     def _settle(self) -> None:
         """What the log shows, or has no place in it, is under way no more."""
         self._under_way = [each for each in self._under_way if each.seq is None or each.seq > self._seen]
 
     def _enter(self, line: str) -> None:
-        """Do it; but ask first, where there is a doubt."""
+        """Do it; but ask first, where there is a warning_for."""
         if self._is_too_long(line):
             return
-        doubt = self._talk.doubt(line)
-        if doubt and self._face.is_asked and self._asked != line:
+        warning_for = self._source.warning_for(line)
+        if warning_for and self._face.is_asked and self._asked != line:
             self._asked = line
-            self._face.warn(f"{doubt}. Enter it again to send it all the same.")
+            self._face.warn(f"{warning_for}. Enter it again to send it all the same.")
             self._face.again(line)
             return
-        if doubt and not self._face.is_asked:
-            self._face.warn(doubt)
+        if warning_for and not self._face.is_asked:
+            self._face.warn(warning_for)
         self._asked = None
         self._put(line)
 
     def _is_too_long(self, line: str) -> bool:
         """It is refused before it is under way, and stands there once more to be made shorter."""
-        limit = self._talk.words.max_text
+        limit = self._source.commands.max_text
         if self._face.is_asked:
             limit = min(limit, MAX_LINE - 1)  # more cannot be typed: what has as much may be cut
         size = len(parse(line)[1].encode(errors="surrogatepass"))

@@ -7,21 +7,21 @@ from contextlib import contextmanager
 from typing import Self
 
 from enc.cli import failures
-from enc.cli.chat_line import Line, shown_text
+from enc.cli.chat_line import ChatLine, visible_lines
 from enc.cli.output import Wire
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 
 
 class Pipe:
-    """A line for each thing, in JSON if that is asked for; remarks go to stderr."""
+    """Prints a line for each update, as JSON with --json; remarks are printed on stderr."""
 
     is_asked = False
-    """Whether somebody can be asked before something is sent."""
+    """Whether a user can be asked before a line is sent."""
 
-    def __init__(self, at: Terminal) -> None:
-        self._at, self._rest = at, b""
-        self.is_deaf = False
-        """Nobody reads what is printed any more."""
+    def __init__(self, ctx: CommandContext) -> None:
+        self._ctx, self._rest = ctx, b""
+        self.is_output_closed = False
+        """Whether the reader of stdout has closed it."""
 
     def __enter__(self) -> Self:
         return self
@@ -32,45 +32,45 @@ class Pipe:
 
     @contextmanager
     def _heard(self) -> Iterator[None]:
-        """Whoever read the output may have heard enough; what is typed is sent all the same."""
+        """Redirect stdout to /dev/null once its reader has closed it: input is still sent."""
         try:
             yield
         except BrokenPipeError:
-            self.is_deaf = True
+            self.is_output_closed = True
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, sys.stdout.fileno())
             os.close(nowhere)
 
     def _say(self, wire: Wire, text: str) -> None:
         with self._heard():
-            self._at.say(wire, text)
+            self._ctx.emit(wire, text)
 
-    def show(self, lines: Sequence[Line], wire: Wire) -> None:
-        """Something that was or is said; for programs all of it, for people what is to stay.
+    def show(self, lines: Sequence[ChatLine], wire: Wire) -> None:
+        """Print an update: every one for programs, only final lines for people.
 
-        `ref`: what comes again, because more is known of it, has the same.
+        Updates of the same entry have the same `ref`.
         """
-        if self._at.as_json:
+        if self._ctx.as_json:
             if wire:
                 self._say({**wire, "ref": lines[0].key} if lines and lines[0].key else wire, "")
             return
         for line in lines:
-            if not line.is_passing:
+            if not line.is_transient:
                 self._say({}, line.plain())
 
-    def tell(self, told: Sequence[str | Line]) -> None:
-        """An answer to a command."""
-        text = "\n".join(each.plain() if isinstance(each, Line) else shown_text(each) for each in told)
+    def tell(self, told: Sequence[str | ChatLine]) -> None:
+        """Print the reply to a command."""
+        text = "\n".join(each.plain() if isinstance(each, ChatLine) else visible_lines(each) for each in told)
         self._say({"told": text}, text)
 
     def warn(self, text: str, about: str = "") -> None:
-        self._at.note(text)
+        self._ctx.note(text)
 
     def unsent(self, line: str) -> None:
-        failures.tell(self._at.as_json, "NOT_SENT", line, {})
+        failures.report(self._ctx.as_json, "NOT_SENT", line, {})
 
     def typed(self, data: bytes) -> Iterator[str]:
-        """Whole lines; what has no end yet waits. Nothing: it was the last."""
+        """Yield whole lines; an unfinished line waits for more data, or for empty data, which is the end."""
         if not data and self._rest:
             data = b"\n"
         *whole, self._rest = (self._rest + data).split(b"\n")
@@ -81,4 +81,4 @@ class Pipe:
         raise AssertionError
 
     def draw(self, status: str, under_way: Sequence[str]) -> None:
-        """There is nothing to draw."""
+        """Do nothing: a pipe has no status line."""

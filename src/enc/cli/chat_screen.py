@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import typer
 
-from enc.cli.chat_line import YOU, Line, shown_text
+from enc.cli.chat_line import YOU, ChatLine, visible_lines
 from enc.cli.line_editor import Ended, LineEditor
 from enc.cli.output import Wire, visible
 
@@ -31,7 +31,7 @@ class Screen:
 
     is_asked = True
     """Whether somebody can be asked before something is sent."""
-    is_deaf = False
+    is_output_closed = False
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -59,11 +59,11 @@ class Screen:
         self._write("\x1b[?2004l")
         termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
 
-    def show(self, lines: Sequence[Line], wire: Wire) -> None:
+    def show(self, lines: Sequence[ChatLine], wire: Wire) -> None:
         for line in lines:
             self._show(line)
 
-    def _show(self, line: Line) -> None:
+    def _show(self, line: ChatLine) -> None:
         from rich.text import Text
 
         day, time = _clock(line.timestamp)
@@ -78,17 +78,17 @@ class Screen:
             shown.append("[announcement] ", style="bold reverse")
         _say(shown, line)
         if line.marks:
-            shown.append(f"  {line.marks}", style="red" if line.is_trouble else "dim")
+            shown.append(f"  {line.marks}", style="red" if line.is_error else "dim")
         self._print(shown, line.key, INDENT * 2 if line.number else INDENT)
 
-    def tell(self, told: Sequence[str | Line]) -> None:
+    def tell(self, told: Sequence[str | ChatLine]) -> None:
         from rich.text import Text
 
         for each in told:
-            if isinstance(each, Line):
+            if isinstance(each, ChatLine):
                 self._show(each)
             else:
-                self._print(Text(shown_text(each)))
+                self._print(Text(visible_lines(each)))
 
     def warn(self, text: str, about: str = "") -> None:
         from rich.text import Text
@@ -103,7 +103,7 @@ class Screen:
         """All of it: it may be wanted again."""
         from rich.text import Text
 
-        self._print(Text(f"! not sent: {shown_text(line)}", style="bold red"))
+        self._print(Text(f"! not sent: {visible_lines(line)}", style="bold red"))
 
     def typed(self, data: bytes) -> Iterator[str]:
         if not data:
@@ -152,7 +152,7 @@ class Screen:
         typer.echo(text.encode(errors="backslashreplace"), nl=False)
 
 
-def _say(shown: "Text", line: Line) -> None:
+def _say(shown: "Text", line: ChatLine) -> None:
     if not line.who:
         shown.append(f"* {line.text}", style="dim italic")
         return

@@ -1,4 +1,4 @@
-"""What an app brings to a chat: what was and is said there, and what one can do."""
+"""The interface between a chat and its application: history, new entries, and commands."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -6,59 +6,58 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from enc.cli.chat_line import Line
-from enc.cli.chat_words import Words
+from enc.cli.chat_line import ChatLine
+from enc.cli.chat_words import SlashCommands
 from enc.cli.output import Wire
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 
 OFFLINE = "offline, trying again"
 DAY_S = 86_400.0
-"""How long a chat that stays waits for a node that is away."""
+"""How long a chat that stays waits for an unreachable node."""
 
 
-class Shown(Struct, frozen=True):
-    """Something that is or was said, ready to be shown."""
+class ChatUpdate(Struct, frozen=True):
+    """One change of the conversation, ready to be shown."""
 
-    lines: Sequence[Line]
+    lines: Sequence[ChatLine]
     wire: Wire
-    """For programs."""
+    """The change for programs."""
     seq: int
-    """How far the log has been read with it."""
+    """How far the log is read with this update."""
     warning: str = ""
-    settles: str = ""
-    """What one typed that it came of, if it is a message of one's own."""
+    confirms: str = ""
+    """The typed text that this update confirms, if it is a message of one's own."""
 
 
-class Talk(Protocol):
-    """What an app brings to a chat. `past` comes before anything else; then `live` is one thread's, and what `words` do
-    another's."""
+class ChatSource(Protocol):
+    """The conversation of an application. `past` is called first; then one thread runs `live`, another `commands`."""
 
     @property
-    def words(self) -> Words: ...
+    def commands(self) -> SlashCommands: ...
 
     status: str
-    """In one line: with whom one talks, and how that stands."""
+    """The status line: the partner or group, and its state."""
     seq: int
-    """How far the log was read for `past`."""
+    """How far the log is read for `past`."""
 
-    def past(self, limit: int) -> Iterable[Shown]: ...
+    def past(self, limit: int) -> Iterable[ChatUpdate]: ...
 
-    def live(self) -> Iterator[Shown]:
-        """Until `close`, or until it raises why nothing more can come."""
+    def live(self) -> Iterator[ChatUpdate]:
+        """Yield updates until `close`; raises if there can be no more."""
         ...
 
-    def doubt(self, line: str) -> str:
-        """Why to think twice before this is sent; empty: nothing is against it."""
+    def warning_for(self, line: str) -> str:
+        """Return a warning to confirm before the line is sent; empty if there is none."""
         ...
 
     def close(self) -> None: ...
 
 
-def is_seated(at: Terminal) -> bool:
-    """Somebody sits at a terminal, types there and looks at it."""
-    return at.is_terminal and sys.stdin.isatty()
+def is_interactive(ctx: CommandContext) -> bool:
+    """Return whether stdin and stdout are a terminal."""
+    return ctx.is_terminal and sys.stdin.isatty()
 
 
-def patience(at: Terminal, stay: bool) -> dict[str, Any]:
-    """Of the client that listens: whoever stays sees a node come back; a pipe is told that it does not answer."""
-    return {"patience": DAY_S} if stay or is_seated(at) else {}
+def patience(ctx: CommandContext, stay: bool) -> dict[str, Any]:
+    """Return the subscribing client's patience: a chat that stays waits for the node; a pipe fails."""
+    return {"patience": DAY_S} if stay or is_interactive(ctx) else {}

@@ -1,4 +1,4 @@
-"""What is typed in a chat: a message, or a command that begins with a slash. An app brings the commands."""
+"""Input of a chat: messages, and commands that begin with a slash. The application defines the commands."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -6,91 +6,91 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from enc.cli.chat_line import Line
+from enc.cli.chat_line import ChatLine
 from enc.cli.line_editor import Ended
 from enc.cli.output import visible
 from enc.core.errors import MisuseError
 
-Told = Iterator[str | Line]
+Replies = Iterator[str | ChatLine]
 MAX_TEXT = 32 << 10
-"""Bytes of one text, where an app does not say otherwise."""
+"""Default maximum size of one text, in bytes."""
 HISTORY = 20
-"""Entries of it that are shown, if nobody says how many."""
+"""Default number of earlier entries to show."""
 
 
-class Word(Struct, frozen=True):
-    """A command of the chat. `act` gets the app's Words and what follows the command's name."""
+class SlashCommand(Struct, frozen=True):
+    """A command of the chat. `act` gets the SlashCommands and the text after the command's name."""
 
     usage: str
     help: str
-    act: Callable[[Any, str], Told]
+    act: Callable[[Any, str], Replies]
     seals: bool = False
-    """It sends something that is sealed."""
+    """Whether it sends a sealed text."""
 
 
-class Words(ABC):
-    """`do` a line; it yields what is to be said of it, if anything. What it sends comes back by the log."""
+class SlashCommands(ABC):
+    """Runs lines: `do` yields replies to show. Sent messages appear when the log has them."""
 
-    words: ClassVar[Mapping[str, Word]]
-    """By name. Those that every chat has are added, where the app has none of that name."""
+    commands: ClassVar[Mapping[str, SlashCommand]]
+    """The application's commands by name. They override those that every chat has."""
 
     @property
     @abstractmethod
     def last_seq(self) -> int:
-        """How far the log that is shown must be, for all that was done to be seen; -1: nothing was."""
+        """The seq up to which the log must be shown for all sent lines to appear; -1: none was sent."""
 
     @property
     def max_text(self) -> int:
-        """Bytes of one text."""
+        """Maximum size of one text, in bytes."""
         return MAX_TEXT
 
     @abstractmethod
-    def say(self, text: str) -> Told:
+    def say(self, text: str) -> Replies:
         """Send a message."""
 
-    def do(self, line: str) -> Told:
+    def do(self, line: str) -> Replies:
         name, rest = parse(line)
         if not name:
             return self.say(rest) if rest.strip() else iter(())
         word = self._all().get(name)
         if word is None:
-            raise MisuseError(f"/{visible(name)} is no command; /help lists them")
+            raise MisuseError(f"/{visible(name)}: unknown command; /help lists all commands")
         return word.act(self, rest)
 
     @classmethod
     def seals(cls, line: str) -> bool:
-        """Whether the line sends something that is sealed."""
+        """Return whether the line sends a sealed text."""
         name, rest = parse(line)
         word = cls._all().get(name)
         return word.seals if word is not None else not name and bool(rest.strip())
 
     @classmethod
-    def _all(cls) -> Mapping[str, Word]:
-        return {**cls.words, **_EVERYWHERE, **cls.words}
+    def _all(cls) -> Mapping[str, SlashCommand]:
+        return {**cls.commands, **_EVERYWHERE, **cls.commands}
 
-    def _help(self, rest: str) -> Told:
+    def _help(self, rest: str) -> Replies:
         width = max(len(word.usage) for word in self._all().values())
-        yield "What you type is sent; // at the start of a line sends it with one slash."
+        yield "What you type is sent. To send a text that starts with /, type //."
         for word in self._all().values():
             yield f"{word.usage:<{width}}  {word.help}"
 
-    def _retry(self, rest: str) -> Told:
-        """The chat itself enters the lines again that were not sent."""
+    def _retry(self, rest: str) -> Replies:
+        """Do nothing: the chat itself enters the unsent lines again."""
         return iter(())
 
-    def _quit(self, rest: str) -> Told:
+    def _quit(self, rest: str) -> Replies:
         raise Ended
 
 
-_EVERYWHERE: Mapping[str, Word] = {
-    "retry": Word("/retry", "send what was not sent", Words._retry, seals=True),
-    "help": Word("/help", "this", Words._help),
-    "quit": Word("/quit", "leave the chat; also Ctrl-D, Ctrl-C", Words._quit),
+_EVERYWHERE: Mapping[str, SlashCommand] = {
+    "retry": SlashCommand("/retry", "send unsent lines again", SlashCommands._retry, seals=True),
+    "help": SlashCommand("/help", "list the commands", SlashCommands._help),
+    "quit": SlashCommand("/quit", "leave the chat; also Ctrl-D, Ctrl-C", SlashCommands._quit),
 }
 
 
 def parse(line: str) -> tuple[str, str]:
-    """The name of a command and what follows it; no name: it is a message."""
+    """Return the command's name and the text after it; the name of a message is empty."""
     if line.startswith("//") or not line.startswith("/"):
         return "", line.removeprefix("/")
     name, _, rest = line[1:].partition(" ")
@@ -98,14 +98,14 @@ def parse(line: str) -> tuple[str, str]:
 
 
 def one(rest: str, usage: str) -> str:
-    """What follows a command that needs something."""
+    """Return the argument of a command. Raises MisuseError if it is missing."""
     if not rest:
         raise MisuseError(f"use: {usage}")
     return rest
 
 
 def two(rest: str, usage: str) -> tuple[str, str]:
-    """A word, and what follows it."""
+    """Return the first word and the rest. Raises MisuseError if one is missing."""
     first, _, second = rest.partition(" ")
     if not first or not second.strip():
         raise MisuseError(f"use: {usage}")
@@ -113,7 +113,7 @@ def two(rest: str, usage: str) -> tuple[str, str]:
 
 
 def how_many(rest: str) -> int:
-    """Of `/history [HOW-MANY]`."""
+    """Return the argument of `/history [HOW-MANY]`. Raises MisuseError."""
     if rest and not (rest.isdecimal() and len(rest) <= 9):
         raise MisuseError("use: /history [HOW-MANY]")
     return int(rest or HISTORY)

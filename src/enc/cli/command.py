@@ -12,7 +12,7 @@ from typer.exceptions import TyperException
 
 from enc.cli import failures
 from enc.cli.exits import FAILED
-from enc.cli.terminal import TIMEOUT_S, Terminal
+from enc.cli.terminal import TIMEOUT_S, CommandContext
 
 _PANEL = "Connection and identity"
 
@@ -77,7 +77,7 @@ def command(
 ) -> Callable[[Work], Work]:
     """Return a decorator that adds a command to `app`.
 
-    The decorated function takes a Terminal before its own arguments and flags. `codes` is the text
+    The decorated function takes a CommandContext before its own arguments and flags. `codes` is the text
     about exit codes in the command's help.
     """
 
@@ -86,8 +86,8 @@ def command(
 
         def run(**given: Any) -> None:
             shared = {flag: given.pop(flag) for flag in flags}
-            with failures.told(bool(shared["as_json"]), shared.get("evidence") or Path()):
-                work(Terminal(shared), **given)
+            with failures.report_errors(bool(shared["as_json"]), shared.get("evidence") or Path()):
+                work(CommandContext(shared), **given)
 
         run.__doc__ = work.__doc__
         run.__signature__ = Signature([*own, *map(_parameter, flags)])  # type: ignore[attr-defined]
@@ -113,8 +113,8 @@ class Group(TyperGroup):
         try:
             sys.exit(super().main(args, prog_name, *more, **{**extra, "standalone_mode": False}))
         except TyperException as e:
-            failures.tell(True, "MISUSE", e.format_message(), {})
+            failures.report(True, "MISUSE", e.format_message(), {})
             sys.exit(e.exit_code)
         except typer.Abort:
-            failures.tell(True, "ABORTED", "nothing was done", {})
+            failures.report(True, "ABORTED", "nothing was done", {})
             sys.exit(FAILED)

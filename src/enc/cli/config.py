@@ -8,7 +8,7 @@ import typer
 from enc.cli.command import ENCLAVE, PROFILE, command
 from enc.cli.output import fields
 from enc.cli.profiles import NAMES
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 
 app = typer.Typer(
     name="config",
@@ -23,18 +23,18 @@ SHOWN = tuple(flag for flag in ENCLAVE if flag not in ("timeout", "evidence"))
 
 
 @command(app, "enc config show", "enc config show --profile work --json", flags=SHOWN)
-def show(at: Terminal) -> None:
+def show(ctx: CommandContext) -> None:
     """Print the settings in force, and the source of each value."""
-    settings = at.settings
+    settings = ctx.settings
     values = {name: {"value": setting.value, "source": setting.source} for name, setting in settings.values.items()}
     texts = {name: f"{setting.value or '-'} ({setting.source})" for name, setting in settings.values.items()}
     where = {"profile": settings.profile, "file": str(settings.file)}
-    at.say({**where, **values}, fields(**where, **texts))
+    ctx.emit({**where, **values}, fields(**where, **texts))
 
 
 @command(app, "enc config set node http://127.0.0.1:7700", name="set", flags=PROFILE)
 def set_(
-    at: Terminal,
+    ctx: CommandContext,
     name: Annotated[
         Literal["node", "identity", "enclave", "registry", "witnesses"], typer.Argument(help="The setting.")
     ],
@@ -48,9 +48,9 @@ def set_(
 ) -> None:
     """Store a value in the profile."""
     stored = _checked(name, value)
-    at.settings.store(name, stored)
-    wire = {"profile": at.settings.profile, "file": str(at.settings.file), name: stored}
-    at.say(wire, fields(**wire))
+    ctx.settings.store(name, stored)
+    wire = {"profile": ctx.settings.profile, "file": str(ctx.settings.file), name: stored}
+    ctx.emit(wire, fields(**wire))
 
 
 def _checked(name: str, value: str) -> str:

@@ -7,7 +7,7 @@ import typer
 
 from enc.cli.command import LOCAL, command
 from enc.cli.output import fields
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 from enc.core.errors import MisuseError
 
 app = typer.Typer(
@@ -32,7 +32,7 @@ def _serving_flags(**given: str | None) -> dict[str, str | None]:
     flags=LOCAL,
 )
 def serve(
-    at: Terminal,
+    ctx: CommandContext,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings in TOML; flags override them.")] = None,
     database: Annotated[
         str | None, typer.Option(metavar="PLACE", help="A file's path, or postgresql://…. Default: serving.db.")
@@ -75,4 +75,4 @@ def serve(
     )
     server = ServingServer(load(config, flags, public or ()), cert=cert, key=cert_key)
     wire = {"url": server.url, "session_pub": server.session_pub}
-    server.run(lambda: at.say(wire, fields(**{name: text for name, text in wire.items() if text})))
+    server.run(lambda: ctx.emit(wire, fields(**{name: text for name, text in wire.items() if text})))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 from enc.core.errors import EncError, MisuseError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ ASKED = 8
 """Enclaves of a source that are tried: if none of these can be read, the whole source is assumed to fail."""
 
 
-def check_pulls(at: Terminal, sources: Sequence[Mapping[str, str]], *, once: bool) -> None:
+def check_pulls(ctx: CommandContext, sources: Sequence[Mapping[str, str]], *, once: bool) -> None:
     """Raise MisuseError for wrong options. If a source cannot be read, raise with `once`.
 
     Without `once`, print a note: the pipeline retries for as long as it runs.
@@ -30,7 +30,7 @@ def check_pulls(at: Terminal, sources: Sequence[Mapping[str, str]], *, once: boo
             except EncError as e:
                 if once:
                     raise
-                at.note(f"cannot read from {options.origin} yet: {e.code}: {e.message}")
+                ctx.note(f"cannot read from {options.origin} yet: {e.code}: {e.message}")
         elif source["format"] == "enc_archive":
             _check_archives(source["path"], once)
 

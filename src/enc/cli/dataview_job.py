@@ -10,7 +10,7 @@ import typer
 from enc.cli.command import LOCAL, command
 from enc.cli.dataview import MISSING, app
 from enc.cli.output import fields
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ Names = Annotated[list[str] | None, typer.Argument(metavar="[VIEW]...", help="On
 
 
 @contextmanager
-def writing(lake: str, what: str) -> Iterator["Writer"]:
+def lake_lock(lake: str, what: str) -> Iterator["Writer"]:
     """Lock the lake for writing. Fails before Spark starts if another process holds the lock."""
     try:
         from enc.dataview.writer import Writer
@@ -42,7 +42,7 @@ def writing(lake: str, what: str) -> Iterator["Writer"]:
 
 
 @contextmanager
-def opened_job(
+def open_job(
     lake: str, master: str, conf: list[str] | None, writer: "Writer | None" = None, **settings: Any
 ) -> Iterator["Job"]:
     """Yield a job with its own Spark session, which stops with it."""
@@ -56,7 +56,7 @@ def opened_job(
     if views:
         load_views(views)  # so that faulty views are reported before Spark starts
     found = JobSettings(root=lake, views=str(views) if views else None, **settings)
-    spark = spark_session("enc dataview", master, dict(pair(text, "--conf") for text in conf or ()))
+    spark = spark_session("enc dataview", master, dict(parse_pair(text, "--conf") for text in conf or ()))
     try:
         with opened(found, spark, writer=writer) as job:
             yield job
@@ -66,26 +66,26 @@ def opened_job(
         spark.stop()
 
 
-def pair(text: str, flag: str) -> tuple[str, str]:
+def parse_pair(text: str, flag: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise MisuseError(f"{flag}: expected NAME=VALUE")
     return name, value
 
 
-def say_built(at: Terminal, built: "list[Built]") -> None:
+def print_built(ctx: CommandContext, built: "list[Built]") -> None:
     rows = []
     for each in built:
         wire = {"view": each.name, "made": each.changed, "failures": list(each.failures)}
         rows.append((wire, (each.name, "yes" if each.changed else "no", "; ".join(each.failures))))
-    at.rows(("view", "made", "failures"), rows)
+    ctx.rows(("view", "made", "failures"), rows)
     if any(each.failures for each in built):
         raise typer.Exit(1)
 
 
 @command(app, "enc dataview build --views views --lake lake", flags=LOCAL)
 def build(
-    at: Terminal,
+    ctx: CommandContext,
     names: Names = None,
     lake: Lake = "lake",
     views: Views = None,
@@ -95,15 +95,15 @@ def build(
 ) -> None:
     """Build the views that are behind their source tables, test them, and publish them."""
     with (
-        writing(lake, "build") as writer,
-        opened_job(lake, master, conf, writer, views=views, database=database) as job,
+        lake_lock(lake, "build") as writer,
+        open_job(lake, master, conf, writer, views=views, database=database) as job,
     ):
-        say_built(at, job.build(names or ()))
+        print_built(ctx, job.build(names or ()))
 
 
 @command(app, "enc dataview test --views views --lake lake", flags=LOCAL, name="test")
 def check(
-    at: Terminal,
+    ctx: CommandContext,
     names: Names = None,
     lake: Lake = "lake",
     views: Views = None,
@@ -111,27 +111,27 @@ def check(
     conf: Conf = None,
 ) -> None:
     """Run the tests of the built views."""
-    with opened_job(lake, master, conf, views=views) as job:
-        say_built(at, job.views.test(job.spark, names or ()))
+    with open_job(lake, master, conf, views=views) as job:
+        print_built(ctx, job.views.test(job.spark, names or ()))
 
 
 @command(app, "enc dataview list --lake lake --views views", flags=LOCAL, name="list")
 def list_(
-    at: Terminal, lake: Lake = "lake", views: Views = None, master: Master = "local[*]", conf: Conf = None
+    ctx: CommandContext, lake: Lake = "lake", views: Views = None, master: Master = "local[*]", conf: Conf = None
 ) -> None:
     """List all tables and views, with their keys and paths."""
-    with opened_job(lake, master, conf, views=views) as job:
+    with open_job(lake, master, conf, views=views) as job:
         rows = []
         for layer, name, table in job.tables():
             if layer != "state":
                 wire = {"layer": layer, "name": name, "key": list(table.key), "path": table.path}
                 rows.append((wire, (layer, name, ", ".join(table.key), table.path)))
-        at.rows(("layer", "name", "key", "path"), rows)
+        ctx.rows(("layer", "name", "key", "path"), rows)
 
 
 @command(app, "enc dataview rebuild posts_per_author --views views", flags=LOCAL)
 def rebuild(
-    at: Terminal,
+    ctx: CommandContext,
     name: Annotated[str, typer.Argument(metavar="VIEW")],
     lake: Lake = "lake",
     views: Views = None,
@@ -141,15 +141,15 @@ def rebuild(
 ) -> None:
     """Rebuild a view from scratch. Its columns and types may have changed."""
     with (
-        writing(lake, "rebuild") as writer,
-        opened_job(lake, master, conf, writer, views=views, database=database) as job,
+        lake_lock(lake, "rebuild") as writer,
+        open_job(lake, master, conf, writer, views=views, database=database) as job,
     ):
-        say_built(at, [job.rebuild(name)])
+        print_built(ctx, [job.rebuild(name)])
 
 
 @command(app, "enc dataview upkeep --lake lake --raw-days 30", flags=LOCAL)
 def upkeep(
-    at: Terminal,
+    ctx: CommandContext,
     lake: Lake = "lake",
     views: Views = None,
     database: Database = None,
@@ -171,8 +171,8 @@ def upkeep(
         raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
     keeping = Keeping(raw_days=raw_days, quarantine_days=quarantine_days, vacuum_hours=vacuum_hours)
     with (
-        writing(lake, "upkeep") as writer,
-        opened_job(lake, master, conf, writer, views=views, database=database, keeping=keeping) as job,
+        lake_lock(lake, "upkeep") as writer,
+        open_job(lake, master, conf, writer, views=views, database=database, keeping=keeping) as job,
     ):
         job.keep()
-    at.say({"done": True}, fields(done="yes"))
+    ctx.emit({"done": True}, fields(done="yes"))

@@ -11,7 +11,7 @@ from msgspec import Struct
 from enc.cli.command import command
 from enc.cli.dataview import MISSING, app
 from enc.cli.output import fields
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 from enc.core.errors import MisuseError
 from enc.runtime.signals import stop_event
 
@@ -47,7 +47,7 @@ SkipLost = Annotated[
 ]
 
 
-class Pushes(Struct, frozen=True, kw_only=True):
+class ReceiverSettings(Struct, frozen=True, kw_only=True):
     """Settings of a push receiver: its address, the accepted nodes and enclaves, TLS."""
 
     url: str
@@ -61,7 +61,9 @@ class Pushes(Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def received(at: Terminal, pushes: Pushes, landing: Path, state: Path, notices: Path | None) -> Iterator["Listener"]:
+def running_receiver(
+    ctx: CommandContext, pushes: ReceiverSettings, landing: Path, state: Path, notices: Path | None
+) -> Iterator["Listener"]:
     """Run a receiver for as long as the block runs."""
     try:
         from enc.dataview.landing import Landing
@@ -72,18 +74,18 @@ def received(at: Terminal, pushes: Pushes, landing: Path, state: Path, notices: 
     from enc.cli import receiving
 
     receiving.check_tls(pushes.cert, pushes.key)
-    with receiving.telling_on_stderr(), receiving.listen(pushes.listen) as listening:
+    with receiving.log_to_stderr(), receiving.listen(pushes.listen) as listening:
         made = LandingReceiver(
-            at.identity(),
+            ctx.identity(),
             pushes.url,
-            pushes.nodes or [at.settings.get("node")],
+            pushes.nodes or [ctx.settings.get("node")],
             state,
             Landing(landing),
             None if notices is None else NoticeBoard(notices),
             skip_lost=pushes.skip_lost,
-            accepts=receiving.accepting(pushes.only),
+            accepts=receiving.enclave_filter(pushes.only),
             enclave=pushes.enclaves,
-            timeout=at.timeout,
+            timeout=ctx.timeout,
         )
         with receiving.Listener(made.app, listening, pushes.cert, pushes.key) as listener:
             yield listener
@@ -96,7 +98,7 @@ def received(at: Terminal, pushes: Pushes, landing: Path, state: Path, notices: 
     flags=("as_json", "identity", "profile", "timeout"),
 )
 def receive(
-    at: Terminal,
+    ctx: CommandContext,
     url: Annotated[str, typer.Option(metavar="URL", help="The public URL of this receiver, as registered for pushes.")],
     landing: Annotated[Path, typer.Option(metavar="DIR", help="Folder where each batch is written.")],
     state: Annotated[Path, typer.Option(metavar="FILE", help="State file: which batches arrived. It must be private.")],
@@ -119,7 +121,7 @@ def receive(
     Missing batches are pulled and written, too. The first line on stdout is the address it listens on.
     `run --receive` does the same beside the pipeline.
     """
-    pushes = Pushes(
+    pushes = ReceiverSettings(
         url=url,
         listen=listen,
         nodes=nodes or [],
@@ -130,9 +132,9 @@ def receive(
         skip_lost=skip_lost,
     )
     stop = stop_event()
-    with received(at, pushes, landing, state, notices) as listener:
-        host, port = listener.place
+    with running_receiver(ctx, pushes, landing, state, notices) as listener:
+        host, port = listener.address
         wire = {"host": host, "port": port, "url": url}
-        at.say(wire, fields(**{name: str(value) for name, value in wire.items()}))
+        ctx.emit(wire, fields(**{name: str(value) for name, value in wire.items()}))
         while not stop.wait(WAIT_S):
             listener.check()

@@ -9,9 +9,9 @@ import typer
 
 from enc.cli.command import command
 from enc.cli.dataview import MISSING, app
-from enc.cli.dataview_job import Conf, Database, Lake, Master, Views, opened_job, pair, say_built, writing
-from enc.cli.dataview_receive import Cert, Enclaves, Key, Nodes, Only, Pushes, SkipLost, received
-from enc.cli.terminal import Terminal
+from enc.cli.dataview_job import Conf, Database, Lake, Master, Views, lake_lock, open_job, parse_pair, print_built
+from enc.cli.dataview_receive import Cert, Enclaves, Key, Nodes, Only, ReceiverSettings, SkipLost, running_receiver
+from enc.cli.terminal import CommandContext
 from enc.core.errors import MisuseError
 from enc.runtime.signals import stop_event
 
@@ -28,7 +28,7 @@ def _sources(
 
     `pull`: options of format enc, as NAME=VALUE;NAME=VALUE. `zone`: where received pushes are written.
     """
-    found = [{"format": "enc", **dict(pair(each, "--pull") for each in text.split(";"))} for text in pull or ()]
+    found = [{"format": "enc", **dict(parse_pair(each, "--pull") for each in text.split(";"))} for text in pull or ()]
     if zone is not None:
         found = [{"notices": str(zone.notices), **each} for each in found]
     found += [{"format": "enc_archive", "path": path} for path in archives or ()]
@@ -48,7 +48,7 @@ def _sources(
     flags=("as_json", "identity", "profile", "timeout"),
 )
 def run(
-    at: Terminal,
+    ctx: CommandContext,
     pull: Annotated[
         list[str] | None,
         typer.Option(metavar="OPTIONS", help="Enclaves of a node or registry: options of format enc, as NAME=VALUE;…"),
@@ -104,12 +104,12 @@ def run(
         raise MisuseError("--url, --node, --enclave, --only, --cert, --key, --skip-lost: only with --receive")
     zone = None if receive is None else _zone(lake)
     sources = _sources(pull, archive, landing, zone)
-    _check(at, sources, once)
-    pushes = Pushes(
+    _check(ctx, sources, once)
+    pushes = ReceiverSettings(
         url=url or "",
         listen=receive or "",
         nodes=nodes or sorted({source["node"] for source in sources if "node" in source}),
-        enclaves=enclaves or [id_ for source in sources for id_ in _named(source)],
+        enclaves=enclaves or [id_ for source in sources for id_ in _enclave_ids(source)],
         only=only or [],
         cert=cert,
         key=key,
@@ -117,19 +117,19 @@ def run(
     )
     how: dict[str, Any] = {"sources": sources, "database": database, "views": views, "verify": not trust}
     with ExitStack() as stack:
-        writer = stack.enter_context(writing(lake, "run"))
+        writer = stack.enter_context(lake_lock(lake, "run"))
         checks: list[Callable[[], None]] = []
         if zone is not None:
-            checks.append(stack.enter_context(_receiving(at, pushes, zone)).check)
+            checks.append(stack.enter_context(_receiving(ctx, pushes, zone)).check)
         if serve:
             found = stack.enter_context(_serving(config, database, listen, public))
-            _announce(at, {"serving": found}, f"serving on {found}")
+            _announce(ctx, {"serving": found}, f"serving on {found}")
         settings = [*(_small() if small else ()), *(conf or ())]
-        job = stack.enter_context(opened_job(lake, master, settings, writer, **how))
+        job = stack.enter_context(open_job(lake, master, settings, writer, **how))
         if once:
-            say_built(at, job.drain())
+            print_built(ctx, job.drain())
             return
-        job.run(stop_event(), _Telling(at, checks))
+        job.run(stop_event(), _ProgressPrinter(ctx, checks))
 
 
 def _small() -> list[str]:
@@ -139,7 +139,7 @@ def _small() -> list[str]:
     return [f"{name}={value}" for name, value in SMALL.items()]
 
 
-def _check(at: Terminal, sources: tuple[dict[str, str], ...], once: bool) -> None:
+def _check(ctx: CommandContext, sources: tuple[dict[str, str], ...], once: bool) -> None:
     """Report what is known to fail before Spark starts, with a helpful message."""
     from enc.cli.dataview_check import check_pulls
 
@@ -147,20 +147,20 @@ def _check(at: Terminal, sources: tuple[dict[str, str], ...], once: bool) -> Non
         from enc.dataview.session import check_java
 
         check_java()
-        check_pulls(at, sources, once=once)
+        check_pulls(ctx, sources, once=once)
     except ModuleNotFoundError as e:
         raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
 
 
-def _named(source: dict[str, str]) -> list[str]:
+def _enclave_ids(source: dict[str, str]) -> list[str]:
     """Return the enclaves that a source names."""
     text = source.get("enclaves") or source.get("enclave") or ""
     return [each.strip() for each in text.split(",") if each.strip()]
 
 
-def _announce(at: Terminal, wire: dict[str, Any], text: str) -> None:
+def _announce(ctx: CommandContext, wire: dict[str, Any], text: str) -> None:
     """Print a line of JSON for programs, or a note for people."""
-    at.say(wire, text) if at.as_json else at.note(text)
+    ctx.emit(wire, text) if ctx.as_json else ctx.note(text)
 
 
 def _zone(lake: str) -> "Zone":
@@ -172,12 +172,12 @@ def _zone(lake: str) -> "Zone":
 
 
 @contextmanager
-def _receiving(at: Terminal, pushes: Pushes, zone: "Zone") -> Iterator["Listener"]:
+def _receiving(ctx: CommandContext, pushes: ReceiverSettings, zone: "Zone") -> Iterator["Listener"]:
     zone.create()
-    with received(at, pushes, zone.landing, zone.state, zone.notices) as listener:
-        host, port = listener.place
+    with running_receiver(ctx, pushes, zone.landing, zone.state, zone.notices) as listener:
+        host, port = listener.address
         wire = {"host": host, "port": port, "url": pushes.url}
-        _announce(at, {"receiving": wire}, f"receiving on {host} port {port}, for {pushes.url}")
+        _announce(ctx, {"receiving": wire}, f"receiving on {host} port {port}, for {pushes.url}")
         yield listener
 
 
@@ -190,29 +190,29 @@ def _serving(config: Path | None, database: str | None, listen: str | None, publ
         yield url
 
 
-class _Telling:
+class _ProgressPrinter:
     """Shows progress: one line that is overwritten on a terminal; lines of JSON for programs; else nothing."""
 
-    def __init__(self, at: Terminal, checks: Sequence[Callable[[], None]]) -> None:
+    def __init__(self, ctx: CommandContext, checks: Sequence[Callable[[], None]]) -> None:
         """`checks` raise if a server that runs beside the pipeline has ended."""
-        self._at, self._checks, self._last = at, checks, ""
+        self._ctx, self._checks, self._last = ctx, checks, ""
 
     def __call__(self, progress: "Progress") -> None:
         for check in self._checks:
             check()
-        if self._at.as_json:
-            self._tell_programs(progress)
-        elif self._at.is_terminal:
+        if self._ctx.as_json:
+            self._print_json(progress)
+        elif self._ctx.is_terminal:
             text = (
                 f"{progress.events:,} events, {progress.rate:,.0f}/s, {progress.quarantined:,} quarantined, "
                 f"{progress.behind:,} to fetch, {progress.waiting:,} to derive, {progress.built:,} views made"
             )
             typer.echo(f"\r\x1b[K{text}", nl=False, err=True)
 
-    def _tell_programs(self, progress: "Progress") -> None:
+    def _print_json(self, progress: "Progress") -> None:
         names = ("events", "quarantined", "behind", "waiting", "built")
         wire = {name: getattr(progress, name) for name in names}
         text = str(wire)
         if text != self._last:
             self._last = text
-            self._at.say({**wire, "rate": round(progress.rate, 1)}, "")
+            self._ctx.emit({**wire, "rate": round(progress.rate, 1)}, "")

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enc.cli.chat_loop import converse
-from enc.cli.chat_talk import Shown, patience
+from enc.cli.chat_loop import run_chat
+from enc.cli.chat_talk import ChatUpdate, patience
 from enc.cli.chat_words import HISTORY
 from enc.cli.command import NODE, command
-from enc.cli.dm_desk import Desk, Who, Yes, find_mailbox
+from enc.cli.dm_desk import MailboxContext, Who, Yes, find_mailbox
 from enc.cli.dm_view import line_of, wire_entry
-from enc.cli.dm_words import MailboxWords
+from enc.cli.dm_words import MailboxCommands
 from enc.cli.exits import FAILED
 from enc.cli.output import short
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 
 if TYPE_CHECKING:
     from enc.apps.dm import Entry, Mailbox
@@ -36,7 +36,7 @@ app = typer.Typer()
     flags=NODE,
 )
 def chat(
-    at: Terminal,
+    ctx: CommandContext,
     who: Who,
     history: Annotated[int, typer.Option(min=0, metavar="N", help="Show this many earlier messages.")] = HISTORY,
     stay: Annotated[
@@ -50,41 +50,43 @@ def chat(
     """
     from enc.apps import AddressBook
 
-    me = at.identity()
-    with at.client_as(me) as shows, at.client_as(me) as writes, at.client_as(me, **patience(at, stay)) as listens:
+    me = ctx.identity()
+    with ctx.client_as(me) as shows, ctx.client_as(me) as writes, ctx.client_as(me, **patience(ctx, stay)) as listens:
         book = AddressBook()
         shown, written, heard = (find_mailbox(each, book) for each in (shows, writes, listens))
-        here = Desk(at, shows, book, shown)
-        identity = here.who(who, yes)
+        dm = MailboxContext(ctx, shows, book, shown)
+        identity = dm.resolve(who, yes)
         shown.sync()
-        talk = MailboxTalk(shown, written, heard.enclave, identity, here.name(identity))
-        is_pending = any(entry.state == "pending" for entry in shown.thread(identity))  # interrupted, here or elsewhere
-        is_well = converse(at, talk, history, stay=stay, first="/retry" if is_pending else "")
+        source = MailboxChat(shown, written, heard.enclave, identity, dm.name(identity))
+        is_pending = any(
+            entry.state == "pending" for entry in shown.thread(identity)
+        )  # interrupted, on this device or another
+        is_well = run_chat(ctx, source, history, stay=stay, first="/retry" if is_pending else "")
     if not is_well:
         raise typer.Exit(FAILED)
 
 
-class MailboxTalk:
+class MailboxChat:
     """A conversation with one contact. `shown` is read, `written` sends, `feed` is subscribed to."""
 
     def __init__(self, shown: "Mailbox", written: "Mailbox", feed: "Enclave", who: bytes, name: str) -> None:
         self._shown, self._feed, self._who, self._name = shown, feed, who, name
-        self.words = MailboxWords(written, who, name)
+        self.commands = MailboxCommands(written, who, name)
         self.seq = shown.last_seq
         self._seen: dict[bytes, Entry] = {}
         self._live: Subscription | None = None
         self._is_closed = False
-        self.status = self._standing()
+        self.status = self._status_line()
 
-    def _standing(self) -> str:
+    def _status_line(self) -> str:
         return f"{self._name} | {short(self._who)} | {self._shown.contact(self._who).state}"
 
-    def past(self, limit: int) -> Iterable[Shown]:
+    def past(self, limit: int) -> Iterable[ChatUpdate]:
         thread = self._shown.thread(self._who)
         self._seen = {entry.ref: entry for entry in thread}
         return [self._show(entry) for entry in (thread[-limit:] if limit else ())]
 
-    def live(self) -> Iterator[Shown]:
+    def live(self) -> Iterator[ChatUpdate]:
         self._live = self._feed.subscribe(after=self.seq)
         if self._is_closed:
             self._live.close()
@@ -94,15 +96,15 @@ class MailboxTalk:
                 if who == self._who and entry is not None and entry != self._seen.get(ref):
                     self._seen[ref] = entry
                     yield self._show(entry)
-            self.status = self._standing()
-            yield Shown((), {}, item.seq)
+            self.status = self._status_line()
+            yield ChatUpdate((), {}, item.seq)
 
-    def _show(self, entry: "Entry") -> Shown:
+    def _show(self, entry: "Entry") -> ChatUpdate:
         is_mine = entry.author == self._shown.identity
         line = line_of(entry, self._shown.identity, self._name)
-        return Shown([line], wire_entry(entry), -1, settles=(entry.text or "") if is_mine else "")
+        return ChatUpdate([line], wire_entry(entry), -1, confirms=(entry.text or "") if is_mine else "")
 
-    def doubt(self, line: str) -> str:
+    def warning_for(self, line: str) -> str:
         return ""
 
     def close(self) -> None:

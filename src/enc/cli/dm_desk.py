@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enc.cli.me_desk import Who, Yes, person
-from enc.cli.terminal import Terminal
+from enc.cli.me_desk import Who, Yes, resolve_person
+from enc.cli.terminal import CommandContext
 from enc.core.errors import EncError, MisuseError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from enc.apps.dm import Mailbox
     from enc.client import Client
 
-__all__ = ["At", "Desk", "Where", "Who", "Yes", "desk", "find_mailbox"]
+__all__ = ["At", "MailboxContext", "Where", "Who", "Yes", "find_mailbox", "open_mailbox"]
 
 Where = Annotated[
     str | None,
@@ -26,21 +26,21 @@ Where = Annotated[
 At = Annotated[str | None, typer.Option("--at", metavar="URL", help="The node of their mailbox.")]
 
 
-class Desk:
+class MailboxContext:
     """One's mailbox, with the address book that resolves names."""
 
-    def __init__(self, at: Terminal, client: "Client", book: "AddressBook", mailbox: "Mailbox") -> None:
-        self._at, self._client, self._book, self.mailbox = at, client, book, mailbox
+    def __init__(self, ctx: CommandContext, client: "Client", book: "AddressBook", mailbox: "Mailbox") -> None:
+        self._ctx, self._client, self._book, self.mailbox = ctx, client, book, mailbox
 
-    def who(self, word: str, yes: bool = False) -> bytes:
+    def resolve(self, word: str, yes: bool = False) -> bytes:
         """Return the key of a person given by key or name.
 
         A name that only a registry knows is shown with its key, and kept once the user confirms it.
         """
-        return person(self._at, word, self._client, self._book, yes).identity
+        return resolve_person(self._ctx, word, self._client, self._book, yes).identity
 
     @contextmanager
-    def place(self, identity: bytes, mailbox: str | None, there: str | None) -> Iterator["Place | None"]:
+    def place_of(self, identity: bytes, mailbox: str | None, there: str | None) -> Iterator["Place | None"]:
         """Yield a contact's mailbox: the one given, else the known one.
 
         A given mailbox is stored in the address book if the block succeeds.
@@ -66,7 +66,7 @@ class Desk:
     def name(self, identity: bytes) -> str:
         return self._names.get(identity, identity.hex())
 
-    def spelled(self, error: EncError) -> str:
+    def explain(self, error: EncError) -> str:
         """Return an error's message with names instead of keys, and with commands instead of methods."""
         from enc.apps.dm import NoPlace
 
@@ -75,7 +75,7 @@ class Desk:
         named = re.sub("[0-9a-f]{64}", lambda key: self.name(bytes.fromhex(key[0])), error.message)
         return named.replace("`repair`", "`enc dm repair`")
 
-    def message(self, who: bytes, id_: str | None, *, mine: bool) -> bytes:
+    def message_ref(self, who: bytes, id_: str | None, *, mine: bool) -> bytes:
         """Return the ref of one's own last message in any state, or of the message whose id starts so."""
         if id_ is None:
             return self.mailbox.last(who).ref
@@ -88,19 +88,19 @@ class Desk:
 
 
 @contextmanager
-def desk(at: Terminal) -> Iterator[Desk]:
+def open_mailbox(ctx: CommandContext) -> Iterator[MailboxContext]:
     """Yield the mailbox of the profile's identity, synced."""
     from enc.apps import AddressBook
 
-    with at.client() as client:
+    with ctx.client() as client:
         book = AddressBook()
         mailbox = find_mailbox(client, book)
         mailbox.sync()
-        here = Desk(at, client, book, mailbox)
+        dm = MailboxContext(ctx, client, book, mailbox)
         try:
-            yield here
+            yield dm
         except EncError as e:
-            e.message = here.spelled(e)
+            e.message = dm.explain(e)
             raise
 
 

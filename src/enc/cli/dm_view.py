@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from enc.cli.chat_line import YOU, Line, shown_text
+from enc.cli.chat_line import YOU, ChatLine, visible_lines
 from enc.cli.output import visible
 
 if TYPE_CHECKING:
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _MARKS = {"pending": "…", "delivered": "✓", "refused": "✗", "removed": "✓ (deleted by them)"}
 
 
-def line_of(entry: "Entry", me: bytes, name: str) -> Line:
+def line_of(entry: "Entry", me: bytes, name: str) -> ChatLine:
     """Return a chat line; `name` is the contact's."""
     is_mine = entry.author == me
     marks = ["(edited)"] if entry.is_edited else []
@@ -19,25 +19,25 @@ def line_of(entry: "Entry", me: bytes, name: str) -> Line:
         marks.append(_MARKS[entry.state])
     if entry.code and entry.state != "unreadable":
         marks.append(entry.code)
-    return Line(
+    return ChatLine(
         timestamp=entry.at,
         who=YOU if is_mine else visible(name),
-        text=_said(entry),
+        text=_text(entry),
         marks=" ".join(marks),
         is_faint=entry.text is None or entry.state in ("retracted", "unreadable"),
-        is_trouble=entry.state == "refused" or bool(entry.code),
-        is_passing=entry.state == "pending",
+        is_error=entry.state == "refused" or bool(entry.code),
+        is_transient=entry.state == "pending",
         key=entry.ref.hex(),
     )
 
 
-def _said(entry: "Entry") -> str:
+def _text(entry: "Entry") -> str:
     if entry.state == "retracted":
         return "(retracted)"
     if entry.state == "unreadable":
         return f"(cannot be read: {entry.code})"
-    said = "(not here yet)" if entry.text is None else shown_text(entry.text)
-    return f"(invites) {said}" if entry.kind == "invite" else said
+    text = "(not here yet)" if entry.text is None else visible_lines(entry.text)
+    return f"(invites) {text}" if entry.kind == "invite" else text
 
 
 def wire_entry(entry: "Entry") -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from enc.cli.command import LOCAL, NODE, command
-from enc.cli.output import Row, fields, when
+from enc.cli.output import Row, fields, format_time
 from enc.cli.search import as_tag
-from enc.cli.terminal import Terminal, read
+from enc.cli.terminal import CommandContext, read
 from enc.core.encoding import compact_json
 from enc.core.errors import MisuseError
 
@@ -25,7 +25,7 @@ app = typer.Typer(
 
 @command(app, "enc enclave create team --use", "enc enclave create ./manifest.json --name archive", flags=NODE)
 def create(
-    at: Terminal,
+    ctx: CommandContext,
     manifest: Annotated[
         str | None,
         typer.Argument(
@@ -44,12 +44,12 @@ def create(
     given = manifest or template
     if given is None or (manifest and template):
         raise MisuseError("give a manifest's file, or a template")
-    with at.client() as client:
+    with ctx.client() as client:
         found = _manifest(given, name, client.identity, is_template=manifest is None)
         enclave = client.create(found, tags=map(as_tag, tag or ()))
         if use:
-            at.settings.store("enclave", enclave.hex)
-        at.say({"enclave": enclave.hex, "sequencer": client.seq_pub().hex(), "node": client.url}, enclave.hex)
+            ctx.settings.store("enclave", enclave.hex)
+        ctx.emit({"enclave": enclave.hex, "sequencer": client.seq_pub().hex(), "node": client.url}, enclave.hex)
 
 
 def _manifest(manifest: str, name: str | None, owner: "Identity", *, is_template: bool) -> dict[str, Any] | Path:
@@ -74,11 +74,11 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 @command(app, "enc enclave info", "enc enclave info --json | jq .manifest")
-def info(at: Terminal) -> None:
+def info(ctx: CommandContext) -> None:
     """Show the enclave's manifest, sequencer, lifecycle and newest head."""
-    with at.enclave() as enclave:
+    with ctx.enclave() as enclave:
         overview = enclave.overview()
-    at.say(_wire_overview(overview), _text_overview(overview))
+    ctx.emit(_wire_overview(overview), _text_overview(overview))
 
 
 def _wire_overview(overview: "Overview") -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _text_overview(overview: "Overview") -> str:
         enclave=overview.enclave.hex(),
         **{name: meta[name] for name in ("name", "description") if name in meta},
         sequencer=overview.sequencer.hex(),
-        created=when(overview.created),
+        created=format_time(overview.created),
         lifecycle=overview.lifecycle,
         head=text_head(overview.head),
         **{what: compact_json(names) for what, names in overview.names.items()},
@@ -109,15 +109,15 @@ def _text_overview(overview: "Overview") -> str:
 
 
 def text_head(head: "TreeHead") -> str:
-    return f"{head.ts} bundles, root {head.r.hex()}, {when(head.t)}"
+    return f"{head.ts} bundles, root {head.r.hex()}, {format_time(head.t)}"
 
 
 @command(app, "enc enclave members")
-def members(at: Terminal) -> None:
+def members(ctx: CommandContext) -> None:
     """List every identity with a State or traits after the last closed bundle, each proved."""
-    with at.enclave() as enclave:
+    with ctx.enclave() as enclave:
         found = enclave.members()
-    at.rows(
+    ctx.rows(
         ("identity", "state", "traits"),
         (
             (
@@ -135,9 +135,9 @@ def members(at: Terminal) -> None:
 
 
 @command(app, "enc enclave list", name="list", flags=LOCAL)
-def list_(at: Terminal) -> None:
+def list_(ctx: CommandContext) -> None:
     """List the enclaves you have used, with the last signed head seen of each. Works offline."""
-    at.rows(("enclave", "bundles"), _pinned())
+    ctx.rows(("enclave", "bundles"), _pinned())
 
 
 def _pinned() -> Iterator[Row]:

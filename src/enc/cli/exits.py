@@ -27,8 +27,8 @@ _SECRET = re.compile("[0-9A-Fa-f]{64,}")
 
 
 @contextmanager
-def failing(program: str) -> Iterator[None]:
-    """Report expected errors as one line on stderr and end the program; others are left to `unexpected`."""
+def exit_on_error(program: str) -> Iterator[None]:
+    """Report expected errors as one line on stderr and end the program; others are left to `report_unexpected`."""
     try:
         yield
     except (EncError, OSError, sqlite3.Error) as e:
@@ -37,7 +37,7 @@ def failing(program: str) -> Iterator[None]:
         raise typer.Exit(MISUSE if isinstance(e, MisuseError) else FAILED) from None
 
 
-def unexpected(error: Exception) -> int:
+def report_unexpected(error: Exception) -> int:
     """Report an unexpected error without the values of variables; with ENC_DEBUG=1, with its traceback."""
     if os.environ.get("ENC_DEBUG") == "1":
         sys.stderr.write(_clean("".join(traceback.format_exception(error))))

@@ -54,52 +54,52 @@ def _hint(code: str, message: str) -> str | None:
 
 
 @contextmanager
-def told(as_json: bool, evidence_in: Path) -> Iterator[None]:
+def report_errors(as_json: bool, evidence_in: Path) -> Iterator[None]:
     """Report errors raised in the block on stderr, and end the program with their exit code.
 
-    Unexpected errors are reported here only as JSON; otherwise `exits.unexpected` reports them.
+    Unexpected errors are reported here only as JSON; otherwise `exits.report_unexpected` reports them.
     """
     try:
         yield
     except (typer.Exit, typer.Abort, TyperException):
         raise
     except EncError as e:
-        code, more = _judge(e, evidence_in)
-        tell(as_json, e.code or "MISUSE", e.message, {**e.context, **more})
+        code, more = _exit_code(e, evidence_in)
+        report(as_json, e.code or "MISUSE", e.message, {**e.context, **more})
     except OSError as e:
         if e.errno == errno.EPIPE:  # the reader of the output has closed it
             raise
         code = FAILED
-        tell(as_json, "OS_ERROR", f"{e.filename}: {e.strerror}" if e.filename else str(e), {})
+        report(as_json, "OS_ERROR", f"{e.filename}: {e.strerror}" if e.filename else str(e), {})
     except Exception as e:
         if not as_json:
             raise
         code = FAILED
-        tell(as_json, "UNEXPECTED", type(e).__name__, {})
+        report(as_json, "UNEXPECTED", type(e).__name__, {})
     else:
         return
     raise typer.Exit(code)
 
 
-def tell(as_json: bool, code: str, message: str, more: Mapping[str, Any]) -> None:
+def report(as_json: bool, code: str, message: str, more: Mapping[str, Any]) -> None:
     """Print an error on stderr: an object for programs; for people a line, a hint, and the evidence's file."""
     if as_json:
-        _say(json.dumps({"error": {"code": code, "message": message, **more}}))
+        _print(json.dumps({"error": {"code": code, "message": message, **more}}))
         return
-    _say(f"enc: {one_line(message if code == 'MISUSE' else f'{code}: {message}')}")
+    _print(f"enc: {one_line(message if code == 'MISUSE' else f'{code}: {message}')}")
     if (hint := _hint(code, message)) is not None:
-        _say(f"enc: {hint}")
+        _print(f"enc: {hint}")
     if "evidence" in more:
-        _say(f"enc: the evidence is in {one_line(more['evidence'])}; `enc verify` shows what it proves")
+        _print(f"enc: the evidence is in {one_line(more['evidence'])}; `enc verify` shows what it proves")
     if "evidence_lost" in more:
-        _say(f"enc: the evidence could not be saved: {one_line(more['evidence_lost'])}")
+        _print(f"enc: the evidence could not be saved: {one_line(more['evidence_lost'])}")
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     typer.echo(line.encode(errors="backslashreplace"), err=True)
 
 
-def _judge(error: EncError, evidence_in: Path) -> tuple[int, dict[str, Any]]:
+def _exit_code(error: EncError, evidence_in: Path) -> tuple[int, dict[str, Any]]:
     """Return the exit code, and more fields for the report."""
     if isinstance(error, MisuseError):
         return MISUSE, {}
@@ -108,7 +108,7 @@ def _judge(error: EncError, evidence_in: Path) -> tuple[int, dict[str, Any]]:
     from enc.client.errors import Distrust
 
     if isinstance(error, Distrust):
-        return DISTRUST, _saved(error.evidence, evidence_in)
+        return DISTRUST, _save(error.evidence, evidence_in)
     return FAILED, {}
 
 
@@ -119,7 +119,7 @@ def is_distrust(error: EncError) -> bool:
     return isinstance(error, Distrust)
 
 
-def _saved(evidence: "Evidence", directory: Path) -> dict[str, str]:
+def _save(evidence: "Evidence", directory: Path) -> dict[str, str]:
     """Save the evidence to a new numbered file; return its path, or why it could not be saved."""
     for n in count(1):
         path = directory / f"enc-evidence-{evidence.kind}-{n}.json"

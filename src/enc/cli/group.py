@@ -6,10 +6,10 @@ import typer
 
 from enc.cli import group_chat, group_door, group_people, group_talk
 from enc.cli.command import LOCAL, NODE, command
-from enc.cli.group_room import GroupName, NewName, opened
-from enc.cli.group_view import View, freshness, standing, topic_text, wire
+from enc.cli.group_room import GroupName, NewName, open_group
+from enc.cli.group_view import View, epoch_text, role_text, topic_text, wire
 from enc.cli.output import fields
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _ID = "5c1f0a9be5d2416883aa1b0c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f80"
 
 @command(app, 'enc group create plans --topic "the summer"', flags=NODE, panel=GROUP)
 def create(
-    at: Terminal,
+    ctx: CommandContext,
     name: NewName,
     topic: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The topic. Not sealed: the node can read it.")
@@ -41,20 +41,20 @@ def create(
 
     book = AddressBook()
     book.check_free(name)
-    with at.client() as client:
+    with ctx.client() as client:
         group = Group.create(client, topic=topic)
         book.put_group(name, Place(group.id, client.url))
-        at.say({"group": name, "enclave": group.hex, "node": client.url}, group.hex)
+        ctx.emit({"group": name, "enclave": group.hex, "node": client.url}, group.hex)
         if group.unannounced:
-            at.note(f"not registered in the registry yet: {group.unannounced}")
+            ctx.note(f"not registered in the registry yet: {group.unannounced}")
 
 
 @command(app, "enc group list", name="list", flags=LOCAL, panel=NAMES)
-def list_(at: Terminal) -> None:
+def list_(ctx: CommandContext) -> None:
     """List the groups in your address book. Works offline."""
     from enc.apps import AddressBook
 
-    at.rows(
+    ctx.rows(
         ("name", "node", "enclave"),
         (
             (
@@ -68,7 +68,7 @@ def list_(at: Terminal) -> None:
 
 @command(app, f"enc group add plans {_ID} --node https://enc.example.org", flags=NODE, panel=NAMES)
 def add(
-    at: Terminal,
+    ctx: CommandContext,
     name: NewName,
     enclave: Annotated[str, typer.Argument(metavar="ID", help="The group's id, 64 hex digits.")],
 ) -> None:
@@ -77,13 +77,13 @@ def add(
     from enc.apps.address_book import Place
     from enc.client.writes import as_bytes
 
-    place = Place(as_bytes(enclave, "id"), at.settings.values["node"].value)
+    place = Place(as_bytes(enclave, "id"), ctx.settings.values["node"].value)
     AddressBook().put_group(name, place)
-    at.say({"group": name, "enclave": place.enclave.hex(), "node": place.node}, f"{name}  {place.enclave.hex()}")
+    ctx.emit({"group": name, "enclave": place.enclave.hex(), "node": place.node}, f"{name}  {place.enclave.hex()}")
 
 
 @command(app, "enc group forget plans", flags=LOCAL, panel=NAMES)
-def forget(at: Terminal, name: Annotated[str, typer.Argument(metavar="NAME", help="Your name for it.")]) -> None:
+def forget(ctx: CommandContext, name: Annotated[str, typer.Argument(metavar="NAME", help="Your name for it.")]) -> None:
     """Remove a group from your address book. You stay a member: `enc group leave` leaves it.
 
     `enc me forget` removes people.
@@ -91,51 +91,56 @@ def forget(at: Terminal, name: Annotated[str, typer.Argument(metavar="NAME", hel
     from enc.apps import AddressBook
 
     AddressBook().remove_group(name)
-    at.say({"forgotten": name}, f"{name} is forgotten")
+    ctx.emit({"forgotten": name}, f"{name} is forgotten")
 
 
 @command(app, "enc group status plans", flags=NODE, panel=GROUP)
-def status(at: Terminal, name: GroupName) -> None:
+def status(ctx: CommandContext, name: GroupName) -> None:
     """Show your role in the group, its members, whether its epoch is fresh, and which gates are open."""
-    with opened(at, name) as (group, *_):
+    with open_group(ctx, name) as (group, *_):
         group.sync()
         found = group.status()
     gates = {gate: "open" if is_open else "closed" for gate, is_open in found.gates.items()}
     text = fields(
         group=group.hex,
         topic=topic_text(found.topic),
-        you=standing(found),
+        you=role_text(found),
         members=found.members,
-        epoch=freshness(found),
+        epoch=epoch_text(found),
         lifecycle=found.lifecycle,
         **gates,
     )
-    at.say({"enclave": group.hex, **wire(found)}, text)
+    ctx.emit({"enclave": group.hex, **wire(found)}, text)
 
 
 @command(app, "enc group who plans", "enc group who plans --json", flags=NODE, panel=GROUP)
-def who(at: Terminal, name: GroupName) -> None:
+def who(ctx: CommandContext, name: GroupName) -> None:
     """List members, applicants and blocked people. A name with ~ is self-chosen; others are from your address book."""
-    with opened(at, name) as (group, book, _):
+    with open_group(ctx, name) as (group, book, _):
         group.sync()
         view, people = View(group, book.names()), group.people()
-        at.rows(("who", "state", "traits", "identity"), [(wire(person), view.person(person)) for person in people])
+        ctx.rows(("who", "state", "traits", "identity"), [(wire(person), view.person(person)) for person in people])
 
 
 @command(app, "enc group epochs plans", flags=NODE, panel=GROUP)
-def epochs(at: Terminal, name: GroupName) -> None:
+def epochs(ctx: CommandContext, name: GroupName) -> None:
     """List all epochs, and why some do not count."""
-    with opened(at, name) as (group, book, _):
+    with open_group(ctx, name) as (group, book, _):
         group.sync()
         view = View(group, book.names())
         rows = [
             (
                 wire(epoch),
-                ("-" if epoch.n is None else str(epoch.n), str(epoch.seq), view.call(epoch.author), _verdict(epoch)),
+                (
+                    "-" if epoch.n is None else str(epoch.n),
+                    str(epoch.seq),
+                    view.display_name(epoch.author),
+                    _verdict(epoch),
+                ),
             )
             for epoch in group.epochs()
         ]
-    at.rows(("epoch", "seq", "by", "state"), rows)
+    ctx.rows(("epoch", "seq", "by", "state"), rows)
 
 
 def _verdict(epoch: "EpochView") -> str:
@@ -145,33 +150,33 @@ def _verdict(epoch: "EpochView") -> str:
 
 
 @command(app, "enc group rotate plans", flags=NODE, panel=GROUP)
-def rotate(at: Terminal, name: GroupName) -> None:
+def rotate(ctx: CommandContext, name: GroupName) -> None:
     """Make a new epoch, as an admin. Clients of admins do this automatically when members change."""
-    with opened(at, name) as (group, *_):
+    with open_group(ctx, name) as (group, *_):
         epoch = group.rotate()
-    at.say(wire(epoch), fields(epoch=epoch.n, seq=epoch.seq))
+    ctx.emit(wire(epoch), fields(epoch=epoch.n, seq=epoch.seq))
 
 
 @command(app, 'enc group topic plans "the winter"', "enc group topic plans", flags=NODE, panel=GROUP)
 def topic(
-    at: Terminal,
+    ctx: CommandContext,
     name: GroupName,
     text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The new topic, as an admin.")] = None,
     unset: Annotated[bool, typer.Option("--unset", help="Remove the topic.")] = False,
 ) -> None:
     """Print the topic, or set it. It is not sealed: the node can read it."""
-    with opened(at, name) as (group, *_):
+    with open_group(ctx, name) as (group, *_):
         if text is not None or unset:
-            at.receipt(group.enclave, group.set_topic(None if unset else text))
+            ctx.print_receipt(group.enclave, group.set_topic(None if unset else text))
             return
         group.sync()
         found = group.status().topic
-    at.say({"topic": found}, topic_text(found))
+    ctx.emit({"topic": found}, topic_text(found))
 
 
 @command(app, "enc group profile plans Ann", "enc group profile plans --unset", flags=NODE, panel=GROUP)
 def profile(
-    at: Terminal,
+    ctx: CommandContext,
     name: GroupName,
     called: Annotated[str | None, typer.Argument(metavar="[YOUR-NAME]", help="Your name in this group.")] = None,
     unset: Annotated[bool, typer.Option("--unset", help="Remove your name.")] = False,
@@ -179,8 +184,8 @@ def profile(
     """Set your name in this group. It is not sealed: the node can read it."""
     if (called is None) != unset:
         raise MisuseError("give a name, or --unset")
-    with opened(at, name) as (group, *_):
-        at.receipt(group.enclave, group.set_profile(None if unset else {"name": called}))
+    with open_group(ctx, name) as (group, *_):
+        ctx.print_receipt(group.enclave, group.set_profile(None if unset else {"name": called}))
 
 
 for part in (group_door, group_people, group_talk, group_chat):

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enc.cli.chat_loop import converse
-from enc.cli.chat_talk import OFFLINE, Shown, patience
+from enc.cli.chat_loop import run_chat
+from enc.cli.chat_talk import OFFLINE, ChatUpdate, patience
 from enc.cli.chat_words import HISTORY
 from enc.cli.command import NODE, command
 from enc.cli.exits import FAILED
-from enc.cli.group_room import GroupName, heard, opened
-from enc.cli.group_view import STALE, View, counted, freshness, standing, topic_text, wire
-from enc.cli.group_words import GroupWords
-from enc.cli.terminal import Terminal
+from enc.cli.group_room import GroupName, open_feed, open_group
+from enc.cli.group_view import STALE, View, epoch_text, member_count, role_text, topic_text, wire
+from enc.cli.group_words import GroupCommands
+from enc.cli.terminal import CommandContext
 from enc.core.errors import WorldError
 from enc.runtime.backoff import Backoff
 
@@ -38,7 +38,7 @@ TOPIC = 24
     panel="Talking",
 )
 def chat(
-    at: Terminal,
+    ctx: CommandContext,
     name: GroupName,
     history: Annotated[int, typer.Option(min=0, metavar="N", help="Show this many earlier messages.")] = HISTORY,
     stay: Annotated[
@@ -49,42 +49,45 @@ def chat(
 
     Without a terminal it reads and prints line by line.
     """
-    with opened(at, name) as (group, book, client), heard(at, name, **patience(at, stay)) as feed:
+    with open_group(ctx, name) as (group, book, client), open_feed(ctx, name, **patience(ctx, stay)) as feed:
         group.sync()
         view = View(group, book.names())
-        words = GroupWords(group, view, book, client)
-        talk = GroupTalk(group, feed, name, view, words, **patience(at, stay))
-        is_well = converse(at, talk, history, stay=stay)
+        commands = GroupCommands(group, view, book, client)
+        source = GroupChat(group, feed, name, view, commands, **patience(ctx, stay))
+        is_well = run_chat(ctx, source, history, stay=stay)
     if not is_well:
         raise typer.Exit(FAILED)
 
 
-class GroupTalk:
+class GroupChat:
     """A conversation in a group. All threads share `group`; `feed` is its enclave, to subscribe to.
 
     `patience`: seconds for which the node may be unreachable.
     """
 
     def __init__(
-        self, group: "Group", feed: "Enclave", name: str, view: View, words: GroupWords, patience: float = 0.0
+        self, group: "Group", feed: "Enclave", name: str, view: View, commands: GroupCommands, patience: float = 0.0
     ) -> None:
-        self._group, self._feed, self._name, self._view, self.words = group, feed, name, view, words
+        self._group, self._feed, self._name, self._view, self.commands = group, feed, name, view, commands
         self._patience, self._closed = patience, threading.Event()
         self._following = group.follow(feed)
         self._now = group.status()
-        self.seq, self.status = self._now.seq, self._standing()
+        self.seq, self.status = self._now.seq, self._status_line()
 
-    def _standing(self) -> str:
+    def _status_line(self) -> str:
         now = self._now
         topic = "" if now.topic is None else f": {_cut(topic_text(now.topic))}"
-        return " | ".join((f"{self._name}{topic}", counted(now.members), freshness(now), f"you: {standing(now)}"))
+        return " | ".join(
+            (f"{self._name}{topic}", member_count(now.members), epoch_text(now), f"you: {role_text(now)}")
+        )
 
-    def past(self, limit: int) -> Iterable[Shown]:
+    def past(self, limit: int) -> Iterable[ChatUpdate]:
         return [
-            Shown([self._view.entry(entry)], {"entry": wire(entry)}, entry.seq) for entry in self._group.entries(limit)
+            ChatUpdate([self._view.entry(entry)], {"entry": wire(entry)}, entry.seq)
+            for entry in self._group.entries(limit)
         ]
 
-    def live(self) -> Iterator[Shown]:
+    def live(self) -> Iterator[ChatUpdate]:
         """Yield changes. With patience, reconnect after the node was unreachable; else raise WorldError."""
         while not self._closed.is_set():
             try:
@@ -95,11 +98,11 @@ class GroupTalk:
                 if not self._patience:
                     raise
                 self._following.close()
-                self.status = f"{OFFLINE} | {self._standing()}"
-            yield Shown((), {}, -1)
-            yield from self._mended()
+                self.status = f"{OFFLINE} | {self._status_line()}"
+            yield ChatUpdate((), {}, -1)
+            yield from self._reconnect()
 
-    def _mended(self) -> Iterator[Shown]:
+    def _reconnect(self) -> Iterator[ChatUpdate]:
         """Retry the sync until it succeeds, then subscribe again."""
         from enc.client.courier import PAUSES
 
@@ -112,25 +115,25 @@ class GroupTalk:
                 continue
             self._following = self._group.follow(self._feed)
             self._now = self._group.status()
-            self.status = self._standing()
-            yield Shown((), {}, -1)
+            self.status = self._status_line()
+            yield ChatUpdate((), {}, -1)
             yield from map(self._shown, changes)
             return
 
-    def _shown(self, change: "Change") -> Shown:
+    def _shown(self, change: "Change") -> ChatUpdate:
         before, self._now = self._now, self._group.status()
-        self.status = self._standing()
+        self.status = self._status_line()
         warning = STALE if _is_risky(self._now) and not before.is_stale else ""
         lines = self._view.change(change)
-        return Shown(lines, {"change": wire(change)}, change.seq, warning, self._mine(change))
+        return ChatUpdate(lines, {"change": wire(change)}, change.seq, warning, self._mine(change))
 
     def _mine(self, change: "Change") -> str:
         entry: Entry | None = change.entry if change.kind == "message" and change.author == self._group.me else None
         return "" if entry is None else entry.text or ""
 
-    def doubt(self, line: str) -> str:
+    def warning_for(self, line: str) -> str:
         """Return a warning if people who left could read the line and this client cannot make an epoch."""
-        return STALE if _is_risky(self._now) and self.words.seals(line) else ""
+        return STALE if _is_risky(self._now) and self.commands.seals(line) else ""
 
     def close(self) -> None:
         self._closed.set()

@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 import typer
 
 from enc.cli.command import NODE, command
-from enc.cli.group_room import GroupName, NewName, Yes, asking_yes, opened, personal_of
-from enc.cli.group_view import called, freshness, wire
+from enc.cli.group_room import GroupName, NewName, Yes, hint_at_yes, open_group, own_store
+from enc.cli.group_view import display_name, epoch_text, wire
 from enc.cli.output import fields
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 from enc.core.errors import MisuseError
 
 app = typer.Typer()
@@ -19,7 +19,7 @@ _ID = "5c1f0a9be5d2416883aa1b0c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f80"
 
 @command(app, "enc group gate plans applications open", flags=NODE, panel=PANEL)
 def gate(
-    at: Terminal,
+    ctx: CommandContext,
     name: GroupName,
     which: Annotated[
         Literal["applications", "auto-join"], typer.Argument(help="Whether people may apply, or join without approval.")
@@ -27,40 +27,40 @@ def gate(
     state: Annotated[Literal["open", "closed"], typer.Argument(help="Its new state.")],
 ) -> None:
     """Open or close a gate: applications as an admin, joining without approval as the owner."""
-    with opened(at, name) as (group, *_):
-        at.receipt(group.enclave, group.set_gate(which.replace("-", "_"), open=state == "open"))
+    with open_group(ctx, name) as (group, *_):
+        ctx.print_receipt(group.enclave, group.set_gate(which.replace("-", "_"), open=state == "open"))
 
 
 @command(app, "enc group apply plans", flags=NODE, panel=PANEL)
-def apply(at: Terminal, name: GroupName) -> None:
+def apply(ctx: CommandContext, name: GroupName) -> None:
     """Apply for membership, while applications are open."""
-    with opened(at, name) as (group, *_):
-        at.receipt(group.enclave, group.apply())
+    with open_group(ctx, name) as (group, *_):
+        ctx.print_receipt(group.enclave, group.apply())
 
 
 @command(app, "enc group withdraw plans", flags=NODE, panel=PANEL)
-def withdraw(at: Terminal, name: GroupName) -> None:
+def withdraw(ctx: CommandContext, name: GroupName) -> None:
     """Withdraw your application."""
-    with opened(at, name) as (group, *_):
-        at.receipt(group.enclave, group.withdraw())
+    with open_group(ctx, name) as (group, *_):
+        ctx.print_receipt(group.enclave, group.withdraw())
 
 
 @command(app, "enc group join plans", flags=NODE, panel=PANEL)
-def join(at: Terminal, name: GroupName) -> None:
+def join(ctx: CommandContext, name: GroupName) -> None:
     """Join without approval, while auto-join is open.
 
     You can read and write from the next epoch on, which an admin's client makes.
     """
-    with opened(at, name) as (group, *_):
-        at.receipt(group.enclave, group.join())
-    at.note("you can read and write from the next epoch on, which an admin's client makes")
+    with open_group(ctx, name) as (group, *_):
+        ctx.print_receipt(group.enclave, group.join())
+    ctx.note("you can read and write from the next epoch on, which an admin's client makes")
 
 
 @command(app, "enc group leave plans", flags=NODE, panel=PANEL)
-def leave(at: Terminal, name: GroupName, yes: Yes = False) -> None:
+def leave(ctx: CommandContext, name: GroupName, yes: Yes = False) -> None:
     """Leave the group. You could still read messages until an admin's client makes the next epoch."""
-    with opened(at, name) as (group, *_), asking_yes():
-        at.receipt(group.enclave, group.leave(even_so=yes))
+    with open_group(ctx, name) as (group, *_), hint_at_yes():
+        ctx.print_receipt(group.enclave, group.leave(even_so=yes))
 
 
 Store = Annotated[
@@ -72,24 +72,27 @@ Store = Annotated[
 
 
 @command(app, "enc group invitations", f"enc group invitations --store {_ID}", flags=NODE, panel=PANEL)
-def invitations(at: Terminal, store: Store = None) -> None:
+def invitations(ctx: CommandContext, store: Store = None) -> None:
     """List groups that made you a member: invitations in your personal store that the group's log confirms."""
     from enc.apps import AddressBook
     from enc.apps.group import invitations_in
 
     book = AddressBook()
     names = book.names()
-    with at.client() as client:
-        found = invitations_in(personal_of(client, book, store))
+    with ctx.client() as client:
+        found = invitations_in(own_store(client, book, store))
     confirmed = [each for each in found if each.is_confirmed]
     if len(confirmed) < len(found):
-        at.note(
+        ctx.note(
             f"{len(found) - len(confirmed)} more claim to be invitations, but their groups' logs do not confirm them"
         )
-    at.rows(
+    ctx.rows(
         ("invitation", "by", "topic", "greeting"),
         [
-            (wire(each), (each.enclave.hex(), called(each.inviter, names), each.topic or "-", each.greeting or "-"))
+            (
+                wire(each),
+                (each.enclave.hex(), display_name(each.inviter, names), each.topic or "-", each.greeting or "-"),
+            )
             for each in confirmed
         ],
     )
@@ -97,7 +100,7 @@ def invitations(at: Terminal, store: Store = None) -> None:
 
 @command(app, f"enc group accept plans {_ID}", flags=NODE, panel=PANEL)
 def accept(
-    at: Terminal,
+    ctx: CommandContext,
     name: NewName,
     enclave: Annotated[str, typer.Argument(metavar="ID", help="The group's id, from `enc group invitations`.")],
     store: Store = None,
@@ -109,8 +112,8 @@ def accept(
     from enc.client.writes import as_bytes
 
     wanted, book = as_bytes(enclave, "id"), AddressBook()
-    with at.client() as client:
-        found = [each for each in invitations_in(personal_of(client, book, store)) if each.enclave == wanted]
+    with ctx.client() as client:
+        found = [each for each in invitations_in(own_store(client, book, store)) if each.enclave == wanted]
         invitation = next((each for each in reversed(found) if each.is_confirmed), None)
         if invitation is None:
             raise MisuseError(
@@ -120,4 +123,4 @@ def accept(
         group.accept(invitation)
         book.put_group(name, Place(group.id, group.enclave.url))
         found_status = group.status()
-    at.say({"group": name, **wire(found_status)}, fields(group=group.hex, epoch=freshness(found_status)))
+    ctx.emit({"group": name, **wire(found_status)}, fields(group=group.hex, epoch=epoch_text(found_status)))

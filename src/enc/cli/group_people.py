@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from enc.cli.command import NODE, command
-from enc.cli.group_room import GroupName, Whom, asked, asking_yes, opened
-from enc.cli.group_view import untold
-from enc.cli.me_desk import Yes, store_place
-from enc.cli.output import fields, when
-from enc.cli.terminal import Terminal
+from enc.cli.group_room import GroupName, Whom, confirmed_person, hint_at_yes, open_group
+from enc.cli.group_view import not_notified
+from enc.cli.me_desk import Yes, place_of_store
+from enc.cli.output import fields, format_time
+from enc.cli.terminal import CommandContext
 
 if TYPE_CHECKING:
     from enc.apps.group import Group, Invited
@@ -30,11 +30,11 @@ There = Annotated[str | None, typer.Option("--at", metavar="URL", help="The node
 NoNotice = Annotated[bool, typer.Option("--no-notice", help="Write no notice to their store: tell them yourself.")]
 
 
-def _let_in(name: str, example: str, help_: str, act: Callable[["Group"], Callable[..., "Invited"]]) -> None:
+def _admission_command(name: str, example: str, help_: str, act: Callable[["Group"], Callable[..., "Invited"]]) -> None:
     """Register a command that makes a person a member and notifies them."""
 
     def work(
-        at: Terminal,
+        ctx: CommandContext,
         name: GroupName,
         who: Whom,
         greeting: Greeting = None,
@@ -43,25 +43,25 @@ def _let_in(name: str, example: str, help_: str, act: Callable[["Group"], Callab
         no_notice: NoNotice = False,
         yes: Yes = False,
     ) -> None:
-        given = store_place(store, there)
-        with opened(at, name) as (group, book, client):
+        given = place_of_store(store, there)
+        with open_group(ctx, name) as (group, book, client):
             group.sync()
-            whom = asked(at, group, book, client, who, yes)
+            whom = confirmed_person(ctx, group, book, client, who, yes)
             place = given or whom.places.get("personal")
             invited = act(group)(whom.identity, greeting=greeting, place=place, notify=not no_notice)
-            _say_invited(at, group, invited, quiet=no_notice)
+            _print_invited(ctx, group, invited, quiet=no_notice)
 
     work.__doc__ = help_
     command(app, f"enc group {name} plans bob", example, flags=NODE, name=name, panel=PANEL)(work)
 
 
-_let_in(
+_admission_command(
     "invite",
     'enc group invite plans bob --greeting "come in"',
     "Make a person a member, as an admin, and notify them in their personal store. They can read from now on.",
     lambda group: group.invite,
 )
-_let_in(
+_admission_command(
     "approve",
     "enc group approve plans bob --no-notice",
     "Approve an applicant, as an admin, and notify them.",
@@ -69,49 +69,56 @@ _let_in(
 )
 
 
-def _say_invited(at: Terminal, group: "Group", invited: "Invited", *, quiet: bool) -> None:
+def _print_invited(ctx: CommandContext, group: "Group", invited: "Invited", *, quiet: bool) -> None:
     from enc.core.receipt import wire_receipt
 
     receipt, notice = invited.receipt, invited.notice
     wire = {**wire_receipt(receipt), "enclave": group.hex, "notice": notice and wire_receipt(notice)}
-    at.say(wire, fields(seq=receipt.seq, id=receipt.id.hex(), time=when(receipt.timestamp), told=notice is not None))
+    ctx.emit(
+        wire,
+        fields(seq=receipt.seq, id=receipt.id.hex(), time=format_time(receipt.timestamp), notified=notice is not None),
+    )
     if notice is None and not quiet:
-        at.note(untold(invited, group))
+        ctx.note(not_notified(invited, group))
 
 
-def _about(name: str, help_: str, act: Callable[["Group", bytes], "Receipt"]) -> None:
+def _person_command(name: str, help_: str, act: Callable[["Group", bytes], "Receipt"]) -> None:
     """Register a command that acts on one person."""
 
-    def work(at: Terminal, name: GroupName, who: Whom, yes: Yes = False) -> None:
-        with opened(at, name) as (group, book, client):
+    def work(ctx: CommandContext, name: GroupName, who: Whom, yes: Yes = False) -> None:
+        with open_group(ctx, name) as (group, book, client):
             group.sync()
-            at.receipt(group.enclave, act(group, asked(at, group, book, client, who, yes).identity))
+            ctx.print_receipt(group.enclave, act(group, confirmed_person(ctx, group, book, client, who, yes).identity))
 
     work.__doc__ = help_
     command(app, f"enc group {name} plans bob", flags=NODE, name=name, panel=PANEL)(work)
 
 
-_about("decline", "Decline an application, as an admin.", lambda group, who: group.decline(who))
-_about("remove", "Remove a member, as an admin. They cannot read later messages.", lambda group, who: group.remove(who))
+_person_command("decline", "Decline an application, as an admin.", lambda group, who: group.decline(who))
+_person_command(
+    "remove", "Remove a member, as an admin. They cannot read later messages.", lambda group, who: group.remove(who)
+)
 
 
 @command(app, "enc group block plans bob", flags=NODE, panel=PANEL)
-def block(at: Terminal, name: GroupName, who: Whom, yes: Yes = False) -> None:
+def block(ctx: CommandContext, name: GroupName, who: Whom, yes: Yes = False) -> None:
     """Block a person, member or not, as an admin."""
-    with opened(at, name) as (group, book, client), asking_yes():
+    with open_group(ctx, name) as (group, book, client), hint_at_yes():
         group.sync()
-        at.receipt(group.enclave, group.block(asked(at, group, book, client, who, yes).identity, even_so=yes))
+        ctx.print_receipt(
+            group.enclave, group.block(confirmed_person(ctx, group, book, client, who, yes).identity, even_so=yes)
+        )
 
 
-_about(
+_person_command(
     "unblock", "Unblock a person, as an admin. It does not make them a member.", lambda group, who: group.unblock(who)
 )
-_about("mute", "Mute a member, as an admin: they can read but not write.", lambda group, who: group.mute(who))
-_about("unmute", "Unmute a member, as an admin.", lambda group, who: group.unmute(who))
-_about("admin", "Make a member an admin, as the owner.", lambda group, who: group.make_admin(who))
-_about(
+_person_command("mute", "Mute a member, as an admin: they can read but not write.", lambda group, who: group.mute(who))
+_person_command("unmute", "Unmute a member, as an admin.", lambda group, who: group.unmute(who))
+_person_command("admin", "Make a member an admin, as the owner.", lambda group, who: group.make_admin(who))
+_person_command(
     "unadmin",
     "Make an admin a plain member, as the owner or as that admin.",
     lambda group, who: group.unmake_admin(who),
 )
-_about("transfer", "Transfer the ownership to a member; you lose it.", lambda group, who: group.transfer(who))
+_person_command("transfer", "Transfer the ownership to a member; you lose it.", lambda group, who: group.transfer(who))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enc.cli.me_desk import person
-from enc.cli.terminal import Terminal
+from enc.cli.me_desk import resolve_person
+from enc.cli.terminal import CommandContext
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ PREFIX = 8
 
 
 @contextmanager
-def opened(at: Terminal, name: str) -> Iterator[tuple["Group", "AddressBook", "Client"]]:
+def open_group(ctx: CommandContext, name: str) -> Iterator[tuple["Group", "AddressBook", "Client"]]:
     """Yield a group, unsynced, with the address book and the client.
 
     `--node` overrides the node that the address book has for the group.
@@ -41,26 +41,26 @@ def opened(at: Terminal, name: str) -> Iterator[tuple["Group", "AddressBook", "C
     from enc.apps.group import Group
 
     book = AddressBook()
-    with at.client_as(at.identity(), **_reached(at, book, name)) as client:
+    with ctx.client_as(ctx.identity(), **_reached(ctx, book, name)) as client:
         yield Group(client, book.group(name).enclave), book, client
 
 
 @contextmanager
-def heard(at: Terminal, name: str, **more: Any) -> Iterator["Enclave"]:
+def open_feed(ctx: CommandContext, name: str, **more: Any) -> Iterator["Enclave"]:
     """Yield the group's enclave with another client, to subscribe to."""
     from enc.apps import AddressBook
 
     book = AddressBook()
-    with at.client_as(at.identity(), **_reached(at, book, name), **more) as client:
+    with ctx.client_as(ctx.identity(), **_reached(ctx, book, name), **more) as client:
         yield client.enclave(book.group(name).enclave)
 
 
-def _reached(at: Terminal, book: "AddressBook", name: str) -> dict[str, Any]:
+def _reached(ctx: CommandContext, book: "AddressBook", name: str) -> dict[str, Any]:
     node = book.group(name).node
-    return {} if node is None or at.settings.values["node"].source == "flag" else {"url": node}
+    return {} if node is None or ctx.settings.values["node"].source == "flag" else {"url": node}
 
 
-def whom(group: "Group", book: "AddressBook", word: str, ask: Callable[[str], "Person"]) -> "Person":
+def resolve_member(group: "Group", book: "AddressBook", word: str, ask: Callable[[str], "Person"]) -> "Person":
     """Return the person in the group whose key starts with `word`; otherwise, return `ask(word)`."""
     from enc.apps.people import find
 
@@ -73,12 +73,14 @@ def whom(group: "Group", book: "AddressBook", word: str, ask: Callable[[str], "P
     return find(found[0], book)
 
 
-def asked(at: Terminal, group: "Group", book: "AddressBook", client: "Client", word: str, yes: bool) -> "Person":
+def confirmed_person(
+    ctx: CommandContext, group: "Group", book: "AddressBook", client: "Client", word: str, yes: bool
+) -> "Person":
     """Return the person that a word names; the user confirms one that only a registry knows."""
-    return whom(group, book, word, lambda word: person(at, word, client, book, yes))
+    return resolve_member(group, book, word, lambda word: resolve_person(ctx, word, client, book, yes))
 
 
-def entry_of(group: "Group", said: str) -> "Entry":
+def find_entry(group: "Group", said: str) -> "Entry":
     """Return an entry of the conversation by number or id, as far as the log is read. Raises MisuseError."""
     text = said.removeprefix("#").lower()
     for entry in reversed(group.entries()):
@@ -88,13 +90,15 @@ def entry_of(group: "Group", said: str) -> "Entry":
 
 
 def own_reaction(group: "Group", entry: str, text: str | None) -> bytes:
-    mine = [each for each in entry_of(group, entry).reactions if each.author == group.me and text in (None, each.text)]
+    mine = [
+        each for each in find_entry(group, entry).reactions if each.author == group.me and text in (None, each.text)
+    ]
     if not mine:
         raise MisuseError(f"you have no such reaction to {entry}")
     return mine[-1].id
 
 
-def personal_of(client: "Client", book: "AddressBook", given: str | None) -> "Personal":
+def own_store(client: "Client", book: "AddressBook", given: str | None) -> "Personal":
     """Return one's own personal store: the given one, or the one in the address book or the registry."""
     from enc.apps import Personal
     from enc.apps.group import CONFIRMERS
@@ -116,7 +120,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Even if you are the owner, or 
 
 
 @contextmanager
-def asking_yes() -> Iterator[None]:
+def hint_at_yes() -> Iterator[None]:
     """Add a hint to --yes to errors that it overrides."""
     from enc.apps.group import Irreplaceable
 

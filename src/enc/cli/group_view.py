@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from enc.cli.chat_line import YOU, Line, shown_text
+from enc.cli.chat_line import YOU, ChatLine, visible_lines
 from enc.cli.output import short, visible
 
 if TYPE_CHECKING:
     from enc.apps.group import Change, Entry, EpochView, Group, Invited, Person, Status
 
-SELF_NAMED = 24
+MAX_SELF_NAME = 24
 """Characters that are shown of a self-chosen name."""
 QUOTE = 40
 """Characters that are quoted of an entry that was answered, edited or reacted to."""
@@ -32,11 +32,11 @@ _BECAME = {
 }
 
 
-_DOES = {"Own": "changes {their} profile", "Migrate": "moves the group to another node"}
+_ACTIONS = {"Own": "changes {their} profile", "Migrate": "moves the group to another node"}
 _TO_YOU = {"is": "are", "applies": "apply"}
 
 
-def _does(who: str, what: str) -> str:
+def _sentence(who: str, what: str) -> str:
     """Return a sentence. `what` begins with a verb in the third person, which becomes the second for YOU."""
     verb, _, rest = what.partition(" ")
     return f"{who} {_TO_YOU.get(verb, verb.removesuffix('s')) if who == YOU else verb} {rest}"
@@ -48,15 +48,15 @@ class View:
     def __init__(self, group: "Group", names: Mapping[bytes, str]) -> None:
         self._group, self._names = group, names
 
-    def call(self, identity: bytes) -> str:
+    def display_name(self, identity: bytes) -> str:
         if identity == self._group.me:
             return YOU
-        return called(identity, self._names, self._group.person(identity).profile)
+        return display_name(identity, self._names, self._group.person(identity).profile)
 
-    def entry(self, entry: "Entry") -> Line:
-        return Line(
+    def entry(self, entry: "Entry") -> ChatLine:
+        return ChatLine(
             timestamp=entry.timestamp,
-            who=self.call(entry.author),
+            who=self.display_name(entry.author),
             text=self._text(entry),
             number=f"#{entry.seq}",
             marks=self._marks(entry),
@@ -68,11 +68,11 @@ class View:
     def _text(self, entry: "Entry") -> str:
         if entry.text is None:
             return f"({visible(entry.why) or 'not readable'})"
-        return shown_text(entry.text)
+        return visible_lines(entry.text)
 
     def _marks(self, entry: "Entry") -> str:
         marks = [name for name, is_so in (("edited", entry.is_edited), ("late", entry.is_late)) if is_so]
-        reactions = [f"{visible(each.text)} {self.call(each.author)}" for each in entry.reactions]
+        reactions = [f"{visible(each.text)} {self.display_name(each.author)}" for each in entry.reactions]
         return " ".join([*(f"({mark})" for mark in marks), *(f"[{each}]" for each in reactions)])
 
     def _quote(self, answered: bytes | None) -> str:
@@ -84,48 +84,48 @@ class View:
     def _brief(self, entry: "Entry") -> str:
         text = self._text(entry).replace("\n", " ")
         cut = text if len(text) <= QUOTE else f"{text[: QUOTE - 1]}…"
-        return f"#{entry.seq} {self.call(entry.author)}: {cut}"
+        return f"#{entry.seq} {self.display_name(entry.author)}: {cut}"
 
-    def change(self, change: "Change") -> list[Line]:
+    def change(self, change: "Change") -> list[ChatLine]:
         """Return the lines for a change; some changes have none."""
         if change.kind in ("message", "notice") and change.entry is not None:
             return [self.entry(change.entry)]
-        lines = [self._line(change, text)] if (text := self._told(change)) else []
+        lines = [self._line(change, text)] if (text := self._describe(change)) else []
         if change.epoch is not None and change.kind != "epoch":
             lines.append(self._line(change, self._epoch(change.epoch)))
         return lines
 
-    def _line(self, change: "Change", text: str) -> Line:
-        return Line(timestamp=change.timestamp, text=text, number=f"#{change.seq}")
+    def _line(self, change: "Change", text: str) -> ChatLine:
+        return ChatLine(timestamp=change.timestamp, text=text, number=f"#{change.seq}")
 
-    def _told(self, change: "Change") -> str:
-        by = self.call(change.author)
+    def _describe(self, change: "Change") -> str:
+        by = self.display_name(change.author)
         if change.kind in ("edit", "delete", "reaction"):
-            return self._touched(change, by)
+            return self._describe_entry(change, by)
         if change.kind == "people" and change.target is not None:
-            became = _does(self.call(change.target), _BECAME.get(change.what, visible(change.what)))
+            became = _sentence(self.display_name(change.target), _BECAME.get(change.what, visible(change.what)))
             return became if change.target == change.author else f"{became}, by {by}"
         if change.kind == "epoch" and change.epoch is not None:
             return self._epoch(change.epoch)
         if change.kind == "topic":
-            return _does(by, f"sets the topic: {topic_text(self._group.status().topic)}")
-        if change.type in _DOES:
-            return _does(by, _DOES[change.type].format(their="your" if by == YOU else "their"))
+            return _sentence(by, f"sets the topic: {topic_text(self._group.status().topic)}")
+        if change.type in _ACTIONS:
+            return _sentence(by, _ACTIONS[change.type].format(their="your" if by == YOU else "their"))
         return f"{by}: {visible(change.what or change.type)}"
 
-    def _touched(self, change: "Change", by: str) -> str:
+    def _describe_entry(self, change: "Change", by: str) -> str:
         about = "an unknown entry" if change.entry is None else self._brief(change.entry)
         if change.kind == "edit":
-            return _does(by, f"edits {about}")
+            return _sentence(by, f"edits {about}")
         if change.kind == "reaction":
             reaction = "" if change.reaction is None else f"{visible(change.reaction.text)} "
-            return _does(by, f"reacts {reaction}to {about}")
+            return _sentence(by, f"reacts {reaction}to {about}")
         if change.entry is None or change.entry.is_deleted:
-            return _does(by, f"deletes {about if change.entry is None else f'#{change.entry.seq}'}")
-        return _does(by, f"removes a reaction to {about}")
+            return _sentence(by, f"deletes {about if change.entry is None else f'#{change.entry.seq}'}")
+        return _sentence(by, f"removes a reaction to {about}")
 
     def _epoch(self, epoch: "EpochView") -> str:
-        by = self.call(epoch.author)
+        by = self.display_name(epoch.author)
         if not epoch.counts:
             return f"an epoch by {by} does not count: {visible(epoch.why)}"
         trouble = f"; it does not open here: {visible(epoch.trouble)}" if epoch.trouble else ""
@@ -134,14 +134,14 @@ class View:
     def person(self, person: "Person") -> tuple[str, ...]:
         """Return the cells of a table row."""
         return (
-            self.call(person.identity),
+            self.display_name(person.identity),
             person.state.lower(),
             ", ".join(person.traits),
             person.identity.hex(),
         )
 
 
-def freshness(status: "Status") -> str:
+def epoch_text(status: "Status") -> str:
     """Describe the newest epoch: fresh or stale, and whether it is open here."""
     if status.epoch is None:
         return "no epoch yet"
@@ -149,7 +149,7 @@ def freshness(status: "Status") -> str:
     return f"epoch {status.epoch.n} {state}" + ("" if status.can_seal else ", not opened here")
 
 
-def called(identity: bytes, names: Mapping[bytes, str], profile: Any = None) -> str:
+def display_name(identity: bytes, names: Mapping[bytes, str], profile: Any = None) -> str:
     """Return a person's display name: yours for them, or `~` and their self-chosen one with a part of their key.
 
     The two look different because anybody can choose any name.
@@ -159,22 +159,22 @@ def called(identity: bytes, names: Mapping[bytes, str], profile: Any = None) -> 
     said = profile.get("name") if isinstance(profile, dict) else None
     if not isinstance(said, str) or not said:
         return short(identity)
-    return f"~{visible(said[:SELF_NAMED])} {short(identity)}"
+    return f"~{visible(said[:MAX_SELF_NAME])} {short(identity)}"
 
 
-def untold(invited: "Invited", group: "Group") -> str:
+def not_notified(invited: "Invited", group: "Group") -> str:
     """Explain why a new member was not notified, and what to do."""
     return f"they were not notified: {visible(invited.why)}; send them the group's id: {group.hex}"
 
 
-def counted(members: int) -> str:
+def member_count(members: int) -> str:
     return f"{members} member{'' if members == 1 else 's'}"
 
 
 STALE = "the group's epoch is stale: people who left since the last epoch can read what you send; new members cannot"
 
 
-def standing(status: "Status") -> str:
+def role_text(status: "Status") -> str:
     return ", ".join(status.me.traits) if status.me.traits else status.me.state.lower()
 
 

@@ -22,15 +22,15 @@ from enc.core.event import wire_event
 from enc.core.types import Event
 
 
-class Broken(Exception):
+class SinkFailed(Exception):
     """The sink did not accept this event; it is offered again later."""
 
 
-class Ended(Broken):
+class SinkClosed(SinkFailed):
     """The sink accepts no more events. The program ends and reports the reason itself."""
 
 
-class Hand(Protocol):
+class EventSink(Protocol):
     def event(self, event: Event, db: Db) -> None: ...
 
     def notice(self, notice: Notice) -> None: ...
@@ -44,17 +44,17 @@ class Hand(Protocol):
         ...
 
 
-def say(text: str) -> None:
+def report_line(text: str) -> None:
     typer.echo(f"enc: {one_line(text)}", err=True)
 
 
 def wire_notice(notice: Notice) -> dict[str, Any]:
     """Return a notice as JSON. Its only member is `notice`, which no event has."""
-    told = msgspec.structs.asdict(notice)
-    return {"notice": {**told, "enclave": notice.enclave.hex(), "event_id": notice.event_id.hex()}}
+    wire = msgspec.structs.asdict(notice)
+    return {"notice": {**wire, "enclave": notice.enclave.hex(), "event_id": notice.event_id.hex()}}
 
 
-class Printing:
+class JsonLines:
     """Prints each as a line on stdout. If stdout is closed, it ends and leaves the event for the next run."""
 
     def __init__(self, end: Callable[[Exception], None]) -> None:
@@ -72,7 +72,7 @@ class Printing:
             sys.stdout.buffer.flush()
         except OSError as e:
             self._end(e)
-            raise Ended("stdout is closed") from None
+            raise SinkClosed("stdout is closed") from None
 
     def stop(self) -> None:
         pass
@@ -81,7 +81,7 @@ class Printing:
         pass
 
 
-class Running:
+class CommandRunner:
     """Runs a command for each, with the JSON on stdin. A command that exits with a code other than 0 runs again later.
 
     The command has its own process group: the first Ctrl-C reaches only the receiver, which lets the
@@ -90,13 +90,13 @@ class Running:
 
     def __init__(self, command: str) -> None:
         try:
-            self._words = shlex.split(command)
+            self._command = shlex.split(command)
         except ValueError as e:
             raise MisuseError(f"--exec: {e}") from None
-        if not self._words:
+        if not self._command:
             raise MisuseError("--exec: expected a command")
-        if shutil.which(self._words[0]) is None:
-            raise MisuseError(f"--exec: {self._words[0]}: not found, or not executable")
+        if shutil.which(self._command[0]) is None:
+            raise MisuseError(f"--exec: {self._command[0]}: not found, or not executable")
         self._lock, self._is_stopping, self._is_killed = Lock(), False, False
         self._process: subprocess.Popen[bytes] | None = None
         self._what = ""
@@ -112,33 +112,35 @@ class Running:
             with self._lock:
                 process = self._start(what)
         except OSError as e:
-            raise Broken(f"{self._words[0]}: {e.strerror}") from None
+            raise SinkFailed(f"{self._command[0]}: {e.strerror}") from None
         try:
             process.communicate(msgspec.json.encode(wire))
         finally:
             with self._lock:
                 self._process = None
         if process.returncode:
-            raise Broken(f"{self._words[0]} exited with code {process.returncode}")
+            raise SinkFailed(f"{self._command[0]} exited with code {process.returncode}")
 
     def _start(self, what: str) -> "subprocess.Popen[bytes]":
         if self._is_killed:
-            raise Ended("the receiver has ended")
-        self._process = subprocess.Popen(self._words, stdin=subprocess.PIPE, process_group=0)  # noqa: S603
+            raise SinkClosed("the receiver has ended")
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, process_group=0)  # noqa: S603
         self._what = what
         if self._is_stopping:
-            self._say()
+            self._report_running()
         return self._process
 
     def stop(self) -> None:
         with self._lock:
             self._is_stopping = True
             if self._process is not None:
-                self._say()
+                self._report_running()
 
-    def _say(self) -> None:
+    def _report_running(self) -> None:
         pid = self._process.pid if self._process else 0
-        say(f"stopping when {self._words[0]} (process {pid}) has finished {self._what}; a second signal kills it")
+        report_line(
+            f"stopping when {self._command[0]} (process {pid}) has finished {self._what}; a second signal kills it"
+        )
 
     def kill(self) -> None:
         with self._lock:

@@ -10,7 +10,7 @@ import typer
 from enc.cli import passphrase
 from enc.cli.command import PROFILE, command
 from enc.cli.output import fields
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -35,28 +35,28 @@ Seal = Annotated[
 
 
 @command(app, "enc key new", "enc key new ./work.key --passphrase", flags=PROFILE)
-def new(at: Terminal, file: KeyFile = None, name: Name = "default", seal: Seal = False) -> None:
+def new(ctx: CommandContext, file: KeyFile = None, name: Name = "default", seal: Seal = False) -> None:
     """Create an identity. The profile uses it from now on if it had none.
 
     If ENC_PASSPHRASE is set, the file is encrypted with it.
     """
     from enc.client import Identity
 
-    _keep(at, Identity.new(), file, name, seal)
+    _save(ctx, Identity.new(), file, name, seal)
 
 
 @command(app, "enc key show", flags=("identity", *PROFILE))
-def show(at: Terminal) -> None:
+def show(ctx: CommandContext) -> None:
     """Print your public key: the identity that others grant rights to and look up."""
-    identity, path = at.identity(), at.settings.get("identity")
-    at.say({"public": identity.hex, "file": path}, identity.hex)
+    identity, path = ctx.identity(), ctx.settings.get("identity")
+    ctx.emit({"public": identity.hex, "file": path}, identity.hex)
 
 
 @command(
     app, "enc key import ./secret.hex --name work", "pass enc-key | enc key import -", name="import", flags=PROFILE
 )
 def import_(
-    at: Terminal,
+    ctx: CommandContext,
     source: Annotated[
         Path | None,
         typer.Argument(metavar="SOURCE", help="File with the private key in hex; - reads stdin. Default: type it."),
@@ -71,7 +71,7 @@ def import_(
     """
     from enc.client import Identity
 
-    _keep(at, Identity.from_secret(_secret(source)), file, name, seal)
+    _save(ctx, Identity.from_secret(_secret(source)), file, name, seal)
 
 
 def _secret(source: Path | None) -> str:
@@ -91,8 +91,8 @@ def _secret(source: Path | None) -> str:
     return raw.decode(errors="replace").strip()
 
 
-def _keep(at: Terminal, identity: "Identity", file: Path | None, name: str, seal: bool) -> None:
-    settings = at.settings  # so that a faulty configuration is reported before a key is created
+def _save(ctx: CommandContext, identity: "Identity", file: Path | None, name: str, seal: bool) -> None:
+    settings = ctx.settings  # so that a faulty configuration is reported before a key is created
     path = _path(name) if file is None else file.absolute()
     is_sealed = seal or passphrase.given() is not None
     identity.save(path, passphrase.new() if is_sealed else None)
@@ -100,9 +100,9 @@ def _keep(at: Terminal, identity: "Identity", file: Path | None, name: str, seal
     if is_used:
         settings.store("identity", str(path))
     wire = {"public": identity.hex, "file": str(path), "sealed": is_sealed}
-    at.say({**wire, "profile": settings.profile if is_used else None}, fields(**wire))
+    ctx.emit({**wire, "profile": settings.profile if is_used else None}, fields(**wire))
     if not is_used:
-        at.note(f"profile {settings.profile} has another key; to use this one: enc config set identity {path}")
+        ctx.note(f"profile {settings.profile} has another key; to use this one: enc config set identity {path}")
 
 
 def _path(name: str) -> Path:

@@ -7,9 +7,9 @@ import typer
 
 from enc.cli import me_contacts, me_documents, me_notices
 from enc.cli.command import NODE, command
-from enc.cli.me_desk import Which, chosen, store
-from enc.cli.output import Row, fields, when
-from enc.cli.terminal import Terminal, content
+from enc.cli.me_desk import Which, find_id, open_store
+from enc.cli.output import Row, fields, format_time
+from enc.cli.terminal import CommandContext, content
 from enc.core.encoding import strict_json
 from enc.core.errors import InvalidCommit, MisuseError
 
@@ -25,7 +25,7 @@ app = typer.Typer(
 
 @command(app, "enc me create --name 'Ada L.'", flags=NODE)
 def create(
-    at: Terminal,
+    ctx: CommandContext,
     name: Annotated[str | None, typer.Option(metavar="TEXT", help="Your display name. It is public.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Create another, though you have one.")] = False,
 ) -> None:
@@ -34,16 +34,16 @@ def create(
     from enc.apps.announcing import own_place
 
     book = AddressBook()
-    with at.client() as client:
+    with ctx.client() as client:
         if not again and own_place(client, "personal", book) is not None:
             raise MisuseError("you have a store already: `enc me show` shows it; --again creates another")
         made = Personal.create(client, display_name=name, book=book, again=True)
-        _told(at, made)
+        _print_store(ctx, made)
 
 
 @command(app, "enc me use 5c1f… --at https://node.example", flags=NODE)
 def use(
-    at: Terminal,
+    ctx: CommandContext,
     which: Annotated[str, typer.Argument(metavar="ENCLAVE", help="Your store's id.")],
     there: Annotated[str | None, typer.Option("--at", metavar="URL", help="Its node. Default: the profile's.")] = None,
 ) -> None:
@@ -52,23 +52,23 @@ def use(
     from enc.apps.address_book import Place
     from enc.client.writes import as_bytes
 
-    with at.client() as client:
+    with ctx.client() as client:
         found = Personal(client, which, node=there)
         found.refresh()  # fails unless the store is one's own: the node lets only its owner read
         place = Place(as_bytes(which, "enclave"), there or client.url or None)
         AddressBook().set_own(client.identity.public, "personal", place)
-        _told(at, found)
+        _print_store(ctx, found)
 
 
-def _told(at: Terminal, found: "Personal") -> None:
+def _print_store(ctx: CommandContext, found: "Personal") -> None:
     wire = {"enclave": found.enclave.hex, "node": found.enclave.url, "identity": found.client.identity.hex}
-    at.say(wire, fields(**wire))
+    ctx.emit(wire, fields(**wire))
 
 
 @command(app, "enc me show", flags=NODE)
-def show(at: Terminal) -> None:
+def show(ctx: CommandContext) -> None:
     """Show your store in a few lines. `enc me notices` shows its inbox."""
-    with store(at) as mine:
+    with open_store(ctx) as mine:
         wire: dict[str, Any] = {
             "enclave": mine.enclave.hex,
             "node": mine.enclave.url,
@@ -78,17 +78,17 @@ def show(at: Terminal) -> None:
             "documents": len(mine.documents()),
             "unreadable": len(mine.unreadable()),
         }
-        at.say(wire, fields(**wire))
+        ctx.emit(wire, fields(**wire))
 
 
 @command(app, "enc me announce", flags=NODE)
-def announce(at: Terminal) -> None:
+def announce(ctx: CommandContext) -> None:
     """Register your store in the registry: again if it failed, or in a new registry."""
-    with store(at) as mine:
+    with open_store(ctx) as mine:
         if not mine.client.has_registry:
             raise MisuseError("no registry is set: give --registry, or `enc config set registry URL#ID:KEY`")
         mine.announce(mine.profile().display_name)
-        _told(at, mine)
+        _print_store(ctx, mine)
 
 
 # The profile
@@ -102,7 +102,7 @@ def announce(at: Terminal) -> None:
     flags=NODE,
 )
 def profile(
-    at: Terminal,
+    ctx: CommandContext,
     name: Annotated[str | None, typer.Option(metavar="TEXT", help="Your display name.")] = None,
     bio: Annotated[str | None, typer.Option(metavar="TEXT", help="A short text about you.")] = None,
     avatar: Annotated[str | None, typer.Option(metavar="URL", help="Your picture.")] = None,
@@ -116,15 +116,15 @@ def profile(
     common = {"display_name": name, "bio": bio, "avatar": avatar}
     changes: dict[str, Any] = {field: value for field, value in common.items() if value is not None}
     changes |= dict(map(_field, sets or ())) | dict.fromkeys(unset or ())
-    with store(at) as mine:
+    with open_store(ctx) as mine:
         if changes:
-            at.receipt(mine.enclave, mine.set_profile(**changes))
+            ctx.print_receipt(mine.enclave, mine.set_profile(**changes))
             return
         found = mine.profile()
     texts = {field: value if isinstance(value, str) else json.dumps(value) for field, value in found.fields.items()}
-    at.say({"profile": dict(found.fields), "proved": found.proved}, fields(**texts) if texts else "")
+    ctx.emit({"profile": dict(found.fields), "proved": found.proved}, fields(**texts) if texts else "")
     if not found.proved:
-        at.note("not proved yet: no closed bundle contains it")
+        ctx.note("not proved yet: no closed bundle contains it")
 
 
 def _field(text: str) -> tuple[str, Any]:
@@ -142,19 +142,19 @@ def _field(text: str) -> tuple[str, Any]:
 
 @command(app, "enc me post 'Hello, world'", "fortune | enc me post -", flags=NODE)
 def post(
-    at: Terminal, text: Annotated[str | None, typer.Argument(metavar="TEXT", help="- reads stdin.")] = None
+    ctx: CommandContext, text: Annotated[str | None, typer.Argument(metavar="TEXT", help="- reads stdin.")] = None
 ) -> None:
     """Publish a post. It is not sealed: the node pushes it to your dataviews."""
     said = content(text, None)
-    with store(at) as mine:
-        at.receipt(mine.enclave, mine.post(said))
+    with open_store(ctx) as mine:
+        ctx.print_receipt(mine.enclave, mine.post(said))
 
 
 @command(app, "enc me posts", flags=NODE)
-def posts(at: Terminal) -> None:
+def posts(ctx: CommandContext) -> None:
     """List your posts, the oldest first."""
-    with store(at) as mine:
-        at.rows(("seq", "id", "time", "text"), map(_post, mine.posts()), cut=True)
+    with open_store(ctx) as mine:
+        ctx.rows(("seq", "id", "time", "text"), map(_post, mine.posts()), cut=True)
 
 
 def _post(entry: "Entry") -> Row:
@@ -171,15 +171,15 @@ def _post(entry: "Entry") -> Row:
         "changed": entry.changed,
         "content": entry.content,
     }
-    return wire, (str(entry.seq), entry.id.hex()[:8], when(entry.created), text)
+    return wire, (str(entry.seq), entry.id.hex()[:8], format_time(entry.created), text)
 
 
 @command(app, "enc me unpost 7", flags=NODE)
-def unpost(at: Terminal, which: Which) -> None:
+def unpost(ctx: CommandContext, which: Which) -> None:
     """Delete a post. This cannot be undone."""
-    with store(at) as mine:
-        id_ = chosen(which, {entry.id: entry.seq for entry in mine.posts()})
-        at.receipt(mine.enclave, mine.delete_post(id_))
+    with open_store(ctx) as mine:
+        id_ = find_id(which, {entry.id: entry.seq for entry in mine.posts()})
+        ctx.print_receipt(mine.enclave, mine.delete_post(id_))
 
 
 for part in (me_documents, me_notices, me_contacts):

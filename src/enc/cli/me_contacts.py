@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from enc.cli.command import LOCAL, NODE, command
-from enc.cli.me_desk import Who, Yes, person
+from enc.cli.me_desk import Who, Yes, resolve_person
 from enc.cli.output import Row, fields
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ app = typer.Typer()
 
 
 @command(app, "enc me contacts", flags=LOCAL)
-def contacts(at: Terminal) -> None:
+def contacts(ctx: CommandContext) -> None:
     """List the people in your address book."""
     from enc.apps import AddressBook
 
-    at.rows(("name", "identity", "enclaves"), map(_row, AddressBook().contacts()))
+    ctx.rows(("name", "identity", "enclaves"), map(_row, AddressBook().contacts()))
 
 
 def _wire(contact: "Contact") -> dict[str, Any]:
@@ -35,7 +35,7 @@ def _row(contact: "Contact") -> Row:
 
 @command(app, "enc me know bob 3f0c…", "enc me know bob 3f0c… --store 77ab… --at https://node.example", flags=LOCAL)
 def know(
-    at: Terminal,
+    ctx: CommandContext,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Your name for them.")],
     key: Annotated[str, typer.Argument(metavar="KEY", help="Their public key.")],
     to: Annotated[str | None, typer.Option("--store", metavar="ID", help="Their personal store.")] = None,
@@ -57,20 +57,22 @@ def know(
     given = {"personal": to, "dm": mailbox}
     places = {label: Place(as_bytes(id_, label), there) for label, id_ in given.items() if id_ is not None}
     found = book.put(Contact(name, identity, places), again=again)
-    at.say(_wire(found), fields(name=found.name, identity=found.identity.hex()))
+    ctx.emit(_wire(found), fields(name=found.name, identity=found.identity.hex()))
 
 
 @command(app, "enc me forget bob", flags=LOCAL)
-def forget(at: Terminal, name: Annotated[str, typer.Argument(metavar="NAME", help="Your name for them.")]) -> None:
+def forget(
+    ctx: CommandContext, name: Annotated[str, typer.Argument(metavar="NAME", help="Your name for them.")]
+) -> None:
     """Remove a person from your address book."""
     from enc.apps import AddressBook
 
     AddressBook().remove(name)
-    at.say({"forgotten": name}, f"{name} is forgotten")
+    ctx.emit({"forgotten": name}, f"{name} is forgotten")
 
 
 @command(app, "enc me whois 'Ada L.'", flags=NODE)
-def whois(at: Terminal, who: Who, yes: Yes = False) -> None:
+def whois(ctx: CommandContext, who: Who, yes: Yes = False) -> None:
     """Print the key of a person: of a name in your address book, or else in the registry.
 
     Anybody can register any name: one from the registry is stored only after you confirm its key. With --json it does
@@ -79,9 +81,9 @@ def whois(at: Terminal, who: Who, yes: Yes = False) -> None:
     from enc.apps import AddressBook
     from enc.apps.people import find
 
-    with at.client_as(None) as client:
+    with ctx.client_as(None) as client:
         book = AddressBook()
-        is_asked = yes or not at.as_json
-        found = person(at, who, client, book, yes) if is_asked else find(who, book, client)
+        is_asked = yes or not ctx.as_json
+        found = resolve_person(ctx, who, client, book, yes) if is_asked else find(who, book, client)
     wire = {"identity": found.identity.hex(), "name": found.name or "", "source": found.source}
-    at.say(wire, fields(**wire))
+    ctx.emit(wire, fields(**wire))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 from enc.core.errors import EventNotFound, MisuseError
 
 if TYPE_CHECKING:
@@ -23,16 +23,16 @@ MIN_PREFIX = 4
 
 
 @contextmanager
-def store(at: Terminal) -> Iterator["Personal"]:
+def open_store(ctx: CommandContext) -> Iterator["Personal"]:
     """Yield the store of the profile's identity."""
     from enc.apps import AddressBook, Personal
     from enc.apps.group import CONFIRMERS
 
-    with at.client() as client:
+    with ctx.client() as client:
         yield Personal.find(client, book=AddressBook(), confirmers=CONFIRMERS)
 
 
-def person(at: Terminal, word: str, client: "Client | None", book: "AddressBook", yes: bool) -> "Person":
+def resolve_person(ctx: CommandContext, word: str, client: "Client | None", book: "AddressBook", yes: bool) -> "Person":
     """Return the person that a word names.
 
     A name that only a registry knows is shown with its key, and stored once the user confirms it.
@@ -43,14 +43,14 @@ def person(at: Terminal, word: str, client: "Client | None", book: "AddressBook"
     found = find(word, book, client)
     if not found.is_hint:
         return found
-    at.note(f"{found.name} is {found.identity.hex()} according to the registry")
+    ctx.note(f"{found.name} is {found.identity.hex()} according to the registry")
     if not yes and not typer.confirm("Is this the right key?", err=True):
         raise typer.Abort
     book.put(Contact(found.name or word, found.identity))
     return find(found.identity, book, client)
 
 
-def store_place(store: str | None, there: str | None) -> "Place | None":
+def place_of_store(store: str | None, there: str | None) -> "Place | None":
     """Return a person's store given by `--store` and `--at`, or None. Raises MisuseError."""
     from enc.apps.address_book import Place
     from enc.client.writes import as_bytes
@@ -60,7 +60,7 @@ def store_place(store: str | None, there: str | None) -> "Place | None":
     return None if store is None else Place(as_bytes(store, "store"), there)
 
 
-def chosen(word: str, ids: dict[bytes, int]) -> bytes:
+def find_id(word: str, ids: dict[bytes, int]) -> bytes:
     """Return the id given by its seq or by its start. Raises MisuseError or EventNotFound."""
     if word.isdecimal() and len(word) <= 16:
         found = [id_ for id_, seq in ids.items() if seq == int(word)]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from enc.cli.command import NODE, command
-from enc.cli.me_desk import Which, chosen, store
-from enc.cli.output import Row, visible, when
-from enc.cli.terminal import Terminal, content
+from enc.cli.me_desk import Which, find_id, open_store
+from enc.cli.output import Row, format_time, visible
+from enc.cli.terminal import CommandContext, content
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ File = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Read 
 
 @command(app, "enc me add Diary 'It rained.'", "enc me add Recipe --file soup.md --kind recipe", flags=NODE)
 def add(
-    at: Terminal,
+    ctx: CommandContext,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The document's name. It is sealed, too.")],
     text: Text = None,
     file: File = None,
@@ -30,23 +30,23 @@ def add(
 ) -> None:
     """Store a document. Only you can read it: it is sealed on this machine."""
     said = content(text, file)
-    with store(at) as mine:
-        at.receipt(mine.enclave, mine.add(name, said, kind=kind))
+    with open_store(ctx) as mine:
+        ctx.print_receipt(mine.enclave, mine.add(name, said, kind=kind))
 
 
 @command(app, "enc me list", "enc me list soup leek", name="list", flags=NODE)
 def list_(
-    at: Terminal,
+    ctx: CommandContext,
     words: Annotated[
         list[str] | None, typer.Argument(metavar="WORD…", help="Only documents with all of these words.")
     ] = None,
 ) -> None:
     """List your documents, the oldest first. The search runs on this machine: the node never sees the words."""
-    with store(at) as mine:
+    with open_store(ctx) as mine:
         found = mine.documents(" ".join(words or ()))
-        at.rows(("seq", "id", "kind", "changed", "name"), map(_row, found), cut=True)
+        ctx.rows(("seq", "id", "kind", "changed", "name"), map(_row, found), cut=True)
         for each in mine.unreadable():
-            at.note(f"{each.seq} ({each.id.hex()[:8]}) cannot be opened: {each.error.message}")
+            ctx.note(f"{each.seq} ({each.id.hex()[:8]}) cannot be opened: {each.error.message}")
 
 
 def wire(document: "Document") -> dict[str, Any]:
@@ -63,22 +63,22 @@ def wire(document: "Document") -> dict[str, Any]:
 
 
 def _row(document: "Document") -> Row:
-    cells = (str(document.seq), document.id.hex()[:8], document.kind, when(document.changed), document.name)
+    cells = (str(document.seq), document.id.hex()[:8], document.kind, format_time(document.changed), document.name)
     return wire(document), cells
 
 
 @command(app, "enc me cat 7", flags=NODE)
-def cat(at: Terminal, which: Which) -> None:
+def cat(ctx: CommandContext, which: Which) -> None:
     """Print a document's text."""
-    with store(at) as mine:
+    with open_store(ctx) as mine:
         found = mine.document(_id(mine, which))
-    text = "\n".join(map(visible, found.text.split("\n"))) if at.is_terminal else found.text
-    at.say(wire(found), text)
+    text = "\n".join(map(visible, found.text.split("\n"))) if ctx.is_terminal else found.text
+    ctx.emit(wire(found), text)
 
 
 @command(app, "enc me edit 7 'It rained again.'", "enc me edit 7 --name 'Dear diary'", flags=NODE)
 def edit(
-    at: Terminal,
+    ctx: CommandContext,
     which: Which,
     text: Text = None,
     file: File = None,
@@ -88,17 +88,17 @@ def edit(
     if text is None and file is None and name is None:
         raise MisuseError("give a text, --file FILE or --name TEXT")
     said = None if text is None and file is None else content(text, file)
-    with store(at) as mine:
-        at.receipt(mine.enclave, mine.change(_id(mine, which), name=name, text=said))
+    with open_store(ctx) as mine:
+        ctx.print_receipt(mine.enclave, mine.change(_id(mine, which), name=name, text=said))
 
 
 @command(app, "enc me rm 7", flags=NODE)
-def rm(at: Terminal, which: Which) -> None:
+def rm(ctx: CommandContext, which: Which) -> None:
     """Delete a document. Its content is erased."""
-    with store(at) as mine:
-        at.receipt(mine.enclave, mine.remove(_id(mine, which)))
+    with open_store(ctx) as mine:
+        ctx.print_receipt(mine.enclave, mine.remove(_id(mine, which)))
 
 
 def _id(mine: "Personal", word: str) -> bytes:
     known = {each.id: each.seq for each in mine.documents()} | {each.id: each.seq for each in mine.unreadable()}
-    return chosen(word, known)
+    return find_id(word, known)

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from enc.cli.command import NODE, command
-from enc.cli.me_desk import Which, Who, Yes, chosen, person, store, store_place
-from enc.cli.output import Row, short, when
-from enc.cli.terminal import Terminal
+from enc.cli.me_desk import Which, Who, Yes, find_id, open_store, place_of_store, resolve_person
+from enc.cli.output import Row, format_time, short
+from enc.cli.terminal import CommandContext
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ app = typer.Typer()
 
 @command(app, "enc me notices", "enc me notices --all --keep", flags=NODE)
 def notices(
-    at: Terminal,
+    ctx: CommandContext,
     everything: Annotated[bool, typer.Option("--all", help="Also unconfirmed notices: do not act on them.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Do not delete refuted or expired notices.")] = False,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Verify at most this many.")] = 256,
@@ -28,20 +28,20 @@ def notices(
     Notices that are not proved yet are verified again the next time, and discarded after a day. Those that their
     source refutes, or that cannot be opened, are discarded at once.
     """
-    with store(at) as mine:
+    with open_store(ctx) as mine:
         found = mine.notices(discard=not keep, limit=limit)
         shown = [each for each in found if everything or each.is_actionable]
         columns = ("seq", "state", "time", "kind", "enclave", "from", "about")
-        at.rows(columns, (_row(at, each) for each in shown), cut=True)
+        ctx.rows(columns, (_row(ctx, each) for each in shown), cut=True)
         left = len({each.id for each in mine.inbox()} - {each.id for each in found})
     if left:
-        at.note(f"{left} more were not verified: enc me notices --limit {limit + left}")
+        ctx.note(f"{left} more were not verified: enc me notices --limit {limit + left}")
     hidden = sum(each.state == "pending" for each in found if each not in shown)
     if hidden:
-        at.note(f"{hidden} not confirmed yet: enc me notices --all shows them")
+        ctx.note(f"{hidden} not confirmed yet: enc me notices --all shows them")
 
 
-def _row(at: Terminal, received: "Received") -> Row:
+def _row(ctx: CommandContext, received: "Received") -> Row:
     claims = received.claims
     wire: dict[str, Any] = {
         "id": received.id.hex(),
@@ -58,10 +58,10 @@ def _row(at: Terminal, received: "Received") -> Row:
     return wire, (
         str(received.seq),
         received.state,
-        when(received.timestamp),
+        format_time(received.timestamp),
         "" if claims is None else claims.kind,
         "" if claims is None else claims.enclave_id,
-        short(received.author) if at.is_terminal else received.author.hex(),
+        short(received.author) if ctx.is_terminal else received.author.hex(),
         about,
     )
 
@@ -80,11 +80,11 @@ def _claims(notice: Any) -> dict[str, Any]:
 
 
 @command(app, "enc me dismiss 9", flags=NODE)
-def dismiss(at: Terminal, which: Which) -> None:
+def dismiss(ctx: CommandContext, which: Which) -> None:
     """Delete a notice."""
-    with store(at) as mine:
+    with open_store(ctx) as mine:
         known = {each.id: each.seq for each in mine.inbox()}
-        at.receipt(mine.enclave, mine.remove(chosen(which, known)))
+        ctx.print_receipt(mine.enclave, mine.remove(find_id(which, known)))
 
 
 @command(
@@ -94,7 +94,7 @@ def dismiss(at: Terminal, which: Which) -> None:
     flags=NODE,
 )
 def notify(
-    at: Terminal,
+    ctx: CommandContext,
     who: Who,
     kind: Annotated[str, typer.Argument(metavar="KIND", help="group_invite, dm_invite, or x-…")],
     source: Annotated[str, typer.Argument(metavar="ENCLAVE", help="The enclave where it happened, which proves it.")],
@@ -111,27 +111,27 @@ def notify(
     """Notify a person of something you did in another enclave. The notice is sealed to them."""
     from enc.apps import AddressBook
 
-    place = store_place(to, there)
-    with store(at) as mine:
-        whom = person(at, who, mine.client, AddressBook(), yes)
+    place = place_of_store(to, there)
+    with open_store(ctx) as mine:
+        whom = resolve_person(ctx, who, mine.client, AddressBook(), yes)
         receipt = mine.notify(whom, kind, source, of, place=place, move_ref=move, topic=topic, greeting=greeting)
-        at.say({"id": receipt.id.hex(), "seq": receipt.seq, "to": whom.identity.hex()}, receipt.id.hex())
+        ctx.emit({"id": receipt.id.hex(), "seq": receipt.seq, "to": whom.identity.hex()}, receipt.id.hex())
 
 
 @command(app, "enc me gate closed", flags=NODE)
 def gate(
-    at: Terminal,
+    ctx: CommandContext,
     state: Annotated[str | None, typer.Argument(metavar="[open|closed]", help="The new state.")] = None,
 ) -> None:
     """Show whether your store accepts notices; or open or close it."""
     if state not in (None, "open", "closed"):
         raise MisuseError(f"{state}: expected open or closed")
-    with store(at) as mine:
+    with open_store(ctx) as mine:
         if state is not None:
-            at.receipt(mine.enclave, mine.set_open(state == "open"))
+            ctx.print_receipt(mine.enclave, mine.set_open(state == "open"))
             return
         is_open = mine.is_open()
-    at.say({"open": is_open}, "open" if is_open else "closed")
+    ctx.emit({"open": is_open}, "open" if is_open else "closed")
 
 
 # Dataviews
@@ -139,7 +139,7 @@ def gate(
 
 @command(app, "enc me grant 3f0c… --endpoint https://view.example/push", flags=NODE)
 def grant(
-    at: Terminal,
+    ctx: CommandContext,
     who: Who,
     endpoint: Annotated[str | None, typer.Option(metavar="URL", help="The URL that the node pushes to.")] = None,
     yes: Yes = False,
@@ -147,29 +147,29 @@ def grant(
     """Let the node push your profile, your posts and the arrival of notices, still sealed, to a service."""
     from enc.apps import AddressBook
 
-    with store(at) as mine:
-        whom = person(at, who, mine.client, AddressBook(), yes)
-        at.receipt(mine.enclave, mine.grant_dataview(whom.identity, endpoint=endpoint))
+    with open_store(ctx) as mine:
+        whom = resolve_person(ctx, who, mine.client, AddressBook(), yes)
+        ctx.print_receipt(mine.enclave, mine.grant_dataview(whom.identity, endpoint=endpoint))
 
 
 @command(app, "enc me revoke 3f0c…", flags=NODE)
-def revoke(at: Terminal, who: Who, yes: Yes = False) -> None:
+def revoke(ctx: CommandContext, who: Who, yes: Yes = False) -> None:
     """Stop pushes to a service."""
     from enc.apps import AddressBook
 
-    with store(at) as mine:
-        whom = person(at, who, mine.client, AddressBook(), yes)
-        at.receipt(mine.enclave, mine.revoke_dataview(whom.identity))
+    with open_store(ctx) as mine:
+        whom = resolve_person(ctx, who, mine.client, AddressBook(), yes)
+        ctx.print_receipt(mine.enclave, mine.revoke_dataview(whom.identity))
 
 
 @command(app, "enc me dataviews", flags=NODE)
-def dataviews(at: Terminal) -> None:
+def dataviews(ctx: CommandContext) -> None:
     """List the services that receive your public data."""
-    with store(at) as mine:
+    with open_store(ctx) as mine:
         found = mine.dataviews()
-        at.rows(("identity", "proved"), map(_view, found))
+        ctx.rows(("identity", "proved"), map(_view, found))
     if not all(each.proved for each in found):
-        at.note("not proved yet: no closed bundle contains it")
+        ctx.note("not proved yet: no closed bundle contains it")
 
 
 def _view(view: "Dataview") -> Row:

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from enc.cli.archive import Bar
+from enc.cli.archive import ProgressBar
 from enc.cli.command import command
 from enc.cli.output import fields
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 from enc.core.errors import MisuseError
 
 app = typer.Typer()
@@ -31,7 +31,7 @@ Loss = Annotated[
     panel=PANEL,
 )
 def migrate(
-    at: Terminal,
+    ctx: CommandContext,
     to: Annotated[str, typer.Option("--to", metavar="URL", help="The new node.")],
     which: Annotated[str | None, typer.Argument(metavar="ENCLAVE", help="The enclave. Default: --enclave.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Without the old node, from an archive.")] = False,
@@ -52,12 +52,12 @@ def migrate(
     if force != (archive is not None):
         raise MisuseError("--force and --archive FILE: give both or neither")
     more: dict[str, Any] = {"accept_loss": accept_loss, **({"url": to} if force else {})}
-    with at.client_as(at.identity(), **more) as client, Bar(at.is_terminal) as bar:
-        enclave, tell = client.enclave(which or at.settings.get("enclave")), partial(_tell, at)
+    with ctx.client_as(ctx.identity(), **more) as client, ProgressBar(ctx.is_terminal) as bar:
+        enclave, tell = client.enclave(which or ctx.settings.get("enclave")), partial(_print_step, ctx)
         found = enclave.migrate(to, _folder(), archive=archive, source=source, tell=tell, progress=bar.show)
     if use:
-        at.settings.store("node", to)
-    at.say(
+        ctx.settings.store("node", to)
+    ctx.emit(
         {
             "enclave": found.migrate.enclave.hex(),
             "node": to,
@@ -76,17 +76,17 @@ def _folder() -> Path:
     return default_directory().parent / "moves"
 
 
-def _tell(at: Terminal, step: str, what: str) -> None:
+def _print_step(ctx: CommandContext, step: str, what: str) -> None:
     """Print a line for each step: on stdout for programs, on stderr for people."""
-    if at.as_json:
-        at.say({"step": step, "what": what}, "")
+    if ctx.as_json:
+        ctx.emit({"step": step, "what": what}, "")
     else:
-        at.note(f"{step:<8}  {what}")
+        ctx.note(f"{step:<8}  {what}")
 
 
 @command(app, "enc follow", f"enc follow {_ID}", "enc follow --at https://node.example --accept-loss", panel=PANEL)
 def follow(
-    at: Terminal,
+    ctx: CommandContext,
     which: Annotated[str | None, typer.Argument(metavar="ENCLAVE", help="The enclave. Default: --enclave.")] = None,
     there: Annotated[
         str | None, typer.Option("--at", metavar="URL", help="The new node. Default: the one in the registry.")
@@ -95,20 +95,20 @@ def follow(
     use: Annotated[bool, typer.Option("--use", help="The profile uses that node from now on.")] = False,
 ) -> None:
     """Switch to the node that an enclave moved to, checked by its Migrates and by what you saw before."""
-    more: dict[str, Any] = {"url": there or at.settings.values["node"].value, "accept_loss": accept_loss}
-    if there is None and at.settings.values["registry"].value is not None:
+    more: dict[str, Any] = {"url": there or ctx.settings.values["node"].value, "accept_loss": accept_loss}
+    if there is None and ctx.settings.values["registry"].value is not None:
         more["url"] = None
-    with at.client_as(at.identity(), **more) as client:
-        enclave = client.enclave(which or at.settings.get("enclave"))
+    with ctx.client_as(ctx.identity(), **more) as client:
+        enclave = client.enclave(which or ctx.settings.get("enclave"))
         head, history = enclave.head(), enclave.sequencers()
         url = enclave.url
     _follow_groups(enclave.id, url)
     if use:
-        at.settings.store("node", url)
+        ctx.settings.store("node", url)
     terms = [{"sequencer": (term.sequencer or b"").hex(), "from_seq": term.from_seq} for term in history.terms()]
     wire = {"enclave": enclave.hex, "node": url, "head": head.ts, "sequencers": terms}
     lines = {f"from {term['from_seq']}": term["sequencer"] for term in terms}
-    at.say(wire, fields(enclave=enclave.hex, node=url, head=f"{head.ts} bundles", **lines))
+    ctx.emit(wire, fields(enclave=enclave.hex, node=url, head=f"{head.ts} bundles", **lines))
 
 
 def _follow_groups(enclave: bytes, url: str) -> None:

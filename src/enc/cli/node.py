@@ -32,7 +32,7 @@ app = typer.Typer(
 NAME = "enc node"
 
 
-def ends(example: str) -> str:
+def epilog_with(example: str) -> str:
     """Return the end of a command's help: an example and the exit codes."""
     return f"{example}\n\n{exits.HELP}"
 
@@ -49,7 +49,7 @@ RegistryId = Annotated[str | None, typer.Option("--registry", metavar="ID", help
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
-@app.command(epilog=ends("Example: enc node run --data /var/lib/enc --host 0.0.0.0 --port 7700"))
+@app.command(epilog=epilog_with("Example: enc node run --data /var/lib/enc --host 0.0.0.0 --port 7700"))
 def run(
     config: ConfigFile = None,
     data: Data = None,
@@ -64,7 +64,7 @@ def run(
 
     SIGTERM or Ctrl-C stops it gracefully, with exit code 0; a second one ends it at once.
     """
-    with exits.failing(NAME):
+    with exits.exit_on_error(NAME):
         settings, _ = load(config, data, host, port, dev, log_level, log_format, registry)
         from enc.node import main
 
@@ -72,7 +72,7 @@ def run(
     raise typer.Exit(code)
 
 
-@app.command(epilog=ends("Example: enc node config --port 8000 > node.toml"))
+@app.command(epilog=epilog_with("Example: enc node config --port 8000 > node.toml"))
 def config(
     config: ConfigFile = None,
     data: Data = None,
@@ -85,13 +85,13 @@ def config(
     as_json: AsJson = False,
 ) -> None:
     """Print every setting in force, with its meaning and source, as a file for --config."""
-    with exits.failing(NAME):
+    with exits.exit_on_error(NAME):
         settings = describe(*load(config, data, host, port, dev, log_level, log_format, registry))
     # Bytes: TOML and JSON are UTF-8, whatever the terminal is set to.
     typer.echo((_json(settings) if as_json else _toml(settings)).encode())
 
 
-@app.command(epilog=ends("Example: enc node fsck --data /var/lib/enc"))
+@app.command(epilog=epilog_with("Example: enc node fsck --data /var/lib/enc"))
 def fsck(
     config: ConfigFile = None,
     data: Data = None,
@@ -104,14 +104,14 @@ def fsck(
 
     The node must not be running. Exit code 1: there are differences, or the store could not be checked.
     """
-    with exits.failing(NAME):
+    with exits.exit_on_error(NAME):
         settings, _ = load(config, data)
         report = _check(settings, [_enclave_id(text) for text in enclave or ()])
     typer.echo((_report_json if as_json else _report_text)(report))
     raise typer.Exit(exits.FAILED if report.differences else exits.DONE)
 
 
-@app.command(epilog=ends("Example: enc node backup --data /var/lib/enc --to /backup/enc.db"))
+@app.command(epilog=epilog_with("Example: enc node backup --data /var/lib/enc --to /backup/enc.db"))
 def backup(
     to: Annotated[Path, typer.Option(metavar="FILE", help="The copy to write. The file must not exist.")],
     config: ConfigFile = None,
@@ -123,17 +123,17 @@ def backup(
     """
     from enc.node.backup import backup as copy
 
-    with exits.failing(NAME):
+    with exits.exit_on_error(NAME):
         size = copy(load(config, data)[0].store_path, to)
     typer.echo(f"{to}: {size:,} bytes")
 
 
-@app.command(epilog=ends("Example: enc node key --data /var/lib/enc"))
+@app.command(epilog=epilog_with("Example: enc node key --data /var/lib/enc"))
 def key(config: ConfigFile = None, data: Data = None) -> None:
     """Print the node's public key (seq_pub). The first `enc node run` creates it."""
     from enc.node import key_file
 
-    with exits.failing(NAME):
+    with exits.exit_on_error(NAME):
         found = key_file.load(load(config, data)[0].key_path)
     typer.echo(found.public.hex())
 

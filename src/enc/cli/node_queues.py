@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from enc.cli import exits, node
-from enc.cli.node import NAME, AsJson, ConfigFile, Data, ends, load
+from enc.cli.node import NAME, AsJson, ConfigFile, Data, epilog_with, load
 from enc.cli.output import Output, Row, short
 from enc.core.errors import MisuseError
 
@@ -26,7 +26,7 @@ MAX_QUEUES = 10_000
 _HEX64 = re.compile(r"[0-9a-f]{64}").fullmatch
 
 
-@app.command(epilog=ends("Example: enc node queues --data /var/lib/enc"))
+@app.command(epilog=epilog_with("Example: enc node queues --data /var/lib/enc"))
 def queues(config: ConfigFile = None, data: Data = None, as_json: AsJson = False) -> None:
     """Print the push queue of each endpoint, whether the node runs or not: one line per identity and URL.
 
@@ -34,13 +34,13 @@ def queues(config: ConfigFile = None, data: Data = None, as_json: AsJson = False
     """
     from enc.node.store.push_reader import read_reports
 
-    with exits.failing(NAME):
+    with exits.exit_on_error(NAME):
         reports = read_reports(load(config, data)[0].store_path)
     output = Output(as_json)
     output.rows(COLUMNS, _rows(reports, time.time_ns() // 1_000_000, is_cut=output.is_terminal))
 
 
-@app.command(epilog=ends("Example: enc node redeliver --data /var/lib/enc --url https://example.com/hook"))
+@app.command(epilog=epilog_with("Example: enc node redeliver --data /var/lib/enc --url https://example.com/hook"))
 def redeliver(
     config: ConfigFile = None,
     data: Data = None,
@@ -54,7 +54,7 @@ def redeliver(
     """
     from enc.node.store.push_reader import redeliver_at
 
-    with exits.failing(NAME):
+    with exits.exit_on_error(NAME):
         path = load(config, data)[0].store_path
         is_named = identity is not None or url is not None
         if all_ and is_named:

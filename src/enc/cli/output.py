@@ -31,7 +31,7 @@ class Output:
         """Whether stdout is a terminal and the output is not JSON."""
         return not self.as_json and bool(_console().is_terminal)
 
-    def say(self, wire: Wire, text: str) -> None:
+    def emit(self, wire: Wire, text: str) -> None:
         """Print an object for programs, or a text for people."""
         _print(_json(wire) if self.as_json else text)
 
@@ -129,7 +129,7 @@ def _plain(value: object) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def when(ms: int) -> str:
+def format_time(ms: int) -> str:
     """Format Unix milliseconds as local time."""
     try:
         return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(sep=" ", timespec="seconds")

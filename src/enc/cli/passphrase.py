@@ -10,7 +10,7 @@ from enc.core.errors import MisuseError
 VARIABLE = "ENC_PASSPHRASE"
 
 
-def of(path: Path | str) -> str:
+def for_key_file(path: Path | str) -> str:
     """Return the passphrase that opens a key file."""
     return given() or ask(f"Passphrase of {path}: ", f"{path}: needs a passphrase: set {VARIABLE}, or use a terminal")
 

@@ -10,7 +10,7 @@ from enc.cli.command import LOCAL, WITNESSED, command
 from enc.cli.enclave import text_head
 from enc.cli.exits import FAILED
 from enc.cli.output import fields, visible
-from enc.cli.terminal import Terminal, event_id, read
+from enc.cli.terminal import CommandContext, event_id, read
 from enc.core.encoding import decode_json
 from enc.core.errors import InvalidProof, MisuseError
 
@@ -30,7 +30,7 @@ PANEL = "Proofs"
     flags=WITNESSED,
     panel=PANEL,
 )
-def head(at: Terminal) -> None:
+def head(ctx: CommandContext) -> None:
     """Print the newest signed head. It extends every head you have seen before. Compare it with what others see.
 
     With witnesses, they must confirm it: if too few do, the exit code is 3; if one saw another log, it is 4, with
@@ -38,13 +38,13 @@ def head(at: Terminal) -> None:
     """
     from enc.core.tree_head import wire_head
 
-    with at.enclave(anybody=True) as enclave:
+    with ctx.enclave(anonymous=True) as enclave:
         found = enclave.head()
-        wire, text = _vouched(enclave, found)
-    at.say({**wire_head(found), "enclave": enclave.hex, **wire}, text_head(found) + text)
+        wire, text = _witnessed(enclave, found)
+    ctx.emit({**wire_head(found), "enclave": enclave.hex, **wire}, text_head(found) + text)
 
 
-def _vouched(enclave: "Enclave", head: "TreeHead") -> tuple[dict[str, Any], str]:
+def _witnessed(enclave: "Enclave", head: "TreeHead") -> tuple[dict[str, Any], str]:
     """Return the witnesses' confirmation of a head, for programs and for people; empty without witnesses."""
     from enc.core.cosigning import wire_cosigned
 
@@ -58,7 +58,7 @@ def _vouched(enclave: "Enclave", head: "TreeHead") -> tuple[dict[str, Any], str]
 
 @command(app, "enc prove 7 -o proof.json", "enc prove --slot topic -o topic.json", flags=WITNESSED, panel=PANEL)
 def prove(
-    at: Terminal,
+    ctx: CommandContext,
     event: Annotated[str | None, typer.Argument(metavar="EVENT", help="An event: its id, or its seq.")] = None,
     member: Annotated[
         str | None, typer.Option(metavar="ID", help="Prove the State and traits of this identity.")
@@ -78,18 +78,18 @@ def prove(
 
     if [event, member, slot].count(None) != 2:
         raise MisuseError("give exactly one of: an event, --member ID, --slot KEY")
-    with at.client() as client:
-        enclave = client.enclave(at.settings.get("enclave"))
+    with ctx.client() as client:
+        enclave = client.enclave(ctx.settings.get("enclave"))
         me = client.identity.public if own else None
         fact = _event(enclave, event, wait) if event is not None else _state(enclave, member, slot, me)
         proof = Proof(enclave.id, enclave.sequencer(), fact, tuple(enclave.sequencers().moves)).json()
-        vouched, text = _vouched(enclave, fact.anchor.head)
+        witnessed, text = _witnessed(enclave, fact.anchor.head)
     if file is None:
         typer.echo(proof, nl=False)
         return
     file.write_bytes(proof)
     wire = {"file": str(file), "enclave": enclave.hex, "bundle": fact.anchor.index}
-    at.say({**wire, **vouched}, fields(**wire) + text)
+    ctx.emit({**wire, **witnessed}, fields(**wire) + text)
 
 
 def _event(enclave: "Enclave", event: str, wait: bool) -> "EventFact":
@@ -114,7 +114,7 @@ _header = msgspec.json.Decoder(_Header)
 
 @command(app, "enc verify proof.json", "enc verify enc-evidence-fork-1.json --json", flags=LOCAL, panel=PANEL)
 def verify(
-    at: Terminal,
+    ctx: CommandContext,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A proof, or evidence against a node; - for stdin.")],
     sequencer: Annotated[
         str | None, typer.Option(metavar="KEY", help="The expected sequencer; the proof of another one fails.")
@@ -125,15 +125,15 @@ def verify(
     Exit code 0: the proof holds, the evidence convicts the sequencer, or the finding of an audit holds. 1: otherwise.
     """
     try:
-        found = _checked(read(file), sequencer)
+        found = _check(read(file), sequencer)
     except InvalidProof as e:
         found = {"ok": False, "code": e.code, "message": e.message}
-    at.say(found, _text(found))
+    ctx.emit(found, _text(found))
     if not found["ok"]:
         raise typer.Exit(FAILED)
 
 
-def _checked(data: bytes, sequencer: str | None) -> dict[str, Any]:
+def _check(data: bytes, sequencer: str | None) -> dict[str, Any]:
     try:
         format_ = decode_json(data, _header, InvalidProof).format
     except InvalidProof:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from enc.cli.command import ENCLAVE, command
-from enc.cli.output import Row, short, when
-from enc.cli.terminal import Terminal
+from enc.cli.output import Row, format_time, short
+from enc.cli.terminal import CommandContext
 
 if TYPE_CHECKING:
     from enc.client import Delivery
@@ -22,20 +22,20 @@ _COLUMNS = ("identity", "trait", "batches", "waiting", "since", "delivered", "de
 
 
 @command(app, "enc push status", "enc push status --enclave $ENCLAVE --json", flags=ENCLAVE)
-def status(at: Terminal) -> None:
+def status(ctx: CommandContext) -> None:
     """Show the deliveries to each endpoint in the enclave: to its owner all of them, to others their own.
 
     Waiting batches are retried; dead ones are not, but their recipient can pull them while the node keeps them; they
     still count as dead. The last error stays, with its time, after deliveries succeed again. The figures are the
     node's, without proof. A recipient has one queue for all enclaves on a node, so the figures cover all of them.
     """
-    with at.enclave() as enclave:
+    with ctx.enclave() as enclave:
         found = enclave.deliveries()
     if not found:
-        at.note(
+        ctx.note(
             "no endpoint of yours is registered in this enclave: enc grant IDENTITY TRAIT --endpoint URL registers one"
         )
-    at.rows(_COLUMNS, (_row(at, delivery) for delivery in found))
+    ctx.rows(_COLUMNS, (_row(ctx, delivery) for delivery in found))
 
 
 @command(
@@ -45,7 +45,7 @@ def status(at: Terminal) -> None:
     flags=("as_json", "identity", "profile", "timeout", "evidence"),
 )
 def receive(
-    at: Terminal,
+    ctx: CommandContext,
     url: Annotated[str, typer.Option(metavar="URL", help="The public URL of this receiver, as registered for pushes.")],
     state: Annotated[
         Path, typer.Option(metavar="FILE", help="State file: received events and progress. It must be private.")
@@ -96,38 +96,38 @@ def receive(
     from enc.client import PushReceiver
 
     receiving.check_tls(cert, key)
-    with receiving.telling_on_stderr(), receiving.listen(listen) as listening:
-        serving = receiving.Receiving()
-        hand: handing.Hand = handing.Printing(serving.end) if command is None else handing.Running(command)
-        known = at.settings.values["enclave"].value
+    with receiving.log_to_stderr(), receiving.listen(listen) as listening:
+        serving = receiving.ReceiverServer()
+        sink: handing.EventSink = handing.JsonLines(serving.end) if command is None else handing.CommandRunner(command)
+        known = ctx.settings.values["enclave"].value
         receiver = PushReceiver(
-            at.identity(),
+            ctx.identity(),
             url,
-            nodes or [at.settings.get("node")],
+            nodes or [ctx.settings.get("node")],
             state,
-            hand.event,
-            on_notice=hand.notice,
-            on_gap=receiving.on_gap(skip_lost),
+            sink.event,
+            on_notice=sink.notice,
+            on_gap=receiving.gap_handler(skip_lost),
             on_distrust=serving.end,
-            accepts=receiving.accepting(only),
+            accepts=receiving.enclave_filter(only),
             enclave=enclaves or ([] if known is None else [known]),
-            timeout=at.timeout,
+            timeout=ctx.timeout,
         )
-        serving.serve(receiver, hand, listening, cert, key)
+        serving.serve(receiver, sink, listening, cert, key)
 
 
-def _row(at: Terminal, delivery: "Delivery") -> Row:
+def _row(ctx: CommandContext, delivery: "Delivery") -> Row:
     from enc.client.deliveries import wire_delivery
 
     queue = delivery.queue
     return wire_delivery(delivery), (
-        short(delivery.identity) if at.is_terminal else delivery.identity.hex(),
+        short(delivery.identity) if ctx.is_terminal else delivery.identity.hex(),
         delivery.trait,
         str(queue.push_seq) if queue else "",
         str(queue.waiting) if queue else "",
-        when(queue.oldest) if queue and queue.oldest is not None else "",
+        format_time(queue.oldest) if queue and queue.oldest is not None else "",
         str(queue.delivered) if queue else "",
         str(queue.dead) if queue else "yes" * delivery.has_dead,
-        delivery.last_error and f"{delivery.last_error} at {when(delivery.last_error_at or 0)}",
+        delivery.last_error and f"{delivery.last_error} at {format_time(delivery.last_error_at or 0)}",
         delivery.url,
     )

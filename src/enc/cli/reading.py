@@ -7,9 +7,9 @@ import msgspec
 import typer
 
 from enc.cli.command import command
-from enc.cli.output import Row, short, when
+from enc.cli.output import Row, format_time, short
 from enc.cli.search import Authors, Ids, SearchTags, Seqs, Since, Types, Until, as_search
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 
 if TYPE_CHECKING:
     from enc.client import Item
@@ -27,7 +27,7 @@ Limit = Annotated[int | None, typer.Option(min=0, metavar="N", help="At most thi
     panel="Reading",
 )
 def query(
-    at: Terminal,
+    ctx: CommandContext,
     types: Types = None,
     authors: Authors = None,
     ids: Ids = None,
@@ -44,16 +44,16 @@ def query(
     With --proof, each event's place in the log is verified, too. A search cannot show that the node left out no match.
     """
     search = as_search(types, authors, tags, ids, seq, since, until)
-    with at.enclave() as enclave:
+    with ctx.enclave() as enclave:
         found = enclave.query(proof=proof, limit=limit, reverse=reverse, **search)
         columns = ("seq", "time", "type", "author", *(["bundle"] if proof else []), "content")
-        at.rows(columns, (_row(at, item, enclave.sequencer() if proof else None) for item in found), cut=True)
-        at.note_left(enclave)
+        ctx.rows(columns, (_row(ctx, item, enclave.sequencer() if proof else None) for item in found), cut=True)
+        ctx.note_if_moved(enclave)
 
 
 @command(app, "enc watch", "enc watch --after 41 --type message --json", panel="Reading")
 def watch(
-    at: Terminal,
+    ctx: CommandContext,
     after: Annotated[
         int | None,
         typer.Option(
@@ -67,16 +67,16 @@ def watch(
 ) -> None:
     """Print new events as they arrive, one line each, until Ctrl-C. Reconnects without gaps or repeats."""
     with (
-        at.enclave() as enclave,
+        ctx.enclave() as enclave,
         enclave.subscribe(after=after, **as_search(types, authors, tags)) as events,
     ):
-        at.stream(_row(at, item) for item in islice(events, limit))
+        ctx.stream(_row(ctx, item) for item in islice(events, limit))
 
 
-def _row(at: Terminal, item: "Item", sequencer: bytes | None = None) -> Row:
+def _row(ctx: CommandContext, item: "Item", sequencer: bytes | None = None) -> Row:
     """Return an item's row; with its proof if `sequencer` is given, which signed the proof's head."""
-    place = (str(item.seq), when(item.event.timestamp), item.type)
-    author = short(item.author) if at.is_terminal else item.author.hex()
+    place = (str(item.seq), format_time(item.event.timestamp), item.type)
+    author = short(item.author) if ctx.is_terminal else item.author.hex()
     content = f"({'updated' if item.updated_by else 'erased'})" if item.content is None else item.content
     if sequencer is None:
         return wire_item(item), (*place, author, content)

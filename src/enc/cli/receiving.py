@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import uvicorn
 
-from enc.cli.handing import Ended, Hand, say
+from enc.cli.handing import EventSink, SinkClosed, report_line
 from enc.client import Gap, PushReceiver
 from enc.core.errors import MisuseError
 from enc.runtime.signals import end_by_signal, stop_signals_to
@@ -22,7 +22,7 @@ END_S = 30.0
 """Time a listener has to end."""
 
 
-class Receiving:
+class ReceiverServer:
     """Serves a receiver until a signal, evidence against a node, or the closing of stdout."""
 
     def __init__(self) -> None:
@@ -35,11 +35,11 @@ class Receiving:
             self._server.should_exit = True
 
     def serve(
-        self, receiver: PushReceiver, hand: Hand, listening: socket.socket, cert: Path | None, key: Path | None
+        self, receiver: PushReceiver, sink: EventSink, listening: socket.socket, cert: Path | None, key: Path | None
     ) -> None:
         """Serve until the end. Raises the error that ended it, unless a signal did."""
         try:
-            self._server = _Server(_settings(receiver.app, cert, key), receiver.url, hand)
+            self._server = _Server(_server_config(receiver.app, cert, key), receiver.url, sink)
             asyncio.run(self._server.serve(sockets=[listening]))
         finally:
             receiver.close()
@@ -51,12 +51,12 @@ class Listener:
     """Serves an ASGI app on a socket in a thread of this process, as a context manager."""
 
     def __init__(self, app: Any, listening: socket.socket, cert: Path | None = None, key: Path | None = None) -> None:
-        self._socket, self._server = listening, uvicorn.Server(_settings(app, cert, key))
+        self._socket, self._server = listening, uvicorn.Server(_server_config(app, cert, key))
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="enc-listener", daemon=True)
 
     @property
-    def place(self) -> tuple[str, int]:
+    def address(self) -> tuple[str, int]:
         """The host and port that it listens on."""
         host, port, *_ = self._socket.getsockname()
         return host, port
@@ -88,15 +88,15 @@ class Listener:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, url: str, hand: Hand) -> None:
+    def __init__(self, config: uvicorn.Config, url: str, sink: EventSink) -> None:
         super().__init__(config)
-        self._url, self._hand, self._is_told = url, hand, False
+        self._url, self._sink, self._is_stopping = url, sink, False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listening in sockets or ():
             host, port, *_ = listening.getsockname()
-            say(f"listening on {host} port {port}, for {self._url}")
+            report_line(f"listening on {host} port {port}, for {self._url}")
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -105,14 +105,14 @@ class _Server(uvicorn.Server):
             yield
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        if self._is_told:
-            self._hand.kill()
+        if self._is_stopping:
+            self._sink.kill()
             end_by_signal(sig)
-        self._is_told = self.should_exit = True
-        self._hand.stop()
+        self._is_stopping = self.should_exit = True
+        self._sink.stop()
 
 
-def _settings(app: Any, cert: Path | None, key: Path | None) -> uvicorn.Config:
+def _server_config(app: Any, cert: Path | None, key: Path | None) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
         interface="asgi3",
@@ -130,7 +130,7 @@ def _settings(app: Any, cert: Path | None, key: Path | None) -> uvicorn.Config:
     return config
 
 
-def accepting(only: Sequence[str] | None) -> Callable[[bytes], bool]:
+def enclave_filter(only: Sequence[str] | None) -> Callable[[bytes], bool]:
     """Return a predicate that accepts the named enclaves, or all if none is named."""
     from enc.client.writes import as_bytes
 
@@ -170,36 +170,36 @@ def listen(place: str) -> socket.socket:
         raise MisuseError(f"--listen: cannot listen on {place}: {why}") from None
 
 
-def on_gap(skip_lost: bool) -> Callable[[Gap], bool]:
+def gap_handler(skip_lost: bool) -> Callable[[Gap], bool]:
     """Return a handler that reports lost batches, and continues past unreadable ones with `skip_lost`."""
 
     def report(gap: Gap) -> bool:
         lost = f"batches {gap.first} to {gap.last} are lost"
         if not gap.refused:
-            say(f"{lost}; their events were read from the log")
+            report_line(f"{lost}; their events were read from the log")
         else:
             held = ", ".join(enclave.hex() for enclave in gap.refused)
             hint = "" if skip_lost else ": --skip-lost continues without them"
-            say(f"{lost}, and you have no right to read their events from the log of {held}{hint}")
+            report_line(f"{lost}, and you have no right to read their events from the log of {held}{hint}")
         return skip_lost
 
     return report
 
 
-class _Lines(logging.Handler):
+class _LineHandler(logging.Handler):
     """Prints each log record as a line; of an exception only its message, without a traceback."""
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, Ended):
+        if isinstance(error, SinkClosed):
             return
-        say(f"{record.getMessage()}" + ("" if error is None else f": {error or type(error).__name__}"))
+        report_line(f"{record.getMessage()}" + ("" if error is None else f": {error or type(error).__name__}"))
 
 
 @contextlib.contextmanager
-def telling_on_stderr() -> Iterator[None]:
+def log_to_stderr() -> Iterator[None]:
     """Print the receiver library's log on stderr, and stop its propagation to other handlers."""
-    logger, lines = logging.getLogger("enc.client.receiver"), _Lines()
+    logger, lines = logging.getLogger("enc.client.receiver"), _LineHandler()
     before = logger.level, logger.propagate
     logger.addHandler(lines)
     logger.setLevel(logging.INFO)

@@ -9,7 +9,7 @@ import typer
 
 from enc.cli.command import NODE, command
 from enc.cli.output import Row, fields, short
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -25,25 +25,25 @@ app = typer.Typer(
 
 @command(app, "enc registry init --use", flags=NODE)
 def init(
-    at: Terminal,
+    ctx: CommandContext,
     use: Annotated[bool, typer.Option("--use", help="The profile uses the new registry from now on.")] = False,
 ) -> None:
     """Create a registry on the node. The node serves its lookups if it runs with `--registry ID`."""
-    with at.client() as client:
+    with ctx.client() as client:
         enclave = client.create("registry")
         seq_pub = client.seq_pub().hex()
         text = f"{client.url}#{enclave.hex}:{seq_pub}"
     if use:
-        at.settings.store("registry", text)
-    at.say({"enclave": enclave.hex, "sequencer": seq_pub, "node": client.url, "registry": text}, text)
-    at.note(f"to serve its lookups: enc node run … --registry {enclave.hex}")
+        ctx.settings.store("registry", text)
+    ctx.emit({"enclave": enclave.hex, "sequencer": seq_pub, "node": client.url, "registry": text}, text)
+    ctx.note(f"to serve its lookups: enc node run … --registry {enclave.hex}")
 
 
 @command(
     app, "enc registry register-node https://node.example --key /var/lib/enc/node.key", name="register-node", flags=NODE
 )
 def register_node(
-    at: Terminal,
+    ctx: CommandContext,
     uris: Annotated[list[str], typer.Argument(metavar="URI…", help="URLs of the node, the preferred one first.")],
     key: Annotated[Path, typer.Option(metavar="FILE", help="The node's key file: only the node itself can register.")],
 ) -> None:
@@ -51,13 +51,13 @@ def register_node(
     from enc.client import Identity
     from enc.node import key_file
 
-    with at.client_as(Identity(key_file.load(key))) as client:
-        _registered(at, client, client.register_node(uris))
+    with ctx.client_as(Identity(key_file.load(key))) as client:
+        _print_registered(ctx, client, client.register_node(uris))
 
 
 @command(app, "enc registry register-enclave --app chat", name="register-enclave")
 def register_enclave(
-    at: Terminal,
+    ctx: CommandContext,
     app_: Annotated[str | None, typer.Option("--app", metavar="NAME", help="The application that uses it.")] = None,
     desc: Annotated[str | None, typer.Option(metavar="TEXT", help="A description for people.")] = None,
     meta: Annotated[str | None, typer.Option(metavar="JSON", help="More data of the application.")] = None,
@@ -72,15 +72,15 @@ def register_enclave(
 
     Until then the previous owner can still change the entry. Fields that are not given keep their values.
     """
-    with at.client() as client:
-        enclave = client.enclave(at.settings.get("enclave"))
+    with ctx.client() as client:
+        enclave = client.enclave(ctx.settings.get("enclave"))
         receipt = enclave.register(app=app_, desc=desc, meta=None if meta is None else _object(meta), archive=archive)
-        _registered(at, client, receipt)
+        _print_registered(ctx, client, receipt)
 
 
 @command(app, "enc registry register-identity personal=5c1f…", name="register-identity", flags=NODE)
 def register_identity(
-    at: Terminal,
+    ctx: CommandContext,
     enclaves: Annotated[
         list[str] | None, typer.Argument(metavar="LABEL=ID…", help="Your enclaves, each with a label.")
     ] = None,
@@ -89,12 +89,12 @@ def register_identity(
     ] = True,
 ) -> None:
     """Register which enclaves are yours. This replaces your earlier entry."""
-    named = dict(_labelled(each) for each in enclaves or ())
-    with at.client() as client:
-        _registered(at, client, client.register_identity(named, sub_key=sub_key))
+    named = dict(_parse_label(each) for each in enclaves or ())
+    with ctx.client() as client:
+        _print_registered(ctx, client, client.register_identity(named, sub_key=sub_key))
 
 
-def _labelled(text: str) -> tuple[str, str]:
+def _parse_label(text: str) -> tuple[str, str]:
     label, is_given, enclave = text.partition("=")
     if not is_given or not label:
         raise MisuseError(f"{text}: expected LABEL=ID")
@@ -111,20 +111,22 @@ def _object(text: str) -> dict[str, Any]:
     return found
 
 
-def _registered(at: Terminal, client: "Client", receipt: "Receipt | None") -> None:
+def _print_registered(ctx: CommandContext, client: "Client", receipt: "Receipt | None") -> None:
     if receipt is None:
-        at.say({"registered": False}, "registered already")
+        ctx.emit({"registered": False}, "registered already")
     else:
-        at.receipt(client.registry(), receipt)
+        ctx.print_receipt(client.registry(), receipt)
 
 
 @command(app, "enc registry resolve 5c1f…", flags=NODE)
-def resolve(at: Terminal, which: Annotated[str, typer.Argument(metavar="ENCLAVE", help="An enclave's id.")]) -> None:
+def resolve(
+    ctx: CommandContext, which: Annotated[str, typer.Argument(metavar="ENCLAVE", help="An enclave's id.")]
+) -> None:
     """Print an enclave's node: the registry's entry, verified by its proof."""
-    with at.client_as(None) as client:
+    with ctx.client_as(None) as client:
         found = client.resolve(which)
     wire = _wire(found)
-    at.say(wire, fields(**{**wire, "endpoints": " ".join(wire["endpoints"]), "meta": json.dumps(wire["meta"])}))
+    ctx.emit(wire, fields(**{**wire, "endpoints": " ".join(wire["endpoints"]), "meta": json.dumps(wire["meta"])}))
 
 
 def _wire(found: "Resolution") -> dict[str, Any]:
@@ -144,13 +146,13 @@ def _wire(found: "Resolution") -> dict[str, Any]:
 
 
 @command(app, "enc registry lookup 3f0c…", flags=NODE)
-def lookup(at: Terminal, who: Annotated[str, typer.Argument(metavar="IDENTITY", help="A public key.")]) -> None:
+def lookup(ctx: CommandContext, who: Annotated[str, typer.Argument(metavar="IDENTITY", help="A public key.")]) -> None:
     """Print an identity's registered enclaves, and the key to encrypt to."""
-    with at.client_as(None) as client:
+    with ctx.client_as(None) as client:
         found = client.lookup(who)
     enclaves = {label: enclave.hex() for label, enclave in found.enclaves.items()}
     sub_pub = found.sub_pub.hex() if found.sub_pub else None
-    at.say(
+    ctx.emit(
         {"identity": found.id_pub.hex(), "enclaves": enclaves, "sub_pub": sub_pub},
         fields(identity=found.id_pub.hex(), sub_pub=sub_pub or "-", **enclaves),
     )
@@ -158,7 +160,7 @@ def lookup(at: Terminal, who: Annotated[str, typer.Argument(metavar="IDENTITY", 
 
 @command(app, "enc registry list --app chat", "enc registry list -q garden", name="list", flags=NODE)
 def list_(
-    at: Terminal,
+    ctx: CommandContext,
     app_: Annotated[str | None, typer.Option("--app", metavar="NAME", help="Enclaves of this application.")] = None,
     creator: Annotated[str | None, typer.Option(metavar="IDENTITY", help="Enclaves created by this identity.")] = None,
     q: Annotated[
@@ -166,13 +168,13 @@ def list_(
     ] = None,
 ) -> None:
     """List the enclaves in the registry, unverified. `resolve` verifies one."""
-    with at.client_as(None) as client:
-        at.rows(
-            ("enclave", "app", "holder", "about"), _listed(client, {"app": app_, "creator": creator, "q": q}), cut=True
+    with ctx.client_as(None) as client:
+        ctx.rows(
+            ("enclave", "app", "holder", "about"), _listing(client, {"app": app_, "creator": creator, "q": q}), cut=True
         )
 
 
-def _listed(client: "Client", search: dict[str, str | None]) -> Iterator[Row]:
+def _listing(client: "Client", search: dict[str, str | None]) -> Iterator[Row]:
     after: str | None = None
     while True:
         page, after = client.listing(**search, after=after)

@@ -56,7 +56,7 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     sources: list[tuple[Source, Mapping[str, Any]]] = [
         ("flag", flags),
         ("environment", {name: environ.get(f"ENC_{name.upper()}") for name in NAMES}),
-        ("file", _placed(stored or {}, file)),
+        ("file", _resolve_identity(stored or {}, file)),
     ]
     return Settings(profile, file, stored, {name: _first(name, sources) for name in NAMES})
 
@@ -66,7 +66,7 @@ def _first(name: str, sources: list[tuple[Source, Mapping[str, Any]]]) -> Settin
     return next(found, Setting(None, "unset"))
 
 
-def _placed(profile: profiles.Profile, file: Path) -> profiles.Profile:
+def _resolve_identity(profile: profiles.Profile, file: Path) -> profiles.Profile:
     """Resolve the key file's path relative to the configuration file."""
     if "identity" not in profile:
         return profile

@@ -6,7 +6,7 @@ import typer
 
 from enc.cli.command import command
 from enc.cli.output import visible
-from enc.cli.terminal import Terminal
+from enc.cli.terminal import CommandContext
 from enc.core.encoding import compact_json, strict_json
 from enc.core.errors import InvalidCommit, MisuseError
 
@@ -19,31 +19,31 @@ Own = Annotated[bool, typer.Option("--own", help="One of your own slots instead 
 
 @command(app, "enc get topic", "enc get nick --own", panel=PANEL)
 def get(
-    at: Terminal,
+    ctx: CommandContext,
     key: Key,
     own: Own = False,
     owner: Annotated[str | None, typer.Option(metavar="ID", help="The owner of an own slot. Default: you.")] = None,
 ) -> None:
     """Print a slot's value: a text as it is, anything else as JSON; nothing if it is unset."""
-    with at.enclave() as enclave:
+    with ctx.enclave() as enclave:
         slot = enclave.read_own(key, owner) if own or owner else enclave.read_shared(key)
     seq = None if slot.event is None else slot.event.seq
-    if at.as_json or slot.value is not None:
-        at.say({"key": key, "value": slot.value, "seq": seq, "proved": slot.proved}, _text(at, slot.value))
+    if ctx.as_json or slot.value is not None:
+        ctx.emit({"key": key, "value": slot.value, "seq": seq, "proved": slot.proved}, _text(ctx, slot.value))
     else:
-        at.note(f"{key} is unset")
+        ctx.note(f"{key} is unset")
     if not slot.proved:
-        at.note("not proved yet: no closed bundle contains it")
+        ctx.note("not proved yet: no closed bundle contains it")
 
 
-def _text(at: Terminal, value: Any) -> str:
+def _text(ctx: CommandContext, value: Any) -> str:
     text = value if isinstance(value, str) else compact_json(value)
-    return "\n".join(map(visible, text.split("\n"))) if at.is_terminal else text
+    return "\n".join(map(visible, text.split("\n"))) if ctx.is_terminal else text
 
 
 @command(app, 'enc set topic "the plan"', "enc set nick al --own", "enc set topic --unset", name="set", panel=PANEL)
 def set_(
-    at: Terminal,
+    ctx: CommandContext,
     key: Key,
     value: Annotated[
         str | None, typer.Argument(metavar="VALUE", help="JSON; a value that is not JSON is text.")
@@ -56,8 +56,8 @@ def set_(
     if (value is None) != unset:
         raise MisuseError("give a value, or --unset")
     found = None if value is None else value if text else _value(value)
-    with at.enclave() as enclave:
-        at.receipt(enclave, enclave.own(key, found) if own else enclave.shared(key, found))
+    with ctx.enclave() as enclave:
+        ctx.print_receipt(enclave, enclave.own(key, found) if own else enclave.shared(key, found))
 
 
 def _value(text: str) -> Any:

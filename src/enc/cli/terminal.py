@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from enc.cli import passphrase, settings
-from enc.cli.output import Output, fields, when
+from enc.cli.output import Output, fields, format_time
 from enc.core.errors import EventNotFound, MisuseError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TIMEOUT_S = 10.0
 
 
-class Terminal(Output):
+class CommandContext(Output):
     """Gives a command its settings, clients and output.
 
     `flags` are the shared flags as given on the command line. The client package is imported only
@@ -55,12 +55,12 @@ class Terminal(Output):
         try:
             return Identity.load(path)
         except PassphraseNeeded:
-            return Identity.load(path, passphrase.of(path))
+            return Identity.load(path, passphrase.for_key_file(path))
 
     @contextmanager
-    def client(self, *, anybody: bool = False) -> Iterator["Client"]:
-        """Yield a client of the node that acts as the identity, or with `anybody` as no one."""
-        with self.client_as(None if anybody else self.identity()) as client:
+    def client(self, *, anonymous: bool = False) -> Iterator["Client"]:
+        """Yield a client of the node that acts as the identity, or with `anonymous` as no one."""
+        with self.client_as(None if anonymous else self.identity()) as client:
             yield client
 
     @contextmanager
@@ -89,12 +89,12 @@ class Terminal(Output):
         return {"witnesses": witnesses, "k": needed or k}
 
     @contextmanager
-    def enclave(self, *, anybody: bool = False) -> Iterator["Enclave"]:
+    def enclave(self, *, anonymous: bool = False) -> Iterator["Enclave"]:
         enclave = self.settings.get("enclave")
-        with self.client(anybody=anybody) as client:
+        with self.client(anonymous=anonymous) as client:
             yield client.enclave(enclave)
 
-    def note_left(self, enclave: "Enclave") -> None:
+    def note_if_moved(self, enclave: "Enclave") -> None:
         """Print a note if the answers came from a node that the enclave is known to have left."""
         from enc.client.pins import FilePins, default_directory
 
@@ -102,12 +102,12 @@ class Terminal(Output):
         if pin is not None and pin.history.departure(enclave.sequencer()) is not None:
             self.note(f"the enclave has left {enclave.url}, and its new node was not found")
 
-    def receipt(self, enclave: "Enclave", receipt: "Receipt") -> None:
+    def print_receipt(self, enclave: "Enclave", receipt: "Receipt") -> None:
         """Print the receipt of a commit."""
         from enc.core.receipt import wire_receipt
 
-        text = fields(seq=receipt.seq, id=receipt.id.hex(), time=when(receipt.timestamp))
-        self.say({**wire_receipt(receipt), "enclave": enclave.hex}, text)
+        text = fields(seq=receipt.seq, id=receipt.id.hex(), time=format_time(receipt.timestamp))
+        self.emit({**wire_receipt(receipt), "enclave": enclave.hex}, text)
 
 
 def parse_registry(text: str) -> "Registry":

@@ -18,9 +18,9 @@ from enc.cli.command import LOCAL, command
 from enc.cli.dataview import MISSING
 from enc.cli.output import fields
 from enc.cli.profiles import NAMES
-from enc.cli.terminal import Terminal
-from enc.cli.up_house import House
-from enc.cli.up_part import Part, PartEnded
+from enc.cli.terminal import CommandContext
+from enc.cli.up_house import UpFolder
+from enc.cli.up_part import ProcessEnded, UpProcess
 from enc.core.errors import EnclaveExists, MisuseError, Unavailable, WorldError
 
 if TYPE_CHECKING:
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 HOST = "127.0.0.1"
-LOOK_S = 1.0
+CHECK_S = 1.0
 """Interval between two checks of the processes and of the node's enclaves."""
 START_S = 120.0
 """Time the DataView's server has to answer; Spark starts after that."""
 PIPELINE = "pipeline"
 """The view that shows the pipeline's progress."""
-FIRST = ("enc enclave create team --use", 'enc commit message "hello"', "enc query --type message")
+NEXT_STEPS = ("enc enclave create team --use", 'enc commit message "hello"', "enc query --type message")
 """Commands to try next."""
 
 
 @command(app, "enc up", "enc up --home ./dev --port 7710 --page-port 7790", "enc up --no-dataview", flags=LOCAL)
 def up(
-    at: Terminal,
+    ctx: CommandContext,
     home: Annotated[Path, typer.Option(metavar="DIR", help="Folder of all data.")] = Path("enc-data"),
     port: Annotated[
         int, typer.Option(metavar="PORT", min=0, max=65_535, help="Port of the node; 0: a free one.")
@@ -62,42 +62,42 @@ def up(
     DataView what the folder's key may read.
     """
     names = _view_names(views) if dataview else []
-    house = House(home)
-    with house.held(), _until_signal(), _ending(at), ExitStack() as stack:
+    folder = UpFolder(home)
+    with folder.locked(), _until_signal(), _show_last_lines(ctx), ExitStack() as stack:
         ports = _port(port, "--port"), _port(page_port, "--page-port") if dataview else 0
         if ports[0] == ports[1]:
             raise MisuseError(
                 f"port {ports[0]}: the node and the page need different ports: give another with --page-port"
             )
-        parts = [_node(stack, house, ports[0])]
-        house.note_enclaves()
+        processes = [_start_node(stack, folder, ports[0])]
+        folder.write_enclaves()
         if dataview:
-            parts.append(_dataview(stack, house, ports[1], names, views))
-        _tell(at, house, f"http://{HOST}:{ports[1]}" if dataview else None)
+            processes.append(_start_dataview(stack, folder, ports[1], names, views))
+        _print_summary(ctx, folder, f"http://{HOST}:{ports[1]}" if dataview else None)
         try:
-            _watch(house, parts)
+            _watch(folder, processes)
         except KeyboardInterrupt:
-            at.note("stopping; press Ctrl-C again to end at once")
+            ctx.note("stopping; press Ctrl-C again to end at once")
             raise
 
 
-def _watch(house: House, parts: list[Part]) -> None:
+def _watch(folder: UpFolder, processes: list[UpProcess]) -> None:
     while True:
-        for part in parts:
-            part.check()
+        for process in processes:
+            process.check()
         with suppress(WorldError):  # the store is busy: the next round reads it
-            house.note_enclaves()
-        time.sleep(LOOK_S)
+            folder.write_enclaves()
+        time.sleep(CHECK_S)
 
 
 @contextmanager
-def _ending(at: Terminal) -> Iterator[None]:
+def _show_last_lines(ctx: CommandContext) -> Iterator[None]:
     """Print the last log lines of a process that died, before the error."""
     try:
         yield
-    except PartEnded as e:
+    except ProcessEnded as e:
         for line in e.context["lines"]:
-            at.note(f"  {line}")
+            ctx.note(f"  {line}")
         raise
 
 
@@ -146,7 +146,7 @@ def _until_signal() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _node(stack: ExitStack, house: House, port: int) -> Part:
+def _start_node(stack: ExitStack, folder: UpFolder, port: int) -> UpProcess:
     """Start the node, create the registry on it, and write both to the client's profile."""
     from msgspec.json import decode
 
@@ -154,22 +154,24 @@ def _node(stack: ExitStack, house: House, port: int) -> Part:
     from enc.client.setup import manifest_content
     from enc.client.templates import template
 
-    me, registry = house.identity(), house.registry()
+    me, registry = folder.identity(), folder.registry()
     manifest = template("registry", me.public)
     wanted = registry or _enclave_id(me, manifest_content(manifest, me))
-    place = ("--host", HOST, "--port", str(port), "--data", str(house.node))
-    part = Part("node", house.log("node"), "node", "run", *place, "--registry", wanted, "--dev", heard=True)
-    stack.callback(part.stop)
-    ready = decode(part.first_line())
+    place = ("--host", HOST, "--port", str(port), "--data", str(folder.node))
+    process = UpProcess(
+        "node", folder.log("node"), "node", "run", *place, "--registry", wanted, "--dev", capture_stdout=True
+    )
+    stack.callback(process.stop)
+    ready = decode(process.first_line())
     url = ready["url"]
     if registry is None:
         # It exists already if the previous start was interrupted after this.
         with Client(url, me, pins=None) as client, suppress(EnclaveExists):
             client.create(manifest)
     where = f"{url}#{wanted}:{ready['seq_pub']}"
-    _announce(house, where)
-    house.settle(url, where)
-    return part
+    _announce(folder, where)
+    folder.write_profile(url, where)
+    return process
 
 
 def _enclave_id(founder: "Identity", content: str) -> str:
@@ -179,66 +181,66 @@ def _enclave_id(founder: "Identity", content: str) -> str:
     return build_manifest(founder.key, content, 0).enclave.hex()
 
 
-def _announce(house: House, where: str) -> None:
+def _announce(folder: UpFolder, where: str) -> None:
     """Register the node in the registry, with the node's key: no other identity may."""
     from enc.client import Client, Identity
     from enc.client.directory import parse_registry
     from enc.node import key_file
 
-    node = Identity(key_file.load(house.node / "node.key"))
+    node = Identity(key_file.load(folder.node / "node.key"))
     with Client(identity=node, registry=parse_registry(where), pins=None) as client:
         client.register_node([where.partition("#")[0]])
 
 
-def _dataview(stack: ExitStack, house: House, port: int, names: list[str], views: Path | None) -> Part:
+def _start_dataview(stack: ExitStack, folder: UpFolder, port: int, names: list[str], views: Path | None) -> UpProcess:
     """Start the pipeline and its server, and wait until the server answers."""
     from enc.cli import profiles
 
-    profile = profiles.read(house.config)[profiles.DEFAULT]
-    house.write_serving(f"{HOST}:{port}", profile["node"], profile["registry"], names)
+    profile = profiles.read(folder.config)[profiles.DEFAULT]
+    folder.write_serving(f"{HOST}:{port}", profile["node"], profile["registry"], names)
     url, _, rest = profile["registry"].partition("#")
     id_, _, key = rest.partition(":")
     options = {"node": profile["node"], "registry": url, "registryEnclave": id_, "registryKey": key, "enclaves": "*"}
-    options |= {"enclavesFile": str(house.enclaves), "keyFile": str(house.key)}
+    options |= {"enclavesFile": str(folder.enclaves), "keyFile": str(folder.key)}
     pull = ";".join(f"{name}={value}" for name, value in options.items())
     own = ("--views", str(views.absolute())) if views else ()
-    kept = ("--lake", str(house.lake), "--database", str(house.database), *own)
-    serving = ("--serve", "--config", str(house.serve), "--small")
-    part = Part("DataView", house.log("dataview"), "dataview", "run", "--pull", pull, *kept, *serving)
-    stack.callback(part.stop)
-    _wait_for(part, port)
-    return part
+    kept = ("--lake", str(folder.lake), "--database", str(folder.database), *own)
+    serving = ("--serve", "--config", str(folder.serve), "--small")
+    process = UpProcess("DataView", folder.log("dataview"), "dataview", "run", "--pull", pull, *kept, *serving)
+    stack.callback(process.stop)
+    _wait_for(process, port)
+    return process
 
 
-def _wait_for(part: Part, port: int) -> None:
+def _wait_for(process: UpProcess, port: int) -> None:
     deadline = time.monotonic() + START_S
     while True:
-        part.check()
+        process.check()
         try:
             socket.create_connection((HOST, port), 1).close()
         except OSError as e:
             if time.monotonic() > deadline:
-                raise Unavailable(f"the DataView does not answer: {e}; its log is {part.log}") from None
+                raise Unavailable(f"the DataView does not answer: {e}; its log is {process.log}") from None
             time.sleep(0.1)
         else:
             return
 
 
-def _path() -> list[str]:
+def _path_hint() -> list[str]:
     """Return the shell line that puts `enc` on the PATH, if it is not there."""
     if shutil.which("enc"):
         return []
     return [f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"']
 
 
-def _tell(at: Terminal, house: House, page: str | None) -> None:
+def _print_summary(ctx: CommandContext, folder: UpFolder, page: str | None) -> None:
     from enc.cli import profiles
 
-    profile = profiles.read(house.config)[profiles.DEFAULT]
-    wire = {"home": str(house.home), "config": str(house.config), "node": profile["node"]}
-    wire |= {"registry": profile["registry"], "logs": str(house.home / "logs")}
+    profile = profiles.read(folder.config)[profiles.DEFAULT]
+    wire = {"home": str(folder.home), "config": str(folder.config), "node": profile["node"]}
+    wire |= {"registry": profile["registry"], "logs": str(folder.home / "logs")}
     shown = {name: wire[name] for name in ("node", "registry", "home", "logs")}
-    steps = [*_path(), f"export ENC_CONFIG={shlex.quote(str(house.config))}", *FIRST]
+    steps = [*_path_hint(), f"export ENC_CONFIG={shlex.quote(str(folder.config))}", *NEXT_STEPS]
     text = "\n".join(
         [
             fields(**{**({"page": page} if page else {}), **shown}),
@@ -249,7 +251,7 @@ def _tell(at: Terminal, house: House, page: str | None) -> None:
             "Ctrl-C stops it; the data stays." + (" Rows appear once Spark has started." if page else ""),
         ]
     )
-    at.say({**wire, "page": page}, text)
+    ctx.emit({**wire, "page": page}, text)
     for name in ("profile", *NAMES):
         if os.environ.get(f"ENC_{name.upper()}"):
-            at.note(f"ENC_{name.upper()} is set, and overrides this folder's profile: unset ENC_{name.upper()}")
+            ctx.note(f"ENC_{name.upper()} is set, and overrides this folder's profile: unset ENC_{name.upper()}")

@@ -28,19 +28,19 @@ MAX_ENCLAVES = 10_000
 """Maximum for one source of a DataView."""
 
 
-class House:
+class UpFolder:
     def __init__(self, home: Path) -> None:
         self.home = home.absolute()
         self.config, self.key, self.node = self.home / "config.toml", self.home / "me.key", self.home / "node"
         self.lake, self.database = self.home / "lake", self.home / "serving.db"
         self.serve, self.enclaves = self.home / "serve.toml", self.home / "enclaves"
-        self._noted = list[bytes]()
+        self._written = list[bytes]()
 
     def log(self, part: str) -> Path:
         return self.home / "logs" / f"{part}.log"
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Lock the folder against another `enc up`. The kernel releases the lock whenever this process ends."""
         with self._lock() as lock:
             lock.write_note(f"{os.getpid()}\n".encode())
@@ -73,21 +73,21 @@ class House:
         text = profiles.read(self.config).get(profiles.DEFAULT, {}).get("registry", "")
         return text.partition("#")[2].partition(":")[0] or None
 
-    def settle(self, node: str, registry: str) -> None:
+    def write_profile(self, node: str, registry: str) -> None:
         """Write the node, the identity and the registry to the client's profile; other settings stay."""
         for name, value in (("node", node), ("identity", self.key.name), ("registry", registry)):
             profiles.store(self.config, profiles.DEFAULT, name, value)
 
     # Files for the DataView
 
-    def note_enclaves(self) -> None:
+    def write_enclaves(self) -> None:
         """Write the list of the node's enclaves, if it has changed."""
         from enc.node.store.enclave_reader import read_enclaves
 
         found = read_enclaves(self.node / "enc.db", MAX_ENCLAVES)
-        if found != self._noted:
+        if found != self._written:
             private_file.write(self.enclaves, "".join(f"{each.hex()}\n" for each in found).encode(), overwrite=True)
-            self._noted = found
+            self._written = found
 
     def write_serving(self, listen: str, node: str, registry: str, views: Iterable[str]) -> None:
         """Write the settings of the serving API. All views are public: only this machine can reach it.

@@ -16,27 +16,27 @@ from enc.core.errors import EncError
 STOP_S = 40.0
 """Time a process has to stop before it is killed; Spark's streams have 30 seconds of it."""
 GONE_S, GONE_TRIES = 0.02, 250
-TOLD = 12
+LAST_LINES = 12
 """Lines of the log that are shown when the process has died."""
 TAIL = 16_384
 PR_SET_PDEATHSIG = 1
 
 
-class PartEnded(EncError):
+class ProcessEnded(EncError):
     """A process has ended unexpectedly."""
 
     code = "ENDED"
     fields: ClassVar[tuple[str, ...]] = ("part", "exit_code", "log", "lines")
 
 
-class Part:
+class UpProcess:
     """Starts an `enc` command. It has its own session: Ctrl-C reaches only `enc up`.
 
     On Linux it gets SIGTERM when this process ends, however that ends.
     """
 
-    def __init__(self, name: str, log: Path, *command: str, heard: bool = False) -> None:
-        """`heard`: `first_line` reads its stdout, which is not written to the log."""
+    def __init__(self, name: str, log: Path, *command: str, capture_stdout: bool = False) -> None:
+        """`capture_stdout`: `first_line` reads its stdout, which is not written to the log."""
         self.name, self.log = name, log
         with log.open("ab") as file:
             file.write(f"--- enc {' '.join(command)}\n".encode())
@@ -44,10 +44,10 @@ class Part:
             self._process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-m", "enc", *command],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if heard else file,
+                stdout=subprocess.PIPE if capture_stdout else file,
                 stderr=file,
                 start_new_session=True,
-                preexec_fn=ending_with_parent(),
+                preexec_fn=end_with_parent(),
             )
 
     @property
@@ -55,7 +55,7 @@ class Part:
         return self._process.pid
 
     def first_line(self) -> bytes:
-        """Return the first line of stdout, which is printed when the process is ready. Raises PartEnded."""
+        """Return the first line of stdout, which is printed when the process is ready. Raises ProcessEnded."""
         assert self._process.stdout is not None  # noqa: S101
         line = self._process.stdout.readline()
         if not line:
@@ -64,11 +64,11 @@ class Part:
         return line
 
     def check(self) -> None:
-        """Raise PartEnded if the process has ended."""
+        """Raise ProcessEnded if the process has ended."""
         code = self._process.poll()
         if code is not None:
             how = f"with code {code}" if code >= 0 else f"by signal {-code}"
-            raise PartEnded(
+            raise ProcessEnded(
                 f"the {self.name} has ended {how}; its log is {self.log}",
                 part=self.name,
                 exit_code=code,
@@ -79,7 +79,7 @@ class Part:
     def _last_lines(self) -> list[str]:
         with self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - TAIL))
-            return file.read().decode(errors="replace").splitlines()[-TOLD:]
+            return file.read().decode(errors="replace").splitlines()[-LAST_LINES:]
 
     def stop(self) -> None:
         """Stop the process, gracefully if it takes less than STOP_S; then kill all its children."""
@@ -105,7 +105,7 @@ class Part:
             self._process.stdout.close()
 
 
-def ending_with_parent() -> Callable[[], None] | None:
+def end_with_parent() -> Callable[[], None] | None:
     """Return a `preexec_fn` that ends the child with its parent, on Linux; else None."""
     if not sys.platform.startswith("linux"):
         return None

@@ -83,7 +83,7 @@ def run(
         "log_level": log_level,
         "log_format": log_format,
     }
-    with exits.failing(NAME):
+    with exits.exit_on_error(NAME):
         settings = load_config(config, flags)
         setup_logs(settings.log_level, settings.log_format)
         identity = _identity(settings.key_path, settings.folder)
@@ -105,4 +105,4 @@ def _identity(path: Path, folder: Path) -> "Identity":
     try:
         return Identity.load(path)
     except PassphraseNeeded:
-        return Identity.load(path, passphrase.of(path))
+        return Identity.load(path, passphrase.for_key_file(path))

@@ -7,7 +7,7 @@ import typer
 
 from enc.cli.command import command
 from enc.cli.search import as_tag
-from enc.cli.terminal import Terminal, content, event_id
+from enc.cli.terminal import CommandContext, content, event_id
 
 app = typer.Typer()
 PANEL = "Writing"
@@ -22,7 +22,7 @@ Tag = Annotated[
 
 @command(app, 'enc commit message "hello"', "date | enc commit entry - --tag host=web1", panel=PANEL)
 def commit(
-    at: Terminal,
+    ctx: CommandContext,
     type_: Annotated[str, typer.Argument(metavar="TYPE", help="An event type of the manifest.")],
     text: Text = None,
     file: File = None,
@@ -30,21 +30,21 @@ def commit(
 ) -> None:
     """Write an event, and print the node's verified receipt."""
     said = content(text, file)
-    with at.enclave() as enclave:
-        at.receipt(enclave, enclave.commit(type_, said, tags=list(map(as_tag, tags or ()))))
+    with ctx.enclave() as enclave:
+        ctx.print_receipt(enclave, enclave.commit(type_, said, tags=list(map(as_tag, tags or ()))))
 
 
 @command(app, 'enc update 7 "hello, all"', panel=PANEL)
-def update(at: Terminal, event: Event, text: Text = None, file: File = None, tags: Tag = None) -> None:
+def update(ctx: CommandContext, event: Event, text: Text = None, file: File = None, tags: Tag = None) -> None:
     """Replace an event's content. The old content is erased; that it existed stays provable."""
     said = content(text, file)
-    with at.enclave() as enclave:
-        at.receipt(enclave, enclave.update(event_id(enclave, event), said, tags=list(map(as_tag, tags or ()))))
+    with ctx.enclave() as enclave:
+        ctx.print_receipt(enclave, enclave.update(event_id(enclave, event), said, tags=list(map(as_tag, tags or ()))))
 
 
 @command(app, "enc delete 7", 'enc delete 7 --moderator --note "off topic"', panel=PANEL)
 def delete(
-    at: Terminal,
+    ctx: CommandContext,
     event: Event,
     moderator: Annotated[
         bool, typer.Option("--moderator", help="Delete another author's event, as a moderator.")
@@ -52,6 +52,6 @@ def delete(
     note: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason. It stays in the log.")] = None,
 ) -> None:
     """Delete an event. Its content is erased; that it existed stays provable. This cannot be undone."""
-    with at.enclave() as enclave:
+    with ctx.enclave() as enclave:
         id_ = event_id(enclave, event)
-        at.receipt(enclave, enclave.delete(id_, reason="moderator" if moderator else "author", note=note))
+        ctx.print_receipt(enclave, enclave.delete(id_, reason="moderator" if moderator else "author", note=note))
