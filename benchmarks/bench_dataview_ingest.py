@@ -91,7 +91,7 @@ class Running:
         from enc.dataview.heads import Heads
         from enc.dataview.ingest import Ingest
         from enc.dataview.lake import Lake
-        from enc.dataview.pipeline import Setting
+        from enc.dataview.pipeline import PipelineContext
         from enc.dataview.session import spark_session
 
         self._home, self._inbox = home, home / "inbox"
@@ -99,7 +99,7 @@ class Running:
         self._spark = spark_session("bench", f"local[{CORES}]", {"spark.local.dir": str(home.parent)})
         self._spark.dataSource.register(ArchiveSource)
         self._lake = Lake(str(home / "lake")).create(self._spark)
-        setting = Setting(lake=self._lake)
+        setting = PipelineContext(lake=self._lake)
         body = Ingest(setting, "bench", Heads(self._lake, setting.limits))
         reader = self._spark.readStream.format("enc_archive").option("stage", str(home / "lake"))
         frame = reader.option("maxFilesPerTrigger", BATCH // PER_ENCLAVE).option("verify", "full" if check else "form")

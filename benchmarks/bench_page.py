@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from enc.dataview import lake
 from enc.dataview.publishing import INDEXES
 from enc.dataview.serving.database import Database
-from enc.dataview.serving.publish import served
+from enc.dataview.serving.publish import served_schema
 from enc.dataview.status import PIPELINE
 
 EVENTS, ENCLAVES, LARGE, MEMBERS = 1_000_000, 10_000, 200_000, 100_000
@@ -195,9 +195,9 @@ def fill(place: Path) -> Fleet:
         if name == "pipeline":
             schema = PIPELINE
         elif name in GOLD:
-            schema = served(name, GOLD[name][1].split(), GOLD[name][0])
+            schema = served_schema(name, GOLD[name][1].split(), GOLD[name][0])
         else:
-            schema = served(name, lake.SPECS[name].key, lake.SPECS[name].schema)
+            schema = served_schema(name, lake.SPECS[name].key, lake.SPECS[name].schema)
         empty = dict.fromkeys(column.name for column in schema.columns)
         rows = ({**empty, **row} for row in fleet.rows(name))
         progress = {} if name == "pipeline" else dict(zip(fleet.ids, fleet.next_seq, strict=True))

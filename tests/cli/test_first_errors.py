@@ -49,7 +49,7 @@ def test_no_java(anybody: Person, tmp_path: Path, nowhere: str) -> None:
     pull = f"node={nowhere};enclave={NOBODY}"
     anybody.run("dataview", "run", "--once", "--pull", pull, code=MISUSE, **without_java(tmp_path / "bin"))
     assert anybody.stderr.startswith(
-        "enc: Spark needs Java, and there is none here; install Java 17 (Debian: openjdk-17"
+        "enc: Spark needs Java, and none was found; install Java 17 (Debian: openjdk-17"
     )
     assert "JAVA_HOME" in anybody.stderr
 
@@ -127,7 +127,7 @@ def test_a_dataview_s_key_may_not_read_what_it_names(java: None, reader: Person,
 
 def test_what_is_wrong_with_views_is_told_before_spark_starts(java: None, anybody: Person) -> None:
     stderr = anybody.ask("dataview", "build", "--views", "nowhere", "--master", "none", code=MISUSE).stderr
-    assert stderr == "enc: nowhere: no folder of views\n"
+    assert stderr == "enc: nowhere: not a folder of views\n"
 
 
 def test_no_archive_is_there(java: None, anybody: Person) -> None:
@@ -136,7 +136,7 @@ def test_no_archive_is_there(java: None, anybody: Person) -> None:
         stderr == "enc: fleet: no archive found; in a folder, archives are files that end in .enc, .zst, .enc-archive\n"
     )
     stderr = anybody.ask("dataview", "run", "--archive", "s3a://fleet", "--master", "none", code=MISUSE).stderr
-    assert stderr == "enc: s3a://fleet: archives are files in directories that this machine sees\n"
+    assert stderr == "enc: s3a://fleet: expected a path on a file system of this machine, not a URL\n"
 
 
 # Clock off

@@ -11,14 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from enc.dataview.derive import Derive
 from enc.dataview.heads import Heads
-from enc.dataview.held import Limits
+from enc.dataview.held import DriverLimits
 from enc.dataview.ingest import Ingest
 from enc.dataview.lake import Lake
-from enc.dataview.pipeline import Setting
-from enc.dataview.publishing import Publishing
-from enc.dataview.rows import Place, raw_batch
+from enc.dataview.pipeline import PipelineContext
+from enc.dataview.publishing import ChangePublisher
+from enc.dataview.rows import RowOrigin, raw_batch
 from enc.dataview.schema import EVENTS
-from enc.dataview.staging import staged
+from enc.dataview.staging import stage_rows
 from enc.dataview.view_run import Views
 from tests.dataview.logs import Log
 from tests.dataview.plain_fold import Json, Tables
@@ -31,59 +31,59 @@ AT = datetime(2026, 11, 15, tzinfo=UTC)
 
 def rows_of(spark: SparkSession, lines: Sequence[bytes], enc_v: int | None = 2, origin: str = "node:test") -> DataFrame:
     """Raw rows, as a source would yield them."""
-    return spark.createDataFrame(pa.Table.from_batches([raw_batch(list(lines), Place(origin, None, enc_v), AT)]))
+    return spark.createDataFrame(pa.Table.from_batches([raw_batch(list(lines), RowOrigin(origin, None, enc_v), AT)]))
 
 
 def rows_of_logs(spark: SparkSession, pieces: Iterable[tuple[Log, slice]]) -> DataFrame:
-    batches = [raw_batch(log.wire[part], Place("node:test", None, log.enc_v), AT) for log, part in pieces]
+    batches = [raw_batch(log.wire[part], RowOrigin("node:test", None, log.enc_v), AT) for log, part in pieces]
     return spark.createDataFrame(pa.Table.from_batches(batches))
 
 
-def _pass(point: str) -> None: ...
+def _ignore(point: str) -> None: ...
 
 
 class Flow:
     """One lake, fed batch by batch."""
 
-    def __init__(self, spark: SparkSession, root: Path, limits: Limits | None = None) -> None:
-        self.spark, self.lake, self.limits = spark, Lake(str(root)), limits or Limits()
-        self.publishing: Publishing | None = None
+    def __init__(self, spark: SparkSession, root: Path, limits: DriverLimits | None = None) -> None:
+        self.spark, self.lake, self.limits = spark, Lake(str(root)), limits or DriverLimits()
+        self.publisher: ChangePublisher | None = None
         self.batch, self.before = 0, 0
         self.views = Views(self.lake, limits=self.limits)
         self.app = "ingest:test"
-        self._bodies: tuple[Publishing | None, Ingest, Derive] | None = None
+        self._bodies: tuple[ChangePublisher | None, Ingest, Derive] | None = None
 
     def _body(self, reached: Callable[[str], None]) -> tuple[Ingest, Derive]:
         """Both halves: as this process has them by now, or, with `reached`, one that has just started."""
-        if reached is _pass and self._bodies is not None and self._bodies[0] is self.publishing:
+        if reached is _ignore and self._bodies is not None and self._bodies[0] is self.publisher:
             return self._bodies[1:]
-        setting = self.setting(reached)
+        context = self.context(reached)
         heads = Heads(self.lake, self.limits)
-        found = self.publishing, Ingest(setting, self.app, heads), Derive(setting, "derive:test")
-        self._bodies = found if reached is _pass else None
+        found = self.publisher, Ingest(context, self.app, heads), Derive(context, "derive:test")
+        self._bodies = found if reached is _ignore else None
         return found[1:]
 
     @classmethod
-    def at(cls, spark: SparkSession, empty: Path, root: Path, limits: Limits | None = None) -> "Flow":
+    def at(cls, spark: SparkSession, empty: Path, root: Path, limits: DriverLimits | None = None) -> "Flow":
         """A lake that is made by copying an empty one."""
         shutil.copytree(empty, root)
         return cls(spark, root, limits)
 
-    def setting(self, reached: Callable[[str], None] = _pass) -> Setting:
-        return Setting(lake=self.lake, publishing=self.publishing, reached=reached, limits=self.limits)
+    def context(self, reached: Callable[[str], None] = _ignore) -> PipelineContext:
+        return PipelineContext(lake=self.lake, publisher=self.publisher, reached=reached, limits=self.limits)
 
-    def feed(self, rows: DataFrame, reached: Callable[[str], None] = _pass) -> None:
+    def feed(self, rows: DataFrame, reached: Callable[[str], None] = _ignore) -> None:
         """One batch through both halves; with `reached`, by a process of its own."""
         self.ingest(rows, reached)
         self.derive(reached)
         self.batch += 1
 
-    def ingest(self, rows: DataFrame, reached: Callable[[str], None] = _pass) -> None:
+    def ingest(self, rows: DataFrame, reached: Callable[[str], None] = _ignore) -> None:
         self.before = self.lake["events"].version(self.spark)
         ingest, _ = self._body(reached)
-        ingest(staged(rows, self.lake.root), self.batch)
+        ingest(stage_rows(rows, self.lake.root), self.batch)
 
-    def derive(self, reached: Callable[[str], None] = _pass) -> None:
+    def derive(self, reached: Callable[[str], None] = _ignore) -> None:
         events = self.lake["events"]
         now = events.version(self.spark)
         new = events.read(self.spark).limit(0) if now == self.before else events.changes(self.spark, self.before, now)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from enc.client import Identity
 from enc.core.errors import EncError
-from enc.dataview.landing import Landing
+from enc.dataview.landing import LandingZone
 from enc.dataview.receive import LandingReceiver
 from tests.core.world import person
 from tests.node.served import NODE
@@ -23,7 +23,7 @@ def die() -> None:
     os._exit(DIED)
 
 
-class Dying(Landing):
+class Dying(LandingZone):
     point = ""
 
     def put(self, name: str, rows: object) -> bool:

@@ -9,12 +9,11 @@ import sys
 from datetime import UTC, datetime
 
 from enc.dataview.job import Job, JobSettings
-from enc.dataview.session import LOCAL_JAVA, spark_session
-from enc.dataview.session import SMALL as FEW
+from enc.dataview.session import LOCAL_JAVA, SMALL_LAKE_CONF, spark_session
 from tests.cluster import SMALL as CLUSTER
 from tests.core.world import START
 
-SMALL = {**FEW, "spark.driver.extraJavaOptions": LOCAL_JAVA}
+SMALL = {**SMALL_LAKE_CONF, "spark.driver.extraJavaOptions": LOCAL_JAVA}
 
 
 def main(master: str, lake: str, archives: str, point: str = "") -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from enc.dataview.held import held
+from enc.dataview.held import driver_frame
 from enc.dataview.lake import Lake
 from enc.dataview.tables import Table, Txn
 
@@ -35,7 +35,7 @@ class Silver:
 
     def put(self, name: str, *rows: Row) -> None:
         """Rows that take the place of those of the same key."""
-        self.lake[name].upsert(self._rows(name, rows), self._txn(), held=True)
+        self.lake[name].upsert(self._rows(name, rows), self._txn(), on_driver=True)
 
     def remove(self, name: str, where: str) -> None:
         self.lake[name].delta(self.spark).delete(where)
@@ -46,7 +46,7 @@ class Silver:
 
     def _rows(self, name: str, rows: Iterable[Row]) -> DataFrame:
         schema = self.lake[name].spec.schema
-        return held(self.spark, [tuple(row.get(field.name) for field in schema) for row in rows], schema)
+        return driver_frame(self.spark, [tuple(row.get(field.name) for field in schema) for row in rows], schema)
 
 
 def content(spark: SparkSession, table: Table) -> list[tuple[Any, ...]]:

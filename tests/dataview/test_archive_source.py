@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from enc.core.errors import MisuseError, Unavailable
 from enc.dataview import archive_source
-from enc.dataview.archive_source import ArchiveSource, Part, found_paths, read_part
+from enc.dataview.archive_source import ArchiveSource, Part, find_archives, read_part
 from enc.dataview.schema import VERIFIED
 from enc.dataview.verify import verified, verify_batch
 
@@ -86,7 +86,7 @@ def _broken(archives: Path, how: str) -> Path:
         ("no zstd", "not zstd"),
         ("empty", "empty"),
         ("no header", "format"),
-        ("events left out", "the header says"),
+        ("events left out", "the header declares"),
         ("cut within a line", "cut off within a line"),
     ],
 )
@@ -127,7 +127,7 @@ def test_a_line_without_end_is_refused(archives: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(archive_source, "MAX_LINE", 100)
     monkeypatch.setattr(archive_source, "CHUNK", 50)
     *_, last = rows_of(Part(str(archives / "one.enc"), 0, None))
-    assert "over 100 bytes" in json.loads(last["event"])["message"]
+    assert "longer than 100 bytes" in json.loads(last["event"])["message"]
 
 
 def test_a_line_that_is_no_event_is_a_row_and_the_others_come(archives: Path, log: Log) -> None:
@@ -154,19 +154,19 @@ def test_a_source_verifies_as_it_reads_if_it_is_told_to(
 
 def test_paths_are_files_directories_and_patterns(archives: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = str(archives / "one.enc"), str(archives / "two.enc")
-    assert found_paths(str(archives)) == found_paths(f"{archives}/*.enc") == [one, two]
-    assert found_paths(f"{two},{one}") == found_paths(f"file://{one}, file:{two}") == [one, two]
-    assert found_paths(str(archives / "none")) == []
-    assert found_paths(f"{one},, ") == [one]
+    assert find_archives(str(archives)) == find_archives(f"{archives}/*.enc") == [one, two]
+    assert find_archives(f"{two},{one}") == find_archives(f"file://{one}, file:{two}") == [one, two]
+    assert find_archives(str(archives / "none")) == []
+    assert find_archives(f"{one},, ") == [one]
     monkeypatch.chdir(archives.parent)  # where tasks are is not where they are asked for
-    assert found_paths(archives.name) == found_paths(f"{archives.name}/*.enc") == [one, two]
+    assert find_archives(archives.name) == find_archives(f"{archives.name}/*.enc") == [one, two]
 
 
 @pytest.mark.parametrize("path", ["s3a://bucket/archives", "a.enc, https://example.org/b.enc"])
 def test_an_address_is_no_path(path: str) -> None:
     """It would be a pattern that finds nothing, for good and without a word."""
-    with pytest.raises(MisuseError, match=r"^(s3a|https)://[^ ]*: archives are files in directories"):
-        found_paths(path)
+    with pytest.raises(MisuseError, match=r"^(s3a|https)://[^ ]*: expected a path on a file system"):
+        find_archives(path)
 
 
 @pytest.mark.parametrize(
@@ -174,12 +174,12 @@ def test_an_address_is_no_path(path: str) -> None:
 )
 def test_an_option_that_is_wrong_is_named(options: dict[str, str]) -> None:
     with pytest.raises(MisuseError):
-        list(archive_source._Reader(options)._parts("x"))
+        list(archive_source._BatchReader(options)._parts("x"))
 
 
 def test_no_archive_at_all_is_said(spark: SparkSession, tmp_path: Path) -> None:
     spark.dataSource.register(ArchiveSource)
-    with pytest.raises(PySparkException, match="there is no archive"):
+    with pytest.raises(PySparkException, match="no archive found"):
         spark.read.format("enc_archive").load(str(tmp_path)).count()
 
 

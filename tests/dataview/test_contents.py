@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from enc.core.types import Event
-from enc.dataview.contents import LAST_MS, Contents, auto_delete_at, revised_id
+from enc.dataview.contents import LAST_MS, ContentFold, auto_delete_at, revised_id
 from enc.dataview.fold import CONTROL
 from tests.dataview.logs import Log
 from tests.dataview.plain_fold import EnclaveFold
@@ -48,9 +48,9 @@ def compared(rows: dict[str, Json], expected: dict[str, Json]) -> None:
 def test_random_logs(seed: int, kind: str) -> None:
     made = random_log(seed, 80, kind)
     log = made.log()
-    said = Contents({}, registry=False)
+    said = ContentFold({}, registry=False)
     for row in content_rows(log):
-        said.take(row)
+        said.apply(row)
     compared(said.changed, plain(log))
     # What is to be erased is what the node has erased by now.
     assert set(said.erased) == {event.id.hex() for event in made.log(erased=True).events if event.content is None}
@@ -63,8 +63,8 @@ def test_rows_that_are_there_already_are_all_that_is_needed(kind: str) -> None:
     table, erased = dict[str, Json](), set[str]()
     for row in content_rows(made.log()):
         target = revised_id(row["tags"]) or ""
-        said = Contents({target: table[target]} if target in table else {}, registry=False)
-        said.take(row)
+        said = ContentFold({target: table[target]} if target in table else {}, registry=False)
+        said.apply(row)
         table |= said.changed
         erased |= said.erased.keys()
     compared(table, plain(made.log()))
@@ -78,40 +78,40 @@ def event(seq: int, type_: str, *tags: list[str], content: str | None = "x") -> 
 
 def test_a_batch_done_again_erases_nothing_that_stands() -> None:
     """The table has the batch's own Update already: it is no earlier one, whose content goes."""
-    first = Contents({}, registry=False)
+    first = ContentFold({}, registry=False)
     for each in (event(1, "note"), event(2, "Update", ["r", "id1"])):
-        first.take(each)
-    again = Contents(first.changed, registry=False)
-    again.take(event(2, "Update", ["r", "id1"]))
+        first.apply(each)
+    again = ContentFold(first.changed, registry=False)
+    again.apply(event(2, "Update", ["r", "id1"]))
     assert again.changed == {}
     assert again.erased == {}
 
 
 def test_what_is_deleted_stays_so_and_what_never_came_is_left() -> None:
-    said = Contents({}, registry=False)
+    said = ContentFold({}, registry=False)
     for each in (event(1, "note"), event(2, "Delete", ["r", "id1"]), event(3, "Update", ["r", "id1"])):
-        said.take(each)
-    said.take(event(4, "Update", ["r", "id9"]))
-    said.take(event(5, "Update"))
+        said.apply(each)
+    said.apply(event(4, "Update", ["r", "id9"]))
+    said.apply(event(5, "Update"))
     assert list(said.changed) == ["id1"]
     row = said.changed["id1"]
     assert (row["status"], row["content"], row["revision"], row["content_hash"]) == ("deleted", None, "id2", "h1")
 
 
 def test_in_a_registry_nothing_is_erased() -> None:
-    said = Contents({}, registry=True)
+    said = ContentFold({}, registry=True)
     for each in (event(1, "Reg_Node", content="{}"), event(2, "Delete", ["r", "id1"])):
-        said.take(each)
+        said.apply(each)
     assert said.erased == {}
     assert (said.changed["id1"]["status"], said.changed["id1"]["content"]) == ("deleted", "{}")
 
 
 def test_the_earlier_time_to_go_counts() -> None:
-    said = Contents({}, registry=False)
-    said.take(event(1, "note", ["auto-delete", "9000"]))
-    said.take(event(2, "Update", ["r", "id1"], ["auto-delete", "5000"]))
+    said = ContentFold({}, registry=False)
+    said.apply(event(1, "note", ["auto-delete", "9000"]))
+    said.apply(event(2, "Update", ["r", "id1"], ["auto-delete", "5000"]))
     assert said.changed["id1"]["expires_at"] == 5000
-    said.take(event(3, "Update", ["r", "id1"]))
+    said.apply(event(3, "Update", ["r", "id1"]))
     assert said.changed["id1"]["expires_at"] == 5000
 
 

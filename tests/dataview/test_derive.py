@@ -19,7 +19,7 @@ def test_tables_say_what_has_come_so_far_also_where_more_is_there_already(spark:
         flow.ingest(rows_of_logs(spark, [(log, part)]))
         flow.batch += 1
     versions.append(events.version(spark))
-    derive = Derive(flow.setting(), "derive:test")
+    derive = Derive(flow.context(), "derive:test")
     for batch, count in ((0, None), (1, 20), (2, 30)):
         new = events.changes(spark, versions[batch], versions[batch + 1])
         derive(new.select(*EVENTS.fieldNames()), batch)

@@ -5,7 +5,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from enc.core.event import finalize, wire_event
-from enc.dataview.rows import Place, raw_batch
+from enc.dataview.rows import RowOrigin, raw_batch
 from tests.core.world import person
 from tests.dataview.flow import AT, COMPARED, Flow
 from tests.dataview.logs import Log
@@ -34,7 +34,7 @@ def test_fifty_enclaves(spark: SparkSession, flow: Flow) -> None:
     sent[GARBAGE] = [b"{}", b"\xff\xfe", b'{"enclave":"zz"}', b"[" * 5000]
     sent[LIAR] = lies(made[LIAR])
     batches = [
-        raw_batch(lines, Place(f"node:n{i}", logs[i].enclave, logs[i].enc_v), AT) for i, lines in enumerate(sent)
+        raw_batch(lines, RowOrigin(f"node:n{i}", logs[i].enclave, logs[i].enc_v), AT) for i, lines in enumerate(sent)
     ]
     flow.feed(spark.createDataFrame(pa.Table.from_batches(batches)))
     honest: list[Log] = [log for i, log in enumerate(logs) if i not in (GARBAGE, LIAR)]

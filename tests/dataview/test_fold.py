@@ -7,7 +7,7 @@ import pytest
 
 from enc.core.event import finalize
 from enc.core.types import Event
-from enc.dataview.fold import CONTROL, Folded, State, fold
+from enc.dataview.fold import CONTROL, FoldResult, FoldState, fold
 from tests.core.world import GROUP, World, give, move, person, pub
 from tests.dataview.logs import Log, log_of
 from tests.dataview.plain_fold import EnclaveFold
@@ -20,7 +20,7 @@ def control(log: Log) -> list[Event]:
     return [event for event in log.events if event.type in CONTROL[log.enc_v]]
 
 
-def whole(folded: Folded, enclave: str, table: dict[Any, dict[str, Any]], *without: str) -> list[dict[str, Any]]:
+def whole(folded: FoldResult, enclave: str, table: dict[Any, dict[str, Any]], *without: str) -> list[dict[str, Any]]:
     rows = [{"enclave": enclave, **row} for row in table.values()]
     return [{name: value for name, value in row.items() if name not in without} for row in rows]
 
@@ -31,7 +31,7 @@ def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: [str(row.get(n)) for n in ("identity", "kind", "owner", "key", "from_seq")])
 
 
-def check(log: Log, folded: Folded, plain: EnclaveFold) -> None:
+def check(log: Log, folded: FoldResult, plain: EnclaveFold) -> None:
     assert folded.refused == []
     access = whole(folded, log.enclave, folded.access, "bitmask")
     assert ordered(access) == ordered(plain.access())
@@ -45,16 +45,16 @@ def check(log: Log, folded: Folded, plain: EnclaveFold) -> None:
 def test_random_logs(seed: int, kind: str) -> None:
     log = random_log(seed, 80, kind).log()
     plain = EnclaveFold(msgspec.json.decode(line) for line in log.wire)
-    check(log, fold(State(), control(log)), plain)
+    check(log, fold(FoldState(), control(log)), plain)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_state_between_batches_is_all_that_is_needed(kind: str) -> None:
     """Event by event, with the state written down and read again in between, as the pipeline does."""
     log = random_log(99, 80, kind).log()
-    state, together = State(), Folded(State())
+    state, together = FoldState(), FoldResult(FoldState())
     for event in control(log):
-        folded = fold(msgspec.json.decode(msgspec.json.encode(state), type=State), [event])
+        folded = fold(msgspec.json.decode(msgspec.json.encode(state), type=FoldState), [event])
         state = folded.state
         together.access.update(folded.access)
         together.slots.update(folded.slots)
@@ -79,13 +79,13 @@ def test_what_the_rules_refuse_changes_nothing_and_is_named() -> None:
     world = World(GROUP)
     event = forged(world, "mallory", "Move", move("mallory", "OUTSIDER", "PENDING"))
     bad = forged(world, "mallory", "Grant", give("mallory", "owner"))
-    folded = fold(State(), [*control(log_of(world)), bad])
+    folded = fold(FoldState(), [*control(log_of(world)), bad])
     assert [identity for identity, _ in folded.access] == [pub("alice")]
     assert folded.refused[0]["code"] == "UNAUTHORIZED"
     assert folded.refused[0]["id"] == bad.id.hex()
     assert folded.enclave
     assert folded.enclave["refused"] == 1
-    assert fold(State(), [*control(log_of(world)), event]).refused == []
+    assert fold(FoldState(), [*control(log_of(world)), event]).refused == []
 
 
 def test_where_events_are_missing_a_refusal_is_no_evidence() -> None:
@@ -94,7 +94,7 @@ def test_where_events_are_missing_a_refusal_is_no_evidence() -> None:
     world.send("alice", "Grant", give("bob", "admin"))
     world.send("bob", "Move", move("carol", "OUTSIDER", "MEMBER"))
     first, _, _, last = world.events
-    folded = fold(State(), [first, last], complete=False)
+    folded = fold(FoldState(), [first, last], complete=False)
     assert folded.refused == []
     assert folded.enclave
     assert folded.enclave["refused"] == 1
@@ -110,7 +110,7 @@ def test_after_terminate_nothing_counts(type_: str) -> None:
     }
     world.send("alice", "Terminate", {})
     event = forged(world, "alice", type_, contents[type_])
-    folded = fold(State(), [*control(log_of(world)), event])
+    folded = fold(FoldState(), [*control(log_of(world)), event])
     assert [row["code"] for row in folded.refused] == ["ENCLAVE_TERMINATED"]
     assert folded.enclave
     assert folded.enclave["lifecycle"] == "terminated"
@@ -121,7 +121,7 @@ def test_without_a_manifest_slots_and_lifecycle_are_folded_by_what_events_say() 
     world.send("alice", "Move", move("bob", "OUTSIDER", "MEMBER"))
     world.send("alice", "Shared", {"key": "topic", "value": "x"})
     world.send("alice", "Pause", {})
-    folded = fold(State(), world.events[1:], 2, complete=False)
+    folded = fold(FoldState(), world.events[1:], 2, complete=False)
     assert folded.access == {}
     assert [row["value"] for row in folded.slots.values()] == ['"x"']
     assert folded.enclave
@@ -133,7 +133,7 @@ def test_a_forced_migrate_starts_with_itself() -> None:
     world = World(GROUP)
     world.send("alice", "Shared", {"key": "topic", "value": "x"})
     world.send("alice", "Migrate", world.migrate("node2"), node="node2", takeover=True)
-    folded = fold(State(), world.events)
+    folded = fold(FoldState(), world.events)
     assert folded.enclave
     assert folded.enclave["sequencers"] == [
         {"sequencer": pub("node"), "from_seq": 0},

@@ -9,9 +9,9 @@ import pytest
 
 from enc.dataview import folding
 from enc.dataview.contents import REVISIONS, Row, revised_id
-from enc.dataview.folding import _BATCH, _BATCH_BYTES, REGISTRY, Known, Made, _packed, fold_few
-from enc.dataview.rows import Place, raw_batch
-from enc.dataview.schema import EVENTS, arrow
+from enc.dataview.folding import _BATCH, _BATCH_BYTES, REGISTRY, FoldRow, KnownState, _record_batches, fold_on_driver
+from enc.dataview.rows import RowOrigin, raw_batch
+from enc.dataview.schema import EVENTS, arrow_schema
 from enc.dataview.verify import verify_batch
 from tests.core.registry import TEAM, House, node_entry
 from tests.core.registry import Registry as RegistryLog
@@ -23,12 +23,12 @@ from tests.dataview.random_logs import random_log
 
 SIZE = 7
 _MORE = [("kind", pa.string()), ("data", pa.string()), ("_of", pa.string()), ("_registry", pa.bool_())]
-SCHEMA = pa.schema([*arrow(EVENTS), *(pa.field(*each) for each in _MORE)])
+SCHEMA = pa.schema([*arrow_schema(EVENTS), *(pa.field(*each) for each in _MORE)])
 
 
 def events_of(logs: Iterable[Log], part: slice) -> pa.Table:
     batches = [
-        verify_batch(raw_batch(log.wire[part], Place("node:n", None, log.enc_v), AT), check=False) for log in logs
+        verify_batch(raw_batch(log.wire[part], RowOrigin("node:n", None, log.enc_v), AT), check=False) for log in logs
     ]
     return pa.Table.from_batches(batches).select(EVENTS.fieldNames())
 
@@ -40,7 +40,7 @@ def batches(rows: Iterable[dict[str, Any]], *order: str) -> Iterator[pa.RecordBa
         yield pa.RecordBatch.from_pylist(found[i : i + SIZE], schema=SCHEMA)
 
 
-def fold_spread(events: pa.Table, known: list[Row]) -> list[Made]:
+def fold_spread(events: pa.Table, known: list[Row]) -> list[FoldRow]:
     """As executors fold."""
     rows = [{**row, "seq": -1} for row in known] + events.to_pylist()
     control = list(made(folding._fold_control(batches(filter(folding._is_control, rows), "enclave", "seq"))))
@@ -58,16 +58,16 @@ def _target(row: dict[str, Any]) -> str:
     return (revised_id(row["tags"]) or "") if row["type"] in REVISIONS else row["id"]
 
 
-def made(found: Iterable[pa.RecordBatch]) -> Iterator[Made]:
+def made(found: Iterable[pa.RecordBatch]) -> Iterator[FoldRow]:
     return ((row["table"], row["enclave"], row["data"]) for batch in found for row in batch.to_pylist())
 
 
-def known_of(found: Iterable[Made]) -> list[Row]:
+def known_of(found: Iterable[FoldRow]) -> list[Row]:
     """What the tables would tell the next batch."""
     rows = list[Row]()
     for table, enclave, data in found:
         if table == "fold":
-            state = msgspec.json.encode(Known(True, data)).decode()
+            state = msgspec.json.encode(KnownState(True, data)).decode()
             rows.append({"enclave": enclave, "kind": "state", "data": state})
         if table == "content_status":
             rows.append({"enclave": enclave, "kind": "content", "data": data})
@@ -90,16 +90,16 @@ def test_both_ways_come_to_the_same(seed: int) -> None:
     logs = [random_log(seed, 60, kind).log() for kind in ("club", "personal", "v1")]
     logs.append(registry_log())
     first, second = events_of(logs, slice(0, 30)), events_of(logs, slice(30, 60))
-    begun = fold_few(first, [])
+    begun = fold_on_driver(first, [])
     assert sorted(fold_spread(first, [])) == sorted(begun)
     known = known_of(begun)
-    gone_on = fold_few(second, known)
+    gone_on = fold_on_driver(second, known)
     assert sorted(fold_spread(second, known)) == sorted(gone_on)
     check(logs[:3], [*begun, *gone_on])
     assert {"fold", "enclaves", "access", "content_status", "erasures"} <= {table for table, _, _ in begun + gone_on}
 
 
-def check(logs: list[Log], found: Iterable[Made]) -> None:
+def check(logs: list[Log], found: Iterable[FoldRow]) -> None:
     """What both batches made is what plain Python makes of the whole logs; a row that comes again takes the place."""
     keys = {"content_status": ("id",), "access": ("identity", "from_seq"), "enclaves": ()}
     rows, enclaves = dict[Any, dict[str, Any]](), {log.enclave for log in logs}
@@ -146,6 +146,6 @@ def test_a_history_is_read_in_order_and_never_whole() -> None:
 
 def test_what_a_task_hands_over_at_once_is_bounded_by_rows_and_by_bytes() -> None:
     large, small = ("t", "e", "x" * (_BATCH_BYTES // 2)), ("t", "e", "x")
-    assert [batch.num_rows for batch in _packed(iter([large] * 5))] == [2, 2, 1]
-    assert [batch.num_rows for batch in _packed(iter([small] * (2 * _BATCH + 1)))] == [_BATCH, _BATCH, 1]
-    assert list(_packed(iter(()))) == []
+    assert [batch.num_rows for batch in _record_batches(iter([large] * 5))] == [2, 2, 1]
+    assert [batch.num_rows for batch in _record_batches(iter([small] * (2 * _BATCH + 1)))] == [_BATCH, _BATCH, 1]
+    assert list(_record_batches(iter(()))) == []

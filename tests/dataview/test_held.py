@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from enc.dataview.held import Limits, few
-from enc.dataview.publishing import Publishing
-from enc.dataview.serving.publish import Publisher
+from enc.dataview.held import DriverLimits, collect_if_few
+from enc.dataview.publishing import ChangePublisher
+from enc.dataview.serving.publish import ServingWriter
 from tests.core.world import GROUP, World, about, move
 from tests.dataview.flow import Flow, rows_of_logs
 from tests.dataview.logs import log_of
 
 KIB = 1 << 10
 LARGE, COUNT = 200 * KIB, 16
-NARROW = Limits(bytes=512 * KIB, row=4 * KIB)
+NARROW = DriverLimits(max_bytes=512 * KIB, max_row_bytes=4 * KIB)
 
 
 @contextmanager
@@ -38,21 +38,21 @@ def narrow(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.fixture
-def publisher(tmp_path: Path) -> Iterator[Publisher]:
-    made = Publisher(str(tmp_path / "serving.db"), NARROW)
+def writer(tmp_path: Path) -> Iterator[ServingWriter]:
+    made = ServingWriter(str(tmp_path / "serving.db"), NARROW)
     yield made
     made.close()
 
 
-def served(publisher: Publisher, view: str) -> list[int]:
+def served(writer: ServingWriter, view: str) -> list[int]:
     """How large each content is, by seq."""
-    with publisher._database.reading() as moment:
-        stored = moment.view(view)
+    with writer._database.reading() as snapshot:
+        stored = snapshot.view(view)
         assert stored is not None
-        return [len(row.content or "") for row in moment.rows(moment.table(stored.schema).select().order_by("seq"))]
+        return [len(row.content or "") for row in snapshot.rows(snapshot.table(stored.schema).select().order_by("seq"))]
 
 
-def test_a_batch_of_large_contents_arrives_everywhere(spark: SparkSession, flow: Flow, publisher: Publisher) -> None:
+def test_a_batch_of_large_contents_arrives_everywhere(spark: SparkSession, flow: Flow, writer: ServingWriter) -> None:
     """And what revises them, which is small itself, does too."""
     world = World(GROUP)
     world.send("alice", "Move", move("bob", "OUTSIDER", "MEMBER"))
@@ -61,13 +61,13 @@ def test_a_batch_of_large_contents_arrives_everywhere(spark: SparkSession, flow:
     for event in sent[1:]:
         world.send("bob", "Delete", {"reason": "author"}, tags=about(event))
     log = log_of(world)
-    flow.limits, flow.publishing = NARROW, Publishing(publisher)
+    flow.limits, flow.publisher = NARROW, ChangePublisher(writer)
     flow.feed(rows_of_logs(spark, [(log, slice(0, 1))]))
     with narrow(spark):
         flow.feed(rows_of_logs(spark, [(log, slice(1, first))]))
-        assert served(publisher, "events")[2:] == served(publisher, "content_status") == [LARGE] * COUNT
+        assert served(writer, "events")[2:] == served(writer, "content_status") == [LARGE] * COUNT
         flow.feed(rows_of_logs(spark, [(log, slice(first, None))]))
-        assert served(publisher, "content_status") == [LARGE] + [0] * (COUNT - 1)
+        assert served(writer, "content_status") == [LARGE] + [0] * (COUNT - 1)
     flow.check([log], ["content_status", "access"])
     assert len(flow.rows("events")) == len(log.events)
 
@@ -75,12 +75,16 @@ def test_a_batch_of_large_contents_arrives_everywhere(spark: SparkSession, flow:
 def test_rows_come_whole_if_all_of_them_are_no_more_than_there_is_room_for(spark: SparkSession) -> None:
     rows = spark.range(4).selectExpr("id", "repeat('é', 500) AS said", "array(array('r', repeat('x', 1000))) AS tags")
     expected = rows.toArrow()
-    for room in (Limits(), Limits(row=100), Limits(held=4, bytes=10_000)):
-        found = few(rows, room)
+    for room in (DriverLimits(), DriverLimits(max_row_bytes=100), DriverLimits(max_rows=4, max_bytes=10_000)):
+        found = collect_if_few(rows, room)
         assert found is not None
         assert found.sort_by("id").to_pylist() == expected.to_pylist()
-    for room in (Limits(held=3), Limits(bytes=8000), Limits(bytes=8000, row=100)):
-        assert few(rows, room) is None
-    nothing = few(rows.where("id < 0"), Limits(bytes=0))
+    for room in (
+        DriverLimits(max_rows=3),
+        DriverLimits(max_bytes=8000),
+        DriverLimits(max_bytes=8000, max_row_bytes=100),
+    ):
+        assert collect_if_few(rows, room) is None
+    nothing = collect_if_few(rows.where("id < 0"), DriverLimits(max_bytes=0))
     assert nothing is not None
     assert nothing.num_rows == 0

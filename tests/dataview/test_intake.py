@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from enc.core.errors import MisuseError
-from enc.dataview.intake import checkpoints
+from enc.dataview.intake import sources_by_checkpoint
 
 NODE = {"format": "enc", "node": "http://n", "enclaves": "a"}
 FILES = {"format": "enc_archive", "path": "x.enc"}
 
 
 def name(source: dict[str, str]) -> str:
-    [found] = checkpoints([source])
+    [found] = sources_by_checkpoint([source])
     return found
 
 
@@ -31,7 +31,7 @@ def test_what_is_read_names_a_checkpoint_and_how_does_not() -> None:
 
 
 def test_others_beside_it_change_nothing() -> None:
-    assert checkpoints([NODE, FILES]) == {name(NODE): NODE, name(FILES): FILES}
+    assert sources_by_checkpoint([NODE, FILES]) == {name(NODE): NODE, name(FILES): FILES}
 
 
 def test_a_path_is_the_same_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +43,6 @@ def test_a_path_is_the_same_from_anywhere(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_none_and_one_twice() -> None:
     with pytest.raises(MisuseError, match="name at least one"):
-        checkpoints([])
-    with pytest.raises(MisuseError, match="named twice"):
-        checkpoints([NODE, {**NODE, "enclaves": "b"}])
+        sources_by_checkpoint([])
+    with pytest.raises(MisuseError, match="given twice"):
+        sources_by_checkpoint([NODE, {**NODE, "enclaves": "b"}])

@@ -15,18 +15,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 from enc.client.errors import Unreachable
 from enc.core.errors import MisuseError, Unavailable
 from enc.dataview.derive import DERIVED
-from enc.dataview.held import held
-from enc.dataview.job import Job, JobSettings, is_passing, opened
+from enc.dataview.held import driver_frame
+from enc.dataview.job import Job, JobSettings, is_transient, open_job
 from enc.dataview.progress import Progress
 from enc.dataview.schema import QUARANTINE
 from enc.dataview.serving.database import Database
 from enc.dataview.status import PIPELINE
 from enc.dataview.tables import Table, Txn
-from enc.dataview.upkeep import Keeping
+from enc.dataview.upkeep import RetentionSettings
 from enc.dataview.view_file import View
-from enc.dataview.view_run import Built, Views
+from enc.dataview.view_run import BuildResult, Views
 from enc.dataview.views import built_in
-from enc.dataview.writer import Writer
+from enc.dataview.writer import LakeLock
 from tests.core.world import START
 from tests.dataview.flow import Flow
 from tests.dataview.random_logs import random_log
@@ -58,7 +58,7 @@ def founded() -> datetime:
     ],
 )
 def test_what_may_be_over_by_the_next_time(said: str, passes: bool) -> None:
-    assert is_passing(f"[STREAM_FAILED] Query [id = 0, runId = 0] terminated with exception: {said}") == passes
+    assert is_transient(f"[STREAM_FAILED] Query [id = 0, runId = 0] terminated with exception: {said}") == passes
 
 
 def test_drained_then_running_then_kept(
@@ -74,42 +74,42 @@ def test_drained_then_running_then_kept(
     logs[0].archive(archives / "0.enc")
     source = {"format": "enc_archive", "path": str(archives)}
     settings = JobSettings(root=flow.lake.root, sources=(source,), database=place, views=str(views))
-    with opened(settings, spark, founded) as job:
+    with open_job(settings, spark, founded) as job:
         assert [each.name for each in job.drain() if each.changed] == [*(view.name for view in built_in()), "posts"]
         flow.check(logs[:1])
         assert grown == {*flow.lake.names}, "logs are looked after, too, where nothing runs for long"
         logs[1].archive(archives / "1.enc")
         total = sum(len(log.events) for log in logs)
         _run(job, lambda progress: progress.events == total and not progress.waiting)
-    with opened(settings, spark, founded) as job:
+    with open_job(settings, spark, founded) as job:
         job.drain()
     flow.check(logs)
     database = Database(place)
-    with database.reading() as moment:
-        assert {view.schema.name for view in moment.views()} >= {"events", "timeline", "members", "posts", "heads"}
+    with database.reading() as snapshot:
+        assert {view.schema.name for view in snapshot.views()} >= {"events", "timeline", "members", "posts", "heads"}
         expected = sorted((log.enclave, len(log.events)) for log in logs)
-        assert moment.progress("timeline", 10) == expected
-        assert moment.progress("events", 10) == expected
-        told = {row.part: row for row in moment.rows(moment.table(PIPELINE).select())}
+        assert snapshot.progress("timeline", 10) == expected
+        assert snapshot.progress("events", 10) == expected
+        told = {row.part: row for row in snapshot.rows(snapshot.table(PIPELINE).select())}
         assert set(told) == {"ingest", "derive", "views"}
         assert {row.told_at for row in told.values()} == {START * 1000}
         assert told["derive"].batch >= 1
     database.close()
     _into_another(replace(settings, database=str(tmp_path / "another.db")), spark, dict(expected))
-    _keep(replace(settings, keeping=Keeping(raw_days=1, small_files=1)), spark, flow)
+    _keep(replace(settings, retention=RetentionSettings(raw_days=1, small_files=1)), spark, flow)
 
 
 def _into_another(settings: JobSettings, spark: SparkSession, expected: dict[str, int]) -> None:
     """A new serving database has all of the lake, though nothing is new in that."""
-    with opened(settings, spark, founded) as job:
+    with open_job(settings, spark, founded) as job:
         job.drain()
     database = Database(settings.database or "")
-    with database.reading() as moment:
+    with database.reading() as snapshot:
         for name in ("events", "heads", *DERIVED, "timeline"):
-            assert dict(moment.progress(name, 10)) == expected, name
-        events = moment.view("events")
+            assert dict(snapshot.progress(name, 10)) == expected, name
+        events = snapshot.view("events")
         assert events is not None
-        assert len(moment.rows(moment.table(events.schema).select())) == sum(expected.values())
+        assert len(snapshot.rows(snapshot.table(events.schema).select())) == sum(expected.values())
     database.close()
 
 
@@ -124,19 +124,19 @@ def _keep(settings: JobSettings, spark: SparkSession, flow: Flow) -> None:
         return [bool(ids & due) for ids in found]
 
     assert all(there())
-    with opened(settings, spark, lambda: datetime.now(UTC) + timedelta(days=30)) as job:
-        job.keep()
+    with open_job(settings, spark, lambda: datetime.now(UTC) + timedelta(days=30)) as job:
+        job.run_upkeep()
     assert not any(there())
     assert flow.rows("raw_events") == []
     assert flow.lake["events"].delta(spark).detail().first()["numFiles"] == 1
 
 
-def _run(job: Job, enough: Callable[[Progress], bool]) -> None:
+def _run(job: Job, should_stop: Callable[[Progress], bool]) -> None:
     """Run until it says that it is through."""
     stop = threading.Event()
 
     def tell(progress: Progress) -> None:
-        if enough(progress):
+        if should_stop(progress):
             stop.set()
 
     job.run(stop, tell)
@@ -146,7 +146,7 @@ def test_a_stream_goes_on_when_somebody_answers_again(
     spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fault that may pass does not end the job, whatever was written before it; any other does."""
-    monkeypatch.setattr("enc.dataview.job.AGAIN_S", 0.0)
+    monkeypatch.setattr("enc.dataview.job.RESTART_DELAY_S", 0.0)
     log = random_log(23, 20, "club").log()
     log.archive(tmp_path / "0.enc")
     faults: dict[str, Exception] = {
@@ -185,15 +185,15 @@ def test_a_job_that_is_to_end_begins_no_further_view(
     job = Job(JobSettings(root=flow.lake.root, sources=(source,), views_seconds=0.0, upkeep_seconds=0.0), spark)
     stop, made, others = threading.Event(), list[str](), list[str]()
 
-    def build(views: Views, spark: SparkSession, view: View, *_: object) -> Built:
+    def build(views: Views, spark: SparkSession, view: View, *_: object) -> BuildResult:
         made.append(view.name)
         stop.set()
-        return Built(view.name, False)
+        return BuildResult(view.name, False)
 
     monkeypatch.setattr(Views, "_build", build)
-    monkeypatch.setattr(job, "keep", lambda *, vacuum: others.append("upkeep"))
+    monkeypatch.setattr(job, "run_upkeep", lambda *, vacuum: others.append("upkeep"))
     monkeypatch.setattr(job, "recount", lambda: others.append("count"))
-    monkeypatch.setattr(job, "_tell", lambda *_: others.append("told as if all had been made"))
+    monkeypatch.setattr(job, "_publish_status", lambda *_: others.append("reported as if all had been built"))
     job.run(stop)
     assert (len(made), others) == (1, [])
 
@@ -206,18 +206,18 @@ def test_how_far_it_is_is_told_while_views_are_made(
     job = Job(JobSettings(root=flow.lake.root, sources=(source,), views_seconds=0.0), spark)
     making, told = threading.Event(), threading.Event()
 
-    def build(enough: Callable[[], bool]) -> list[Built]:
+    def build(should_stop: Callable[[], bool]) -> list[BuildResult]:
         making.set()
         assert told.wait(60), "nobody has told anything meanwhile"
         return []
 
-    def enough(_: Progress) -> bool:
+    def should_stop(_: Progress) -> bool:
         if making.is_set():
             told.set()
         return told.is_set()
 
     monkeypatch.setattr(job, "build", build)
-    _run(job, enough)
+    _run(job, should_stop)
 
 
 def test_streams_have_a_share_of_their_own_and_stop_for_no_log(
@@ -233,7 +233,7 @@ def test_streams_have_a_share_of_their_own_and_stop_for_no_log(
     def share(point: str) -> None:
         shares[point] = share_of(spark)
 
-    def build(enough: Callable[[], bool]) -> list[Built]:
+    def build(should_stop: Callable[[], bool]) -> list[BuildResult]:
         share("views")
         return []
 
@@ -241,13 +241,13 @@ def test_streams_have_a_share_of_their_own_and_stop_for_no_log(
     monkeypatch.setattr(job, "build", build)
     told, log = list[int](), Path(flow.lake["fold"].path) / "_delta_log" / "_last_checkpoint"
 
-    def enough(progress: Progress) -> bool:
+    def should_stop(progress: Progress) -> bool:
         told.append(progress.events)
         return (log.exists() and shares.keys() >= {"ingest", "derive", "views"}) or len(told) == 60
 
     spark.sparkContext.setLocalProperty(POOL, "mine")
     try:
-        _run(job, enough)
+        _run(job, should_stop)
         assert share_of(spark) == "mine"
     finally:
         spark.sparkContext.setLocalProperty(POOL, None)  # type: ignore[arg-type]
@@ -272,7 +272,7 @@ def test_a_log_that_cannot_be_written_down_keeps_nobody_from_anything(
     for _ in range(4):
         job.checkpoint_logs()
     assert tried == [*flow.lake.names] * 4
-    assert caplog.messages == ["the log of raw_events is not written down: the disk is full"] * 2
+    assert caplog.messages == ["cannot checkpoint the log of raw_events: the disk is full"] * 2
 
 
 def test_what_is_refused_late_is_counted(
@@ -284,17 +284,17 @@ def test_what_is_refused_late_is_counted(
     job = Job(JobSettings(root=flow.lake.root, sources=(source,), views_seconds=0.0), spark)
     told = list[int]()
 
-    def build(enough: Callable[[], bool]) -> list[Built]:
-        nothing = held(spark, [(None,) * len(QUARANTINE)], QUARANTINE)
+    def build(should_stop: Callable[[], bool]) -> list[BuildResult]:
+        nothing = driver_frame(spark, [(None,) * len(QUARANTINE)], QUARANTINE)
         flow.lake["quarantine"].append(nothing, Txn("test", 0))
         return []
 
-    def enough(progress: Progress) -> bool:
+    def should_stop(progress: Progress) -> bool:
         told.append(progress.quarantined)
         return told[-1] > 0 or len(told) == 60
 
     monkeypatch.setattr(job, "build", build)
-    _run(job, enough)
+    _run(job, should_stop)
     assert told[-1] == 1
 
 
@@ -317,7 +317,7 @@ def test_views_that_cannot_be_looked_for_end_the_job(
         order.append("stopped")
         real(query)
 
-    def build(enough: Callable[[], bool]) -> list[Built]:
+    def build(should_stop: Callable[[], bool]) -> list[BuildResult]:
         if stopping:
             stop.set()
         raise Unavailable("the disk is full")
@@ -333,17 +333,20 @@ def test_views_that_cannot_be_looked_for_end_the_job(
 
 def test_a_job_writes_nothing_where_another_is_the_writer(spark: SparkSession, flow: Flow) -> None:
     source = {"format": "enc_archive", "path": flow.lake.root}
-    with opened(JobSettings(root=flow.lake.root, sources=(source,)), spark) as job:
+    with open_job(JobSettings(root=flow.lake.root, sources=(source,)), spark) as job:
         stop = threading.Event()
         stop.set()
-        acts: list[Callable[[], object]] = [job.drain, job.build, job.keep]
+        acts: list[Callable[[], object]] = [job.drain, job.build, job.run_upkeep]
         acts += [lambda: job.rebuild("tags"), lambda: job.run(stop)]
-        with Writer(flow.lake.root).holding("another"):
+        with LakeLock(flow.lake.root).locked("another"):
             for act in acts:
                 with pytest.raises(MisuseError, match=r"one writer, and `another` \(process"):
                     act()
 
 
 def test_no_source_no_job(spark: SparkSession, flow: Flow) -> None:
-    with opened(JobSettings(root=flow.lake.root), spark) as job, pytest.raises(MisuseError, match="name at least one"):
+    with (
+        open_job(JobSettings(root=flow.lake.root), spark) as job,
+        pytest.raises(MisuseError, match="name at least one"),
+    ):
         job.drain()

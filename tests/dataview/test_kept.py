@@ -6,16 +6,18 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from enc.dataview.held import Limits
-from enc.dataview.kept import Kept
+from enc.dataview.held import DriverLimits
+from enc.dataview.kept import CachedTable
 from enc.dataview.lake import FOLD
 from enc.dataview.pipeline import Batches
-from enc.dataview.tables import Spec, Table, Txn
+from enc.dataview.tables import Table, TableSpec, Txn
 
 
 @pytest.fixture
 def table(spark: SparkSession, tmp_path: Path) -> Table:
-    made = Table(str(tmp_path), Spec(name="fold", layer="state", schema=FOLD, key=("enclave",), stats=("enclave",)))
+    made = Table(
+        str(tmp_path), TableSpec(name="fold", layer="state", schema=FOLD, key=("enclave",), stats=("enclave",))
+    )
     made.create(spark)
     return made
 
@@ -34,42 +36,42 @@ def there(spark: SparkSession, table: Table) -> dict[str, int]:
 @pytest.mark.parametrize("most", [1 << 20, 0])
 def test_rows_take_the_place_of_those_of_the_same_enclaves(spark: SparkSession, table: Table, most: int) -> None:
     """Kept, or too large to be."""
-    kept = Kept(table, Limits(), most)
-    kept.put(spark, [row("a", 1), row("b", 1)], Txn("w", 0))
-    kept.put(spark, [row("b", 2), row("c", 2)], Txn("w", 1))
+    kept = CachedTable(table, DriverLimits(), most)
+    kept.replace_rows(spark, [row("a", 1), row("b", 1)], Txn("w", 0))
+    kept.replace_rows(spark, [row("b", 2), row("c", 2)], Txn("w", 1))
     assert there(spark, table) == {"a": 1, "b": 2, "c": 2}
-    assert {each["enclave"]: each["state"] for each in kept.of(spark, ["b", "d"])} == {"b": "state 2"}
-    assert table.written(spark, Txn("w", 1))
-    assert not table.written(spark, Txn("w", 2))
+    assert {each["enclave"]: each["state"] for each in kept.rows_for(spark, ["b", "d"])} == {"b": "state 2"}
+    assert table.is_written(spark, Txn("w", 1))
+    assert not table.is_written(spark, Txn("w", 2))
 
 
 def test_what_is_too_large_is_never_all_with_the_driver(
     spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = Kept(table, Limits(), 0)
-    kept.put(spark, [row("a", 1)], Txn("w", 0))
+    kept = CachedTable(table, DriverLimits(), 0)
+    kept.replace_rows(spark, [row("a", 1)], Txn("w", 0))
     with monkeypatch.context() as patch:
         patch.setattr(table, "read", None)
         for n in (1, 2, 3):
-            kept.put(spark, [row("b", n)], Txn("w", n))
+            kept.replace_rows(spark, [row("b", n)], Txn("w", n))
     assert there(spark, table) == {"a": 1, "b": 3}
-    assert [each["next_seq"] for each in kept.of(spark, ["b"])] == [3]
+    assert [each["next_seq"] for each in kept.rows_for(spark, ["b"])] == [3]
 
 
 def test_what_another_has_written_is_read_again(spark: SparkSession, table: Table) -> None:
-    kept, other = Kept(table, Limits()), Kept(table, Limits())
-    kept.put(spark, [row("a", 1)], Txn("w", 0))
-    other.put(spark, [row("b", 1)], Txn("o", 0))
+    kept, other = CachedTable(table, DriverLimits()), CachedTable(table, DriverLimits())
+    kept.replace_rows(spark, [row("a", 1)], Txn("w", 0))
+    other.replace_rows(spark, [row("b", 1)], Txn("o", 0))
     table.compact(spark)
-    kept.put(spark, [row("c", 1)], Txn("w", 1))
+    kept.replace_rows(spark, [row("c", 1)], Txn("w", 1))
     assert there(spark, table) == {"a": 1, "b": 1, "c": 1}
     # Another table in its place, that has come as far.
     version = table.version(spark)
     shutil.rmtree(table.path)
     table.create(spark)
     while (now := table.version(spark)) < version:
-        Kept(table, Limits()).put(spark, [row("z", now)], Txn("w", now))
-    assert [each["enclave"] for each in kept.of(spark, ["a", "z"])] == ["z"]
+        CachedTable(table, DriverLimits()).replace_rows(spark, [row("z", now)], Txn("w", now))
+    assert [each["enclave"] for each in kept.rows_for(spark, ["a", "z"])] == ["z"]
 
 
 def test_only_a_batch_that_may_have_been_begun_before_is_looked_for(spark: SparkSession, table: Table) -> None:
@@ -78,4 +80,4 @@ def test_only_a_batch_that_may_have_been_begun_before_is_looked_for(spark: Spark
     assert [each.new for each in (first, second, again)] == [False, True, False]
     assert second.step("late").new
     table.append(spark.createDataFrame([row("a", 1)], FOLD), Txn("w", 5))
-    assert [table.written(spark, each) for each in (first, second, again)] == [True, False, True]
+    assert [table.is_written(spark, each) for each in (first, second, again)] == [True, False, True]

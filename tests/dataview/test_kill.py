@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 
 from enc.dataview.heads import Heads
 from enc.dataview.ingest import Ingest
-from enc.dataview.publishing import Publishing
+from enc.dataview.publishing import ChangePublisher
 from enc.dataview.serving.database import Database
-from enc.dataview.serving.publish import Publisher
-from enc.dataview.staging import staged
+from enc.dataview.serving.publish import ServingWriter
+from enc.dataview.staging import stage_rows
 from tests.core.world import GROUP, World
 from tests.dataview.flow import Flow, rows_of, rows_of_logs
 from tests.dataview.logs import log_of
@@ -41,8 +41,8 @@ def killed_everywhere(flow: Flow, place: str, act: Callable[[Killer], None]) -> 
     """Do it again and again, each time killed one step later, until it is through; each time with nothing in memory."""
     points: list[str] = []
     while True:
-        publisher = Publisher(place)
-        flow.publishing = Publishing(publisher)
+        writer = ServingWriter(place)
+        flow.publisher = ChangePublisher(writer)
         try:
             act(Killer(points))
         except Killed:
@@ -50,7 +50,7 @@ def killed_everywhere(flow: Flow, place: str, act: Callable[[Killer], None]) -> 
         else:
             return points
         finally:
-            publisher.close()
+            writer.close()
 
 
 def test_ingest_killed_everywhere(spark: SparkSession, flow: Flow, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_another_source_comes_first_after_a_batch_that_failed_between_events_and
 
     def take(app: str, some: slice, reached: Callable[[str], None] = lambda _: None) -> None:
         rows = rows_of_logs(spark, [(log, some)])
-        Ingest(flow.setting(reached), app, heads)(staged(rows, root), some.start)
+        Ingest(flow.context(reached), app, heads)(stage_rows(rows, root), some.start)
 
     take("ingest:one", slice(0, 4))
     with pytest.raises(Killed):
@@ -148,7 +148,7 @@ def _check_served(flow: Flow, place: str, next_seqs: dict[str, int]) -> None:
             [[count]] = db.execute(f"SELECT count(*) FROM view_{name}").fetchall()  # noqa: S608
             assert count == len(flow.rows(name)), name
     database = Database(place)
-    with database.reading() as moment:
+    with database.reading() as snapshot:
         for name, next_seq in next_seqs.items():
-            assert {found for _, found in moment.progress(name, 10)} == {next_seq}
+            assert {found for _, found in snapshot.progress(name, 10)} == {next_seq}
     database.close()

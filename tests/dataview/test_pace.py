@@ -3,7 +3,7 @@
 import pytest
 
 from enc.dataview import job
-from enc.dataview.job import MOST_REST_S, REST
+from enc.dataview.job import MAX_REST_S, REST_FACTOR
 from enc.dataview.lake import CHECKPOINT_AFTER, SPECS
 
 
@@ -22,15 +22,15 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 
 @pytest.mark.parametrize(
-    ("took", "rests"), [(1.0, 10.0), (5.0, REST * 5.0), (90.0, MOST_REST_S)], ids=["short", "long", "very long"]
+    ("took", "rests"), [(1.0, 10.0), (5.0, REST_FACTOR * 5.0), (90.0, MAX_REST_S)], ids=["short", "long", "very long"]
 )
 def test_views_rest_the_longer_the_longer_they_took(time: Time, took: float, rests: float) -> None:
-    clock = job._Clock(10.0)
+    clock = job._DueTimer(10.0)
     assert not clock.is_due()
     time.now = 10.0
     assert clock.is_due()
     time.now += took
-    clock.took(took)
+    clock.done_after(took)
     time.now += rests - 0.1
     assert not clock.is_due()
     time.now += 0.1

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from enc.core.commit import build_commit
 from enc.core.event import finalize, wire_event
 from enc.core.types import Event
-from enc.dataview.held import Limits
+from enc.dataview.held import DriverLimits
 from enc.dataview.schema import RAW
 from tests.core.world import GROUP, START, World, give, move, person
 from tests.dataview.flow import Flow, rows_of, rows_of_logs
@@ -26,7 +26,7 @@ def test_random_logs(spark: SparkSession, flow: Flow) -> None:
     first, second = slice(0, 25), slice(25, 50)
     a, b, c, late = logs
     flow.feed(rows_of_logs(spark, [(a, first), (a, slice(3, 6)), (b, first), (c, first), (late, second)]))
-    flow.limits = Limits(held=20, named=1)
+    flow.limits = DriverLimits(max_rows=20, max_listed_values=1)
     flow.feed(rows_of_logs(spark, [(a, slice(10, 50)), (b, second), (c, second), (late, first)]))
     flow.check(logs)
     assert flow.rows("quarantine") == []

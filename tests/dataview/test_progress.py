@@ -11,7 +11,7 @@ def test_counts_and_rates() -> None:
     meter.start(events=50, derived=40, refused=3)
     first = meter.read([])
     assert (first.events, first.waiting, first.quarantined, first.rate, first.built) == (50, 10, 3, 0.0, 0)
-    meter.took(200, 1)
+    meter.ingested(200, 1)
     meter.derived(150)
     meter.built(2)
     now[0] += 2
@@ -23,7 +23,7 @@ def test_counts_and_rates() -> None:
         now[0] += 1
         found = meter.read([])
     assert (found.rate, found.quarantined, found.waiting) == (0.0, 9, 0)
-    meter.took(50, 0)
+    meter.ingested(50, 0)
     assert meter.read([]).rate == 50 / WINDOW_S
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from enc.dataview.publishing import Publishing
-from enc.dataview.serving.publish import Publisher
-from enc.dataview.tables import Spec, Table, Txn
+from enc.dataview.publishing import ChangePublisher
+from enc.dataview.serving.publish import ServingWriter
+from enc.dataview.tables import Table, TableSpec, Txn
 from tests.dataview.test_tables import SCHEMA, rows
 
 
 @pytest.fixture
-def publisher(tmp_path: Path) -> Iterator[Publisher]:
-    made = Publisher(str(tmp_path / "serving.db"))
+def writer(tmp_path: Path) -> Iterator[ServingWriter]:
+    made = ServingWriter(str(tmp_path / "serving.db"))
     yield made
     made.close()
 
@@ -23,9 +23,9 @@ def publisher(tmp_path: Path) -> Iterator[Publisher]:
 class Place:
     """One table, written and published."""
 
-    def __init__(self, spark: SparkSession, root: Path, publisher: Publisher) -> None:
-        self.spark, self.publisher, self.publishing = spark, publisher, Publishing(publisher)
-        self.table = Table(str(root), Spec(name="things", layer="gold", schema=SCHEMA, key=("k",)))
+    def __init__(self, spark: SparkSession, root: Path, writer: ServingWriter) -> None:
+        self.spark, self.writer, self.publisher = spark, writer, ChangePublisher(writer)
+        self.table = Table(str(root), TableSpec(name="things", layer="gold", schema=SCHEMA, key=("k",)))
         self.table.create(spark)
         self.batch = 0
 
@@ -40,21 +40,21 @@ class Place:
         return found
 
     def push(self, **progress: int) -> None:
-        self.publishing.push(self.spark, self.table, progress, "Things.")
+        self.publisher.push(self.spark, self.table, progress, "Things.")
 
     def served(self) -> tuple[dict[str, int], dict[str, int], int]:
         """Rows, progress, and the batch."""
-        with self.publisher._database.reading() as moment:
-            stored = moment.view("things")
+        with self.writer._database.reading() as snapshot:
+            stored = snapshot.view("things")
             assert stored is not None
-            found = moment.rows(moment.table(stored.schema).select())
+            found = snapshot.rows(snapshot.table(stored.schema).select())
             assert stored.batch_id is not None
-            return {row.k: row.n for row in found}, dict(moment.progress("things", 10)), stored.batch_id % (1 << 32)
+            return {row.k: row.n for row in found}, dict(snapshot.progress("things", 10)), stored.batch_id % (1 << 32)
 
 
 @pytest.fixture
-def place(spark: SparkSession, tmp_path: Path, publisher: Publisher) -> Place:
-    return Place(spark, tmp_path / "lake", publisher)
+def place(spark: SparkSession, tmp_path: Path, writer: ServingWriter) -> Place:
+    return Place(spark, tmp_path / "lake", writer)
 
 
 def test_what_changed_since_and_how_far_it_is(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_what_changed_since_and_how_far_it_is(place: Place, monkeypatch: pytest.
     assert place.served() == ({"a": 1, "b": 2, "c": 3}, {"e": 5}, place.version)
     with monkeypatch.context() as patch:
         # From here on by what changed, and never anew.
-        patch.setattr(place.publisher, "republish", None)
+        patch.setattr(place.writer, "republish", None)
         place.push(e=6)
         assert place.served()[1] == {"e": 6}, "nothing is new, and that is said"
         place.put(b=20, d=4)
@@ -103,34 +103,34 @@ def test_a_batch_is_published_as_it_is_only_if_nothing_came_in_between(
     before = place.version
     batch = place.put(b=2)
     with monkeypatch.context() as patch:
-        patch.setattr(place.publishing, "push", None)
-        place.publishing.push_batch(place.spark, place.table, batch, rows(place.spark, a=0), {"e": 2}, before)
+        patch.setattr(place.publisher, "push", None)
+        place.publisher.push_batch(place.spark, place.table, batch, rows(place.spark, a=0), {"e": 2}, before)
         assert place.served() == ({"b": 2}, {"e": 2}, before + 1), "the batch's word"
-        place.publishing.push_batch(place.spark, place.table, batch, None, {"e": 3}, before)
+        place.publisher.push_batch(place.spark, place.table, batch, None, {"e": 3}, before)
         assert place.served() == ({"b": 2}, {"e": 3}, before + 1), "again: it is there"
     # Somebody else wrote meanwhile: what is published is what the table's own log tells.
     before = place.version
     place.put(c=3)
     batch = place.put(d=4)
-    place.publishing.push_batch(place.spark, place.table, batch, None, {"e": 4}, before)
+    place.publisher.push_batch(place.spark, place.table, batch, None, {"e": 4}, before)
     assert place.served() == ({"b": 2, "c": 3, "d": 4}, {"e": 4}, before + 2)
     # And where what was published is older than the batch's beginning.
     place.put(f=5)
     before = place.version
     batch = place.put(g=6)
-    place.publishing.push_batch(place.spark, place.table, batch, None, {"e": 5}, before)
+    place.publisher.push_batch(place.spark, place.table, batch, None, {"e": 5}, before)
     assert place.served()[0] == {"b": 2, "c": 3, "d": 4, "f": 5, "g": 6}
 
 
 def test_only_what_has_a_key_and_is_wanted_is_published(place: Place) -> None:
-    keyless = Table("x", Spec(name="keyless", layer="gold", schema=SCHEMA))
-    assert not place.publishing.takes(keyless)
-    assert place.publishing.takes(place.table)
-    few = Publishing(place.publisher, frozenset(["others"]))
-    assert not few.takes(place.table)
+    keyless = Table("x", TableSpec(name="keyless", layer="gold", schema=SCHEMA))
+    assert not place.publisher.is_published(keyless)
+    assert place.publisher.is_published(place.table)
+    few = ChangePublisher(place.writer, frozenset(["others"]))
+    assert not few.is_published(place.table)
     place.put(a=1)
     few.push(place.spark, place.table, {})
     few.push_batch(place.spark, place.table, rows(place.spark, a=1), None, {}, 0)
     place.push()
-    place.publishing.forget("things")
-    assert place.publisher.published("things") is None
+    place.publisher.remove("things")
+    assert place.writer.last_batch_id("things") is None

@@ -20,10 +20,10 @@ from enc.cli.receiving import Listener
 from enc.client import Distrust, Identity
 from enc.core.errors import MisuseError, Unavailable
 from enc.core.types import Event
-from enc.dataview.landing import Landing, landed
+from enc.dataview.landing import LandingZone, read_landing
 from enc.dataview.notify import NoticeBoard
 from enc.dataview.receive import LandingReceiver
-from enc.dataview.rows import MARK, Place, now, raw_batch
+from enc.dataview.rows import UNREAD_TYPE, RowOrigin, now, raw_batch
 from enc.dataview.schema import RAW
 from enc.runtime.backoff import RetryPauses
 from tests.client.pushing import HOOK, Post, push
@@ -58,7 +58,7 @@ def _receiver(post: Post, directory: Path, url: str = HOOK, state: str = "inbox.
         url,
         {NODE.public: URL},
         directory / state,
-        Landing(directory / "landing"),
+        LandingZone(directory / "landing"),
         NoticeBoard(directory / "notices"),
         pins=post.stage.pins,
         retries=RetryPauses(first_s=0.0, max_s=0.0),
@@ -85,8 +85,8 @@ def of(*events: Event) -> list[tuple[str, int]]:
 def test_a_file_is_there_once_and_whole_and_spark_reads_it_as_raw_rows(
     spark: SparkSession, tmp_path: Path, log: Log
 ) -> None:
-    landing = Landing(tmp_path)
-    batch = raw_batch(log.wire, Place("push:x"), now())
+    landing = LandingZone(tmp_path)
+    batch = raw_batch(log.wire, RowOrigin("push:x"), now())
     assert landing.put("one", batch) is True
     assert landing.put("one", batch.slice(3)) is False
     assert [path.name for path in tmp_path.iterdir()] == ["one.parquet"]
@@ -106,7 +106,7 @@ def test_a_file_is_on_disk_before_it_has_its_name_and_its_name_before_anybody_is
         fsync(fd)
 
     monkeypatch.setattr("enc.runtime.files.os.fsync", tell)
-    landing, batch = Landing(tmp_path), raw_batch(log.wire, Place("push:x"), now())
+    landing, batch = LandingZone(tmp_path), raw_batch(log.wire, RowOrigin("push:x"), now())
     assert landing.put("one", batch) is True
     assert synced == [(False, []), (True, ["one.parquet"])], "the file, then the directory with its name"
     assert landing.put("one", batch) is False
@@ -115,36 +115,36 @@ def test_a_file_is_on_disk_before_it_has_its_name_and_its_name_before_anybody_is
 
 def test_drafts_of_a_killed_writer_are_swept_and_never_read(tmp_path: Path, log: Log) -> None:
     (tmp_path / ".draft-abc").write_bytes(b"half")
-    Landing(tmp_path)
+    LandingZone(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["", "../up", ".hidden", "a/b", "x" * 300])
 def test_a_name_stays_within_the_directory(tmp_path: Path, name: str) -> None:
     with pytest.raises(MisuseError):
-        Landing(tmp_path).put(name, raw_batch([], Place("x"), now()))
+        LandingZone(tmp_path).put(name, raw_batch([], RowOrigin("x"), now()))
 
 
 def test_what_cannot_be_a_landing_zone_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(MisuseError, match="landing zone"):
-        Landing(tmp_path / "file")
+        LandingZone(tmp_path / "file")
 
 
 def test_the_zone_is_a_stream_that_reads_each_file_once(spark: SparkSession, tmp_path: Path, log: Log) -> None:
-    landing, seen = Landing(tmp_path / "landing"), list[int]()
+    landing, seen = LandingZone(tmp_path / "landing"), list[int]()
 
     def drain() -> list[int]:
         seen.clear()
-        writer = landed(spark, tmp_path / "landing").writeStream
+        writer = read_landing(spark, tmp_path / "landing").writeStream
         writer = writer.foreachBatch(lambda frame, _: seen.extend(row.seq for row in frame.collect()))
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         assert query.awaitTermination(120)
         return sorted(seen)
 
-    landing.put("one", raw_batch(log.wire[:4], Place("push:x"), now()))
+    landing.put("one", raw_batch(log.wire[:4], RowOrigin("push:x"), now()))
     assert drain() == [0, 1, 2, 3]
-    landing.put("two", raw_batch(log.wire[4:6], Place("push:x"), now()))
+    landing.put("two", raw_batch(log.wire[4:6], RowOrigin("push:x"), now()))
     assert drain() == [4, 5]
 
 
@@ -213,7 +213,7 @@ def test_a_lie_lands_with_the_name_of_who_told_it(post: Post, made: LandingRecei
         made.receiver.take(push(2, forged))
     lie = next(row for row in rows(tmp_path) if row["seq"] is None)
     assert (lie["enclave"], lie["origin"]) == (first.enclave.hex(), f"push:{URL}")
-    assert (lie["type"], lie["id"]) == (MARK, None)
+    assert (lie["type"], lie["id"]) == (UNREAD_TYPE, None)
     assert NODE.public.hex() in lie["event"]
 
 
@@ -227,9 +227,9 @@ def test_a_notice_is_put_on_the_board(post: Post, made: LandingReceiver, tmp_pat
         "timestamp": second.timestamp,
         "type_seq": {"message": 1},
     }
-    told, board = threading.Event(), made.receiver.clerk._on_notice
+    told, board = threading.Event(), made.receiver.worker._on_notice
     assert board is not None
-    made.receiver.clerk._on_notice = lambda each: (board(each), told.set())
+    made.receiver.worker._on_notice = lambda each: (board(each), told.set())
     made.receiver.take(push(1, notices=[notice]))
     assert told.wait(30)
     assert NoticeBoard(tmp_path / "notices").seqs() == {first.enclave.hex(): 1}

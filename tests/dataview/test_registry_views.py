@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from enc.core.reg_entry import wire_identity
-from enc.dataview.held import Limits
+from enc.dataview.held import DriverLimits
 from enc.dataview.options import parse_options
 from enc.dataview.reading import Span, read_span
 from tests.core.registry import House, node_entry
@@ -140,7 +140,7 @@ def test_what_the_node_says_is_what_stands_there(
     flow.feed(pulled(spark, scene, range(middle, end)))
     check(flow, scene, life.houses)
     # Whoever comes when all is over, and with many more events than the driver takes.
-    late = Flow.at(spark, empty_lake, tmp_path / "late", Limits(held=3, named=1))
+    late = Flow.at(spark, empty_lake, tmp_path / "late", DriverLimits(max_rows=3, max_listed_values=1))
     late.feed(pulled(spark, scene, range(end)))
     # What was deleted is shown to nobody: that alice's last entry, which took the place of her first, was one of hers.
     check(late, scene, life.houses, [pub("alice")])

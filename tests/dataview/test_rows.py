@@ -4,12 +4,12 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from enc.dataview.rows import RAW_ARROW, Place, now, raw_batch, raw_batches
+from enc.dataview.rows import RAW_ARROW, RowOrigin, now, raw_batch, raw_batches
 from enc.dataview.schema import RAW
 
 from .logs import Log
 
-PLACE = Place("node:http://node.test", enc_v=2)
+PLACE = RowOrigin("node:http://node.test", enc_v=2)
 
 
 def test_each_event_is_a_row_as_it_came(log: Log) -> None:
@@ -38,7 +38,7 @@ def _with(log: Log, **fields: object) -> bytes:
     ids=["empty", "null", "list", "object", "no UTF-8", "cut", "deep", "surrogate"],
 )
 def test_what_is_no_event_is_kept_with_the_enclave_that_the_source_knows(event: bytes) -> None:
-    place = Place("push:x", enclave="ab" * 32)
+    place = RowOrigin("push:x", enclave="ab" * 32)
     (row,) = raw_batch([event], place, now()).to_pylist()
     assert (row["enclave"], row["origin"]) == ("ab" * 32, "push:x")
     assert row["event"] == event.decode("utf-8", "replace")

@@ -110,7 +110,7 @@ def _refused(home: Path, says: str) -> None:
     [
         (["--receive", "127.0.0.1:0"], "--receive: needs --url"),
         (["--receive", "127.0.0.1:0", "--url", "http://x", "--once"], "without --once"),
-        (["--receive", "127.0.0.1:0", "--url", "http://x", "--lake", "s3a://b/lake"], "on a disk of this machine"),
+        (["--receive", "127.0.0.1:0", "--url", "http://x", "--lake", "s3a://b/lake"], "needs a lake on a local disk"),
         (["--archive", "x.enc", "--url", "http://x"], "only with --receive"),
         (["--serve", "--archive", "x.enc"], "--serve: needs --database"),
         ([], "where from"),

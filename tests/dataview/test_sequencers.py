@@ -2,7 +2,7 @@
 
 import pytest
 
-from enc.dataview.sequencers import Handover, History, extend, sequencer_at, spans
+from enc.dataview.sequencers import Handover, History, sequencer_at, spans, with_handovers
 
 A: History = [("a", 0)]
 
@@ -24,7 +24,7 @@ A: History = [("a", 0)]
     ],
 )
 def test_histories(history: History, handovers: list[Handover], expected: History) -> None:
-    assert extend(history, handovers) == expected
+    assert with_handovers(history, handovers) == expected
 
 
 def test_places() -> None:

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from enc.core.errors import MisuseError
-from enc.dataview.session import JARS, check_java, delta_jars, java_version, spark_says, spark_session
+from enc.dataview.session import JARS, check_java, delta_jars, java_version, spark_message, spark_session
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +35,7 @@ def _java(home: Path, said: str) -> None:
 def test_an_old_java_is_refused_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _java(tmp_path, 'openjdk version "11.0.2"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(MisuseError, match=r"is Java 11.*needs 17.*openjdk-17-jre-headless"):
+    with pytest.raises(MisuseError, match=r"Java 11 found.*needs 17.*openjdk-17-jre-headless"):
         check_java()
 
 
@@ -67,8 +67,8 @@ def test_of_what_spark_says_no_stack_trace_is_told() -> None:
     said = (
         "[FAILED] in Python: Traceback (most recent call last):\n  File x\n    y\nValueError: no z\n\n\tat org.Java\n"
     )
-    assert spark_says(Exception(said)) == "[FAILED] in Python: ValueError: no z"
-    assert spark_says(Exception("[WRONG] It is.\n=== Query ===\nall of it")) == "[WRONG] It is."
+    assert spark_message(Exception(said)) == "[FAILED] in Python: ValueError: no z"
+    assert spark_message(Exception("[WRONG] It is.\n=== Query ===\nall of it")) == "[WRONG] It is."
 
 
 def test_the_jars_that_are_looked_for_are_those_that_are_pinned() -> None:

@@ -19,11 +19,11 @@ from enc.core.event import check_event, parse_event
 from enc.core.filter import MAX_LIMIT
 from enc.dataview import reading, stream
 from enc.dataview.notify import NoticeBoard
-from enc.dataview.options import Options, parse_options
+from enc.dataview.options import SourceOptions, parse_options
 from enc.dataview.reading import Span, Tip, read_span, tip
 from enc.dataview.schema import VERIFIED
-from enc.dataview.source import EncReader, EncSource, SpanPartition, narrowed, split
-from enc.dataview.stream import EncStreamReader, shared
+from enc.dataview.source import EncReader, EncSource, SpanPartition, push_filter, split_span
+from enc.dataview.stream import EncStreamReader, share_fairly
 from enc.dataview.verify import verify_batch
 from enc.node import answers
 from tests.core.world import person
@@ -61,7 +61,7 @@ def read(spark: SparkSession, node: Served) -> Any:
     return load
 
 
-def options(node: Served, *enclaves: Enclave, **more: object) -> Options:
+def options(node: Served, *enclaves: Enclave, **more: object) -> SourceOptions:
     given = {"node": node.url, "enclaves": ",".join(each.hex for each in enclaves), **more}
     return parse_options({name: str(value) for name, value in given.items()})
 
@@ -153,7 +153,7 @@ def test_what_a_node_can_look_for_it_is_asked_for(filters: list[Filter], asked: 
     given = parse_options({"node": "http://x", "enclave": HEX})
     found: dict[str, Any] = {}
     for each in filters:
-        found = narrowed(found, each, given)
+        found = push_filter(found, each, given)
     assert found == asked
 
 
@@ -302,7 +302,7 @@ def test_a_log_that_says_it_is_endless_is_through_after_the_events_that_it_has(
     assert [offset[enclave.hex] for offset in offsets] == [36, (1 << 49) + 1, end]
     assert [wire["seq"] for wire in liar.asked] == [{"start_at": 36}, {"start_at": (1 << 49) + 1}]
     assert reader.latestOffset({enclave.hex: 36}, ReadMaxRows(10)) == {enclave.hex: 46}, "it has no more"
-    parts = [part for part in reader.partitions(*offsets[:2]) if isinstance(part, stream.SpansOfBatch)]
+    parts = [part for part in reader.partitions(*offsets[:2]) if isinstance(part, stream.SpanGroupPartition)]
     spans = [span for part in parts for span in part.spans]
     assert len(spans) <= stream.MAX_SPANS + 1
     bounds = [spans[0].start, *(span.end for span in spans)]
@@ -322,7 +322,7 @@ def test_offsets_are_the_next_seqs_and_the_limit_is_shared_out(node: Served, enc
     then = reader.latestOffset(start, ReadMaxRows(10))
     assert then == {enclave.hex: 7, small.hex: 3}
     assert reader.latestOffset(then, ReadAllAvailable()) == {enclave.hex: 36, small.hex: 3}
-    parts = [part for part in reader.partitions(start, then) if isinstance(part, stream.SpansOfBatch)]
+    parts = [part for part in reader.partitions(start, then) if isinstance(part, stream.SpanGroupPartition)]
     spans = [span for part in parts for span in part.spans]
     assert [(span.start, span.end, span.enc_v) for span in spans] == [(0, 7, 2), (0, 3, 2)]
     assert reader.partitions(then, then) == []
@@ -331,11 +331,11 @@ def test_offsets_are_the_next_seqs_and_the_limit_is_shared_out(node: Served, enc
 
 def test_small_spans_share_a_task() -> None:
     spans = [Span(f"{n}", 0, 10) for n in range(40)]
-    parts = stream.packed(spans, 1000)
+    parts = stream.group_spans(spans, 1000)
     assert [len(part) for part in parts] == [10, 10, 10, 10]
     assert [span for part in parts for span in part] == spans
-    assert [len(part) for part in stream.packed(spans, 25)] == [3] * 13 + [1]
-    assert stream.packed([], 10) == []
+    assert [len(part) for part in stream.group_spans(spans, 25)] == [3] * 13 + [1]
+    assert stream.group_spans([], 10) == []
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ def test_small_spans_share_a_task() -> None:
     ],
 )
 def test_a_limit_is_shared_evenly_and_used_up(left: dict[str, int], most: int | None, taken: dict[str, int]) -> None:
-    assert shared(left, most) == taken
+    assert share_fairly(left, most) == taken
 
 
 def test_with_available_now_what_comes_later_waits(node: Served) -> None:
@@ -377,7 +377,7 @@ def test_one_node_that_does_not_answer_holds_up_no_other(node: Served, monkeypat
     good, bad = founded(node, "good", 1), founded(node, "bad", 1)
     real = stream.tip
 
-    def troubled(enclave: Enclave, given: Options) -> Tip:
+    def troubled(enclave: Enclave, given: SourceOptions) -> Tip:
         if enclave.hex == bad.hex:
             raise Unavailable("not now")
         return real(enclave, given)
@@ -452,5 +452,5 @@ def test_a_board_keeps_the_newest_and_survives_rubbish(tmp_path: Path) -> None:
 
 
 def test_a_span_is_split_into_half_open_parts() -> None:
-    assert [(part.start, part.end) for part in split(Span(HEX, 3, 10), 3)] == [(3, 6), (6, 9), (9, 10)]
-    assert list(split(Span(HEX, 3, 3), 3)) == []
+    assert [(part.start, part.end) for part in split_span(Span(HEX, 3, 10), 3)] == [(3, 6), (6, 9), (9, 10)]
+    assert list(split_span(Span(HEX, 3, 3), 3)) == []

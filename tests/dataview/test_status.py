@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import asdict
 
 from enc.core.errors import MisuseError
-from enc.dataview.serving.publish import Publisher
-from enc.dataview.status import PIPELINE, State, behind, stream_state
+from enc.dataview.serving.publish import ServingWriter
+from enc.dataview.status import PIPELINE, PartStatus, behind, stream_state
 from enc.dataview.view_file import parse_view
 from enc.dataview.views import all_views, load_views
 from tests.dataview.serving.rows import A, B, ask
@@ -37,7 +37,7 @@ def test_how_far_behind_a_stream_is(sources: list[dict[str, Any]], expected: int
 
 
 def test_a_stream_before_its_first_batch_and_after_one() -> None:
-    assert stream_state("ingest", None, 7) == State(part="ingest", told_at=7)
+    assert stream_state("ingest", None, 7) == PartStatus(part="ingest", told_at=7)
     progress = {
         "batchId": 3,
         "numInputRows": 12,
@@ -45,24 +45,24 @@ def test_a_stream_before_its_first_batch_and_after_one() -> None:
         "durationMs": {"triggerExecution": 1400},
         "sources": [source({A: 5}, {A: 6})],
     }
-    expected = State(part="derive", told_at=7, batch=3, rows=12, rows_per_second=8.5, took_ms=1400, behind=1)
+    expected = PartStatus(part="derive", told_at=7, batch=3, rows=12, rows_per_second=8.5, took_ms=1400, behind=1)
     assert stream_state("derive", progress, 7) == expected
-    assert stream_state("derive", {"batchId": 0}, 7) == State(part="derive", told_at=7, batch=0, rows=0)
+    assert stream_state("derive", {"batchId": 0}, 7) == PartStatus(part="derive", told_at=7, batch=0, rows=0)
 
 
 def test_it_is_served_as_a_view_with_a_row_for_each_part(tmp_path: Path) -> None:
-    publisher = Publisher(str(tmp_path / "serving.db"))
+    writer = ServingWriter(str(tmp_path / "serving.db"))
     for at in (1, 2):
-        publisher.put(PIPELINE, [asdict(State(part=part, told_at=at)) for part in ("ingest", "views")])
-    rows = ask(publisher._database, "pipeline")
+        writer.write_rows(PIPELINE, [asdict(PartStatus(part=part, told_at=at)) for part in ("ingest", "views")])
+    rows = ask(writer._database, "pipeline")
     assert [(row["part"], row["told_at"]) for row in rows] == [("ingest", 2), ("views", 2)]
-    publisher.close()
+    writer.close()
 
 
 def test_its_name_is_taken(tmp_path: Path) -> None:
     text = "-- key: id\nSELECT id FROM events"
-    with pytest.raises(MisuseError, match="pipeline: there is a table or view of this name already"):
+    with pytest.raises(MisuseError, match="pipeline: a table or view of this name exists already"):
         all_views([parse_view(text, "pipeline")])
     (tmp_path / "pipeline.sql").write_text(text)
-    with pytest.raises(MisuseError, match="pipeline: there is a table or view of this name already"):
+    with pytest.raises(MisuseError, match="pipeline: a table or view of this name exists already"):
         load_views(tmp_path)

@@ -9,14 +9,14 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from enc.core.errors import MisuseError
 from enc.dataview.lake import Lake
-from enc.dataview.tables import Spec, Table, Txn
+from enc.dataview.tables import Table, TableSpec, Txn
 
 SCHEMA = StructType([StructField("k", StringType()), StructField("n", LongType())])
 
 
 @pytest.fixture
 def table(spark: SparkSession, tmp_path: Path) -> Table:
-    made = Table(str(tmp_path), Spec(name="things", layer="gold", schema=SCHEMA, key=("k",)))
+    made = Table(str(tmp_path), TableSpec(name="things", layer="gold", schema=SCHEMA, key=("k",)))
     made.create(spark)
     return made
 
@@ -47,9 +47,9 @@ def test_every_write_once(spark: SparkSession, table: Table) -> None:
         table.replace(rows(spark, a=7), "k = 'a'", Txn("w", 2).step("late"))
     assert content(spark, table) == {"a": 7, "c": 5}
     assert table.version(spark) == version + 2
-    assert table.written(spark, Txn("w", 2))
-    assert not table.written(spark, Txn("w", 3))
-    assert not table.written(spark, Txn("other", 0))
+    assert table.is_written(spark, Txn("w", 2))
+    assert not table.is_written(spark, Txn("w", 3))
+    assert not table.is_written(spark, Txn("other", 0))
     # Another writer's batches are counted apart.
     table.upsert(rows(spark, a=1), Txn("other", 0), update={"n": "t.n + s.n"})
     assert content(spark, table)["a"] == 8
@@ -69,20 +69,22 @@ def test_a_log_is_written_down_once_it_has_grown(
     written = (Path(table.path) / "_delta_log").glob("*.checkpoint.parquet")
     assert sorted(int(each.name.partition(".")[0]) for each in written) == expected
     assert content(spark, table) == {f"k{n}": n for n in range(8)}
-    assert table.written(spark, Txn("w", 7))
+    assert table.is_written(spark, Txn("w", 7))
 
 
 def test_a_table_gets_the_columns_that_it_lacks(spark: SparkSession, table: Table) -> None:
     table.append(rows(spark, a=1), Txn("w", 0))
     more = StructType([*SCHEMA.fields, StructField("note", StringType())])
-    wider = Table(table.path.removesuffix("/gold/things"), Spec(name="things", layer="gold", schema=more, key=("k",)))
+    wider = Table(
+        table.path.removesuffix("/gold/things"), TableSpec(name="things", layer="gold", schema=more, key=("k",))
+    )
     wider.create(spark)
     assert wider.read(spark).columns == ["k", "n", "note"]
     assert content(spark, wider) == {"a": 1}
 
 
 def test_a_name_that_is_no_table() -> None:
-    with pytest.raises(MisuseError, match="nothing: no table"):
+    with pytest.raises(MisuseError, match="nothing: not a table"):
         Lake("x")["nothing"]
 
 

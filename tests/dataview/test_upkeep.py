@@ -7,11 +7,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from enc.core.event import parse_event
-from enc.dataview.held import held
-from enc.dataview.publishing import Publishing
-from enc.dataview.serving.publish import Publisher
+from enc.dataview.held import driver_frame
+from enc.dataview.publishing import ChangePublisher
+from enc.dataview.serving.publish import ServingWriter
 from enc.dataview.tables import Txn
-from enc.dataview.upkeep import Keeping, Upkeep
+from enc.dataview.upkeep import RetentionSettings, Upkeep
 from tests.core.world import START
 from tests.dataview.flow import AT, Flow, rows_of_logs
 from tests.dataview.random_logs import RandomLog
@@ -21,10 +21,10 @@ def test_upkeep(spark: SparkSession, flow: Flow) -> None:
     made = RandomLog(8, "v1", quiet=True).grow(40)
     log = made.log()
     flow.feed(rows_of_logs(spark, [(log, slice(0, 40))]))
-    upkeep = Upkeep(flow.lake, Keeping(small_files=1, raw_days=1))
+    upkeep = Upkeep(flow.lake, RetentionSettings(small_files=1, raw_days=1))
     upkeep.expire(spark, datetime.fromtimestamp(START / 1000, UTC))
     upkeep.erase(spark)
-    upkeep.tidy(spark, flow.lake["events"])
+    upkeep.compact_and_vacuum(spark, flow.lake["events"])
     flow.check([log], ["content_status", "timeline"])
     # As the node, which has erased what Updates and Deletes took away, and no more.
     gone = {event.id.hex() for event in made.log(erased=True).events if event.content is None}
@@ -71,18 +71,18 @@ def test_what_no_version_needs_is_off_the_disk_as_soon_as_it_is_asked_for_and_no
     for part in (slice(0, 5), slice(5, 10)):
         flow.ingest(rows_of_logs(spark, [(RandomLog(8, "v1", quiet=True).grow(10).log(), part)]))
         flow.batch += 1
-    events, at_once = flow.lake["events"], Upkeep(flow.lake, Keeping(small_files=1, vacuum_hours=0))
+    events, at_once = flow.lake["events"], Upkeep(flow.lake, RetentionSettings(small_files=1, vacuum_hours=0))
 
     def files() -> set[Path]:
         return set(Path(events.path).glob("*.parquet"))
 
     before, then = files(), events.version(spark)
-    at_once.tidy(spark, events, vacuum=False)
-    Upkeep(flow.lake, Keeping(vacuum_hours=1)).tidy(spark, events)
+    at_once.compact_and_vacuum(spark, events, vacuum=False)
+    Upkeep(flow.lake, RetentionSettings(vacuum_hours=1)).compact_and_vacuum(spark, events)
     [whole] = files() - before
     assert files() > before, "whoever reads an older version has it"
-    assert events.at(spark, then).count() == 10
-    at_once.tidy(spark, events)
+    assert events.read_version(spark, then).count() == 10
+    at_once.compact_and_vacuum(spark, events)
     assert files() == {whole}
     assert [row["seq"] for row in flow.rows("events", "seq")] == list(range(10))
 
@@ -93,33 +93,33 @@ def test_what_is_older_than_its_retention_goes_and_nothing_younger(spark: SparkS
         columns = flow.lake[name].spec.schema
         times = [AT - timedelta(days=days) for days in range(5)]
         rows = [tuple(at if column.name == "received_at" else None for column in columns) for at in times]
-        flow.lake[name].append(held(spark, rows, columns), Txn("test", 0))
+        flow.lake[name].append(driver_frame(spark, rows, columns), Txn("test", 0))
 
-    def days(keeping: Keeping) -> list[list[int]]:
+    def days(retention: RetentionSettings) -> list[list[int]]:
         """How old, after upkeep with this retention, the rows of each are."""
-        Upkeep(flow.lake, keeping).retain(spark, AT)
+        Upkeep(flow.lake, retention).retain(spark, AT)
         times = [[row["received_at"].replace(tzinfo=UTC) for row in flow.rows(name)] for name in names]
         return [sorted((AT - at).days for at in each) for each in times]
 
-    assert days(Keeping()) == [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]], "for good, unless it is said"
-    assert days(Keeping(raw_days=3)) == [[0, 1, 2, 3], [0, 1, 2, 3, 4]]
-    assert days(Keeping(quarantine_days=1.5)) == [[0, 1, 2, 3], [0, 1]]
-    assert days(Keeping(raw_days=0.5, quarantine_days=2)) == [[0], [0, 1]]
+    assert days(RetentionSettings()) == [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]], "for good, unless it is said"
+    assert days(RetentionSettings(raw_days=3)) == [[0, 1, 2, 3], [0, 1, 2, 3, 4]]
+    assert days(RetentionSettings(quarantine_days=1.5)) == [[0, 1, 2, 3], [0, 1]]
+    assert days(RetentionSettings(raw_days=0.5, quarantine_days=2)) == [[0], [0, 1]]
 
 
 def test_what_goes_is_served_no_more(spark: SparkSession, flow: Flow, tmp_path: Path) -> None:
-    publisher = Publisher(str(tmp_path / "serving.db"))
-    flow.publishing = Publishing(publisher)
+    writer = ServingWriter(str(tmp_path / "serving.db"))
+    flow.publisher = ChangePublisher(writer)
     flow.feed(rows_of_logs(spark, [(RandomLog(8, "v1", quiet=True).grow(40).log(), slice(0, 40))]))
 
     def served(name: str) -> dict[str, str | None]:
-        with publisher._database.reading() as moment:
-            stored = moment.view(name)
+        with writer._database.reading() as snapshot:
+            stored = snapshot.view(name)
             assert stored is not None
-            assert [seq for _, seq in moment.progress(name, 10)] == [40]
-            return {row.id: row.content for row in moment.rows(moment.table(stored.schema).select())}
+            assert [seq for _, seq in snapshot.progress(name, 10)] == [40]
+            return {row.id: row.content for row in snapshot.rows(snapshot.table(stored.schema).select())}
 
-    names, upkeep = ("events", "content_status"), Upkeep(flow.lake, publishing=flow.publishing)
+    names, upkeep = ("events", "content_status"), Upkeep(flow.lake, publisher=flow.publisher)
     for now in (datetime.fromtimestamp(START / 1000, UTC), AT + timedelta(days=30)):
         before = {name: served(name) for name in names}
         upkeep.expire(spark, now)
@@ -128,4 +128,4 @@ def test_what_goes_is_served_no_more(spark: SparkSession, flow: Flow, tmp_path: 
             assert served(name) == {row["id"]: row["content"] for row in flow.rows(name)}
         assert served("events") != before["events"]
     assert served("content_status") != before["content_status"]
-    publisher.close()
+    writer.close()

@@ -12,7 +12,7 @@ from enc.core.commit import build_commit
 from enc.core.errors import from_wire
 from enc.core.event import erase, finalize, wire_event
 from enc.core.types import Event
-from enc.dataview.rows import MARK, UNKNOWN, Place, mark, now, raw_batch
+from enc.dataview.rows import UNKNOWN_CODE, UNREAD_TYPE, RowOrigin, now, raw_batch, unread_row
 from enc.dataview.schema import RAW, VERIFIED
 from enc.dataview.verify import verified, verify_batch
 from tests.core.world import START, World, person
@@ -21,10 +21,10 @@ from tests.core.world_v1 import EXAMPLE, initial, manifest
 from .logs import Log, log_of
 
 Json = dict[str, Any]
-PLACE = Place("node:test")
+PLACE = RowOrigin("node:test")
 
 
-def judged(*events: bytes, place: Place = PLACE, check: bool = True) -> list[Json]:
+def judged(*events: bytes, place: RowOrigin = PLACE, check: bool = True) -> list[Json]:
     batch = verify_batch(raw_batch(events, place, now()), check=check)
     rows: list[Json] = batch.to_pylist()
     return rows
@@ -74,8 +74,10 @@ def test_what_was_changed_is_refused_with_its_reason(log: Log, changes: Json, co
 
 @pytest.mark.parametrize("check", [True, False])
 def test_a_mark_is_refused_for_the_reason_that_it_says(check: bool) -> None:
-    place = Place("node:test", enclave="ab" * 32)
-    (row,) = verify_batch(mark(Unreachable("nobody is there"), place, now(), unread=[3, 9]), check=check).to_pylist()
+    place = RowOrigin("node:test", enclave="ab" * 32)
+    (row,) = verify_batch(
+        unread_row(Unreachable("nobody is there"), place, now(), unread=[3, 9]), check=check
+    ).to_pylist()
     assert (row["enclave"], row["seq"], row["type"], row["origin"]) == ("ab" * 32, None, None, "node:test")
     assert (row["code"], row["reason"]) == ("UNREACHABLE", "nobody is there")
 
@@ -83,18 +85,20 @@ def test_a_mark_is_refused_for_the_reason_that_it_says(check: bool) -> None:
 @pytest.mark.parametrize("code", ["FORK", "MADE_UP" * 1000, ""])
 def test_what_a_node_says_is_no_code_of_ours(code: str) -> None:
     error = from_wire({"code": code, "message": "so there"})
-    (row,) = verify_batch(mark(error, PLACE, now())).to_pylist()
-    assert (row["code"], row["reason"]) == (UNKNOWN, f"{code[:100]}: so there")
+    (row,) = verify_batch(unread_row(error, PLACE, now())).to_pylist()
+    assert (row["code"], row["reason"]) == (UNKNOWN_CODE, f"{code[:100]}: so there")
 
 
 def test_a_mark_that_cannot_be_read_is_refused_as_anything_is() -> None:
-    made = mark(Unreachable("nobody is there"), PLACE, now())
+    made = unread_row(Unreachable("nobody is there"), PLACE, now())
     spoilt = made.set_column(made.schema.get_field_index("event"), "event", pa.array(["{}"], pa.string()))
     (row,) = verify_batch(spoilt).to_pylist()
     assert row["code"] == "INVALID_COMMIT"
 
 
-@pytest.mark.parametrize("more", [{}, {"type": MARK}, {"type": MARK, "seq": 3, "from": "", "timestamp": 1}])
+@pytest.mark.parametrize(
+    "more", [{}, {"type": UNREAD_TYPE}, {"type": UNREAD_TYPE, "seq": 3, "from": "", "timestamp": 1}]
+)
 def test_nobody_else_makes_a_mark(more: Json) -> None:
     said = msgspec.json.encode({"enclave": "", "id": "", "code": "FORK", "message": "so there", **more})
     (row,) = judged(said)
@@ -104,7 +108,7 @@ def test_nobody_else_makes_a_mark(more: Json) -> None:
 
 @pytest.mark.parametrize("event", [b"", b"\xff", b"{}", b"[" * 100_000, b'{"seq": 1}', b'{"hash": "\\ud800"}'])
 def test_what_is_no_event_is_refused(event: bytes) -> None:
-    (row,) = judged(event, place=Place("node:test", enclave="ab" * 32))
+    (row,) = judged(event, place=RowOrigin("node:test", enclave="ab" * 32))
     assert (row["enclave"], row["seq"], row["code"]) == ("ab" * 32, None, "INVALID_COMMIT")
 
 
@@ -137,7 +141,7 @@ def test_an_erased_content_is_null_and_only_what_may_be_erased_may_be(log: Log) 
 
 
 def test_an_event_of_another_enclave_than_was_asked_for_is_refused(log: Log) -> None:
-    (row,) = judged(log.wire[5], place=Place("node:test", enclave="ab" * 32))
+    (row,) = judged(log.wire[5], place=RowOrigin("node:test", enclave="ab" * 32))
     assert row["enclave"] == "ab" * 32
     assert "another enclave" in row["reason"]
 
@@ -148,8 +152,8 @@ def test_both_versions_are_told_apart_by_their_hashes() -> None:
     log = log_of(world)
     assert log.enc_v == 1
     assert [(row["code"], row["enc_v"]) for row in judged(*log.wire)] == [(None, 1)] * 2
-    assert [row["code"] for row in judged(*log.wire, place=Place("x", enc_v=1))] == [None, None]
-    assert "INVALID_HASH" in {row["code"] for row in judged(*log.wire, place=Place("x", enc_v=2))}
+    assert [row["code"] for row in judged(*log.wire, place=RowOrigin("x", enc_v=1))] == [None, None]
+    assert "INVALID_HASH" in {row["code"] for row in judged(*log.wire, place=RowOrigin("x", enc_v=2))}
 
 
 def test_without_checks_what_can_be_read_counts(log: Log) -> None:

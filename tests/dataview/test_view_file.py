@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from enc.core.errors import MisuseError
-from enc.dataview.view_file import Check, Refresh, in_order, parse_view
+from enc.dataview.view_file import Check, Refresh, parse_view, sort_by_dependency
 from enc.dataview.views import all_views, built_in, load_views, readable, view
 
 TABLES = ("events", "quarantine", "tags", "content_status", "slots", "members", "timeline")
@@ -62,7 +62,7 @@ def test_the_built_in_ones_come_first(tmp_path: Path) -> None:
     (tmp_path / "a.sql").write_text("-- key: id\nSELECT id FROM timeline")
     assert [view.name for view in all_views(load_views(tmp_path))] == [*names, "a"]
     (tmp_path / "members.sql").write_text("-- key: id\nSELECT id FROM access")
-    with pytest.raises(MisuseError, match="members: there is a table or view of this name already"):
+    with pytest.raises(MisuseError, match="members: a table or view of this name exists already"):
         load_views(tmp_path)
 
 
@@ -81,9 +81,9 @@ def test_a_function_says_it_as_a_file_does() -> None:
         ("", "key: missing"),
         ("-- key: id\n-- name: Big", "name"),
         ("-- key: id\n-- refresh: often", "refresh"),
-        ("-- key: id\n-- refresh: incremental from slots", "incremental from one of"),
-        ("-- key: id\n-- refresh: append from slots", "append from one of"),
-        ("-- key: id\n-- refresh: incremental from tags", "from tags, which it does not read"),
+        ("-- key: id\n-- refresh: incremental from slots", "incremental needs one of"),
+        ("-- key: id\n-- refresh: append from slots", "append needs one of"),
+        ("-- key: id\n-- refresh: incremental from tags", "from tags, which the view does not read"),
         ("-- key: id\n-- refresh: by seq from slots", "by seq: expected columns of its key"),
         ("-- key: id\n-- refresh: by a b from slots", "by a b: expected a column"),
         ("-- key: id\n-- add: n", "add"),
@@ -92,7 +92,7 @@ def test_a_function_says_it_as_a_file_does() -> None:
         ("-- key: id\n-- where: n > 1", "where"),
         ("-- key: id\n-- test: sane(id)", "expected not_null"),
         ("-- key: id\n-- test: accepted(id)", "expected not_null"),
-        ("-- key: id\n-- key: id", "said twice"),
+        ("-- key: id\n-- key: id", "given twice"),
         ("-- kye: id", "line 1: kye"),
     ],
 )
@@ -107,26 +107,26 @@ def named(name: str, reads: str) -> str:
 
 def test_each_after_those_it_reads() -> None:
     views = [parse_view(named(*each), "x") for each in (("c", "b"), ("a", "events"), ("b", "a JOIN members"))]
-    assert [view.name for view in in_order(views, TABLES)] == ["a", "b", "c"]
+    assert [view.name for view in sort_by_dependency(views, TABLES)] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
     ("views", "says"),
     [
-        ([("a", "b"), ("b", "a")], "circle: a -> b -> a"),
-        ([("events", "tags")], "of this name already"),
-        ([("a", "tags"), ("a", "tags")], "of this name already"),
+        ([("a", "b"), ("b", "a")], "cycle: a -> b -> a"),
+        ([("events", "tags")], "of this name exists already"),
+        ([("a", "tags"), ("a", "tags")], "of this name exists already"),
     ],
 )
 def test_no_circles_no_taken_names(views: list[tuple[str, str]], says: str) -> None:
     with pytest.raises(MisuseError, match=says):
-        in_order([parse_view(named(*each), "x") for each in views], TABLES)
+        sort_by_dependency([parse_view(named(*each), "x") for each in views], TABLES)
 
 
 def test_a_read_that_is_not_there() -> None:
     for header in ("-- reads: nowhere", "-- refresh: by id from nowhere"):
-        with pytest.raises(MisuseError, match="no table or view nowhere"):
-            in_order([parse_view(f"-- key: id\n{header}\nSELECT id FROM nowhere", "x")], TABLES)
+        with pytest.raises(MisuseError, match="no such table or view: nowhere"):
+            sort_by_dependency([parse_view(f"-- key: id\n{header}\nSELECT id FROM nowhere", "x")], TABLES)
 
 
 def test_a_folder(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_folder(tmp_path: Path) -> None:
     [
         ("a.py", "1 / 0", "ZeroDivisionError"),
         ("a.sql", b"\xff", "cannot be read"),
-        ("a.sql", b" " * ((1 << 20) + 1), "over 1048576 bytes"),
+        ("a.sql", b" " * ((1 << 20) + 1), "larger than 1048576 bytes"),
     ],
 )
 def test_files_that_are_none(tmp_path: Path, name: str, text: str | bytes, says: str) -> None:
@@ -160,5 +160,5 @@ def test_files_that_are_none(tmp_path: Path, name: str, text: str | bytes, says:
 
 
 def test_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(MisuseError, match="no folder"):
+    with pytest.raises(MisuseError, match="not a folder"):
         load_views(tmp_path / "none")

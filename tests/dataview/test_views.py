@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from enc.core.errors import MisuseError
 from enc.dataview import view_refresh
-from enc.dataview.held import Limits
-from enc.dataview.publishing import Publishing
-from enc.dataview.serving.publish import Publisher
+from enc.dataview.held import DriverLimits
+from enc.dataview.publishing import ChangePublisher
+from enc.dataview.serving.publish import ServingWriter
 from enc.dataview.view_file import View, parse_view
 from enc.dataview.view_run import Views
 from enc.dataview.views import view
@@ -135,8 +135,8 @@ def fill_more(silver: Silver) -> None:
 
 def test_gold_follows_silver(spark: SparkSession, silver: Silver, tmp_path: Path) -> None:
     fill(silver)
-    publisher = Publisher(str(tmp_path / "serving.db"))
-    views = Views(silver.lake, (), Publishing(publisher))
+    writer = ServingWriter(str(tmp_path / "serving.db"))
+    views = Views(silver.lake, (), ChangePublisher(writer))
     assert sorted(changed(views, spark, progress={"e1": 6})) == sorted(GOLD)
     for name, columns in GOLD.items():
         found = views.table(name).read(spark).schema
@@ -224,21 +224,21 @@ def test_gold_follows_silver(spark: SparkSession, silver: Silver, tmp_path: Path
     # This one dies before it publishes; the next finds the table made.
     silver.put("content_status", post(3, status="deleted", content=None), post(12))
     assert changed(Views(silver.lake), spark, ("timeline",)) == ["timeline"]
-    views = Views(silver.lake, (), Publishing(publisher))
+    views = Views(silver.lake, (), ChangePublisher(writer))
     assert changed(views, spark, ("timeline",), progress={"e1": 13}) == []
     for name, rows in second.items():
-        check_served(publisher, name, len(rows), 13 if name == "timeline" else 10)
-    publisher.close()
+        check_served(writer, name, len(rows), 13 if name == "timeline" else 10)
+    writer.close()
 
 
-def check_served(publisher: Publisher, name: str, count: int, end: int) -> None:
-    with publisher._database.reading() as moment:
-        stored = moment.view(name)
+def check_served(writer: ServingWriter, name: str, count: int, end: int) -> None:
+    with writer._database.reading() as snapshot:
+        stored = snapshot.view(name)
         assert stored is not None
         assert stored.schema.description, name
-        rows = moment.rows(moment.table(stored.schema).select())
+        rows = snapshot.rows(snapshot.table(stored.schema).select())
         assert len(rows) == count, name
-        assert dict(moment.progress(name, 10)) == {"e1": end}, name
+        assert dict(snapshot.progress(name, 10)) == {"e1": end}, name
         if name == "timeline":
             assert {row.id for row in rows} == {"p1", "p8", "p12"}
 
@@ -338,12 +338,12 @@ def test_what_fails_is_said(spark: SparkSession, silver: Silver) -> None:
     ]
     assert views.test(spark, ["bad"])[0].failures == built.failures
     for header, sql, says in (
-        ("", "SELECT 1 AS x", "no column id"),
+        ("", "SELECT 1 AS x", "lack column id"),
         ("", "SELEC 1", "SELEC"),
         ("", "SELECT id FROM nowhere", "nowhere"),
         ("-- refresh: by who as id from events", "SELECT id FROM events", "by who: events has enclave, seq"),
         ("-- refresh: by id from events\n-- where: x >", "SELECT id FROM events", "PARSE_SYNTAX_ERROR"),
-        ("", "SELECT id FROM tags", "reads tags, which has not been made yet"),
+        ("", "SELECT id FROM tags", "reads tags, which has not been built yet"),
     ):
         wrong = Views(silver.lake, of(("wrong", f"-- key: id\n{header}", sql)))
         [built] = wrong.build(spark, ["wrong"])
@@ -368,15 +368,15 @@ def test_a_view_that_cannot_be_made_keeps_no_other_from_it(spark: SparkSession, 
     functions: list[View] = [made.__enc_view__ for made in (divided, nothing)]
     numbers = of(("numbers", "-- key: id", "SELECT id, CAST(content AS int) AS n FROM Timeline"))
     good = of(("z_good", "-- key: id", "SELECT id FROM TIMELINE"))
-    publisher = Publisher(str(tmp_path / "serving.db"))
-    views = Views(silver.lake, [*functions, *numbers, *good], Publishing(publisher))
+    writer = ServingWriter(str(tmp_path / "serving.db"))
+    views = Views(silver.lake, [*functions, *numbers, *good], ChangePublisher(writer))
     silver.add("content_status", post(1, content="7"))
     names = ("timeline", "divided", "nothing", "numbers", "z_good")
     built = {each.name: each for each in views.build(spark, names)}
     assert built["divided"].failures == (
         "view divided: its function raised ZeroDivisionError: integer division or modulo by zero",
     )
-    assert built["nothing"].failures == ("view nothing: its function returned a NoneType, and not a DataFrame",)
+    assert built["nothing"].failures == ("view nothing: its function returned a NoneType, not a DataFrame",)
     assert {name for name, each in built.items() if each.changed} == {"timeline", "numbers", "z_good"}
     silver.add("content_status", post(2, content="seven"))
     for _ in range(2):
@@ -386,8 +386,8 @@ def test_a_view_that_cannot_be_made_keeps_no_other_from_it(spark: SparkSession, 
     silver.remove("content_status", "seq = 2")
     silver.add("content_status", post(3, content="8"))
     assert not {each.name for each in views.build(spark, names) if each.failures} - {"divided", "nothing"}
-    published = publisher.published("numbers")
-    publisher.close()
+    published = writer.last_batch_id("numbers")
+    writer.close()
     check(views, spark, numbers=[("p1", 7), ("p3", 8)], z_good=[("p1",), ("p3",)])
     assert published is not None
 
@@ -400,7 +400,7 @@ def test_more_changes_than_the_driver_takes_are_followed_alike(spark: SparkSessi
         ("seqs", "-- key: enclave, seq\n-- refresh: append from events", "SELECT enclave, seq FROM events"),
     )
     names = ("timeline", "posts", "counted", "seqs")
-    views = Views(silver.lake, own, limits=Limits(held=1, named=1))
+    views = Views(silver.lake, own, limits=DriverLimits(max_rows=1, max_listed_values=1))
     silver.add("content_status", *(post(n, author=f"a{n}") for n in range(4)))
     silver.add("events", event(1), event(2, type="x"))
     assert changed(views, spark, names) == [*names]

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from enc.core.errors import MisuseError
-from enc.dataview.writer import NAME, Writer, local
+from enc.dataview.writer import NAME, LakeLock, local_directory
 
 ROOT = Path(__file__).parents[2]
 HOLDER = """
 import sys
-from enc.dataview.writer import Writer
-with Writer(sys.argv[1]).holding("enc dataview run"):
+from enc.dataview.writer import LakeLock
+with LakeLock(sys.argv[1]).locked("enc dataview run"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -39,53 +39,53 @@ def holder(root: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_second_writer_is_told_who_the_first_is_until_that_ends_or_is_killed(tmp_path: Path) -> None:
-    lake, writer = tmp_path / "new" / "lake", Writer(str(tmp_path / "new" / "lake"))
+    lake, writer = tmp_path / "new" / "lake", LakeLock(str(tmp_path / "new" / "lake"))
     with holder(lake) as process:
         with pytest.raises(MisuseError, match=rf"`enc dataview run` \(process {process.pid} on .* since 2"):
-            writer.hold("build")
-        with pytest.raises(MisuseError, match="one writer"), Writer(f"file://{lake}").holding("upkeep"):
+            writer.acquire("build")
+        with pytest.raises(MisuseError, match="one writer"), LakeLock(f"file://{lake}").locked("upkeep"):
             pass
         process.communicate()
-        writer.hold("build")
-        writer.let_go()
+        writer.acquire("build")
+        writer.release()
     with holder(lake) as process:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        with writer.holding("build"):
+        with writer.locked("build"):
             assert json.loads((lake / NAME).read_text())["pid"] == os.getpid()
 
 
 def test_one_writer_may_hold_it_several_times_over(tmp_path: Path) -> None:
-    one, two = Writer(str(tmp_path)), Writer(str(tmp_path))
-    with one.holding("run"), one.holding("build"):
+    one, two = LakeLock(str(tmp_path)), LakeLock(str(tmp_path))
+    with one.locked("run"), one.locked("build"):
         pass
-    with one.holding("run"):
-        with one.holding("build"):
+    with one.locked("run"):
+        with one.locked("build"):
             pass
         with pytest.raises(MisuseError, match=r"`run` \(process"):
-            two.hold("upkeep")
-    with two.holding("upkeep"):
+            two.acquire("upkeep")
+    with two.locked("upkeep"):
         pass
 
 
 def test_who_holds_it_and_does_not_say_so(tmp_path: Path) -> None:
-    with Writer(str(tmp_path)).holding("run"):
+    with LakeLock(str(tmp_path)).locked("run"):
         for said in ("", "[]", "{}", "\x00"):
             (tmp_path / NAME).write_text(said)
-            with pytest.raises(MisuseError, match="another process is it"):
-                Writer(str(tmp_path)).hold("build")
+            with pytest.raises(MisuseError, match="another process holds its lock"):
+                LakeLock(str(tmp_path)).acquire("build")
 
 
 def test_what_cannot_be_a_lake(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(MisuseError, match="cannot be a lake"):
-        Writer(str(tmp_path / "file")).hold("run")
+    with pytest.raises(MisuseError, match="cannot create a lake here"):
+        LakeLock(str(tmp_path / "file")).acquire("run")
 
 
 def test_an_address_has_no_lock() -> None:
-    assert local("s3a://bucket/lake") is None
-    assert local("file:///a%20b/lake") == Path("/a b/lake")
-    assert local("lake") == Path("lake")
-    assert local("a/b:c") == Path("a/b:c")
-    with Writer("s3a://bucket/lake").holding("run"), Writer("s3a://bucket/lake").holding("run"):
+    assert local_directory("s3a://bucket/lake") is None
+    assert local_directory("file:///a%20b/lake") == Path("/a b/lake")
+    assert local_directory("lake") == Path("lake")
+    assert local_directory("a/b:c") == Path("a/b:c")
+    with LakeLock("s3a://bucket/lake").locked("run"), LakeLock("s3a://bucket/lake").locked("run"):
         pass

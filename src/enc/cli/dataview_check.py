@@ -9,7 +9,7 @@ from enc.cli.terminal import CommandContext
 from enc.core.errors import EncError, MisuseError
 
 if TYPE_CHECKING:
-    from enc.dataview.options import Options
+    from enc.dataview.options import SourceOptions
 
 ASKED = 8
 """Enclaves of a source that are tried: if none of these can be read, the whole source is assumed to fail."""
@@ -36,15 +36,15 @@ def check_pulls(ctx: CommandContext, sources: Sequence[Mapping[str, str]], *, on
 
 
 def _check_archives(path: str, once: bool) -> None:
-    from enc.dataview.archive_source import SUFFIXES, found_paths
+    from enc.dataview.archive_source import SUFFIXES, find_archives
 
-    if not found_paths(path) and once:
+    if not find_archives(path) and once:
         raise MisuseError(
             f"{path}: no archive found; in a folder, archives are files that end in {', '.join(SUFFIXES)}"
         )
 
 
-def _ask(options: "Options") -> None:
+def _ask(options: "SourceOptions") -> None:
     """Raise the first error if all tried enclaves fail. Enclaves that were not named need not be readable."""
     from enc.client.raw import unverified_page
     from enc.dataview.options import ALL

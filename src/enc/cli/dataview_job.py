@@ -15,8 +15,8 @@ from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
     from enc.dataview.job import Job
-    from enc.dataview.view_run import Built
-    from enc.dataview.writer import Writer
+    from enc.dataview.view_run import BuildResult
+    from enc.dataview.writer import LakeLock
 
 Lake = Annotated[str, typer.Option("--lake", metavar="DIR", help="Folder of the tables.")]
 Views = Annotated[Path | None, typer.Option("--views", metavar="DIR", help="Folder of views, in SQL and Python.")]
@@ -31,24 +31,25 @@ Names = Annotated[list[str] | None, typer.Argument(metavar="[VIEW]...", help="On
 
 
 @contextmanager
-def lake_lock(lake: str, what: str) -> Iterator["Writer"]:
+def lake_lock(lake: str, what: str) -> Iterator["LakeLock"]:
     """Lock the lake for writing. Fails before Spark starts if another process holds the lock."""
     try:
-        from enc.dataview.writer import Writer
+        from enc.dataview.writer import LakeLock
     except ModuleNotFoundError as e:
         raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
-    with Writer(lake).holding(f"enc dataview {what}") as writer:
+    with LakeLock(lake).locked(f"enc dataview {what}") as writer:
         yield writer
 
 
 @contextmanager
 def open_job(
-    lake: str, master: str, conf: list[str] | None, writer: "Writer | None" = None, **settings: Any
+    lake: str, master: str, conf: list[str] | None, writer: "LakeLock | None" = None, **settings: Any
 ) -> Iterator["Job"]:
     """Yield a job with its own Spark session, which stops with it."""
     try:
-        from enc.dataview.job import JobSettings, opened
-        from enc.dataview.session import SparkFault, spark_says, spark_session
+        from enc.dataview.job import JobSettings
+        from enc.dataview.job import open_job as open_pipeline
+        from enc.dataview.session import SPARK_ERRORS, spark_message, spark_session
         from enc.dataview.views import load_views
     except ModuleNotFoundError as e:
         raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
@@ -58,10 +59,10 @@ def open_job(
     found = JobSettings(root=lake, views=str(views) if views else None, **settings)
     spark = spark_session("enc dataview", master, dict(parse_pair(text, "--conf") for text in conf or ()))
     try:
-        with opened(found, spark, writer=writer) as job:
+        with open_pipeline(found, spark, lock=writer) as job:
             yield job
-    except SparkFault as e:
-        raise MisuseError(f"Spark says: {spark_says(e)}") from e
+    except SPARK_ERRORS as e:
+        raise MisuseError(f"Spark says: {spark_message(e)}") from e
     finally:
         spark.stop()
 
@@ -73,7 +74,7 @@ def parse_pair(text: str, flag: str) -> tuple[str, str]:
     return name, value
 
 
-def print_built(ctx: CommandContext, built: "list[Built]") -> None:
+def print_built(ctx: CommandContext, built: "list[BuildResult]") -> None:
     rows = []
     for each in built:
         wire = {"view": each.name, "made": each.changed, "failures": list(each.failures)}
@@ -166,13 +167,13 @@ def upkeep(
     `enc dataview run` does the same periodically.
     """
     try:
-        from enc.dataview.upkeep import Keeping
+        from enc.dataview.upkeep import RetentionSettings
     except ModuleNotFoundError as e:
         raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
-    keeping = Keeping(raw_days=raw_days, quarantine_days=quarantine_days, vacuum_hours=vacuum_hours)
+    retention = RetentionSettings(raw_days=raw_days, quarantine_days=quarantine_days, vacuum_hours=vacuum_hours)
     with (
         lake_lock(lake, "upkeep") as writer,
-        open_job(lake, master, conf, writer, views=views, database=database, keeping=keeping) as job,
+        open_job(lake, master, conf, writer, views=views, database=database, retention=retention) as job,
     ):
-        job.keep()
+        job.run_upkeep()
     ctx.emit({"done": True}, fields(done="yes"))

@@ -66,7 +66,7 @@ def running_receiver(
 ) -> Iterator["Listener"]:
     """Run a receiver for as long as the block runs."""
     try:
-        from enc.dataview.landing import Landing
+        from enc.dataview.landing import LandingZone
         from enc.dataview.notify import NoticeBoard
         from enc.dataview.receive import LandingReceiver
     except ModuleNotFoundError as e:
@@ -80,7 +80,7 @@ def running_receiver(
             pushes.url,
             pushes.nodes or [ctx.settings.get("node")],
             state,
-            Landing(landing),
+            LandingZone(landing),
             None if notices is None else NoticeBoard(notices),
             skip_lost=pushes.skip_lost,
             accepts=receiving.enclave_filter(pushes.only),

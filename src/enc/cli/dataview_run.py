@@ -18,11 +18,11 @@ from enc.runtime.signals import stop_event
 if TYPE_CHECKING:
     from enc.cli.receiving import Listener
     from enc.dataview.progress import Progress
-    from enc.dataview.receive import Zone
+    from enc.dataview.receive import ReceiverPaths
 
 
 def _sources(
-    pull: list[str] | None, archives: list[str] | None, landing: list[Path] | None, zone: "Zone | None" = None
+    pull: list[str] | None, archives: list[str] | None, landing: list[Path] | None, zone: "ReceiverPaths | None" = None
 ) -> tuple[dict[str, str], ...]:
     """Return the options of all sources. Raises MisuseError if there is none.
 
@@ -134,9 +134,9 @@ def run(
 
 def _small() -> list[str]:
     """Return Spark's settings for few rows, as `--conf` takes them."""
-    from enc.dataview.session import SMALL
+    from enc.dataview.session import SMALL_LAKE_CONF
 
-    return [f"{name}={value}" for name, value in SMALL.items()]
+    return [f"{name}={value}" for name, value in SMALL_LAKE_CONF.items()]
 
 
 def _check(ctx: CommandContext, sources: tuple[dict[str, str], ...], once: bool) -> None:
@@ -163,16 +163,16 @@ def _announce(ctx: CommandContext, wire: dict[str, Any], text: str) -> None:
     ctx.emit(wire, text) if ctx.as_json else ctx.note(text)
 
 
-def _zone(lake: str) -> "Zone":
+def _zone(lake: str) -> "ReceiverPaths":
     try:
-        from enc.dataview.receive import Zone
+        from enc.dataview.receive import ReceiverPaths
     except ModuleNotFoundError as e:
         raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
-    return Zone(lake)
+    return ReceiverPaths(lake)
 
 
 @contextmanager
-def _receiving(ctx: CommandContext, pushes: ReceiverSettings, zone: "Zone") -> Iterator["Listener"]:
+def _receiving(ctx: CommandContext, pushes: ReceiverSettings, zone: "ReceiverPaths") -> Iterator["Listener"]:
     zone.create()
     with running_receiver(ctx, pushes, zone.landing, zone.state, zone.notices) as listener:
         host, port = listener.address

@@ -1,12 +1,13 @@
-"""`spark.read.format("enc_archive").load("archives/")`: archives as raw rows, many files and parts of files at a time.
+"""`spark.read.format("enc_archive").load("archives/")`: archives as raw rows, read in parallel.
 
-`path` is a file, a directory (its `*.enc`, `*.zst` and `*.enc-archive` files), or a pattern; several with commas.
-`splits` is how many tasks share one file, at most (default: 4): an archive is one compressed stream, so that each task
-decompresses what stands before its part, and only skips it. `eventsPerSplit` is how many events are worth a task of
-their own (default: 10,000). `verify` is as for `format("enc")`: see `options`.
+`path` is a file, a directory (its `*.enc`, `*.zst` and `*.enc-archive` files) or a pattern; several
+are separated by commas. `splits` is the most tasks that share one file (default: 4): an archive is
+one compressed stream, so each task decompresses and skips what precedes its part. `eventsPerSplit`
+is the fewest events for a task of their own (default: 10,000). `verify` is as for `format("enc")`:
+see `options`.
 
-As a stream, each file is read once, whole, in the order of their names; `maxFilesPerTrigger` (default: 16) of them at
-once. A file is what its name says: to add events, add a file.
+As a stream, each file is read once, as a whole, in order of name; `maxFilesPerTrigger` (default:
+16) files per batch. A file is identified by its name: to add events, add a file.
 """
 
 import glob
@@ -23,21 +24,21 @@ from pyspark.sql.types import StructType
 
 from enc.core.archive import MAX_LINE, Header, parse_header
 from enc.core.errors import EncError, InvalidArchive, MisuseError, Unavailable
-from enc.dataview.rows import Place, mark, now, raw_batches
+from enc.dataview.rows import RowOrigin, now, raw_batches, unread_row
 from enc.dataview.verify import parse_verify
-from enc.dataview.yielding import Yielding
+from enc.dataview.yielding import OutputMode
 
 SUFFIXES = (".enc", ".zst", ".enc-archive")
 CHUNK = 1 << 20
 _WINDOW = 1 << 27
 _LOCAL = re.compile(r"^file:/+")
-"""How Spark spells a path of this machine."""
+"""How Spark writes a local path."""
 _ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 _DEFAULTS = {"splits": 4, "eventspersplit": 10_000, "maxfilespertrigger": 16}
 
 
 class Part(Struct, frozen=True):
-    """The events of one file from the `first` to before the `last`, as lines; None: to the end."""
+    """The events of one file from `first` to before `last`, as lines; None: to the end."""
 
     path: str
     first: int
@@ -55,20 +56,20 @@ class ArchiveSource(DataSource):
         return "enc_archive"
 
     def schema(self) -> StructType:
-        return _Base(self.options).yielding.schema
+        return _ArchiveReader(self.options).output_mode.schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _Reader(self.options)
+        return _BatchReader(self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return _StreamReader(self.options)
 
 
-class _Base:
+class _ArchiveReader:
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = {name.lower(): value for name, value in options.items()}
-        self.yielding = Yielding(parse_verify(self._given.get("verify", "no")), self._given.get("stage"))
-        self.yielding.check()
+        self.output_mode = OutputMode(parse_verify(self._given.get("verify", "no")), self._given.get("stage"))
+        self.output_mode.check()
         unknown = self._given.keys() - _DEFAULTS.keys() - {"path", "verify", "stage"}
         if unknown:
             raise MisuseError(f"{', '.join(sorted(unknown))}: no such option")
@@ -78,7 +79,7 @@ class _Base:
     def _number(self, name: str) -> int:
         text = self._given.get(name.lower(), "")
         if text and not (text.isascii() and text.isdecimal() and int(text) > 0):
-            raise MisuseError(f"{name}: expected a number from 1 on, and not {text!r}")
+            raise MisuseError(f"{name}: expected a number of at least 1, not {text!r}")
         return int(text or _DEFAULTS[name.lower()])
 
     def _parts(self, path: str) -> Iterator[_PartOfFile]:
@@ -89,20 +90,20 @@ class _Base:
             yield _PartOfFile(Part(path, first, last))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Spark asks once without a partition where there is none."""
-        return self.yielding.of(read_part(partition.part)) if isinstance(partition, _PartOfFile) else iter(())
+        """Read a partition. If there is none, Spark calls this once without one."""
+        return self.output_mode.of(read_part(partition.part)) if isinstance(partition, _PartOfFile) else iter(())
 
 
-class _Reader(_Base, DataSourceReader):
+class _BatchReader(_ArchiveReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
-        paths = found_paths(self._given["path"])
+        paths = find_archives(self._given["path"])
         if not paths:
-            raise MisuseError(f"{self._given['path']}: there is no archive")
+            raise MisuseError(f"{self._given['path']}: no archive found")
         return [part for path in paths for part in self._parts(path)]
 
 
-class _StreamReader(_Base, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """An offset holds the files that are read: `{path: "read"}`."""
+class _StreamReader(_ArchiveReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Streams archives. An offset lists the files that have been read: `{path: "read"}`."""
 
     _target: list[str] | None = None
 
@@ -113,31 +114,35 @@ class _StreamReader(_Base, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxFiles(self._number("maxFilesPerTrigger"))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = found_paths(self._given["path"])
+        self._target = find_archives(self._given["path"])
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
-        there = found_paths(self._given["path"]) if self._target is None else self._target
-        new = _but(there, start)
+        there = find_archives(self._given["path"]) if self._target is None else self._target
+        new = _unread(there, start)
         most = len(new) if isinstance(limit, ReadAllAvailable) else self._number("maxFilesPerTrigger")
         return {**start, **dict.fromkeys(new[:most], "read")}
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        return [part for path in _but(end, start) for part in self._parts(path)]
+        return [part for path in _unread(end, start) for part in self._parts(path)]
 
 
-def _but(paths: Iterable[str], read: Iterable[str]) -> list[str]:
-    """Those that are not read yet. An offset may name a file from where the driver was then."""
+def _unread(paths: Iterable[str], read: Iterable[str]) -> list[str]:
+    """Return the paths that have not been read. An offset may hold a path relative to an earlier
+    driver's directory.
+    """
     known = {os.path.abspath(path) for path in read}
     return [path for path in map(os.path.abspath, paths) if path not in known]
 
 
-def found_paths(given: str) -> list[str]:
-    """The files that a path stands for, by name; whoever reads them may be somewhere else."""
+def find_archives(given: str) -> list[str]:
+    """Return the files that a path matches, sorted by name, as absolute paths: readers may run
+    elsewhere.
+    """
     found: set[str] = set()
     texts = [_LOCAL.sub("/", text.strip()) for text in given.split(",") if text.strip()]
     for text in texts:
         if _ADDRESS.match(text):
-            raise MisuseError(f"{text[:100]}: archives are files in directories that this machine sees")
+            raise MisuseError(f"{text[:100]}: expected a path on a file system of this machine, not a URL")
     for each in map(os.path.abspath, texts):
         if os.path.isdir(each):
             found |= {entry.path for entry in os.scandir(each) if entry.name.endswith(SUFFIXES) and entry.is_file()}
@@ -147,7 +152,9 @@ def found_paths(given: str) -> list[str]:
 
 
 def _events(path: str) -> int:
-    """How many the header says; 0 where there is none: whoever reads the file then says so."""
+    """Return the number of events in the header; 0 if it cannot be read: the reader of the file
+    reports that.
+    """
     try:
         return _open(path)[0].events
     except (EncError, OSError):
@@ -169,14 +176,16 @@ def _open(path: str) -> tuple[Header, Iterator[list[bytes]]]:
 
 
 def _lines(path: str) -> Iterator[list[bytes]]:
-    """Whole lines, as many at a time as come; the last one must end like the others, so that a cut file is noticed."""
+    """Yield whole lines in blocks. The last line must be terminated, so that a truncated file is
+    detected.
+    """
     left = b""
     with open(path, "rb") as file, zstandard.ZstdDecompressor(max_window_size=_WINDOW).stream_reader(file) as pieces:
         while piece := _piece(pieces):
             lines = (left + piece).split(b"\n")
             left = lines.pop()
             if len(left) > MAX_LINE:
-                raise InvalidArchive(f"a line is over {MAX_LINE} bytes")
+                raise InvalidArchive(f"a line is longer than {MAX_LINE} bytes")
             if lines:
                 yield lines
     if left:
@@ -191,22 +200,26 @@ def _piece(pieces: zstandard.ZstdDecompressionReader) -> bytes:
 
 
 def read_part(part: Part) -> Iterator[pa.RecordBatch]:
-    """Raw rows of a part. What is wrong with a file is a row too, and goes to quarantine, which so names the file. One
-    that is not there, or may not be read, is nobody's word: it is owed, and read when it is there.
+    """Yield raw rows of a part.
+
+    An invalid file becomes a row that names it and goes to quarantine. A file that is missing or
+    unreadable is not evidence of anything: it stays pending, and is read once it is available.
     """
-    place = Place(f"archive:{part.path}")
+    place = RowOrigin(f"archive:{part.path}")
     try:
         header, blocks = _open(part.path)
-        place = Place(place.origin, header.enclave.hex(), header.enc_v)
+        place = RowOrigin(place.origin, header.enclave.hex(), header.enc_v)
         yield from raw_batches(_between(blocks, part, header.events), place, now())
     except OSError as e:
         raise Unavailable(f"{part.path}: cannot be read: {e.strerror}", retry_after_ms=1000) from None
     except EncError as e:
-        yield mark(e, place, now(), archive=part.path)
+        yield unread_row(e, place, now(), archive=part.path)
 
 
 def _between(blocks: Iterator[list[bytes]], part: Part, events: int) -> Iterator[bytes]:
-    """The lines of a part. What is wrong with the file is said once: by the part in which it ends."""
+    """Yield the lines of a part. An invalid file is reported once: by the part in which the error
+    is.
+    """
     at = 0
     try:
         for lines in blocks:
@@ -216,7 +229,7 @@ def _between(blocks: Iterator[list[bytes]], part: Part, events: int) -> Iterator
             if part.last is not None and at >= part.last:
                 return
         if at < events:
-            raise InvalidArchive(f"the header says {events} events, and there are {at}")
+            raise InvalidArchive(f"the header declares {events} events, but the file has {at}")
     except InvalidArchive:
         if at >= part.first:
             raise

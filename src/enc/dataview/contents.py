@@ -1,7 +1,8 @@
-"""The fold over an enclave's contents: what every content event says now. Pure; no Spark.
+"""The fold over an enclave's contents: the current content of every content event. Pure; no Spark.
 
-An Update's content takes the place of its target's; a Delete takes it away for good. What was taken away is not in the
-table, and is to be erased from the events too: but in a registry, whose entries are public for good.
+An Update replaces its target's content, and a Delete removes it permanently. Removed contents are
+absent from the table and are erased from the events too, except in a registry, whose entries stay
+public.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,32 +13,36 @@ from enc.core.encoding import MAX_INT
 Row = dict[str, Any]
 REVISIONS = ("Update", "Delete")
 LAST_MS = 253_402_300_799_999
-"""The end of the year 9999: no later time can be read back from a table everywhere."""
+"""The end of the year 9999: not every reader of a table accepts later times."""
 
 
-class Contents:
-    """One run over some events. `known`: the rows that are there already, of what these events revise."""
+class ContentFold:
+    """One pass over events. `known`: existing rows of the contents that these events revise."""
 
     def __init__(self, known: Mapping[str, Row], *, registry: bool) -> None:
         self._known, self._registry = known, registry
         self.changed: dict[str, Row] = {}
         self.erased: dict[str, Row] = {}
-        """By id: the events whose contents are to go."""
+        """By id, the events whose contents are to be erased."""
 
-    def take(self, event: Row) -> None:
-        """A row of `events`, its `timestamp` in milliseconds, that is no control event. By rising seq."""
+    def apply(self, event: Row) -> None:
+        """Apply a row of `events` that is not a control event, in order of seq; `timestamp` is in
+        milliseconds.
+        """
         if event["type"] in REVISIONS:
             self._revise(event)
         else:
             self.changed[event["id"]] = {
-                **{name: event[name] for name in _KEPT},
+                **{name: event[name] for name in _COPIED},
                 **dict.fromkeys(("revision", "revised_seq", "revised_by", "revised_at")),
                 "status": "active",
                 "expires_at": auto_delete_at(event["tags"]),
             }
 
     def _revise(self, event: Row) -> None:
-        """A revision whose target never came stays without effect until it comes, and the enclave is folded again."""
+        """Apply a revision. Without its target it has no effect until the target arrives and the
+        enclave is folded again.
+        """
         target = revised_id(event["tags"]) or ""
         row = self.changed.get(target) or self._known.get(target)
         if row is None or row["status"] == "deleted" or (row["revised_seq"] or 0) >= event["seq"]:
@@ -65,18 +70,20 @@ class Contents:
             self.erased[id_] = {"seq": seq, "id": id_}
 
 
-_KEPT = "id seq type author timestamp content content_hash tags".split()
+_COPIED = "id seq type author timestamp content content_hash tags".split()
 
 Tags = Sequence[Sequence[str]] | None
 
 
 def revised_id(tags: Tags) -> str | None:
-    """The id that an Update's or Delete's `r` tag names."""
+    """Return the id that an Update's or Delete's `r` tag names."""
     return _first(tags, "r")
 
 
 def auto_delete_at(tags: Tags) -> int | None:
-    """When the content is to go, by the event's tag; None without one, and where no table could hold the time."""
+    """Return when the content expires by its tag; None without a tag, or if no table can hold the
+    time.
+    """
     text = _first(tags, "auto-delete") or ""
     time = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_INT)) else LAST_MS + 1
     return time if time <= LAST_MS else None

@@ -1,4 +1,6 @@
-"""Parquet files of a table, written and read without Spark: by the task or the driver that has the rows."""
+"""Parquet files of a table, written and read without Spark, by the task or the driver that holds
+the rows.
+"""
 
 import secrets
 from collections.abc import Sequence
@@ -12,37 +14,37 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from enc.core.errors import MisuseError
-from enc.dataview.schema import arrow
+from enc.dataview.schema import arrow_schema
 from enc.dataview.tables import NewFile, Table
 
 _REPEATED = ["enclave", "type", "author", "alg", "sequencer", "enc_v", "origin", "received_at", "code", "status"]
-"""Columns in which values come again and again; of the others, looking for repeats is a waste."""
+"""Columns with repeated values; for the others, dictionary encoding is a waste."""
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
 def write_file(table: Table, rows: pa.Table) -> NewFile:
-    """Rows of a table, with its columns, as one file that nobody knows of yet."""
-    writer = Writer(table)
+    """Write rows with the table's columns to one file that is not in the table's log yet."""
+    writer = ParquetWriter(table)
     writer.write(rows)
     return writer.close()
 
 
 def read_files(table: Table, files: Sequence[NewFile]) -> pa.Table:
-    """The rows of some files."""
+    """Return the rows of these files."""
     place, base = filesystem(table.path)
     found = [pq.read_table(f"{base}/{file.path}", filesystem=place) for file in files]
-    return pa.concat_tables(each.cast(arrow(table.spec.schema)) for each in found)
+    return pa.concat_tables(each.cast(arrow_schema(table.spec.schema)) for each in found)
 
 
-class Writer:
-    """One file of a table, a part at a time."""
+class ParquetWriter:
+    """Writes one file of a table, part by part."""
 
     def __init__(self, table: Table) -> None:
-        schema = arrow(table.spec.schema)
+        schema = arrow_schema(table.spec.schema)
         self._name = f"part-{secrets.token_hex(16)}.zstd.parquet"
         self._fs, base = filesystem(table.path)
         self._path, self._rows = f"{base}/{self._name}", 0
-        self._stats = {name: _Range() for name in table.spec.stats}
+        self._stats = {name: _ColumnStats() for name in table.spec.stats}
         self._file = pq.ParquetWriter(
             self._fs.open_output_stream(self._path),
             schema,
@@ -57,7 +59,7 @@ class Writer:
         self._file.write_table(rows)
         self._rows += rows.num_rows
         for name, seen in self._stats.items():
-            seen.take(rows[name])
+            seen.update(rows[name])
 
     def close(self) -> NewFile:
         self._file.close()
@@ -68,21 +70,21 @@ class Writer:
         nulls = {name: seen.nulls for name, seen in self._stats.items()}
         stats = {
             "numRecords": self._rows,
-            "minValues": {name: _told(value, up=False) for name, value in least.items()},
-            "maxValues": {name: _told(value, up=True) for name, value in most.items()},
+            "minValues": {name: _stats_value(value, up=False) for name, value in least.items()},
+            "maxValues": {name: _stats_value(value, up=True) for name, value in most.items()},
             "nullCount": nulls,
         }
         return NewFile(self._name, size, msgspec.json.encode(stats).decode())
 
 
-class _Range:
-    """The least and greatest value of a column."""
+class _ColumnStats:
+    """The minimum and maximum of a column."""
 
     least: Any = None
     most: Any = None
     nulls = 0
 
-    def take(self, column: pa.ChunkedArray) -> None:
+    def update(self, column: pa.ChunkedArray) -> None:
         self.nulls += column.null_count
         found = pc.min_max(column).as_py()
         if found["min"] is not None:
@@ -90,8 +92,11 @@ class _Range:
             self.most = found["max"] if self.most is None else max(self.most, found["max"])
 
 
-def _told(value: Any, *, up: bool) -> Any:
-    """As Delta writes it: times in whole milliseconds, so that the greatest is not less than it is."""
+def _stats_value(value: Any, *, up: bool) -> Any:
+    """Return a value in the form of Delta's statistics.
+
+    Times are in whole milliseconds; `up` rounds up, so that the maximum is not too small.
+    """
     if not isinstance(value, datetime):
         return value
     value = value.astimezone(UTC) + timedelta(microseconds=999 if up else 0)
@@ -99,12 +104,14 @@ def _told(value: Any, *, up: bool) -> Any:
 
 
 def filesystem(path: str) -> tuple[pafs.FileSystem, str]:
-    """Who writes there: this machine's disk, or whatever Arrow knows by the address."""
+    """Return the file system and path of an address: the local disk, or any file system Arrow
+    supports.
+    """
     scheme, colon, rest = path.partition(":")
     if not colon or len(scheme) == 1 or "/" in scheme:
         return pafs.LocalFileSystem(), path
     try:
         found, base = pafs.FileSystem.from_uri(f"{_SCHEMES.get(scheme, scheme)}:{rest}")
     except (pa.ArrowException, OSError, ValueError) as e:
-        raise MisuseError(f"{path}: not to be written to: {e}") from None
+        raise MisuseError(f"{path}: cannot be written to: {e}") from None
     return found, base

@@ -1,11 +1,12 @@
-"""The fold over an enclave's control events: who is what, what the slots hold, who sequences. Pure; no Spark.
+"""The fold over an enclave's control events: roles, slots and sequencers. Pure; no Spark.
 
-    fold(state, events, complete) -> Folded     the state after the events, and the rows that they changed
+    fold(state, events, complete) -> FoldResult     the state after the events, and the changed rows
 
-Control events are those that change an enclave's own state: its Manifest, access control, slots, gates, lifecycle.
-Each is judged by the enclave's Manifest as its node judged it. One that the rules refuse changes nothing; where no
-event is missing before it, that is evidence against the node. Where the Manifest is not known (a reader of few types
-never sees it) only what an event says by itself is folded: slots and the lifecycle.
+Control events change an enclave's own state: its Manifest, access control, slots, gates, lifecycle.
+Each is checked against the enclave's Manifest as its node checked it. An event that the rules
+reject changes nothing; if no earlier event is missing, it is evidence against the node. Without the
+Manifest (a reader of few types never sees it), only slots and the lifecycle are folded, because
+these events are self-contained.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,13 +24,13 @@ from enc.core.types import PREDEFINED, PREDEFINED_V1, Event, Record, RecordKind,
 from enc.dataview.contents import REVISIONS
 
 CONTROL: Mapping[int, frozenset[str]] = {1: PREDEFINED_V1 - {*REVISIONS}, 2: PREDEFINED - {*REVISIONS}}
-"""By version, the types that this fold takes."""
+"""By version, the types that this fold handles."""
 
 _LIFECYCLE = {"Pause": "paused", "Resume": "active", "Terminate": "terminated"}
 
 
-class Standing(Struct):
-    """What an identity is, from which event on."""
+class RoleInterval(Struct):
+    """An identity's role, and the event that assigned it."""
 
     bitmask: str
     from_seq: int
@@ -38,18 +39,18 @@ class Standing(Struct):
     event: str
 
 
-class State(Struct):
-    """What the fold remembers of an enclave between two batches."""
+class FoldState(Struct):
+    """An enclave's state between two batches. Stored as JSON in the table `fold`."""
 
     manifest: str | None = None
     enc_v: int | None = None
     registry: bool = False
     creator: str | None = None
     created: int | None = None
-    roles: dict[str, Standing] = field(default_factory=dict)
-    """By identity; whoever is nothing is not in it."""
+    roles: dict[str, RoleInterval] = field(default_factory=dict)
+    """By identity. Identities without any role are absent."""
     closed: list[str] = field(default_factory=list)
-    """Gates."""
+    """Closed gates."""
     slots: dict[str, str] = field(default_factory=dict)
     """`content_hash` by type, owner and key, as `_slot_name` writes them."""
     lifecycle: str = "active"
@@ -61,31 +62,34 @@ class State(Struct):
 Row = dict[str, Any]
 
 
-class Folded(Struct):
-    """Rows by their keys, as they are now. A slot without a value is gone."""
+class FoldResult(Struct):
+    """Changed rows by key, in their current form. A slot without a value is deleted."""
 
-    state: State
+    state: FoldState
     access: dict[tuple[str, int], Row] = field(default_factory=dict)
     slots: dict[tuple[str, str, str], Row] = field(default_factory=dict)
     enclave: Row | None = None
     refused: list[Row] = field(default_factory=list)
 
 
-def fold(state: State, events: Iterable[Event], enc_v: int | None = None, *, complete: bool = True) -> Folded:
-    """Fold control events, by rising seq, into `state`, which is changed. `complete`: no event before is missing."""
-    folded = Folded(state)
-    step = _Fold(folded, complete)
+def fold(state: FoldState, events: Iterable[Event], enc_v: int | None = None, *, complete: bool = True) -> FoldResult:
+    """Fold control events in order of seq into `state`, which is modified.
+
+    `complete`: no earlier event is missing.
+    """
+    folded = FoldResult(state)
+    step = _EnclaveFold(folded, complete)
     state.enc_v = state.enc_v or enc_v
     for event in events:
-        step.take(event)
+        step.apply(event)
     folded.enclave = step.enclave_row()
     return folded
 
 
-class _Roles:
-    """The leaves that rules ask for, from what the fold remembers."""
+class _StateLeaves:
+    """The leaves that the rules read, taken from the state of the fold."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: FoldState) -> None:
         self.leaves: dict[bytes, bytes | None] = {}
         for identity, standing in state.roles.items():
             mask = int(standing.bitmask, 16).to_bytes(32, "big")
@@ -113,39 +117,39 @@ def _slot_key(type_: str, owner: str, key: str) -> bytes:
     return tree_key("kv", own_slot(bytes.fromhex(owner), key) if type_ == "Own" else shared_slot(key))
 
 
-class _Fold:
-    """One run over one enclave's events."""
+class _EnclaveFold:
+    """One pass over an enclave's events."""
 
-    def __init__(self, folded: Folded, complete: bool) -> None:
+    def __init__(self, folded: FoldResult, complete: bool) -> None:
         self.folded, self.state, self.complete = folded, folded.state, complete
         self.policy: Policy | None = parse_manifest(self.state.manifest) if self.state.manifest is not None else None
-        self.roles = _Roles(self.state)
+        self.roles = _StateLeaves(self.state)
 
-    def take(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         try:
-            self._take(event)
+            self._apply(event)
         except EncError as e:
             self._refuse(event, e)
 
     def _refuse(self, event: Event, error: EncError) -> None:
         self.state.refused += 1
         if self.complete:
-            reason = f"the enclave's rules refuse this {event.type}: {error.message}"
+            reason = f"the enclave's rules reject this {event.type}: {error.message}"
             row = {"seq": event.seq, "id": event.id.hex(), "code": error.code, "reason": reason}
             self.folded.refused.append(row)
 
-    def _take(self, event: Event) -> None:
+    def _apply(self, event: Event) -> None:
         if event.type == "Manifest":
-            self._found(event)
+            self._apply_manifest(event)
             return
         self._check_lifecycle(event)
         draft = Draft(self.roles, event.sequencer)
         if self.policy is not None:
             self.policy.judge(event, draft)
         if event.type in ("Shared", "Own"):
-            self._slot(event)
+            self._apply_slot(event)
         elif event.type == "Migrate":
-            self._migrate(event)
+            self._apply_migrate(event)
         elif event.type in _LIFECYCLE:
             self.state.lifecycle, self.state.lifecycle_seq = _LIFECYCLE[event.type], event.seq
         elif self.policy is not None:
@@ -153,7 +157,7 @@ class _Fold:
             self._change_gates(self.policy, draft)
         self.roles.leaves.update(draft.writes)
 
-    def _found(self, event: Event) -> None:
+    def _apply_manifest(self, event: Event) -> None:
         policy = parse_manifest(event.content or "")
         self.policy, state = policy, self.state
         state.manifest, state.enc_v, state.registry = event.content, policy.enc_v, policy.registry
@@ -165,7 +169,7 @@ class _Fold:
         self.roles.leaves.update(draft.writes)
 
     def _check_lifecycle(self, event: Event) -> None:
-        """As the state machine does: nothing after Terminate, little while paused."""
+        """Check the lifecycle like the state machine: nothing after Terminate, little while paused."""
         if self.state.lifecycle == "terminated":
             raise EnclaveTerminated("the enclave is terminated")
         if self.state.lifecycle == "paused" and event.type not in ("Resume", "Terminate", "Migrate"):
@@ -173,7 +177,7 @@ class _Fold:
         if self.complete and self.state.lifecycle == "active" and event.type == "Resume":
             raise InvalidLifecycleState("the enclave is not paused")
 
-    # Who is what
+    # Roles
 
     def _change_roles(self, event: Event, identities: Iterable[bytes], draft: Draft) -> None:
         for identity in dict.fromkeys(identities):
@@ -183,14 +187,14 @@ class _Fold:
                 continue
             if before is not None:
                 del self.state.roles[identity.hex()]
-                self._access(identity.hex(), before, event)
+                self._record_access(identity.hex(), before, event)
             if bitmask:
-                now = Standing(f"{bitmask:x}", event.seq, event.timestamp, event.from_.hex(), event.id.hex())
+                now = RoleInterval(f"{bitmask:x}", event.seq, event.timestamp, event.from_.hex(), event.id.hex())
                 self.state.roles[identity.hex()] = now
-                self._access(identity.hex(), now, None)
+                self._record_access(identity.hex(), now, None)
 
-    def _access(self, identity: str, standing: Standing, until: Event | None) -> None:
-        """An interval of `access`: open, or ended by an event."""
+    def _record_access(self, identity: str, standing: RoleInterval, until: Event | None) -> None:
+        """Record an interval of `access`, open or ended by an event."""
         bitmask = int(standing.bitmask, 16)
         policy = self.policy
         self.folded.access[identity, standing.from_seq] = {
@@ -216,7 +220,7 @@ class _Fold:
 
     # Slots
 
-    def _slot(self, event: Event) -> None:
+    def _apply_slot(self, event: Event) -> None:
         content = content_object(event)
         key, value = text_field(content, "key", "content"), content.get("value")
         owner = event.from_.hex() if event.type == "Own" else ""
@@ -240,8 +244,10 @@ class _Fold:
 
     # Sequencers
 
-    def _migrate(self, event: Event) -> None:
-        """The old sequencer hands over from the next event on; by force the new one starts with the Migrate itself."""
+    def _apply_migrate(self, event: Event) -> None:
+        """Apply a Migrate. The old sequencer hands over after it; a forced one starts with the
+        Migrate itself.
+        """
         new = parse_migrate(event).new_sequencer
         first = event.seq if event.sequencer == new else event.seq + 1
         kept = [each for each in self.state.sequencers if each[1] < first]

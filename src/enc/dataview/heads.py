@@ -1,8 +1,9 @@
-"""What ingest knows of each enclave: how far `events` is with it, and whether that can be relied on.
+"""Ingest's knowledge of each enclave: how much `events` holds, and whether that is reliable.
 
-`heads` is written after `events`. Where a process died or a batch failed between the two it is behind, and another
-source that brings the same events would add them a second time. So whoever starts, or goes on after a failure, looks
-once whether that may be; if it may, nothing is taken for granted of an enclave until its head was counted anew.
+`heads` is written after `events`. If a process dies or a batch fails between the two, `heads` is
+behind, and another source with the same events would add them again. So after a start or a failure,
+ingest checks once whether this may have happened. If so, an enclave's head is not trusted until it
+has been recounted from `events`.
 """
 
 from collections.abc import Collection, Sequence
@@ -11,18 +12,18 @@ from typing import Any
 from msgspec import Struct
 from pyspark.sql import SparkSession
 
-from enc.dataview.held import Limits
-from enc.dataview.kept import Kept
+from enc.dataview.held import DriverLimits
+from enc.dataview.kept import CachedTable
 from enc.dataview.lake import Lake
 from enc.dataview.sequencers import History
 from enc.dataview.tables import Txn
 
 WRITERS = "ingest"
-"""How the names of all begin that write events."""
+"""Prefix of the names of all writers of `events`."""
 
 
-class Known(Struct):
-    """What `heads` says of an enclave."""
+class KnownHead(Struct):
+    """The head of an enclave, as stored in `heads`."""
 
     next_seq: int = 0
     events: int = 0
@@ -30,35 +31,37 @@ class Known(Struct):
 
 
 class Heads:
-    """Of all queries that take turns, so that what one has written need not be read by another."""
+    """The heads shared by all queries that take turns, so that one need not read what another
+    wrote.
+    """
 
-    def __init__(self, lake: Lake, limits: Limits) -> None:
-        self._events, self._rows = lake["events"], Kept(lake["heads"], limits)
+    def __init__(self, lake: Lake, limits: DriverLimits) -> None:
+        self._events, self._rows = lake["events"], CachedTable(lake["heads"], limits)
         self._is_behind: bool | None = None
-        self._counted: set[str] = set()
+        self._recounted: set[str] = set()
 
-    def of(self, spark: SparkSession, enclaves: Collection[str]) -> dict[str, Known]:
-        found = {enclave: Known() for enclave in enclaves}
-        for row in self._rows.of(spark, found) if found else ():
+    def get(self, spark: SparkSession, enclaves: Collection[str]) -> dict[str, KnownHead]:
+        found = {enclave: KnownHead() for enclave in enclaves}
+        for row in self._rows.rows_for(spark, found) if found else ():
             history = [(each["sequencer"], each["from_seq"]) for each in row["sequencers"] or ()]
-            found[row["enclave"]] = Known(row["next_seq"], row["events"], history)
+            found[row["enclave"]] = KnownHead(row["next_seq"], row["events"], history)
         return found
 
-    def unsure(self, spark: SparkSession, enclaves: Collection[str]) -> list[str]:
-        """Those of which `events` may have more than is known here."""
+    def uncertain(self, spark: SparkSession, enclaves: Collection[str]) -> list[str]:
+        """Return the enclaves of which `events` may hold more than is known here."""
         if self._is_behind is None:
             told = self._rows.table.transactions(spark)
             written = self._events.transactions(spark).items()
             self._is_behind = any(app.startswith(WRITERS) and told.get(app, -1) < batch for app, batch in written)
-        return [enclave for enclave in enclaves if enclave not in self._counted] if self._is_behind else []
+        return [enclave for enclave in enclaves if enclave not in self._recounted] if self._is_behind else []
 
-    def doubt(self) -> None:
-        """A batch failed, and nobody knows how far it came."""
+    def invalidate(self) -> None:
+        """Forget the recounts after a batch failed at an unknown point."""
         self._is_behind = None
-        self._counted.clear()
+        self._recounted.clear()
 
-    def put(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]], txn: Txn) -> None:
-        """New heads; those of enclaves that were unsure are counted from `events`."""
-        self._rows.put(spark, rows, txn)
+    def write(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]], txn: Txn) -> None:
+        """Write new heads. Heads of uncertain enclaves were recounted from `events`."""
+        self._rows.replace_rows(spark, rows, txn)
         if self._is_behind:
-            self._counted.update(row[0] for row in rows)
+            self._recounted.update(row[0] for row in rows)

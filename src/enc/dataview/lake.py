@@ -1,4 +1,4 @@
-"""All tables of the pipeline on one page: what is in them, by which key, and where they are."""
+"""All tables of the pipeline: their columns, keys and locations."""
 
 import os
 from pathlib import Path
@@ -8,8 +8,8 @@ from pyspark.sql.types import ArrayType, BooleanType, DataType, MapType, StructF
 
 from enc.core.errors import MisuseError
 from enc.dataview.schema import EVENTS, NUMBER, QUARANTINE, RAW, SMALL, TAGS, TEXT, TIME
-from enc.dataview.tables import Layer, Spec, Table
-from enc.dataview.writer import local
+from enc.dataview.tables import Layer, Table, TableSpec
+from enc.dataview.writer import local_directory
 
 FLAG = BooleanType()
 WORDS = ArrayType(TEXT)
@@ -107,13 +107,15 @@ ERASURES = _struct(enclave=TEXT, seq=NUMBER, id=TEXT)
 
 
 _CHECKPOINTS = {"raw_events": 1009, "events": 1013, "heads": 1019, "content_status": 1021, "fold": 1031}
-"""Versions of what every batch writes at which the batch waits for Delta's checkpoint."""
+"""Checkpoint intervals of the tables that every batch writes; at these versions the batch waits for
+Delta's checkpoint.
+"""
 CHECKPOINT_AFTER = 30
-"""Commits after which a job makes one beside its streams."""
+"""Commits after which a job writes a checkpoint beside its streams."""
 
 
-def _spec(layer: Layer, name: str, schema: StructType, key: str, cluster: str = "", stats: str = "") -> Spec:
-    return Spec(
+def _spec(layer: Layer, name: str, schema: StructType, key: str, cluster: str = "", stats: str = "") -> TableSpec:
+    return TableSpec(
         name=name,
         layer=layer,
         schema=schema,
@@ -140,25 +142,26 @@ SPECS = {
         _spec("state", "erasures", ERASURES, "enclave seq"),
     )
 }
-"""`state` is the pipeline's own: what the folds remember, and which contents are still to be erased from bronze."""
+"""Tables of layer `state` are internal: fold states, and contents still to be erased from bronze.
+"""
 
 PUBLIC = tuple(name for name, spec in SPECS.items() if spec.layer != "state")
-"""What views may read."""
+"""Tables that views may read."""
 
 
 class Lake:
     """The tables under one root: a directory, or any address that Spark can write to."""
 
     def __init__(self, root: str) -> None:
-        # Spark takes a relative path for the name of a table.
-        self.root = os.path.abspath(root) if local(root) == Path(root) else root.rstrip("/")
+        # Spark takes a relative path for a table name.
+        self.root = os.path.abspath(root) if local_directory(root) == Path(root) else root.rstrip("/")
         self._tables = {name: Table(self.root, spec) for name, spec in SPECS.items()}
 
     def __getitem__(self, name: str) -> Table:
         try:
             return self._tables[name]
         except KeyError:
-            raise MisuseError(f"{name[:60]}: no table of the pipeline; there are {', '.join(SPECS)}") from None
+            raise MisuseError(f"{name[:60]}: not a table of the pipeline; expected one of {', '.join(SPECS)}") from None
 
     @property
     def names(self) -> tuple[str, ...]:

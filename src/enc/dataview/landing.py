@@ -1,7 +1,7 @@
-"""The landing zone: a directory of Parquet files of raw rows, one for each batch that was pushed.
+"""The landing zone: a directory of Parquet files of raw rows, one for each pushed batch.
 
-A file is there whole or not at all, and on disk before `put` returns; one that is there stays as it is. A stream reads
-each once: `landed(spark, directory)`.
+A file appears atomically and is on disk before `put` returns; it never changes. A stream reads each
+once: `read_landing(spark, directory)`.
 """
 
 import re
@@ -16,7 +16,7 @@ from enc.dataview.schema import RAW
 from enc.runtime.files import atomic_file
 
 MAX_FILES = 1000
-"""Files of one micro-batch, unless it is said otherwise."""
+"""Default number of files per micro-batch."""
 RETRY_MS = 1000
 DRAFT = ".draft-"
 """How the names of unfinished files begin; Spark ignores names that begin with a dot."""
@@ -24,8 +24,8 @@ DRAFT = ".draft-"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
-class Landing:
-    """`directory` is made if it is not there."""
+class LandingZone:
+    """A landing zone. `directory` is created if it does not exist."""
 
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory)
@@ -33,15 +33,17 @@ class Landing:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._sweep()
         except OSError as e:
-            raise MisuseError(f"{self.directory}: cannot be a landing zone: {e.strerror}") from None
+            raise MisuseError(f"{self.directory}: cannot be used as a landing zone: {e.strerror}") from None
 
     def put(self, name: str, rows: pa.RecordBatch) -> bool:
-        """Write a file of this name; False if there is one. Unavailable where the disk does not take it.
+        """Write a file of this name; False if it exists. Unavailable if the disk does not accept
+        it.
 
-        After a crash here there is the whole file, or a draft that nobody reads and that the next start removes.
+        After a crash there is either the whole file, or a draft that is ignored and removed at the
+        next start.
         """
         if not _NAME.fullmatch(name):
-            raise MisuseError(f"{name!r}: no name for a file in a landing zone")
+            raise MisuseError(f"{name!r}: not a valid file name in a landing zone")
         path, table = self.directory / f"{name}.parquet", pa.Table.from_batches([rows])
         try:
             with atomic_file(path, prefix=DRAFT, overwrite=False) as file:
@@ -49,17 +51,19 @@ class Landing:
         except FileExistsError:
             return False
         except OSError as e:
-            raise Unavailable(f"the landing zone does not take it: {e.strerror}", retry_after_ms=RETRY_MS) from e
+            raise Unavailable(f"cannot write to the landing zone: {e.strerror}", retry_after_ms=RETRY_MS) from e
         return True
 
     def _sweep(self) -> None:
-        """Drafts of a writer that was killed. One process writes to a landing zone."""
+        """Remove drafts of a writer that was killed. Only one process writes to a landing zone."""
         for path in self.directory.glob(f"{DRAFT}*"):
             path.unlink(missing_ok=True)
 
 
-def landed(spark: SparkSession, directory: Path | str, *, max_files: int = MAX_FILES, clean: bool = False) -> DataFrame:
-    """The landing zone as a stream of raw rows. With `clean`, what was read and committed is removed in time."""
+def read_landing(
+    spark: SparkSession, directory: Path | str, *, max_files: int = MAX_FILES, clean: bool = False
+) -> DataFrame:
+    """Stream the raw rows of a landing zone. With `clean`, files are removed after their commit."""
     path = Path(directory)
     path.mkdir(parents=True, exist_ok=True)
     reader = spark.readStream.schema(RAW).option("maxFilesPerTrigger", max_files).option("latestFirst", "false")

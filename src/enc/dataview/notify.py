@@ -1,8 +1,9 @@
-"""The notice board: for each enclave, the latest event that a notification told of.
+"""The notice board: for each enclave, the latest event that a notification announced.
 
-A notice says that there is something; what it is, the stream asks the node for.
+A notice only announces an event; the stream fetches it from the node.
 
-A directory with one small file for each enclave, replaced whole, so that any process on this machine may read it.
+It is a directory with one small file per enclave, replaced atomically, so that any process on this
+machine may read it.
 """
 
 import os
@@ -21,7 +22,7 @@ class NoticeBoard:
         self._directory.mkdir(parents=True, exist_ok=True)
 
     def put(self, notice: Notice) -> None:
-        """Remember the newest seq of an enclave; an older one changes nothing."""
+        """Record the newest seq of an enclave; an older one is ignored."""
         path = self._directory / notice.enclave.hex()
         if notice.seq <= (_seq(path) or -1):
             return
@@ -29,14 +30,14 @@ class NoticeBoard:
             file.write(b"%d" % notice.seq)
 
     def seqs(self) -> dict[str, int]:
-        """The latest seq of each enclave that anything was told of."""
+        """Return the latest announced seq of each enclave."""
         names = [entry.name for entry in os.scandir(self._directory) if not entry.name.startswith(".")]
         found = {name: _seq(self._directory / name) for name in names}
         return {name: seq for name, seq in found.items() if seq is not None}
 
 
 def _seq(path: Path) -> int | None:
-    """None: nothing was told, or it is no number."""
+    """Read a seq; None if there is no file, or it is not a number."""
     try:
         with path.open("rb") as file:
             text = file.read(MAX_FILE)

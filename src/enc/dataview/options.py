@@ -1,26 +1,33 @@
-"""What `format("enc")` is told: which enclaves, through whom, as whom, from where on.
+"""Options of `format("enc")`: which enclaves to read, from which node, as which identity, from
+where on.
 
 node                 URL of the node; or
-registry             URL of the node that the registry is on, with `registryEnclave` (hex) and, where it is known,
-                     `registryKey` (hex): it says where each enclave is
-seqPub               the node's key, where it is known (hex)
-enclave, enclaves    one id in hex, several with commas between, or `*`: all that the registry knows of, and itself; or
-identity             all enclaves of an identity (hex) that the registry knows of
-enclavesFile         a file with an id on each line, beside those or alone; it is read again whenever nodes are asked
-keyFile              who asks; without one, whoever the enclaves are public for. A sealed one is opened with what
-                     the variable ENC_PASSPHRASE holds, on every machine that reads
-pins                 directory of what is known of each enclave; without one, each process finds out anew
-startingSeq          `earliest` (default), `latest`, or a seq: where a stream begins, and a batch
-maxEventsPerTrigger  most events of one micro-batch of a stream (default: 100,000), shared out among the enclaves
+registry             URL of the registry's node, with `registryEnclave` (hex) and, if known,
+                     `registryKey` (hex): it tells where each enclave is
+seqPub               the node's key, if known (hex)
+enclave, enclaves    one id in hex, several separated by commas, or `*`: all that the registry lists,
+                     and the registry itself; or
+identity             all enclaves of an identity (hex) that the registry lists
+enclavesFile         a file with one id per line, in addition or alone; read again whenever nodes are
+                     asked
+keyFile              the reader's identity; without one, only public enclaves can be read. A sealed
+                     file is opened with the passphrase in the variable ENC_PASSPHRASE, on every
+                     machine that reads
+pins                 directory of what is known about each enclave; without one, each process starts
+                     without
+startingSeq          `earliest` (default), `latest`, or a seq: where a stream or a batch begins
+maxEventsPerTrigger  most events of one micro-batch (default: 100,000), divided among the enclaves
 eventsPerPartition   most seqs that one task reads (default: 20,000)
-type, author         only events of these types, or by these authors, with commas between
-notices              directory of a notice board (see `notify`): nodes are only asked when it says so
-pollSeconds          how often they are asked all the same, with a notice board (default: 60)
-timeout, patience    seconds for one request, and for which it is tried again (default: 10 and 30)
-verify               `no` (default): raw rows; `full`: rows of VERIFIED, as `verify.verified` makes them, in one
-                     pass; `form`: the same without checks
-stage                for the pipeline: the root of a lake into which rows are written as they are read (see `staging`)
-onUnreachable        `fail` (default), or `mark`: what cannot be read becomes a row that goes to quarantine
+type, author         only events of these types, or by these authors, separated by commas
+notices              directory of a notice board (see `notify`): nodes are asked only when it has news
+pollSeconds          with a notice board, how often nodes are asked anyway (default: 60)
+timeout, patience    seconds for one request, and for all its retries (default: 10 and 30)
+verify               `no` (default): raw rows; `full`: rows of VERIFIED, as `verify.verified` makes
+                     them, in one pass; `form`: the same without checks
+stage                for the pipeline: root of the lake to which rows are written as they are read
+                     (see `staging`)
+onUnreachable        `fail` (default), or `mark`: events that cannot be read become a row that goes to
+                     quarantine
 """
 
 import os
@@ -35,8 +42,8 @@ from enc.client import Client, Identity, Registry
 from enc.core.encoding import MAX_INT, unhex
 from enc.core.errors import MisuseError, PeerError
 from enc.core.filter import MAX_AUTHORS, MAX_TYPES
-from enc.dataview.verify import Verify, parse_verify
-from enc.dataview.yielding import Yielding
+from enc.dataview.verify import VerifyMode, parse_verify
+from enc.dataview.yielding import OutputMode
 
 MAX_EVENTS = 100_000
 PER_PARTITION = 20_000
@@ -47,8 +54,8 @@ PASSPHRASE = "ENC_PASSPHRASE"  # noqa: S105 (a variable's name)
 T = TypeVar("T")
 
 
-class Options(Struct, frozen=True, kw_only=True):
-    """As in the module's words. Frozen and plain, so that executors get the same."""
+class SourceOptions(Struct, frozen=True, kw_only=True):
+    """Parsed options; see the module. Frozen and plain, so that executors get the same."""
 
     node: str | None = None
     registry: str | None = None
@@ -56,7 +63,7 @@ class Options(Struct, frozen=True, kw_only=True):
     registry_key: bytes | None = None
     seq_pub: bytes | None = None
     enclaves: tuple[str, ...] = ()
-    """Ids, or ALL alone."""
+    """Ids, or only ALL."""
     identity: bytes | None = None
     enclaves_file: str | None = None
     key_file: str | None = None
@@ -70,21 +77,21 @@ class Options(Struct, frozen=True, kw_only=True):
     poll_s: float = 60.0
     timeout: float = 10.0
     patience: float = 30.0
-    verify: Verify = "no"
+    verify: VerifyMode = "no"
     stage: str | None = None
     on_unreachable: Literal["fail", "mark"] = "fail"
 
     @property
-    def yielding(self) -> Yielding:
-        return Yielding(self.verify, self.stage)
+    def output_mode(self) -> OutputMode:
+        return OutputMode(self.verify, self.stage)
 
     @property
     def origin(self) -> str:
-        """What rows say of where they come from."""
+        """The origin that rows carry."""
         return f"node:{self.node}" if self.node else f"registry:{self.registry}"
 
     def client(self) -> Client:
-        """A client for these, of this process alone."""
+        """Return a new client for these options, for this process only."""
         return Client(
             self.node,
             self._identity(),
@@ -122,7 +129,7 @@ def _enclaves(text: str, name: str) -> tuple[str, ...]:
         return (ALL,)
     found = tuple(dict.fromkeys(_hex(word, name).hex() for word in _words(text, name)))
     if not 1 <= len(found) <= MAX_ENCLAVES:
-        raise MisuseError(f"{name}: expected 1 to {MAX_ENCLAVES} ids of enclaves")
+        raise MisuseError(f"{name}: expected 1 to {MAX_ENCLAVES} enclave ids")
     return found
 
 
@@ -134,7 +141,7 @@ def _starting(text: str, name: str) -> int | Literal["latest"]:
 
 def _number(text: str, name: str, least: int = 1) -> int:
     if not text.isascii() or not text.isdecimal() or not least <= int(text) <= MAX_INT:
-        raise MisuseError(f"{name}: expected a number from {least} on, and not {text!r}")
+        raise MisuseError(f"{name}: expected a number of at least {least}, not {text!r}")
     return int(text)
 
 
@@ -144,7 +151,7 @@ def _seconds(text: str, name: str) -> float:
     except ValueError:
         found = -1.0
     if not 0 <= found <= 86_400:
-        raise MisuseError(f"{name}: expected seconds, and not {text!r}")
+        raise MisuseError(f"{name}: expected seconds, not {text!r}")
     return found
 
 
@@ -159,13 +166,13 @@ def _few_authors(text: str, name: str) -> tuple[str, ...]:
 
 def _at_most(words: tuple[str, ...], most: int, name: str) -> tuple[str, ...]:
     if not 1 <= len(words) <= most:
-        raise MisuseError(f"{name}: expected 1 to {most} of them; leave it out to take all, and filter afterwards")
+        raise MisuseError(f"{name}: expected 1 to {most} values; omit it to read all, and filter afterwards")
     return words
 
 
 def _unreachable(text: str, name: str) -> str:
     if text not in ("fail", "mark"):
-        raise MisuseError(f"{name}: expected fail or mark, and not {text!r}")
+        raise MisuseError(f"{name}: expected fail or mark, not {text!r}")
     return text
 
 
@@ -197,27 +204,30 @@ _READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
 _NAMES = {name.lower(): name for name in _READERS}
 
 
-def parse_options(given: Mapping[str, str]) -> Options:
-    """Options as Spark hands them over; MisuseError names the one that is wrong, or missing. Case does not count."""
+def parse_options(given: Mapping[str, str]) -> SourceOptions:
+    """Parse options as Spark passes them; names are case-insensitive.
+
+    MisuseError names the option that is wrong or missing.
+    """
     fields: dict[str, object] = {}
     for key, text in given.items():
         name = _NAMES.get(key.lower())
         if name is None:
-            raise MisuseError(f"{key}: no such option; there are {', '.join(_READERS)}")
+            raise MisuseError(f"{key}: no such option; expected one of {', '.join(_READERS)}")
         field, read = _READERS[name]
         if field in fields:
-            raise MisuseError(f"{key}: said twice")
+            raise MisuseError(f"{key}: given twice")
         fields[field] = read(text, name)
-    found = Options(**fields)  # type: ignore[arg-type]
+    found = SourceOptions(**fields)  # type: ignore[arg-type]
     _check(found)
     return found
 
 
-def _check(options: Options) -> None:
+def _check(options: SourceOptions) -> None:
     if options.node is None and options.registry is None:
         raise MisuseError("node: expected a node's URL, or a registry's with the option registry")
     if (options.registry is None) != (options.registry_enclave is None):
-        raise MisuseError("registry, registryEnclave: expected both, or none of them")
+        raise MisuseError("registry, registryEnclave: expected both or neither")
     ways = bool(options.enclaves) + (options.identity is not None)
     if ways > 1 or not (ways or options.enclaves_file):
         raise MisuseError("enclave, enclaves, identity: expected exactly one of them")
@@ -227,6 +237,6 @@ def _check(options: Options) -> None:
         raise MisuseError("enclaves: only a registry knows which there are; name them, or give the option registry")
 
 
-def key_of(options: Options) -> tuple[tuple[str, object], ...]:
-    """What tells one set of options from another."""
+def key_of(options: SourceOptions) -> tuple[tuple[str, object], ...]:
+    """Return a key that identifies a set of options."""
     return tuple(sorted(asdict(options).items(), key=lambda pair: pair[0]))

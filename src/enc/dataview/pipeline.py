@@ -1,45 +1,49 @@
-"""What both halves of the pipeline share: the lake, the serving database, and points where a test may end the process.
+"""Shared parts of both halves of the pipeline: the context of a batch, and its transactions.
 
     ingest   source -> verify -> raw_events, quarantine, events, heads         (ingest.py)
     derive   events -> tags, activity, access, slots, …, timeline, registries  (derive.py)
 
-Each is the body of one streaming query with a checkpoint of its own, so that an event is visible before all that
-follows from it is. Every write happens once (tables.Txn), and a batch that is begun again reads what it needs from
-tables that its own writes have not changed, or computes the same from them.
+Each half is the body of one streaming query with its own checkpoint, so an event is visible before
+everything derived from it is. Every write happens exactly once (tables.Txn). A batch that is
+repeated reads its input from tables that its own writes have not changed, or computes the same
+result from them.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from msgspec import Struct, field
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import broadcast, col
 
-from enc.dataview.held import Limits
+from enc.dataview.held import DriverLimits
 from enc.dataview.lake import Lake
 from enc.dataview.progress import Meter
-from enc.dataview.publishing import Publishing
+from enc.dataview.publishing import ChangePublisher
 from enc.dataview.tables import Table, Txn
 
 
-def _pass(point: str) -> None:
-    """Nothing happens here."""
+def _ignore(point: str) -> None:
+    """Ignore the point: the default for `PipelineContext.reached`."""
 
 
-class Setting(Struct, frozen=True, kw_only=True):
-    """What a batch works with. `reached` is told every named point before and after a commit."""
+class PipelineContext(Struct, frozen=True, kw_only=True):
+    """Everything a batch needs: the lake, the publisher, the meter and the limits.
+
+    `reached` is called with the name of every point before and after a commit. Tests use it to end
+    the process there.
+    """
 
     lake: Lake
-    publishing: Publishing | None = None
-    reached: Callable[[str], None] = _pass
+    publisher: ChangePublisher | None = None
+    reached: Callable[[str], None] = _ignore
     meter: Meter = field(default_factory=Meter)
-    limits: Limits = Limits()
+    limits: DriverLimits = DriverLimits()
 
     def write(self, spark: SparkSession, table: Table, txn: Txn, act: Callable[[Txn], None], step: str = "") -> None:
-        """One commit, between two named points; nothing if it was made before."""
+        """Make one commit between two named points, unless an earlier attempt already made it."""
         name = f"{table.name}{step and ' '}{step}"
         txn = txn.step(step) if step else txn
         self.reached(f"before {name}")
-        if not table.written(spark, txn):
+        if not table.is_written(spark, txn):
             act(txn)
         self.reached(f"after {name}")
 
@@ -49,9 +53,10 @@ class Setting(Struct, frozen=True, kw_only=True):
 
 
 class Batches:
-    """The batches of one query, as one process sees them. `app` names its checkpoint.
+    """Transactions for the batches of one query in one process. `app` names its checkpoint.
 
-    The first may have been begun by a process that died, and one that comes again by this; any other is new.
+    A process that died may have begun the first batch, and this process may repeat the last one.
+    Any other batch is new.
     """
 
     def __init__(self, app: str) -> None:
@@ -64,30 +69,10 @@ class Batches:
         return Txn(self._app, batch_id, new)
 
 
-def app_of(spark: SparkSession, checkpoint: str, query: str) -> str:
-    """Who writes, for Txn: the query with this checkpoint. With a new checkpoint, batches count from 0 again."""
+def txn_app_id(spark: SparkSession, checkpoint: str, query: str) -> str:
+    """Return the id under which a query writes: its name and the id of its checkpoint.
+
+    A new checkpoint has a new id, because its batches count from 0 again.
+    """
     first = spark.read.text(f"{checkpoint}/metadata").first()
     return f"{query}:{first[0] if first else ''}"
-
-
-def named(rows: DataFrame, column: str, values: Collection[str], limits: Limits) -> DataFrame:
-    """The rows that have one of these values."""
-    if len(values) <= limits.named:
-        return rows.where(col(column).isin(*values))
-    return rows.join(_listed(rows, column, values), column, "left_semi").select(*rows.columns)
-
-
-def only(rows: DataFrame, enclaves: Collection[str], limits: Limits) -> DataFrame:
-    """The rows of these enclaves."""
-    return named(rows, "enclave", enclaves, limits)
-
-
-def but(rows: DataFrame, enclaves: Collection[str], limits: Limits) -> DataFrame:
-    """The rows of all others, and of none."""
-    if len(enclaves) <= limits.named:
-        return rows.where(col("enclave").isNull() | ~col("enclave").isin(*enclaves)) if enclaves else rows
-    return rows.join(_listed(rows, "enclave", enclaves), "enclave", "left_anti").select(*rows.columns)
-
-
-def _listed(rows: DataFrame, column: str, values: Collection[str]) -> DataFrame:
-    return broadcast(rows.sparkSession.createDataFrame([(value,) for value in values], f"{column} string"))

@@ -1,4 +1,4 @@
-"""How far a running pipeline is: counted as it goes, so that to say it costs nothing."""
+"""Progress of a running pipeline, counted as it goes so that reading it costs nothing."""
 
 import json
 from collections import deque
@@ -13,8 +13,11 @@ WINDOW_S = 10.0
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """`rate`: events a second, over the last few. `behind`: events that nodes have told of, and that have not come yet;
-    `waiting`: events that have come, and that the tables made of them do not have yet. `built`: views that were made.
+    """Counts of a running pipeline.
+
+    `rate`: events per second over the last seconds. `behind`: events that nodes have announced and
+    that have not been fetched. `waiting`: events that have been ingested but not derived. `built`:
+    views that were built.
     """
 
     events: int
@@ -26,7 +29,7 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 
 class Meter:
-    """Told by both halves of the pipeline what a batch brought."""
+    """Counts what both halves of the pipeline report for each batch."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock, self._lock = clock, Lock()
@@ -34,12 +37,12 @@ class Meter:
         self._before: deque[tuple[float, int]] = deque()
 
     def start(self, events: int, derived: int, refused: int) -> None:
-        """What the tables have so far."""
+        """Reset the counts to what the tables hold."""
         with self._lock:
             self._events, self._derived, self._refused = events, derived, refused
             self._before = deque([(self._clock(), events)])
 
-    def took(self, events: int, refused: int) -> None:
+    def ingested(self, events: int, refused: int) -> None:
         with self._lock:
             self._events += events
             self._refused += refused
@@ -49,7 +52,7 @@ class Meter:
             self._derived += events
 
     def refused(self, total: int) -> None:
-        """What the table says: events are refused late, too."""
+        """Set the total of quarantined rows: events may be rejected late."""
         with self._lock:
             self._refused = total
 
@@ -58,7 +61,7 @@ class Meter:
             self._built += views
 
     def read(self, sources: Iterable[Any]) -> Progress:
-        """`sources`: what Spark says last of each stream's source."""
+        """Return the current progress. `sources` is Spark's last report of each stream's source."""
         with self._lock:
             now = self._clock()
             self._before.append((now, self._events))
@@ -76,13 +79,13 @@ class Meter:
 
 
 def behind(source: Any) -> int:
-    """Seqs between where a stream over enclaves is, and where their nodes are; 0 of any other stream."""
+    """Return how many seqs a stream over enclaves is behind their nodes; 0 for any other stream."""
     latest, end = _offsets(source["latestOffset"]), _offsets(source["endOffset"])
     return sum(max(seq - end.get(enclave, 0), 0) for enclave, seq in latest.items())
 
 
 def _offsets(said: Any) -> dict[str, int]:
-    """By enclave."""
+    """Parse an offset: the next seq by enclave."""
     try:
         found = json.loads(said) if isinstance(said, str) else said
     except ValueError:

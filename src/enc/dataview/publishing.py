@@ -1,8 +1,9 @@
-"""Tables on their way to the serving database: what changed since they were published last.
+"""Publishes changes of tables to the serving database.
 
-The batch that a view is published with is its table's Delta version, and which table that is. The serving database
-keeps it in the same transaction as the rows, and Delta's change data feed tells what came after it: so nothing is lost
-or told twice, whoever died in between. A lake that is begun anew is other tables, and is published from the beginning.
+The batch id of a published view encodes its table's Delta version and identity. The serving
+database stores it in the same transaction as the rows, and Delta's change data feed lists what came
+after it. So nothing is lost or applied twice if a process dies in between. A new lake has new
+tables, which are published from the beginning.
 """
 
 from collections import defaultdict
@@ -14,9 +15,10 @@ from msgspec.structs import asdict
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, max_by, struct
 
-from enc.dataview.serving.publish import Publisher, Rows
-from enc.dataview.session import SparkFault
-from enc.dataview.status import PIPELINE, State
+from enc.dataview.held import Rows
+from enc.dataview.serving.publish import ServingWriter
+from enc.dataview.session import SPARK_ERRORS
+from enc.dataview.status import PIPELINE, PartStatus
 from enc.dataview.tables import Table
 
 INDEXES = {
@@ -29,40 +31,42 @@ INDEXES = {
     "registry_identities": ("id_pub",),
     "registry_nodes": ("seq_pub",),
 }
-"""Columns by which people look for rows."""
+"""Columns that readers search by."""
 
-Progress = Mapping[str, int]
+NextSeqs = Mapping[str, int]
 _VERSIONS = 1 << 32
 
 
-class Publishing:
-    """What the pipeline publishes, table by table. Several streams may publish one table."""
+class ChangePublisher:
+    """Publishes the pipeline's tables. Several streams may publish one table."""
 
-    def __init__(self, publisher: Publisher, names: frozenset[str] | None = None) -> None:
-        """`names`: what is published; without them, everything that has a key."""
-        self._publisher, self._names = publisher, names
+    def __init__(self, writer: ServingWriter, names: frozenset[str] | None = None) -> None:
+        """`names`: the tables to publish; by default all tables that have a key."""
+        self._writer, self._names = writer, names
         self._locks = defaultdict[str, Lock](Lock)
-        """By table: what one stream publishes does not wait for what another does."""
+        """By table, so that streams wait for each other only if they publish the same table."""
 
-    def takes(self, table: Table) -> bool:
+    def is_published(self, table: Table) -> bool:
         return bool(table.key) and (self._names is None or table.name in self._names)
 
-    def push(self, spark: SparkSession, table: Table, progress: Progress, description: str = "") -> None:
-        """Publish what is new in a table. `progress`: per enclave, the first seq that is not in it yet."""
-        if not self.takes(table):
+    def push(self, spark: SparkSession, table: Table, progress: NextSeqs, description: str = "") -> None:
+        """Publish a table's changes. `progress`: per enclave, the first seq that is not in it yet."""
+        if not self.is_published(table):
             return
         with self._locks[table.name]:
-            last, now = self._published(spark, table), table.version(spark)
+            last, now = self._published_version(spark, table), table.version(spark)
             if last == now:
-                self._publisher.go_on(table.name, progress)
+                self._writer.advance_progress(table.name, progress)
             elif last is None or last > now:
-                self._anew(spark, table, progress, now, description, goes_on=False)
-            elif not self._follow(spark, table, progress, last, now, description):
-                self._anew(spark, table, progress, now, description, goes_on=True)
+                self._publish_all(spark, table, progress, now, description, keep_progress=False)
+            elif not self._publish_changes(spark, table, progress, last, now, description):
+                self._publish_all(spark, table, progress, now, description, keep_progress=True)
 
-    def _published(self, spark: SparkSession, table: Table) -> int | None:
-        """The version that was published last; None where it was of no table, or of another."""
-        batch = self._publisher.published(table.name)
+    def _published_version(self, spark: SparkSession, table: Table) -> int | None:
+        """Return the version that was published last; None if it was never published, or was
+        another table's.
+        """
+        batch = self._writer.last_batch_id(table.name)
         return None if batch is None or batch != _batch(spark, table, batch % _VERSIONS) else batch % _VERSIONS
 
     def push_batch(
@@ -71,77 +75,90 @@ class Publishing:
         table: Table,
         rows: Rows,
         gone: Rows | None,
-        progress: Progress,
+        progress: NextSeqs,
         before: int,
         commits: int = 1,
     ) -> None:
-        """Publish what a batch has written: its rows as they are now, and those that are gone.
+        """Publish what a batch has written: its current rows, and those that it deleted.
 
-        `before`: the table's version until then, from which its own `commits` led on, if it made any. Where something
-        else came in between, `push` finds out what.
+        `before`: the table's version before the batch, which made `commits` commits if it wrote at
+        all. If another commit came in between, `push` determines the changes.
         """
-        if not self.takes(table):
+        if not self.is_published(table):
             return
         index = INDEXES.get(table.name, ())
         with self._locks[table.name]:
-            last, now = self._published(spark, table), table.version(spark)
+            last, now = self._published_version(spark, table), table.version(spark)
             if last == now:
-                self._publisher.go_on(table.name, progress)
+                self._writer.advance_progress(table.name, progress)
                 return
             if last == before and now == before + commits:
                 batch = _batch(spark, table, now)
-                self._publisher.publish(table.name, table.key, rows, gone, progress, batch, index=index)
+                self._writer.publish(table.name, table.key, rows, gone, progress, batch, index=index)
                 return
         self.push(spark, table, progress)
 
-    def _follow(
-        self, spark: SparkSession, table: Table, progress: Progress, last: int, now: int, description: str
+    def _publish_changes(
+        self, spark: SparkSession, table: Table, progress: NextSeqs, last: int, now: int, description: str
     ) -> bool:
-        """Publish the changes; False where the feed does not reach back so far, or the columns changed on the way."""
+        """Publish the changes; False if the feed does not reach back far enough, or columns have
+        changed.
+        """
         index, batch = INDEXES.get(table.name, ()), _batch(spark, table, now)
         try:
             latest = _latest(table.changes(spark, last, now), table).persist()
             try:
                 changed = latest.where(~col("_gone")).drop("_gone")
                 gone = latest.where("_gone").select(*table.key)
-                self._publisher.publish(
+                self._writer.publish(
                     table.name, table.key, changed, gone, progress, batch, index=index, description=description
                 )
             finally:
                 latest.unpersist()
-        except SparkFault:
+        except SPARK_ERRORS:
             return False
         return True
 
-    def _anew(
-        self, spark: SparkSession, table: Table, progress: Progress, now: int, description: str, *, goes_on: bool
+    def _publish_all(
+        self, spark: SparkSession, table: Table, progress: NextSeqs, now: int, description: str, *, keep_progress: bool
     ) -> None:
-        """`goes_on`: it is the same table that was published before, and so complete at least as far."""
+        """Publish the whole table. `keep_progress`: it is the same table as before, so its progress
+        still holds.
+        """
         index = INDEXES.get(table.name, ())
-        rows, batch = table.at(spark, now), _batch(spark, table, now)
-        self._publisher.republish(
-            table.name, table.key, rows, progress, batch, index=index, description=description, goes_on=goes_on
+        rows, batch = table.read_version(spark, now), _batch(spark, table, now)
+        self._writer.republish(
+            table.name,
+            table.key,
+            rows,
+            progress,
+            batch,
+            index=index,
+            description=description,
+            keep_progress=keep_progress,
         )
 
-    def tell(self, states: Sequence[State]) -> None:
-        """How far the job is, for whoever reads views."""
+    def publish_status(self, states: Sequence[PartStatus]) -> None:
+        """Publish the status of the job's parts for readers of views."""
         if self._names is None or PIPELINE.name in self._names:
-            self._publisher.put(PIPELINE, [asdict(state) for state in states])
+            self._writer.write_rows(PIPELINE, [asdict(state) for state in states])
 
-    def forget(self, name: str) -> None:
-        """Take a view out."""
+    def remove(self, name: str) -> None:
+        """Remove a view."""
         with self._locks[name]:
-            self._publisher.drop(name)
+            self._writer.drop(name)
 
 
 def _batch(spark: SparkSession, table: Table, version: int) -> int:
-    """A number for a version of this table, and of no other."""
+    """Return a number that identifies a version of this very table."""
     which = int.from_bytes(sha256(table.identity(spark).encode()).digest()[:3])
     return which * _VERSIONS + version
 
 
 def _latest(changes: DataFrame, table: Table) -> DataFrame:
-    """Of each key the last change. Where one commit takes a row out and puts it in, it is in."""
+    """Return the last change of each key. A row that one commit deletes and inserts counts as
+    inserted.
+    """
     told = changes.where(col("_change_type") != "update_preimage")
     columns = [name for name in told.columns if not name.startswith("_")]
     order = struct("_commit_version", col("_change_type") != "delete")

@@ -1,8 +1,9 @@
-"""The receiver of pushes for the pipeline: each batch is in the landing zone before its node is told 200.
+"""The pipeline's push receiver: each batch is in the landing zone before its node gets 200.
 
-The client's PushReceiver does the rest: who may push, what is checked, which batches are missing, and that they are
-pulled; what a node keeps no more is asked for by Query. All of it lands here. Notices go to the notice board; what a
-node said that cannot be true lands as a row that goes to quarantine.
+The client's PushReceiver does the rest: it authenticates and checks pushes, detects missing batches
+and pulls them; batches that a node no longer has are fetched by Query. All of it is written here.
+Notices go to the notice board; an answer of a node that cannot be true becomes a row that goes to
+quarantine.
 """
 
 import hashlib
@@ -17,46 +18,48 @@ from enc.client.writes import Id
 from enc.core.errors import MisuseError
 from enc.core.event import wire_event
 from enc.core.types import Event
-from enc.dataview.landing import Landing
+from enc.dataview.landing import LandingZone
 from enc.dataview.notify import NoticeBoard
-from enc.dataview.rows import Place, mark, now, raw_batch
-from enc.dataview.writer import local
+from enc.dataview.rows import RowOrigin, now, raw_batch, unread_row
+from enc.dataview.writer import local_directory
 
-MAX_LIES = 1000
-"""Lies that land, of one run: of more, only the log tells."""
+MAX_DISTRUST_ROWS = 1000
+"""Most rows written for false answers in one run; further ones are only logged."""
 GROUP = 1000
 
 
-class Zone:
-    """Where the receiver of a lake's own pipeline keeps what it takes in, until the tables have it."""
+class ReceiverPaths:
+    """Paths of the receiver that belongs to a lake's pipeline."""
 
     def __init__(self, root: str) -> None:
-        """`root`: the lake's."""
-        directory = local(root)
+        """`root`: the lake's root."""
+        directory = local_directory(root)
         if directory is None:
             advice = "run `enc dataview receive`, and the pipeline with --landing"
-            raise MisuseError(f"{root}: pushes land on a disk of this machine first: {advice}")
+            raise MisuseError(f"{root}: --receive needs a lake on a local disk: {advice}")
         self.directory = directory / "_receive"
         self.landing, self.notices = self.directory / "landing", self.directory / "notices"
         self.state = self.directory / "inbox.db"
 
-    def create(self) -> "Zone":
+    def create(self) -> "ReceiverPaths":
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as e:
-            raise MisuseError(f"{self.directory}: cannot be made: {e.strerror}") from None
+            raise MisuseError(f"{self.directory}: cannot be created: {e.strerror}") from None
         return self
 
     @property
     def source(self) -> dict[str, str]:
-        """For the pipeline: what has landed, which is removed once the tables have it."""
+        """The pipeline's source: the landing zone, whose files are removed once they are ingested."""
         return {"format": "landing", "path": str(self.landing), "clean": "true"}
 
 
 class LandingReceiver:
-    """`receiver` is the client's; `app` is for any ASGI server. `more` is what PushReceiver takes besides.
+    """Writes pushes to a landing zone. `receiver` is the client's PushReceiver, `app` its ASGI
+    application.
 
-    `skip_lost`: go on where batches are lost whose events may not be read.
+    `more` are further arguments of PushReceiver. `skip_lost`: continue if batches are lost whose
+    events may not be read.
     """
 
     def __init__(
@@ -65,19 +68,19 @@ class LandingReceiver:
         url: str,
         nodes: Mapping[Id, str] | Iterable[str],
         state: Path | str,
-        landing: Landing,
+        landing: LandingZone,
         notices: NoticeBoard | None = None,
         *,
         skip_lost: bool = False,
         **more: Any,
     ) -> None:
-        self._landing, self._lies, self._skip_lost = landing, 0, skip_lost
+        self._landing, self._distrust_rows, self._skip_lost = landing, 0, skip_lost
         self.receiver = PushReceiver(
             identity,
             url,
             nodes,
             state,
-            lambda event, db: None,  # it has landed
+            lambda event, db: None,  # its row is in the landing zone
             on_notice=None if notices is None else notices.put,
             on_gap=self._on_gap,
             on_distrust=self._on_distrust,
@@ -91,13 +94,13 @@ class LandingReceiver:
         return self.receiver.app
 
     def _land(self, seq_pub: bytes, name: str, events: Sequence[Event]) -> None:
-        """A batch that comes again is the same file: it is named after its queue, and its number there."""
+        """Write a batch. A repeated batch has the same file name: its queue and its number there."""
         lines = [msgspec.json.encode(wire_event(event)) for event in events]
-        place = Place(f"push:{self.receiver.url_of(seq_pub) or ''}")
+        place = RowOrigin(f"push:{self.receiver.url_of(seq_pub) or ''}")
         self._landing.put(f"{self._queue(seq_pub)}-{name}", raw_batch(lines, place, now()))
 
     def _queue(self, seq_pub: bytes) -> str:
-        """A node counts the batches of each recipient and URL: these three together are one count."""
+        """Return an id for the queue: a node numbers batches by recipient and URL."""
         named = seq_pub + self.receiver.identity.public + self.receiver.url.encode()
         return hashlib.sha256(named).hexdigest()[:32]
 
@@ -105,12 +108,12 @@ class LandingReceiver:
         return self._skip_lost
 
     def _on_distrust(self, error: Distrust) -> None:
-        if self._lies >= MAX_LIES:
+        if self._distrust_rows >= MAX_DISTRUST_ROWS:
             return
-        self._lies += 1
+        self._distrust_rows += 1
         evidence = error.evidence
         node = self.receiver.url_of(evidence.sequencer) or ""
-        place = Place(f"push:{node}", evidence.enclave.hex() if any(evidence.enclave) else None)
-        lie = mark(error, place, now(), sequencer=evidence.sequencer.hex())
+        place = RowOrigin(f"push:{node}", evidence.enclave.hex() if any(evidence.enclave) else None)
+        lie = unread_row(error, place, now(), sequencer=evidence.sequencer.hex())
         text = lie["event"][0].as_py()
         self._landing.put(f"lie-{hashlib.sha256(text.encode()).hexdigest()}", lie)

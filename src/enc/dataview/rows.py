@@ -1,4 +1,4 @@
-"""Raw rows: from the wire's JSON to Arrow, without judging anything but whether it can be read at all."""
+"""Converts the wire's JSON to raw Arrow rows. It checks only whether an event can be parsed."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -10,24 +10,26 @@ from msgspec.json import Decoder
 
 from enc.core.encoding import MAX_INT, compact_json
 from enc.core.errors import EncError
-from enc.dataview.schema import RAW, arrow
+from enc.dataview.schema import RAW, arrow_schema
 
-RAW_ARROW = arrow(RAW)
+RAW_ARROW = arrow_schema(RAW)
 BATCH = 4096
-"""Rows of one Arrow batch, at most."""
+"""Most rows of one Arrow batch."""
 BATCH_BYTES = 32 << 20
-"""Bytes of JSON in one Arrow batch, after which it is full."""
-_CUT = 1 << 20
-"""Bytes of what is no event that are kept, to look at."""
-MARK = "unread"
-"""The `type` of a row that stands for what could not be read. No sender can make one: of what they say, either all
-columns are known or none is.
+"""Bytes of JSON after which an Arrow batch is full."""
+_MAX_KEPT_BYTES = 1 << 20
+"""Bytes kept of text that is not an event, for inspection."""
+UNREAD_TYPE = "unread"
+"""The `type` of a row that stands for unreadable input. A sender cannot forge one: of a received
+event, either all columns are set or none is.
 """
 
 
-class Place(Struct, frozen=True):
-    """Where rows come from. `enclave` (hex) is who was asked for, where one was: a row has that, whatever the event
-    says, so that it is known who sent it. `enc_v` is the enclave's version, where it is known.
+class RowOrigin(Struct, frozen=True):
+    """Where rows come from.
+
+    `enclave` (hex) is the enclave that was requested, if one was: rows carry it whatever the event
+    says, so that the sender is known. `enc_v` is the enclave's version, if known.
     """
 
     origin: str
@@ -35,8 +37,8 @@ class Place(Struct, frozen=True):
     enc_v: int | None = None
 
 
-class _Glance(Struct):
-    """The fields of a wire event that are columns of their own; whether the others are right, `verify` says."""
+class _EventColumns(Struct):
+    """The fields of a wire event that have columns; `verify` checks the others."""
 
     enclave: str
     seq: int
@@ -46,43 +48,44 @@ class _Glance(Struct):
     timestamp: int
 
 
-UNKNOWN = "UNKNOWN_CODE"
-"""The code of a mark, where a node gave one that the protocol does not have."""
+UNKNOWN_CODE = "UNKNOWN_CODE"
+"""The code of an unread row if a node sent one that the protocol does not define."""
 
 
-class Mark(Struct):
-    """What a mark says; more may stand beside it."""
+class UnreadReason(Struct):
+    """The reason of an unread row; other fields may follow."""
 
     code: str
     message: str
 
 
-_glance = Decoder(_Glance).decode
-_NOTHING = _Glance(enclave="", seq=0, id="", type="", from_="", timestamp=0)
+_glance = Decoder(_EventColumns).decode
+_NOTHING = _EventColumns(enclave="", seq=0, id="", type="", from_="", timestamp=0)
 
 
 def now() -> datetime:
     return datetime.now(UTC)
 
 
-def raw_batch(events: Sequence[bytes], place: Place, received_at: datetime) -> pa.RecordBatch:
-    """One raw row for each event in wire JSON, in order."""
-    return _batch([_look(event) for event in events], place, received_at)
+def raw_batch(events: Sequence[bytes], place: RowOrigin, received_at: datetime) -> pa.RecordBatch:
+    """Return one raw row for each event in wire JSON, in order."""
+    return _batch([_parse_row(event) for event in events], place, received_at)
 
 
-def mark(error: EncError, place: Place, received_at: datetime, **more: object) -> pa.RecordBatch:
-    """A row in place of what could not be read. It is no event, and so is refused, for the reason that it says.
+def unread_row(error: EncError, place: RowOrigin, received_at: datetime, **more: object) -> pa.RecordBatch:
+    """Return a row that stands for unreadable input. Verification rejects it with the reason it
+    carries.
 
-    Its code is one of ours: a node may answer with any word, and with another one each time.
+    Its code is always one of the protocol's: a node may answer with any code, a new one each time.
     """
     code, message = type(error).code, error.message
     if not code:
-        code, message = UNKNOWN, f"{error.code[:100]}: {message}"
+        code, message = UNKNOWN_CODE, f"{error.code[:100]}: {message}"
     said = {**more, "code": code, "message": message[:2000]}
-    return _batch([(None, None, None, MARK, None, None, compact_json(said))], place, received_at)
+    return _batch([(None, None, None, UNREAD_TYPE, None, None, compact_json(said))], place, received_at)
 
 
-def _batch(found: Sequence["_Row"], place: Place, received_at: datetime) -> pa.RecordBatch:
+def _batch(found: Sequence["_Row"], place: RowOrigin, received_at: datetime) -> pa.RecordBatch:
     columns = list(zip(*found, strict=True)) if found else [()] * 7
     count = len(found)
     told = pa.array(columns[0], pa.string()) if place.enclave is None else _repeated(place.enclave, pa.string(), count)
@@ -106,31 +109,32 @@ def _repeated(value: object, type_: pa.DataType, count: int) -> pa.Array:
 
 
 def seq_of(event: bytes) -> int | None:
-    """The seq that an event names; None where it is none."""
-    return _look(event)[1]
+    """Return the seq of an event; None if it is not an event."""
+    return _parse_row(event)[1]
 
 
 _Row = tuple[str | None, int | None, str | None, str | None, str | None, int | None, bytes | str]
 
 
-def _look(event: bytes) -> _Row:
+def _parse_row(event: bytes) -> _Row:
     try:
         seen = _glance(event)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None, None, None, None, None, None, _shown(event)
+        return None, None, None, None, None, None, _readable(event)
     if not (0 <= seen.seq <= MAX_INT and 0 <= seen.timestamp <= MAX_INT):
-        return None, None, None, None, None, None, _shown(event)
+        return None, None, None, None, None, None, _readable(event)
     return seen.enclave, seen.seq, seen.id, seen.type, seen.from_, seen.timestamp, event
 
 
-def _shown(event: bytes) -> str:
-    """What came, as far as it is text: it is to be looked at, and no more."""
-    return event[:_CUT].decode("utf-8", "replace")
+def _readable(event: bytes) -> str:
+    """Return the input as text, for inspection only."""
+    return event[:_MAX_KEPT_BYTES].decode("utf-8", "replace")
 
 
-def raw_batches(events: Iterator[bytes], place: Place, received_at: datetime) -> Iterator[pa.RecordBatch]:
-    """As `raw_batch`, for any number of events: each batch bounded in rows and in bytes. Where `events` fails,
-    what came before that is yielded first.
+def raw_batches(events: Iterator[bytes], place: RowOrigin, received_at: datetime) -> Iterator[pa.RecordBatch]:
+    """Convert any number of events, in batches bounded in rows and bytes.
+
+    If `events` fails, the rows before the failure are yielded first.
     """
     waiting: list[bytes] = []
     size, fault = 0, None

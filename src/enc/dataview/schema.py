@@ -1,9 +1,10 @@
-"""What rows look like on their way in, for Spark and for Arrow alike.
+"""Schemas of incoming rows, for Spark and for Arrow.
 
-RAW          what every source yields: an event as it came, with where and when
-EVENTS       an event that proved itself, typed; enough to spell it as the wire does
-QUARANTINE   what did not, and why
-VERIFIED     what verification yields: EVENTS' columns, the raw event and why it is refused; see `verify`
+RAW          an event as received, with its origin and time; every source yields these
+EVENTS       a verified event, typed; enough to rebuild its wire form
+QUARANTINE   a rejected row, and why
+VERIFIED     output of verification: EVENTS' columns, the raw event and the reason of a rejection;
+             see `verify`
 """
 
 import pyarrow as pa
@@ -39,9 +40,10 @@ RAW = _struct(
     received_at=TIME,
     enc_v=SMALL,
 )
-"""`author` is the event's `from`, `timestamp` is in milliseconds, `event` is the wire's JSON as it came.
+"""`author` is the event's `from`, `timestamp` is in milliseconds, `event` is the wire's JSON as
+received.
 
-What cannot be parsed has nulls but in `event`, `origin`, `received_at`, and in `enclave` where that is known.
+Rows that cannot be parsed have only `event`, `origin`, `received_at`, and `enclave` if it is known.
 """
 
 _EVENT: dict[str, DataType] = {
@@ -66,7 +68,7 @@ _EVENT: dict[str, DataType] = {
 }
 
 VERIFIED = _struct(**_EVENT, event=TEXT, code=TEXT, reason=TEXT)
-"""`code` is null in a row that proved itself; of the others `enclave`, `seq` and `id` are the source's word."""
+"""`code` is null in a verified row; in the others, `enclave`, `seq` and `id` are unverified."""
 
 EVENTS = _struct(**_EVENT)
 QUARANTINE = _struct(
@@ -81,6 +83,6 @@ QUARANTINE = _struct(
 )
 
 
-def arrow(schema: StructType) -> pa.Schema:
-    """The Arrow schema whose batches Spark takes for rows of `schema`."""
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema of batches that Spark accepts as rows of `schema`."""
     return to_arrow_schema(schema, timezone="UTC")

@@ -1,4 +1,4 @@
-"""What a batch of rows has of each enclave. On executors, an Arrow batch at a time; put together by the driver."""
+"""Summaries of a batch by enclave, computed on executors per Arrow batch and merged by the driver."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -12,96 +12,98 @@ from pyspark.sql import DataFrame
 _COLUMNS = ("enclave", "seq", "id", "timestamp", "sequencer", "type", "code")
 
 
-class Seen(Struct):
-    """Of one enclave. `runs` are half-open ranges of seq, by where they begin; `rows` of them there were."""
+class EnclaveSummary(Struct):
+    """One enclave's rows in a batch. `ranges` are half-open ranges of seq in order; `rows` counts
+    the rows.
+    """
 
     enclave: str
     rows: int
-    runs: list[tuple[int, int]]
+    ranges: list[tuple[int, int]]
     head: tuple[str, int]
-    """The id and the time, in microseconds, of the last one."""
-    by: list[tuple[int, str]]
-    """Sequencers, each with the least seq that it signed."""
-    moves: bool = False
-    """There is a Migrate."""
+    """The id and the time, in microseconds, of the last event."""
+    first_signed: list[tuple[int, str]]
+    """Each sequencer with the lowest seq that it signed."""
+    has_migrate: bool = False
+    """True if there is a Migrate."""
 
     @property
     def first(self) -> int:
-        return self.runs[0][0]
+        return self.ranges[0][0]
 
     @property
     def next_seq(self) -> int:
-        return self.runs[-1][1]
+        return self.ranges[-1][1]
 
     @property
-    def is_doubled(self) -> bool:
-        """A seq comes twice."""
-        return self.rows != sum(end - start for start, end in self.runs)
+    def has_duplicates(self) -> bool:
+        """True if a seq occurs twice."""
+        return self.rows != sum(end - start for start, end in self.ranges)
 
     @property
     def signers(self) -> list[str]:
-        return [key for _, key in sorted(self.by)]
+        return [key for _, key in sorted(self.first_signed)]
 
 
-class Glance(Struct):
-    """All of a batch: its enclaves, and how many rows were refused."""
+class BatchSummary(Struct):
+    """Summary of a whole batch: its enclaves, and how many rows were rejected."""
 
-    seen: dict[str, Seen]
+    enclaves: dict[str, EnclaveSummary]
     refused: int = 0
     bytes: int = 0
-    """Of the other rows, with the columns that were looked at."""
+    """Bytes of the accepted rows, in the summarized columns."""
 
 
-def glance(rows: DataFrame) -> Glance:
-    """One job over rows of VERIFIED or EVENTS, which computes them where nothing has yet."""
+def summarize(rows: DataFrame) -> BatchSummary:
+    """Summarize rows of VERIFIED or EVENTS in one job."""
     has_code = "code" in rows.columns
     columns = [name for name in _COLUMNS if has_code or name != "code"]
     found = rows.select(*columns).mapInArrow(_look, "said binary").collect()
-    return together(msgspec.msgpack.decode(row.said, type=Glance) for row in found)
+    return merge_summaries(msgspec.msgpack.decode(row.said, type=BatchSummary) for row in found)
 
 
-def glance_at(rows: pa.Table) -> Glance:
-    """The same of rows that the driver has."""
-    return together(summed(batch) for batch in rows.to_batches())
+def summarize_table(rows: pa.Table) -> BatchSummary:
+    """Summarize rows that the driver holds."""
+    return merge_summaries(summarize_batch(batch) for batch in rows.to_batches())
 
 
 def _look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    found = together(summed(batch) for batch in batches)
+    found = merge_summaries(summarize_batch(batch) for batch in batches)
     yield pa.RecordBatch.from_pydict({"said": [msgspec.msgpack.encode(found)]})
 
 
-def summed(batch: pa.RecordBatch) -> Glance:
+def summarize_batch(batch: pa.RecordBatch) -> BatchSummary:
     table = pa.Table.from_batches([batch])
     count = table.num_rows
     if "code" in table.column_names:
         table = table.filter(pc.is_null(table["code"]))
-    found = Glance({}, count - table.num_rows, table.nbytes if table.num_rows else 0)
+    found = BatchSummary({}, count - table.num_rows, table.nbytes if table.num_rows else 0)
     table = table.sort_by([("enclave", "ascending"), ("seq", "ascending")])
     start = 0
     for enclave, group in groupby(table["enclave"].to_pylist()):
         size = sum(1 for _ in group)
-        found.seen[enclave] = _sum(enclave, table.slice(start, size))
+        found.enclaves[enclave] = _sum(enclave, table.slice(start, size))
         start += size
     return found
 
 
-def _sum(enclave: str, rows: pa.Table) -> Seen:
-    """Of rows by rising seq."""
+def _sum(enclave: str, rows: pa.Table) -> EnclaveSummary:
+    """Summarize rows that are sorted by seq."""
     last = rows.num_rows - 1
     at = rows["timestamp"][last].cast(pa.timestamp("us", "UTC")).value
     signers = rows.group_by("sequencer").aggregate([("seq", "min")])
-    return Seen(
+    return EnclaveSummary(
         enclave=enclave,
         rows=rows.num_rows,
-        runs=_runs((seq, seq + 1) for seq in rows["seq"].to_pylist()),
+        ranges=_runs((seq, seq + 1) for seq in rows["seq"].to_pylist()),
         head=(rows["id"][last].as_py(), at),
-        by=list(zip(signers["seq_min"].to_pylist(), signers["sequencer"].to_pylist(), strict=True)),
-        moves=bool(pc.any(pc.equal(rows["type"], "Migrate")).as_py()),
+        first_signed=list(zip(signers["seq_min"].to_pylist(), signers["sequencer"].to_pylist(), strict=True)),
+        has_migrate=bool(pc.any(pc.equal(rows["type"], "Migrate")).as_py()),
     )
 
 
 def _runs(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges by where they begin, with those that meet made one."""
+    """Merge sorted ranges that touch or overlap."""
     found: list[tuple[int, int]] = []
     for start, end in ranges:
         if found and start <= found[-1][1]:
@@ -111,27 +113,27 @@ def _runs(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def together(parts: Iterable[Glance]) -> Glance:
-    every: dict[str, list[Seen]] = {}
+def merge_summaries(parts: Iterable[BatchSummary]) -> BatchSummary:
+    every: dict[str, list[EnclaveSummary]] = {}
     refused, size = 0, 0
     for part in parts:
         refused, size = refused + part.refused, size + part.bytes
-        for enclave, seen in part.seen.items():
+        for enclave, seen in part.enclaves.items():
             every.setdefault(enclave, []).append(seen)
-    return Glance({enclave: _joined(seen) for enclave, seen in every.items()}, refused, size)
+    return BatchSummary({enclave: _joined(seen) for enclave, seen in every.items()}, refused, size)
 
 
-def _joined(parts: list[Seen]) -> Seen:
+def _joined(parts: list[EnclaveSummary]) -> EnclaveSummary:
     if len(parts) == 1:
         return parts[0]
     first: dict[str, int] = {}
-    for seq, key in sorted(place for part in parts for place in part.by):
+    for seq, key in sorted(place for part in parts for place in part.first_signed):
         first.setdefault(key, seq)
-    return Seen(
+    return EnclaveSummary(
         enclave=parts[0].enclave,
         rows=sum(part.rows for part in parts),
-        runs=_runs(sorted(run for part in parts for run in part.runs)),
+        ranges=_runs(sorted(run for part in parts for run in part.ranges)),
         head=max(parts, key=lambda part: part.next_seq).head,
-        by=[(seq, key) for key, seq in first.items()],
-        moves=any(part.moves for part in parts),
+        first_signed=[(seq, key) for key, seq in first.items()],
+        has_migrate=any(part.has_migrate for part in parts),
     )

@@ -1,7 +1,7 @@
-"""Who may have finalised which event of an enclave, as far as its log tells. Pure; no Spark.
+"""Which sequencer may finalise which event of an enclave, according to its log. Pure; no Spark.
 
-A history is a list of (key, from_seq): each key finalises from that seq on. The first key that is seen counts as the
-enclave's; after that, only a Migrate names another.
+A history is a list of (key, from_seq): each key finalises from that seq on. The first key seen
+counts as the enclave's sequencer; after that, only a Migrate names another.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,9 @@ History = list[tuple[str, int]]
 
 
 class Handover(Struct, frozen=True, order=True):
-    """A Migrate: finalised at `seq` by `by`, naming `to`. `entitled`: its author is known as an owner."""
+    """A Migrate, finalised at `seq` by `by`, that names `to`. `entitled`: its author is known to be
+    an owner.
+    """
 
     seq: int
     by: str
@@ -21,24 +23,25 @@ class Handover(Struct, frozen=True, order=True):
 
 
 def sequencer_at(history: Sequence[tuple[str, int]], seq: int) -> str | None:
-    """Whose event `seq` is; what lies before all that is known counts as the first key's."""
+    """Return the sequencer of `seq`. Events before the known history count as the first key's."""
     if not history:
         return None
     return next((key for key, first in reversed(history) if first <= seq), history[0][0])
 
 
-def extend(history: History, handovers: Iterable[Handover]) -> History:
-    """The history with these Migrates, whichever of them count.
+def with_handovers(history: History, handovers: Iterable[Handover]) -> History:
+    """Return the history extended by the valid ones of these Migrates.
 
-    One that the sequencer of its place finalised counts. So does one by which an owner lets another node take over,
-    which that node itself finalises. One from before all that is known counts if it names the first key.
+    A Migrate counts if the sequencer of its position finalised it. It also counts if an owner lets
+    another node take over and that node itself finalised it. A Migrate before the known history
+    counts if it names the first key.
     """
     for handover in sorted(handovers):
         current = sequencer_at(history, handover.seq)
         if current is None:
             continue
         if handover.by == handover.to and (handover.to, handover.seq) in history:
-            continue  # a taking over that is known
+            continue  # a takeover that is known already
         if handover.by == current:
             history = _with(history, handover.to, handover.seq + 1)
         elif handover.by == handover.to and handover.entitled:
@@ -51,11 +54,11 @@ def extend(history: History, handovers: Iterable[Handover]) -> History:
 def _with(history: History, key: str, first: int) -> History:
     earlier = [each for each in history if each[1] < first]
     later = [each for each in history if each[1] > first]
-    # What is known of later places came from Migrates too, and stands.
+    # Later entries come from Migrates too, and stay valid.
     return [*earlier, (key, first), *later]
 
 
 def spans(history: History) -> list[tuple[str, int, int | None]]:
-    """The same as half-open ranges of seq, from 0 to no end."""
+    """Return the history as half-open ranges of seq, from 0 to no end."""
     starts = [0, *(first for _, first in history[1:])][: len(history)]
     return [(key, start, end) for (key, _), start, end in zip(history, starts, [*starts[1:], None], strict=False)]

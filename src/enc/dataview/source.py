@@ -1,10 +1,10 @@
-"""`spark.read.format("enc")` and `spark.readStream.format("enc")`: the events of enclaves as raw rows.
+"""`spark.read.format("enc")` and `spark.readStream.format("enc")`: events of enclaves as raw rows.
 
     spark.dataSource.register(EncSource)
     spark.read.format("enc").option("node", url).option("enclave", hex).load()
 
-Nothing is believed here: see `verify`. Conditions on `type`, `author`, `timestamp` and `seq` are looked for by the
-node, those on `enclave` say who is asked.
+Nothing is verified here: see `verify`. The node evaluates conditions on `type`, `author`,
+`timestamp` and `seq`; a condition on `enclave` selects which enclaves are read.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from enc.core.encoding import MAX_INT
 from enc.core.filter import MAX_AUTHORS, MAX_TYPES
-from enc.dataview.options import Options, parse_options
+from enc.dataview.options import SourceOptions, parse_options
 from enc.dataview.reading import Span, client_for, enclave_for, enclaves_of, read_span, tip
 from enc.dataview.stream import EncStreamReader
 
@@ -38,7 +38,7 @@ class EncSource(DataSource):
         return "enc"
 
     def schema(self) -> StructType:
-        return parse_options(self.options).yielding.schema
+        return parse_options(self.options).output_mode.schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return EncReader(parse_options(self.options))
@@ -48,28 +48,30 @@ class EncSource(DataSource):
 
 
 class SpanPartition(InputPartition):
-    """What one task reads, and what it asks the node to look for."""
+    """A task's span of seqs, and the filters pushed down to the node."""
 
     def __init__(self, span: Span, pushed: Mapping[str, Any] | None = None) -> None:
         self.span, self.pushed = span, dict(pushed or {})
 
 
 class EncReader(DataSourceReader):
-    """All that is there when the query is planned."""
+    """Reads everything that exists when the query is planned."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._pushed: dict[str, Any] = {}
         self._only: frozenset[str] | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """All of them are evaluated by Spark too: that a node has looked is its word."""
+        """Push filters down to the node. Spark evaluates all of them again: the node's filtering is
+        not trusted.
+        """
         for each in filters:
             if isinstance(each, EqualTo | In) and each.attribute == ("enclave",):
                 wanted = frozenset([each.value] if isinstance(each, EqualTo) else each.value)
                 self._only = wanted if self._only is None else self._only & wanted
             else:
-                self._pushed = narrowed(self._pushed, each, self._options)
+                self._pushed = push_filter(self._pushed, each, self._options)
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -82,19 +84,19 @@ class EncReader(DataSourceReader):
             start = end.next if self._options.starting_seq == "latest" else self._options.starting_seq
             bounds = self._pushed.get("seq", {})
             first, last = max(start, bounds.get("start_at", 0)), min(end.next, bounds.get("end_before", MAX_INT))
-            spans = split(Span(enclave, first, last, end.enc_v), self._options.per_partition)
+            spans = split_span(Span(enclave, first, last, end.enc_v), self._options.per_partition)
             found += [SpanPartition(span, self._pushed) for span in spans]
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Spark asks once without a partition where there is none."""
+        """Read a partition. If there is none, Spark calls this once without one."""
         if not isinstance(partition, SpanPartition):
             return iter(())
-        return self._options.yielding.of(read_span(self._options, partition.span, partition.pushed))
+        return self._options.output_mode.of(read_span(self._options, partition.span, partition.pushed))
 
 
-def split(span: Span, size: int) -> Iterator[Span]:
-    """The span in parts of at most `size` seqs."""
+def split_span(span: Span, size: int) -> Iterator[Span]:
+    """Split the span into parts of at most `size` seqs."""
     for start in range(span.start, span.end, size):
         yield Span(span.enclave, start, min(start + size, span.end), span.enc_v)
 
@@ -107,11 +109,13 @@ _RANGES: Mapping[type[Filter], tuple[str, int]] = {
     LessThan: ("end_before", 0),
     LessThanOrEqual: ("end_before", 1),
 }
-"""Which bound of a range each is, and by how much it is off."""
+"""Which bound of a range each filter sets, and its offset from the value."""
 
 
-def narrowed(pushed: dict[str, Any], filter_: Filter, options: Options) -> dict[str, Any]:
-    """What the node is asked for, with one more condition. One that it cannot be asked for changes nothing."""
+def push_filter(pushed: dict[str, Any], filter_: Filter, options: SourceOptions) -> dict[str, Any]:
+    """Add a condition to the pushed-down filters. A condition that a node cannot evaluate changes
+    nothing.
+    """
     attribute = getattr(filter_, "attribute", ())
     if attribute in (("seq",), ("timestamp",)):
         return _in_range(pushed, attribute[0], filter_)
@@ -133,7 +137,7 @@ def _listed(pushed: dict[str, Any], name: str, filter_: Filter, most: int) -> di
 
 
 def _is_askable(name: str, value: object) -> bool:
-    """A node refuses what is no key."""
+    """Return True if the value may be sent: a node rejects an author that is not a key."""
     if not isinstance(value, str):
         return False
     return name != "from" or (len(value) == 64 and not set(value) - set("0123456789abcdef"))

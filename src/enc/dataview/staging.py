@@ -1,8 +1,9 @@
-"""Rows on their way into the lake: written as Parquet by the task that reads and verifies them, in one pass.
+"""Stages rows into the lake: the task that reads and verifies them writes them as Parquet, in one
+pass.
 
-A batch then is a few rows that name these files (FILES), with what is in them at a glance; the driver adds the files to
-the tables of `Lake`, each in one commit. Files of a task that died, or of a batch that is done again, are named by
-nobody, and `vacuum` removes them.
+A batch then is a few rows that name these files (FILES), with a summary; the driver adds the files
+to the tables of `Lake`, each in one commit. Files of a task that died, or of a repeated batch, are
+in no table, and `vacuum` deletes them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,10 +15,10 @@ from msgspec import Struct
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from enc.dataview.files import Writer
+from enc.dataview.files import ParquetWriter
 from enc.dataview.lake import Lake
-from enc.dataview.schema import EVENTS, NUMBER, QUARANTINE, RAW, TEXT, arrow
-from enc.dataview.seen import Glance, summed, together
+from enc.dataview.schema import EVENTS, NUMBER, QUARANTINE, RAW, TEXT, arrow_schema
+from enc.dataview.seen import BatchSummary, merge_summaries, summarize_batch
 from enc.dataview.tables import NewFile
 from enc.dataview.verify import verify_batch
 
@@ -30,61 +31,61 @@ FILES = StructType(
         StructField("glance", BinaryType()),
     ]
 )
-"""A file, relative to its table; or, without a table, the glance at all that a task has read."""
+"""A file, relative to its table; or, without a table, the summary of everything a task has read."""
 
-_ARROW = arrow(FILES)
+_ARROW = arrow_schema(FILES)
 
 
-class Staged(Struct, frozen=True):
-    """What a batch brings: files by table, and what is in them."""
+class StagedBatch(Struct, frozen=True):
+    """The content of a batch: files by table, and their summary."""
 
     files: Mapping[str, list[NewFile]]
-    glance: Glance
+    summary: BatchSummary
 
 
-def staged(raw: DataFrame, root: str, *, check: bool = True) -> DataFrame:
-    """Rows of FILES, of raw rows that some source has brought."""
+def stage_rows(raw: DataFrame, root: str, *, check: bool = True) -> DataFrame:
+    """Stage raw rows of any source. Returns rows of FILES."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return stage(batches, root, check=check)
+        return stage_batches(batches, root, check=check)
 
     return raw.select(*RAW.fieldNames()).mapInArrow(write, FILES)
 
 
-def gathered(files: DataFrame) -> Staged:
-    """All that a batch brings; this does the work."""
+def collect_staged(files: DataFrame) -> StagedBatch:
+    """Collect a batch's files and summary; this triggers the work."""
     found: dict[str, list[NewFile]] = {}
-    glances: list[Glance] = []
+    summaries: list[BatchSummary] = []
     for row in files.collect():
         if row["table"] is None:
-            glances.append(msgspec.msgpack.decode(row["glance"], type=Glance))
+            summaries.append(msgspec.msgpack.decode(row["glance"], type=BatchSummary))
         else:
             found.setdefault(row["table"], []).append(NewFile(row["path"], row["size"], row["stats"]))
-    return Staged(found, together(glances))
+    return StagedBatch(found, merge_summaries(summaries))
 
 
-def stage(batches: Iterable[pa.RecordBatch], root: str, *, check: bool) -> Iterator[pa.RecordBatch]:
-    """Verify raw rows and write them where they belong. One Arrow batch at a time is held."""
-    writers, glances = dict[str, Writer](), list[Glance]()
+def stage_batches(batches: Iterable[pa.RecordBatch], root: str, *, check: bool) -> Iterator[pa.RecordBatch]:
+    """Verify raw rows and write them to their tables. One Arrow batch is held at a time."""
+    writers, summaries = dict[str, ParquetWriter](), list[BatchSummary]()
     try:
         for raw in batches:
             rows = verify_batch(raw, check=check)
-            glances.append(summed(rows))
-            for name, part in _parted(raw, rows):
+            summaries.append(summarize_batch(rows))
+            for name, part in _by_table(raw, rows):
                 if part.num_rows:
                     if name not in writers:
-                        writers[name] = Writer(Lake(root)[name])
+                        writers[name] = ParquetWriter(Lake(root)[name])
                     writers[name].write(part)
     finally:
         files = [writer.close() for writer in writers.values()]
     said = [(name, file.path, file.size, file.stats, None) for name, file in zip(writers, files, strict=True)]
-    rows_ = [*said, (None, None, None, None, msgspec.msgpack.encode(together(glances)))]
+    rows_ = [*said, (None, None, None, None, msgspec.msgpack.encode(merge_summaries(summaries)))]
     columns = zip(*rows_, strict=True)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, _ARROW, strict=True)]
     yield pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
 
 
-def _parted(raw: pa.RecordBatch, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.Table]]:
+def _by_table(raw: pa.RecordBatch, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.Table]]:
     yield "raw_events", pa.Table.from_batches([raw])
     verified = pa.Table.from_batches([rows])
     good = pc.is_null(verified["code"])

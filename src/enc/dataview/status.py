@@ -1,6 +1,8 @@
-"""How far a running job is: a row for each of its parts in the view `pipeline` of the serving database.
+"""Status of a running job: a row for each of its parts in the view `pipeline` of the serving
+database.
 
-It is the job's word, said every few seconds: a time that stands still says that nobody is at work.
+The job updates it every few seconds: a `told_at` that does not advance means that no job is
+running.
 """
 
 from collections.abc import Mapping
@@ -12,22 +14,22 @@ from msgspec.json import decode
 from enc.dataview.serving.columns import Column, ViewSchema
 
 
-class State(Struct, frozen=True, kw_only=True):
-    """One part of a job. Times are in microseconds since 1970."""
+class PartStatus(Struct, frozen=True, kw_only=True):
+    """Status of one part of a job. Times are in microseconds since 1970."""
 
     part: str
-    """ingest, derive or views; where several sources are taken in, an ingest of each."""
+    """ingest, derive or views; with several sources, one ingest for each."""
     told_at: int
     batch: int | None = None
-    """The last batch of a stream."""
+    """Number of a stream's last batch."""
     rows: int | None = None
-    """What the last batch brought; of views, how many were made anew."""
+    """Rows of the last batch; for views, how many were rebuilt."""
     rows_per_second: float | None = None
     took_ms: int | None = None
     behind: int | None = None
-    """Events that nodes are known to have, and that have not been read yet; None where nobody knows."""
+    """Events that nodes have and that have not been read yet; None if unknown."""
     error: str | None = None
-    """What is wrong, in words: views that fail a test are not published."""
+    """Error message: views that fail a test are not published."""
 
 
 PIPELINE = ViewSchema(
@@ -43,17 +45,17 @@ PIPELINE = ViewSchema(
         Column("error", "string"),
     ),
     ("part",),
-    "How far the pipeline is, as it says itself.",
+    "Status of the pipeline, as reported by the job.",
 )
 
 
-def stream_state(part: str, progress: Mapping[str, Any] | None, now: int) -> State:
-    """Of a stream, from what Spark says of its last batch; None: it has had none yet."""
+def stream_state(part: str, progress: Mapping[str, Any] | None, now: int) -> PartStatus:
+    """Return the status of a stream from Spark's progress report; None: it has had no batch yet."""
     if not progress:
-        return State(part=part, told_at=now)
+        return PartStatus(part=part, told_at=now)
     took: Mapping[str, Any] = progress.get("durationMs") or {}
     rate = progress.get("processedRowsPerSecond")
-    return State(
+    return PartStatus(
         part=part,
         told_at=now,
         batch=int(progress["batchId"]),
@@ -65,14 +67,18 @@ def stream_state(part: str, progress: Mapping[str, Any] | None, now: int) -> Sta
 
 
 def behind(sources: Any) -> int | None:
-    """Over all sources that say how far the logs go and how far they were read: an offset is {enclave: next seq}."""
+    """Sum the backlog of all sources whose offsets have the form {enclave: next seq}; None if there
+    is none.
+    """
     known = [
-        each for source in sources if (each := _left(source.get("endOffset"), source.get("latestOffset"))) is not None
+        each
+        for source in sources
+        if (each := _remaining(source.get("endOffset"), source.get("latestOffset"))) is not None
     ]
     return sum(known) if known else None
 
 
-def _left(end: Any, latest: Any) -> int | None:
+def _remaining(end: Any, latest: Any) -> int | None:
     read, there = _offset(end), _offset(latest)
     if read is None or there is None:
         return None
@@ -80,7 +86,9 @@ def _left(end: Any, latest: Any) -> int | None:
 
 
 def _offset(said: Any) -> dict[str, int] | None:
-    """Spark gives it as text or as an object; None if it is another kind of source's."""
+    """Parse an offset, which Spark gives as text or as an object; None if it is another kind of
+    source's.
+    """
     try:
         found = decode(said) if isinstance(said, str) else said
     except DecodeError:

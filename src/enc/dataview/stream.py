@@ -1,7 +1,7 @@
-"""The stream over enclaves: offsets, how much is taken at once, and where it ends.
+"""The stream over enclaves: its offsets, how much a batch reads, and where it ends.
 
-An offset is `{enclave: next seq}`. It never falls, and an enclave that is in it stays. One whose node does not answer
-stands still, and the others go on.
+An offset is `{enclave: next seq}`. It never decreases, and an enclave in it stays. An enclave whose
+node does not answer stays at its offset, while the others proceed.
 """
 
 import logging
@@ -21,45 +21,57 @@ from pyspark.sql.streaming.datasource import (
 from enc.client import Client
 from enc.core.errors import EncError
 from enc.dataview.notify import NoticeBoard
-from enc.dataview.options import Options
-from enc.dataview.reading import STEP, Span, Tip, after, client_for, enclave_for, enclaves_of, read_span, tip
+from enc.dataview.options import SourceOptions
+from enc.dataview.reading import (
+    STEP,
+    Span,
+    Tip,
+    client_for,
+    enclave_for,
+    enclaves_of,
+    end_of_next_event,
+    read_span,
+    tip,
+)
 
 TASKS = 4
-"""A batch is read by at least so many tasks, if it has so many spans."""
-FAR = 1_000_000
-"""Seqs that are left of a log, above which it is looked where its next event is."""
+"""A batch is read by at least this many tasks, if it has that many spans."""
+LONG_BACKLOG = 1_000_000
+"""Unread seqs above which the position of the log's next event is looked up."""
 MAX_SPANS = 1_000
-"""Of one enclave in a batch."""
-ASKERS = 8
-"""Nodes that are asked for their newest event at the same time."""
+"""Most spans of one enclave in a batch."""
+TIP_THREADS = 8
+"""Nodes that are asked for their newest event concurrently."""
 
 Offset = dict[str, int]
 logger = logging.getLogger("enc.dataview")
 
 
-class SpansOfBatch(InputPartition):
-    """What one task reads, one enclave after the other."""
+class SpanGroupPartition(InputPartition):
+    """The spans that one task reads, one after the other."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self.spans = list(spans)
 
 
 class EncStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives on the driver, but for `read`."""
+    """Runs on the driver, except `read`."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._target: Mapping[str, Tip] | None = None
-        """With AvailableNow: what was there when the query began."""
+        """With AvailableNow: the tips when the query began."""
         self._versions: dict[str, int] = {}
-        self._watch: _Watch | None = None
+        self._watcher: _TipWatcher | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """Executors get what `read` needs; who watches stays here."""
+        """Return the state for executors: what `read` needs, without the watcher."""
         return {**self.__dict__, "_watch": None, "_target": None}
 
     def initialOffset(self) -> Offset:
-        """Of a stream that begins. `latest` is fixed here, once: a restart goes on from what is kept."""
+        """Return the offset of a new stream. `latest` is resolved here, once: a restart uses the
+        stored offset.
+        """
         tips = self._tips({})
         return {enclave: self._first(found) for enclave, found in tips.items()}
 
@@ -73,30 +85,34 @@ class EncStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         tips = self._target if self._target is not None else self._tips(start)
         known = {**{enclave: self._begin() for enclave in tips}, **start}
-        left = {enclave: _left(known[enclave], found) for enclave, found in tips.items()}
-        taken = shared(left, None if isinstance(limit, ReadAllAvailable) else _most(limit, self._options))
+        left = {enclave: _remaining(known[enclave], found) for enclave, found in tips.items()}
+        taken = share_fairly(left, None if isinstance(limit, ReadAllAvailable) else _row_limit(limit, self._options))
         until = {enclave: seq + taken.get(enclave, 0) for enclave, seq in known.items()}
-        for enclave in (each for each, much in left.items() if much > FAR):
+        for enclave in (each for each, much in left.items() if much > LONG_BACKLOG):
             until[enclave] = max(until[enclave], min(self._next(enclave, known[enclave]), tips[enclave].next))
         return until
 
     def _next(self, enclave: str, start: int) -> int:
-        """The end of the first event from `start` on, for a log that says it is very long: nobody goes through what it
-        does not have step by step, and whoever names any number holds up nobody for long.
+        """Return the end of the first event from `start` on, for a log that claims to be very long.
+
+        This skips missing events at once, and a node that claims any length does not delay the
+        stream.
         """
         client = client_for(self._options)
         try:
-            return after(enclave_for(self._options, client, enclave), self._options, start)
+            return end_of_next_event(enclave_for(self._options, client, enclave), self._options, start)
         except EncError as e:
-            logger.warning("%s: its next event is not to be had: %s", enclave, e.message)
+            logger.warning("%s: cannot read its next event: %s", enclave, e.message)
             return start
 
     def _begin(self) -> int:
-        """Where an enclave begins that comes to a running stream."""
+        """The first seq of an enclave that is added to a running stream."""
         return 0 if self._options.starting_seq == "latest" else self._options.starting_seq
 
     def reportLatestOffset(self) -> Offset | None:
-        return None if self._watch is None else {enclave: found.next for enclave, found in self._watch.known.items()}
+        return (
+            None if self._watcher is None else {enclave: found.next for enclave, found in self._watcher.known.items()}
+        )
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._tips({})
@@ -108,38 +124,38 @@ class EncStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             size = max(self._options.per_partition, (until - begin) // MAX_SPANS)
             for first in range(begin, until, size):
                 spans.append(Span(enclave, first, min(first + size, until), self._versions.get(enclave)))
-        return [SpansOfBatch(few) for few in packed(spans, self._options.per_partition)]
+        return [SpanGroupPartition(few) for few in group_spans(spans, self._options.per_partition)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Spark asks once without a partition where there is none."""
-        if not isinstance(partition, SpansOfBatch):
+        """Read a partition. If there is none, Spark calls this once without one."""
+        if not isinstance(partition, SpanGroupPartition):
             return iter(())
         rows = (batch for span in partition.spans for batch in read_span(self._options, span))
-        return self._options.yielding.of(rows)
+        return self._options.output_mode.of(rows)
 
     def stop(self) -> None:
-        if self._watch is not None:
-            self._watch.close()
+        if self._watcher is not None:
+            self._watcher.close()
 
     def _tips(self, start: Offset) -> Mapping[str, Tip]:
-        if self._watch is None:
-            self._watch = _Watch(self._options, time.monotonic)
-        tips = self._watch.tips(start)
+        if self._watcher is None:
+            self._watcher = _TipWatcher(self._options, time.monotonic)
+        tips = self._watcher.tips(start)
         self._versions |= {enclave: found.enc_v for enclave, found in tips.items() if found.enc_v is not None}
         return tips
 
 
-def _left(start: int, found: Tip) -> int:
+def _remaining(start: int, found: Tip) -> int:
     left = max(found.next - start, 0)
     return left if found.is_proved else min(left, STEP)
 
 
-def _most(limit: ReadLimit, options: Options) -> int:
+def _row_limit(limit: ReadLimit, options: SourceOptions) -> int:
     return limit.max_rows if isinstance(limit, ReadMaxRows) else options.max_events
 
 
-def packed(spans: Sequence[Span], most: int) -> list[list[Span]]:
-    """Small spans together, as many as one task may read, but some for every core that may be there."""
+def group_spans(spans: Sequence[Span], most: int) -> list[list[Span]]:
+    """Group small spans into tasks of at most `most` seqs, with at least TASKS tasks if possible."""
     size = max(1, min(most, sum(span.end - span.start for span in spans) // TASKS))
     found, room = list[list[Span]](), 0
     for span in spans:
@@ -151,8 +167,10 @@ def packed(spans: Sequence[Span], most: int) -> list[list[Span]]:
     return found
 
 
-def shared(left: Mapping[str, int], most: int | None) -> dict[str, int]:
-    """How much of what is left each may have: as even as can be, and nothing is left over while anybody wants more."""
+def share_fairly(left: Mapping[str, int], most: int | None) -> dict[str, int]:
+    """Divide `most` among the enclaves as evenly as possible, leaving nothing over while one needs
+    more.
+    """
     if most is None or sum(left.values()) <= most:
         return dict(left)
     found: dict[str, int] = {}
@@ -164,13 +182,15 @@ def shared(left: Mapping[str, int], most: int | None) -> dict[str, int]:
     return found
 
 
-class _Watch:
-    """Who knows how far each log goes. With a notice board, nodes are asked only when it is time, or it says so."""
+class _TipWatcher:
+    """Tracks the tips of logs. With a notice board, nodes are asked only periodically or when it
+    has news.
+    """
 
-    def __init__(self, options: Options, clock: Callable[[], float]) -> None:
+    def __init__(self, options: SourceOptions, clock: Callable[[], float]) -> None:
         self._options, self._clock = options, clock
         self._board = None if options.notices is None else NoticeBoard(options.notices)
-        self._pool = ThreadPoolExecutor(ASKERS, thread_name_prefix="enc-tip")
+        self._pool = ThreadPoolExecutor(TIP_THREADS, thread_name_prefix="enc-tip")
         self._due = 0.0
         self._enclaves: tuple[str, ...] = ()
         self.known: dict[str, Tip] = {}
@@ -183,7 +203,7 @@ class _Watch:
             self._ask_all()
             self._due = self._clock() + self._options.poll_s
         else:
-            self._hear(start, self._board)
+            self._ask_noticed(start, self._board)
         return dict(self.known)
 
     def _ask_all(self) -> None:
@@ -193,7 +213,7 @@ class _Watch:
         except EncError as e:
             if not self._enclaves:
                 raise
-            logger.warning("the registry does not say which enclaves there are: %s", e.message)
+            logger.warning("cannot list the enclaves from the registry: %s", e.message)
         self._ask(client, self._enclaves)
 
     def _ask(self, client: Client, enclaves: Sequence[str]) -> None:
@@ -202,8 +222,8 @@ class _Watch:
             if each is not None:
                 self.known[enclave] = each
 
-    def _hear(self, start: Offset, board: NoticeBoard) -> None:
-        """Only of those that a notice says more of than is known is anything asked."""
+    def _ask_noticed(self, start: Offset, board: NoticeBoard) -> None:
+        """Ask only for the enclaves whose notice is newer than the known tip."""
         told = board.seqs()
         news = [
             enclave
@@ -214,9 +234,11 @@ class _Watch:
             self._ask(client_for(self._options), news)
 
     def _tip(self, client: Client, enclave: str) -> Tip | None:
-        """None: it does not answer, or not with what can be; what was known stays."""
+        """Return the tip; None if the node does not answer or its answer is invalid: the known tip
+        stays.
+        """
         try:
             return tip(enclave_for(self._options, client, enclave), self._options)
         except EncError as e:
-            logger.warning("%s: its newest event is not to be had: %s", enclave, e.message)
+            logger.warning("%s: cannot read its newest event: %s", enclave, e.message)
             return None

@@ -1,7 +1,8 @@
-"""Tables on Delta Lake: made, appended to and merged into exactly once.
+"""Tables on Delta Lake with exactly-once writes.
 
-Every write names a Txn: who writes, and its batch. Delta keeps the pair in the table's log, in the same commit as the
-rows, and takes no pair twice. So whoever died anywhere does its batch again, whole, and nothing is double.
+Every write names a Txn: the writer and its batch. Delta stores the pair in the table's log, in the
+same commit as the rows, and rejects a pair it has seen. So a process that died anywhere repeats its
+whole batch, and nothing is written twice.
 """
 
 import json
@@ -26,15 +27,17 @@ PROPERTIES: Mapping[str, str] = {
 
 
 class Txn(Struct, frozen=True):
-    """A write that happens once: the writer and the number of its batch, which only rises."""
+    """A write that happens exactly once: the writer, and the number of its batch, which only
+    increases.
+    """
 
     app: str
     version: int
     new: bool = False
-    """It is known that it has not happened yet: nobody need look, which costs a job."""
+    """The write is known to be new, so the log need not be searched, which costs a job."""
 
     def step(self, name: str) -> "Txn":
-        """A further write of the same batch into the same table."""
+        """Return the Txn of a further write of the same batch into the same table."""
         return Txn(f"{self.app}/{name}", self.version, self.new)
 
 
@@ -42,41 +45,44 @@ Layer = Literal["bronze", "silver", "gold", "views", "state"]
 
 
 class NewFile(Struct, frozen=True):
-    """A Parquet file that somebody has written into a table's directory, which does not know of it yet."""
+    """A Parquet file in a table's directory that is not in the table's log yet."""
 
     path: str
-    """Relative to the table."""
+    """Relative to the table's directory."""
     size: int
     stats: str
-    """As Delta's log has it."""
+    """In the form of Delta's log."""
 
 
-class Spec(Struct, frozen=True, kw_only=True):
-    """What a table is, before it is anywhere."""
+class TableSpec(Struct, frozen=True, kw_only=True):
+    """Definition of a table."""
 
     name: str
     layer: Layer
     schema: StructType
     key: tuple[str, ...] = ()
     cluster: tuple[str, ...] = ()
-    """Columns by which compaction sorts rows into files, for whoever looks for few of them."""
+    """Columns by which compaction sorts rows into files, to speed up selective reads."""
     stats: tuple[str, ...] = ()
-    """Columns whose least and greatest values Delta keeps for each file, to skip files by; none named: the first 32.
-    To find them out takes time for every column.
+    """Columns whose minimum and maximum Delta stores for each file, to skip files; by default the
+    first 32. Each column costs time to compute.
     """
     checkpoint_every: int = 30
-    """At each such version whoever commits waits while Delta writes down all that the log says. Where that is to be
-    seldom, `Table.checkpoint_log` does it in between. Tables that are written together have numbers that seldom meet,
-    so that no batch waits for all of them at once.
+    """At each such version the committing writer waits while Delta writes a checkpoint of the log.
+    Where that should be rare, `Table.checkpoint_log` writes them in between. Tables that are
+    written together have intervals that rarely coincide, so no batch waits for all of them at
+    once.
     """
     large: bool = False
-    """Its files are large, so that a row is marked as gone instead of writing the file anew; else that is slower."""
+    """The table has large files: deleting a row marks it instead of rewriting the file. For small
+    files that is slower.
+    """
 
 
 class Table:
     """One table in its directory."""
 
-    def __init__(self, root: str, spec: Spec) -> None:
+    def __init__(self, root: str, spec: TableSpec) -> None:
         self.spec, self.name, self.key = spec, spec.name, spec.key
         self.path = f"{root.rstrip('/')}/{spec.layer}/{spec.name}"
 
@@ -84,7 +90,7 @@ class Table:
         return DeltaTable.isDeltaTable(spark, self.path)
 
     def create(self, spark: SparkSession) -> None:
-        """Make it if it is not there, and add the columns that it lacks by now."""
+        """Create the table if it does not exist, and add missing columns."""
         if not self.exists(spark):
             builder = DeltaTable.createIfNotExists(spark).location(self.path).addColumns(self.spec.schema)
             for name, value in self._properties().items():
@@ -105,26 +111,26 @@ class Table:
     def read(self, spark: SparkSession) -> DataFrame:
         return spark.read.format("delta").load(self.path)
 
-    def at(self, spark: SparkSession, version: int) -> DataFrame:
-        """As it was after this commit."""
+    def read_version(self, spark: SparkSession, version: int) -> DataFrame:
+        """Read the table as of a version."""
         return spark.read.format("delta").option("versionAsOf", version).load(self.path)
 
     def delta(self, spark: SparkSession) -> DeltaTable:
         return DeltaTable.forPath(spark, self.path)
 
     def version(self, spark: SparkSession) -> int:
-        """The number of the latest commit."""
+        """Return the number of the latest commit."""
         return int(self._snapshot(spark).version())
 
-    def written(self, spark: SparkSession, txn: Txn) -> bool:
-        """Whether this write has happened already."""
+    def is_written(self, spark: SparkSession, txn: Txn) -> bool:
+        """Return True if this write has happened already."""
         if txn.new:
             return False
         found = self._snapshot(spark).transactions().get(txn.app)
         return bool(found.isDefined() and int(found.get()) >= txn.version)
 
     def transactions(self, spark: SparkSession) -> dict[str, int]:
-        """The last version of every writer. Costs a job, unless the log was just read."""
+        """Return the last version of every writer. Costs a job, unless the log was just read."""
         found = self._snapshot(spark).transactions().iterator()
         pairs = []
         while found.hasNext():
@@ -133,20 +139,20 @@ class Table:
         return dict(pairs)
 
     def identity(self, spark: SparkSession) -> str:
-        """What tells it from another table that was here before."""
-        return self.moment(spark)[0]
+        """Return an id that distinguishes this table from an earlier one at the same path."""
+        return self.snapshot_id(spark)[0]
 
-    def moment(self, spark: SparkSession) -> tuple[str, int]:
-        """Its identity and the number of the latest commit."""
+    def snapshot_id(self, spark: SparkSession) -> tuple[str, int]:
+        """Return the table's identity and the number of its latest commit."""
         snapshot = self._snapshot(spark)
         return str(snapshot.metadata().id()), int(snapshot.version())
 
     def size(self, spark: SparkSession) -> int:
-        """Bytes of its files."""
+        """Return the total size of its files in bytes."""
         return int(self._snapshot(spark).sizeInBytes())
 
     def _snapshot(self, spark: SparkSession) -> Any:
-        """Delta's own: its public face needs a job to say the same."""
+        """Return Delta's internal snapshot: the public API needs a job for the same."""
         none = _jvm(spark).scala.Option.empty()
         return self._log(spark).update(False, none, none)
 
@@ -154,7 +160,7 @@ class Table:
         return _jvm(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, self.path)
 
     def changes(self, spark: SparkSession, after: int, until: int) -> DataFrame:
-        """What commits `after` + 1 to `until` changed, as Delta's change data feed tells."""
+        """Return the changes of commits `after` + 1 to `until` from Delta's change data feed."""
         feed = spark.read.format("delta").option("readChangeFeed", "true")
         return feed.option("startingVersion", after + 1).option("endingVersion", until).load(self.path)
 
@@ -164,11 +170,11 @@ class Table:
         self._write(rows, txn).mode("append").save(self.path)
 
     def add(self, spark: SparkSession, files: Sequence[NewFile], txn: Txn) -> None:
-        """Append rows that are in files already: a commit, and no job."""
-        self.swap(spark, files, (), txn)
+        """Append rows that are in files already: a commit without a job."""
+        self.swap_files(spark, files, (), txn)
 
-    def swap(self, spark: SparkSession, files: Sequence[NewFile], gone: Sequence[str], txn: Txn) -> int:
-        """The rows of new files in place of those of others, by their paths; the number of the commit."""
+    def swap_files(self, spark: SparkSession, files: Sequence[NewFile], gone: Sequence[str], txn: Txn) -> int:
+        """Replace files, by path, by new files. Returns the number of the commit."""
         jvm, now = _jvm(spark), time.time_ns() // 1_000_000
         plain = {"partitionValues": {}, "modificationTime": now, "dataChange": True}
         said: list[dict[str, Any]] = [
@@ -185,11 +191,13 @@ class Table:
         return int(log.startTransaction(none, none).commit(seq, getattr(by_hand, "MODULE$")))
 
     def replace(self, rows: DataFrame, where: str, txn: Txn) -> None:
-        """Put `rows` in the place of all that fulfil `where`."""
+        """Replace all rows that satisfy `where` by `rows`."""
         self._write(rows, txn).mode("overwrite").option("replaceWhere", where).save(self.path)
 
     def overwrite(self, rows: DataFrame, txn: Txn, *, new_schema: bool = False) -> None:
-        """Put `rows` in the place of all; readers see the old ones until the new are there. Makes the table of them."""
+        """Replace all rows, creating the table if needed. Readers see the old rows until the new
+        are committed.
+        """
         options = {"overwriteSchema" if new_schema else "mergeSchema": "true"}
         if not self.exists(rows.sparkSession):
             options |= self._properties()
@@ -210,13 +218,14 @@ class Table:
         delete_if: str | None = None,
         insert: bool = True,
         among: Column | None = None,
-        held: bool = False,
+        on_driver: bool = False,
     ) -> None:
         """Merge `rows` (s) into the table (t) by its key: delete, else update, else insert.
 
-        `update` says what becomes of a row that is there; without it the new row takes its place. `among`:
-        what is known of the rows of t that `rows` can meet, so that few files need a look. `held`: the driver has the
-        rows (see held.py), so that they need not be written down to be read twice.
+        `update`: expressions for a matched row; by default the new row replaces it. `among`: a
+        condition on the rows of t that `rows` can match, so that few files are read. `on_driver`:
+        the driver holds the rows (see `driver_rows`), so they need not be materialized to be read
+        twice.
         """
         spark = rows.sparkSession
         where = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in (on or self.key))
@@ -234,24 +243,25 @@ class Table:
         if insert:
             values = {f"`{name}`": f"s.`{name}`" for name in rows.columns if not name.startswith("_")}
             merge = merge.whenNotMatchedInsert(insert_if, values=values)  # type: ignore[arg-type]
-        with _once(spark, txn, held=held):
+        with _once(spark, txn, on_driver=on_driver):
             merge.execute()
 
     # Upkeep
 
     def checkpoint_log(self, spark: SparkSession, after: int) -> None:
-        """Write down all that the log says, if so many commits came since somebody did; others may write meanwhile.
+        """Write a checkpoint of the log if `after` commits were made since the last one.
 
-        The version at which whoever commits does it is theirs.
+        Other writers may commit meanwhile. The versions at which a committing writer does it itself
+        are left to it.
         """
         snapshot = self._snapshot(spark)
         version, last = int(snapshot.version()), int(snapshot.checkpointProvider().version())
         if version - last >= after and version % self.spec.checkpoint_every:
-            # `checkpoint` would do as well, and keep to itself that it could not.
+            # `checkpoint` would do the same, but hides its failures.
             self._log(spark).checkpointAndCleanUpDeltaLog(snapshot, _jvm(spark).scala.Option.empty())
 
     def compact(self, spark: SparkSession) -> None:
-        """Few large files in place of many small ones."""
+        """Merge small files into a few large ones."""
         optimize = self.delta(spark).optimize()
         if self.spec.cluster:
             optimize.executeZOrderBy(*self.spec.cluster)
@@ -259,20 +269,22 @@ class Table:
             optimize.executeCompaction()
 
     def vacuum(self, spark: SparkSession, hours: float) -> None:
-        """Remove the files that no version of the last `hours` needs; until then what was erased is on disk."""
+        """Delete files that no version of the last `hours` needs; until then, erased contents are
+        on disk.
+        """
         self.delta(spark).vacuum(hours)
 
 
 def _jvm(spark: SparkSession) -> Any:
     if spark._jvm is None:
-        raise RuntimeError("Spark has stopped")
+        raise RuntimeError("the Spark session has stopped")
     return spark._jvm
 
 
 @contextmanager
-def _once(spark: SparkSession, txn: Txn, *, held: bool) -> Iterator[None]:
-    """A merge has no options of its own: it takes its Txn from the session, which is this writer's alone."""
-    settings = {_APP: txn.app, _VERSION: str(txn.version), _MATERIALIZE: "none" if held else "auto"}
+def _once(spark: SparkSession, txn: Txn, *, on_driver: bool) -> Iterator[None]:
+    """Set the Txn of a merge. A merge takes it from the session, which only this writer uses."""
+    settings = {_APP: txn.app, _VERSION: str(txn.version), _MATERIALIZE: "none" if on_driver else "auto"}
     for name, value in settings.items():
         spark.conf.set(name, value)
     try:

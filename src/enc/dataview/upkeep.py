@@ -1,10 +1,13 @@
-"""Upkeep: contents that must go are erased everywhere, small files become few large ones, old things are removed.
+"""Upkeep: erase contents everywhere, compact small files, and remove old data.
 
-1. expire    contents whose `auto-delete` time has passed go from `content_status`, and so from views that rest on it
-2. erase     what was taken away (by an Update, a Delete or its time) goes from `events` and `raw_events`
-3. retain    raw rows and quarantined ones older than their retention go
-4. compact   tables of many small files
-5. vacuum    files that no version younger than `vacuum_hours` needs: only now is what was erased off the disk
+1. expire    removes contents whose `auto-delete` time has passed from `content_status`, and so from
+             the views that use it
+2. erase     removes contents that an Update, a Delete or their time took away from `events` and
+             `raw_events`
+3. retain    deletes raw and quarantined rows older than their retention
+4. compact   merges the files of tables that have many small ones
+5. vacuum    deletes files that no version younger than `vacuum_hours` needs: only this removes
+             erased contents from the disk
 """
 
 from collections.abc import Iterable
@@ -16,52 +19,60 @@ from pyspark.sql.functions import col, lit
 
 from enc.core.errors import MisuseError
 from enc.dataview.lake import Lake
-from enc.dataview.pipeline import app_of
-from enc.dataview.publishing import Publishing
+from enc.dataview.pipeline import txn_app_id
+from enc.dataview.publishing import ChangePublisher
 from enc.dataview.tables import Table, Txn
 from enc.dataview.transforms.wire import wire
 
 
-class Keeping(Struct, frozen=True, kw_only=True):
-    """How long things are kept. None: for good."""
+class RetentionSettings(Struct, frozen=True, kw_only=True):
+    """How long data is retained. None means forever."""
 
     raw_days: float | None = None
     quarantine_days: float | None = None
     vacuum_hours: float = 168.0
-    """At least as long as the slowest reader of a table, and any stream that stands still."""
+    """Must exceed the duration of the slowest read of a table, and any pause of a stream."""
     small_files: int = 16
-    """A table of more files than this is compacted."""
+    """A table with more files than this is compacted."""
 
     def check(self) -> None:
         if self.vacuum_hours < 0 or self.small_files < 1:
-            raise MisuseError("vacuum_hours, small_files: expected numbers that are not negative")
+            raise MisuseError("vacuum_hours: expected at least 0; small_files: expected at least 1")
 
 
 class Upkeep:
-    def __init__(self, lake: Lake, keeping: Keeping | None = None, publishing: Publishing | None = None) -> None:
-        self.lake, self.keeping, self.publishing = lake, keeping or Keeping(), publishing
-        self.keeping.check()
+    def __init__(
+        self, lake: Lake, retention: RetentionSettings | None = None, publisher: ChangePublisher | None = None
+    ) -> None:
+        self.lake, self.retention, self.publisher = lake, retention or RetentionSettings(), publisher
+        self.retention.check()
 
-    def run(self, spark: SparkSession, now: datetime, more: Iterable[Table] = (), *, vacuum: bool = True) -> None:
-        """All of it. `more`: the tables of views. Nobody else may write meanwhile."""
+    def run(
+        self, spark: SparkSession, now: datetime, view_tables: Iterable[Table] = (), *, vacuum: bool = True
+    ) -> None:
+        """Run all steps. `view_tables` are compacted and vacuumed too. No other writer may run
+        meanwhile.
+        """
         self.expire(spark, now)
         self.erase(spark)
         self.retain(spark, now)
-        for table in [*(self.lake[name] for name in self.lake.names), *more]:
-            self.tidy(spark, table, vacuum=vacuum)
+        for table in [*(self.lake[name] for name in self.lake.names), *view_tables]:
+            self.compact_and_vacuum(spark, table, vacuum=vacuum)
 
-    def tidy(self, spark: SparkSession, table: Table, *, vacuum: bool = True) -> None:
-        if self._files(spark, table) > self.keeping.small_files:
+    def compact_and_vacuum(self, spark: SparkSession, table: Table, *, vacuum: bool = True) -> None:
+        if self._files(spark, table) > self.retention.small_files:
             table.compact(spark)
         if vacuum:
-            table.vacuum(spark, self.keeping.vacuum_hours)
+            table.vacuum(spark, self.retention.vacuum_hours)
 
     def _files(self, spark: SparkSession, table: Table) -> int:
         row = table.delta(spark).detail().select("numFiles").first()
         return int(row[0]) if row else 0
 
     def expire(self, spark: SparkSession, now: datetime) -> None:
-        """First it is noted what goes: whoever dies after that begins again with the same."""
+        """Remove expired contents. The erasures are recorded first, so a run that dies later
+        repeats them.
+        """
         contents = self.lake["content_status"]
         due = (col("expires_at") <= lit(now)) & col("content").isNotNull()
         gone = contents.read(spark).where(due)
@@ -76,19 +87,19 @@ class Upkeep:
         self._publish(spark, "content_status")
 
     def erase(self, spark: SparkSession) -> None:
-        """Take what was noted out of `events` and `raw_events`, each note once."""
+        """Erase the recorded contents from `events` and `raw_events`, each exactly once."""
         checkpoint = self.lake.checkpoint("erase")
         stream = spark.readStream.format("delta").load(self.lake["erasures"].path)
 
         def body(batch: DataFrame, batch_id: int) -> None:
             own = batch.sparkSession
-            self.erase_batch(batch, Txn(app_of(own, checkpoint, "erase"), batch_id))
+            self.erase_batch(batch, Txn(txn_app_id(own, checkpoint, "erase"), batch_id))
 
         query = stream.writeStream.foreachBatch(body).option("checkpointLocation", checkpoint)
         query.trigger(availableNow=True).start().awaitTermination()
 
     def erase_batch(self, batch: DataFrame, txn: Txn) -> None:
-        """`raw_events` first: what it is to hold instead is made from `events`."""
+        """Erase one batch. `raw_events` comes first: its replacement is computed from `events`."""
         spark, events = batch.sparkSession, self.lake["events"]
         named = batch.select("enclave", "seq", "id").distinct().persist()
         try:
@@ -103,11 +114,11 @@ class Upkeep:
         self._publish(spark, "events")
 
     def retain(self, spark: SparkSession, now: datetime) -> None:
-        for name, days in (("raw_events", self.keeping.raw_days), ("quarantine", self.keeping.quarantine_days)):
+        for name, days in (("raw_events", self.retention.raw_days), ("quarantine", self.retention.quarantine_days)):
             if days is not None:
                 self.lake[name].delta(spark).delete(col("received_at") < lit(now - timedelta(days=days)))
 
     def _publish(self, spark: SparkSession, *names: str) -> None:
-        if self.publishing is not None:
+        if self.publisher is not None:
             for name in names:
-                self.publishing.push(spark, self.lake[name], {})
+                self.publisher.push(spark, self.lake[name], {})

@@ -1,11 +1,13 @@
-"""Verification: raw rows become events that prove themselves, or rows that say why they do not. In Arrow batches.
+"""Verification: turns raw rows into verified events, or into rows with the reason of their
+rejection. In Arrow batches.
 
-What an event proves by itself, as `enc.core` checks it: its hash, its author's signature, its sequencer's, its id;
-that it is of the enclave that was asked; that event 0 and no other is the Manifest; that its times allow each other;
-that its content is there, or of a kind that may be erased. Whether its author was allowed to say it, and whether its
-sequencer is the enclave's, only the log can tell.
+An event proves the following by itself, as `enc.core` checks it: its hash, its author's and its
+sequencer's signature, its id; that it belongs to the requested enclave; that event 0 and no other
+is the Manifest; that its times are consistent; that its content is present or of a type that may be
+erased. Only the log shows whether its author was permitted to write it, and whether its sequencer
+is the enclave's.
 
-Nothing stops the stream: what fails has `code` and `reason`, and goes to quarantine.
+A failure does not stop the stream: the row gets `code` and `reason`, and goes to quarantine.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,21 +32,22 @@ from enc.core.event import (
     event_from_wire,
 )
 from enc.core.types import VERSIONS, Event
-from enc.dataview.rows import MARK, Mark
-from enc.dataview.schema import RAW, VERIFIED, arrow
+from enc.dataview.rows import UNREAD_TYPE, UnreadReason
+from enc.dataview.schema import RAW, VERIFIED, arrow_schema
 
 LAST_MS = 253_402_300_799_999
-"""The end of the year 9999: no later time can be read back from a table everywhere."""
+"""The end of the year 9999: not every reader of a table accepts later times."""
 
-_arrow = arrow(VERIFIED)
-_decoder, _mark = Decoder(WireEvent), Decoder(Mark).decode
+_arrow = arrow_schema(VERIFIED)
+_decoder, _mark = Decoder(WireEvent), Decoder(UnreadReason).decode
 _predefined = {enc_v: dialect_of(enc_v).predefined for enc_v in VERSIONS}
 
 
 def verified(raw: DataFrame, *, check: bool = True) -> DataFrame:
-    """Rows of VERIFIED, one for each raw row. Without `check`, what can be read counts as proved.
+    """Return rows of VERIFIED, one for each raw row. Without `check`, every row that parses is
+    accepted.
 
-    Rows that a source has verified as it read them, by its option `verify`, stay as they are.
+    Rows that a source verified while reading (option `verify`) are returned unchanged.
     """
     if raw.columns == VERIFIED.fieldNames():
         return raw
@@ -55,23 +58,23 @@ def verified(raw: DataFrame, *, check: bool = True) -> DataFrame:
     return raw.select(*RAW.fieldNames()).mapInArrow(verify, VERIFIED)
 
 
-Verify = Literal["no", "form", "full"]
-"""What a source does with what it reads: nothing, so that it yields raw rows; or what `verified` does, in the same pass
-through Python, and so without another way there and back. `form`: without checks.
+VerifyMode = Literal["no", "form", "full"]
+"""How a source verifies: `no` yields raw rows; `full` does what `verified` does, in the same pass
+through Python, which saves a round trip; `form` parses without checking.
 """
 
 
-def parse_verify(text: str) -> Verify:
-    for known in get_args(Verify):
+def parse_verify(text: str) -> VerifyMode:
+    for known in get_args(VerifyMode):
         if text == known:
-            return cast(Verify, known)
-    raise MisuseError(f"verify: expected {', '.join(get_args(Verify))}, and not {text!r}")
+            return cast(VerifyMode, known)
+    raise MisuseError(f"verify: expected one of {', '.join(get_args(VerifyMode))}, not {text!r}")
 
 
 def verify_batch(batch: pa.RecordBatch, *, check: bool = True) -> pa.RecordBatch:
-    """The same for one Arrow batch of RAW."""
+    """Verify one Arrow batch of RAW."""
     told = batch.select(["event", "enclave", "seq", "id", "type", "enc_v"]).to_pydict()
-    judge = _judge if check else _read
+    judge = _verify_event if check else _read
     rows = [_row(judge, *given) for given in zip(*told.values(), strict=True)]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(_OWN)
     found = {name: pa.array(column, type_) for (name, type_), column in zip(_OWN.items(), columns, strict=True)}
@@ -92,13 +95,13 @@ _OWN: dict[str, pa.DataType] = {
         "code reason"
     ).split()
 }
-"""Columns that are made here; the others are the raw rows' own."""
+"""Columns computed here; the others are copied from the raw rows."""
 
-_Judge = Callable[[str, str | None, int | None], tuple[WireEvent, Event, int]]
+_Check = Callable[[str, str | None, int | None], tuple[WireEvent, Event, int]]
 
 
 def _row(
-    judge: _Judge,
+    judge: _Check,
     text: str,
     enclave: str | None,
     seq: int | None,
@@ -109,13 +112,13 @@ def _row(
     try:
         wire, event, version = judge(text, enclave, enc_v)
     except EncError as e:
-        said = Mark(e.code, e.message)
-        if type_ == MARK and id_ is None:
+        said = UnreadReason(e.code, e.message)
+        if type_ == UNREAD_TYPE and id_ is None:
             with suppress(DecodeError):
                 said = _mark(text)
         return (enclave, seq, id_, *[None] * 13, said.code, said.message)
-    except (ValueError, RecursionError, OverflowError) as e:  # whatever somebody thought of: the stream goes on
-        return (enclave, seq, id_, *[None] * 13, InvalidCommit.code, f"not to be read: {type(e).__name__}")
+    except (ValueError, RecursionError, OverflowError) as e:  # malicious input must not stop the stream
+        return (enclave, seq, id_, *[None] * 13, InvalidCommit.code, f"cannot be read: {type(e).__name__}")
     return (
         wire.enclave,
         wire.seq,
@@ -149,7 +152,7 @@ def _read(text: str, enclave: str | None, enc_v: int | None) -> tuple[WireEvent,
     return wire, event, enc_v if enc_v in VERSIONS else version_of(event)
 
 
-def _judge(text: str, enclave: str | None, enc_v: int | None) -> tuple[WireEvent, Event, int]:
+def _verify_event(text: str, enclave: str | None, enc_v: int | None) -> tuple[WireEvent, Event, int]:
     wire, event, version = _read(text, enclave, enc_v)
     check_time(event, InvalidCommit)
     check_manifest_place(event, InvalidCommit)

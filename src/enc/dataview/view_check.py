@@ -1,4 +1,4 @@
-"""Tests of a view's rows: all of one view's in one query."""
+"""Tests of a view's rows, all tests of one view in one query."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -12,24 +12,24 @@ _MAX_SHOWN = 5
 
 
 def checks(view: View) -> list[Check]:
-    """Its own, and what holds in any case: its key tells rows apart."""
+    """Return the view's own tests and those every view has: its key is unique and not null."""
     found = [Check("unique", view.key), *(Check("not_null", (name,)) for name in view.key), *view.tests]
     return list(dict.fromkeys(found))
 
 
 def is_local(view: View, check: Check) -> bool:
-    """Whether rows that pass and are merged into rows that pass make a table that does."""
+    """Return True if merging rows that pass into rows that pass gives a table that passes."""
     if check.kind == "unique":
         return set(view.key) <= set(check.words)
     return check.words[0] not in view.combined
 
 
 def failures(rows: DataFrame, which: Sequence[Check]) -> list[str]:
-    """What is wrong with the rows, in words."""
+    """Run the tests and return a description of each failure."""
     there = [check for check in which if not _missing(rows, check)]
     found = rows.agg(*map(_faults, there)).first() if there else None
     faults = dict(zip(map(str, there), found or (), strict=True))
-    return [_said(rows, check) for check in which if faults.get(str(check), 1)]
+    return [_describe(rows, check) for check in which if faults.get(str(check), 1)]
 
 
 def _missing(rows: DataFrame, check: Check) -> list[str]:
@@ -41,7 +41,7 @@ def _columns(check: Check) -> Sequence[str]:
 
 
 def _faults(check: Check) -> Column:
-    """How many rows fail."""
+    """Count the rows that fail."""
     if check.kind == "unique":
         return count("*") - count_distinct(struct(*check.words))
     return count_if(_bad(check))
@@ -53,10 +53,10 @@ def _bad(check: Check) -> Column:
     return reduce(Column.__or__, (col(name).isNull() for name in check.words))
 
 
-def _said(rows: DataFrame, check: Check) -> str:
+def _describe(rows: DataFrame, check: Check) -> str:
     missing = _missing(rows, check)
     if missing:
-        return f"{check}: there is no column {', '.join(missing)}"
+        return f"{check}: column {', '.join(missing)} is missing"
     if check.kind == "not_null":
         return f"{check}: there are nulls"
     if check.kind == "unique":

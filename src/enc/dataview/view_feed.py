@@ -1,4 +1,4 @@
-"""What has changed in the tables that views follow: read once for all that follow one from the same version."""
+"""Changes of the tables that views follow, read once for all views that start at the same version."""
 
 import re
 from collections.abc import Iterable
@@ -8,23 +8,27 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 from enc.core.errors import MisuseError
-from enc.dataview.held import Limits, held_if_few
+from enc.dataview.held import DriverLimits, driver_frame_if_few
 from enc.dataview.tables import Table
-from enc.dataview.view_file import View, words_of
+from enc.dataview.view_file import View, sql_words
 
 _FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 _COUNT = re.compile(r"count\(\s*\*\s*\)", re.IGNORECASE)
 
 
-class Groups(Struct, frozen=True):
-    """Groups of rows to be made anew: a value of each column, for each group. Few are named one by one."""
+class ChangedGroups(Struct, frozen=True):
+    """Groups of rows to recompute: for each group a value of every column. A few groups are listed
+    as values.
+    """
 
     frame: DataFrame
-    """With the view's names of the columns."""
+    """Columns have the view's names."""
     named: dict[str, list[object]] | None
 
     def of(self, rows: DataFrame, names: Iterable[tuple[str, str]]) -> DataFrame:
-        """The rows of these groups, and maybe whole groups beside them. `names`: of the columns in rows, and here."""
+        """Return the rows of these groups, and possibly other whole groups. `names`: column names
+        in `rows`, and here.
+        """
         if self.named is None:
             alike = [rows[here].eqNullSafe(self.frame[name]) for here, name in names]
             return rows.join(self.frame, alike, "left_semi")
@@ -34,42 +38,42 @@ class Groups(Struct, frozen=True):
         return rows
 
 
-class Feeds:
-    """Of one round of building."""
+class ChangeFeeds:
+    """The change feeds of one round of building."""
 
-    def __init__(self, spark: SparkSession, views: Iterable[View], limits: Limits) -> None:
+    def __init__(self, spark: SparkSession, views: Iterable[View], limits: DriverLimits) -> None:
         self._spark, self._views, self._limits = spark, tuple(views), limits
         self._few: dict[tuple[str, int, int], DataFrame | None] = {}
 
     def added(self, view: View, source: Table, last: int, now: int) -> DataFrame:
-        """The rows that commits after `last` added."""
+        """Return the rows that commits after `last` added."""
         rows = self._read(source, last, now).where("_change_type = 'insert'").drop(*_FEED)
         return rows.where(view.where) if view.where else rows
 
-    def groups(self, view: View, source: Table, last: int, now: int) -> Groups | None:
-        """The groups of which a row has come, gone or changed; None if there are none."""
+    def groups(self, view: View, source: Table, last: int, now: int) -> ChangedGroups | None:
+        """Return the groups with a row that was added, removed or changed; None if there are none."""
         rows = self._read(source, last, now)
         rows = rows.where(view.where) if view.where else rows
         touched = rows.select(*(col(here).alias(name) for here, name in view.refresh.by))
         if self._few[source.name, last, now] is None:
             touched = touched.distinct()
-        found = touched.limit(self._limits.named + 1).collect()
+        found = touched.limit(self._limits.max_listed_values + 1).collect()
         if not found:
             return None
-        if len(found) > self._limits.named:
-            return Groups(touched, None)
-        return Groups(touched, {name: list({row[name] for row in found}) for name in touched.columns})
+        if len(found) > self._limits.max_listed_values:
+            return ChangedGroups(touched, None)
+        return ChangedGroups(touched, {name: list({row[name] for row in found}) for name in touched.columns})
 
     def _read(self, source: Table, last: int, now: int) -> DataFrame:
         place = source.name, last, now
         if place not in self._few:
             feed = source.changes(self._spark, last, now)
-            self._few[place] = held_if_few(feed.select(*self._columns(source, feed.columns)), self._limits)
+            self._few[place] = driver_frame_if_few(feed.select(*self._columns(source, feed.columns)), self._limits)
         few = self._few[place]
         return source.changes(self._spark, last, now) if few is None else few
 
     def _columns(self, source: Table, names: Iterable[str]) -> list[str]:
-        """What the views that follow the source need of it."""
+        """Return the columns of the source that its views need."""
         words: set[str] = {"_change_type"}
         for view in self._views:
             if view.refresh.source == source.name:
@@ -78,14 +82,14 @@ class Feeds:
 
 
 def _words(view: View) -> set[str]:
-    """The names that the view uses; nothing where it may use all."""
+    """Return the names that the view uses; empty if it may use all."""
     here = {name for name, _ in view.refresh.by}
     if view.refresh.kind != "by":
         sql = _COUNT.sub(" ", view.sql or "*")
         if "*" in "".join(line for line in sql.splitlines() if not line.lstrip().startswith("--")):
             return set()
-        here |= words_of(sql)
-    return {name.lower() for name in here | words_of(view.where)}
+        here |= sql_words(sql)
+    return {name.lower() for name in here | sql_words(view.where)}
 
 
 def check_source(view: View, columns: Iterable[str]) -> None:

@@ -1,10 +1,10 @@
-"""A view as a file spells it: SQL under a header of comments. Pure; no Spark.
+"""The file format of a view: SQL under a header of comments. Pure; no Spark.
 
 -- name: posts_per_author            (default: the file's name)
--- description: Who posts how much.
+-- description: Posts by author.
 -- key: author
 -- refresh: by author from timeline  (see Refresh)
--- where: content IS NOT NULL        (rows of the source that concern it)
+-- where: content IS NOT NULL        (rows of the source that concern the view)
 -- reads: timeline                   (default: every known name that the SQL uses)
 -- test: not_null(author)
 -- test: unique(author)
@@ -22,7 +22,7 @@ from enc.core.errors import MisuseError
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 MAX_FILE = 1 << 20
 APPENDED = ("events", "raw_events", "tags", "quarantine")
-"""Tables to which rows are only added: what an incremental view can follow."""
+"""Append-only tables: an incremental view can follow these."""
 
 _HEADER = re.compile(r"--\s*([a-z]+)\s*:\s*(.*?)\s*")
 _CHECK = re.compile(r"(not_null|unique|accepted)\(\s*([^()]*?)\s*\)")
@@ -34,7 +34,10 @@ _BY = re.compile(r"(\w+)(?: as (\w+))?")
 
 
 class Check(Struct, frozen=True):
-    """A test of a view's rows: `not_null`, `unique` over columns, or `accepted`: a column and its possible values."""
+    """A test of a view's rows.
+
+    It is `not_null` or `unique` over columns, or `accepted`: a column and its allowed values.
+    """
 
     kind: Literal["not_null", "unique", "accepted"]
     words: tuple[str, ...]
@@ -47,22 +50,22 @@ Kind = Literal["full", "incremental", "append", "by"]
 
 
 class Refresh(Struct, frozen=True):
-    """How a view follows what it reads.
+    """How a view follows its inputs.
 
-    full             made from everything, when something has changed
-    incremental      the SQL sees the new rows of `source` alone, and its result is merged by the key
-    append           the same, and the result is added: its keys are new
-    by               the groups of rows that have changed in `source` are made anew
+    full             recomputed from everything when an input has changed
+    incremental      the SQL sees only the new rows of `source`; the result is merged by key
+    append           the same, but the result is appended: its keys are new
+    by               the groups of rows that changed in `source` are recomputed
     """
 
     kind: Kind = "full"
     source: str = ""
     by: tuple[tuple[str, str], ...] = ()
-    """The columns that tell groups apart: in the source, and in the view."""
+    """The columns that identify a group: their name in the source, and in the view."""
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """`sql`, or a `function` of DataFrames that takes the tables which its parameters are named after."""
+    """A view: `sql`, or a `function` of DataFrames whose parameters name the tables it reads."""
 
     name: str
     key: tuple[str, ...]
@@ -70,7 +73,7 @@ class View(Struct, frozen=True, kw_only=True):
     layer: Literal["silver", "gold", "views"] = "views"
     refresh: Refresh = Refresh()
     where: str = ""
-    """Of the source's rows, only those that fulfil it concern the view."""
+    """Only rows of the source that satisfy this condition concern the view."""
     add: tuple[str, ...] = ()
     least: tuple[str, ...] = ()
     greatest: tuple[str, ...] = ()
@@ -81,43 +84,45 @@ class View(Struct, frozen=True, kw_only=True):
 
     @property
     def combined(self) -> tuple[str, ...]:
-        """Columns of which a row that is there keeps a part."""
+        """Columns that are combined with the existing row's value."""
         return (*self.add, *self.least, *self.greatest)
 
     @property
     def text(self) -> str:
-        """What makes its rows what they are; remarks do not."""
+        """The definition of the view's rows, without comments."""
         lines = [line for line in (self.sql or "").splitlines() if not line.lstrip().startswith("--")]
         return repr((self.key, self.refresh.kind, self.refresh.source, self.refresh.by, self.where, lines))
 
     def inputs(self, known: Iterable[str]) -> tuple[str, ...]:
-        """The tables and views that it reads, of those that are known."""
+        """Return the tables and views that it reads, among the known ones."""
         if self.reads is not None:
             return self.reads
-        words = words_of(self.sql or "")
+        words = sql_words(self.sql or "")
         return tuple(name for name in known if name in words and name != self.name)
 
 
-def words_of(sql: str) -> set[str]:
-    """The words of a text in SQL, in small letters (Spark minds no case), without those in comments and strings."""
+def sql_words(sql: str) -> set[str]:
+    """Return the words of SQL text in lower case (Spark ignores case), except in comments and
+    strings.
+    """
     return set(_WORD.findall(_NOISE.sub(" ", sql).lower()))
 
 
 def parse_view(text: str, stem: str, layer: Literal["silver", "gold", "views"] = "views") -> View:
-    """The view in a file of this name (without its ending). MisuseError says what is wrong with which line."""
+    """Parse the view in the file `stem`.sql. MisuseError names the line and what is wrong with it."""
     said = _header(text, stem)
     one = {name: values[-1] for name, values in said.items()}
     view = View(
         name=one.get("name", stem),
-        key=words(one.get("key", "")),
+        key=split_list(one.get("key", "")),
         description=one.get("description", ""),
         layer=layer,
         refresh=parse_refresh(one.get("refresh", "full"), stem),
         where=one.get("where", ""),
-        add=words(one.get("add", "")),
-        least=words(one.get("least", "")),
-        greatest=words(one.get("greatest", "")),
-        reads=words(one["reads"]) if "reads" in one else None,
+        add=split_list(one.get("add", "")),
+        least=split_list(one.get("least", "")),
+        greatest=split_list(one.get("greatest", "")),
+        reads=split_list(one["reads"]) if "reads" in one else None,
         tests=tuple(parse_check(test, stem) for test in said.get("test", ())),
         sql=text,
     )
@@ -137,12 +142,12 @@ def _header(text: str, stem: str) -> Mapping[str, list[str]]:
         if name not in _FIELDS:
             raise MisuseError(f"{stem}.sql, line {number}: {name}: expected one of {', '.join(_FIELDS)}")
         if name in said and name != "test":
-            raise MisuseError(f"{stem}.sql, line {number}: {name}: said twice")
+            raise MisuseError(f"{stem}.sql, line {number}: {name}: given twice")
         said.setdefault(name, []).append(value)
     return said
 
 
-def words(text: str) -> tuple[str, ...]:
+def split_list(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
@@ -154,7 +159,7 @@ def parse_refresh(text: str, where: str) -> Refresh:
     _, kind, table, columns, source = found.groups()
     if kind is not None:
         return Refresh("append" if kind == "append" else "incremental", table or "events")
-    return Refresh("by", source, tuple(_by(column, where) for column in words(columns))) if columns else Refresh()
+    return Refresh("by", source, tuple(_by(column, where) for column in split_list(columns))) if columns else Refresh()
 
 
 def _by(column: str, where: str) -> tuple[str, str]:
@@ -166,7 +171,7 @@ def _by(column: str, where: str) -> tuple[str, str]:
 
 def parse_check(text: str, where: str) -> Check:
     found = _CHECK.fullmatch(text)
-    named = words(found[2]) if found else ()
+    named = split_list(found[2]) if found else ()
     if found is None or not named or (found[1] == "accepted" and len(named) < 2):
         expected = "not_null(column), unique(column, …) or accepted(column, value, …)"
         raise MisuseError(f"{where}: test: {text[:60]}: expected {expected}")
@@ -175,48 +180,50 @@ def parse_check(text: str, where: str) -> Check:
 
 def check_view(view: View) -> None:
     if not NAME.fullmatch(view.name):
-        raise MisuseError(f"{view.name[:60]!r}: a view's name is lower-case letters, digits and _, at most 63")
+        raise MisuseError(
+            f"{view.name[:60]!r}: a view's name has lower-case letters, digits and _, at most 63 characters"
+        )
     if not view.key:
-        raise MisuseError(f"view {view.name}: key: missing; name the columns that tell its rows apart")
+        raise MisuseError(f"view {view.name}: key: missing; name the columns that identify a row")
     _check_refresh(view)
 
 
 def _check_refresh(view: View) -> None:
     refresh, combined = view.refresh, view.combined
     if combined and refresh.kind != "incremental":
-        raise MisuseError(f"view {view.name}: add, least, greatest: only an incremental view keeps a part of a row")
+        raise MisuseError(f"view {view.name}: add, least, greatest: only for incremental views")
     if len({*combined, *view.key}) != len(combined) + len(view.key):
         raise MisuseError(f"view {view.name}: key, add, least, greatest: a column is named twice")
     if refresh.kind == "full":
         if view.where:
-            raise MisuseError(f"view {view.name}: where: a view that is made in full says it in its SQL")
+            raise MisuseError(f"view {view.name}: where: not for full views; put the condition into the SQL")
         return
     if refresh.kind != "by" and refresh.source not in APPENDED:
-        raise MisuseError(f"view {view.name}: refresh: {refresh.kind} from one of {', '.join(APPENDED)}")
+        raise MisuseError(f"view {view.name}: refresh: {refresh.kind} needs one of {', '.join(APPENDED)} as its source")
     other = [name for _, name in refresh.by if name not in view.key]
     if other:
         raise MisuseError(f"view {view.name}: refresh: by {', '.join(other)}: expected columns of its key")
-    if refresh.source not in (words_of(view.sql or "") if view.reads is None else view.reads):
-        raise MisuseError(f"view {view.name}: refresh: from {refresh.source}, which it does not read")
+    if refresh.source not in (sql_words(view.sql or "") if view.reads is None else view.reads):
+        raise MisuseError(f"view {view.name}: refresh: from {refresh.source}, which the view does not read")
 
 
-def in_order(views: Iterable[View], tables: Iterable[str]) -> list[View]:
-    """The views, each after those that it reads. MisuseError for a name that is taken, and for a circle."""
+def sort_by_dependency(views: Iterable[View], tables: Iterable[str]) -> list[View]:
+    """Sort views so that each follows the views it reads. MisuseError on duplicate names or cycles."""
     tables, by_name = tuple(tables), dict[str, View]()
     for view in views:
         if view.name in tables or view.name in by_name:
-            raise MisuseError(f"view {view.name}: there is a table or view of this name already")
+            raise MisuseError(f"view {view.name}: a table or view of this name exists already")
         by_name[view.name] = view
     known = (*tables, *by_name)
     found: dict[str, View] = {}
 
     def take(view: View, path: tuple[str, ...]) -> None:
         if view.name in path:
-            raise MisuseError(f"views read each other in a circle: {' -> '.join((*path, view.name))}")
+            raise MisuseError(f"views read each other in a cycle: {' -> '.join((*path, view.name))}")
         source = (view.refresh.source,) if view.refresh.source else ()
         for name in (*view.inputs(known), *source):
             if name not in known:
-                raise MisuseError(f"view {view.name}: reads: there is no table or view {name[:60]}")
+                raise MisuseError(f"view {view.name}: reads: no such table or view: {name[:60]}")
             if name in by_name and name not in found:
                 take(by_name[name], (*path, view.name))
         found[view.name] = view

@@ -1,4 +1,4 @@
-"""Up to where a view is made, as its table's log says it: in the same commit as the rows."""
+"""How far a view has been built, stored in its table's log in the same commit as the rows."""
 
 from msgspec import Struct
 from pyspark.sql import SparkSession
@@ -6,14 +6,15 @@ from pyspark.sql import SparkSession
 from enc.dataview.tables import Table, Txn
 
 
-class Mark(Struct, frozen=True):
-    """Up to where a view is made: the `version` of its source; of a full view, the sum of all that it reads.
+class ViewVersion(Struct, frozen=True):
+    """Version of the inputs that a view was built from.
 
-    Versions rise by one commit at a time, so that a sum is the same only if each of them is.
+    `version` is the version of its source, or, for a full view, the sum of the versions of all
+    inputs. Each commit increments one version, so two sums are equal only if all versions are.
     """
 
     generation: int
-    """Rises whenever the view is made from the beginning."""
+    """Incremented whenever the view is built from the beginning."""
     source: str
     text: str
     version: int
@@ -22,11 +23,11 @@ class Mark(Struct, frozen=True):
         return Txn(f"view {name}/{self.generation}/{self.source}/{self.text}", self.version)
 
 
-def read_mark(spark: SparkSession, table: Table) -> Mark | None:
-    """The mark of the last generation; None where the view was never made."""
+def read_view_version(spark: SparkSession, table: Table) -> ViewVersion | None:
+    """Return the version of the last generation; None if the view was never built."""
     found = []
     for app, version in table.transactions(spark).items():
         name, *parts = app.split("/")
         if name == f"view {table.name}" and len(parts) == 3:
-            found.append(Mark(int(parts[0]), parts[1], parts[2], version))
+            found.append(ViewVersion(int(parts[0]), parts[1], parts[2], version))
     return max(found, key=lambda mark: mark.generation, default=None)

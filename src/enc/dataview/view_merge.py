@@ -1,4 +1,4 @@
-"""What a view's new rows change in those that are there, and how they are merged."""
+"""How new rows of a view are merged into the existing ones."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,54 +9,54 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql.functions import col, count, lit, to_json, when
 from pyspark.sql.types import DataType
 
-from enc.dataview.held import Limits, held_if_few
-from enc.dataview.view_feed import Groups
+from enc.dataview.held import DriverLimits, driver_frame_if_few
+from enc.dataview.view_feed import ChangedGroups
 from enc.dataview.view_file import View
 
 _NAMED = 200
-"""Values of a column that a merge names, to skip files by."""
+"""Most values of a column that a merge condition lists, so that Delta can skip files."""
 
 
-class Kept(Struct, frozen=True):
-    """Rows, and whether the driver has them."""
+class ReusedRows(Struct, frozen=True):
+    """Rows that are used more than once, and whether the driver holds them."""
 
     rows: DataFrame
-    held: bool
+    on_driver: bool
     empty: bool
 
 
 @contextmanager
-def kept(rows: DataFrame, limits: Limits) -> Iterator[Kept]:
-    """Rows that are used more than once: with the driver if they are few."""
-    few = held_if_few(rows, limits)
+def reused(rows: DataFrame, limits: DriverLimits) -> Iterator[ReusedRows]:
+    """Hold rows for repeated use: on the driver if they are few, else cached by Spark."""
+    few = driver_frame_if_few(rows, limits)
     if few is not None:
-        yield Kept(few, True, not few.head(1))
+        yield ReusedRows(few, True, not few.head(1))
         return
     many = rows.persist()
     try:
-        yield Kept(many, False, False)
+        yield ReusedRows(many, False, False)
     finally:
         many.unpersist()
 
 
 def update(view: View, columns: list[str]) -> dict[str, str]:
-    """What becomes of a row that is there, when one of the same key comes."""
+    """Return the SET expressions for an existing row when a row with the same key arrives."""
     others = {name: f"s.`{name}`" for name in columns if name not in (*view.combined, *view.key)}
     added = {name: f"coalesce(t.`{name}`, 0) + s.`{name}`" for name in view.add}
     ends = {"least": view.least, "greatest": view.greatest}
     return others | added | {name: f"{end}(t.`{name}`, s.`{name}`)" for end, names in ends.items() for name in names}
 
 
-def among(groups: Groups) -> Column | None:
-    """What is known of the rows of t that are in these groups."""
+def among(groups: ChangedGroups) -> Column | None:
+    """Return a condition on the rows of t in these groups; None if there are too many values."""
     named = (groups.named or {}).items()
     few = [col(f"t.`{name}`").isin(values) for name, values in named if len(values) <= _NAMED and None not in values]
     return reduce(Column.__and__, few) if few else None
 
 
 def difference(rows: DataFrame, there: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """The rows that are new or other than those that are there, and the keys of those that are no more: `_gone`."""
-    times = count("*").over(Window.partitionBy(*key))  # a key that comes twice must not look like one that changed
+    """Return new and changed rows, and the keys of removed rows with `_gone` set."""
+    times = count("*").over(Window.partitionBy(*key))  # a duplicate key must not look like a changed row
     new, old = rows.withColumn("_new", times).alias("s"), there.withColumn("_old", lit(True)).alias("t")
     alike = reduce(Column.__and__, (col(f"s.`{name}`").eqNullSafe(col(f"t.`{name}`")) for name in key))
     gone = col("s._new").isNull()
@@ -72,5 +72,5 @@ def difference(rows: DataFrame, there: DataFrame, key: tuple[str, ...]) -> DataF
 
 
 def _comparable(name: str, type_: DataType) -> Column:
-    """Spark compares no maps."""
+    """Return a comparable form of the column: Spark cannot compare maps."""
     return to_json(col(name)) if "map<" in type_.simpleString() else col(name)

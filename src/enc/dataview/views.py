@@ -1,5 +1,7 @@
-"""Where views come from: `gold/*.sql` of this package, and a user's folder of the same kind of file (view_file.py)
-and of `.py` files with functions like this one.
+"""Where views come from: `gold/*.sql` of this package, and a user's folder.
+
+The folder holds files of the same kind (view_file.py), and `.py` files with functions like this
+one:
 
     from enc.dataview.views import view
 
@@ -8,7 +10,7 @@ and of `.py` files with functions like this one.
         "Posts that shout."
         return timeline.where("content = upper(content)")
 
-Its parameters are named after the tables and views that it reads.
+The parameters are named after the tables and views that the function reads.
 """
 
 import inspect
@@ -20,32 +22,40 @@ from typing import Any, TypeVar
 
 from enc.core.errors import MisuseError
 from enc.dataview.lake import PUBLIC
-from enc.dataview.view_file import MAX_FILE, View, check_view, in_order, parse_check, parse_refresh, parse_view
+from enc.dataview.view_file import (
+    MAX_FILE,
+    View,
+    check_view,
+    parse_check,
+    parse_refresh,
+    parse_view,
+    sort_by_dependency,
+)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-_MARK = "__enc_view__"
+_VIEW_ATTRIBUTE = "__enc_view__"
 _GOLD = Path(__file__).parent / "gold"
 _SILVER = ("tags",)
-TOLD = ("pipeline",)
-"""Views of the serving database that no table stands behind (status.py): their names are taken too."""
+STATUS_VIEWS = ("pipeline",)
+"""Views of the serving database that have no table (status.py). Their names are reserved."""
 
 
 @cache
 def built_in() -> tuple[View, ...]:
-    """The views that every lake has."""
+    """Return the views that every lake has."""
     files = sorted(_GOLD.glob("*.sql"))
     return tuple(parse_view(_text(file), file.stem, "silver" if file.stem in _SILVER else "gold") for file in files)
 
 
 def readable() -> tuple[str, ...]:
-    """What a view may read, beside other views of the user's own: the pipeline's tables and the built-in views."""
+    """Return the names that a view may read: the pipeline's tables and the built-in views."""
     return tuple(dict.fromkeys((*PUBLIC, *(view.name for view in built_in()))))
 
 
 def all_views(own: Sequence[View] = ()) -> list[View]:
-    """The built-in views and the user's own, each after those that it reads."""
+    """Return the built-in views and the user's own, each after the views that it reads."""
     names = {view.name for view in built_in()}
-    return in_order((*built_in(), *own), (name for name in (*PUBLIC, *TOLD) if name not in names))
+    return sort_by_dependency((*built_in(), *own), (name for name in (*PUBLIC, *STATUS_VIEWS) if name not in names))
 
 
 def view(
@@ -60,7 +70,7 @@ def view(
     greatest: Sequence[str] = (),
     tests: Sequence[str] = (),
 ) -> Callable[[Function], Function]:
-    """Make a view of a function; all but the key is said as in a file's header."""
+    """Make a function a view. All arguments but the key have the form of a file's header."""
 
     def mark(function: Function) -> Function:
         name_ = name or function.__name__
@@ -78,30 +88,33 @@ def view(
             function=function,
         )
         check_view(made)
-        setattr(function, _MARK, made)
+        setattr(function, _VIEW_ATTRIBUTE, made)
         return function
 
     return mark
 
 
 def load_views(folder: Path | str) -> list[View]:
-    """All views of a folder, each after those that it reads. Python files are run: they are the user's own."""
+    """Load all views of a folder, each after the views that it reads.
+
+    Python files are executed: they are the user's own.
+    """
     path = Path(folder)
     if not path.is_dir():
-        raise MisuseError(f"{path}: no folder of views")
+        raise MisuseError(f"{path}: not a folder of views")
     found: list[View] = []
     for file in sorted(path.iterdir()):
         if file.suffix == ".sql":
             found.append(parse_view(_text(file), file.stem))
         elif file.suffix == ".py" and not file.name.startswith("_"):
             found += _from_python(file)
-    return in_order(found, (*readable(), *TOLD))
+    return sort_by_dependency(found, (*readable(), *STATUS_VIEWS))
 
 
 def _text(file: Path) -> str:
     try:
         if file.stat().st_size > MAX_FILE:
-            raise MisuseError(f"{file}: over {MAX_FILE} bytes")
+            raise MisuseError(f"{file}: larger than {MAX_FILE} bytes")
         return file.read_text("utf-8")
     except (OSError, UnicodeError) as e:
         raise MisuseError(f"{file}: cannot be read: {e}") from None
@@ -114,5 +127,5 @@ def _from_python(file: Path) -> list[View]:
         raise
     except Exception as e:
         raise MisuseError(f"{file}: cannot be run: {type(e).__name__}: {e}") from e
-    marked = (getattr(value, _MARK, None) for value in names.values() if inspect.isfunction(value))
+    marked = (getattr(value, _VIEW_ATTRIBUTE, None) for value in names.values() if inspect.isfunction(value))
     return [made for made in marked if isinstance(made, View)]

@@ -1,7 +1,8 @@
-"""One writer a lake: a lock on a file in its root, which the kernel takes back when its holder dies.
+"""One writer per lake: a lock on a file in its root, which the kernel releases when the holder
+dies.
 
-Only for a root on a file system of this machine: an address such as s3:// has no locks, and whoever runs the pipeline
-there sees to it that there is one.
+It works only for a root on a local file system. An address such as s3:// has no locks, so the
+operator must make sure that there is only one writer.
 """
 
 import json
@@ -20,56 +21,58 @@ from enc.runtime.locks import FileLock, LockHeld
 NAME = "_writer"
 
 
-def local(root: str) -> Path | None:
-    """The directory that a root is; None where it is an address."""
+def local_directory(root: str) -> Path | None:
+    """Return the directory of a root; None if it is an address."""
     scheme, colon, _ = root.partition(":")
     if not colon or len(scheme) == 1 or "/" in scheme:
         return Path(root)
     return Path(unquote(urlsplit(root).path)) if scheme == "file" else None
 
 
-class Writer:
-    """Who writes to the lake under `root`. One object may hold it several times over, and gives it back as often."""
+class LakeLock:
+    """The lock of the lake under `root`. One object may acquire it several times, and releases it
+    as often.
+    """
 
     def __init__(self, root: str) -> None:
-        directory = local(root)
+        directory = local_directory(root)
         self._path = None if directory is None else directory / NAME
         self._lock: FileLock | None = None
-        self._times, self._guard = 0, Lock()
+        self._depth, self._guard = 0, Lock()
 
     @contextmanager
-    def holding(self, what: str) -> Iterator["Writer"]:
-        """`what`: for others to read who come meanwhile."""
-        self.hold(what)
+    def locked(self, what: str) -> Iterator["LakeLock"]:
+        """Hold the lock. `what` describes the holder to other processes."""
+        self.acquire(what)
         try:
             yield self
         finally:
-            self.let_go()
+            self.release()
 
-    def hold(self, what: str) -> None:
-        """MisuseError says who holds it, if it is another."""
+    def acquire(self, what: str) -> None:
+        """Acquire the lock. MisuseError names the holder if another process has it."""
         with self._guard:
-            if self._path is not None and not self._times:
-                self._lock = _locked(self._path, what)
-            self._times += 1
+            if self._path is not None and not self._depth:
+                self._lock = _lock_file(self._path, what)
+            self._depth += 1
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         with self._guard:
-            self._times -= 1
-            if not self._times and self._lock is not None:
+            self._depth -= 1
+            if not self._depth and self._lock is not None:
                 self._lock.write_note(b"")
                 self._lock.close()
                 self._lock = None
 
 
-def _locked(path: Path, what: str) -> FileLock:
+def _lock_file(path: Path, what: str) -> FileLock:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path, mode=0o644)
     except LockHeld as e:
-        raise MisuseError(f"{path.parent}: a lake has one writer, and {_holder(e.note)} is it") from None
+        raise MisuseError(f"{path.parent}: a lake has one writer, and {_holder(e.note)} holds its lock") from None
     except OSError as e:
-        raise MisuseError(f"{path.parent}: cannot be a lake: {e.strerror}") from None
+        raise MisuseError(f"{path.parent}: cannot create a lake here: {e.strerror}") from None
     since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
     holder = {"what": what, "pid": os.getpid(), "host": socket.gethostname(), "since": since}
     lock.write_note(json.dumps(holder).encode())

@@ -14,7 +14,7 @@ from enc.dataview import lake
 from enc.dataview.publishing import INDEXES
 from enc.dataview.serving.columns import ViewSchema
 from enc.dataview.serving.database import Database
-from enc.dataview.serving.publish import served
+from enc.dataview.serving.publish import served_schema
 from enc.dataview.serving.rights import ViewRights
 from enc.dataview.status import PIPELINE
 from enc.dataview.views import built_in
@@ -51,9 +51,9 @@ def schema(name: str) -> ViewSchema:
         return PIPELINE
     if name in _GOLD:
         columns, key = _GOLD[name]
-        return served(name, key.split(), columns, _ABOUT.get(name, ""))
+        return served_schema(name, key.split(), columns, _ABOUT.get(name, ""))
     spec = lake.SPECS[name]
-    return served(name, spec.key, spec.schema)
+    return served_schema(name, spec.key, spec.schema)
 
 
 def key_of(name: str) -> str:

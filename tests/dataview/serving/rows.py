@@ -96,11 +96,11 @@ def ask(database: Database, view: str, **parameters: str) -> list[dict[str, Any]
 
 
 def page(database: Database, view: str, **parameters: str) -> tuple[list[dict[str, Any]], str | None]:
-    with database.reading() as moment:
-        stored = moment.view(view)
+    with database.reading() as snapshot:
+        stored = snapshot.view(view)
         assert stored is not None
         asked = query.parse(stored.schema, [(name.replace("__", "."), text) for name, text in parameters.items()])
-        rows = moment.rows(query.statement(asked, moment.table(stored.schema), database.dialect))
+        rows = snapshot.rows(query.statement(asked, snapshot.table(stored.schema), database.dialect))
     shown = rows[: asked.limit]
     more = cursor.make(asked.order, asked.mark, shown[-1]) if len(rows) > asked.limit else None
     names = [column.name for column in asked.select]

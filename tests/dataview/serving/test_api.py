@@ -145,7 +145,7 @@ def test_an_etag_holds_no_longer_when_a_view_is_complete_further_and_has_the_sam
 ) -> None:
     known = {"if-none-match": http.get("/views/people").headers["etag"]}
     assert http.get("/views/people", headers=known).status_code == 304
-    database.go_on("people", {A: 6})
+    database.advance_progress("people", {A: 6})
     answer = http.get("/views/people", headers=known)
     assert (answer.status_code, answer.json()["complete"][A]) == (200, 6)
 
@@ -191,7 +191,7 @@ def test_openapi_names_every_path_and_every_filter(http: httpx.Client) -> None:
 @pytest.mark.parametrize("path", ["/views/secret", "/views/nothing", "/views/secret/progress"])
 def test_what_is_not_theirs_and_what_is_not_there_are_the_same(http: httpx.Client, path: str) -> None:
     answer = http.get(path)
-    assert refused(answer, 401, "UNAUTHENTICATED").startswith("there is no public view of this name")
+    assert refused(answer, 401, "UNAUTHENTICATED").startswith("no public view of this name")
     assert answer.headers["www-authenticate"] == "Bearer, ENC-Session"
 
 

@@ -9,18 +9,18 @@ from msgspec.structs import replace
 
 from enc.core.errors import MisuseError
 from enc.dataview.serving.columns import Column, ViewSchema
-from enc.dataview.serving.database import CHUNK, CHUNK_BYTES, Database, Stored, _chunks
+from enc.dataview.serving.database import CHUNK, CHUNK_BYTES, Database, StoredView, _chunks
 from tests.dataview.serving.rows import ANNA, PAIRS, PEOPLE, A, B, ask, pairs, person
 
 
-def stored(database: Database, view: str = "people") -> Stored | None:
-    with database.reading() as moment:
-        return moment.view(view)
+def stored(database: Database, view: str = "people") -> StoredView | None:
+    with database.reading() as snapshot:
+        return snapshot.view(view)
 
 
 def progress(database: Database, view: str = "people", **more: Any) -> dict[str, int]:
-    with database.reading() as moment:
-        return dict(moment.progress(view, 100, **more))
+    with database.reading() as snapshot:
+        return dict(snapshot.progress(view, 100, **more))
 
 
 def test_every_kind_comes_back_as_it_was(database: Database) -> None:
@@ -88,12 +88,12 @@ def test_a_batch_that_fails_leaves_nothing(database: Database) -> None:
 
 def test_a_reader_sees_one_moment(database: Database) -> None:
     database.upsert(PEOPLE, [ANNA], {A: 5})
-    with database.reading() as moment:
-        before = moment.view("people")
+    with database.reading() as snapshot:
+        before = snapshot.view("people")
         database.upsert(PEOPLE, [person("bob")], {A: 6})
-        assert moment.view("people") == before
-        assert moment.progress("people", 9) == [(A, 5)]
-        rows = moment.rows(moment.table(PEOPLE).select())
+        assert snapshot.view("people") == before
+        assert snapshot.progress("people", 9) == [(A, 5)]
+        rows = snapshot.rows(snapshot.table(PEOPLE).select())
         assert len(rows) == 1
     assert len(ask(database, "people")) == 2
 
@@ -127,7 +127,7 @@ def test_a_new_column_is_added_and_a_lost_one_stays(database: Database) -> None:
     ("changed", "says"),
     [
         (replace(PAIRS, key=("a",)), "its key is a, b"),
-        (replace(PAIRS, columns=(*PAIRS.columns[:2], Column("c", "string"))), "c is a integer and not a string"),
+        (replace(PAIRS, columns=(*PAIRS.columns[:2], Column("c", "string"))), "c is a integer, not a string"),
     ],
 )
 def test_what_cannot_be_changed_needs_a_rebuild(database: Database, changed: ViewSchema, says: str) -> None:
@@ -151,13 +151,13 @@ def test_a_dropped_view_is_gone(database: Database) -> None:
 def test_an_index_is_made_once_and_used(database: Database) -> None:
     for _ in range(2):
         database.upsert(PAIRS, pairs(9), {}, index=["c"])
-    with pytest.raises(MisuseError, match="it has no column x"):
+    with pytest.raises(MisuseError, match="no such column: x"):
         database.upsert(PAIRS, [], {}, index=["x"])
     if database.dialect == "sqlite":
         from sqlalchemy import text
 
-        with database.reading() as moment:
-            plan = moment.rows(text("EXPLAIN QUERY PLAN SELECT * FROM view_pairs WHERE c = 1 ORDER BY a, b"))  # type: ignore[arg-type]
+        with database.reading() as snapshot:
+            plan = snapshot.rows(text("EXPLAIN QUERY PLAN SELECT * FROM view_pairs WHERE c = 1 ORDER BY a, b"))  # type: ignore[arg-type]
         assert len(plan) == 1
         assert " INDEX ix_" in plan[0][3]
 
@@ -169,7 +169,7 @@ def test_an_index_is_made_once_and_used(database: Database) -> None:
         (replace(PAIRS, name="a" * 64), "expected a-z"),
         (replace(PAIRS, columns=()), "1 to 256 columns"),
         (replace(PAIRS, columns=(*PAIRS.columns, Column('d"', "string"))), "expected a name"),
-        (replace(PAIRS, columns=(*PAIRS.columns, Column("A", "string"))), "two columns have one name"),
+        (replace(PAIRS, columns=(*PAIRS.columns, Column("A", "string"))), "two columns have the same name"),
         (replace(PAIRS, key=()), "key: expected columns"),
         (replace(PAIRS, key=("x",)), "key: expected columns"),
         (replace(PEOPLE, key=("extra",)), "a json cannot be part"),
@@ -190,7 +190,7 @@ def test_long_names_that_begin_alike_are_two_views(database: Database) -> None:
 
 
 def test_a_row_without_its_key_is_refused(database: Database) -> None:
-    with pytest.raises(MisuseError, match="no value in a column of the key"):
+    with pytest.raises(MisuseError, match="null in a column of the key"):
         database.upsert(PAIRS, [{"a": None, "b": "x", "c": 1}], {})
 
 

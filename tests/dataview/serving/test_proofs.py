@@ -15,7 +15,7 @@ from enc.core.event import event_from_wire, parse_event
 from enc.core.types import Event
 from enc.dataview.serving.columns import Column, ViewSchema
 from enc.dataview.serving.database import Database
-from enc.dataview.serving.proofs import Found, Prover
+from enc.dataview.serving.proofs import Prover, RowEvent
 from enc.dataview.serving.rights import ViewRights
 from tests.dataview.logs import small_log
 from tests.dataview.served import founded
@@ -114,7 +114,7 @@ def test_without_a_node_it_says_that_there_are_signatures_only(place: str) -> No
         answer = http.get("/views/events?verify=1&limit=100")
     for shown, event in zip(answer.json()["proofs"], log.events, strict=True):
         assert shown["shows"] == "signatures"
-        assert shown["why"].endswith("no node is configured here")
+        assert shown["why"].endswith("no node is configured")
         assert parse_event(msgspec.json.encode(shown["event"])) == event
     assert answer.headers["cache-control"] == "public, no-store"
     assert "etag" not in answer.headers
@@ -137,7 +137,7 @@ def test_a_prover_asks_no_more_of_who_does_not_answer() -> None:
         asked.append(1)
         raise Unreachable("gone")
 
-    shown = Prover(connect).prove([Found(event) for event in log.events])
+    shown = Prover(connect).prove([RowEvent(event) for event in log.events])
     assert (len(asked), len(shown)) == (1, len(log.events))
 
 
@@ -151,7 +151,7 @@ def test_a_node_that_is_slow_does_not_hold_a_page_for_long() -> None:
             now[0] += 4
             raise EventPending("slow")
 
-    shown = Prover(lambda: Slow(), clock=lambda: now[0]).prove([Found(event) for event in log.events])  # type: ignore[arg-type,return-value]
+    shown = Prover(lambda: Slow(), clock=lambda: now[0]).prove([RowEvent(event) for event in log.events])  # type: ignore[arg-type,return-value]
     why = [each["why"] for each in shown]
     assert ["EVENT_PENDING" in each for each in why].count(True) == 3
     assert all(each.endswith("ask for fewer") for each in why[3:])
@@ -167,13 +167,13 @@ def test_few_verified_answers_are_made_at_once() -> None:
 
             deep[0] += 1
             try:
-                prover.prove([Found(event)])
+                prover.prove([RowEvent(event)])
             except Unavailable as e:
                 refused_.append(e.code)
             raise EventPending("x")
 
     prover = Prover(lambda: Nested())  # type: ignore[arg-type,return-value]
-    prover.prove([Found(event)])
+    prover.prove([RowEvent(event)])
     assert (deep[0], refused_) == (2, ["UNAVAILABLE"])
     assert prover.prove([]) == []
 
@@ -200,9 +200,9 @@ def test_a_row_whose_event_does_not_check_or_is_not_there_shows_nothing(place: s
     with serving(place, OPEN) as http:
         found = http.get("/views/posts?verify=1").json()
     why = {row["event_id"]: shown["why"] for row, shown in zip(found["rows"], found["proofs"], strict=True)}
-    assert "does not check: hash" in why[log.events[5].id.hex()]
+    assert "is invalid: hash" in why[log.events[5].id.hex()]
     assert why["00" * 32] == "this row's event is not in the view `events`"
-    assert why["x"] == "this row names no event"
+    assert why["x"] == "this row does not identify an event"
     assert sorted(shown["shows"] for shown in found["proofs"]) == ["nothing", "nothing", "nothing", "signatures"]
     assert all(shown["event"] is None for shown in found["proofs"] if shown["shows"] == "nothing")
 
@@ -213,7 +213,10 @@ def test_without_the_view_events_nothing_can_be_shown(place: str) -> None:
     database.close()
     with serving(place, OPEN) as http:
         (shown,) = http.get("/views/posts?verify=1").json()["proofs"]
-    assert (shown["shows"], shown["why"]) == ("nothing", "there is no view `events` here to rebuild events from")
+    assert (shown["shows"], shown["why"]) == (
+        "nothing",
+        "the view `events` is not published here, so events cannot be rebuilt",
+    )
 
 
 @pytest.fixture
@@ -229,7 +232,7 @@ def http(place: str) -> Iterator[httpx.Client]:
 
 def test_events_that_are_not_public_do_not_come_out_behind_a_view_that_is(http: httpx.Client) -> None:
     said = refused(http.get("/views/posts?verify=1"), 400, "INVALID_QUERY")
-    assert said == "verify: the events behind this view are not yours to read"
+    assert said == "verify: you may not read the events of this view"
 
 
 def test_unless_the_view_says_that_they_may(place: str) -> None:
@@ -242,8 +245,8 @@ def test_unless_the_view_says_that_they_may(place: str) -> None:
 @pytest.mark.parametrize(
     ("target", "says"),
     [
-        ("/views/pairs?verify=1", "names no single event"),
-        ("/views/pairs?verify=1&format=csv", "proofs come in JSON"),
+        ("/views/pairs?verify=1", "does not identify an event"),
+        ("/views/pairs?verify=1&format=csv", "needs format json"),
         ("/views/pairs?verify=1&limit=101", "at most 100"),
     ],
 )

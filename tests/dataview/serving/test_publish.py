@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from enc.core.errors import MisuseError
 from enc.dataview.serving.database import Database
-from enc.dataview.serving.publish import Publisher, schema_of
+from enc.dataview.serving.publish import ServingWriter, schema_of
 from tests.dataview.serving.rows import A, ask
 
 SCHEMA = """name string, small int, n bigint, x double, money decimal(10,2), whole decimal(18,0), yes boolean,
@@ -25,10 +25,10 @@ def row(name: str, at: datetime = AT) -> tuple[Any, ...]:
 
 
 @pytest.fixture
-def publisher(tmp_path: Path) -> Any:
-    publisher = Publisher(str(tmp_path / "serving.db"))
-    yield publisher
-    publisher.close()
+def writer(tmp_path: Path) -> Any:
+    writer = ServingWriter(str(tmp_path / "serving.db"))
+    yield writer
+    writer.close()
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def frame(spark: SparkSession, *rows: tuple[Any, ...]) -> DataFrame:
     return spark.createDataFrame(list(rows), SCHEMA)
 
 
-def test_every_type_of_spark_arrives(spark: SparkSession, publisher: Publisher, database: Database) -> None:
+def test_every_type_of_spark_arrives(spark: SparkSession, writer: ServingWriter, database: Database) -> None:
     rows = frame(spark, row("anna"), row("old", MOON), ("none", *[None] * 12))
-    publisher.publish("people", ["name"], rows, None, {A: 3}, 0, index=["n"], description="People.")
+    writer.publish("people", ["name"], rows, None, {A: 3}, 0, index=["n"], description="People.")
     found = ask(database, "people", name="anna")[0]
     assert found == {
         "name": "anna",
@@ -63,36 +63,36 @@ def test_every_type_of_spark_arrives(spark: SparkSession, publisher: Publisher, 
     }
     assert ask(database, "people", name="old")[0]["at"] == int(MOON.timestamp()) * 1_000_000
     assert set(ask(database, "people", name="none", select="small,at,tags,raw,day")[0].values()) == {None}
-    with database.reading() as moment:
-        stored = moment.view("people")
+    with database.reading() as snapshot:
+        stored = snapshot.view("people")
     assert stored is not None
     assert (stored.schema.description, stored.batch_id) == ("People.", 0)
 
 
 def test_a_batch_changes_and_deletes_and_may_come_again(
-    spark: SparkSession, publisher: Publisher, database: Database
+    spark: SparkSession, writer: ServingWriter, database: Database
 ) -> None:
-    publisher.publish("people", ["name"], frame(spark, row("anna"), row("bob"), row("carol")), None, {A: 3}, 0)
+    writer.publish("people", ["name"], frame(spark, row("anna"), row("bob"), row("carol")), None, {A: 3}, 0)
     gone = spark.createDataFrame([("bob", 1), ("nobody", 2)], "name string, why int")
     for _ in range(2):
-        publisher.publish("people", ["name"], frame(spark, row("anna", MOON)), gone, {A: 5}, 1)
+        writer.publish("people", ["name"], frame(spark, row("anna", MOON)), gone, {A: 5}, 1)
     found = ask(database, "people", select="name,at")
     assert [(each["name"], each["at"] < 0) for each in found] == [("anna", True), ("carol", False)]
 
 
 def test_a_view_anew_comes_partition_by_partition(
-    spark: SparkSession, publisher: Publisher, database: Database
+    spark: SparkSession, writer: ServingWriter, database: Database
 ) -> None:
-    publisher.publish("people", ["name"], frame(spark, row("anna")), None, {A: 3}, 0)
+    writer.publish("people", ["name"], frame(spark, row("anna")), None, {A: 3}, 0)
     numbers = spark.range(0, 12_000, 1, 3).selectExpr("id", "cast(id % 7 as string) AS name", "array(id) AS many")
-    publisher.republish("people", ["id"], numbers, {A: 9}, index=["name"])
+    writer.republish("people", ["id"], numbers, {A: 9}, index=["name"])
     found = ask(database, "people", limit="10000", order="-id")
     assert (len(found), found[0]) == (10_000, {"id": 11_999, "name": "1", "many": "[11999]"})
-    with database.reading() as moment:
-        assert moment.progress("people", 9) == [(A, 9)]
-    publisher.republish("people", ["id"], numbers.where("id < 0"), {})
+    with database.reading() as snapshot:
+        assert snapshot.progress("people", 9) == [(A, 9)]
+    writer.republish("people", ["id"], numbers.where("id < 0"), {})
     assert ask(database, "people") == []
-    publisher.drop("people")
+    writer.drop("people")
 
 
 def test_a_type_that_cannot_be_served_is_named(spark: SparkSession) -> None:

@@ -68,7 +68,7 @@ def test_anybody_reads_what_is_declared_public_and_nothing_else(http: httpx.Clie
 
 
 def test_who_may_read_a_view_is_told_that_it_is_not_published_yet(http: httpx.Client) -> None:
-    assert refused(http.get("/views/soon"), 404, "VIEW_NOT_FOUND").startswith("nothing is published under this name")
+    assert refused(http.get("/views/soon"), 404, "VIEW_NOT_FOUND").startswith("this view is not published yet")
 
 
 def test_a_token_reads_the_views_that_name_it(http: httpx.Client) -> None:
@@ -185,7 +185,7 @@ def test_what_is_no_session(said: str) -> None:
 
 
 def test_a_server_without_a_key_takes_no_sessions() -> None:
-    with pytest.raises(Exception, match="takes no sessions"):
+    with pytest.raises(Exception, match="does not accept sessions"):
         Rights({}, {}, None).caller(header(), "GET", "/views/sessions", NOW)
 
 
@@ -210,28 +210,28 @@ def test_star_gives_tokens_and_identities_but_nothing_to_the_public() -> None:
     all_ = Rights({"*": ViewRights(tokens=("t",), identities=(BOB.public.hex(),))}, {"t": bytes(32)}, SERVER)
     assert all_.may_read(module.Caller("token", "t"), "anything")
     assert all_.may_read(module.Caller("session", BOB.public.hex()), "anything")
-    assert not all_.may_read(module.ANYBODY, "anything")
+    assert not all_.may_read(module.ANONYMOUS, "anything")
     assert not all_.may_read(module.Caller("token", BOB.public.hex()), "anything")
     for wrong in (ViewRights(public=True), ViewRights(verify=True)):
-        with pytest.raises(MisuseError, match="of each view by its name"):
+        with pytest.raises(MisuseError, match="must be set per view"):
             Rights({"*": wrong}, {}, None)
 
 
 def test_a_view_called_star_is_not_read_by_a_trick() -> None:
-    assert not rights().may_read(module.ANYBODY, "*")
+    assert not rights().may_read(module.ANONYMOUS, "*")
 
 
 @pytest.mark.parametrize(
     ("view", "says"),
     [
-        (ViewRights(tokens=("nobody",)), "there is no token nobody"),
+        (ViewRights(tokens=("nobody",)), "token nobody is not in the token file"),
         (ViewRights(identities=("xyz",)), "expected 64 lower-case hex"),
     ],
 )
 def test_rights_that_name_nobody(view: ViewRights, says: str) -> None:
     with pytest.raises(MisuseError, match=says):
         Rights({"v": view}, {}, SERVER)
-    with pytest.raises(MisuseError, match="identities need `key`"):
+    with pytest.raises(MisuseError, match="identities need the setting `key`"):
         Rights({"v": ViewRights(identities=(ALICE.public.hex(),))}, {}, None)
 
 

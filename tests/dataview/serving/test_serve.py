@@ -82,7 +82,7 @@ def test_the_configuration_says_who_may_read_what(folder: Path) -> None:
     [
         (["--config", "none.toml"], "none.toml: cannot be read"),
         (["--database", "mysql://x"], "database: expected"),
-        (["--tokens", "none"], "there is no such file"),
+        (["--tokens", "none"], "no such file"),
         (["--key", "none"], "there is no such file"),
         (["--node", "nowhere"], "not a node's URL"),
         (["--registry", "http://x"], "registry: id"),

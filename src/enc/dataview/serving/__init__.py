@@ -1,1 +1,1 @@
-"""What people and programs read: views in a database, served over HTTP. Nothing here but `publish` needs Spark."""
+"""Serves views from a database over HTTP. Only `publish` needs Spark."""

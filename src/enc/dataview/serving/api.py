@@ -1,12 +1,12 @@
-"""The HTTP API: GET only; decode, ask the database, encode.
+"""The HTTP API (GET only): decodes requests, queries the database, encodes responses.
 
 GET /views                    the views that the caller may read
 GET /views/{name}             rows; see `query` for its parameters
-GET /views/{name}/progress    up to where it is complete, enclave by enclave
+GET /views/{name}/progress    how far it is complete, by enclave
 GET /openapi.json             this API, with the views that the caller may read
-GET /info                     the server's version, and the key that sessions are made for
+GET /info                     the server's version, and the key for sessions
 GET /health                   whether the database answers
-GET /, /page/{path}           the page that shows all this to people; see `page`
+GET /, /page/{path}           the web page that shows the views; see `page`
 """
 
 import asyncio
@@ -27,25 +27,27 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from enc.core.errors import EncError, InternalError, InvalidQuery, NoSuchPath, Unavailable
 from enc.dataview.serving import openapi, page
 from enc.dataview.serving.database import Database
-from enc.dataview.serving.desk import JSON, Answer, Asked, Desk
+from enc.dataview.serving.desk import JSON, ViewHandlers, ViewRequest, ViewResponse
 from enc.dataview.serving.errors import Unauthenticated
 from enc.dataview.serving.proofs import Prover
 from enc.dataview.serving.rights import Rights
 
 THREADS = 4
 MAX_WAITING = 256
-"""Requests that may wait for a thread."""
+"""Most requests that may wait for a thread."""
 MAX_QUERY = 32 << 10
-"""Bytes of a URL's parameters."""
+"""Most bytes of a URL's parameters."""
 MAX_FIELDS = 64
 
 _log = logging.getLogger("enc.dataview.serving")
 
-Work = Callable[[Desk, Asked], Answer]
+Work = Callable[[ViewHandlers, ViewRequest], ViewResponse]
 
 
 class Api:
-    """An ASGI application. `origins`: whose web pages may ask, besides its own. `clock`: Unix seconds."""
+    """The ASGI application. `origins`: other web pages that may send requests. `clock`: Unix
+    seconds.
+    """
 
     def __init__(
         self,
@@ -56,25 +58,25 @@ class Api:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._desk, self._rights, self._clock = Desk(database, rights, prover), rights, clock
+        self._handlers, self._rights, self._clock = ViewHandlers(database, rights, prover), rights, clock
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="enc-views")
         self._waiting = 0
         router = Router(
             [
-                Route("/views", self._get(Desk.views)),
-                Route("/views/{name}", self._get(Desk.rows)),
-                Route("/views/{name}/progress", self._get(Desk.progress)),
+                Route("/views", self._get(ViewHandlers.views)),
+                Route("/views/{name}", self._get(ViewHandlers.rows)),
+                Route("/views/{name}/progress", self._get(ViewHandlers.progress)),
                 Route("/openapi.json", self._get(openapi.answer)),
-                Route("/info", self._get(Desk.info)),
-                Route("/health", self._get(Desk.health)),
+                Route("/info", self._get(ViewHandlers.info)),
+                Route("/health", self._get(ViewHandlers.health)),
                 Route("/", page.index),
                 Route("/page/{path:path}", page.file),
             ],
             redirect_slashes=False,
-            default=self._nothing,
+            default=self._not_found,
         )
         self._router: ASGIApp = router
-        self._outside = CORSMiddleware(
+        self._cors = CORSMiddleware(
             self._guarded,
             allow_origins=origins,
             allow_methods=["GET"],
@@ -87,41 +89,41 @@ class Api:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await self._outside(scope, receive, send)
+            await self._cors(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
 
     async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Whatever goes wrong is answered with an error of ours."""
+        """Answer every failure with an error of this API."""
         try:
-            scope["app"] = self  # so that the router raises, and the answer is ours
+            scope["app"] = self  # makes the router raise, so that this method answers
             await self._router(scope, receive, send)
         except HTTPException as e:
-            error = _error(InvalidQuery("not by this method, but by GET"), e.status_code)
+            error = _error(InvalidQuery("method not allowed; use GET"), e.status_code)
             error.headers["allow"] = "GET, HEAD"
             await error(scope, receive, send)
         except EncError as e:
             await _error(e)(scope, receive, send)
         except Exception:
             _log.exception("a request failed: %s", scope["path"])
-            await _error(InternalError("a fault of the server's"))(scope, receive, send)
+            await _error(InternalError("internal error of the server"))(scope, receive, send)
 
-    async def _nothing(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise NoSuchPath("there is nothing here; see / or /openapi.json")
+    async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise NoSuchPath("no such path; see / or /openapi.json")
 
     def _get(self, work: Work) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            found = await self._in_thread(lambda: work(self._desk, self._asked(request)))
+            found = await self._in_thread(lambda: work(self._handlers, self._view_request(request)))
             return Response(found.body, found.status, {"content-type": found.media, **found.headers})
 
         return answer
 
-    def _asked(self, request: Request) -> Asked:
+    def _view_request(self, request: Request) -> ViewRequest:
         raw = request.scope["query_string"]
         target = request.scope["raw_path"] + (b"?" + raw if raw else b"")
         said = request.headers.get("authorization", "")
         now_ms = int(self._clock() * 1000)
-        return Asked(
+        return ViewRequest(
             caller=self._rights.caller(said, request.method, target.decode("latin-1"), now_ms),
             path=request.scope["path"],
             name=request.path_params.get("name", ""),
@@ -130,7 +132,7 @@ class Api:
             known=request.headers.get("if-none-match", ""),
         )
 
-    async def _in_thread(self, work: Callable[[], Answer]) -> Answer:
+    async def _in_thread(self, work: Callable[[], ViewResponse]) -> ViewResponse:
         if self._waiting >= MAX_WAITING:
             raise Unavailable("too many requests are waiting", retry_after_ms=1000)
         self._waiting += 1
@@ -147,7 +149,7 @@ def _parameters(raw: bytes) -> tuple[tuple[str, str], ...]:
         text = raw.decode("ascii")
         return tuple(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS))
     except ValueError:
-        raise InvalidQuery("the URL's parameters are not UTF-8 in percent-encoding, or too many") from None
+        raise InvalidQuery("the URL's parameters are not percent-encoded UTF-8, or too many") from None
 
 
 def _error(error: EncError, status: int | None = None) -> Response:

@@ -1,17 +1,17 @@
-"""Columns of a view: eight kinds, each with one form in memory, one in the database and one on the wire.
+"""Columns of a view: eight kinds, each with one form in memory, in the database and on the wire.
 
 | kind | in memory | SQLite | PostgreSQL | JSON and CSV |
 |---|---|---|---|---|
 | string | str | TEXT | text | as it is |
 | integer | int, 64 bits | BIGINT | bigint | a number |
-| double | float | FLOAT | double precision | a number; null where it is none |
+| double | float | FLOAT | double precision | a number; null for NaN and infinity |
 | boolean | bool | BOOLEAN | boolean | true, false |
 | timestamp | int, microseconds since 1970 | BIGINT | timestamptz | 2026-01-31T12:00:00.000000Z |
 | date | str, 2026-01-31 | TEXT | text | as it is |
 | binary | bytes | BLOB | bytea | hex |
 | json | str | TEXT | text | the value itself; as text in CSV |
 
-Texts are ordered by their bytes in UTF-8, in either database.
+Both databases order texts by their UTF-8 bytes.
 """
 
 import re
@@ -33,7 +33,7 @@ MAX_COLUMNS = 256
 _VIEW = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_PLAIN = datetime(1970, 1, 1)  # texts of it get their zone by hand, which is faster
+_EPOCH_PLAIN = datetime(1970, 1, 1)  # the zone is appended by hand, which is faster
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -43,7 +43,7 @@ class Column(Struct, frozen=True):
 
 
 class ViewSchema(Struct, frozen=True):
-    """A view as the database has it. The key's columns are never null, and name a row."""
+    """A view's schema in the database. The key's columns are never null and identify a row."""
 
     name: str
     columns: tuple[Column, ...]
@@ -55,7 +55,7 @@ class ViewSchema(Struct, frozen=True):
 
 
 def check_schema(schema: ViewSchema) -> None:
-    """Names that both databases take as they are, and a key that is there."""
+    """Check that both databases accept all names, and that the key's columns exist."""
     if not _VIEW.fullmatch(schema.name):
         raise MisuseError(f"view {schema.name!r}: expected a-z, then a-z, 0-9 or _, at most 63 characters")
     names = [column.name for column in schema.columns]
@@ -65,7 +65,7 @@ def check_schema(schema: ViewSchema) -> None:
         if not _COLUMN.fullmatch(name):
             raise MisuseError(f"view {schema.name}: column {name!r}: expected a name of A-Z, a-z, 0-9 and _")
     if len({name.lower() for name in names}) != len(names):
-        raise MisuseError(f"view {schema.name}: two columns have one name")
+        raise MisuseError(f"view {schema.name}: two columns have the same name")
     if not schema.key or len(set(schema.key)) != len(schema.key) or set(schema.key) - set(names):
         raise MisuseError(f"view {schema.name}: key: expected columns of the view, each once")
     for column in schema.columns:
@@ -79,7 +79,7 @@ _ESCAPE, _NUL = "\ue000", "\x00"
 
 
 class _PgText(TypeDecorator[str]):
-    """PostgreSQL takes every character but one: NUL is written as U+E000 and 0, U+E000 itself twice."""
+    """PostgreSQL rejects only NUL: it is written as U+E000 and 0, and U+E000 itself is doubled."""
 
     impl = sa.Text
     cache_ok = True
@@ -125,7 +125,7 @@ def sql_type(kind: Kind, dialect: str) -> TypeEngine[Any]:
 
 
 def sql_table(schema: ViewSchema, dialect: str) -> sa.Table:
-    """The table of a view: its name has a prefix, so that none can be taken for one of ours."""
+    """Return a view's table. The prefix of its name keeps it apart from internal tables."""
     columns = [
         sa.Column(
             column.name,
@@ -140,13 +140,15 @@ def sql_table(schema: ViewSchema, dialect: str) -> sa.Table:
 
 
 def table_name(view: str) -> str:
-    """PostgreSQL takes 63 characters: of a longer name, the beginning and a checksum."""
+    """Return the table's name. PostgreSQL allows 63 characters: a longer name is cut and gets a
+    checksum.
+    """
     name = f"view_{view}"
     return name if len(name) <= 63 else f"{name[:54]}_{crc32(view.encode()):08x}"
 
 
 def _place(schema: ViewSchema, column: Column) -> int:
-    """The primary key's columns come first, in the key's order: that is the order of its index."""
+    """Return the sort position: the primary key's columns come first, in the order of its index."""
     return schema.key.index(column.name) if column.name in schema.key else len(schema.key)
 
 
@@ -154,10 +156,10 @@ def _place(schema: ViewSchema, column: Column) -> int:
 
 
 def micros(moment: datetime) -> int:
-    """Microseconds since 1970. A time without a zone is one of UTC."""
+    """Return microseconds since 1970. A time without a zone is UTC."""
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
 
 
 def iso(moment: int) -> str:
-    """As the wire has it, always with six digits: such texts are ordered as their times are."""
+    """Return the wire form, always with six digits, so that texts sort like their times."""
     return (_EPOCH_PLAIN + timedelta(microseconds=moment)).isoformat(timespec="microseconds") + "Z"

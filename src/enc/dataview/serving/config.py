@@ -1,12 +1,12 @@
-"""Settings of the server, from a file in TOML.
+"""Settings of the server, from a TOML file.
 
     database = "serving.db"             # or postgresql://…
     listen = "127.0.0.1:7780"
     tokens = "tokens"                   # a NAME and a TOKEN on each line; chmod 600
     key = "server.key"                  # the server's own key, made by `enc key new`; for sessions
-    node = "http://127.0.0.1:7700"      # who is asked for proofs
-    identity = "reader.key"             # as whom
-    origins = ["https://app.example"]   # whose web pages may ask, besides the page here; all, unless it is said
+    node = "http://127.0.0.1:7700"      # the node that is asked for proofs
+    identity = "reader.key"             # the identity that asks
+    origins = ["https://app.example"]   # other web pages that may send requests; default: all
 
     [views.timeline]
     public = true
@@ -15,7 +15,7 @@
     tokens = ["analyst"]
     identities = ["ab…"]
 
-Paths in it are seen from the file's own folder.
+Paths are relative to the file's own folder.
 """
 
 import tomllib
@@ -52,14 +52,14 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def load(path: Path | None, flags: Mapping[str, str | None], public: Sequence[str] = ()) -> Config:
-    """The file's settings; then what the flags say; then views that are public besides."""
+    """Return the file's settings, overridden by the flags, plus the views made public."""
     found = Config() if path is None else _read(path)
     found = replace(found, **{name: value for name, value in flags.items() if value})
     views = dict(found.views)
     for name in public:
         views[name] = replace(views.get(name, ViewRights()), public=True)
     if not 0 < found.query_timeout_s <= 600:
-        raise MisuseError("query_timeout_s: expected a number above 0, at most 600")
+        raise MisuseError("query_timeout_s: expected more than 0 and at most 600")
     return replace(found, views=views)
 
 
@@ -68,7 +68,7 @@ def _read(path: Path) -> Config:
         with path.open("rb") as file:
             raw = file.read(MAX_CONFIG + 1)
         if len(raw) > MAX_CONFIG:
-            raise MisuseError(f"{path}: over {MAX_CONFIG} bytes")
+            raise MisuseError(f"{path}: larger than {MAX_CONFIG} bytes")
         found = msgspec.convert(tomllib.loads(raw.decode()), Config)
     except OSError as e:
         raise MisuseError(f"{path}: cannot be read: {e.strerror}") from None

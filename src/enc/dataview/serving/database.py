@@ -1,7 +1,7 @@
-"""The serving database: a table for each view, what each is made of, and up to where it is complete.
+"""The serving database: a table for each view, its schema, and its progress.
 
-Whatever a batch changes in a view, its progress with it, is one transaction: a reader sees all of it or nothing, and a
-batch that is written again changes nothing.
+All changes of a batch to a view, including its progress, are one transaction: a reader sees all of
+it or nothing, and writing a batch again changes nothing.
 """
 
 import secrets
@@ -17,13 +17,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from enc.core.errors import MisuseError
 from enc.dataview.serving.columns import Column, ViewSchema, check_schema, sql_table, sql_type, table_name
-from enc.dataview.serving.engine import open_engine, reading, translated, writing
+from enc.dataview.serving.engine import open_engine, reading, translated_errors, writing
 
 Row = Mapping[str, Any]
 CHUNK = 5_000
-"""Rows that go to the database at once."""
+"""Rows sent to the database at once."""
 CHUNK_BYTES = 16 << 20
-"""But for the last of them, their texts come to no more."""
+"""Most bytes of their texts, not counting the last row."""
 PATIENCE_S = 10.0
 _FETCHED = 32
 """Rows of a page that are fetched at once: a content may be a mebibyte."""
@@ -48,8 +48,8 @@ _progress = sa.Table(
 _schema = msgspec.json.Decoder(ViewSchema)
 
 
-class Stored(Struct, frozen=True):
-    """A view as it is at one moment. `version` grows with every change, within one `generation`."""
+class StoredView(Struct, frozen=True):
+    """A stored view. `version` grows with every change within one `generation`."""
 
     schema: ViewSchema
     generation: str
@@ -62,7 +62,7 @@ class Database:
         self._engine = open_engine(place)
         self._patience_s = patience_s
         self._known: dict[str, tuple[ViewSchema, sa.Table]] = {}
-        with translated():
+        with translated_errors():
             is_new = not sa.inspect(self._engine).has_table(_progress.name)
         if is_new:
             with writing(self._engine, 0) as connection:
@@ -87,10 +87,10 @@ class Database:
         index: Sequence[str] = (),
         batch_id: int | None = None,
     ) -> None:
-        """Take `rows` in by their key, then take `deleted` out, and go on to `progress`, in one transaction.
+        """Upsert `rows` by key, remove `deleted`, and advance `progress`, in one transaction.
 
-        `progress`: for each enclave the first seq that is not in the view yet; one that is lower than before is not
-        taken. `index`: columns by which rows are to be found. Columns that are new are added.
+        `progress`: for each enclave the first seq that is not in the view yet; a lower value than
+        before is ignored. `index`: columns to index. New columns are added.
         """
         check_schema(schema)
         with self._writing(schema.name) as connection:
@@ -99,7 +99,7 @@ class Database:
                 connection.execute(_upsert(table, schema, self.dialect), chunk)
             for chunk in _chunks(deleted):
                 connection.execute(_delete(table, schema.key), [_bound(row, schema.key) for row in chunk])
-            self._go_on(connection, schema.name, progress)
+            self._advance_progress(connection, schema.name, progress)
             bump = {"version": _views.c.version + 1, "batch_id": batch_id, "schema": _text(present)}
             connection.execute(sa.update(_views).where(_views.c.name == schema.name).values(bump))
 
@@ -111,30 +111,31 @@ class Database:
         *,
         index: Sequence[str] = (),
         batch_id: int | None = None,
-        goes_on: bool = False,
+        keep_progress: bool = False,
     ) -> None:
-        """The view anew, whatever it was before: readers see the old one until the new one is whole.
+        """Replace the view, whatever it was: readers see the old one until the new one is complete.
 
-        `goes_on`: `progress` comes to what is known, as in `upsert`; else it is all that is known.
+        `keep_progress`: `progress` is added to the recorded one, as in `upsert`; otherwise it
+        replaces it.
         """
         check_schema(schema)
         with self._writing(schema.name) as connection:
-            self._drop(connection, schema.name, keep_progress=goes_on)
+            self._drop(connection, schema.name, keep_progress=keep_progress)
             _, table = self._prepare(connection, schema, index)
             for chunk in _chunks(rows):
                 connection.execute(_upsert(table, schema, self.dialect), chunk)
-            self._go_on(connection, schema.name, progress)
+            self._advance_progress(connection, schema.name, progress)
             connection.execute(sa.update(_views).where(_views.c.name == schema.name).values(batch_id=batch_id))
 
-    def go_on(self, view: str, progress: Mapping[str, int]) -> None:
-        """The view is complete up to there: for each enclave the first seq that is not in it yet."""
+    def advance_progress(self, view: str, progress: Mapping[str, int]) -> None:
+        """Advance a view's progress: for each enclave the first seq that is not in it yet."""
         with self._writing(view) as connection:
-            self._go_on(connection, view, progress)
+            self._advance_progress(connection, view, progress)
             bump = {"version": _views.c.version + 1}
             connection.execute(sa.update(_views).where(_views.c.name == view).values(bump))
 
     def drop(self, view: str) -> None:
-        """Take a view out; nothing happens if it is not there."""
+        """Remove a view; a missing view is ignored."""
         with self._writing(view) as connection:
             self._drop(connection, view)
 
@@ -154,7 +155,7 @@ class Database:
     def _prepare(
         self, connection: sa.Connection, schema: ViewSchema, index: Sequence[str]
     ) -> tuple[ViewSchema, sa.Table]:
-        """The view as it is to be, with its table in that form."""
+        """Return the view's new schema, and its table adapted to it."""
         stored = _stored(connection, schema.name)
         if stored is None:
             table = sql_table(schema, self.dialect)
@@ -170,16 +171,16 @@ class Database:
         return present, table
 
     def _evolve(self, connection: sa.Connection, old: ViewSchema, new: ViewSchema) -> ViewSchema:
-        """The old view with the new one's columns beside its own; one that is gone stays, without new values."""
+        """Return the old schema plus new columns. Columns that are gone stay, without new values."""
         if old.key != new.key:
-            raise MisuseError(f"view {old.name}: its key is {', '.join(old.key)}: another one needs a rebuild")
+            raise MisuseError(f"view {old.name}: its key is {', '.join(old.key)}; changing it needs a rebuild")
         added = []
         for column in new.columns:
             known = old.column(column.name)
             if known is None:
                 added.append(column)
             elif known.kind != column.kind:
-                why = f"is a {known.kind} and not a {column.kind}: that needs a rebuild"
+                why = f"is a {known.kind}, not a {column.kind}; changing it needs a rebuild"
                 raise MisuseError(f"view {old.name}: {column.name} {why}")
         present = ViewSchema(old.name, (*old.columns, *added), old.key, new.description or old.description)
         check_schema(present)
@@ -196,14 +197,14 @@ class Database:
 
     def _index(self, connection: sa.Connection, table: sa.Table, name: str) -> None:
         if name not in table.c:
-            raise MisuseError(f"{table.name}: index: it has no column {name}")
-        # With the key behind it, so that pages in this order are read off the index.
+            raise MisuseError(f"{table.name}: index: no such column: {name}")
+        # The key follows, so that pages in this order are read from the index.
         first = table.c[name].asc().nulls_first() if self.dialect == "postgresql" else table.c[name]
         columns = [first, *(column for column in table.primary_key if column.name != name)]
         label = f"ix_{crc32(table.name.encode()):08x}_{name}"[:63]
         sa.Index(label, *columns).create(connection, checkfirst=True)
 
-    def _go_on(self, connection: sa.Connection, view: str, progress: Mapping[str, int]) -> None:
+    def _advance_progress(self, connection: sa.Connection, view: str, progress: Mapping[str, int]) -> None:
         rows = [{"view": view, "enclave": enclave, "next_seq": next_seq} for enclave, next_seq in progress.items()]
         insert = _insert(_progress, self.dialect)
         ahead = sa.case((insert.excluded.next_seq > _progress.c.next_seq, insert.excluded.next_seq))
@@ -216,9 +217,9 @@ class Database:
     # Reading
 
     @contextmanager
-    def reading(self) -> Iterator["Moment"]:
+    def reading(self) -> Iterator["Snapshot"]:
         with reading(self._engine, self._patience_s) as connection:
-            yield Moment(self, connection)
+            yield Snapshot(self, connection)
 
     def table(self, schema: ViewSchema) -> sa.Table:
         known = self._known.get(schema.name)
@@ -227,23 +228,25 @@ class Database:
         return known[1]
 
 
-class Moment:
-    """The database as it is at one moment."""
+class Snapshot:
+    """A consistent snapshot of the database."""
 
     def __init__(self, database: Database, connection: sa.Connection) -> None:
         self._database, self._connection = database, connection
 
-    def views(self) -> list[Stored]:
+    def views(self) -> list[StoredView]:
         return [_as_stored(row) for row in self._connection.execute(sa.select(_views).order_by(_views.c.name))]
 
-    def view(self, name: str) -> Stored | None:
+    def view(self, name: str) -> StoredView | None:
         return _stored(self._connection, name)
 
     def table(self, schema: ViewSchema) -> sa.Table:
         return self._database.table(schema)
 
     def page(self, statement: sa.Select[Any], limit: int, max_bytes: int) -> tuple[list[sa.Row[Any]], bool]:
-        """At most `limit` rows, and fewer once they are over `max_bytes`, but one; and whether there are more."""
+        """Return at most `limit` rows, ending before `max_bytes` but with at least one; and whether
+        more follow.
+        """
         rows, size = list[sa.Row[Any]](), 0
         options = {"stream_results": True, "max_row_buffer": _FETCHED} if self._database.dialect == "postgresql" else {}
         with self._connection.execute(statement, execution_options=options) as result:
@@ -261,20 +264,22 @@ class Moment:
     def progress(
         self, view: str, limit: int, *, after: str = "", only: Sequence[str] | None = None
     ) -> list[tuple[str, int]]:
-        """Enclaves with their next seq, by id: those behind `after`, or those of `only`."""
+        """Return enclaves with their next seq, sorted by id: those after `after`, or those in
+        `only`.
+        """
         columns, is_view = (_progress.c.enclave, _progress.c.next_seq), _progress.c.view == view
         chosen = _progress.c.enclave > after if only is None else _progress.c.enclave.in_(only)
         found = sa.select(*columns).where(is_view, chosen).order_by(_progress.c.enclave).limit(limit)
         return [(enclave, next_seq) for enclave, next_seq in self._connection.execute(found)]
 
 
-def _stored(connection: sa.Connection, name: str) -> Stored | None:
+def _stored(connection: sa.Connection, name: str) -> StoredView | None:
     row = connection.execute(sa.select(_views).where(_views.c.name == name)).one_or_none()
     return None if row is None else _as_stored(row)
 
 
-def _as_stored(row: sa.Row[Any]) -> Stored:
-    return Stored(_schema.decode(row.schema), row.generation, row.version, row.batch_id)
+def _as_stored(row: sa.Row[Any]) -> StoredView:
+    return StoredView(_schema.decode(row.schema), row.generation, row.version, row.batch_id)
 
 
 def _text(schema: ViewSchema) -> str:
@@ -298,7 +303,7 @@ def _insert(table: sa.Table, dialect: str) -> Any:
 
 
 def _upsert(table: sa.Table, schema: ViewSchema, dialect: str) -> Any:
-    """Of the columns that the rows have: what a view has lost keeps the values it had."""
+    """Return the upsert of the rows' columns. Columns that a view has lost keep their values."""
     names = [column.name for column in schema.columns]
     insert = _insert(table, dialect).values({name: sa.bindparam(name) for name in names})
     rest = {name: insert.excluded[name] for name in names if name not in schema.key}

@@ -1,4 +1,4 @@
-"""What each path answers, for a caller whose rights are asked for first."""
+"""Request handlers: each checks the caller's rights first."""
 
 import re
 from typing import Any
@@ -11,7 +11,7 @@ from enc.core.errors import InvalidQuery
 from enc.core.hashing import sha256
 from enc.dataview.serving import cursor, formats, proofs, values
 from enc.dataview.serving import query as queries
-from enc.dataview.serving.database import Database, Moment, Stored
+from enc.dataview.serving.database import Database, Snapshot, StoredView
 from enc.dataview.serving.errors import Unauthenticated, ViewNotFound
 from enc.dataview.serving.proofs import MAX_PROVED, Prover
 from enc.dataview.serving.query import Query
@@ -19,15 +19,15 @@ from enc.dataview.serving.rights import Caller, Rights
 from enc.version import __version__
 
 MAX_COMPLETE = 1000
-"""Enclaves whose progress is told beside rows; /progress tells that of all."""
+"""Most enclaves whose progress is sent with rows; /progress has all."""
 MAX_IN_HEADER = 32
 MAX_PAGE = 16 << 20
-"""Bytes of texts in one page: it ends before its limit where there are more."""
+"""Most bytes of text in a page, which may therefore end before its limit."""
 JSON = "application/json"
 _ENCLAVE = re.compile("[0-9a-f]{64}")
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class ViewRequest(Struct, frozen=True, kw_only=True):
     caller: Caller
     path: str
     name: str = ""
@@ -40,40 +40,40 @@ class Asked(Struct, frozen=True, kw_only=True):
         return next((text for given, text in self.parameters if given == name), None)
 
 
-class Answer(Struct, frozen=True):
+class ViewResponse(Struct, frozen=True):
     body: bytes
     media: str = JSON
     headers: dict[str, str] = {}
     status: int = 200
 
 
-class Desk:
+class ViewHandlers:
     def __init__(self, database: Database, rights: Rights, prover: Prover) -> None:
         self._database, self._rights, self._prover = database, rights, prover
         self._complete: dict[str, tuple[str, int, list[tuple[str, int]]]] = {}
 
-    def info(self, asked: Asked) -> Answer:
-        _expect(asked)
+    def info(self, request: ViewRequest) -> ViewResponse:
+        _expect(request)
         key = self._rights.session_pub
         wire = {"type": "DataView", "version": __version__, "session_pub": None if key is None else key.hex()}
-        return Answer(msgspec.json.encode(wire))
+        return ViewResponse(msgspec.json.encode(wire))
 
-    def health(self, asked: Asked) -> Answer:
-        _expect(asked)
-        with self._database.reading() as moment:
-            moment.view("events")
-        return Answer(b'{"status":"ok"}')
+    def health(self, request: ViewRequest) -> ViewResponse:
+        _expect(request)
+        with self._database.reading() as snapshot:
+            snapshot.view("events")
+        return ViewResponse(b'{"status":"ok"}')
 
-    def readable(self, caller: Caller) -> list[Stored]:
-        with self._database.reading() as moment:
-            return [view for view in moment.views() if self._rights.may_read(caller, view.schema.name)]
+    def readable_views(self, caller: Caller) -> list[StoredView]:
+        with self._database.reading() as snapshot:
+            return [view for view in snapshot.views() if self._rights.may_read(caller, view.schema.name)]
 
-    def views(self, asked: Asked) -> Answer:
-        _expect(asked)
-        found = [self._described(view) for view in self.readable(asked.caller)]
-        return Answer(msgspec.json.encode({"views": found}), headers=_shared(False))
+    def views(self, request: ViewRequest) -> ViewResponse:
+        _expect(request)
+        found = [self._described(view) for view in self.readable_views(request.caller)]
+        return ViewResponse(msgspec.json.encode({"views": found}), headers=_shared(False))
 
-    def _described(self, view: Stored) -> dict[str, Any]:
+    def _described(self, view: StoredView) -> dict[str, Any]:
         schema = view.schema
         return {
             "name": schema.name,
@@ -81,55 +81,57 @@ class Desk:
             "key": schema.key,
             "columns": [{"name": column.name, "type": column.kind} for column in schema.columns],
             "public": self._rights.is_public(schema.name),
-            "verifiable": proofs.basis_of(schema) is not None,
+            "verifiable": proofs.event_reference(schema) is not None,
             "href": f"/views/{schema.name}",
         }
 
-    def progress(self, asked: Asked) -> Answer:
-        """Enclaves by id, page by page; or those that are named."""
-        _expect(asked, "after", "limit", "enclave.in")
-        limit = _number(asked.parameter("limit"), MAX_COMPLETE, 10_000)
-        named = asked.parameter("enclave.in")
+    def progress(self, request: ViewRequest) -> ViewResponse:
+        """Return progress by enclave, in pages sorted by id; or of the given enclaves."""
+        _expect(request, "after", "limit", "enclave.in")
+        limit = _number(request.parameter("limit"), MAX_COMPLETE, 10_000)
+        named = request.parameter("enclave.in")
         only = None if named is None else named.split(",")
         if only is not None and len(only) > queries.MAX_IN:
             raise InvalidQuery(f"enclave.in: at most {queries.MAX_IN} values")
-        with self._database.reading() as moment:
-            view = self._view(moment, asked)
-            found = moment.progress(view.schema.name, limit + 1, after=asked.parameter("after") or "", only=_ids(only))
+        with self._database.reading() as snapshot:
+            view = self._view(snapshot, request)
+            found = snapshot.progress(
+                view.schema.name, limit + 1, after=request.parameter("after") or "", only=_ids(only)
+            )
         more = found[limit - 1][0] if len(found) > limit else None
         wire = {"view": view.schema.name, "complete": dict(found[:limit]), "next": more}
-        return Answer(msgspec.json.encode(wire), headers=_shared(self._rights.is_public(view.schema.name)))
+        return ViewResponse(msgspec.json.encode(wire), headers=_shared(self._rights.is_public(view.schema.name)))
 
-    def _view(self, moment: Moment, asked: Asked) -> Stored:
-        """To who may not read it, a view that is not there and one that is are the same."""
-        if self._rights.may_read(asked.caller, asked.name):
-            stored = moment.view(asked.name)
+    def _view(self, snapshot: Snapshot, request: ViewRequest) -> StoredView:
+        """Return the view. Callers without read rights get the same error whether or not it exists."""
+        if self._rights.may_read(request.caller, request.name):
+            stored = snapshot.view(request.name)
             if stored is None:
-                raise ViewNotFound("nothing is published under this name yet: the pipeline does it, once it has rows")
+                raise ViewNotFound("this view is not published yet; the pipeline publishes it once it has rows")
             return stored
-        if asked.caller.kind == "anybody":
-            raise Unauthenticated("there is no public view of this name; others need a token or a session")
-        raise ViewNotFound("there is no view of this name, or it is not yours to read")
+        if request.caller.kind == "anybody":
+            raise Unauthenticated("no public view of this name; other views need a token or a session")
+        raise ViewNotFound("no such view, or you may not read it")
 
     # Rows
 
-    def rows(self, asked: Asked) -> Answer:
-        wants = _flag(asked.parameter("verify"), "verify")
-        format_ = formats.choose(asked.parameter("format"), asked.accept)
-        with self._database.reading() as moment:
-            view = self._view(moment, asked)
-            query = queries.parse(view.schema, asked.parameters)
-            basis = self._basis(asked, query, format_) if wants else None
-            headers = _shared(self._rights.is_public(asked.name), kept=not wants)
-            if not wants:
+    def rows(self, request: ViewRequest) -> ViewResponse:
+        with_proofs = _flag(request.parameter("verify"), "verify")
+        format_ = formats.choose(request.parameter("format"), request.accept)
+        with self._database.reading() as snapshot:
+            view = self._view(snapshot, request)
+            query = queries.parse(view.schema, request.parameters)
+            reference = self._event_reference(request, query, format_) if with_proofs else None
+            headers = _shared(self._rights.is_public(request.name), kept=not with_proofs)
+            if not with_proofs:
                 headers["etag"] = etag = _etag(view, query, format_)
-                if etag in (each.strip().removeprefix("W/") for each in asked.known.split(",")):
-                    return Answer(b"", headers=headers, status=304)
-            table, also = moment.table(view.schema), basis.columns if basis else ()
+                if etag in (each.strip().removeprefix("W/") for each in request.known.split(",")):
+                    return ViewResponse(b"", headers=headers, status=304)
+            table, also = snapshot.table(view.schema), reference.columns if reference else ()
             statement = queries.statement(query, table, self._database.dialect, also)
-            rows, more = moment.page(statement, query.limit, MAX_PAGE)
-            complete = self._told(moment, view, query)
-            found = None if basis is None else proofs.events_of(moment, basis, rows)
+            rows, more = snapshot.page(statement, query.limit, MAX_PAGE)
+            complete = self._enclave_progress(snapshot, view, query)
+            found = None if reference is None else proofs.events_of(snapshot, reference, rows)
         page = formats.Page(
             view=query.view.name,
             columns=query.select,
@@ -139,67 +141,71 @@ class Desk:
             next=cursor.make(query.order, query.mark, rows[-1]) if more else None,
             proofs=None if found is None else self._prover.prove(found),
         )
-        return _paged(asked, page, complete, format_, headers)
+        return _paged(request, page, complete, format_, headers)
 
-    def _basis(self, asked: Asked, query: Query, format_: formats.Format) -> proofs.Basis:
+    def _event_reference(self, request: ViewRequest, query: Query, format_: formats.Format) -> proofs.EventReference:
         if format_ != "json":
-            raise InvalidQuery("verify: proofs come in JSON")
+            raise InvalidQuery("verify: needs format json")
         if query.limit > MAX_PROVED:
-            raise InvalidQuery(f"verify: with a limit of at most {MAX_PROVED}")
-        if not self._rights.may_verify(asked.caller, asked.name):
-            raise InvalidQuery("verify: the events behind this view are not yours to read")
-        basis = proofs.basis_of(query.view)
-        if basis is None:
+            raise InvalidQuery(f"verify: needs a limit of at most {MAX_PROVED}")
+        if not self._rights.may_verify(request.caller, request.name):
+            raise InvalidQuery("verify: you may not read the events of this view")
+        reference = proofs.event_reference(query.view)
+        if reference is None:
             raise InvalidQuery(
-                f"verify: a row of {query.view.name} names no single event: it has not both an enclave "
+                f"verify: a row of {query.view.name} does not identify an event: it needs both an enclave "
                 f"and one of {', '.join(proofs.NAMES)}"
             )
-        return basis
+        return reference
 
-    def _told(self, moment: Moment, view: Stored, query: Query) -> list[tuple[str, int]]:
-        """The progress of the enclaves that are meant; one more than is told, if there are more."""
+    def _enclave_progress(self, snapshot: Snapshot, view: StoredView, query: Query) -> list[tuple[str, int]]:
+        """Return the progress of the query's enclaves; one more than the limit if there are more."""
         name, only = view.schema.name, query.enclaves()
         if only is not None:
-            return moment.progress(name, queries.MAX_IN, only=_ids(only))
+            return snapshot.progress(name, queries.MAX_IN, only=_ids(only))
         kept = self._complete.get(name)
         if kept is None or kept[:2] != (view.generation, view.version):
-            found = moment.progress(name, MAX_COMPLETE + 1)
+            found = snapshot.progress(name, MAX_COMPLETE + 1)
             self._complete[name] = kept = (view.generation, view.version, found)
         return kept[2]
 
 
 def _ids(named: list[str] | None) -> list[str] | None:
-    """Those that can be ids: a database may not take every text."""
+    """Return the values that have the form of an id: a database may not accept every text."""
     return None if named is None else [each for each in named if _ENCLAVE.fullmatch(each)]
 
 
 def _paged(
-    asked: Asked, page: formats.Page, complete: list[tuple[str, int]], format_: formats.Format, headers: dict[str, str]
-) -> Answer:
+    request: ViewRequest,
+    page: formats.Page,
+    complete: list[tuple[str, int]],
+    format_: formats.Format,
+    headers: dict[str, str],
+) -> ViewResponse:
     if page.next is not None:
-        rest = [(name, text) for name, text in asked.parameters if name != "cursor"]
-        headers["link"] = f'<{quote(asked.path)}?{urlencode([*rest, ("cursor", page.next)])}>; rel="next"'
+        rest = [(name, text) for name, text in request.parameters if name != "cursor"]
+        headers["link"] = f'<{quote(request.path)}?{urlencode([*rest, ("cursor", page.next)])}>; rel="next"'
     is_short = len(complete) <= MAX_IN_HEADER
-    told = ", ".join(f"{enclave}={seq}" for enclave, seq in complete) if is_short else f"{asked.path}/progress"
-    return Answer(formats.encode(page, format_), formats.MEDIA[format_], {**headers, "enc-complete": told})
+    told = ", ".join(f"{enclave}={seq}" for enclave, seq in complete) if is_short else f"{request.path}/progress"
+    return ViewResponse(formats.encode(page, format_), formats.MEDIA[format_], {**headers, "enc-complete": told})
 
 
-def _etag(view: Stored, query: Query, format_: str) -> str:
+def _etag(view: StoredView, query: Query, format_: str) -> str:
     asks = [query.mark, [column.name for column in query.select], query.limit, repr(query.after), format_]
     return f'"{sha256(msgspec.json.encode([view.generation, view.version, *asks]))[:16].hex()}"'
 
 
 def _shared(public: bool, *, kept: bool = True) -> dict[str, str]:
-    """Who may keep an answer: it is asked for again each time, with what is known of it."""
+    """Return cache headers: caches must revalidate every time."""
     said = "no-cache" if kept else "no-store"
     return {"cache-control": f"{'public' if public else 'private'}, {said}", "vary": "accept, authorization"}
 
 
-def _expect(asked: Asked, *names: str) -> None:
-    """No parameters but these, each once."""
-    given = [name for name, _ in asked.parameters]
+def _expect(request: ViewRequest, *names: str) -> None:
+    """Reject other parameters, and repeated ones."""
+    given = [name for name, _ in request.parameters]
     if set(given) - set(names) or len(set(given)) != len(given):
-        raise InvalidQuery(f"expected no parameters but {', '.join(names) or 'none'}, each once")
+        raise InvalidQuery(f"parameters: expected {'only ' + ', '.join(names) + ', each once' if names else 'none'}")
 
 
 def _number(text: str | None, default: int, most: int) -> int:

@@ -1,4 +1,4 @@
-"""Engines: SQLite by a path, PostgreSQL by a URL; with transactions that begin when they are told to."""
+"""Database engines: SQLite by path, PostgreSQL by URL, with explicit transactions."""
 
 import logging
 import time
@@ -23,14 +23,14 @@ _PRAGMAS = (
     "synchronous=FULL",
     f"busy_timeout={BUSY_MS}",
     "cache_size=-65536",
-    "secure_delete=ON",  # an erased content is overwritten, not only let go
+    "secure_delete=ON",  # erased contents are overwritten, not only unlinked
 )
 _STEPS = 20_000
-"""Instructions of SQLite's machine between two looks at the clock: well under a millisecond."""
+"""SQLite instructions between two checks of the clock: well under a millisecond."""
 
 
 def open_engine(place: str) -> sa.Engine:
-    """`postgresql://…`, `sqlite:///FILE`, or a file's path."""
+    """Open `postgresql://…`, `sqlite:///FILE`, or a file's path."""
     if place.startswith(("postgresql://", "postgresql+psycopg://")):
         return _postgresql(place)
     if "://" in place and not place.startswith("sqlite:///"):
@@ -48,12 +48,14 @@ def _postgresql(place: str) -> sa.Engine:
 
 def _sqlite(path: Path) -> sa.Engine:
     if not path.name or not path.absolute().parent.is_dir():
-        raise MisuseError(f"database: {path}: there is no such folder to put it in")
+        raise MisuseError(f"database: {path}: its folder does not exist")
     engine = sa.create_engine(sa.URL.create("sqlite", database=str(path)), pool_size=8, hide_parameters=True)
 
     @event.listens_for(engine, "connect")
     def connect(connection: Any, record: Any) -> None:
-        connection.isolation_level = None  # we say BEGIN ourselves: the driver says it for some statements only
+        connection.isolation_level = (
+            None  # transactions begin explicitly: the driver would begin them only for some statements
+        )
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
 
@@ -66,27 +68,27 @@ def _sqlite(path: Path) -> sa.Engine:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """What a database says, in our own words: never its statements, nor what was in them."""
+def translated_errors() -> Iterator[None]:
+    """Translate database errors, without leaking statements or their values."""
     try:
         yield
     except DBAPIError as e:
         state = getattr(e.orig, "sqlstate", None)
         if state == "57014" or str(e.orig) == "interrupted":
-            raise QueryTooSlow("given up: filter or order by the key or by a column with an index") from None
+            raise QueryTooSlow("timed out: filter or order by the key or by an indexed column") from None
         if isinstance(e, sa.exc.IntegrityError):
-            raise MisuseError("a row has no value in a column of the key") from None
-        if isinstance(e, sa.exc.OperationalError):  # these speak of the world, and not of what rows hold
+            raise MisuseError("a row has null in a column of the key") from None
+        if isinstance(e, sa.exc.OperationalError):  # these describe the environment, not the content of rows
             _log.warning("the database does not answer: %s", str(e.orig).partition("\n")[0])
         raise Unavailable(f"the database does not answer: {type(e.orig).__name__}", retry_after_ms=1000) from None
     except sa.exc.TimeoutError:
-        raise Unavailable("too many queries at a time", retry_after_ms=1000) from None
+        raise Unavailable("too many concurrent queries", retry_after_ms=1000) from None
 
 
 @contextmanager
 def reading(engine: sa.Engine, patience_s: float) -> Iterator[sa.Connection]:
-    """One moment of the database; whatever takes longer than `patience_s` is given up."""
-    with translated():
+    """Open a consistent snapshot; queries that take longer than `patience_s` are cancelled."""
+    with translated_errors():
         if engine.dialect.name == "postgresql":
             options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
             with engine.connect().execution_options(**options) as connection, connection.begin():
@@ -113,8 +115,8 @@ def _past(deadline: float) -> Callable[[], bool]:
 
 @contextmanager
 def writing(engine: sa.Engine, lock: int) -> Iterator[sa.Connection]:
-    """One transaction; one writer at a time for each `lock`, a number of 32 bits."""
-    with translated(), engine.execution_options(enc_write=True).begin() as connection:
+    """Open a write transaction, with one writer at a time per `lock`, a 32-bit number."""
+    with translated_errors(), engine.execution_options(enc_write=True).begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock)))
         yield connection

@@ -29,7 +29,7 @@ _ACCEPTED: dict[str, Format] = {
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """Rows that begin with the values of `columns`; whatever a row has beyond them is not shown."""
+    """A page of rows. Values of a row beyond `columns` are not shown."""
 
     view: str
     columns: tuple[Column, ...]
@@ -42,7 +42,7 @@ class Page(Struct, frozen=True, kw_only=True):
 
 
 def choose(asked: str | None, accept: str) -> Format:
-    """The format that a parameter names, or the first that the Accept header has; JSON if neither says."""
+    """Return the format that the parameter names, else the first in the Accept header, else JSON."""
     if asked is not None:
         if asked not in FORMATS:
             raise InvalidQuery(f"format: expected one of {', '.join(FORMATS)}")
@@ -74,7 +74,7 @@ def _json(page: Page) -> bytes:
 
 
 def _formed(page: Page) -> list[Sequence[Any]]:
-    """The page's columns as JSON has them: most are as they are, and a page has more rows than columns."""
+    """Return the page's columns in JSON form, converted by column: most need no conversion."""
     found: list[Sequence[Any]] = list(zip(*page.rows, strict=True)) or [()] * len(page.columns)
     for i, column in enumerate(page.columns):
         form = values.JSON.get(column.kind)
@@ -84,7 +84,7 @@ def _formed(page: Page) -> list[Sequence[Any]]:
 
 
 def _csv(page: Page) -> bytes:
-    """RFC 4180; a null is an empty cell."""
+    """Encode as CSV (RFC 4180); a null is an empty cell."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow([column.name for column in page.columns])
@@ -95,7 +95,9 @@ def _csv(page: Page) -> bytes:
 
 
 def _arrow(page: Page) -> bytes:
-    """An IPC stream of one batch. The schema's metadata says what the fields beside `rows` say in JSON."""
+    """Encode as an Arrow IPC stream of one batch. The schema's metadata holds the fields beside
+    `rows`.
+    """
     import pyarrow as pa
 
     says = {
@@ -116,7 +118,7 @@ def _arrow(page: Page) -> bytes:
 
 def _array(pa: Any, rows: Sequence[sa.Row[Any]], i: int, type_: Any) -> Any:
     cells = [row[i] for row in rows]
-    if type_ == pa.date32():  # by hand: a cast would load all of Arrow's functions first
+    if type_ == pa.date32():  # not a cast, which would load all of Arrow's functions first
         cells = [None if cell is None else date.fromisoformat(cell) for cell in cells]
     return pa.array(cells, type_)
 

@@ -1,14 +1,14 @@
-"""The API described by itself, with a path for each view that the caller may read."""
+"""The OpenAPI document, with a path for each view that the caller may read."""
 
 from typing import Any
 
 import msgspec
 
 from enc.dataview.serving.columns import Column, Kind
-from enc.dataview.serving.database import Stored
-from enc.dataview.serving.desk import Answer, Asked, Desk
+from enc.dataview.serving.database import StoredView
+from enc.dataview.serving.desk import ViewHandlers, ViewRequest, ViewResponse
 from enc.dataview.serving.formats import FORMATS
-from enc.dataview.serving.proofs import MAX_PROVED, basis_of
+from enc.dataview.serving.proofs import MAX_PROVED, event_reference
 from enc.dataview.serving.query import ALLOWED, DEFAULT_LIMIT, MAX_LIMIT, PARAMETERS
 from enc.version import __version__
 
@@ -16,7 +16,7 @@ Schema = dict[str, Any]
 
 ABOUT = """Views of the events of many enclaves.
 
-A filter is COLUMN=VALUE or COLUMN.OP=VALUE; all must hold. `complete` says for each enclave the first seq that is not
+A filter is COLUMN=VALUE or COLUMN.OP=VALUE; all must hold. `complete` has for each enclave the first seq that is not
 in the view yet. Errors are objects of the schema Error.
 """
 
@@ -48,22 +48,24 @@ _ERROR: Schema = {
     "properties": {"type": {"const": "Error"}, "code": {"type": "string"}, "message": {"type": "string"}},
 }
 _REFUSALS = {
-    "400": "A parameter, a header or a session is wrong.",
-    "401": "No token, or none of ours; or a session that is over.",
-    "404": "There is no such path, or no such view for this caller.",
-    "422": "The query takes too long.",
-    "503": "Busy, or the database does not answer.",
+    "400": "A parameter, a header or a session is invalid.",
+    "401": "The token is missing or unknown, or the session has expired.",
+    "404": "No such path, or no such view for this caller.",
+    "422": "The query took too long.",
+    "503": "The server is busy, or the database does not answer.",
 }
 
 
-def answer(desk: Desk, asked: Asked) -> Answer:
-    return Answer(msgspec.json.encode(document(desk.readable(asked.caller))), headers={"cache-control": "no-cache"})
+def answer(handlers: ViewHandlers, request: ViewRequest) -> ViewResponse:
+    return ViewResponse(
+        msgspec.json.encode(document(handlers.readable_views(request.caller))), headers={"cache-control": "no-cache"}
+    )
 
 
-def document(views: list[Stored]) -> Schema:
+def document(views: list[StoredView]) -> Schema:
     paths = {
         "/views": _get("views", "The views that you may read.", {"type": "object"}),
-        "/info": _get("info", "The server's version, and the key that sessions are made for.", {"type": "object"}),
+        "/info": _get("info", "The server's version, and the key for sessions.", {"type": "object"}),
         "/health": _get("health", "Whether the database answers.", {"type": "object"}),
         "/openapi.json": _get("openapi", "This document.", {"type": "object"}),
     }
@@ -88,7 +90,7 @@ _SESSION: Schema = {
 }
 
 
-def _paths(view: Stored) -> Schema:
+def _paths(view: StoredView) -> Schema:
     schema, path = view.schema, f"/views/{view.schema.name}"
     row = {"type": "object", "properties": {column.name: _nullable(column, schema.key) for column in schema.columns}}
     page = {
@@ -109,14 +111,14 @@ def _paths(view: Stored) -> Schema:
     content = rows["get"]["responses"]["200"]["content"]
     content["text/csv"] = {"schema": {"type": "string"}}
     content["application/vnd.apache.arrow.stream"] = {"schema": {"type": "string", "format": "binary"}}
-    rows["get"]["responses"]["304"] = {"description": "What If-None-Match names still holds."}
-    progress = _get(f"{schema.name}-progress", "Up to where it is complete, enclave by enclave.", told)
+    rows["get"]["responses"]["304"] = {"description": "Not modified: the ETag in If-None-Match is current."}
+    progress = _get(f"{schema.name}-progress", "How far it is complete, by enclave.", told)
     after = {"name": "after", "in": "query", "schema": {"type": "string"}, "description": "From the id after this one."}
     only = {
         "name": "enclave.in",
         "in": "query",
         "schema": {"type": "string"},
-        "description": "Only these, with commas.",
+        "description": "Only these, separated by commas.",
     }
     progress["get"]["parameters"] = [after, _limit(1000, 10_000), only]
     return {path: rows, f"{path}/progress": progress}
@@ -139,19 +141,19 @@ def _limit(default: int, most: int) -> Schema:
     return {"name": "limit", "in": "query", "schema": schema}
 
 
-def _plain(view: Stored) -> list[Schema]:
+def _plain(view: StoredView) -> list[Schema]:
     def text(name: str, meaning: str) -> Schema:
         return {"name": name, "in": "query", "schema": {"type": "string"}, "description": meaning}
 
     found = [
-        text("select", "Columns, with commas between them."),
-        text("order", "Columns, with commas; -COLUMN from the highest down."),
+        text("select", "Columns, separated by commas."),
+        text("order", "Columns, separated by commas; -COLUMN for descending order."),
         _limit(DEFAULT_LIMIT, MAX_LIMIT),
         text("cursor", "`next` of the page before, whose filters and order must be the same."),
         {"name": "format", "in": "query", "schema": {"enum": FORMATS}},
     ]
-    if basis_of(view.schema) is not None:
-        meaning = f"1: with what checks each row against its enclave; `limit` at most {MAX_PROVED}."
+    if event_reference(view.schema) is not None:
+        meaning = f"1: include proofs that check each row against its enclave; `limit` at most {MAX_PROVED}."
         found.append({"name": "verify", "in": "query", "schema": {"enum": ["0", "1"]}, "description": meaning})
     return found
 

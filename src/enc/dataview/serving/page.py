@@ -1,10 +1,10 @@
-"""The page: files of this package, read once, and sent as they are.
+"""The web page: static files of this package, read once.
 
     /                  index.html
-    /page/{path}       everything that it loads: styles, modules, and what they stand on
+    /page/{path}       everything that it loads: styles, modules and their dependencies
 
-It may load from here and from nowhere else, and nothing may be put into it: its headers say so to the browser. It has
-no rights of its own: what it shows, it asks the API for, as whoever looks at it.
+Its headers tell the browser to load only from this server and to accept no injected code. It has no
+rights of its own: it queries the API with the rights of its visitor.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ MEDIA = {
     ".txt": "text/plain; charset=utf-8",
 }
 PLAIN = "text/plain; charset=utf-8"
-"""For what has no ending: licences."""
+"""For files without a suffix: licences."""
 POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'; "
     "script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'"
@@ -51,7 +51,7 @@ class File(Struct, frozen=True):
 
 @cache
 def files() -> Mapping[str, File]:
-    """By path. What is not among them is not served, whatever a request's path looks like."""
+    """Return the files by path. Only these are served, whatever a request's path looks like."""
     found = sorted(path for path in FOLDER.rglob("*") if path.is_file() and not path.name.startswith("."))
     return {path.relative_to(FOLDER).as_posix(): _file(path) for path in found}
 
@@ -63,7 +63,7 @@ def _file(path: Path) -> File:
 
 async def index(request: Request) -> Response:
     if request.scope["query_string"]:
-        raise InvalidQuery("the page takes no parameters; what it shows stands behind the # of its address")
+        raise InvalidQuery("the page takes no parameters; its state is in the fragment (#) of the URL")
     return _answer(request, INDEX)
 
 
@@ -74,7 +74,7 @@ async def file(request: Request) -> Response:
 def _answer(request: Request, path: str) -> Response:
     found = files().get(path)
     if found is None:
-        raise NoSuchPath("there is nothing here; the page is at /")
+        raise NoSuchPath("no such file; the page is at /")
     headers = {"content-type": found.media, "etag": found.etag, **HEADERS}
     known = (each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(","))
     if found.etag in known:

@@ -1,14 +1,14 @@
-"""From Spark to the serving database: what a batch has changed in a view, taken over by the driver.
+"""Writes Spark rows to the serving database, through the driver.
 
-    publisher = Publisher("serving.db")
-    publisher.publish("events", ["enclave", "seq"], changed, None, {enclave: next_seq}, batch_id, index=["id"])
+    writer = ServingWriter("serving.db")
+    writer.publish("events", ["enclave", "seq"], changed, None, {enclave: next_seq}, batch_id, index=["id"])
 
-A batch that is published again changes nothing, so that a driver which died in between begins it anew.
+Publishing a batch again changes nothing, so a driver that died in between repeats it.
 """
 
 import decimal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -18,14 +18,12 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from enc.core.errors import MisuseError
-from enc.dataview.held import Limits, few
+from enc.dataview.held import DriverLimits, Rows, collect_if_few
 from enc.dataview.serving.columns import Column, Kind, ViewSchema
 from enc.dataview.serving.database import Database, Row
 
-Rows: TypeAlias = DataFrame | pa.Table
-"""Where Spark has them, or with the driver already."""
 ROWS = 5_000
-"""Rows that are Python objects at a time."""
+"""Rows converted to Python objects at a time."""
 
 _KINDS: dict[type[spark.DataType], Kind] = {
     spark.StringType: "string",
@@ -47,20 +45,20 @@ _KINDS: dict[type[spark.DataType], Kind] = {
 }
 
 
-class Publisher:
-    """`place`: a file's path for SQLite, or the URL of PostgreSQL."""
+class ServingWriter:
+    """Writes views to one serving database. `place`: a file's path for SQLite, or a PostgreSQL URL."""
 
-    def __init__(self, place: str, limits: Limits | None = None) -> None:
-        """`limits`: what the driver holds at once."""
-        self._database, self._limits = Database(place), limits or Limits()
+    def __init__(self, place: str, limits: DriverLimits | None = None) -> None:
+        """`limits`: how much the driver holds at once."""
+        self._database, self._limits = Database(place), limits or DriverLimits()
 
     def close(self) -> None:
         self._database.close()
 
-    def published(self, view: str) -> int | None:
-        """The batch that the view was published with last; None where it never was."""
-        with self._database.reading() as moment:
-            stored = moment.view(view)
+    def last_batch_id(self, view: str) -> int | None:
+        """Return the batch id that the view was last published with; None if it never was."""
+        with self._database.reading() as snapshot:
+            stored = snapshot.view(view)
         return None if stored is None else stored.batch_id
 
     def publish(
@@ -75,9 +73,9 @@ class Publisher:
         index: Sequence[str] = (),
         description: str = "",
     ) -> None:
-        """Take over what a batch has changed, in one transaction.
+        """Apply the changes of a batch in one transaction.
 
-        `changed`: whole rows, one for each key. `deleted`: the keys of rows that are gone.
+        `changed`: whole rows, one for each key. `deleted`: the keys of deleted rows.
         """
         schema = schema_of(view, key, changed, description)
         rows = self._rows(changed, schema.columns)
@@ -87,9 +85,9 @@ class Publisher:
             gone = self._rows(keys, schema_of(view, key, keys).columns)
         self._database.upsert(schema, rows, progress, deleted=gone, index=index, batch_id=batch_id)
 
-    def go_on(self, view: str, progress: Mapping[str, int]) -> None:
-        """The view is complete so far; nothing in it has changed."""
-        self._database.go_on(view, progress)
+    def advance_progress(self, view: str, progress: Mapping[str, int]) -> None:
+        """Record progress of a view that has not changed."""
+        self._database.advance_progress(view, progress)
 
     def republish(
         self,
@@ -101,25 +99,25 @@ class Publisher:
         *,
         index: Sequence[str] = (),
         description: str = "",
-        goes_on: bool = False,
+        keep_progress: bool = False,
     ) -> None:
-        """The view anew, as after a rebuild: also with other columns and another key. `goes_on`: what was said of how
-        far it is complete holds.
+        """Replace the view, possibly with other columns and another key, as after a rebuild.
 
-        Comes part by part, so that the driver holds one at a time, however large the view is.
+        `keep_progress`: the recorded progress still holds. Rows are read part by part, so the
+        driver holds one part at a time, however large the view is.
         """
         schema = schema_of(view, key, whole, description)
         rows = self._rows(whole, schema.columns)
-        self._database.replace(schema, rows, progress, index=index, batch_id=batch_id, goes_on=goes_on)
+        self._database.replace(schema, rows, progress, index=index, batch_id=batch_id, keep_progress=keep_progress)
 
     def _rows(self, rows: Rows, columns: Sequence[Column]) -> Iterator[Row]:
-        """At once where they are few."""
-        found = few(rows, self._limits) if isinstance(rows, DataFrame) else rows
-        tables = _parts(rows) if found is None else [found]
+        """Return database rows; fetched at once if they are few."""
+        found = collect_if_few(rows, self._limits) if isinstance(rows, DataFrame) else rows
+        tables = _arrow_parts(rows) if found is None else [found]
         return (row for table in tables for row in _rows(table, columns))
 
-    def put(self, schema: ViewSchema, rows: Iterable[Row]) -> None:
-        """Rows that come from no table, and stand for no enclave's events."""
+    def write_rows(self, schema: ViewSchema, rows: Iterable[Row]) -> None:
+        """Write rows that do not come from a table and carry no progress."""
         self._database.upsert(schema, rows, {})
 
     def drop(self, view: str) -> None:
@@ -128,11 +126,11 @@ class Publisher:
 
 def schema_of(view: str, key: Sequence[str], rows: Rows, description: str = "") -> ViewSchema:
     columns = rows.schema if isinstance(rows, DataFrame) else from_arrow_schema(rows.schema)
-    return served(view, key, columns, description)
+    return served_schema(view, key, columns, description)
 
 
-def served(view: str, key: Sequence[str], columns: spark.StructType, description: str = "") -> ViewSchema:
-    """The view that rows of these columns are served as."""
+def served_schema(view: str, key: Sequence[str], columns: spark.StructType, description: str = "") -> ViewSchema:
+    """Return the schema under which rows of these columns are served."""
     found = tuple(Column(field.name, _kind(view, field)) for field in columns.fields)
     return ViewSchema(view, found, tuple(key), description)
 
@@ -147,10 +145,10 @@ def _kind(view: str, field: spark.StructField) -> Kind:
     raise MisuseError(f"view {view}: {field.name}: a {type_.simpleString()} cannot be served; cast it to another type")
 
 
-def _parts(frame: DataFrame) -> Iterator[pa.Table]:
-    """Arrow batches, packed on the executors: a row each, so that Spark's own iterator can bring them.
+def _arrow_parts(frame: DataFrame) -> Iterator[pa.Table]:
+    """Fetch Arrow batches packed on the executors, one per row, through Spark's local iterator.
 
-    It brings a whole partition at a time, of whatever size that is: so there are as many as there are batches.
+    The iterator fetches a whole partition at a time, whatever its size, so each batch gets its own.
     """
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -169,7 +167,7 @@ def _parts(frame: DataFrame) -> Iterator[pa.Table]:
 
 
 def _rows(table: pa.Table, columns: Sequence[Column]) -> Iterator[Row]:
-    """Rows as the database takes them: see `columns` for the form of each kind."""
+    """Return rows in the database's form: see `columns` for the form of each kind."""
     names = [column.name for column in columns]
     for batch in table.to_batches(max_chunksize=ROWS):
         values = [_FORMS[column.kind](array) for column, array in zip(columns, batch.columns, strict=True)]

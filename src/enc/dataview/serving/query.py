@@ -1,10 +1,10 @@
-"""A query: filters, order, limit and cursor, from a URL's parameters to SQL.
+"""A query: parses filters, order, limit and cursor from a URL's parameters and turns them into SQL.
 
-Nothing of a request reaches SQL but values, as bound parameters, and names that are those of the view's own columns.
+Only bound values, and names of the view's own columns, reach SQL.
 
     ?author=ab…&timestamp.ge=2026-01-01&order=-timestamp&limit=50&select=id,content&cursor=…
 
-A filter is COLUMN=VALUE or COLUMN.OP=VALUE; all of them must hold. A column whose name is that of a parameter is
+A filter is COLUMN=VALUE or COLUMN.OP=VALUE; all must hold. A column with the name of a parameter is
 filtered as COLUMN.eq=VALUE.
 """
 
@@ -52,18 +52,18 @@ class Query(Struct, frozen=True, kw_only=True):
     select: tuple[Column, ...]
     filters: tuple[Filter, ...]
     order: tuple[cursor.Order, ...]
-    """Ends with the key, so that no two rows are in one place."""
+    """Ends with the key, so that the order is total."""
     limit: int
     after: tuple[Any, ...] | None = None
     """The values of `order` in the last row of the page before."""
 
     @property
     def mark(self) -> str:
-        """What pages of one query share."""
+        """The id that all pages of one query share."""
         return cursor.mark(self.view.name, self.order, [(f.column.name, f.op, f.value) for f in self.filters])
 
     def enclaves(self) -> list[str] | None:
-        """The enclaves that the filters name; None if any may be meant."""
+        """Return the enclaves that the filters name; None if they name none."""
         for found in self.filters:
             if found.column.name == "enclave" and found.op in ("eq", "in"):
                 return [found.value] if found.op == "eq" else list(found.value)
@@ -71,8 +71,8 @@ class Query(Struct, frozen=True, kw_only=True):
 
 
 def parse(view: ViewSchema, parameters: Iterable[tuple[str, str]]) -> Query:
-    """InvalidQuery or InvalidFilter name what is wrong."""
-    plain, rest = _sorted_out(parameters)
+    """Parse a query. InvalidQuery or InvalidFilter names what is wrong."""
+    plain, rest = _split_parameters(parameters)
     filters = tuple(_filter(view, name, text) for name, text in rest.items())
     query = Query(
         view=view,
@@ -86,20 +86,20 @@ def parse(view: ViewSchema, parameters: Iterable[tuple[str, str]]) -> Query:
     return replace(query, after=cursor.parse(plain["cursor"], query.order, query.mark))
 
 
-def _sorted_out(parameters: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[str, str]]:
+def _split_parameters(parameters: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[str, str]]:
     plain, rest = dict[str, str](), dict[str, str]()
     for name, text in parameters:
         where = plain if name in PARAMETERS else rest
         if name in where:
-            raise InvalidQuery(f"{_shown(name)}: given twice; for one of several values: COLUMN.in=A,B")
+            raise InvalidQuery(f"{_escaped(name)}: given twice; for one of several values: COLUMN.in=A,B")
         where[name] = text
     if len(rest) > MAX_FILTERS:
         raise InvalidQuery(f"a query has at most {MAX_FILTERS} filters")
     return plain, rest
 
 
-def _shown(name: str) -> str:
-    """What a stranger wrote, in a message: short, and without what a terminal might take for its own."""
+def _escaped(name: str) -> str:
+    """Return untrusted text for an error message: short, and without control characters."""
     return ascii(name[:64])[1:-1]
 
 
@@ -107,7 +107,7 @@ def _column(view: ViewSchema, name: str, error: type[InvalidQuery] | type[Invali
     column = view.column(name)
     if column is None:
         known = ", ".join(column.name for column in view.columns)
-        raise error(f"{view.name} has no column {_shown(name)}; it has {known}")
+        raise error(f"{view.name} has no column {_escaped(name)}; it has {known}")
     return column
 
 
@@ -116,7 +116,7 @@ def _filter(view: ViewSchema, name: str, text: str) -> Filter:
     column = _column(view, name, InvalidFilter)
     op = op if dot else "eq"
     if op not in OPS or op not in ALLOWED[column.kind]:
-        raise InvalidFilter(f"{name}: expected one of {', '.join(ALLOWED[column.kind])}, and not {_shown(op)}")
+        raise InvalidFilter(f"{name}: expected one of {', '.join(ALLOWED[column.kind])}, not {_escaped(op)}")
     return Filter(column, op, _value(column, op, text))
 
 
@@ -145,7 +145,9 @@ def _select(view: ViewSchema, text: str | None) -> tuple[Column, ...]:
 
 
 def _order(view: ViewSchema, text: str) -> tuple[cursor.Order, ...]:
-    """Columns, those with a `-` from the highest down; then the key, the way the last of them goes."""
+    """Parse the order: columns, `-` for descending; then the key, in the direction of the last
+    column.
+    """
     names = text.split(",") if text else []
     if len(names) > MAX_ORDER:
         raise InvalidQuery(f"order: at most {MAX_ORDER} columns")
@@ -156,9 +158,9 @@ def _order(view: ViewSchema, text: str) -> tuple[cursor.Order, ...]:
     for each in order:
         if each.column.kind == "json":
             raise InvalidQuery(f"order: {each.column.name} is JSON, which has no order")
-    down = bool(order) and order[-1].down
+    descending = bool(order) and order[-1].descending
     rest = (column for name in view.key if name not in given and (column := view.column(name)))
-    return (*order, *(cursor.Order(column, down, is_key=True) for column in rest))
+    return (*order, *(cursor.Order(column, descending, is_key=True) for column in rest))
 
 
 def _limit(text: str | None) -> int:
@@ -174,7 +176,7 @@ def _limit(text: str | None) -> int:
 
 
 def statement(query: Query, table: sa.Table, dialect: str, also: Sequence[str] = ()) -> sa.Select[Any]:
-    """One row more than asked for, so that it shows whether there is another page.
+    """Return the SQL statement, with one extra row that shows whether there is another page.
 
     Columns: those selected, those of the order, and `also`; each once.
     """
@@ -182,7 +184,7 @@ def statement(query: Query, table: sa.Table, dialect: str, also: Sequence[str] =
     found = sa.select(*(table.c[name] for name in dict.fromkeys(names)))
     found = found.where(*(_condition(each, table.c[each.column.name], dialect) for each in query.filters))
     if query.after is not None:
-        found = found.where(cursor.behind(query.order, query.after, table))
+        found = found.where(cursor.rows_after(query.order, query.after, table))
     return found.order_by(*(each.sql(table) for each in query.order)).limit(query.limit + 1)
 
 
@@ -205,7 +207,7 @@ def _condition(found: Filter, column: sa.ColumnElement[Any], dialect: str) -> sa
 
 
 def _end(prefix: str) -> str | None:
-    """The first text behind all that begin with `prefix`; None if there is none."""
+    """Return the first text after all texts that start with `prefix`; None if there is none."""
     kept = prefix.rstrip(chr(0x10FFFF))
     if not kept:
         return None

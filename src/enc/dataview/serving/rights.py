@@ -1,14 +1,15 @@
-"""Who may read which view: everybody, whoever has a token, or whoever proves an identity with a session.
+"""Read rights on views: public, by token, or by an identity that proves itself with a session.
 
-Nothing is public unless it is declared so. A caller is named by the header `Authorization`:
+Nothing is public unless it is declared so. The header `Authorization` identifies a caller:
 
     Bearer TOKEN
     ENC-Session FROM.SESSION.CONTENT
 
-FROM and SESSION are an identity and its token (docs/protocol.md, section 17), in hex. CONTENT is JSON that names this
-very request, `{"session", "method", "target", "time"}`, sealed under the keys that the session gives with this server's
-key, for enclave 00…00. A token alone proves nothing; that CONTENT opens does. `time` is in Unix milliseconds and may be
-a minute off: a request that somebody overheard is worth nothing after that, and nothing for another target.
+FROM and SESSION are an identity and its token (docs/protocol.md, section 17), in hex. CONTENT is
+JSON that names this very request, `{"session", "method", "target", "time"}`, sealed under the keys
+that the session derives with this server's key, for enclave 00…00. A token alone proves nothing;
+that CONTENT opens does. `time` is in Unix milliseconds and may differ by a minute: an intercepted
+request is useless after that, and for any other target.
 """
 
 import hmac
@@ -36,14 +37,14 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 
 
 class ViewRights(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the configuration says of one view."""
+    """The configured rights on one view."""
 
     public: bool = False
     tokens: tuple[str, ...] = ()
     """Names of tokens."""
     identities: tuple[str, ...] = ()
     verify: bool = False
-    """Whoever may read the view may also have the events that its rows rest on, whole."""
+    """Readers of the view may also get the complete events of its rows."""
 
 
 class Caller(Struct, frozen=True):
@@ -52,11 +53,13 @@ class Caller(Struct, frozen=True):
     """The token's name, or the identity in hex."""
 
 
-ANYBODY = Caller()
+ANONYMOUS = Caller()
 
 
 class Rights:
-    """`views`: by name. `"*"`: tokens and identities that hold for all views, beside those of their own."""
+    """Rights by view. `"*"`: tokens and identities that may read all views, in addition to each
+    view's own.
+    """
 
     def __init__(self, views: Mapping[str, ViewRights], tokens: Mapping[str, bytes], key: PrivateKey | None) -> None:
         self._views, self._tokens, self._key = dict(views), dict(tokens), key
@@ -65,18 +68,18 @@ class Rights:
     def _check(self) -> None:
         for name, rights in self._views.items():
             if name == "*" and (rights.public or rights.verify):
-                raise MisuseError('views."*": public and verify are said of each view by its name')
+                raise MisuseError('views."*": public and verify must be set per view')
             for token in rights.tokens:
                 if token not in self._tokens:
-                    raise MisuseError(f"views.{name}: there is no token {token} in the file of tokens")
+                    raise MisuseError(f"views.{name}: token {token} is not in the token file")
             if rights.identities and self._key is None:
-                raise MisuseError(f"views.{name}: identities need `key`, the file of the server's own key")
+                raise MisuseError(f"views.{name}: identities need the setting `key`, the server's own key file")
             for identity in rights.identities:
                 _check_identity(identity, name)
 
     @property
     def session_pub(self) -> bytes | None:
-        """The key for which sessions are made."""
+        """The server's public key, with which sessions are made."""
         return None if self._key is None else self._key.public
 
     def may_read(self, caller: Caller, view: str) -> bool:
@@ -88,18 +91,20 @@ class Rights:
         return caller.kind == "session" and (caller.name in own.identities or caller.name in all_.identities)
 
     def may_verify(self, caller: Caller, view: str) -> bool:
-        """The events behind a view may say more than the view: who may not read them may have them if it is said."""
+        """Return True if the caller may get the view's events, which may contain more than the
+        view.
+        """
         return self._views.get(view, _NONE).verify or self.may_read(caller, "events")
 
     def is_public(self, view: str) -> bool:
         return self._views.get(view, _NONE).public
 
-    # Who it is
+    # Authentication
 
     def caller(self, authorization: str, method: str, target: str, now_ms: int) -> Caller:
-        """Who asks. What is wrong with what they say of themselves is refused, also where a view is public."""
+        """Authenticate the caller. Invalid credentials are rejected even if the view is public."""
         if not authorization:
-            return ANYBODY
+            return ANONYMOUS
         scheme, _, said = authorization.partition(" ")
         if scheme.lower() == "bearer":
             return self._by_token(said.strip())
@@ -108,25 +113,25 @@ class Rights:
         raise Unauthenticated("authorization: expected Bearer TOKEN, or ENC-Session")
 
     def _by_token(self, token: str) -> Caller:
-        """All tokens are compared, and always whole: how long it takes says nothing of any."""
+        """Find the token. All are compared, in constant time, so that timing reveals nothing."""
         digest, found = sha256(token.encode(errors="replace")), ""
         for name, known in self._tokens.items():
             if hmac.compare_digest(digest, known):
                 found = name
         if not found:
-            raise Unauthenticated("authorization: no such token")
+            raise Unauthenticated("authorization: unknown token")
         return Caller("token", found)
 
     def _by_session(self, said: str, method: str, target: str, now_ms: int) -> Caller:
         if self._key is None:
-            raise Unauthenticated("authorization: this server takes no sessions")
+            raise Unauthenticated("authorization: this server does not accept sessions")
         from_hex, _, rest = said.partition(".")
         token_hex, _, content = rest.partition(".")
         from_ = unhex(from_hex, 32, "from", InvalidSession)
         token = parse_token(token_hex)
         check_token(token, from_, now_ms // 1000)
         inside = open_text(node_keys(token, self._key, NO_ENCLAVE).query, content)
-        asked = decode_json(inside, _asked, InvalidSession)
+        asked = decode_json(inside, _sealed_request, InvalidSession)
         if (asked.session, asked.method, asked.target) != (token_hex, method, target):
             raise InvalidSession("session: sealed for another request")
         if abs(asked.time - now_ms) > SKEW * 1000:
@@ -141,19 +146,19 @@ def _check_identity(identity: str, view: str) -> None:
         raise MisuseError(e.message) from None
 
 
-class _Asked(Struct):
+class _SealedRequest(Struct):
     session: str
     method: str
     target: str
     time: int
 
 
-_asked = msgspec.json.Decoder(_Asked)
+_sealed_request = msgspec.json.Decoder(_SealedRequest)
 _NONE = ViewRights()
 
 
 def authorization(session: Session, server: bytes, method: str, target: str, now_ms: int, nonce: bytes) -> str:
-    """The header by which the holder of a session asks for `target`: a path, with its query."""
+    """Return the Authorization header for `target`, a path with its query, under a session."""
     token = session.token.hex()
     inside: dict[str, Any] = {"session": token, "method": method, "target": target, "time": now_ms}
     keys = client_keys(session, server, NO_ENCLAVE)
@@ -161,10 +166,12 @@ def authorization(session: Session, server: bytes, method: str, target: str, now
 
 
 def load_tokens(path: Path) -> dict[str, bytes]:
-    """The digests of tokens by name, from a file that its owner alone can read: a NAME and a TOKEN on each line."""
+    """Load token digests by name, from a file that only its owner can read, with a NAME and a TOKEN
+    on each line.
+    """
     raw = private_file.read(path, MAX_TOKENS_FILE)
     if raw is None:
-        private_file.refuse(path, "there is no such file; give the path of one with a NAME and a TOKEN on each line")
+        private_file.refuse(path, "no such file; expected a file with a NAME and a TOKEN on each line")
     tokens = dict[str, bytes]()
     for number, line in enumerate(raw.decode(errors="replace").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -173,6 +180,6 @@ def load_tokens(path: Path) -> dict[str, bytes]:
         if not _NAME.fullmatch(name) or not _TOKEN.fullmatch(token.strip()):
             private_file.refuse(path, f"line {number}: expected a name and a token of 32 to 512 printable characters")
         if name in tokens:
-            private_file.refuse(path, f"line {number}: {name} is there already")
+            private_file.refuse(path, f"line {number}: {name} is given twice")
         tokens[name] = sha256(token.strip().encode())
     return tokens

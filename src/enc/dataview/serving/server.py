@@ -1,4 +1,4 @@
-"""The server: in the foreground until a signal, or in a thread of its own for as long as a block runs."""
+"""The server: runs in the foreground until a signal, or in a thread for the duration of a block."""
 
 import asyncio
 import contextlib
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from enc.client import Client
 
 PROOF_TIMEOUT_S = 5.0
-"""For one request to a node, and for all tries of it."""
+"""Time limit for one request to a node, including retries."""
 START_S = 30.0
 
 
 class ServingServer:
-    """Everything behind one listening socket. `url` is known at once: the port may be 0."""
+    """The server behind one listening socket. `url` is known at once, even if the port is 0."""
 
     def __init__(self, config: Config, *, cert: Path | None = None, key: Path | None = None) -> None:
         rights = config.rights()
@@ -50,7 +50,7 @@ class ServingServer:
         self._server = _Server(_settings(self._api, cert, key))
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Serve until a signal, or until `stop`; `ready` is called once it answers."""
+        """Serve until a signal or `stop`; `ready` is called once the server answers."""
         self._server.ready = ready
         try:
             asyncio.run(self._server.serve(sockets=[self._socket]))
@@ -64,7 +64,7 @@ class ServingServer:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[str]:
-        """In a thread of its own, for as long as the block runs; what it gives is the URL."""
+        """Run in a thread for the duration of the block. Yields the URL."""
         is_ready = threading.Event()
         thread = threading.Thread(target=self.run, args=(is_ready.set,), name="enc-serving", daemon=True)
         thread.start()
@@ -122,21 +122,24 @@ def _listen(place: str) -> socket.socket:
     host, _, port = place.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise MisuseError(f"listen: expected HOST:PORT, and not {place!r}")
+        raise MisuseError(f"listen: expected HOST:PORT, not {place!r}")
     try:
         family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
         listening = socket.create_server((host, int(port)), family=family, backlog=512)
-        # Connections have it from here. An answer's head and body are two writes: else the second waits for an ACK.
+        # Connections inherit it. A response's head and body are two writes: without it, the second
+        # waits for an ACK.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
     except OSError as e:
         if e.errno == errno.EADDRINUSE:
-            e.strerror = f"{os.strerror(e.errno)}; stop what uses it, or give another with --listen"
+            e.strerror = f"{os.strerror(e.errno)}; stop the program that uses it, or choose another with --listen"
         raise MisuseError(f"listen: cannot listen on {place}: {e.strerror or e}") from None
 
 
 def _connect(config: Config) -> "Callable[[], Client] | None":
-    """How proofs are asked for; None where nobody can be asked. What is wrong with the settings is said at once."""
+    """Return how to connect for proofs; None if no node is configured. Invalid settings raise at
+    once.
+    """
     if not config.node and not config.registry:
         return None
     from enc.client import Client, Identity, Registry

@@ -1,4 +1,4 @@
-"""How a program asks a server of views as somebody: `httpx.get(url, auth=SessionAuth(identity))`."""
+"""Authenticates requests to a server of views: `httpx.get(url, auth=SessionAuth(identity))`."""
 
 import secrets
 import time
@@ -18,7 +18,8 @@ _MARGIN_S = 120
 
 
 class SessionAuth(httpx.Auth):
-    """Signs each request. `server`: the server's key, in hex; without it the server is asked once, and believed.
+    """Signs each request. `server`: the server's key in hex; without it, the key is fetched once
+    and trusted.
 
     Sessions last an hour and are renewed.
     """

@@ -1,4 +1,4 @@
-"""Values of the wire: from text in a query, from JSON in a cursor, and to JSON and CSV."""
+"""Conversion of wire values: from text in a query, from JSON in a cursor, and to JSON and CSV."""
 
 import math
 import re
@@ -12,7 +12,7 @@ from enc.core.errors import InvalidFilter
 from enc.dataview.serving.columns import Column, Kind, iso, micros
 
 MAX_VALUE = 4096
-"""Characters of one value in a query."""
+"""Most characters of one value in a query."""
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _DOUBLE = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 _HEX = re.compile(r"([0-9a-f]{2})*", re.ASCII)
@@ -23,7 +23,7 @@ _MAX_MS = 253_402_300_800_000
 
 
 def parse(column: Column, text: str) -> Any:
-    """The value that a text stands for in this column, in the form the database takes; InvalidFilter if in none."""
+    """Parse text into the database form of this column; InvalidFilter if it is not valid."""
     if len(text) > MAX_VALUE:
         raise InvalidFilter(f"{column.name}: a value has at most {MAX_VALUE} characters")
     value = _parsed(column.kind, text)
@@ -71,7 +71,7 @@ def _finite(number: float) -> float | None:
 
 
 def _moment(text: str) -> int | None:
-    """Without a zone it is one of UTC. A "+" in a URL that was not escaped came as a space."""
+    """Parse a time. Without a zone it is UTC. An unescaped "+" in a URL arrives as a space."""
     number = integer(text)
     if number is not None:
         return number * 1000 if 0 <= number < _MAX_MS else None
@@ -108,7 +108,7 @@ def to_cursor(column: Column, value: Any) -> Any:
 
 
 def from_cursor(column: Column, value: Any) -> Any:
-    """The inverse; ValueError if a cursor of ours could not hold it."""
+    """Return the value of a cursor; ValueError if it cannot be in this column."""
     if value is None:
         return None
     is_fit = isinstance(value, _TYPES[column.kind]) and isinstance(value, bool) == (column.kind == "boolean")
@@ -130,7 +130,7 @@ JSON: dict[Kind, Callable[[Any], Any]] = {
     "json": lambda text: Raw(text.encode()),
     "double": _finite,
 }
-"""How a value that is no null stands in JSON; kinds that are not here stand as they are in memory."""
+"""How a non-null value is written in JSON; other kinds are written as they are in memory."""
 
 
 def to_csv(kind: Kind, value: Any) -> Any:

@@ -1,1 +1,1 @@
-"""One table a file: DataFrame in, DataFrame out; no session, no writing."""
+"""Transforms of tables, one per file: DataFrame in, DataFrame out; no session, no writing."""

@@ -1,7 +1,8 @@
-"""Which verified rows become events: each event once, one event a seq, by the enclave's own sequencer.
+"""Decides which verified rows become events: each event once, one event per seq, by the enclave's
+sequencer.
 
-Rows of VERIFIED come in, and leave with `code` and `reason` where they may not stand, or not at all where they are
-there already.
+Rows of VERIFIED come in. Rejected rows get a `code` and a `reason`; rows that are stored already
+are dropped.
 """
 
 from pyspark.sql import DataFrame, Window
@@ -9,17 +10,21 @@ from pyspark.sql.functions import broadcast, coalesce, col, concat, first, lit, 
 
 FORK, FOREIGN = "FORK", "FOREIGN_SEQUENCER"
 ERASED = "ERASED"
-"""No refusal: a repeat with a content that is known to be erased."""
+"""Not a rejection: a repeated event that still has a content known to be erased."""
 
 
-def held_to_sequencers(rows: DataFrame, spans: DataFrame) -> DataFrame:
-    """Refuse what another key than the enclave's sequencer finalised; `spans` has `enclave, key, start, end`."""
+def reject_foreign_sequencers(rows: DataFrame, spans: DataFrame) -> DataFrame:
+    """Reject rows finalised by another key than the enclave's sequencer. `spans`: `enclave, key,
+    start, end`.
+    """
     right = spans.select(col("enclave").alias("_enclave"), "key", "start", "end")
     here = (col("enclave") == col("_enclave")) & (col("seq") >= col("start"))
     here = here & (col("end").isNull() | (col("seq") < col("end")))
     joined = rows.join(broadcast(right), here, "left")
     foreign = col("code").isNull() & col("key").isNotNull() & (col("key") != col("sequencer"))
-    reason = concat(lit("sequencer: "), col("sequencer"), lit(" is not this enclave's here, but "), col("key"))
+    reason = concat(
+        lit("sequencer: "), col("sequencer"), lit(" is not this enclave's sequencer here; expected "), col("key")
+    )
     return (
         joined.withColumn("reason", when(foreign, reason).otherwise(col("reason")))
         .withColumn("code", when(foreign, lit(FOREIGN)).otherwise(col("code")))
@@ -27,11 +32,11 @@ def held_to_sequencers(rows: DataFrame, spans: DataFrame) -> DataFrame:
     )
 
 
-def told_apart(rows: DataFrame, known: DataFrame) -> DataFrame:
-    """Of several rows of one place the first that came stands, and what is in `known` (rows of EVENTS) before it.
+def deduplicate(rows: DataFrame, known: DataFrame) -> DataFrame:
+    """Keep one event per seq: the one in `known` (rows of EVENTS), else the first that arrived.
 
-    A repeat is dropped, but for one that brings an erased content once more; another event in the same place is a fork,
-    and refused.
+    Repeats are dropped, except those that carry an erased content again. Another event with the
+    same seq is a fork and is rejected.
     """
     place = Window.partitionBy("enclave", "seq")
     order = place.orderBy("received_at", "id", "origin")
@@ -44,7 +49,7 @@ def told_apart(rows: DataFrame, known: DataFrame) -> DataFrame:
     fork = col("id") != col("_stands")
     erased = col("_erased") & col("content").isNotNull()
     kept = ranked.where(((col("_n") == 1) & (col("_known").isNull() | erased)) | fork)
-    reason = concat(lit("seq: another event stands in this place of the log: "), col("_stands"))
+    reason = concat(lit("seq: another event has this seq in the log: "), col("_stands"))
     code = when(fork, lit(FORK)).when(erased, lit(ERASED))
     told = kept.withColumn("reason", when(fork, reason)).withColumn("code", code)
     return told.select(*rows.columns).unionByName(rows.where(col("code").isNotNull()))

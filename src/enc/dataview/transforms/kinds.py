@@ -1,4 +1,4 @@
-"""Which events are which, for Spark; `contents` says the same for Python."""
+"""Kinds of events as Spark columns; `contents` has the same for Python."""
 
 from pyspark.sql import Column
 from pyspark.sql.functions import col, expr
@@ -7,10 +7,10 @@ from enc.dataview.contents import REVISIONS
 
 
 def is_revision() -> Column:
-    """It is an Update or a Delete."""
+    """Return the condition for Updates and Deletes."""
     return col("type").isin(*REVISIONS)
 
 
 def revised_id() -> Column:
-    """The id that an Update's or Delete's `r` tag names."""
+    """Return the id that an Update's or Delete's `r` tag names."""
     return expr("get(get(filter(tags, tag -> size(tag) > 1 AND tag[0] = 'r'), 0), 1)")
