@@ -1,10 +1,13 @@
-"""Admission: what of a commit can be judged without its place in the log, checked before it stands in line.
+"""Admission: checks everything about a commit that does not depend on its place in the log, before
+it is queued.
 
-The order of checks is docs/protocol.md's, cheapest first: form, enclave known, hash, duplicate and expiry, enclave
-exists, signature; then what this node's operator decides: rates, who may create an enclave, and what may be called.
+The order of the checks is that of docs/protocol.md, cheapest first: form, known enclave, hash,
+duplicate and expiry, enclave exists, signature; then what this node's operator decides: rates, who
+may create an enclave, and which endpoints may be called.
 
-Commits come in groups, in the order in which they were received, and leave in that order. The signatures of a group are
-checked together, by processes beside this one, while the sequencer orders the group before.
+Commits arrive in groups, in the order in which they were received, and leave in that order. The
+signatures of a group are checked together, by other processes, while the sequencer orders the group
+before.
 """
 
 import threading
@@ -34,21 +37,21 @@ from enc.node.verifiers import SignaturePool
 from enc.runtime.rate_limit import RateLimiter
 
 MAX_GROUP = 32
-"""From this many on, commits are checked without waiting for more."""
+"""Size from which a group is checked without waiting for more commits."""
 
 REGISTERING = frozenset(["Grant", "Grant_Push", "AC_Bundle"])
-"""Types that may name an endpoint, in one version or the other."""
+"""Types that may register an endpoint, in either version."""
 
 _log = structlog.get_logger("enc.admission")
 
 Arrival = tuple[bytes, Any]
-"""A commit as it came, and whatever its sender is known by."""
+"""A commit as received, and a value that identifies its sender."""
 Rejection = tuple[Any, EncError, bytes | None]
-"""The sender, why not, and the commit's hash if it could be read."""
+"""The sender, the error, and the commit's hash if it could be parsed."""
 
 
 class CommitValidator:
-    """Judges one commit at a time; safe to use from any thread."""
+    """Validates one commit at a time; safe to use from any thread."""
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class CommitValidator:
         return parse_commit(body, self._limits)
 
     def check_before_signature(self, commit: Commit) -> None:
-        """What comes before the signature."""
+        """Run the checks before the signature."""
         state = self._states.get(commit.enclave)
         if commit.type == "Manifest":
             enc_v = self._manifest_version(commit)
@@ -87,14 +90,16 @@ class CommitValidator:
             raise EnclaveExists("the enclave is there already")
 
     def check_after_signature(self, commit: Commit) -> None:
-        """What comes after it: only now is the author known."""
+        """Run the checks after the signature: only now is the author known."""
         self._rates.take(commit.from_)
         if commit.type == "Manifest" and not self._may_create(commit.from_):
             raise Unauthorized("this node does not create enclaves for this identity")
         check_endpoints(self._registered(commit), allow_private=self._private_endpoints)
 
     def _registered(self, commit: Commit) -> Sequence[str]:
-        """The endpoints that a commit would register. Any other fault in it is the sequencer's to judge."""
+        """Return the endpoints that a commit would register. The sequencer checks everything else
+        about it.
+        """
         if commit.type == "Manifest":
             try:
                 return [change.url for change in judge_manifest(commit)[1].endpoints if change.url is not None]
@@ -109,10 +114,12 @@ class CommitValidator:
         return manifest_version(commit)
 
     def _check_time(self, commit: Commit) -> None:
-        """A commit that was accepted in time is a duplicate, not late: its sender may have lost the answer."""
+        """Check the expiry. A commit that was accepted before is a duplicate, not late: its sender
+        may have lost the answer.
+        """
         now = self._clock()
         if self._is_behind(now):
-            return  # the sequencer refuses for that; a wrong clock does not judge times
+            return  # the sequencer rejects the commit for that; a wrong clock must not judge times
         try:
             check_expiry(commit, now)
         except Expired:
@@ -124,7 +131,7 @@ class CommitValidator:
             raise
 
     def _log_clock(self, commit: Commit, now: int) -> None:
-        """Its sender's clock may be off. At most one line a second, whatever strangers send."""
+        """Log that the sender's clock may be wrong, at most once a second."""
         if not self._logged <= now < self._logged + 1000:
             self._logged = now
             _log.warning("client_clock", identity=commit.from_.hex(), exp_minus_now_ms=commit.exp - now)
@@ -138,7 +145,7 @@ class CommitValidator:
 
 
 class Admission:
-    """A line of commits, checked group by group, and passed on to the sequencer."""
+    """Checks queued commits group by group and passes them on to the sequencer."""
 
     def __init__(
         self,
@@ -169,12 +176,14 @@ class Admission:
             group, running = self._take()
             try:
                 self.run_once(group)
-            except Exception as e:  # a fault of ours must not end the thread
+            except Exception as e:  # an internal error must not end the thread
                 error = internal_error(e, "admission")
                 self._reject([(sender, error, None) for _, sender in group])
 
     def _take(self) -> tuple[list[Arrival], bool]:
-        """Everything that waits: the larger a group, the larger the transaction it becomes. And whether to go on."""
+        """Return all waiting commits, and whether to go on. A larger group makes a larger
+        transaction.
+        """
         group: list[Arrival] = []
         arrivals = self._queue.get()
         try:
@@ -202,7 +211,7 @@ class Admission:
             self._reject([found for found in checked if not isinstance(found, AdmittedCommit)])
 
     def _check(self, body: bytes, sender: Any) -> AdmittedCommit | Rejection:
-        """Everything before the signature."""
+        """Run everything before the signature."""
         commit: Commit | None = None
         try:
             commit = self._validator.parse(body)
@@ -210,11 +219,11 @@ class Admission:
             return AdmittedCommit(commit, sender)
         except EncError as e:
             return (sender, e, commit.hash if commit else None)
-        except Exception as e:  # a fault of ours must not stop the others
+        except Exception as e:  # an internal error must not affect the others
             return (sender, internal_error(e, "admission"), commit.hash if commit else None)
 
     def _finish(self, admitted: AdmittedCommit, is_signed: bool) -> AdmittedCommit | Rejection:
-        """The signature's verdict, and everything after it."""
+        """Check the result of the signature check, and run everything after it."""
         try:
             if not is_signed:
                 raise InvalidSignature("sig: not the author's signature over this commit")

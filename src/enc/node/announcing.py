@@ -1,4 +1,4 @@
-"""A node makes itself known in a registry: in the background, until it is done, whatever happens meanwhile."""
+"""Registers the node in a registry: in the background, with retries until it succeeds."""
 
 import threading
 from collections.abc import Callable
@@ -15,7 +15,9 @@ _log = structlog.get_logger("enc.registry")
 
 
 class Announcer:
-    """`register` says where the node is reached; it gives None where the registry knows that already."""
+    """Calls `register`, which registers the node's endpoints, or returns None if they are
+    registered already.
+    """
 
     def __init__(self, register: Callable[[], Receipt | None], endpoints: tuple[str, ...]) -> None:
         self._register, self._endpoints = register, endpoints
@@ -26,7 +28,7 @@ class Announcer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Try no more. What is under way is not waited for: it may be sent again at the next start."""
+        """Stop retrying. Does not wait for a running request: it may be repeated at the next start."""
         self._stopped.set()
 
     def _run(self) -> None:

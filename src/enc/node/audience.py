@@ -1,8 +1,9 @@
-"""Who is to hear of an event: judged by the state after it, over the endpoints that were registered before it.
+"""Finds the recipients of an event: judged by the state after it, among the endpoints registered
+before it.
 
-With many endpoints that is much to ask of every event, and the answer seldom changes. So it is kept for each kind of
-event, until rights, gates or endpoints of the enclave change; and equal answers are one object, by which the store
-knows them again.
+With many endpoints that is expensive, and the result seldom changes. So it is cached for each kind
+of event until rights, gates or endpoints of the enclave change. Equal results are one object, by
+which the store recognises them.
 """
 
 from typing import Protocol
@@ -15,11 +16,12 @@ from enc.core.types import Event, Record, RecordKind, Target
 from enc.node.store.push import Endpoints, Recipient, Recipients, Right, register
 
 MAX_WITHOUT_ENDPOINTS = 65_536
-"""Enclaves without endpoints that are remembered as such, from one transaction to the next."""
+"""Enclaves without endpoints that are cached as such, from one transaction to the next."""
 MAX_ENDPOINTS = 65_536
-"""Endpoints that are remembered, of all enclaves; those of one are, whatever their number."""
+"""Cached endpoints over all enclaves; those of a single enclave are cached whatever their number.
+"""
 MAX_ANSWERS = 1024
-"""Audiences that are remembered of one enclave."""
+"""Cached recipient lists per enclave."""
 
 
 class _Store(Protocol):
@@ -27,7 +29,7 @@ class _Store(Protocol):
 
 
 class _StateAfter:
-    """What lies behind the state after a step that is not kept yet."""
+    """Reads behind the state after a step that is not stored yet."""
 
     def __init__(self, transition: Transition, before: Reader) -> None:
         self._nodes, self._before = transition.tree_nodes, before
@@ -49,7 +51,7 @@ class _StateAfter:
 
 
 class _EnclaveRecipients:
-    """The endpoints of one enclave, and what was asked about them."""
+    """The endpoints of one enclave, and the cached results about them."""
 
     def __init__(self, endpoints: Endpoints) -> None:
         self.endpoints = endpoints
@@ -58,7 +60,9 @@ class _EnclaveRecipients:
         self.reindex()
 
     def reindex(self) -> None:
-        """Endpoints have changed. Of those who stay, what they hold is still known: to read it again is much."""
+        """Update after a change of endpoints. What is known about the remaining identities is kept,
+        since reading it again is expensive.
+        """
         known = {identity: key for key, identity in self.keys.items()}
         self.urls = sorted({(identity, url) for (identity, _), url in self.endpoints.items()})
         self.identities = frozenset(identity for identity, _ in self.urls)
@@ -71,7 +75,9 @@ class _EnclaveRecipients:
         self._same: dict[Recipients, Recipients] = {}
 
     def recipients_of(self, subject: Subject, author: bytes, transition: Transition, reader: Reader) -> Recipients:
-        """Who hears of an event; whether its author does may depend on that."""
+        """Return the recipients of an event; the result may depend on whether the author is one of
+        the identities.
+        """
         key = (subject, author if author in self.identities else None)
         found = self._answers.get(key)
         if found is None:
@@ -91,21 +97,23 @@ class _EnclaveRecipients:
                 closed[alias] = draft.is_closed(alias)
             return closed[alias]
 
-        # Of those who hold the same, one is asked for all.
+        # Of identities with equal rights, one is judged for all.
         like = {
             identity: (held[identity], identity == author, identity == state.sequencer) for identity in self.identities
         }
         asked = {kind: identity for identity, kind in like.items()}
         bitmasks = {identity: held[identity] for identity in asked.values()}
         given = recipients(state.policy, subject, author, bitmasks, is_closed, state.sequencer)
-        self._bitmasks = held  # only now: of a step that fails nothing is remembered
+        self._bitmasks = held  # only now: a failed step must leave nothing in the cache
         rights: dict[bytes, Right | None] = {identity: given.get(asked[kind]) for identity, kind in like.items()}
         return tuple(
             Recipient(identity, url, right) for identity, url in self.urls if (right := rights[identity]) is not None
         )
 
     def invalidate(self, event: Event, effects: Effects) -> None:
-        """Forget what the event may change of who hears of what: bitmasks of listeners, or gates."""
+        """Drop cached results that the event may change: bitmasks of identities with endpoints, or
+        gates.
+        """
         is_slot = event.type in ("Shared", "Own")
         touched = [key for key in effects.writes if key in self.keys or (key[:1] == KV and not is_slot)]
         for key in touched:
@@ -115,7 +123,9 @@ class _EnclaveRecipients:
 
 
 class RecipientCache:
-    """For the sequencer's thread. What it is asked about is taken to happen; `forget` where it did not."""
+    """Recipients by enclave, for the sequencer's thread. Each event passed in is assumed to be
+    written; call `forget` if it was not.
+    """
 
     def __init__(self, store: _Store) -> None:
         self._store = store
@@ -126,7 +136,7 @@ class RecipientCache:
     def recipients_of(
         self, event: Event, subject: Subject, effects: Effects, transition: Transition, reader: Reader
     ) -> Recipients:
-        """Who hears of the event; `reader` is what lies behind the state before it."""
+        """Return the recipients of the event; `reader` reads behind the state before it."""
         enclave = event.enclave
         if enclave in self._without_endpoints and not effects.endpoints:
             return ()
@@ -159,7 +169,7 @@ class RecipientCache:
         return enclave_recipients.recipients_of(subject, event.from_, transition, reader)
 
     def forget(self, enclave: bytes) -> None:
-        """The store alone tells the truth."""
+        """Drop what is cached of an enclave, so that it is read from the store again."""
         self._without_endpoints.discard(enclave)
         self._known.pop(enclave, None)
 
@@ -175,7 +185,9 @@ class RecipientCache:
             self._without_endpoints.add(enclave)
 
     def trim(self) -> None:
-        """Between two transactions: what is forgotten inside one would be read from a store that has none of it yet."""
+        """Shrink the cache. Call it only between transactions: data dropped within one would be
+        read from a store that does not have it yet.
+        """
         if not self._has_grown:
             return
         self._has_grown = False

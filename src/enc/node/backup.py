@@ -1,4 +1,4 @@
-"""A copy of a node's database as it stood at one moment, made while the node runs."""
+"""Copies a node's database as of one moment, while the node runs."""
 
 import os
 import sqlite3
@@ -11,15 +11,17 @@ from enc.node.store.connection import open_existing
 from enc.runtime.files import sync_directory, sync_file
 
 _OF_THE_STORE = ("NOTADB", "CORRUPT", "IOERR_READ", "IOERR_SHORT_READ", "BUSY")
-"""SQLite's errors that only the store can have given: the copy is new, and nobody else has it."""
+"""SQLite errors that only the store can cause: the copy is new, and no other process has it open.
+"""
 
 
 def backup(store: Path, to: Path) -> int:
-    """Copy the database at `store` into the new file `to`, for its owner's eyes only; how many bytes it has.
+    """Copy the database at `store` into the new file `to`, readable only by its owner; return its
+    size.
 
-    One read transaction covers all of it, so the copy is whole; writers go on meanwhile, and what they write is not in
-    it. It is written in a directory of its own beside `to`, and gets its name once the disk has it: a failure leaves
-    nothing.
+    One read transaction covers the whole copy. Writers continue meanwhile; their changes are not in
+    the copy. It is written in a temporary directory beside `to`, and is linked to its name after
+    fsync: a failure leaves nothing.
     """
     if os.path.lexists(to):
         raise MisuseError(f"{to}: is there already")

@@ -1,6 +1,8 @@
-"""Signatures of a log that is taken in, checked on every core by processes that live as long as that takes.
+"""Checks the signatures of an imported log on every core, with processes that live as long as the
+import.
 
-Slices are asked for ahead: while the processes check the next ones, the node replays the one before.
+Slices are submitted ahead: while the processes check the next ones, the node replays the one
+before.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,27 +16,29 @@ from enc.node.verifier import RECORD
 from enc.node.verifiers import SignaturePool
 
 FEW = 4096
-"""Events that are checked before processes would have started."""
+"""Number of events that are checked faster than processes would start."""
 PART = 1024
-"""Signatures that a process is asked for at once: it is seldom idle for want of the next."""
+"""Signatures per request: large enough that a process is seldom idle."""
 
 
 class CheckedSlice:
-    """A slice of a log whose signatures are being checked. `check` is check_event, and waits for the verdict."""
+    """A slice of a log whose signatures are being checked. `check` is check_event with the results;
+    call `wait` first.
+    """
 
     def __init__(self, events: Sequence[Event], verdicts: Sequence["Future[bytes]"]) -> None:
         self.events = events
         self._verdicts = verdicts
         self._by_author: set[int] = set()
         self._by_sequencer: set[int] = set()
-        """id() of the events that are signed."""
+        """id() of the events with valid signatures."""
 
     def wait(self) -> None:
         found = b"".join([part.result() for part in self._verdicts])
         self._by_author, self._by_sequencer = self._signed(found[::2]), self._signed(found[1::2])
 
     def _signed(self, verdicts: bytes) -> set[int]:
-        if verdicts == b"\x01" * len(self.events):  # as a rule
+        if verdicts == b"\x01" * len(self.events):  # the usual case
             return set(map(id, self.events))
         return {id(event) for event, verdict in zip(self.events, verdicts, strict=True) if verdict == 1}
 
@@ -44,7 +48,7 @@ class CheckedSlice:
 
 
 class ImportSignaturePool:
-    """One process for each core that is named; of a log of few `events`, which is checked sooner, none."""
+    """A pool with one process per core in `cores`; none for a log of few `events`."""
 
     def __init__(self, cores: Iterable[int], events: int, part: int = PART) -> None:
         cores, self._part = set(cores), part

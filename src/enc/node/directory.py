@@ -1,7 +1,7 @@
-"""The enclaves that are in use: their durable states, in memory.
+"""A cache of the durable states of enclaves in use.
 
-The sequencer puts a state here once it is on disk; whoever answers a question finds it here, or loads it. An enclave
-that nobody uses leaves memory and costs disk only.
+The sequencer puts a state here after it is on disk; readers find it here or load it. An enclave
+that is not used leaves memory and costs only disk.
 """
 
 import threading
@@ -12,13 +12,15 @@ from enc.core.encoding import compact_size
 from enc.node.store.base import Store
 
 CAPACITY = 2048
-"""States kept at most."""
+"""Maximum number of cached states."""
 MAX_WEIGHT = 4 << 20
-"""Bytes of Manifests that their policies come from, kept at most: a policy may take sixty times as much memory."""
+"""Maximum size of the Manifests of cached states: a policy may take sixty times its Manifest's size
+in memory.
+"""
 
 
 class StateCache:
-    """Safe to use from any thread."""
+    """Durable states by enclave. Safe to use from any thread."""
 
     def __init__(self, store: Store, capacity: int = CAPACITY) -> None:
         self._store, self._capacity = store, capacity
@@ -31,7 +33,7 @@ class StateCache:
         return len(self._states)
 
     def get(self, enclave: bytes) -> EnclaveState | None:
-        """The state after the latest durable step, or None: no such enclave here."""
+        """Return the state after the latest durable step; None if the enclave does not exist here."""
         with self._lock:
             state = self._states.get(enclave)
             if state is not None:
@@ -41,13 +43,17 @@ class StateCache:
         return None if loaded is None else self.put(loaded)
 
     def forget(self, enclave: bytes) -> None:
-        """The store alone tells the truth: a write that was reported as failed may have reached the disk."""
+        """Drop a state, so that it is loaded again: a write that was reported as failed may have
+        reached the disk.
+        """
         with self._lock:
             if self._states.pop(enclave, None) is not None:
                 self._weight -= self._weights.pop(enclave)
 
     def put(self, state: EnclaveState) -> EnclaveState:
-        """Keep a durable state, unless a later one is known: a reader may have loaded before the last write."""
+        """Cache a durable state, unless a later one is cached: a reader may have loaded it before
+        the last write.
+        """
         with self._lock:
             known = self._states.get(state.enclave)
             if known is None:
@@ -62,5 +68,7 @@ class StateCache:
 
 
 def _age(state: EnclaveState) -> tuple[int, int]:
-    """Later states have more events, or as many and one more closed bundle."""
+    """Return a key by which later states compare greater: more events, or as many and one more
+    closed bundle.
+    """
     return state.seq, state.log.size

@@ -1,8 +1,8 @@
-"""What falls due by the clock: contents with an `auto-delete` time, the data of terminated enclaves, and what is left
-over of logs that were given up or replaced.
+"""Deletes what expires by the clock: contents with an `auto-delete` time, the data of terminated
+enclaves, and the rows of abandoned imports and replaced logs.
 
-Runs on the sequencer's thread, the only one that writes. What is due is a question to the store, not a timer in memory,
-so a restart forgets nothing.
+Runs on the sequencer's thread, the only one that writes. The store knows what is due, not a timer
+in memory, so nothing is lost in a restart.
 """
 
 import structlog
@@ -11,15 +11,19 @@ from enc.core.errors import EncError
 from enc.node.store.base import Store
 
 MAX_ERASED, MAX_PURGED = 500, 10_000
-"""Contents, and rows of a terminated enclave, that one turn takes away: commits wait no longer than that takes."""
+"""Contents, and rows of a terminated enclave, that one call deletes: it bounds how long commits
+wait.
+"""
 REST_MS = 60_000
-"""How long a log that was replaced stays: who reads it may finish."""
+"""How long a replaced log is kept, so that running reads can finish."""
 
 _log = structlog.get_logger("enc.janitor")
 
 
 class RetentionSweeper:
-    """`sweep` is called between batches; it looks around once an interval, or at once while there is more to do."""
+    """Call `run_if_due` between batches; it works once an interval, or at once while there is more
+    to do.
+    """
 
     def __init__(self, store: Store, purge_after_ms: int, interval_ms: int) -> None:
         self._store, self._purge_after_ms, self._interval_ms = store, purge_after_ms, interval_ms

@@ -1,7 +1,7 @@
-"""The file that holds a node's private key: 64 lower-case hex digits, for its owner's eyes only.
+"""The file with a node's private key: 64 lower-case hex digits, readable only by its owner.
 
-Whoever reads this file can sign as the node. So it is refused as soon as anybody but its owner could have opened it,
-and what it holds appears in no message.
+Anyone who reads this file can sign as the node. So it is rejected if anyone but its owner could
+open it, and no message contains its content.
 """
 
 import os
@@ -21,11 +21,12 @@ _FORM = re.compile(rb"[0-9a-f]{64}\n?")
 
 
 def load_or_create(path: Path) -> PrivateKey:
-    """The key in this file; where there is none, a new one, which the disk has before this returns.
+    """Return the key in this file; if the file is missing, create it with a new key and fsync it.
 
-    The file gets its name only when it is whole, and never in the place of another: after a crash it is there or it is
-    not, and of two processes that start at once both return the key of the one that was first. The draft that a crash
-    left beside it is cleared away, for it may hold the same secret. The directory must be there.
+    The file is linked to its name only when complete, and never replaces another: after a crash it
+    exists or it does not, and two processes that start at once both return the key of the first. A
+    draft left by a crash is deleted, since it may contain the same secret. The directory must
+    exist.
     """
     if os.path.lexists(path):
         # A process that may not change the directory may still use the key in it.
@@ -38,13 +39,13 @@ def load_or_create(path: Path) -> PrivateKey:
                 _create(path)
         except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError) as e:
             _refuse(path, f"cannot be made: {getattr(e, 'strerror', None) or e}")
-        except OSError as e:  # a full or failing disk: nobody chose a wrong path
+        except OSError as e:  # a full or failing disk: the path is not at fault
             raise Unavailable(f"key file {path}: cannot be made: {e.strerror or e}") from None
     return load(path)
 
 
 def load(path: Path) -> PrivateKey:
-    """The key in this file, which must be there; MisuseError says what is wrong with it."""
+    """Return the key in this file. Raises MisuseError with the reason if it is missing or invalid."""
     try:
         fd = _open(path)
     except (OSError, ValueError) as e:
@@ -56,9 +57,10 @@ def load(path: Path) -> PrivateKey:
 
 
 def _open(path: Path) -> int:
-    """Open the file, and follow a link only to a file of our own.
+    """Open the file; follow a link only to a file of the same user.
 
-    What is judged is what was opened, so nobody can swap it in between. O_NONBLOCK: a pipe must not hold us up.
+    The checks apply to the opened file, so it cannot be swapped in between. O_NONBLOCK: a pipe must
+    not block.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
     with suppress(OSError):
@@ -82,7 +84,7 @@ def _read(path: Path, fd: int) -> bytes:
 def _parse(path: Path, raw: bytes) -> PrivateKey:
     key = None
     if _FORM.fullmatch(raw):
-        with suppress(MisuseError):  # not chained: nothing that has seen the secret hangs on the error
+        with suppress(MisuseError):  # not chained: nothing that has seen the secret may be attached to the error
             key = PrivateKey(bytes.fromhex(raw[:64].decode()))
     if key is None:
         _refuse(path, "does not hold a private key, which is 64 lower-case hex digits")
@@ -90,7 +92,7 @@ def _parse(path: Path, raw: bytes) -> PrivateKey:
 
 
 def _clear_drafts(path: Path) -> None:
-    """Remove what a crash left: a key that is not whole, or a second name of the one that is."""
+    """Delete what a crash left: an incomplete key, or a second name of the complete one."""
     draft = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{16}")
     with os.scandir(path.parent) as entries:
         for entry in list(entries):

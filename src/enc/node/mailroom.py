@@ -1,6 +1,8 @@
-"""What falls due with pushing: events in the outbox become batches, and batches settled long ago are forgotten.
+"""Makes batches of the events in the outbox, and deletes batches that were delivered or died long
+ago.
 
-Runs on the sequencer's thread, the only one that writes. As with the janitor, what is due is a question to the store.
+Runs on the sequencer's thread, the only one that writes. As for retention, the store knows what is
+due.
 """
 
 from collections.abc import Callable
@@ -12,22 +14,24 @@ from enc.core.errors import EncError
 from enc.node.store.push import BatchLimits, PushStore
 
 RETIRE_MS = 60_000
-"""Time between two looks for batches to be forgotten."""
+"""Time between two looks for batches to delete."""
 MAX_RETIRED = 2_000
-"""Batches that one turn forgets: commits wait no longer than that takes."""
+"""Batches deleted by one call: it bounds how long commits wait."""
 
 _log = structlog.get_logger("enc.mailroom")
 
 
 class BatchRetention(Struct, frozen=True):
-    """For how long settled batches can be pulled, in milliseconds."""
+    """How long delivered and dead batches can be pulled, in milliseconds."""
 
     delivered: int = 7 * 86_400_000
     dead: int = 30 * 86_400_000
 
 
 class PushBatcher:
-    """`sweep` is called between batches of commits; it works once an interval, or at once while there is more to do."""
+    """Call `run_if_due` between batches of commits; it works once an interval, or at once while
+    there is more to do.
+    """
 
     def __init__(
         self,
@@ -46,7 +50,7 @@ class PushBatcher:
             self._next_retire = now if self._try(self._retire, now) else now + RETIRE_MS
 
     def _try(self, work: Callable[[int], bool], now: int) -> bool:
-        """Whether there is more to do at once."""
+        """Run `work`; return whether there is more to do at once."""
         try:
             return work(now)
         except EncError as e:
@@ -63,5 +67,5 @@ class PushBatcher:
 
 
 def _has_come(when: int, now: int, interval_ms: int) -> bool:
-    """Whether it is time; a clock that was set back does not make it wait longer than an interval."""
+    """Return whether it is time; a clock that was set back delays this by at most one interval."""
     return not when - interval_ms <= now < when

@@ -1,4 +1,4 @@
-"""What an operator watches, in Prometheus' text form."""
+"""The node's metrics in Prometheus' text format."""
 
 from collections import Counter as Tally
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Metrics:
-    """Counters are fed by whoever does the work; gauges ask when they are read."""
+    """Counters are updated by the code that does the work; gauges are read on demand."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -63,7 +63,7 @@ class Metrics:
 
 
 class CachedReading(Generic[T]):
-    """A reading that costs something, taken at most once in so many seconds."""
+    """An expensive reading, taken at most once in `seconds`."""
 
     def __init__(self, read: Callable[[], T], seconds: float, clock: Callable[[], float]) -> None:
         self._read, self._seconds, self._clock = read, seconds, clock

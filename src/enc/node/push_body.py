@@ -1,9 +1,13 @@
-"""The body of a batch, as it is pushed and as a Pull answers it (docs/protocol.md, section 22.3).
+"""Renders the body of a batch, for pushes and for answers to a Pull.
 
-    {"push_seq", "push": {"enclaves": [{"enclave", "events": [event, …]}, …]}, "notify": {"enclaves": [notice, …]}}
+The form (docs/protocol.md, section 22.3):
 
-A batch names events. They are put together here from their stored JSON, which is never decoded on the way: what was
-erased since goes out erased, and a purged enclave has nothing left to say.
+    {"push_seq",
+     "push": {"enclaves": [{"enclave", "events": [event, …]}, …]},
+     "notify": {"enclaves": [notice, …]}}
+
+A batch refers to events. The body is concatenated from their stored JSON, which is never decoded:
+contents erased meanwhile are sent erased, and a purged enclave is left out.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,20 +22,22 @@ from enc.node.store.push import EventRange, Notice, PushBatch
 
 
 class EventSource(Protocol):
-    """Where events are read."""
+    """A source of stored events."""
 
     def items(self, enclave: bytes, first_seq: int, count: int) -> list[RawEvent]: ...
 
 
 class BatchFilter:
-    """What of a batch is shown: everything, to whoever it was made for."""
+    """Decides what of a batch is shown. This one shows everything, for the batch's recipient."""
 
     def shows_event(self, enclave: bytes, item: RawEvent) -> bool:
-        """Whether the whole event is shown."""
+        """Return whether the event is shown."""
         return True
 
     def shown_counts(self, enclave: bytes, item: RawEvent, type_seq: Mapping[str, int]) -> Mapping[str, int]:
-        """The counters that a notice of `item` shows; without any there is no notice."""
+        """Return the counters that a notice about `item` shows; without any, the notice is left
+        out.
+        """
         return type_seq
 
 
@@ -46,7 +52,7 @@ SHOW_ALL = BatchFilter()
 
 
 def render(items: EventSource, batch: PushBatch, admits: BatchFilter = SHOW_ALL) -> bytes:
-    """A batch's JSON. It may be megabytes: its parts are joined once."""
+    """Return a batch's JSON. It may be megabytes: its parts are joined once."""
     parts = [b'{"push_seq":%d' % batch.push_seq]
     parts += _section(b"push", _pushes(items, batch.runs, admits))
     parts += _section(b"notify", _notices(items, batch.notices, admits))
@@ -55,7 +61,7 @@ def render(items: EventSource, batch: PushBatch, admits: BatchFilter = SHOW_ALL)
 
 
 def _section(name: bytes, enclaves: Iterable[list[bytes]]) -> list[bytes]:
-    """What stands under a name, or nothing where there is nothing to say."""
+    """Return a section of the body, or nothing if it would be empty."""
     parts, before = list[bytes](), b',"%b":{"enclaves":[' % name
     for each in enclaves:
         parts.append(before)

@@ -1,4 +1,4 @@
-"""What one identity may use of a node."""
+"""Limits what one identity may use of a node."""
 
 from msgspec import Struct
 
@@ -8,7 +8,7 @@ from enc.node.store.base import Store, Usage
 
 
 class Quota(Struct, frozen=True):
-    """What one identity may use of this node; 0 is no limit."""
+    """What one identity may use of this node; 0 means no limit."""
 
     enclaves: int = 0
     events: int = 0
@@ -22,7 +22,7 @@ NO_QUOTA = Quota()
 
 
 class Spending:
-    """What a batch adds to what is stored, so that a quota holds inside it too."""
+    """What a batch adds to the stored usage, so that a quota also holds within a batch."""
 
     def __init__(self, store: Store, quota: Quota) -> None:
         self._store, self._quota = store, quota

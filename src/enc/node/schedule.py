@@ -1,16 +1,19 @@
-"""Which batch of which queue is sent next. A pure machine: no I/O, and the time is an argument.
+"""Decides which batch of which queue is sent next. A pure state machine: no I/O, and the time is an
+argument.
 
-- One batch of a queue at a time: it holds its queue until its outcome is durable.
-- Queues stand in three ways, by how their last try went: QUICK, FAILING, or UNKNOWN, which is never tried and also slow
-  to answer. FAILING ones get at most a quarter of all there is (connections, memory for bodies, places in line),
-  together with UNKNOWN ones at most three quarters. So QUICK ones never wait for any that hang.
-- Within these shares whoever came first goes first: nobody starves.
-- A host gets so many tries a second, whatever the number of its endpoints. A try that would be one too many waits for
-  its time, without keeping others waiting.
-- A failed try is repeated after a time that doubles, up to a limit; after so many tries the batch is dead.
+- A queue sends one batch at a time: the batch holds its queue until its result is durable.
+- A queue's health is the result of its last attempt: QUICK, FAILING, or UNKNOWN, which means never
+  tried or slow. FAILING queues get at most a quarter of every resource (connections, memory for
+  bodies, places in line), FAILING and UNKNOWN ones together at most three quarters. So QUICK ones
+  never wait for endpoints that hang.
+- Within these shares, first come, first served: no queue starves.
+- A host gets a limited number of requests per second, whatever the number of its endpoints. Further
+  requests wait without delaying other hosts.
+- A failed attempt is repeated after a delay that doubles, up to a limit; after a number of attempts
+  the batch is dead.
 
-What it holds is bounded: places in line, batches on their way, and how queues stood when they were last tried, of which
-the oldest is forgotten first (such a queue is UNKNOWN again).
+Its memory is bounded: places in line, batches in flight, and the health of recently tried queues,
+of which the oldest is forgotten first (such a queue is UNKNOWN again).
 """
 
 from collections import OrderedDict
@@ -25,17 +28,17 @@ from msgspec import Struct
 from enc.node.store.push import DueBatch
 
 OVERHEAD = 16 * 1024
-"""Bytes that a connection takes beside its body."""
+"""Memory that a connection takes beside its body."""
 COPIES = 3
-"""A body is larger than its events, and lies in the socket's hands as well while it is sent."""
+"""A body is larger than its events, and is also in the socket's buffers while it is sent."""
 HOST_BURST_MS = 1000
-"""A host that was left alone may get what this time is worth at once."""
+"""An idle host may get at once what this time allows."""
 HOST_AHEAD_MS = 1000
-"""How long a try may stand in line for its host: places are for those that can go."""
+"""How long a request may wait in line for its host: places are for requests that can be sent."""
 
 
 class QueueHealth(IntEnum):
-    """How a queue's last try went."""
+    """Result of a queue's last attempt."""
 
     QUICK = 0
     UNKNOWN = 1
@@ -48,9 +51,9 @@ class Bounds(Struct, frozen=True, kw_only=True):
     waiting: int = 4096
     """Places in line."""
     known: int = 65_536
-    """Queues of which it is remembered how they stood."""
+    """Queues whose health is remembered."""
     slow_ms: int = 5000
-    """An answer after this is not QUICK."""
+    """A slower answer is not QUICK."""
     host_per_s: float = 0.0
     """0: no limit."""
     tries: int = 10
@@ -59,7 +62,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
 
 
 class _Share:
-    """So much of something, and how much of it each standing has taken."""
+    """A limited resource, and how much of it queues of each health use."""
 
     def __init__(self, total: int) -> None:
         self.total, self._used = total, [0, 0, 0]
@@ -81,36 +84,38 @@ class _Share:
 
 
 class _InFlight(Struct):
-    """A batch that was taken and whose outcome is not durable yet."""
+    """A batch that was taken and whose result is not durable yet."""
 
     health: QueueHealth
     weight: int
     is_over: bool = False
-    """The try is; its outcome is on the way to the disk."""
+    """The request has ended; its result is not durable yet."""
 
 
 class Schedule:
-    """`offer` what is due, `take` what goes next, `finish` a try, `free` its queue once the outcome is durable."""
+    """Schedules batches: `offer` due ones, `take` the next to send, `finish` an attempt, `free` its
+    queue once the result is durable.
+    """
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
         self._known: OrderedDict[int, QueueHealth] = OrderedDict()
         self._lines: tuple[list[tuple[float, int, DueBatch]], ...] = ([], [], [])
-        """For each standing a heap by the time at which it may go, then by who came first."""
+        """For each health a heap, by the earliest time to send, then by arrival."""
         self._in_line: set[int] = set()
         self._flights: dict[int, _InFlight] = {}
         self._hosts: dict[str, float] = {}
-        """When all tries that a host was promised are paid for."""
+        """When all scheduled requests to a host are used up by its rate."""
         self._count = 0
         self._places = _Share(bounds.waiting)
         self._connections, self._bytes = _Share(bounds.connections), _Share(bounds.unsent_bytes)
 
     def health(self, due: DueBatch) -> QueueHealth:
-        """A batch that failed before tells of its queue, where nothing later is known."""
+        """Return a queue's health; if unknown, judged by the batch's failed attempts."""
         return self._known.get(due.queue, QueueHealth.FAILING if due.tries else QueueHealth.UNKNOWN)
 
     def remember_failing(self, queues: Iterable[int]) -> None:
-        """What was known before a restart: those that hang must not delay others once more."""
+        """Mark queues as failing after a restart: endpoints that hang must not delay others again."""
         self._known.update((queue, QueueHealth.FAILING) for queue in islice(queues, self.bounds.known))
 
     @property
@@ -119,16 +124,17 @@ class Schedule:
 
     @property
     def calling(self) -> int:
-        """Tries under way."""
+        """Requests in flight."""
         return self._connections.used
 
     def holds(self, queue: int) -> bool:
         return queue in self._in_line or queue in self._flights
 
     def offer(self, due: DueBatch, now: int, ahead_ms: int = HOST_AHEAD_MS) -> bool:
-        """Put a batch in line, unless its queue is there already or on its way, or there is no place for it yet.
+        """Put a batch in line, unless its queue is in line or in flight, or there is no place.
+        Returns whether it was.
 
-        `ahead_ms`: how long it may stand there for its host.
+        `ahead_ms`: how long it may wait there for its host.
         """
         standing, host = self.health(due), urlsplit(due.url).hostname or ""
         ready_at = max(now, self._hosts.get(host, 0.0) - HOST_BURST_MS)
@@ -142,7 +148,7 @@ class Schedule:
         return True
 
     def take(self, now: int) -> DueBatch | None:
-        """The batch that goes now."""
+        """Return the batch to send now; None if there is none."""
         heads = [(line[0], standing) for standing, line in self._open_lines() if line[0][0] <= now]
         if not heads:
             return None
@@ -157,11 +163,13 @@ class Schedule:
         return due
 
     def next_at(self) -> float | None:
-        """When `take` has something, if nothing else happens; None: not before something does."""
+        """Return when `take` will have a batch if nothing else happens; None if it will not."""
         return min((line[0][0] for _, line in self._open_lines()), default=None)
 
     def finish(self, queue: int, *, has_failed: bool, took_ms: int) -> tuple[QueueHealth, QueueHealth]:
-        """A try is over: how its queue stood before it, and stands now. The queue is held until `free`."""
+        """Record the end of an attempt. Returns its queue's health before and after. The queue is
+        held until `free`.
+        """
         flight = self._flights[queue]
         self._release(flight)
         well = QueueHealth.QUICK if took_ms < self.bounds.slow_ms else QueueHealth.UNKNOWN
@@ -173,18 +181,20 @@ class Schedule:
         return flight.health, now
 
     def free(self, queue: int) -> None:
-        """The outcome is durable, or there was none: the queue's next batch may go."""
+        """Release a queue whose result is durable, or that had nothing to send."""
         self._release(self._flights.pop(queue))
 
     def retry_at(self, due: DueBatch, now: int, jitter: float) -> int | None:
-        """When a batch whose try failed just now is tried again; None: never. `jitter`: from 0 up to 1."""
+        """Return when to retry a batch that failed just now; None: never. `jitter`: from 0 up to 1."""
         if due.tries + 1 >= self.bounds.tries:
             return None
         delay = min(self.bounds.first_retry_ms << due.tries, self.bounds.max_retry_ms)
         return now + delay - int(delay * jitter / 5)
 
     def _open_lines(self) -> list[tuple[QueueHealth, list[tuple[float, int, DueBatch]]]]:
-        """The lines whose first may go by their share; none while too many outcomes are not durable."""
+        """Return the lines whose first batch fits its share; none while too many results are not
+        durable.
+        """
         if len(self._flights) >= self.bounds.waiting:
             return []
         return [
@@ -194,7 +204,9 @@ class Schedule:
         ]
 
     def _weight(self, due: DueBatch) -> int:
-        """What a batch takes while it is sent. It never counts for more than the least share, or it would not go."""
+        """Return the memory that a batch takes while it is sent; at most the smallest share, or it
+        could never be sent.
+        """
         return min(due.bytes * COPIES + OVERHEAD, self.bounds.unsent_bytes // 4)
 
     def _release(self, flight: _InFlight) -> None:
@@ -204,7 +216,7 @@ class Schedule:
             flight.is_over = True
 
     def _promise(self, host: str, now: int) -> None:
-        """One more try, which the host has paid for when its time has passed."""
+        """Charge a host for one more request."""
         if not self.bounds.host_per_s:
             return
         if len(self._hosts) > self.bounds.waiting:

@@ -1,7 +1,8 @@
-"""The sender: takes batches that are due from the store, seals them, posts them, and says what became of each.
+"""The sender: takes due batches from the store, seals them, posts them, and reports each result.
 
-It only reads the store. An outcome is the node's to write; until it is durable, the queue waits. A sender that is
-killed has lost nothing: what it had not told of is still due, and goes out once more.
+It only reads the store; the node writes the results. Until a result is durable, its queue waits. A
+killed sender loses nothing: batches without a reported result are still due, and are sent once
+more.
 """
 
 import asyncio
@@ -25,13 +26,13 @@ from enc.node.sender_pipe import MAX_OUTCOMES
 from enc.node.store.push import DeliveryResult, DueBatch, PushReads
 
 PAGE = 1024
-"""Queues that are asked for at once."""
+"""Queues per page."""
 PAGES = 4
-"""Pages of one look: what there is beyond comes with the next one."""
+"""Pages per look; further queues follow with the next look."""
 MAX_KEYS = 4096
-"""Keys of recipients that are remembered."""
+"""Maximum number of cached recipient keys."""
 PAUSE_S = 1.0
-"""After the store could not be read or written."""
+"""Pause after the store could not be read or written."""
 
 NO_KEY = "the identity is not a public key"
 NOT_READABLE = "the batch cannot be read"
@@ -40,18 +41,18 @@ _log = structlog.get_logger("enc.sender")
 
 
 class Reads(PushReads, EventSource, Protocol):
-    """What the sender reads of the store."""
+    """What the sender reads from the store."""
 
 
 class Node(Protocol):
-    """The other end of the pipe."""
+    """The node, at the other end of the pipe."""
 
     async def key_of(self, identity: bytes) -> bytes:
-        """What the identity's deliveries are sealed under; empty: there is nothing."""
+        """Return the key that seals the identity's deliveries; empty if there is none."""
         ...
 
     async def settle(self, outcomes: tuple[DeliveryResult, ...]) -> bool:
-        """Whether they are durable."""
+        """Return whether the results are durable."""
         ...
 
 
@@ -64,7 +65,7 @@ def _now() -> int:
 
 
 class PushSender:
-    """`run` until `stop`; made on the event loop's thread."""
+    """Sends due batches: `run` until `stop`. Create it on the event loop's thread."""
 
     def __init__(
         self,
@@ -78,27 +79,27 @@ class PushSender:
         clock: Callable[[], int] = _now,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`look_s`: time between two looks for what is due."""
+        """`look_s`: seconds between two looks for due batches."""
         self._schedule, self._reads, self._node, self._calls, self._seq_pub = schedule, reads, node, calls, seq_pub
         self._look_s, self._clock, self._jitter = look_s, clock, jitter
         self._keys: OrderedDict[bytes, bytes] = OrderedDict()
         self._tries: set[asyncio.Task[None]] = set()
         self._outcomes: list[DeliveryResult] = []
         self._told = 0
-        """Of the outcomes, the first ones: told, and not answered yet."""
+        """Number of results at the start of the list that were reported and not answered yet."""
         self._wake, self._has_news, self._is_over = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._after = 0
-        """The queue after which the next look begins: the last one that got a place."""
+        """The queue after which the next look begins: the last one that was scheduled."""
         self._freed: list[int] = []
         self._look_at = 0.0
 
     def stop(self) -> None:
-        """Start nothing any more."""
+        """Start no further requests."""
         self._is_over.set()
         self._wake.set()
 
     async def run(self) -> None:
-        """Until it is told to stop. What is under way then goes on: see `finish`."""
+        """Run until `stop` is called. Running requests continue: see `finish`."""
         telling = asyncio.create_task(self._tell())
         try:
             while not self._is_over.is_set():
@@ -115,13 +116,15 @@ class PushSender:
             telling.cancel()
 
     async def finish(self, grace_s: float) -> tuple[DeliveryResult, ...]:
-        """Let what is under way come to its end for so long; the outcomes that the node was not told."""
+        """Wait up to `grace_s` for running requests; return the results that were not reported to
+        the node.
+        """
         if self._tries:
             await asyncio.wait(self._tries, timeout=grace_s)
         return tuple(self._outcomes[self._told :])
 
     async def _rest(self) -> None:
-        """Until something happens, or it is time to look again."""
+        """Wait until something happens, or until the next look is due."""
         loop = asyncio.get_running_loop()
         pause = max(self._look_at - loop.time(), 0.0)
         if (at := self._schedule.next_at()) is not None:
@@ -135,9 +138,11 @@ class PushSender:
     # What is due
 
     def _look(self) -> None:
-        """Now and then at all queues; in between at those that a batch has left, if their host has time to spare.
+        """Offer due batches: regularly from all queues, and in between from queues that have just
+        become free, if their host may be called.
 
-        A look begins after the last queue that got a place: where there are not enough for all, they take turns.
+        A look begins after the last queue that was scheduled: if there are not enough places for
+        all, queues take turns.
         """
         loop, now = asyncio.get_running_loop(), self._clock()
         freed, self._freed = self._freed, []
@@ -170,7 +175,7 @@ class PushSender:
         start = loop.time()
         try:
             error = await self._send(due)
-        except EncError as e:  # not the endpoint's fault: nothing is counted against it
+        except EncError as e:  # not the endpoint's fault: it is not counted against the endpoint
             _log.error("push_store_failed", reason=e.message)
             await asyncio.sleep(PAUSE_S)
             error = None
@@ -183,7 +188,9 @@ class PushSender:
             self._finish(due, error, int((loop.time() - start) * 1000))
 
     async def _send(self, due: DueBatch) -> str | None:
-        """What went wrong, or an empty text; None: there was nothing to send any more."""
+        """Send a batch. Returns the error, or an empty string; None if there was nothing to send
+        any more.
+        """
         key = await self._key_of(due.identity)
         batch = self._reads.batch(due.queue, due.push_seq)
         if batch is None:
@@ -220,7 +227,7 @@ class PushSender:
     # Outcomes
 
     async def _tell(self) -> None:
-        """Tell the node of outcomes, many at once, until it has them on disk."""
+        """Report results to the node, many at once, and repeat until they are durable."""
         while True:
             await self._has_news.wait()
             told = self._outcomes[:MAX_OUTCOMES]
@@ -238,9 +245,11 @@ class PushSender:
 
 
 def sealed(seq_pub: bytes, due: DueBatch, plaintext: bytes, key: bytes) -> bytes:
-    """A delivery as it is posted (enc.core.envelope.seal_push). It may be megabytes: its parts are joined once.
+    """Return a delivery as it is posted (enc.core.envelope.seal_push). It may be megabytes: its
+    parts are joined once.
 
-    The url stands inside too: the key is the same for all of a recipient's, and the one outside is bound by nothing.
+    The url is also inside the sealed part: all endpoints of a recipient share one key, and nothing
+    binds the url outside.
     """
     nonce = os.urandom(NONCE_SIZE)
     plaintext = b'{"url":%b,%b' % (encode(due.url), plaintext[1:])
@@ -250,5 +259,5 @@ def sealed(seq_pub: bytes, due: DueBatch, plaintext: bytes, key: bytes) -> bytes
 
 
 def _named(due: DueBatch) -> dict[str, str]:
-    """The host alone: what stands behind it may be a secret."""
+    """Return the log fields of a batch. Only the host of the url: the rest may be a secret."""
     return {"identity": due.identity.hex(), "host": urlsplit(due.url).hostname or ""}

@@ -1,9 +1,10 @@
-"""What a node and its sender say to each other, over the sender's standard input and output.
+"""The messages between a node and its sender, over the sender's standard input and output.
 
-    node    Start, first and once; Key, to each Ask; Settled, to each Outcomes; the end of the input: stop
-    sender  Ask, for the key of an identity; Outcomes, of which the next is sent after the last was answered
+    node    Start, first and once; Key, for each AskKey; ResultsStored, for each DeliveryResults;
+            end of input: stop
+    sender  AskKey, for an identity; DeliveryResults, the next only after the last was answered
 
-A message is its length in four bytes and MessagePack.
+A message is its length in four bytes, and MessagePack.
 """
 
 from struct import Struct as Layout
@@ -17,11 +18,11 @@ from enc.runtime.logs import Format, Level
 LENGTH = Layout(">I")
 MAX_MESSAGE = 1 << 20
 MAX_OUTCOMES = 1024
-"""Outcomes of one message."""
+"""Maximum number of results per message."""
 
 
 class Start(Struct, frozen=True, kw_only=True, tag=True):
-    """What a sender must know. No key: it asks for that of each recipient."""
+    """What a sender must know. It contains no key: the sender asks for each recipient's."""
 
     store: str
     seq_pub: bytes
@@ -44,7 +45,7 @@ class AskKey(Struct, frozen=True, tag=True):
 
 
 class Key(Struct, frozen=True, tag=True):
-    """The key under which an identity's deliveries are sealed; empty: there is none, as the identity is no key."""
+    """The key that seals an identity's deliveries; empty if the identity is not a public key."""
 
     identity: bytes
     key: bytes
@@ -56,7 +57,7 @@ class DeliveryResults(Struct, frozen=True, tag=True):
 
 class ResultsStored(Struct, frozen=True, tag=True):
     is_durable: bool
-    """False: the store cannot be written; the same outcomes are to be told again."""
+    """False: the store cannot be written; the sender reports the same results again."""
 
 
 ToSender = Start | Key | ResultsStored
@@ -73,7 +74,7 @@ def packed(message: ToSender | FromSender) -> bytes:
 
 
 def length(head: bytes) -> int:
-    """The length that a message says it has; ValueError if it is too long."""
+    """Return the length of a message. Raises ValueError if it is too long."""
     (size,) = LENGTH.unpack(head)
     if size > MAX_MESSAGE:
         raise ValueError("a message is too long")

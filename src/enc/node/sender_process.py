@@ -1,6 +1,7 @@
-"""The process in which the sender runs: `python -m enc.node.sender_process`, between two pipes.
+"""The sender's process: `python -m enc.node.sender_process`, between two pipes.
 
-It ends with its input, and so with the node, whatever ends that; a signal to the whole group does not end it before.
+It ends when its input ends, and so with the node, whatever ends the node. It ignores signals sent
+to the whole process group.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ from enc.runtime.signals import ignore_stop_signals
 
 NICE = 10
 GRACE_S = 2.0
-"""How long what is under way may take once the sender is told to stop."""
+"""How long running requests may take after the sender was asked to stop."""
 MIN_LOOK_S, MAX_LOOK_S = 0.02, 0.25
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ class Pipe:
         self._settled: asyncio.Future[bool] | None = None
 
     async def read(self) -> ToSender | None:
-        """The next message; None at the end."""
+        """Return the next message; None at the end."""
         try:
             head = await self._reader.readexactly(LENGTH.size)
             message: ToSender = read_to_sender(await self._reader.readexactly(length(head)))
@@ -61,7 +62,7 @@ class Pipe:
             return None
 
     async def follow(self) -> None:
-        """Hand over what comes, until the end."""
+        """Dispatch messages until the end."""
         while (message := await self.read()) is not None:
             if isinstance(message, Key) and (key := self._keys.pop(message.identity, None)) is not None:
                 _resolve(key, message.key)
@@ -80,7 +81,9 @@ class Pipe:
         return await self._settled
 
     def write(self, message: FromSender) -> None:
-        """What waits to be written is bounded: an Ask for each try under way, and the outcomes of one message."""
+        """Write a message. The unwritten data is bounded: an AskKey for each running request, and
+        one message of results.
+        """
         self._writer.write(packed(message))
 
     async def close(self) -> None:
@@ -98,7 +101,9 @@ def _resolve(future: "asyncio.Future[T]", value: T) -> None:
 async def _open_pipe() -> Pipe:
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(0, "rb", 0))
-    out = asyncio.StreamReaderProtocol(asyncio.StreamReader())  # it keeps what is written in flow; nothing is read
+    out = asyncio.StreamReaderProtocol(
+        asyncio.StreamReader()
+    )  # for flow control of the output; nothing is read from it
     transport, _ = await loop.connect_write_pipe(lambda: out, os.fdopen(1, "wb", 0))
     return Pipe(reader, asyncio.StreamWriter(transport, out, None, loop))
 
@@ -158,7 +163,7 @@ def main() -> None:
         structlog.get_logger("enc.sender").error("internal_error", where="sender", exc_info=e)
     finally:
         sys.stderr.flush()
-        os._exit(code)  # a thread that still asks for a name would keep it from ending
+        os._exit(code)  # a running name lookup in a thread would keep the process alive
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""The sender's process, as the node keeps it: started when there is something to send, replaced when it dies.
+"""Supervises the sender's process: starts it when there is something to send, and replaces it when
+it dies.
 
-Sending has a process of its own so that sealing and TLS take no time from the sequencer, and so that nothing an
-endpoint answers reaches the process that holds the node's key. One thread here serves it: it answers with the keys of
-recipients, and has outcomes made durable.
+Sending has its own process so that sealing and TLS take no time from the sequencer, and so that no
+endpoint's answer reaches the process that holds the node's key. One thread here serves the process:
+it answers with the keys of recipients, and has delivery results stored.
 """
 
 import os
@@ -36,12 +37,12 @@ from enc.node.verifier import read_exactly
 from enc.runtime.backoff import RetryPauses
 
 STOP_S = 5.0
-"""How long a sender may take to stop before it is ended."""
+"""How long a sender may take to stop before it is killed."""
 PAUSES = RetryPauses(first_s=1.0, max_s=60.0)
-"""Between two starts of a sender that dies again and again."""
+"""Pauses between two starts of a sender that keeps dying."""
 
 Settle = Callable[[Sequence[DeliveryResult]], None]
-"""Make outcomes durable, or raise."""
+"""Makes delivery results durable, or raises."""
 
 _log = structlog.get_logger("enc.senders")
 
@@ -57,13 +58,13 @@ class _Process:
         self._lock = threading.Lock()
 
     def write(self, message: ToSender) -> None:
-        """Where it has gone, nothing: its output has ended too."""
+        """Send a message. Does nothing if the process has ended: `read` then reports the end."""
         with self._lock, suppress(OSError, ValueError):
             if self._process.stdin is not None:
                 self._process.stdin.write(packed(message))
 
     def read(self) -> FromSender | None:
-        """The next message; None at the end, and after a message that is none."""
+        """Return the next message; None at the end of the output, or after an invalid message."""
         if self._process.stdout is None:
             return None
         descriptor = self._process.stdout.fileno()
@@ -74,7 +75,7 @@ class _Process:
             return None
 
     def end_input(self) -> None:
-        """Ask it to stop. One that does not even read is ended."""
+        """Ask the process to stop. Kills one that does not even read."""
         if not self._lock.acquire(timeout=STOP_S):
             self.kill()
             return
@@ -88,7 +89,7 @@ class _Process:
             self._process.kill()
 
     def close(self) -> None:
-        """It is over, by itself or not."""
+        """Wait for the process to end; kill it after STOP_S."""
         self.end_input()
         try:
             self._process.wait(STOP_S)
@@ -100,12 +101,16 @@ class _Process:
 
 
 class PushSupervisor:
-    """`start` and `close`. `is_due` and `settle` are called on a thread of its own."""
+    """Runs the sender's process between `start` and `close`. Calls `is_due` and `settle` on its own
+    thread.
+    """
 
     def __init__(
         self, config: Config, key: PrivateKey, is_due: Callable[[], bool], settle: Settle, cores: Iterable[int] = ()
     ) -> None:
-        """`is_due`: whether there is anything to send. `cores`: where the process runs; without any, anywhere."""
+        """`is_due`: whether there is anything to send. `cores`: where the process runs; empty for
+        any core.
+        """
         self._start_message = start_message(config, key.public)
         self._interval_s = min(config.push.interval_s, 1.0)
         self._key, self._is_due, self._settle, self._cores = key, is_due, settle, set(cores)
@@ -115,7 +120,7 @@ class PushSupervisor:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
+        """Id of the process, while there is one."""
         process = self._process
         return process.pid if process else None
 
@@ -123,7 +128,9 @@ class PushSupervisor:
         self._thread.start()
 
     def close(self) -> None:
-        """Let it finish what is under way, for a short time. What is not settled by then goes out once more, later."""
+        """Let the process finish running requests for a short time. Batches without a stored result
+        are sent again later.
+        """
         self._stopping.set()
         if (process := self._process) is not None:  # the thread may set it to None at any time
             process.end_input()
@@ -157,7 +164,7 @@ class PushSupervisor:
             return False
 
     def _serve(self) -> bool:
-        """One process, from its start to its end; whether anything was settled."""
+        """Serve one process from its start to its end. Returns whether any results were stored."""
         self._process = process = _Process(self._cores)
         if self._stopping.is_set():
             process.end_input()
@@ -189,7 +196,9 @@ class PushSupervisor:
         return ResultsStored(True)
 
     def _key_of(self, identity: bytes) -> bytes:
-        """Empty where the identity is no public key: anything of 32 bytes may be granted rights."""
+        """Return the key for an identity's deliveries; empty if the identity is not a public key,
+        since any 32 bytes may be granted rights.
+        """
         try:
             return push_key(self._key, identity)
         except (EncError, ValueError):

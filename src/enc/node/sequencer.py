@@ -1,9 +1,10 @@
-"""The sequencer: the one thread that orders commits, and the only writer of the store.
+"""The sequencer: the only thread that orders commits, and the only writer of the store.
 
-It takes everything that waits, judges one commit after the other against states in memory, and writes all accepted
-ones in one transaction: one fsync serves them all. Only then do their senders hear of them, and only then is anything
-published. If the transaction fails, the states are those before it, since states are values; every sender hears of
-the failure and nothing has happened. If the process dies, the store has all of the batch or none, and nobody was told.
+It takes all waiting commits, judges one after the other against states in memory, and writes all
+accepted ones in one transaction: one fsync serves them all. Only after that are their senders
+answered and their events published. If the transaction fails, the states are those before it, since
+states are values; every sender gets the error and nothing has happened. If the process dies, the
+store has all of the batch or none, and nobody was answered.
 """
 
 import threading
@@ -36,9 +37,9 @@ from enc.node.store.base import Step, Store
 from enc.node.workspace import BatchOverlay, NodeCache
 
 MAX_BATCH = 1024
-"""Commits that one transaction takes at most."""
+"""Maximum number of commits in one transaction."""
 MAX_SEALS = 256
-"""Idle bundles that one transaction closes at most."""
+"""Maximum number of idle bundles that one transaction closes."""
 IDLE_S = 0.2
 """Seconds after which an idle sequencer looks for bundles to seal."""
 MAX_HOLD_MS = 30_000
@@ -48,7 +49,9 @@ _log = structlog.get_logger("enc.sequencer")
 
 
 class AdmittedCommit(Struct, frozen=True):
-    """A commit that was admitted (form, hash, signature, expiry), and whatever its sender is known by."""
+    """A commit that passed admission (form, hash, signature, expiry), and a value that identifies
+    its sender.
+    """
 
     commit: Commit
     sender: Any = None
@@ -58,19 +61,21 @@ CommitOutcome = tuple[AdmittedCommit, Receipt | EncError]
 
 
 class Checkpoint(Struct, frozen=True):
-    """Where a log stands, as a Migrate must name it."""
+    """The end of a log, as a Migrate must state it."""
 
     seq: int
     ct_root: bytes
 
 
 class _Batch:
-    """One transaction in the making."""
+    """A transaction that is being put together."""
 
     def __init__(self, now: int, spending: Spending) -> None:
         self.now, self.spending = now, spending
         self.committed: dict[bytes, Event] = {}
-        """Events by the hash of their commits: those of this batch, and earlier ones that it repeats."""
+        """Events by the hash of their commits: those of this batch, and earlier ones that it
+        repeats.
+        """
         self.overlays: dict[bytes, BatchOverlay] = {}
         self.steps: list[Step] = []
 
@@ -85,7 +90,9 @@ class SequencerSettings(Struct, frozen=True, kw_only=True):
 
 
 class Sequencer:
-    """`submit` and `call` from any thread; `deliver` and `publish` run on the sequencer's own, after the fsync."""
+    """Orders commits. `submit` and `call` may be called from any thread; `deliver` and `publish`
+    run on the sequencer's own thread, after the fsync.
+    """
 
     def __init__(
         self,
@@ -118,11 +125,13 @@ class Sequencer:
         self._thread.start()
 
     def submit(self, admitted: Sequence[AdmittedCommit]) -> None:
-        """Put commits in line; their order is kept."""
+        """Queue commits; their order is kept."""
         self._queue.put(admitted)
 
     def call(self, work: Callable[[], T]) -> "Future[T]":
-        """Run something on the sequencer's thread, between two batches: what it sees is durable and stands still."""
+        """Run something on the sequencer's thread, between two batches: all data that it reads is
+        durable and does not change meanwhile.
+        """
         future: Future[T] = Future()
 
         def run() -> None:
@@ -142,12 +151,14 @@ class Sequencer:
         self._thread.join()
 
     def probe(self) -> None:
-        """Write to the disk and nothing else; raises if the store cannot. Call it on the sequencer's thread."""
+        """Write an empty batch; raises if the store fails. Call it on the sequencer's thread."""
         self._check_clock(self._clock())
         self._store.write([], self._clock())
 
     def checkpoint(self, enclave: bytes, hold_ms: int) -> Checkpoint:
-        """Where the log stands; for `hold_ms` nothing but a Migrate is taken. Call it on the sequencer's thread."""
+        """Return the end of the log; for `hold_ms`, reject everything but a Migrate. Call it on the
+        sequencer's thread.
+        """
         state = self._states.get(enclave)
         if state is None:
             raise EnclaveNotFound("no such enclave on this node")
@@ -160,7 +171,9 @@ class Sequencer:
         return found
 
     def forget(self, enclave: bytes) -> None:
-        """The enclave was written past this sequencer. Call it on the sequencer's thread."""
+        """Drop cached data of an enclave that was written without this sequencer. Call it on the
+        sequencer's thread.
+        """
         self._states.forget(enclave)
         self._recipients.forget(enclave)
 
@@ -176,7 +189,9 @@ class Sequencer:
             self._maintain(self._clock())
 
     def _take(self) -> tuple[list[AdmittedCommit], list[Callable[[], None]], bool]:
-        """Everything that waits, up to the batch's limit; what to call after it; and whether to go on."""
+        """Return the waiting commits up to the batch limit, the calls to run after them, and
+        whether to go on.
+        """
         admitted: list[AdmittedCommit] = []
         calls: list[Callable[[], None]] = []
         try:
@@ -196,7 +211,7 @@ class Sequencer:
         return admitted, calls, True
 
     def run_once(self, admitted: Sequence[AdmittedCommit]) -> None:
-        """One batch: judge, write, tell."""
+        """Process one batch: judge, write, answer."""
         batch = _Batch(self._clock(), Spending(self._store, self._settings.quota))
         try:
             self._check_clock(batch.now)
@@ -222,11 +237,13 @@ class Sequencer:
             return build_receipt(self._sequence(commit, batch))
         except EncError as e:
             return e
-        except Exception as e:  # a fault of ours must not stop the others
+        except Exception as e:  # an internal error must not affect the others
             return internal_error(e, "sequencer")
 
     def _write(self, batch: _Batch) -> EncError | None:
-        """Seal what is due and make all of it durable; or say why not, with every state as it was."""
+        """Seal overdue bundles and make the batch durable. On failure, return the error and drop
+        the cached states.
+        """
         try:
             if self._settings.seal_idle:
                 self._seal(batch)
@@ -257,7 +274,7 @@ class Sequencer:
     # One commit
 
     def _sequence(self, commit: Commit, batch: _Batch) -> Event:
-        """The event that the commit becomes, as a step of the batch that is not durable yet."""
+        """Return the event that the commit becomes, as a step of the batch that is not durable yet."""
         overlay = self._overlay(commit.enclave, batch)
         if (first := batch.committed.get(commit.hash)) is not None:
             raise duplicate(first, commit)
@@ -290,7 +307,9 @@ class Sequencer:
         return overlay
 
     def is_behind(self, now: int) -> bool:
-        """Whether the node's clock stands behind what it was. From any thread."""
+        """Return whether the node's clock shows less than it has shown before. Safe from any
+        thread.
+        """
         return now < self._highest - SKEW_MS
 
     def _check_clock(self, now: int) -> None:
@@ -333,7 +352,7 @@ class Sequencer:
         batch.steps.append(step)
 
     def _sign_heads(self, transition: Transition, overlay: BatchOverlay) -> tuple[TreeHead, ...]:
-        """A head for each tree size that the step reached, signed once and kept."""
+        """Return a signed head for each tree size that the step reached."""
         if not transition.closed:
             return ()
         state, before = transition.state, overlay.state.log if overlay.state else Edge()
@@ -344,7 +363,7 @@ class Sequencer:
         return tuple(heads)
 
     def _seal(self, batch: _Batch) -> None:
-        """Close the bundles whose time is up and that no event closed."""
+        """Close bundles whose time is up and that no event closed."""
         for enclave in self._store.overdue(batch.now, MAX_SEALS + len(self._unsealed)):
             if enclave in self._unsealed:
                 continue
@@ -352,7 +371,7 @@ class Sequencer:
                 self._seal_one(enclave, batch)
             except Unavailable:
                 raise
-            except Exception as e:  # one damaged enclave must not stop the others; fsck tells more
+            except Exception as e:  # one damaged enclave must not stop the others; fsck reports more
                 internal_error(e, "seal")
                 self._unsealed.add(enclave)
                 batch.overlays.pop(enclave, None)
@@ -367,12 +386,16 @@ class Sequencer:
 
 
 def internal_error(error: BaseException, where: str) -> InternalError:
-    """What the wire says of a fault of ours; the log says more, and neither says what the peer sent."""
+    """Log an internal error and return the one for the wire, which contains nothing that the peer
+    sent.
+    """
     _log.error("internal_error", where=where, exc_info=error)
     return InternalError(f"internal error: {type(error).__name__}")
 
 
 def duplicate(first: Event, commit: Commit) -> Duplicate:
-    """The commit became `first` before. By the same signature, it carries the receipt that the first one earned."""
+    """Return the error for a repeated commit. If the signature is the same, it contains the first
+    one's receipt.
+    """
     context = {"receipt": wire_receipt(build_receipt(first))} if first.sig == commit.sig else {}
     return Duplicate("the commit was accepted before", **context)

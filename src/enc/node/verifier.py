@@ -1,7 +1,8 @@
-"""A process that checks signatures and does nothing else: `python -m enc.node.verifier`, between two pipes.
+"""A process that only checks signatures: `python -m enc.node.verifier`, between two pipes.
 
-It reads a count and that many records, and answers a byte for each: 1 if the signature checks. It ends with its input,
-and so with the node, whatever ends that; a signal to the whole group does not end it before.
+It reads a count and that many records, and answers a byte for each: 1 if the signature is valid. It
+ends when its input ends, and so with the node, whatever ends the node. It ignores signals sent to
+the whole process group.
 """
 
 import os
@@ -17,7 +18,7 @@ RECORD = Struct(">? 32s 32s 64s")
 
 
 def verdicts(records: bytes) -> bytes:
-    """A byte for each record."""
+    """Return a byte for each record: 1 if the signature is valid."""
     return bytes(
         [
             (_is_ecdsa if is_ecdsa else is_schnorr)(public, digest, sig)
@@ -35,7 +36,7 @@ def _is_ecdsa(public: bytes, digest: bytes, sig: bytes) -> bool:
 
 
 def read_exactly(descriptor: int, size: int) -> bytes:
-    """`size` bytes, or fewer at the end of the input."""
+    """Return `size` bytes, or fewer at the end of the input."""
     data = b""
     while len(data) < size and (more := os.read(descriptor, size - len(data))):
         data += more
@@ -51,4 +52,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # at once: nothing is left to be put away, and the node waits
+    os._exit(0)  # at once: there is nothing to clean up, and the node waits

@@ -1,4 +1,6 @@
-"""Signatures are checked by processes beside the node's own: no thread of it waits for the interpreter meanwhile."""
+"""Checks signatures in other processes, so that none of the node's threads waits for the
+interpreter meanwhile.
+"""
 
 import os
 import subprocess
@@ -12,15 +14,15 @@ from enc.core.types import Commit
 from enc.node.verifier import COUNT, RECORD, read_exactly, verdicts
 
 MIN_PART = 4
-"""Commits that are worth a process; fewer are checked here, sooner than a process would answer."""
+"""Minimum number of commits to pass to a process; fewer are checked faster in this one."""
 MAX_PART = 256
-"""Commits that one request holds: it and its answer fit into a pipe."""
+"""Maximum number of commits per request: the request and its answer fit into a pipe."""
 
 _log = structlog.get_logger("enc.verifiers")
 
 
 class _Failed(Exception):
-    """The process is gone."""
+    """The process has ended."""
 
 
 class _Process:
@@ -50,7 +52,7 @@ class _Process:
         return found
 
     def end(self) -> None:
-        """Let it end, and do not wait for it."""
+        """Let the process end, without waiting for it."""
         for pipe in (self._in, self._out):
             with suppress(OSError):
                 pipe.close()
@@ -65,10 +67,12 @@ class _Process:
 
 
 class SignaturePool:
-    """`check` is called by one thread. A process that fails is replaced, and its commits are checked here."""
+    """A pool of processes that check signatures. Only one thread may call `check`. A process that
+    fails is replaced, and its commits are checked in this one.
+    """
 
     def __init__(self, count: int, cores: Iterable[int] = (), max_part: int = MAX_PART) -> None:
-        """`cores`: where the processes run; without any, anywhere."""
+        """Start `count` processes. `cores`: where they run; empty for any core."""
         self._cores, self._max_part = set(cores), max_part
         self._processes = [self._start() for _ in range(count)]
 
@@ -80,12 +84,14 @@ class SignaturePool:
         return process
 
     def check(self, commits: Sequence[Commit]) -> list[bool]:
-        """Which of the commits their authors have signed."""
+        """Return for each commit whether its author has signed it."""
         records = b"".join([RECORD.pack(c.alg == "ecdsa", c.from_, c.hash, c.sig) for c in commits])
         return [verdict == 1 for verdict in self.check_records(records)]
 
     def check_records(self, records: bytes) -> bytes:
-        """A verifier's answer to records as it reads them: a byte for each, 1 if the signature checks."""
+        """Check records as a worker reads them; return a byte for each, 1 if the signature is
+        valid.
+        """
         count, width = len(records) // RECORD.size, RECORD.size
         size = min(max(-(-count // max(len(self._processes), 1)), MIN_PART), self._max_part)
         found = b""
@@ -95,7 +101,7 @@ class SignaturePool:
         return found
 
     def _check_some(self, parts: list[bytes]) -> bytes:
-        """The first parts, one for each process, at the same time."""
+        """Check the first parts, one for each process, in parallel."""
         if not self._processes or len(parts[0]) < MIN_PART * RECORD.size:
             return verdicts(parts[0])
         asked = list(zip(range(len(self._processes)), parts, strict=False))
@@ -119,12 +125,12 @@ class SignaturePool:
         self._processes[i].close()
         try:
             self._processes[i] = self._start()
-        except OSError as e:  # it stays closed, and is tried again with the next group
+        except OSError as e:  # it stays closed, and is started again with the next group
             _log.error("verifier_not_started", reason=e.strerror)
         return verdicts(part)
 
     def end(self) -> None:
-        """Let the processes end, and do not wait for them."""
+        """Let the processes end, without waiting for them."""
         for process in self._processes:
             process.end()
 

@@ -1,4 +1,6 @@
-"""What a batch has made of one enclave and not yet written: the state so far, and what later commits may ask of it."""
+"""What a batch has changed of one enclave and not written yet: the state so far, and data for later
+commits.
+"""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -9,19 +11,21 @@ from enc.core.types import Event, Record, RecordKind, Target
 from enc.node.store.base import EnclaveReader, Store
 
 MAX_NODES = 262_144
-"""Tree nodes kept in memory, over all enclaves: some 70 MB at most."""
+"""Tree nodes cached over all enclaves: about 70 MB at most."""
 
 MAX_LEAVES = 65_536
 
 
 class NodeCache:
-    """Tree nodes that were made or read lately, first in, first out. Named by their hashes, enclaves may share them."""
+    """Recently made or read tree nodes, first in, first out. Nodes are keyed by hash, so enclaves
+    may share them.
+    """
 
     def __init__(self, capacity: int = MAX_NODES) -> None:
         self._nodes: OrderedDict[bytes, bytes] = OrderedDict()
         self._capacity = capacity
         self.leaves: dict[tuple[bytes, bytes], bytes | None] = {}
-        """What stands at a key under a root: an author's rights are asked for with every commit."""
+        """Value of a key under a root: every commit looks up its author's rights."""
 
     def get(self, node_hash: bytes) -> bytes | None:
         return self._nodes.get(node_hash)
@@ -35,7 +39,7 @@ class NodeCache:
 
 
 class BatchOverlay(EnclaveReader):
-    """One enclave during one batch: reads see what the batch made, over what is stored."""
+    """One enclave during one batch: reads see the batch's changes on top of the store."""
 
     def __init__(self, store: Store, enclave: bytes, state: EnclaveState | None, cache: NodeCache) -> None:
         super().__init__(store, enclave)
@@ -85,7 +89,7 @@ class BatchOverlay(EnclaveReader):
             self._targets[event.id] = target_of(event)
 
     def mark_written(self) -> None:
-        """What was taken is stored now, and need not be remembered."""
+        """Forget the changes, which are now in the store."""
         self._cache.put(self.nodes.items())
         self.nodes = {}
         self._targets, self._records, self._entries = {}, {}, {}

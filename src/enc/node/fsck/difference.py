@@ -1,10 +1,12 @@
-"""What a check finds."""
+"""The error that a check raises."""
 
 from enc.core.errors import EncError
 
 
 class Difference(EncError):
-    """Something stored is not what the log gives. `enclave` is empty where it belongs to no enclave."""
+    """A stored value differs from what the log implies. `enclave` is empty if it belongs to no
+    enclave.
+    """
 
     def __init__(self, enclave: bytes, seq: int | None, what: str) -> None:
         where = f"enclave {enclave.hex()}" if enclave else "store"

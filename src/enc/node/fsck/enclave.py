@@ -1,4 +1,4 @@
-"""The check of one enclave: its log from the first event to the last, or its tombstone."""
+"""Checks one enclave: its log from the first event to the last, or its tombstone."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -17,11 +17,11 @@ from enc.node.store.sqlite import SqliteStore
 from enc.node.store.sqlite_check import Finding, RowCheck, open_row_check
 
 Progress = Callable[[int], None]
-"""Told how many more events were checked."""
+"""Called with the number of further events that were checked."""
 
 
 class EnclaveCheck:
-    """Made for one enclave, run once. What it finds first it raises."""
+    """The check of one enclave. `run` it once; it raises the first Difference."""
 
     def __init__(self, store: Store, enclave: bytes, seq_pub: bytes, progress: Progress, tally: Tally) -> None:
         self._store, self._enclave = store, enclave
@@ -34,7 +34,7 @@ class EnclaveCheck:
 
     @property
     def at(self) -> int | None:
-        """The seq that is looked at."""
+        """The seq that is being checked."""
         return self._events.at
 
     def run(self) -> None:
@@ -80,7 +80,7 @@ class EnclaveCheck:
             self._expect_none(rows.finish(state, len(self._trees.records)))
 
     def _check_tombstone(self, state: EnclaveState, rows: RowCheck | None) -> None:
-        """A purged enclave is known to have been terminated, and nothing else."""
+        """Check a purged enclave: it is marked as terminated, and nothing else is left."""
         store, enclave = self._store, self._enclave
         self._tally.purged += 1
         if state.lifecycle != "terminated":

@@ -1,4 +1,6 @@
-"""The end of an enclave's log: the state that the node would go on from, and nothing beyond it."""
+"""Checks the end of an enclave's log: the state from which the node would continue, and that
+nothing is beyond it.
+"""
 
 from enc.core.enclave import EnclaveState, seal
 from enc.core.replay import Replay
@@ -9,7 +11,7 @@ from enc.node.store.sqlite_check import WRONG
 
 
 class FinalStateCheck:
-    """What is asked once the whole log was replayed."""
+    """Checks that run after the whole log was replayed."""
 
     def __init__(self, store: Store, enclave: bytes, seq_pub: bytes, replay: Replay, trees: TreeCheck) -> None:
         self._store, self._enclave, self._seq_pub = store, enclave, seq_pub
@@ -19,7 +21,7 @@ class FinalStateCheck:
         return Difference(self._enclave, seq, what)
 
     def check_state(self, stored: EnclaveState) -> EnclaveState:
-        """The stored state is the one that the log gives, which is returned."""
+        """Check that the stored state is the one that the log implies, and return it."""
         if self._replay.events <= stored.seq:
             raise self._difference(self._replay.events, "the event is missing")
         state = self._replay.finish()
@@ -34,7 +36,9 @@ class FinalStateCheck:
         return state
 
     def check_nothing_beyond(self, state: EnclaveState) -> None:
-        """Bundles and heads end where the log does, and no event of the open bundle counts as closed."""
+        """Check that bundles and heads end with the log, and that no event of the open bundle
+        counts as closed.
+        """
         size, store, enclave = state.log.size, self._store, self._enclave
         if store.bundle(enclave, size) is not None:
             raise self._difference(state.seq, f"bundle {size}: must not be there")
@@ -47,7 +51,9 @@ class FinalStateCheck:
                 raise self._difference(seq, "the bundle that holds it: still open, but stored as closed")
 
     def check_node(self, state: EnclaveState) -> None:
-        """The log is, was or will be this node's, and this node's clock has shown the times that it gave."""
+        """Check that the log is, was or will be this node's, and that its clock has shown the times
+        in its events.
+        """
         takes_over = [first for key, first in self._replay.sequencers if key == self._seq_pub]
         if state.sequencer == self._seq_pub:
             takes_over.append(state.seq + 1)

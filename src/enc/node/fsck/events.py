@@ -1,4 +1,4 @@
-"""Each event of an enclave: taken into the replay, and found in the store by every way that leads to it."""
+"""Checks each event of an enclave: replays it, and looks it up in every way."""
 
 from functools import cached_property
 
@@ -16,7 +16,7 @@ from enc.node.store.push import Endpoints, register
 from enc.node.store.sqlite_check import WRONG, CheckedEvent
 
 PAGE = 250
-"""Events that are read at once, with their contents."""
+"""Events per page, with their contents."""
 
 
 class EventCheck:
@@ -26,9 +26,9 @@ class EventCheck:
         self._store, self._enclave, self._replay, self._tally = store, enclave, replay, tally
         self._stored: dict[bytes, bytes] = {}
         self._derived: dict[bytes, bytes] = {}
-        """Statuses of events that are not active, by id: as they are stored, and as the log gives them."""
+        """Statuses of events that are not active, by id: as stored, and as the log implies."""
         self.at: int | None = None
-        """The seq that is looked at."""
+        """The seq that is being checked."""
         self._endpoints: Endpoints = {}
 
     @cached_property
@@ -36,15 +36,15 @@ class EventCheck:
         return self._store.charges(self._enclave)
 
     def read(self) -> list[Event]:
-        """The next page; empty at the end."""
+        """Return the next page; empty at the end."""
         self.at = self._replay.events
         try:
             return self._store.events(self._enclave, self.at, PAGE)
-        except Exception:  # so that the event that cannot be read is named, and not the page
+        except Exception:  # report the event that cannot be read, not the page
             return self._store.events(self._enclave, self.at, 1)
 
     def check(self, event: Event) -> CheckedEvent:
-        """Check the next event, and tell what the log and the store know of it."""
+        """Check the next event, and return it with what the log and the store say about it."""
         self._check_form(event)
         transition, effects = self._replay.add(event)
         status = self._check_lookups(event)
@@ -67,7 +67,9 @@ class EventCheck:
             raise Difference(self._enclave, seq, "content: not the one that was signed")
 
     def _check_lookups(self, event: Event) -> bytes | None:
-        """The event is found by its id, by its commit's hash and as a target. Gives its stored status."""
+        """Check that the event is found by its id, by its commit's hash and as a target. Returns
+        its stored status.
+        """
         found = self._store.event(self._enclave, event.id)
         if found is None or found.event != event:
             raise Difference(self._enclave, event.seq, "not found by its id")
@@ -97,14 +99,16 @@ class EventCheck:
             raise Difference(self._enclave, page[0].seq, f"ids from there on: {WRONG}")
 
     def check_endpoints(self) -> None:
-        """Once all events were seen."""
+        """Compare the endpoints. Call it after all events."""
         stored = self._store.endpoints(self._enclave)
         for identity, trait in sorted(stored.keys() | self._endpoints.keys()):
             if stored.get((identity, trait)) != self._endpoints.get((identity, trait)):
                 raise Difference(self._enclave, None, f"endpoint of {identity.hex()} as {trait}: {WRONG}")
 
     def check_statuses(self) -> None:
-        """Once all events were seen: a later one may have given an earlier one its status."""
+        """Compare the statuses. Call it after all events: a later one may change an earlier one's
+        status.
+        """
         wrong = [
             found.event.seq
             for event_id in self._stored.keys() | self._derived.keys()

@@ -1,4 +1,4 @@
-"""The check of many enclaves, and of what is counted over all of them: what it found, in one report."""
+"""Checks many enclaves, and the counts over all of them, and reports all differences."""
 
 from collections.abc import Iterable, Iterator
 
@@ -14,27 +14,29 @@ from enc.node.store.sqlite_check import WRONG, check_integrity, check_whole
 
 
 class Report(Struct, frozen=True):
-    """What a check of many enclaves found."""
+    """The result of a check of many enclaves."""
 
     enclaves: int
     events: int
-    """Those that were checked; of an enclave with a difference, about those before it."""
+    """Number of events checked; for an enclave with a difference, approximately those before it."""
     differences: list[Difference]
     """The first of each enclave, and those of the store as a whole."""
 
 
 def check_enclave(store: Store, enclave: bytes, seq_pub: bytes, progress: Progress) -> None:
-    """Raise the first Difference between an enclave's log and what the store of the node `seq_pub` holds of it.
+    """Raise the first Difference between an enclave's log and the rest of the store of the node
+    `seq_pub`.
 
-    Whether SQLite's file is sound, and what belongs to no single enclave, only check_store asks.
+    Only check_store checks SQLite's file and what belongs to no single enclave.
     """
     _check(store, enclave, seq_pub, progress, Tally())
 
 
 def check_store(store: Store, seq_pub: bytes, enclaves: Iterable[bytes] | None, progress: Progress) -> Report:
-    """Check these enclaves; or, given None, all of them and what is counted over all.
+    """Check these enclaves; with None, all enclaves and the counts over all of them.
 
-    A difference in one enclave does not end the check of the others. Unavailable: the store cannot be asked at all.
+    A difference in one enclave does not stop the check of the others. Raises Unavailable if the
+    store cannot be read at all.
     """
     checked, events, tally = 0, 0, Tally()
 
@@ -65,7 +67,7 @@ def _check(store: Store, enclave: bytes, seq_pub: bytes, progress: Progress, tal
         raise
     except ReplayFailed as e:
         raise Difference(enclave, e.seq, f"{e.code}: {e.cause.message}") from e
-    except Exception as e:  # whatever a damaged row makes its reader raise
+    except Exception as e:  # a damaged row may make its reader raise anything
         raise Difference(enclave, check.at, f"cannot be read: {type(e).__name__}: {e}") from e
 
 
@@ -75,7 +77,7 @@ def _damage(store: Store) -> Iterator[str]:
 
 
 def _all(store: Store, is_sound: bool) -> list[bytes]:
-    """All enclaves; of a damaged file, none where not even they can be listed."""
+    """Return all enclaves; of a damaged file, none if they cannot be listed."""
     try:
         return list(store.enclaves())
     except Unavailable:

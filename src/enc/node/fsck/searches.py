@@ -1,4 +1,6 @@
-"""What a Query finds: each event that is not deleted by each of its values, and no other event."""
+"""Checks what a Query finds: each event that is not deleted by each of its values, and no other
+event.
+"""
 
 from collections import defaultdict
 from typing import Any
@@ -15,9 +17,9 @@ from enc.node.store.base import ReadRights, SearchItem, Store
 from enc.node.store.sqlite_check import WRONG, CheckedEvent
 
 BLOCK = 4000
-"""Events that are searched for at once: more than a store would rather walk along than look up by an index."""
+"""Events per block: more than a store would scan rather than look up in an index."""
 BLOCK_SEARCHES = 16_000
-"""Searches that are gathered at most."""
+"""Maximum number of searches per block."""
 EVERYTHING = ReadRights(b"", ReadScope({}, "all"), lambda event, subject: True)
 
 
@@ -28,7 +30,7 @@ class SearchBy(Struct, frozen=True):
     author: bytes | None = None
     tag: tuple[str, str | None] | None = None
     subject: str | None = None
-    """The type that read rights are judged by."""
+    """The type that decides read rights."""
 
     @property
     def by(self) -> str:
@@ -53,7 +55,7 @@ class SearchBy(Struct, frozen=True):
 
 
 class SearchCheck:
-    """What each search must find among the events of a block; of an event that is deleted, nothing."""
+    """The expected results of each search in a block of events. Deleted events are not found."""
 
     def __init__(self, store: Store, enclave: bytes) -> None:
         self._store, self._enclave = store, enclave
@@ -64,7 +66,7 @@ class SearchCheck:
         self._here = Range(0, -1)
 
     def check_items(self, lines: list[CheckedEvent]) -> None:
-        """A search shows each event of the page that is not deleted, as it is and with its status."""
+        """Check that a search returns each event of the page that is not deleted, with its status."""
         live = [line for line in lines if line.status != DELETED]
         here = Range(lines[0].event.seq, lines[-1].event.seq)
         items = self._check_found(SearchBy(), here, [line.event.seq for line in live])
@@ -75,7 +77,7 @@ class SearchCheck:
                 raise Difference(self._enclave, item.seq, f"a search by seq: {WRONG}")
 
     def add(self, lines: list[CheckedEvent]) -> None:
-        """Put a page into the block; a block that is full is searched."""
+        """Add a page to the block; check a full block."""
         first, last = lines[0].event.seq, lines[-1].event.seq
         self._here = Range(self._here.low if self._seqs else first, last)
         for line in lines:
@@ -88,7 +90,7 @@ class SearchCheck:
             self.finish()
 
     def finish(self) -> None:
-        """Each search that an event of the block answers to finds it, and no other of the block."""
+        """Check that each search finds the block's events with its value, and no others."""
         for search, expected in self._seqs.items():
             self._check_found(search, self._here, expected)
         self._begin()
@@ -109,7 +111,7 @@ class SearchCheck:
 
 
 def _item(event: Any, updated_by: bytes | None) -> dict[str, Any]:
-    """What a search must give."""
+    """Return the expected search result."""
     if updated_by is None:
         return {"event": event, "status": "active"}
     return {"event": event, "status": "updated", "updated_by": updated_by.hex()}

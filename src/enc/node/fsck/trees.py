@@ -1,4 +1,6 @@
-"""What lies behind an enclave's state: both trees' nodes, closed bundles and their heads, a registry's records."""
+"""Checks what an enclave's state refers to: both trees' nodes, closed bundles and their heads, a
+registry's records.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,11 +17,11 @@ from enc.node.store.base import Store
 from enc.node.store.sqlite_check import WRONG, RowCheck
 
 CACHED = 65_536
-"""Tree nodes that are kept in memory after they were read."""
+"""Tree nodes that are cached after they were read."""
 
 
 class TreeCheck(EnclaveMemory):
-    """What the replay reads from and adds to: the store itself, each part compared when the replay makes it."""
+    """The replay's storage: reads from the store, and compares each part that the replay adds."""
 
     def __init__(self, store: Store, enclave: bytes, seq_pub: bytes) -> None:
         super().__init__()
@@ -29,7 +31,9 @@ class TreeCheck(EnclaveMemory):
         self._log = Edge()
         self.rows: RowCheck | None = None
         self.adopted = -1
-        """The first seq of the latest bundle whose head this node signed though it did not close it."""
+        """First seq of the latest bundle whose head this node signed without having closed the
+        bundle.
+        """
 
     def read_node(self, node_hash: bytes) -> bytes:
         if node_hash not in self._cache:
@@ -45,7 +49,7 @@ class TreeCheck(EnclaveMemory):
         return self._store.target(self._enclave, event_id)
 
     def put(self, event: Event | None, transition: Transition) -> None:
-        """Compare what a step adds; a sealing step has no event."""
+        """Compare what a step adds with the store; a sealing step has no event."""
         seq = transition.state.seq
         for node_hash, record in transition.tree_nodes.items():
             self._same(seq, f"tree node {node_hash.hex()}", _stored(self.read_node, node_hash), record)
@@ -54,7 +58,7 @@ class TreeCheck(EnclaveMemory):
         for bundle in transition.closed:
             self._check_bundle(bundle)
             self._check_head(bundle, self._signers(bundle, event))
-        for changed in transition.records:  # the store knows only what they became last
+        for changed in transition.records:  # the store has only the latest version
             self.put_record(changed)
         if self.rows is not None:
             self.rows.add_tree_nodes(transition.tree_nodes)
@@ -62,7 +66,9 @@ class TreeCheck(EnclaveMemory):
             self._sequencer = event.sequencer
 
     def check_records(self, seq: int) -> None:
-        """Once the log was replayed: each record as the store finds it, by its key, by its entry and in a listing."""
+        """Compare each record by its key, by its entry and in a listing. Call it after the whole
+        log.
+        """
         for (kind, key), derived in self.records.items():
             what = f"record of {kind} {key.hex()}"
             self._same(seq, what, self._store.record(self._enclave, kind, key), derived)
@@ -91,14 +97,18 @@ class TreeCheck(EnclaveMemory):
             self._same(seq, "the bundle that holds it", self._store.bundle_of(self._enclave, seq), bundle)
 
     def _signers(self, bundle: ClosedBundle, event: Event | None) -> list[bytes]:
-        """Who closed the bundle: the sequencer that filled it, or the one whose event came too late for it."""
+        """Return the possible signers of the head: the sequencer that filled the bundle, or the one
+        whose event came too late for it.
+        """
         if event is None:
             return [self._sequencer]
         holds_event = event.seq < bundle.first_seq + bundle.count
         return [event.sequencer] if holds_event else [self._sequencer, event.sequencer]
 
     def _check_head(self, bundle: ClosedBundle, signers: list[bytes]) -> None:
-        """A head is signed by who closed the bundle, or by this node if it took the log over later."""
+        """Check that the head is signed by the node that closed the bundle, or by this node if it
+        adopted the log later.
+        """
         self._log = self._log.append(log_leaf(bundle.events_root, bundle.state_hash))[0]
         size, root, seq = self._log.size, self._log.root(), bundle.first_seq
         head = self._store.head(self._enclave, size)
@@ -117,7 +127,7 @@ class TreeCheck(EnclaveMemory):
 
 
 def _stored(read: Callable[..., bytes], *args: Any) -> bytes | None:
-    """What `read` gives, or None where there is nothing."""
+    """Return what `read` returns, or None on KeyError."""
     try:
         return read(*args)
     except KeyError:
@@ -125,5 +135,5 @@ def _stored(read: Callable[..., bytes], *args: Any) -> bytes | None:
 
 
 def _before(key: bytes) -> bytes:
-    """A key after which `key` is the next: no other of 32 bytes lies between them."""
+    """Return the largest key that sorts before `key`: no other key of 32 bytes is between them."""
     return key[:-1] + bytes([key[-1] - 1]) if key[-1] else key[:-1]

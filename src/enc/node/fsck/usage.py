@@ -1,4 +1,4 @@
-"""What each identity has used, counted from the logs and compared with what is stored."""
+"""Counts from the logs what each identity has used, and compares it with the store."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ from enc.node.store.sqlite_check import WRONG, identities
 
 
 class Used(Struct):
-    """What an identity has used, as far as the logs still tell: an erased content has lost its size."""
+    """What an identity has used, as far as the logs show: an erased content has lost its size."""
 
     enclaves: int = 0
     events: int = 0
@@ -20,7 +20,7 @@ class Used(Struct):
 
 
 class Tally(Struct):
-    """What is counted over all enclaves."""
+    """Counts over all enclaves."""
 
     used: dict[bytes, Used] = {}
     purged: int = 0
@@ -37,11 +37,13 @@ class Tally(Struct):
 
 
 def check_usage(store: Store, tally: Tally) -> Iterator[str]:
-    """Nobody has used less than the logs tell, nor more, unless something is gone that could have told."""
+    """Yield identities that have used less than the logs show, or more, unless missing data could
+    explain it.
+    """
     everybody = {*tally.used, *(identities(store) if isinstance(store, SqliteStore) else ())}
     for identity in sorted(everybody):
         used, stored = tally.used.get(identity, Used()), store.usage(identity)
-        # A purge gives back the enclave, not its events; an erased content took its size along.
+        # A purge subtracts the enclave, not its events; an erased content took its size along.
         tells_all = {
             "enclaves": tally.is_complete,
             "events": tally.is_complete and not tally.purged,

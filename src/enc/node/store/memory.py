@@ -1,4 +1,4 @@
-"""A store in dictionaries: for tests, and for nodes that need not outlive their process."""
+"""A store in dictionaries, for tests."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -78,7 +78,9 @@ class _Enclave:
         )
 
     def goes_at(self, event: Event) -> int | None:
-        """When the content is to be erased: by the event's own tag or, of an Update, by its target's."""
+        """Return when the content is to be erased: by the event's own tag or, for an Update, by its
+        target's.
+        """
         if event.content is None or not is_erasable(event, self.state.policy.predefined):
             return None
         whose = [event, self.events[self.by_id[revised_id(event)]]] if event.type == "Update" else [event]
@@ -86,7 +88,7 @@ class _Enclave:
 
 
 class MemoryStaging:
-    """A Staging of a MemoryStore: an enclave that is not among the others yet."""
+    """A Staging of a MemoryStore: an enclave that is not visible yet."""
 
     def __init__(self, store: "MemoryStore", enclave: bytes, held: int) -> None:
         self._store, self._enclave, self._held = store, enclave, held
@@ -130,7 +132,7 @@ class MemoryStaging:
 
 
 class MemoryStore(PushMemory):
-    """A Store that forgets."""
+    """A Store that does not outlive its process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -300,7 +302,7 @@ class MemoryStore(PushMemory):
         return [enclave for _, enclave in sorted(due)[:limit]]
 
     def purge(self, enclave: bytes, limit: int = 10_000) -> bool:
-        """All of it at once: to forget costs nothing here."""
+        """Delete everything at once, which costs nothing here."""
         found = self._get(enclave)
         if found is not None:
             self._all[enclave] = _Enclave(found.state, terminated_at=found.terminated_at, purged=True)
@@ -320,7 +322,7 @@ class MemoryStore(PushMemory):
         return found.charges if found else ()
 
     def delete_orphans(self, before: int, limit: int = 10_000) -> bool:
-        """Nothing is left: what is given up is forgotten at once."""
+        """Return True: abandoned imports are deleted at once."""
         return True
 
     def is_purged(self, enclave: bytes) -> bool:
@@ -328,4 +330,4 @@ class MemoryStore(PushMemory):
         return found is not None and found.purged
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""

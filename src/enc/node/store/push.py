@@ -1,9 +1,11 @@
-"""What a node keeps of pushing, and the protocol behind which it keeps it: endpoints, the outbox, queues and batches.
+"""What a node stores for pushing, and the protocol to read and write it: endpoints, the outbox,
+queues and batches.
 
-An event that somebody is to hear of enters the outbox in the transaction that finalises it, once, whatever the number
-of its recipients. `spread` moves what waits there into the recipients' queues, as batches that are numbered without a
-gap. A batch names events and does not copy them: what was erased meanwhile goes out erased. A queue is all that goes to
-one identity at one url, from all enclaves of the node; it stays for ever, and so does its count.
+An event that has recipients enters the outbox once, in the transaction that finalises it, whatever
+the number of its recipients. `fan_out` moves waiting events into the recipients' queues, as batches
+that are numbered without gaps. A batch refers to events and does not copy them: contents erased
+meanwhile are sent erased. A queue holds everything for one identity at one url, from all enclaves
+of the node. Queues and their counters are never deleted.
 """
 
 from collections.abc import MutableMapping, Sequence
@@ -17,7 +19,7 @@ Right = Literal["P", "N"]
 
 
 class Recipient(Struct, frozen=True, order=True):
-    """Who hears of an event, where, and whether of all of it (P) or only that it is there (N)."""
+    """A recipient of an event, its url, and whether it gets the whole event (P) or a notice (N)."""
 
     identity: bytes
     url: str
@@ -32,7 +34,7 @@ Endpoints = dict[tuple[bytes, str], str]
 
 
 class EventRange(Struct, frozen=True):
-    """Events of one enclave that follow each other."""
+    """Consecutive events of one enclave."""
 
     enclave: bytes
     first_seq: int
@@ -40,7 +42,9 @@ class EventRange(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True):
-    """The latest event of an enclave that a batch only tells of, and how many events there are of each type told of."""
+    """The latest event of an enclave that a batch only announces, and the event count of each
+    announced type.
+    """
 
     enclave: bytes
     seq: int
@@ -48,47 +52,47 @@ class Notice(Struct, frozen=True):
 
 
 class PushBatch(Struct, frozen=True):
-    """What goes out in one request."""
+    """The content of one push request."""
 
     push_seq: int
     made_at: int
     runs: tuple[EventRange, ...]
-    """Those of one enclave lie together, by rising seq."""
+    """The ranges of one enclave are adjacent, by ascending seq."""
     notices: tuple[Notice, ...]
     """At most one for each enclave."""
 
 
 class BatchLimits(Struct, frozen=True):
-    """How much goes into one batch, and how much of the outbox one `spread` takes."""
+    """Limits of one batch, and of how much of the outbox one `fan_out` takes."""
 
     events: int = 500
     bytes: int = 4 * 1024 * 1024
-    """Of the events' JSON; a single larger event goes alone."""
+    """Size of the events' JSON; a single larger event gets a batch of its own."""
     rows: int = 4096
 
 
 class DueBatch(Struct, frozen=True):
-    """A batch whose time to be sent has come."""
+    """A batch that is due to be sent."""
 
     queue: int
     push_seq: int
     identity: bytes
     url: str
     tries: int
-    """Those that failed."""
+    """Failed attempts so far."""
     bytes: int
-    """About the length of its body."""
+    """Approximate size of its body."""
 
 
 class DeliveryResult(Struct, frozen=True):
-    """What became of one try to send a batch. Without an error it is delivered."""
+    """The result of one attempt to send a batch. Without an error, the batch is delivered."""
 
     queue: int
     push_seq: int
     at: int
     error: str = ""
     next_try: int | None = None
-    """With an error: when to try again. None: never again, the batch is dead."""
+    """With an error: time of the next attempt. None: no further attempt, the batch is dead."""
 
 
 class DeadBatch(Struct, frozen=True):
@@ -102,28 +106,28 @@ class DeadBatch(Struct, frozen=True):
 
 
 class QueueReport(Struct, frozen=True):
-    """How one queue stands. Counts are of batches where nothing else is said."""
+    """The status of one queue. Counts are of batches unless stated otherwise."""
 
     queue: int
     identity: bytes
     url: str
     push_seq: int
-    """Of the latest batch; 0: none yet."""
+    """Number of the latest batch; 0 if there is none yet."""
     waiting: int
     waiting_events: int
     """Events and notices."""
     oldest: int | None
-    """When the oldest of those that wait was made."""
+    """When the oldest waiting batch was made."""
     delivered: int
-    """Ever."""
+    """Since the queue exists."""
     dead: int
-    """Those that are kept."""
+    """Dead batches that are still stored."""
     last_error: str
     last_error_at: int | None
 
 
 class PushTotals(Struct, frozen=True):
-    """All queues together."""
+    """Totals over all queues."""
 
     queues: int = 0
     waiting: int = 0
@@ -133,12 +137,14 @@ class PushTotals(Struct, frozen=True):
 
 
 class PushReads(Protocol):
-    """What may be asked from any thread, and by a process that only reads."""
+    """Reads that any thread may call, and any process that only reads."""
 
     def due(self, now: int, limit: int, after: int = 0) -> list[DueBatch]:
-        """For each queue the batch that is due the longest, of equals the lowest push_seq; queues by rising number.
+        """Return for each queue the batch that is due the longest (of equals the lowest push_seq),
+        by queue number.
 
-        Only queues with a higher number than `after`: whoever got `limit` of them asks on after the last.
+        Only queues with a number above `after`: a caller that got `limit` results continues after
+        the last.
         """
         ...
 
@@ -146,46 +152,62 @@ class PushReads(Protocol):
 
 
 class PushStore(PushReads, Protocol):
-    """Every method may raise Unavailable. What changes something is called on the store's one writing thread."""
+    """Every method may raise Unavailable. Methods that write are called on the store's only writing
+    thread.
+    """
 
     def endpoints(self, enclave: bytes) -> Endpoints:
-        """Those registered now."""
+        """Return the registered endpoints."""
         ...
 
     def fan_out(self, now: int, limits: BatchLimits = BatchLimits()) -> bool:  # noqa: B008
-        """Move what waits in the outbox into batches, all together or not at all. True: there is more."""
+        """Move waiting events from the outbox into batches, in one transaction. Returns whether
+        there is more.
+        """
         ...
 
     def record_results(self, outcomes: Sequence[DeliveryResult]) -> list[DeadBatch]:
-        """Keep what became of batches, all together. An outcome of a batch that does not wait changes nothing."""
+        """Store the results of attempts in one transaction. Returns the batches that died.
+
+        A result of a batch that does not wait changes nothing.
+        """
         ...
 
     def delete_settled(self, delivered_before: int, dead_before: int, limit: int = 10_000) -> bool:
-        """Forget batches that were settled at or before these times. True: there is more."""
+        """Delete batches that were delivered or died at or before these times. Returns whether
+        there is more.
+        """
         ...
 
     def list_batches(self, identity: bytes, url: str, first: int, last: int, limit: int) -> list[PushBatch]:
-        """The batches of a queue that are kept, waiting, delivered or dead, by rising push_seq, from first to last."""
+        """Return the stored batches of a queue (waiting, delivered or dead) from first to last, by
+        push_seq.
+        """
         ...
 
     def queue_reports(
         self, enclave: bytes | None = None, identity: bytes | None = None, limit: int = 10_000
     ) -> list[QueueReport]:
-        """How queues stand, by identity and url: all, those with an endpoint in an enclave, those of an identity."""
+        """Return the status of queues by identity and url: of all, of those with an endpoint in an
+        enclave, or of an identity's.
+        """
         ...
 
     def redeliver(self, now: int, identity: bytes | None = None, url: str | None = None) -> int:
-        """Let dead batches, of these queues or of all, wait again as if never tried; how many there were."""
+        """Let dead batches of these queues, or of all, wait again as if never tried. Returns their
+        number.
+        """
         ...
 
     def totals(self) -> PushTotals: ...
 
 
 def register(endpoints: MutableMapping[tuple[bytes, str], str], effects: Effects) -> None:
-    """What an event does to the endpoints of its enclave. A terminated enclave has none.
+    """Apply what an event changes about the endpoints of its enclave. A terminated enclave has
+    none.
 
-    A Migrate leaves them: the node that went on without them would forget whom the log names. Where another node is the
-    sequencer they rest, since nothing is finalised that somebody could hear of.
+    A Migrate keeps them, so that the next node knows the recipients that the log names. On a node
+    that is not the sequencer they have no effect, since nothing is finalised there.
     """
     for change in effects.endpoints:
         if change.url is None:

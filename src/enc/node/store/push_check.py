@@ -1,7 +1,8 @@
-"""Queues held to themselves and to the logs: every batch has its number, names what is there, and nothing goes twice.
+"""Checks queues against themselves and the logs: each batch has its number and refers to existing
+events, and no event is sent twice.
 
-Of what was delivered or died no log tells, so that is counted: each number that a queue gave is a batch that waits, was
-delivered or died. Endpoints are compared with the log by enc.node.fsck.
+No log records deliveries, so those are counted: each number that a queue has given belongs to a
+batch that waits, was delivered or is dead. enc.node.fsck compares the endpoints with the log.
 """
 
 import sqlite3
@@ -37,7 +38,7 @@ class _Run(Struct, frozen=True):
 
 
 def check_push(db: sqlite3.Connection) -> Iterator[str]:
-    """What is wrong: of each row, or each queue, the first thing."""
+    """Yield what is wrong: the first problem of each row or queue."""
     logs = _Logs(db)
     waiting = defaultdict[int, list[_Run]](list)
     for o, *row in db.execute("SELECT o, e, first_seq, a, sizes, types FROM outbox ORDER BY o"):
@@ -67,7 +68,7 @@ def _strays(db: sqlite3.Connection) -> Iterator[str]:
 def _outbox_row(
     db: sqlite3.Connection, e: int, first_seq: int, a: int, sizes: bytes, types: bytes | None
 ) -> _Run | None:
-    """None where it cannot be read."""
+    """Return the row, or None if it cannot be decoded."""
     audience = db.execute("SELECT members FROM audiences WHERE a = ?", (a,)).fetchone()
     with suppress(MsgspecError, TypeError):
         members = _members(audience[0])
@@ -76,7 +77,7 @@ def _outbox_row(
 
 
 class _Logs:
-    """What there is of each enclave."""
+    """The events that each enclave has."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -85,13 +86,13 @@ class _Logs:
         self._totals = {(e, type_): total for e, type_, total in db.execute(query)}
 
     def outbox(self, run: _Run) -> str | None:
-        """What is wrong with a row of the outbox."""
+        """Return what is wrong with a row of the outbox."""
         if bool(run.members[1]) != (run.types is not None):
             return "type_seq: where nobody is told it, or missing"
         return self.run(run.e, run.first_seq, run.count) or self.types(run.e, run.types or {})
 
     def run(self, e: int, first_seq: int, count: int) -> str | None:
-        """What is wrong with some events that are named."""
+        """Return what is wrong with a reference to events."""
         if e not in self._purged:
             return "names an enclave that is none"
         if count < 1:
@@ -119,7 +120,7 @@ def _check_counts(
 
 
 def _check_batches(db: sqlite3.Connection, q: int, logs: _Logs, outbox: list[_Run]) -> str | None:
-    """Each batch by itself; and of each enclave, that events go out once and in order."""
+    """Check each batch, and that each enclave's events appear once and in order."""
     last = dict[int, int]()
     query = "SELECT push_seq, runs, events, state, settled_at FROM batches WHERE q = ? ORDER BY push_seq"
     for push_seq, packed, events, state, settled_at in db.execute(query, (q,)):

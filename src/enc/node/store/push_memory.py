@@ -1,4 +1,4 @@
-"""Endpoints, outbox, queues and batches in dictionaries: the part of a MemoryStore that is about pushing."""
+"""Endpoints, outbox, queues and batches in dictionaries: the push part of a MemoryStore."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -80,7 +80,7 @@ class _Waiting:
 
 
 class PushMemory:
-    """What a MemoryStore has beside its logs."""
+    """The part of a MemoryStore that holds no logs."""
 
     def __init__(self) -> None:
         self._endpoints: dict[bytes, Endpoints] = {}
@@ -90,7 +90,7 @@ class PushMemory:
         self._made_at = 0
 
     def _push(self, step: Step) -> None:
-        """What a step means for pushing."""
+        """Record what a step means for pushing."""
         event = step.event
         if event is None:
             return
@@ -104,14 +104,14 @@ class PushMemory:
             self._outbox.append(_Waiting(event, step.recipients, counts[event.type]))
 
     def _again(self, enclave: bytes, steps: Sequence[Step]) -> None:
-        """An enclave's log came anew, whole. What waits of it goes on waiting."""
+        """Rebuild after an enclave's log was replaced. Waiting events keep waiting."""
         self._endpoints.pop(enclave, None)
         self._types.pop(enclave, None)
         for step in steps:
             self._push(step)
 
     def _forget(self, enclave: bytes) -> None:
-        """Everything of a purged enclave; batches that name it find nothing."""
+        """Forget everything of a purged enclave; batches that refer to it find nothing."""
         self._endpoints.pop(enclave, None)
         self._types.pop(enclave, None)
         self._outbox = [each for each in self._outbox if each.event.enclave != enclave]

@@ -1,4 +1,6 @@
-"""Queues and batches of a store that another process writes: for the sender, and for operators."""
+"""Reads queues and batches of a store that another process writes: for the sender and for
+operators.
+"""
 
 import sqlite3
 from contextlib import closing
@@ -13,7 +15,7 @@ from enc.node.store.stored import read_raw_events
 
 
 class PushReader:
-    """Reads what is committed, by path. Nothing is remembered between two calls, since it may change meanwhile."""
+    """Reads committed data by path. It caches nothing between calls, since the data may change."""
 
     def __init__(self, path: Path) -> None:
         open_existing(path).close()
@@ -24,7 +26,9 @@ class PushReader:
             return push_reads.due(db, now, limit, after)
 
     def failing(self, limit: int) -> list[int]:
-        """Queues with batches that failed and wait to be tried again. It looks at all that waits: once, at a start."""
+        """Return queues with batches that failed and wait for another attempt. Scans all waiting
+        batches: call it once, at start.
+        """
         with self._readers.lend() as db:
             query = "SELECT DISTINCT q FROM batches WHERE state = 0 AND tries > 0 LIMIT ?"
             return [int(q) for (q,) in db.execute(query, (limit,))]
@@ -43,7 +47,7 @@ class PushReader:
 
 
 def read_reports(path: Path, limit: int = 10_000) -> list[QueueReport]:
-    """How the queues of a store stand, whether its node runs or not."""
+    """Return the status of a store's queues, whether or not its node runs."""
     with closing(open_existing(path)) as db:
         try:
             return push_reads.reports(db, None, None, limit)
@@ -52,12 +56,12 @@ def read_reports(path: Path, limit: int = 10_000) -> list[QueueReport]:
 
 
 def redeliver_at(path: Path, now: int, identity: bytes | None = None, url: str | None = None) -> int:
-    """Let dead batches of a store wait again, whether its node runs or not; how many there were."""
+    """Let dead batches of a store wait again, whether or not its node runs. Returns their number."""
     open_existing(path).close()
     count, some = 0, -1
     try:
         with closing(connect_writer(path)) as db:
-            while some:  # in small transactions: a running node's commits wait for each
+            while some:  # in small transactions, since each blocks a running node's commits
                 db.execute("BEGIN IMMEDIATE")
                 some = settling.redeliver(db, now, identity, url)
                 db.execute("COMMIT")

@@ -1,4 +1,4 @@
-"""What is asked of queues and batches in the database."""
+"""Queries about queues and batches in the database."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -10,8 +10,8 @@ from enc.node.store.push import DueBatch, Endpoints, EventRange, Notice, PushBat
 
 _runs = Decoder(tuple[list[tuple[int, int, int]], list[tuple[int, int, dict[str, int]]]]).decode
 
-# From one queue with waiting batches to the next, and in each to the batch that is due the longest: what waits there
-# beside it, and queues where nothing waits, cost nothing.
+# Steps from one queue with waiting batches to the next, and finds in each the batch that is due the
+# longest. Other waiting batches, and queues without any, cost nothing.
 DUE = """
 WITH RECURSIVE some (q) AS (
   SELECT (SELECT q FROM batches WHERE state = 0 AND q > :after ORDER BY q LIMIT 1)
@@ -66,12 +66,12 @@ def batches(db: sqlite3.Connection, q: int, first: int, last: int, limit: int) -
 
 
 def _names(db: sqlite3.Connection, numbers: Iterable[int]) -> dict[int, bytes]:
-    """The ids of enclaves; those of purged ones too."""
+    """Return the ids of enclaves, including purged ones."""
     return {e: _name(db, e) for e in numbers}
 
 
 def _name(db: sqlite3.Connection, e: int) -> bytes:
-    """Of a log whose place another one took, what that one is called."""
+    """Return an enclave's id; for a replaced log, that of the log that replaced it."""
     while True:
         enclave, became = db.execute("SELECT enclave, became FROM enclaves WHERE e = ?", (e,)).fetchone()
         if became is None:
@@ -85,7 +85,9 @@ def queue(db: sqlite3.Connection, identity: bytes, url: str) -> int | None:
 
 
 def reports(db: sqlite3.Connection, e: int | None, identity: bytes | None, limit: int) -> list[QueueReport]:
-    """Of all queues, of those with an endpoint in an enclave, of those of an identity."""
+    """Return the status of all queues, of those with an endpoint in an enclave, or of an
+    identity's.
+    """
     wheres, args = list[str](), list[Any]()
     if e is not None:
         wheres.append("(identity, url) IN (SELECT identity, url FROM endpoints WHERE e = ?)")

@@ -1,4 +1,4 @@
-"""The part of a SqliteStore that is about pushing (enc.node.store.push says what it promises)."""
+"""The push part of a SqliteStore (enc.node.store.push documents the protocol)."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -81,7 +81,9 @@ class PushTables:
         return done.is_more
 
     def record_results(self, outcomes: Sequence[DeliveryResult]) -> list[DeadBatch]:
-        """A power cut may forget it: the batches then go out once more. So it need not wait for the disk."""
+        """Store results without waiting for the disk: after a power cut, the batches are sent once
+        more.
+        """
         died = list[DeadBatch]()
 
         def work(db: sqlite3.Connection) -> None:

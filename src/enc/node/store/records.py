@@ -1,6 +1,7 @@
-"""A registry's records as rows: found by key, by active entry, and, of enclaves, listed by app or creator.
+"""A registry's records as rows: found by key, by active entry, and, for enclaves, listed by app or
+creator.
 
-Which index serves a listing is chosen here, so that none walks through entries of others or through deleted ones.
+The listing names its index, so that no query scans entries of others or deleted ones.
 """
 
 import sqlite3
@@ -13,7 +14,9 @@ from enc.node.store.rows import Row
 COLUMNS = "kind, key, entry, holder, proved_size, sequencer, moved_at, manifest, creator, app, text"
 _NAMES = COLUMNS.split(", ")
 LISTED = "kind = 'enclave' AND entry IS NOT NULL"
-"""What the listing's indexes hold: SQLite can use them for queries that say the same."""
+"""Condition of the listing's partial indexes: SQLite uses them only for queries with the same
+condition.
+"""
 
 
 def pack_record(e: int, record: Record) -> Row:
@@ -38,7 +41,7 @@ def unpack_record(row: Row) -> Record:
 
 
 def put_records(db: sqlite3.Connection, records: Iterable[tuple[int, Record]]) -> None:
-    """Each as it is now; the later of two for one key wins."""
+    """Store records as they are now; of two with the same key, the later wins."""
     latest = {(e, record.kind, record.key): pack_record(e, record) for e, record in records}
     bulk_insert(db, "INSERT OR REPLACE INTO records", list(latest.values()))
 
@@ -48,16 +51,17 @@ BY_ENTRY = f"SELECT {COLUMNS} FROM records WHERE e = ? AND entry = ?"  # noqa: S
 
 
 def listing(after: bytes, limit: int, app: str | None, creator: bytes | None) -> tuple[str, tuple[object, ...]]:
-    """The query for active enclaves by rising id, and its arguments after the enclave's number.
+    """Return the query for active enclaves by ascending id, and its arguments after the enclave's
+    number.
 
-    With both an app and a creator the creator picks the rows, and whoever asks looks at the app.
+    With both an app and a creator, the creator selects the rows, and the caller filters by app.
     """
     index, where, args = "listed", "", tuple[object, ...]()
     if creator is not None:
         index, where, args = "creator", "creator = ? AND ", (creator,)
     elif app is not None:
         index, where, args = "app", "app = ? AND ", (app,)
-    # Left to itself SQLite walks through the table by its key, past the entries of all others.
+    # Without INDEXED BY, SQLite would scan the table by key, past all other entries.
     query = (
         f"SELECT {COLUMNS} FROM records INDEXED BY records_{index} "  # noqa: S608
         f"WHERE e = ? AND {where}{LISTED} AND key > ? ORDER BY key LIMIT ?"

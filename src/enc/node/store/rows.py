@@ -1,7 +1,8 @@
-"""An event as a row of the database, and a row as an event or as its wire JSON.
+"""Converts events to database rows, and rows to events or wire JSON.
 
-All of an event but its content lies in one blob, `head`, as the wire spells it: pages of events are what a node serves
-most, and a page is then put together, not encoded. Ids and hashes stand at fixed places in it.
+The whole event except its content is in one blob, `head`, as on the wire: nodes mostly serve pages
+of events, and this way a page is concatenated, not encoded. Ids and hashes have fixed positions in
+it.
 """
 
 from collections.abc import Iterable
@@ -18,30 +19,32 @@ SEQ_BITS = 40
 MAX_SEQ = (1 << SEQ_BITS) - 1
 
 COLUMNS = "k, c, updated_by, iif(content IS NULL, content_hash, NULL), head, content"
-"""What an event is read by; `c` is the number of its kind. The hash of a content that is there need not be read."""
+"""Columns from which an event is read; `c` is the number of its kind. The content hash is read only
+if the content is erased.
+"""
 
 Row = tuple[Any, ...]
 
 _ID, _HASH, _FROM = slice(7, 71), slice(81, 145), slice(155, 219)
 ID_SQL = "substr(head, 8, 64)"
-"""An event's id in hex."""
+"""SQL for an event's id in hex."""
 
 _prefix = Layout(">q").unpack_from
 _prefixes = Layout(">q24x").iter_unpack
 
 
 def first8(hash_: bytes) -> int:
-    """The first eight bytes of a hash as an integer that SQLite takes."""
+    """Return the first eight bytes of a hash as an integer in SQLite's range."""
     return cast(int, _prefix(hash_)[0])
 
 
 def all_first8(hashes: Iterable[bytes]) -> list[int]:
-    """`first8` of many hashes of 32 bytes."""
+    """Return `first8` of many hashes of 32 bytes."""
     return [number for (number,) in _prefixes(b"".join(hashes))]
 
 
 def key_of(e: int, seq: int) -> int:
-    """The key of an event of enclave number `e`."""
+    """Return the key of an event of enclave number `e`."""
     return e << SEQ_BITS | seq
 
 
@@ -62,7 +65,7 @@ def author_of(head: bytes) -> bytes:
 
 
 def pack_event(k: int, c: int, event: Event, auto_delete: int | None, target: int | None) -> Row:
-    """The row of a new event."""
+    """Return the row of a new event."""
     return (
         k,
         c,
@@ -80,13 +83,15 @@ def pack_event(k: int, c: int, event: Event, auto_delete: int | None, target: in
 
 
 PLAIN = "k, c, from8, hash8, exp, timestamp, content_hash, head, content"
-"""The columns of a new event that nothing else refers to: most of them."""
+"""Columns of a new event without tags or references, which is the common case."""
 PLAIN_ROW = "(?,?,?,?,?,?,?,CAST(? AS BLOB),?)"
-"""What pack_plain gives, as a statement takes it."""
+"""SQL for one row from pack_plain."""
 
 
 def pack_plain(k: int, c: int, event: Event) -> Row:
-    """Text and a bytearray are bound as they are. For bytes, sqlite3 looks for an adapter, which takes longer."""
+    """Return the row of a plain event. Text and bytearrays are bound directly; for bytes, sqlite3
+    looks for an adapter, which is slower.
+    """
     return (
         k,
         c,
@@ -101,7 +106,9 @@ def pack_plain(k: int, c: int, event: Event) -> Row:
 
 
 def _head(event: Event) -> str:
-    """Put together as text, and in one go: this runs for every event of every log that is taken in."""
+    """Return the head, concatenated as text in one expression: this runs for every event of every
+    imported log.
+    """
     tags = encode(event.tags).decode() if event.tags else "[]"
     alg = "" if event.alg == "schnorr" else f',"alg":"{event.alg}"'
     return (
@@ -113,7 +120,7 @@ def _head(event: Event) -> str:
 
 
 def json_of(content_hash: bytes, head: bytes, content: str | None) -> bytes:
-    """The event's wire JSON."""
+    """Return the event's wire JSON."""
     return b"%b%b}" % (head, encode(content) if content is not None else erased(content_hash))
 
 
@@ -132,7 +139,7 @@ def status_of(row: Row) -> Status:
 
 
 def items(rows: Iterable[Row]) -> list[SearchItem]:
-    """Rows as a search gives them."""
+    """Return rows as search results."""
     return [
         SearchItem(k & MAX_SEQ, updated_by, head, encode(content) if content is not None else erased(content_hash))
         for k, _, updated_by, content_hash, head, content in rows
@@ -140,5 +147,5 @@ def items(rows: Iterable[Row]) -> list[SearchItem]:
 
 
 def erased(content_hash: bytes) -> bytes:
-    """What stands where the content was."""
+    """Return the JSON that replaces an erased content."""
     return b'null,"content_hash":"%b"' % content_hash.hex().encode()

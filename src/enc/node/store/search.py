@@ -1,6 +1,7 @@
-"""A search for events: a filter and a reader's rights, page by page.
+"""Searches events by a filter and a reader's rights, page by page.
 
-A search holds no connection between pages, so that a slow taker keeps neither a reader nor the write-ahead log waiting.
+A search holds no connection between pages, so that a slow consumer blocks neither a reader nor the
+write-ahead log.
 """
 
 import sqlite3
@@ -18,25 +19,25 @@ from enc.node.store.tags import tag8
 from enc.node.store.ways import SearchPlan
 
 PAGE_ROWS, PAGE_BYTES = 1024, 4 << 20
-"""What is read at once; of contents, characters are counted."""
+"""Maximum size of a page in rows, and in characters of contents."""
 STEP = 32
-"""Rows after which the bytes are counted."""
+"""Rows after which the size is checked."""
 
 _BY_KEY = f"SELECT {COLUMNS} FROM events WHERE k = ?"  # noqa: S608
 
 
 class Kind(Struct, frozen=True):
-    """What events are told apart by."""
+    """A type together with the type that decides its read rights."""
 
     c: int
     type: str
     subject: str
     live: int
-    """How many of them are not deleted."""
+    """How many of its events are not deleted."""
 
 
 class Search:
-    """Call `read` with a connection and then `items` without, until `done`."""
+    """Call `read` with a connection and then `items` without one, until `done`."""
 
     def __init__(
         self, db: sqlite3.Connection, ids: EventIndex, enclave: bytes, e: int, filter_: Filter, readable: ReadRights
@@ -45,7 +46,8 @@ class Search:
         named = filter_.ids is not None or isinstance(filter_.seqs, frozenset)
         self._keys = self._named(db, ids, e) if named else None
         self._last, self._others = -1, False
-        # The last event before the kinds: one of a kind that comes up in between is beyond it.
+        # Read the last event before the kinds: events of a kind that appears in between are beyond
+        # it.
         self._low, self._high = self._bounds(db)
         self._kinds = {kind.c: kind for kind in self._wanted_kinds(db, e)}
         wanted = self._wanted(e)
@@ -57,7 +59,7 @@ class Search:
     # Before the first page
 
     def _named(self, db: sqlite3.Connection, ids: EventIndex, e: int) -> list[int]:
-        """The keys of events that the filter names one by one, in order."""
+        """Return the keys of the events that the filter names one by one, in order."""
         if self._filter.ids is not None:
             found = [k for event_id in self._filter.ids if (k := ids.find(db, e, event_id)) is not None]
         else:
@@ -66,7 +68,7 @@ class Search:
         return sorted(found, reverse=self._filter.reverse)
 
     def _bounds(self, db: sqlite3.Connection) -> tuple[int, int]:
-        """The first and the last seq that can match."""
+        """Return the first and the last seq that can match."""
         ends = self._base, self._base + MAX_SEQ
         (last,) = db.execute("SELECT max(k) FROM events WHERE k BETWEEN ? AND ?", ends).fetchone()
         if last is not None:
@@ -79,7 +81,9 @@ class Search:
         return low, high
 
     def _first_at(self, db: sqlite3.Connection, timestamp: int) -> int:
-        """The seq of the first event at or after `timestamp`: time never falls, so by halves."""
+        """Return the seq of the first event at or after `timestamp`. Timestamps never decrease, so
+        this is a binary search.
+        """
         low, high = 0, self._last + 1
         while low < high:
             middle = (low + high) // 2
@@ -118,7 +122,7 @@ class Search:
     # Pages
 
     def read(self, db: sqlite3.Connection) -> list[Row]:
-        """The next rows."""
+        """Return the next rows."""
         most, found, size = min(self._filter.limit + 1, PAGE_ROWS), list[Row](), 0
         rows = iter(self._rows(db, most))
         while len(found) < most and size <= PAGE_BYTES:
@@ -149,13 +153,15 @@ class Search:
             self._low = seq + 1
 
     def items(self, rows: list[Row]) -> list[SearchItem]:
-        """Those of the rows that are wanted. Asks the reader's rights, which may read the store in turn."""
+        """Return the rows that match. Checks the reader's rights, which may read the store in turn."""
         if not self._is_exact:
             rows = [row for i, row in enumerate(rows) if self._admits(row) and (not i or row[0] != rows[i - 1][0])]
         return items(rows)
 
     def _admits(self, row: Row) -> bool:
-        """The last word on a row. Types, times and ranges of seqs need none: no way leads to others."""
+        """Return whether a row matches. Types, times and ranges of seqs are not checked: the
+        queries already select by them.
+        """
         kind, filter_ = self._kinds.get(row[1]), self._filter
         if kind is None or (isinstance(filter_.seqs, frozenset) and row[0] - self._base not in filter_.seqs):
             return False

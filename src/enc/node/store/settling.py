@@ -1,4 +1,6 @@
-"""What becomes of batches after they are made: tried, delivered, dead, sent again, forgotten."""
+"""Stores what happens to batches after they are made: attempts, deliveries, deaths, redeliveries,
+deletion.
+"""
 
 import sqlite3
 from collections import Counter
@@ -9,7 +11,7 @@ from enc.node.store.push import DeadBatch, DeliveryResult
 WAITING, DELIVERED, DEAD = 0, 1, 2
 """Values of `batches.state`."""
 MAX_ERROR = 200
-"""Characters of an error that are kept."""
+"""Characters of an error that are stored."""
 
 FIND = "SELECT b, events FROM batches WHERE q = ? AND push_seq = ? AND state = 0"
 OLD = "SELECT b, q FROM batches WHERE state = ? AND state > 0 AND settled_at <= ? LIMIT ?"
@@ -18,7 +20,7 @@ REVIVE = (
     "WHERE b IN (SELECT b FROM batches WHERE q = ? AND state = 2 ORDER BY b LIMIT ?) RETURNING events"
 )
 MAX_REVIVED = 2000
-"""Batches that wait again by one transaction: commits wait no longer than that takes."""
+"""Batches revived by one transaction: it bounds how long commits wait."""
 
 
 def record_results(db: sqlite3.Connection, outcomes: Sequence[DeliveryResult]) -> list[DeadBatch]:
@@ -44,7 +46,7 @@ def _note_error(db: sqlite3.Connection, outcome: DeliveryResult) -> None:
 
 
 def _end(db: sqlite3.Connection, outcome: DeliveryResult, b: int, events: int) -> None:
-    """The batch waits no more."""
+    """Mark the batch as delivered or dead."""
     is_dead = bool(outcome.error)
     db.execute(
         "UPDATE batches SET state = ?, settled_at = ?, tries = tries + ? WHERE b = ?",
@@ -63,7 +65,7 @@ def _died(db: sqlite3.Connection, outcome: DeliveryResult) -> DeadBatch:
 
 
 def delete_settled(db: sqlite3.Connection, delivered_before: int, dead_before: int, limit: int) -> bool:
-    """Forget what was settled long ago; whether there is more."""
+    """Delete batches that were delivered or died long ago. Returns whether there is more."""
     left = limit
     for state, before in ((DELIVERED, delivered_before), (DEAD, dead_before)):
         rows = db.execute(OLD, (state, before, left)).fetchall()
@@ -81,7 +83,10 @@ def has_settled_before(db: sqlite3.Connection, delivered_before: int, dead_befor
 
 
 def redeliver(db: sqlite3.Connection, now: int, identity: bytes | None, url: str | None) -> int:
-    """Let dead batches wait again, of these queues or of all, so many at once; how many there were: 0 at the end."""
+    """Let up to MAX_REVIVED dead batches of these queues, or of all, wait again.
+
+    Returns their number; 0 when there are no more.
+    """
     query = (
         "SELECT q FROM queues WHERE dead > 0 AND (?1 IS NULL OR identity = ?1) AND (?2 IS NULL OR url = ?2) ORDER BY q"
     )

@@ -1,4 +1,6 @@
-"""An enclave's state as bytes: all of it but the policy, which is the Manifest's, and what is pending, kept by key."""
+"""An enclave's state as bytes, without the policy, which comes from the Manifest, and the pending
+leaves, which are stored by key.
+"""
 
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder

@@ -1,6 +1,6 @@
-"""The outbox's way into batches: one transaction, after which every event in it has its place in each queue it goes to.
+"""Moves events from the outbox into batches of each recipient's queue, in one transaction.
 
-Queues that hear of the same events get the same batches, which are then put together once, whatever their number.
+Queues with the same events get the same batches, which are put together only once.
 """
 
 import sqlite3
@@ -15,9 +15,9 @@ from enc.node.store.batching import BatchDraft, OutboxRun, batches_of
 from enc.node.store.push import BatchLimits, Right
 
 MAX_EVENTS = 65_536
-"""Events that one `spread` takes, about."""
+"""Approximate number of events that one fan-out takes."""
 MAX_AUDIENCES = 1024
-"""Those that are kept though the outbox may name none of them any more."""
+"""Rows of `audiences` that are kept even if the outbox no longer refers to them."""
 
 _encode = Encoder().encode
 _sizes = Decoder(list[int]).decode
@@ -25,16 +25,16 @@ _types = Decoder(dict[str, int]).decode
 _members = Decoder(tuple[list[int], list[int]]).decode
 
 Part = tuple[int, Right]
-"""An audience, and what a queue has in it."""
+"""The number of a recipient list, and the right that a queue has in it."""
 
 
 class FanOutResult(Struct, frozen=True):
-    """What one transaction has done."""
+    """The result of one fan-out."""
 
     is_more: bool = False
     """Whether the outbox has rows left."""
     has_forgotten: bool = False
-    """Whether numbers of audiences mean nothing any more."""
+    """Whether cached numbers of recipient lists are now invalid."""
 
 
 class _Row(Struct, frozen=True):
@@ -51,7 +51,7 @@ def fan_out(db: sqlite3.Connection, now: int, limits: BatchLimits) -> FanOutResu
     if not rows:
         return FanOutResult()
     db.execute("UPDATE node SET clock = max(clock, ?)", (now,))
-    # Never before an earlier batch's, so that batches which were not tried yet are due in their order.
+    # Never earlier than a previous batch's, so that untried batches are due in order.
     (made_at,) = db.execute("SELECT clock FROM node").fetchone()
     by_audience = defaultdict[int, list[int]](list)
     for at, row in enumerate(rows):
@@ -79,7 +79,7 @@ def _read(db: sqlite3.Connection, limit: int) -> list[_Row]:
 
 
 def _groups(db: sqlite3.Connection, audiences: Iterable[int]) -> dict[tuple[Part, ...], list[int]]:
-    """The queues of these audiences, by the part that they have in them."""
+    """Return the queues of these recipient lists, grouped by their parts in them."""
     parts = defaultdict[int, list[Part]](list)
     for a in audiences:
         (members,) = db.execute("SELECT members FROM audiences WHERE a = ?", (a,)).fetchone()
@@ -95,7 +95,7 @@ def _groups(db: sqlite3.Connection, audiences: Iterable[int]) -> dict[tuple[Part
 
 
 def _add(db: sqlite3.Connection, queues: list[int], drafts: list[BatchDraft[int]], made_at: int) -> None:
-    """The same batches for each of these queues."""
+    """Add the same batches to each of these queues."""
     rows = [
         (i, made_at, _encode((draft.runs, draft.notices)), draft.events, draft.bytes, made_at)
         for i, draft in enumerate(drafts, 1)
@@ -114,7 +114,10 @@ def _add(db: sqlite3.Connection, queues: list[int], drafts: list[BatchDraft[int]
 
 
 def _forget_audiences(db: sqlite3.Connection) -> bool:
-    """Let go of audiences that nothing names, once there are many: each change of rights leaves some behind."""
+    """Delete recipient lists once there are many: each change of rights leaves some unused.
+
+    Returns whether they were deleted.
+    """
     (count,) = db.execute("SELECT count(*) FROM audiences").fetchone()
     if count > MAX_AUDIENCES:
         db.execute("DELETE FROM audiences")

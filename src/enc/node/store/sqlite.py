@@ -1,8 +1,8 @@
-"""The embedded store: SQLite in WAL mode, synchronous=FULL.
+"""The embedded store: SQLite in WAL mode with synchronous=FULL.
 
-One connection writes, in one transaction for everything that waited; when `write` returns, the disk has it. Others read
-and see only what is committed. The database file and its `-wal` are the whole truth: there is nothing else to recover
-from. A `.lock` beside them keeps a second process out.
+One connection writes everything that waited in one transaction; when `write` returns, it is on
+disk. Other connections read, and see only committed data. The database file and its `-wal` are all
+that recovery needs. A `.lock` file beside them excludes a second process.
 """
 
 import sqlite3
@@ -37,7 +37,7 @@ from enc.node.store.upgrade import upgrade
 
 _EVENTS = f"SELECT {COLUMNS} FROM events"  # noqa: S608
 _PAGE = 1000
-"""Enclaves that are listed at once."""
+"""Enclaves per page of a listing."""
 
 _decode_head = Decoder(TreeHead).decode
 
@@ -56,13 +56,13 @@ class SqliteStore(PushTables):
                 backfill_endpoints(self._writer.db)
                 self._cache = WriterCache(EnclaveNumbers(), EventIndex(self._writer.db))
                 self._hidden = {e for (e,) in self._writer.db.execute("SELECT e FROM enclaves WHERE purged = -1")}
-                """Numbers that no enclave has."""
+                """Numbers of logs that are not an enclave's: staged or left over."""
             except sqlite3.Error as e:
                 raise unavailable("opened", e) from e
             self._readers = Readers(path)
             self._cache_is_stale = False
             self._staged: dict[bytes, int] = {}
-            """Numbers of the logs that are on their way in."""
+            """Numbers of the logs that are being imported, by name."""
             undo.pop_all()
 
     def close(self) -> None:
@@ -75,13 +75,13 @@ class SqliteStore(PushTables):
             return db.execute(query, args).fetchall()
 
     def _rows_of(self, enclave: bytes, query: str, *args: Any) -> list[Row]:
-        """The rows of a query whose first argument is the enclave's number."""
+        """Return the rows of a query whose first argument is the enclave's number."""
         with self._readers.lend() as db:
             e = self._number(db, enclave)
             return [] if e is None else db.execute(query, (e, *args)).fetchall()
 
     def _number(self, db: sqlite3.Connection, enclave: bytes) -> int | None:
-        """None where there is no such enclave, and of one that is purged."""
+        """Return the enclave's number; None if it does not exist or is purged."""
         numbers = self._cache.numbers
         e = numbers.get(enclave) or self._staged.get(enclave)
         if e is None:
@@ -95,7 +95,9 @@ class SqliteStore(PushTables):
     # Writing
 
     def _transact(self, work: Callable[[sqlite3.Connection], AfterCommit | None], *, lasting: bool = True) -> None:
-        """All of the work, or none. After a failure, what is remembered is read again: it may have reached the disk."""
+        """Run the work in one transaction. After a failure, reload the cache: the transaction may
+        have reached the disk.
+        """
         try:
             if self._cache_is_stale:
                 self._reload_cache()
@@ -104,7 +106,7 @@ class SqliteStore(PushTables):
             raise unavailable("written", e) from e
         except BaseException:
             self._cache_is_stale = True
-            with suppress(sqlite3.Error):  # or before the next write
+            with suppress(sqlite3.Error):  # else before the next write
                 self._reload_cache()
             raise
 
@@ -134,7 +136,7 @@ class SqliteStore(PushTables):
 
     def load(self, enclave: bytes) -> EnclaveState | None:
         with self._readers.lend() as db:
-            db.execute("BEGIN")  # the state and what is pending, of one moment
+            db.execute("BEGIN")  # read the state and the pending leaves at the same moment
             query = "SELECT e, manifest, state FROM enclaves JOIN states USING (e) WHERE enclave = ?"
             row = db.execute(query, (enclave,)).fetchone()
             if row is None:

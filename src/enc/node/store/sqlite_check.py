@@ -1,10 +1,13 @@
-"""What only the rows of a store in SQLite tell: that each column is what the log gives, and that no row is too many.
+"""Checks the rows of a SQLite store: each column has the value that the log implies, and no row is
+superfluous.
 
-What the store answers is checked by enc.node.fsck. It replays the log, hands each page of it to `Rows`, and asks
-`check_whole` about what belongs to no single enclave. Each difference is told, with the seq it has or None.
+enc.node.fsck checks what the store answers. It replays the log, passes each page of it to
+`RowCheck`, and calls `check_whole` for what belongs to no single enclave. Each difference is
+reported with its seq, or None.
 
-A column is compared with what the store itself would write for the event (enc.node.store.rows and tags). So what is
-missing is found by looking, what is too much by counting. Indexes are left to PRAGMA integrity_check.
+A column is compared with what the store itself would write for the event (enc.node.store.rows and
+tags). So missing rows are found by lookup, superfluous ones by counting. PRAGMA integrity_check
+covers the indexes.
 """
 
 import sqlite3
@@ -27,7 +30,7 @@ Finding = tuple[int | None, str]
 
 WRONG = "not what the log gives"
 MAX_DAMAGE = 10
-"""Lines of integrity_check that are told."""
+"""Lines of integrity_check that are reported."""
 _TABLES = (
     "kinds",
     "tags",
@@ -40,32 +43,32 @@ _TABLES = (
     "records",
     "charges",
 )
-"""Those whose rows name their enclave, and of which a purge leaves nothing."""
+"""Tables whose rows contain their enclave's number, and of which a purge leaves nothing."""
 
 
 class CheckedEvent(Struct, frozen=True):
-    """One event of a page, and what is known of it beside itself."""
+    """One event of a page, and what the check knows about it."""
 
     event: Event
     subject: str
-    """The type that R, P and N are judged by, as the log gives it."""
+    """Type that decides the rights R, P and N, according to the log."""
     status: bytes | None
-    """As stored: None active, 00 deleted, else the id of the latest Update."""
+    """As stored: None for active, 00 for deleted, else the id of the latest Update."""
     target: Event | None
-    """Of an Update or Delete."""
+    """The event that an Update or Delete refers to."""
     is_erasable: bool
-    """By its enclave's rules."""
+    """According to its enclave's rules."""
 
 
 @contextmanager
 def open_row_check(store: SqliteStore, enclave: bytes) -> Iterator["RowCheck"]:
-    """The rows of an enclave that is there."""
+    """Yield the check of the rows of an existing enclave."""
     with store._readers.lend() as db, closing(sqlite3.connect("", isolation_level=None)) as scratch:
         yield RowCheck(db, scratch, enclave)
 
 
 class RowCheck:
-    """The rows of one enclave. Pages come in order; `finish` after the last."""
+    """Checks the rows of one enclave. Pass pages in order, then call `finish`."""
 
     def __init__(self, db: sqlite3.Connection, scratch: sqlite3.Connection, enclave: bytes) -> None:
         self._db, self._scratch = db, scratch
@@ -80,13 +83,13 @@ class RowCheck:
         self._total: Counter[tuple[str, str]] = Counter()
         self._ended: int | None = None
         self._tags = 0
-        # The tree nodes' hashes lie in a file of SQLite's own: an event may have made many.
+        # The tree nodes' hashes are in a temporary database: an event may have made many.
         scratch.execute("CREATE TABLE made (hash BLOB PRIMARY KEY) WITHOUT ROWID")
 
     # A page
 
     def add_tree_nodes(self, hashes: Iterable[bytes]) -> None:
-        """Tree nodes that the replay has made."""
+        """Add tree nodes that the replay has made."""
         self._scratch.executemany("INSERT OR IGNORE INTO made VALUES (?)", ((each,) for each in hashes))
 
     def check_page(self, lines: Sequence[CheckedEvent]) -> Iterator[Finding]:
@@ -108,7 +111,7 @@ class RowCheck:
                 self._ended = line.event.timestamp
 
     def _row(self, line: CheckedEvent) -> Row:
-        """What table `events` must hold."""
+        """Return the row that table `events` must contain."""
         event, target, kind = line.event, line.target, (line.event.type, line.subject)
         c, is_deleted = self._kinds[kind][0], line.status == DELETED
         self._live[kind] += not is_deleted
@@ -122,7 +125,7 @@ class RowCheck:
         return (k, *fields)
 
     def _check_tags(self, line: CheckedEvent) -> Iterator[Finding]:
-        """A deleted event has none, so that no search meets it."""
+        """Check the rows in `tags`. A deleted event has none, so that no search finds it."""
         rows = set() if line.status == DELETED else tag_rows(key_of(self._e, line.event.seq), line.event.tags)
         self._tags += len(rows)
         for row in rows:
@@ -132,7 +135,9 @@ class RowCheck:
     # The end
 
     def finish(self, state: EnclaveState, records: int) -> Iterator[Finding]:
-        """Counts, and what is kept beside the state; a registry's `records` were found before, one by one."""
+        """Check counts, and columns stored with the state. `records`: number of a registry's
+        records found by the replay.
+        """
         if self._terminated_at != self._ended:
             yield state.seq, f"enclaves.terminated_at: {WRONG}"
         if self._deadline != (state.bundle.deadline(state.policy.bundle) if state.bundle else None):
@@ -154,13 +159,13 @@ class RowCheck:
                 yield self._stray_tag() if table == "tags" else None, f"{table}: there are too many rows"
 
     def _beyond(self, last_seq: int) -> Iterator[Finding]:
-        """Pages end at the first gap; what stands after it belongs to no log."""
+        """Report events after the first gap, where pages end."""
         ends = key_of(self._e, last_seq + 1), key_of(self._e, MAX_SEQ)
         for (k,) in self._db.execute("SELECT k FROM events WHERE k BETWEEN ? AND ? LIMIT 1", ends):
             yield k & MAX_SEQ, "events: a row beyond the end of the log"
 
     def _stray_tag(self) -> int | None:
-        """The seq of an event with a row in `tags` that is not its own."""
+        """Return the seq of an event with a row in `tags` that does not belong to it."""
         query = "SELECT t8, seq, c, head FROM tags AS t LEFT JOIN events ON k = ? + seq WHERE t.e = ?"
         for t8, seq, c, head in self._db.execute(query, (key_of(self._e, 0), self._e)):
             own = tag_rows(key_of(self._e, seq), tags_of(head)) if c is not None and c > 0 else set()
@@ -169,7 +174,7 @@ class RowCheck:
         return None
 
     def check_tombstone(self) -> Iterator[Finding]:
-        """Of a purge that has begun, rows may be left; of one that has ended, none."""
+        """Check a purged enclave: rows may be left only while the purge has not ended."""
         if self._terminated_at is None:
             yield None, "purged, but enclaves.terminated_at is missing"
         if self._deadline is not None:
@@ -189,7 +194,9 @@ class RowCheck:
 
 
 def check_integrity(store: SqliteStore) -> Iterator[str]:
-    """What SQLite itself finds wrong with the file: pages, and indexes that do not agree with their tables."""
+    """Yield what SQLite itself finds wrong: damaged pages, and indexes that disagree with their
+    tables.
+    """
     with store._readers.lend() as db:
         try:
             found = [line for (line,) in db.execute(f"PRAGMA integrity_check({MAX_DAMAGE})")]
@@ -200,7 +207,7 @@ def check_integrity(store: SqliteStore) -> Iterator[str]:
 
 
 def check_whole(store: SqliteStore) -> Iterator[str]:
-    """Rows that belong to no enclave, and places of events by id that are not theirs."""
+    """Yield rows that belong to no enclave, and index entries that point to a wrong event."""
     with store._readers.lend() as db:
         for table in (*_TABLES, "states"):
             if db.execute(f"SELECT 1 FROM {table} WHERE e NOT IN (SELECT e FROM enclaves) LIMIT 1").fetchone():  # noqa: S608
@@ -217,7 +224,7 @@ def check_whole(store: SqliteStore) -> Iterator[str]:
 
 
 _PLACES = "SELECT id8, head FROM ids LEFT JOIN events USING (k)"
-# A purge leaves those that came last to be forgotten later.
+# A purge leaves the most recent ids to be deleted later.
 _RECENT_PLACES = (
     "SELECT id, head, purged FROM recent_ids LEFT JOIN events USING (k) "
     "LEFT JOIN enclaves ON enclaves.e = recent_ids.k >> 40"
@@ -225,7 +232,7 @@ _RECENT_PLACES = (
 
 
 def identities(store: SqliteStore) -> Iterator[bytes]:
-    """Everybody of whom it is kept what they used."""
+    """Yield all identities that have a row in `usage`."""
     with store._readers.lend() as db:
         for (identity,) in db.execute("SELECT identity FROM usage"):
             yield identity

@@ -1,9 +1,11 @@
-"""A log on its way into the database: kept in slices under a number of its own, which no enclave has until the end.
+"""Imports a log into the database: slice by slice, under a number that no enclave has until the
+end.
 
-Rows of an enclave are kept by its number. A staged log has one too, in a row of `enclaves` whose id is 32 random bytes
-and whose `purged` is STAGED, which no search, sweep or listing looks at. Adopting it is one transaction that gives the
-row its enclave's id: so a node that dies at any point has all of it or nothing, and what is left over is taken away in
-bounded steps by whoever starts next. Its rows are made by the same code as those of a commit.
+Rows of an enclave are stored by its number. A staged log has one too, in a row of `enclaves` whose
+id is 32 random bytes and whose `purged` is STAGED; searches, sweeps and listings ignore it.
+Adopting the log is one transaction that gives the row the enclave's id. So a node that dies at any
+point has all of it or nothing, and the next start deletes leftovers in bounded steps. The same code
+makes the rows of imported events and of commits.
 """
 
 import os
@@ -30,10 +32,12 @@ if TYPE_CHECKING:
     from enc.node.store.sqlite import SqliteStore
 
 STAGED, GONE = -1, -2
-"""Values of `enclaves.purged`: no enclave's yet, or none's any more; and one of which nothing is left."""
+"""Values of `enclaves.purged`: a log that is not, or no longer, an enclave's; and one whose rows
+are all deleted.
+"""
 
 GENERATION = 65_536
-"""Ids that are gathered before they go into the index, where neighbours share a page."""
+"""Ids that are collected before they are inserted into the index, where neighbours share a page."""
 
 _REPEATS = (
     "SELECT min(b.k) FROM json_each(?) AS asked CROSS JOIN events AS b ON b.k = asked.value "
@@ -43,7 +47,7 @@ _REPEATS = (
 
 
 class StagedEventIndex(EventIndex):
-    """Where the events of one staged log stand: those that came last in memory, the others in the index."""
+    """The event index of one staged log: the latest ids in memory, the others in the index."""
 
     def __init__(self) -> None:
         self._places: dict[bytes, int] = {}
@@ -60,20 +64,20 @@ class StagedEventIndex(EventIndex):
         return len(self._places) >= GENERATION
 
     def move(self, db: sqlite3.Connection) -> Callable[[], None]:
-        """Put all of them into the index."""
+        """Move all ids from memory into the index."""
         bulk_insert(db, "INSERT INTO ids", sorted(zip(all_first8(self._places), self._places.values(), strict=True)))
         return self._places.clear
 
 
 class StagedBatch(Batch):
-    """The rows of steps that nobody sees yet: what they make of the state, and what they cost, is kept at the end."""
+    """The rows of staged steps. State and usage are written at the end."""
 
     def __init__(self, db: sqlite3.Connection, cache: WriterCache, enclave: bytes, e: int) -> None:
         super().__init__(db, cache)
         self._numbers[enclave], self._e = e, e
 
     def add_run(self, run: AppendRun) -> None:
-        """`add` for each step of it."""
+        """Do the same as `add` for each step of the run."""
         e, predefined, kinds = self._e, run.state.policy.predefined, dict[str, int]()
         for event in run.events:
             k, c = key_of(e, event.seq), kinds.get(event.type)
@@ -87,14 +91,14 @@ class StagedBatch(Batch):
             self._live[c] += 1
 
     def _charge(self, event: Event) -> None:
-        """At the end, to one identity."""
+        """Do nothing: one identity is charged at the end."""
 
     def _write_states(self) -> None:
-        """At the end, the last one."""
+        """Do nothing: the last state is written at the end."""
 
 
 class SqliteStaging:
-    """A Staging in the database. Used by one thread at a time, and written to where the store is."""
+    """A Staging in the database. One thread at a time may use it; it writes on the store's thread."""
 
     def __init__(self, store: "SqliteStore", enclave: bytes, held: int) -> None:
         self._store, self._enclave, self._held = store, enclave, held
@@ -129,7 +133,7 @@ class SqliteStaging:
                 ((repeat,),) = db.execute(_REPEATS, (encode(doubtful).decode(), key_of(self._e, 0)))
             return after_commit
 
-        self._store._transact(work, lasting=False)  # the adoption is, and all that is written before it then
+        self._store._transact(work, lasting=False)  # the adoption is lasting, and makes everything before it so
         self.size += sum(_size(event.content) for event in events if event.content and event.seq > self._held)
         if repeat is not None:
             raise ReplayFailed(repeat & MAX_SEQ, Duplicate("the commit stands in the log already"))
@@ -137,9 +141,10 @@ class SqliteStaging:
             self._store._transact(self._ids.move, lasting=False)
 
     def _doubtful(self, events: Sequence[Event]) -> list[int]:
-        """Keys of those that may stand in the log twice: a commit's `exp` is part of it, so none above all before.
+        """Return the keys of events that may be in the log twice. A commit's hash covers its `exp`,
+        so an event with a higher `exp` than all before cannot be a repetition.
 
-        Whether they do is asked of the index, so that nothing of the log need be remembered.
+        The index then decides, so that the log need not be kept in memory.
         """
         found, latest = list[int](), self._latest_exp
         for event in events:
@@ -184,7 +189,7 @@ class SqliteStaging:
         return str(content)
 
     def _replace(self, db: sqlite3.Connection, e: int, clock: int) -> None:
-        """What stood here before is no enclave's any more. Who reads it may go on for a while."""
+        """Detach the log that was stored before. Running reads may go on for a while."""
         query = "UPDATE enclaves SET enclave = ?, purged = ?, terminated_at = ?, became = ? WHERE e = ?"
         db.execute(query, (os.urandom(32), STAGED, clock, self._e, e))
         db.execute("UPDATE outbox SET e = ? WHERE e = ?", (self._e, e))
@@ -203,7 +208,7 @@ class SqliteStaging:
         )
 
     def drop(self) -> None:
-        """From now on it is left over, and is taken away with what is."""
+        """Abandon it: its rows are now orphans, and are deleted as such."""
         self._store._staged.pop(self.name, None)
 
 
@@ -227,17 +232,22 @@ def charges(db: sqlite3.Connection, e: int) -> tuple[Charge, ...]:
 
 
 def find_orphan(db: sqlite3.Connection, in_use: Sequence[int], before: int) -> int | None:
-    """The number of a log that no enclave has and nobody stages, and that rests since `before`."""
+    """Return the number of a log that no enclave and no import has, and that is unused since
+    `before`.
+    """
     query = "SELECT e FROM enclaves WHERE purged = -1 AND coalesce(terminated_at, 0) <= ?"
     return next((e for (e,) in db.execute(query, (before,)) if e not in in_use), None)
 
 
 def delete_orphan_rows(db: sqlite3.Connection, ids: EventIndex, e: int, limit: int) -> tuple[bool, Callable[[], None]]:
-    """Take away up to `limit` rows of a log that is left over. Whether nothing is left, and what to call after."""
+    """Delete up to `limit` rows of an orphaned log.
+
+    Returns whether nothing is left, and a function to be called after the commit.
+    """
     done, after_commit = purge.delete_rows(db, ids, e, limit)
     if done:
         (was_real,) = db.execute("SELECT terminated_at IS NOT NULL FROM enclaves WHERE e = ?", (e,)).fetchone()
-        # Ids of one that was an enclave may still be among the recent ones: its number is never given again.
+        # The ids of a former enclave may still be in `recent_ids`: never reuse its number.
         gone = "UPDATE enclaves SET purged = -2 WHERE e = ?" if was_real else "DELETE FROM enclaves WHERE e = ?"
         db.execute(gone, (e,))
     return done, after_commit

@@ -1,4 +1,4 @@
-"""Events as they lie in the database, by seq, whatever their status: what pushes are put together from."""
+"""Reads events by seq, whatever their status, as JSON: pushes are put together from them."""
 
 import sqlite3
 
@@ -14,7 +14,7 @@ _STORED = (
 
 
 def read_raw_events(db: sqlite3.Connection, enclave: bytes, first_seq: int, count: int) -> list[RawEvent]:
-    """The events from `first_seq` on; none of an enclave that is not here or that is purged."""
+    """Return the events from `first_seq` on; nothing for an enclave that is missing or purged."""
     row = db.execute("SELECT e FROM enclaves WHERE enclave = ? AND purged = 0", (enclave,)).fetchone()
     if row is None or first_seq > MAX_SEQ:
         return []

@@ -1,4 +1,4 @@
-"""The versions of the database's schema."""
+"""Creates and upgrades the database schema."""
 
 import sqlite3
 from importlib.resources import files
@@ -6,16 +6,21 @@ from importlib.resources import files
 from enc.core.errors import Unavailable
 
 APPLICATION = 0x656E6301
-"""What SQLite's `application_id` says of a database that is ours: "enc" and a byte."""
+"""SQLite's `application_id` of our databases: "enc" and a byte."""
 
 _FILES = files("enc.node.store")
 
 UPGRADES: tuple[str, ...] = (_FILES.joinpath("upgrade_2.sql").read_text(),)
-"""Scripts, each from one version to the next: the first makes version 2 of version 1. `schema.sql` is the latest."""
+"""Scripts, each from one version to the next; the first upgrades version 1 to 2. `schema.sql` is
+the latest version.
+"""
 
 
 def upgrade(db: sqlite3.Connection) -> None:
-    """Bring the schema to the latest version, step by step. What is not ours, or is newer than we are, is refused."""
+    """Upgrade the schema to the latest version, step by step.
+
+    Raises Unavailable for a database of another program, or of a newer version.
+    """
     (version,) = db.execute("PRAGMA user_version").fetchone()
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -33,5 +38,7 @@ def upgrade(db: sqlite3.Connection) -> None:
 
 
 def _run(db: sqlite3.Connection, script: str, version: int) -> None:
-    """All of a script, and the version that it makes; or, once whoever opened the connection closes it, nothing."""
+    """Run a script and set the version in one transaction. If it fails, closing the connection
+    rolls it back.
+    """
     db.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {version}; COMMIT;")

@@ -1,4 +1,4 @@
--- From version 1 to version 2: pushing. What the columns mean is said in schema.sql.
+-- From version 1 to version 2: pushing. schema.sql documents the columns.
 
 ALTER TABLE node ADD COLUMN endpoints_due INTEGER NOT NULL DEFAULT 0;
 UPDATE node SET endpoints_due = 1;
@@ -62,7 +62,7 @@ CREATE INDEX batches_oldest ON batches (made_at) WHERE state = 0;
 CREATE INDEX batches_settled ON batches (state, settled_at) WHERE state > 0;
 CREATE INDEX batches_dead ON batches (q) WHERE state = 2;
 
--- There was no registry, and no log was taken in whole.
+-- Version 1 had no registry and no imports.
 CREATE TABLE records (
   e INTEGER NOT NULL,
   kind TEXT NOT NULL,

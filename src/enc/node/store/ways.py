@@ -1,14 +1,15 @@
-"""Which ranges of which indexes lead to the events that are wanted.
+"""Chooses the index ranges that lead to the events that a search wants.
 
-Events of an enclave fall into kinds: those of one type whose read rights are judged by one type. What is wanted is said
-in kinds, so that nobody's search goes through what they may not read. The ways, each in the log's order:
+Events of an enclave fall into kinds: a type together with the type that decides its read rights. A
+search wants certain kinds, so that it never scans events that its reader may not read. The possible
+queries, each in the log's order:
 
- - walk     nearly everything is wanted, or the range of seqs is short: along the log, passing over the rest
- - kinds    the ranges of the wanted kinds, or of authors in them, to be merged
- - tag      the ranges of a tag's values, to be merged, where those are the shorter ones; kind and author are asked of
-            each event
+- walk: nearly everything is wanted, or the range of seqs is short: scan the log, skip the rest
+- kinds: the ranges of the wanted kinds, or of authors in them, merged
+- tag: the ranges of a tag's values, merged, if those are shorter; kind and author are checked for
+  each event
 
-SQL tells authors and tags by eight bytes of a hash: what it finds is to be matched again.
+SQL compares authors and tags by eight bytes of a hash: the caller must match the results again.
 """
 
 import sqlite3
@@ -20,11 +21,12 @@ from msgspec.json import encode
 from enc.node.store.rows import COLUMNS, MAX_SEQ, Row, key_of
 
 MAX_WASTE = 1000
-"""Events that a walk may pass over."""
+"""Maximum number of events that a walk may skip."""
 MAX_RANGES = 64
-"""Ranges that are merged; where there are more, their keys are sorted."""
+"""Maximum number of ranges that are merged; with more, their keys are sorted."""
 MAX_PROBE = 1000
-"""How far ranges are counted to see which are the shorter ones; of long ones, a tag's count as shorter."""
+"""How far ranges are counted to find the shorter ones; if both are longer, the tag's range is used.
+"""
 
 Args = tuple[int | str, ...]
 
@@ -38,40 +40,42 @@ _OF_KIND = (
 
 
 class RangeQuery(Struct, frozen=True):
-    """A query: its own arguments, then the first place, the last, and how many rows at most."""
+    """A query: its own arguments, then the first position, the last, and the maximum number of
+    rows.
+    """
 
     sql: str
     args: Args
     base: int = 0
-    """What a seq is added to for a place."""
+    """Added to a seq to get a position."""
 
     def run(self, db: sqlite3.Connection, low: int, high: int, most: int) -> Iterable[Row]:
         return db.execute(self.sql, (*self.args, self.base + low, self.base + high, most))
 
 
 class SearchPlan(Struct, frozen=True, kw_only=True):
-    """What a search wants of enclave number `e`, in numbers."""
+    """What a search wants of enclave number `e`, as numbers."""
 
     e: int
     low: int
     high: int
-    """Seqs, both included."""
+    """Seqs, both inclusive."""
     reverse: bool
     kinds: list[int]
-    """Wanted whoever wrote them, or by any of `authors`."""
+    """Wanted from any author, or from any of `authors`."""
     own: list[int]
-    """Kinds that are wanted by `me` alone."""
+    """Kinds that are wanted only from `me`."""
     me: int
     authors: list[int] | None
     tags: list[list[int]]
-    """Of each list, one tag at least."""
+    """At least one tag of each list must be present."""
     rest: int
-    """About how many events of the log are of no kind in `kinds`, deleted ones among them."""
+    """Approximate number of events of other kinds than `kinds`, including deleted ones."""
     everything: bool
-    """Whether `kinds` are all that there are."""
+    """Whether `kinds` are all kinds that there are."""
 
     def queries(self, db: sqlite3.Connection) -> list[RangeQuery]:
-        """The shortest ways as far as a look at the indexes tells."""
+        """Return the queries over the shortest ranges, as far as a look at the indexes shows."""
         if not (self.kinds or self.own) or self.low > self.high:
             return []
         waste = self.high - self.low
@@ -88,7 +92,9 @@ class SearchPlan(Struct, frozen=True, kw_only=True):
     # What an event is asked that was not found by it
 
     def _is_wanted(self) -> tuple[str, Args]:
-        """The plus signs keep SQLite from going by an index."""
+        """Return the condition on kind and author. The plus signs prevent SQLite from using an
+        index.
+        """
         sql, args = f"+c {_LISTED}", [_json(self.kinds)]
         if self.authors is not None:
             sql, args = f"{sql} AND +from8 {_LISTED}", [*args, _json(self.authors)]
@@ -117,7 +123,7 @@ class SearchPlan(Struct, frozen=True, kw_only=True):
         return RangeQuery(f"{_SELECT} WHERE {wanted}{tagged}{self._end()}", args + tag_args, key_of(self.e, 0))
 
     def _ranges(self) -> list[tuple[int, ...]]:
-        """(kind), or (kind, author)."""
+        """Return (kind) or (kind, author) for each range."""
         ranges: list[tuple[int, ...]] = [(c, self.me) for c in self.own]
         if self.authors is None:
             return ranges + [(c,) for c in self.kinds]
@@ -132,7 +138,9 @@ class SearchPlan(Struct, frozen=True, kw_only=True):
         return [RangeQuery(queries[len(place) - 1], place + args, key_of(self.e, 0)) for place in ranges]
 
     def _sorted(self) -> list[RangeQuery]:
-        """The same events by at most two queries. SQLite sorts their keys and then reads the rows in order."""
+        """Return at most two queries for the same events. SQLite sorts their keys, then reads the
+        rows in order.
+        """
         tagged, tag_args = self._has_tags()
         found = list[tuple[str, Args]]()
         if self.authors is None:
@@ -164,7 +172,9 @@ class SearchPlan(Struct, frozen=True, kw_only=True):
     # How long they are
 
     def _shortest(self, db: sqlite3.Connection, ranges: list[tuple[int, ...]]) -> int | None:
-        """Which tag has the fewest entries; None if the kinds have fewer. Nothing is counted further than needed."""
+        """Return the tag with the fewest entries; None if the kinds have fewer. Counts no further
+        than needed.
+        """
         if not self.tags:
             return None
         which, fewest = 0, MAX_PROBE + 1
@@ -180,7 +190,7 @@ class SearchPlan(Struct, frozen=True, kw_only=True):
 
 
 def _count(db: sqlite3.Connection, queries: list[tuple[str, Args]], most: int) -> int:
-    """How many entries all of them have, counted up to `most`."""
+    """Return how many entries all of them have, counted up to `most`."""
     found = 0
     for query, args in queries:
         if found < most:
