@@ -320,5 +320,5 @@ def test_an_import_for_which_there_is_no_thread_fails_and_takes_no_place(monkeyp
             status = importer.start(job, archive)
         assert (status.status, archive.closed) == ("failed", True)
         assert status == importer.status(commit.hash)
-        assert status.to_wire()["error"]["code"] == "UNAVAILABLE"
+        assert status.error["code"] == "UNAVAILABLE"
         done(node, commit, archive=archive_of(made.events))

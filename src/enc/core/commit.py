@@ -40,11 +40,11 @@ class WireCommit(Struct, kw_only=True):
     sig: str
 
 
-class _WireProposal(WireCommit, kw_only=True):
+class WireProposal(WireCommit, kw_only=True):
     content: str
 
 
-_decoder = Decoder(_WireProposal)
+_decoder = Decoder(WireProposal)
 
 
 def build_commit(

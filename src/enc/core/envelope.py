@@ -33,7 +33,7 @@ RequestType = Literal[
 ]
 
 
-class _WireRequest(Struct, kw_only=True):
+class WireRequest(Struct, kw_only=True):
     type: RequestType
     enclave: str
     from_: str = field(name="from")
@@ -41,7 +41,7 @@ class _WireRequest(Struct, kw_only=True):
     content: str
 
 
-class _WireAnswer(Struct):
+class WireAnswer(Struct):
     type: Literal["Response"]
     content: str
 
@@ -54,7 +54,7 @@ class _WirePush(Struct, kw_only=True):
     content: str
 
 
-_request, _answer, _push = Decoder(_WireRequest), Decoder(_WireAnswer), Decoder(_WirePush)
+_request, _answer, _push = Decoder(WireRequest), Decoder(WireAnswer), Decoder(_WirePush)
 _body, _any = Decoder(dict[str, Any]), Decoder(Any)
 
 

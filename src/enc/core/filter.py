@@ -56,27 +56,27 @@ def _has_tag(event: Commit, name: str, values: frozenset[str] | None) -> bool:
     return any(tag[0] == name and (values is None or (len(tag) > 1 and tag[1] in values)) for tag in event.tags)
 
 
-class _WireRange(Struct, forbid_unknown_fields=True):
+class WireRange(Struct, forbid_unknown_fields=True):
     start_at: int | UnsetType = UNSET
     start_after: int | UnsetType = UNSET
     end_at: int | UnsetType = UNSET
     end_before: int | UnsetType = UNSET
 
 
-class _WireFilter(Struct, forbid_unknown_fields=True):
+class WireFilter(Struct, forbid_unknown_fields=True):
     id: str | list[str] | UnsetType = UNSET
-    seq: int | list[int] | _WireRange | UnsetType = UNSET
+    seq: int | list[int] | WireRange | UnsetType = UNSET
     type: str | list[str] | UnsetType = UNSET
     from_: str | list[str] | UnsetType = field(default=UNSET, name="from")
     tags: dict[str, str | list[str] | bool] | UnsetType = UNSET
-    timestamp: _WireRange | UnsetType = UNSET
+    timestamp: WireRange | UnsetType = UNSET
     limit: int = DEFAULT_LIMIT
     reverse: bool = False
 
 
 def parse_filter(wire: Any) -> Filter:
     """A filter from decoded JSON. What is malformed or over a maximum raises InvalidFilter naming the field."""
-    found = convert_json(wire, _WireFilter, InvalidFilter)
+    found = convert_json(wire, WireFilter, InvalidFilter)
     if not 1 <= found.limit <= MAX_LIMIT:
         raise InvalidFilter(f"limit: must be 1 to {MAX_LIMIT}")
     return Filter(
@@ -104,10 +104,10 @@ def _hexes(value: str | list[str] | UnsetType, name: str, most: int) -> frozense
     return frozenset(unhex(text, 32, name, InvalidFilter) for text in _listed(value, name, most))
 
 
-def _seqs(value: int | list[int] | _WireRange | UnsetType) -> frozenset[int] | Range | None:
+def _seqs(value: int | list[int] | WireRange | UnsetType) -> frozenset[int] | Range | None:
     if value is UNSET:
         return None
-    if isinstance(value, _WireRange):
+    if isinstance(value, WireRange):
         return _range(value, "seq")
     return frozenset(_number(number, "seq") for number in _listed(value, "seq", MAX_SEQS))
 
@@ -118,7 +118,7 @@ def _number(number: int, name: str) -> int:
     return number
 
 
-def _range(wire: _WireRange, name: str) -> Range:
+def _range(wire: WireRange, name: str) -> Range:
     lows, highs = [0], [MAX_INT]
     if wire.start_at is not UNSET:
         lows.append(_number(wire.start_at, f"{name}.start_at"))

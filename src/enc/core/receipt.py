@@ -12,7 +12,7 @@ from enc.core.signing import Alg
 from enc.core.types import Commit, Event, Receipt
 
 
-class _WireReceipt(Struct, kw_only=True):
+class WireReceipt(Struct, kw_only=True):
     id: str
     hash: str
     timestamp: int
@@ -23,7 +23,7 @@ class _WireReceipt(Struct, kw_only=True):
     seq_sig: str
 
 
-_decoder = Decoder(_WireReceipt)
+_decoder = Decoder(WireReceipt)
 
 
 def build_receipt(event: Event) -> Receipt:

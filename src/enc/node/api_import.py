@@ -114,4 +114,4 @@ class ImportApi:
 def _status_response(status: ImportStatus, code: int | None = None) -> Response:
     """Return the status as JSON: 202 while the import runs, else 200, unless `code` is given."""
     code = code or (202 if status.status == "running" else 200)
-    return Response(encode(status.to_wire()), code, media_type="application/json")
+    return Response(encode(status), code, media_type="application/json")

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 import structlog
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
@@ -59,7 +59,7 @@ T = TypeVar("T")
 _log = structlog.get_logger("enc.import")
 
 
-class _Wire(Struct, forbid_unknown_fields=True):
+class WireImportOrder(Struct, forbid_unknown_fields=True):
     migrate: Raw
     source: str | UnsetType = UNSET
 
@@ -68,7 +68,7 @@ class _Kind(Struct):
     seq_sig: str | UnsetType = UNSET
 
 
-_wire, _kind = Decoder(_Wire), Decoder(_Kind)
+_wire, _kind = Decoder(WireImportOrder), Decoder(_Kind)
 
 
 class ImportOrder(Struct, frozen=True):
@@ -93,17 +93,13 @@ class ImportOrder(Struct, frozen=True):
 class ImportStatus(Struct, frozen=True, omit_defaults=True):
     """Status of an import, as the API returns it."""
 
-    import_: str
+    import_: str = field(name="import")
     enclave: str
     status: str
     events: int | UnsetType = UNSET
     total: int | UnsetType = UNSET
     error: dict[str, Any] | UnsetType = UNSET
     receipt: dict[str, Any] | UnsetType = UNSET
-
-    def to_wire(self) -> dict[str, Any]:
-        fields = {name: getattr(self, name) for name in self.__struct_fields__[1:]}
-        return {"import": self.import_, **{name: value for name, value in fields.items() if value is not UNSET}}
 
 
 class ImportJob:

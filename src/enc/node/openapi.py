@@ -1,7 +1,8 @@
-"""The HTTP surface, described for programs: an OpenAPI 3.1 document.
+"""The OpenAPI 3.1 document of the HTTP API.
 
-Statuses, codes and fields of errors come from the classes of enc.core.errors, sealed paths and types from the routes,
-bounds from the code that enforces them. Written here by hand: which operation answers which errors, and what they mean.
+Statuses, codes and fields of errors come from the classes of enc.core.errors, sealed paths and types
+from the routes, schemas and bounds from openapi_schemas. Written here by hand: which operation
+returns which errors, and what they mean.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,20 +25,20 @@ Errors = tuple[type[EncError], ...]
 MEANINGS: Mapping[type[EncError], str] = {
     errors.InvalidCommit: "Malformed commit, tags, content or manifest, over a limit, or `exp` too far ahead.",
     errors.InvalidHash: "`hash` is not that of the fields.",
-    errors.InvalidSignature: "The signature does not check.",
-    errors.InvalidQuery: "Malformed request, or one that this path does not take.",
-    errors.InvalidSession: "The token does not check, or is not the same inside and outside.",
+    errors.InvalidSignature: "The signature is invalid.",
+    errors.InvalidQuery: "Malformed request, or one that this path does not accept.",
+    errors.InvalidSession: "The token is invalid, or differs inside and outside.",
     errors.InvalidFilter: "Malformed filter, or over one of its maxima.",
     errors.InvalidRange: "Not 0 < from <= to <= the log's size.",
-    errors.InvalidNamespace: "Unknown namespace, or one that the enclave's version has not.",
-    errors.InvalidTarget: "Update or Delete of a predefined type, or of an entry of a registry that is not to be.",
+    errors.InvalidNamespace: "Unknown namespace, or one that the enclave's version lacks.",
+    errors.InvalidTarget: "Update or Delete of a predefined type, or of a registry entry that cannot be changed so.",
     errors.InvalidTransferTarget: "Transfer to oneself.",
     errors.InvalidEndpointUrl: (
-        "The endpoint of a Grant, Grant_Push or Manifest, or the source of an import, is not one that may be called."
+        "The node may not call the endpoint of a Grant, Grant_Push or Manifest, or the source of an import."
     ),
-    errors.DecryptFailed: "The sealed content is too short, misspelled or forged.",
+    errors.DecryptFailed: "The sealed content is too short, malformed or forged.",
     errors.Expired: "`exp` has passed.",
-    errors.SessionExpired: "The token is past its time.",
+    errors.SessionExpired: "The token has expired.",
     errors.Unauthorized: "No entry of the manifest allows it, or this node's operator does not.",
     errors.GateClosed: "Only an entry with a closed gate, `alias`, would allow it.",
     errors.OwnerSelfRevokeForbidden: "Revoke_Self of Owner.",
@@ -47,20 +48,20 @@ MEANINGS: Mapping[type[EncError], str] = {
     errors.EnclaveNotFound: "No such enclave here.",
     errors.NodeNotFound: "No such node is registered.",
     errors.IdentityNotFound: "No such identity is registered.",
-    errors.NoSuchPath: "This node serves no registry.",
+    errors.NoSuchPath: "This node does not serve a registry.",
     errors.EventNotFound: "No such event, also as the target of an Update or Delete.",
     errors.LeafNotFound: "The leaf's index is not below the tree's size.",
     errors.TreeSizeNotFound: "The log has not had that many closed bundles; without tree_size: it has none.",
-    errors.Duplicate: "Accepted before. Beside the same `sig` it carries the `receipt` that the first one earned.",
-    errors.EnclaveExists: "A Manifest for an enclave that is there.",
+    errors.Duplicate: "Accepted before. With the same `sig`, the error carries the `receipt` of the first one.",
+    errors.EnclaveExists: "A Manifest for an enclave that exists.",
     errors.StateMismatch: "Move: the target is in State `actual`, not `expected`.",
     errors.BitmaskMismatch: "Move or Force_Move: the identity's bitmask is `actual`, not `expected`.",
-    errors.InvalidStateForGrant: "Grant or Revoke: the target's State is in no authorising scope.",
-    errors.InvalidStateForTransfer: "Transfer: the target's State is in no scope.",
+    errors.InvalidStateForGrant: "Grant or Revoke: no authorising scope contains the target's State.",
+    errors.InvalidStateForTransfer: "Transfer: no scope contains the target's State.",
     errors.TraitAlreadyHeld: "Transfer: the target has the trait.",
     errors.InvalidLifecycleState: "Resume while active.",
     errors.ACBundleFailed: "Operation `failed_index` failed with the code `reason`; none was done.",
-    errors.CheckpointMismatch: "Migrate: the log stands at `seq` with the root `ct_root`.",
+    errors.CheckpointMismatch: "Migrate: the log ends at `seq` with the root `ct_root`.",
     errors.RegistryConflict: "Reg_Enclave: another log, or a sequencer that no chain of Migrate events leads to.",
     errors.EventPending: "Sequenced, but its bundle is open: no proof yet. See `retry_after_ms`.",
     errors.EnclaveTerminated: "The enclave was terminated.",
@@ -68,17 +69,17 @@ MEANINGS: Mapping[type[EncError], str] = {
     errors.EventDeleted: "The target is deleted.",
     errors.BodyTooLarge: "The body is over the limit that /info shows.",
     errors.RateLimited: "Too many requests of this address or identity.",
-    errors.InternalError: "A fault of the node's.",
+    errors.InternalError: "An internal error of the node.",
     errors.UpstreamUnreachable: "The source's name cannot be resolved.",
     errors.Unavailable: "Busy, held for a Migrate, or not able to write.",
 }
-"""Every error that the node answers with."""
+"""Every error that the node returns."""
 
 ALWAYS: Errors = (errors.InvalidQuery, errors.RateLimited, errors.InternalError, errors.Unavailable)
-"""What any request may be answered with: it may be no HTTP, one too many, or meet a fault."""
+"""Errors of any request: it may be malformed HTTP, one too many, or hit an internal error."""
 
 LOG: Errors = (errors.EnclaveNotFound, errors.EnclaveTerminated)
-"""A terminated enclave can be read until its data is gone."""
+"""A terminated enclave can be read until its data is purged."""
 
 READ: Errors = (
     *LOG,
@@ -133,47 +134,50 @@ IMPORT: Errors = (
     errors.EnclaveTerminated,
     errors.UpstreamUnreachable,
 )
-"""What is said before anything is fetched."""
+"""Errors that are returned before anything is fetched."""
 
 SEALED_TYPES: Mapping[str, tuple[str, Errors]] = {
     "Query": ("Events, by a filter. Those that the asker may not read are left out.", (errors.InvalidFilter,)),
-    "Pull": ("Batches of the asker's own pushes, with what the asker may have of them now.", ()),
+    "Pull": ("Batches of the asker's own pushes, with the events that the asker may have now.", ()),
     "Inclusion_Proof": ("A bundle is in the log.", (errors.LeafNotFound, errors.TreeSizeNotFound)),
     "Bundle_Proof": (
         "An event is in its bundle; or, by leaf_index, which events a bundle holds.",
         (errors.LeafNotFound, errors.EventNotFound, errors.EventPending),
     ),
     "State_Proof": (
-        "What the enclave's state holds at a key. Of their own `rbac` key, anyone may ask.",
+        "What the enclave's state holds at a key. Anyone may ask for their own `rbac` key.",
         (errors.InvalidNamespace, errors.TreeSizeNotFound),
     ),
     "State_Batch": (
         "What the enclave's state holds at several keys, under one root.",
         (errors.InvalidNamespace, errors.TreeSizeNotFound),
     ),
-    "Checkpoint": ("Where the log stands, for those who may Migrate; holds it still on request.", ()),
-    "Export": ("The whole log, page by page, for those who may Migrate, and after one for the node that goes on.", ()),
+    "Checkpoint": ("The end of the log, for those who may Migrate; holds the enclave on request.", ()),
+    "Export": (
+        "The whole log, page by page, for those who may Migrate, and for its next node.",
+        (),
+    ),
     "Deliveries": (
-        "How pushes fare at an enclave's endpoints: at all for its owner, else at one's own.",
+        "State of the pushes to an enclave's endpoints: to all for its owner, else to one's own.",
         (),
     ),
 }
-"""Types of sealed requests, with what they ask for and their own errors."""
+"""Types of sealed requests, with their meaning and their own errors."""
 
 ABOUT = """A node hosts enclaves: append-only, access-controlled logs. Times are Unix milliseconds.
 
-**Sealed requests.** `content` is sealed under keys that the session token and the node's key, `seq_pub` of /info, give;
-so is that of the answer. The plaintexts of a request of type X are the schemas `X.body` and `X.answer`.
+**Sealed requests.** `content` is sealed with keys derived from the session token and the node's key, `seq_pub` of
+/info; so is that of the answer. The plaintexts of a request of type X are the schemas `X.body` and `X.answer`.
 
-**Errors** are objects of the schema Error. A path that is not listed is answered with 404, another method with 405,
-both with INVALID_QUERY. HEAD is answered wherever GET is.
+**Errors** are objects of the schema Error. An unknown path returns 404, another method 405, both with
+INVALID_QUERY. HEAD works wherever GET does.
 """
 
-WEBSOCKET = f"""One connection takes commits and subscriptions, of any number of identities. Messages are text.
+WEBSOCKET = f"""One connection carries commits and subscriptions of any number of identities. Messages are text.
 
 The peer sends a Commit, a sealed Query or a Close. A Commit is answered by a Receipt or an Error, in any order. A Query
 subscribes: an Event for each stored event, EOSE, then an Event for each new one that matches and may be read. It may
-offer a `sub_id` beside its other plain fields, which holds if it is free; otherwise the node picks one. When the last
+offer a `sub_id` beside its other plain fields, which is used if it is free; otherwise the node picks one. When the last
 subscription has ended the node closes the connection ({NORMAL}). One WebSocket too many is closed ({OVERLOADED}).
 """
 
@@ -190,13 +194,13 @@ class Operation(Struct, frozen=True, kw_only=True):
     parameters: tuple[Schema, ...] = ()
     media_type: str = "application/json"
     failing: Schema | None = None
-    """What a 503 may hold in place of an Error."""
+    """Schema that a 503 may have instead of an Error."""
     is_long: bool = False
-    """Whether it answers 202 in the same form while it goes on."""
+    """Whether it returns 202 in the same form while it runs."""
     raw: str = ""
-    """A media type that its body may have as well."""
+    """A second media type of its body."""
     is_cached: bool = False
-    """Whether it has an ETag, and answers 304 to who knows it."""
+    """Whether it has an ETag, and returns 304 to a client that has the current one."""
 
 
 def _parameter(name: str, where: str, meaning: str, schema: str, *, required: bool = True) -> Schema:
@@ -206,7 +210,7 @@ def _parameter(name: str, where: str, meaning: str, schema: str, *, required: bo
 def _post() -> Operation:
     return Operation(
         id="post",
-        summary="Submit a commit (whatever has `exp`), or a sealed Query or Pull.",
+        summary="Submit a commit (any object with `exp`), or a sealed Query or Pull.",
         takes=("Commit", "Query", "Pull"),
         answer={"anyOf": [ref("Receipt"), ref("Response")]},
         errors=(*WRITE, *READ, *SEALED_TYPES["Query"][1]),
@@ -243,13 +247,13 @@ def _log(prefix: str, name: str) -> dict[str, Operation]:
 
 
 def _lookup(name: str, key: str, what: str, answer: str, *missing: type[EncError]) -> dict[str, Operation]:
-    """A lookup in the registry that this node serves."""
+    """Return the operation of a lookup in the registry that this node serves."""
     parameters = (
         _parameter(key, "path", f"The {what}'s.", "Hash"),
         _parameter("proof", "query", "1: with proofs.", "Flag", required=False),
     )
     operation = Operation(
-        id=name, summary=f"What the registry says of this {what}.", parameters=parameters, answer=ref(answer)
+        id=name, summary=f"The registry's entry of this {what}.", parameters=parameters, answer=ref(answer)
     )
     return {f"/{name}/{{{key}}}": replace(operation, errors=(*LOOKUP, *missing), is_cached=True)}
 
@@ -265,8 +269,8 @@ LOOKUPS: Mapping[str, Operation] = {
         summary="The enclaves of the registry, page by page.",
         parameters=(
             _parameter("app", "query", "Only those of this app.", "App", required=False),
-            _parameter("creator", "query", "Only those that this identity founded.", "PublicKey", required=False),
-            _parameter("q", "query", "Only those that say this, whatever the case.", "Words", required=False),
+            _parameter("creator", "query", "Only those that this identity created.", "PublicKey", required=False),
+            _parameter("q", "query", "Only those that contain this text, ignoring case.", "Words", required=False),
             _parameter("after", "query", "From the id after this one.", "Hash", required=False),
             _parameter("limit", "query", "How many at most.", "PageSize", required=False),
         ),
@@ -282,17 +286,17 @@ GETS: Mapping[str, Operation] = {
     **_log("/enclave", "enclave-"),
     "/import/{migrate}": Operation(
         id="import-status",
-        summary="How an import stands.",
+        summary="Status of an import.",
         parameters=(_parameter("migrate", "path", "The Migrate's hash.", "Hash"),),
         answer=ref("Import"),
         errors=(errors.EnclaveNotFound,),
     ),
-    "/info": Operation(id="info", summary="What this node is, and what it takes.", answer=ref("Info")),
+    "/info": Operation(id="info", summary="What this node is, and what it accepts.", answer=ref("Info")),
     "/health": Operation(
         id="health", summary="Whether a write reaches the disk.", answer=ref("Health"), failing=ref("Health")
     ),
     "/metrics": Operation(
-        id="metrics", summary="Figures for Prometheus.", answer={"type": "string"}, media_type="text/plain"
+        id="metrics", summary="Metrics for Prometheus.", answer={"type": "string"}, media_type="text/plain"
     ),
     "/openapi.json": Operation(id="openapi", summary="This document.", answer={"type": "object"}),
 }
@@ -300,7 +304,7 @@ POSTS: Mapping[str, Operation] = {
     "/": _post(),
     "/import": Operation(
         id="import",
-        summary="Take an enclave in by its owner's Migrate: from a source or, as the other media type, an archive.",
+        summary="Import an enclave by its owner's Migrate: from a source or, with the other media type, an archive.",
         takes=("ImportOrder",),
         raw=ARCHIVE_MEDIA_TYPE,
         answer=ref("Import"),
@@ -312,7 +316,7 @@ POSTS: Mapping[str, Operation] = {
 
 
 def document() -> dict[str, Any]:
-    """The document that /openapi.json serves."""
+    """Return the document that /openapi.json serves."""
     paths = {path: {"get": _operation(operation)} for path, operation in GETS.items()}
     paths |= {path: {"post": _operation(operation)} for path, operation in POSTS.items()}
     requests = {type_: request(type_, meaning) for type_, (meaning, _) in SEALED_TYPES.items()}
@@ -336,8 +340,8 @@ def _operation(operation: Operation) -> Schema:
             described["requestBody"]["content"][operation.raw] = {"schema": {"type": "string", "format": "binary"}}
         described["x-sealed"] = {type_: _plaintexts(type_) for type_ in operation.takes if f"{type_}.body" in SCHEMAS}
     answer = {"description": "Done.", "content": {operation.media_type: {"schema": operation.answer}}}
-    accepted: Schema = {"202": {**answer, "description": "Under way."}} if operation.is_long else {}
-    kept: Schema = {"304": {"description": "What If-None-Match names still holds."}} if operation.is_cached else {}
+    accepted: Schema = {"202": {**answer, "description": "Running."}} if operation.is_long else {}
+    kept: Schema = {"304": {"description": "If-None-Match is current."}} if operation.is_cached else {}
     return {**described, "responses": {"200": answer, **accepted, **kept, **_refusals(operation)}}
 
 
@@ -346,7 +350,7 @@ def _plaintexts(type_: str) -> Schema:
 
 
 def _refusals(operation: Operation) -> Schema:
-    """A response for each status that an operation's errors have."""
+    """Return a response for each status of an operation's errors."""
     found = sorted({*ALWAYS, *operation.errors}, key=lambda error: (error.status, error.code))
     responses: Schema = {}
     for status, classes in groupby(found, lambda error: error.status):
@@ -356,7 +360,7 @@ def _refusals(operation: Operation) -> Schema:
 
 
 def _refusal(classes: list[type[EncError]], failing: Schema | None) -> Schema:
-    """A response by one of these errors, which share a status."""
+    """Return the response for these errors, which share a status."""
     codes = {"properties": {"code": {"enum": [error.code for error in classes]}}}
     schema = {"allOf": [ref("Error"), codes]}
     response: Schema = {
