@@ -48,9 +48,7 @@ def without_java(folder: Path) -> dict[str, str]:
 def test_no_java(anybody: Person, tmp_path: Path, nowhere: str) -> None:
     pull = f"node={nowhere};enclave={NOBODY}"
     anybody.run("dataview", "run", "--once", "--pull", pull, code=MISUSE, **without_java(tmp_path / "bin"))
-    assert anybody.stderr.startswith(
-        "enc: Spark needs Java, and none was found; install Java 17 (Debian: openjdk-17"
-    )
+    assert anybody.stderr.startswith("enc: Spark needs Java, and none was found; install Java 17 (Debian: openjdk-17")
     assert "JAVA_HOME" in anybody.stderr
 
 

@@ -283,8 +283,8 @@ def test_backup_copies_the_store_and_takes_no_file_s_place(data: Path, tmp_path:
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy.db").rename(tmp_path / "copy" / "enc.db")
     assert ids(tmp_path / "copy") == ids(data)
-    assert "is there already" in failure(enc("backup", "--data", data, "--to", tmp_path / "copy" / "enc.db"))
-    assert "there is no such file" in failure(enc("backup", "--data", tmp_path / "nowhere", "--to", tmp_path / "x"))
+    assert "already exists" in failure(enc("backup", "--data", data, "--to", tmp_path / "copy" / "enc.db"))
+    assert "no such file" in failure(enc("backup", "--data", tmp_path / "nowhere", "--to", tmp_path / "x"))
 
 
 def test_backup_of_a_damaged_store_names_the_store(data: Path, tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ def test_fsck_of_an_enclave_that_is_not_there(data: Path) -> None:
 
 
 def test_fsck_of_no_data_makes_none(tmp_path: Path) -> None:
-    assert failure(enc("fsck", "--data", tmp_path)) == f"{tmp_path / 'enc.db'}: there is no such file"
+    assert failure(enc("fsck", "--data", tmp_path)) == f"{tmp_path / 'enc.db'}: no such file"
     assert list(tmp_path.iterdir()) == []
 
 

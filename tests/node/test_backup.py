@@ -92,11 +92,11 @@ def test_a_backup_takes_no_file_s_place(store: Path, to: Path, monkeypatch: pyte
 
     monkeypatch.setattr(module, "_copy", fail)
     to.write_text("something else")
-    assert refusal(store, to, MisuseError) == f"{to}: is there already"
+    assert refusal(store, to, MisuseError) == f"{to}: already exists"
     assert to.read_text() == "something else"
     to.unlink()
     to.symlink_to("nowhere")
-    assert refusal(store, to, MisuseError) == f"{to}: is there already"
+    assert refusal(store, to, MisuseError) == f"{to}: already exists"
 
 
 def test_nor_that_of_a_file_which_came_meanwhile(store: Path, to: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,19 +107,19 @@ def test_nor_that_of_a_file_which_came_meanwhile(store: Path, to: Path, monkeypa
 
     copy = module._copy
     monkeypatch.setattr(module, "_copy", copy_late)
-    with pytest.raises(MisuseError, match="is there already"):
+    with pytest.raises(MisuseError, match="already exists"):
         backup(store, to)
     assert (names(to.parent), to.read_text()) == (["copy.db"], "first")
 
 
 def test_a_directory_that_is_not_there(store: Path, tmp_path: Path) -> None:
     directory = tmp_path / "no such directory"
-    assert refusal(store, directory / "copy.db", MisuseError) == f"{directory}: there is no such directory"
+    assert refusal(store, directory / "copy.db", MisuseError) == f"{directory}: no such directory"
 
 
 def test_a_store_that_is_bad_is_named_and_not_the_copy(store: Path, to: Path) -> None:
     other = store.with_name("other.db")
-    assert refusal(other, to, MisuseError) == f"{other}: there is no such file"
+    assert refusal(other, to, MisuseError) == f"{other}: no such file"
     other.write_text("no database at all, whatever its name")
     assert refusal(other, to, Unavailable) == f"{other}: cannot be read: file is not a database"
     other.write_bytes(store.read_bytes()[:40_960])

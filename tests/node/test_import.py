@@ -229,7 +229,7 @@ def test_who_may_not_found_enclaves_may_not_bring_any() -> None:
 def test_quotas_are_asked_before_anything_is_fetched() -> None:
     made = moved()
     few = replace(DEV, admission=Admission(max_events=8))
-    not_asked(few, made, "UNAUTHORIZED", "quota of events on this node is used up: 8")
+    not_asked(few, made, "UNAUTHORIZED", "quota of events on this node: 8")
     with Telling(OLD, made.events) as source:
         with Served(replace(DEV, admission=Admission(max_events=9, max_enclaves=1))) as node:
             done(node, made.events[-1], source.url)

@@ -99,13 +99,13 @@ def test_a_key_that_was_brought(path: Path, text: str) -> None:
     ids=lambda text: f"{len(text)} characters",
 )
 def test_what_is_no_key(path: Path, text: str) -> None:
-    assert "does not hold a private key" in refusal(put(path, text))
+    assert "does not contain a private key" in refusal(put(path, text))
     assert path.read_bytes() == text.encode(), "a file that is there is left as it is"
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o601, 0o666])
 def test_a_file_open_to_others(path: Path, mode: int) -> None:
-    assert "open to others" in refusal(put(path, SECRET, mode))
+    assert "accessible to other users" in refusal(put(path, SECRET, mode))
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400])
@@ -138,7 +138,7 @@ def test_a_link_to_a_file_of_another_user(tmp_path: Path, path: Path, monkeypatc
 
 def test_a_link_does_not_hide_how_open_a_file_is(tmp_path: Path, path: Path) -> None:
     path.symlink_to(put(tmp_path / "elsewhere", SECRET, 0o644))
-    assert "open to others" in refusal(path)
+    assert "accessible to other users" in refusal(path)
 
 
 def test_a_link_that_leads_nowhere_makes_no_key_there(tmp_path: Path, path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_link_that_leads_nowhere_makes_no_key_there(tmp_path: Path, path: Path
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(MisuseError, match="cannot be made: No such file"):
+    with pytest.raises(MisuseError, match="cannot be created: No such file"):
         load_or_create(tmp_path / "none" / "node.key")
 
 
@@ -198,7 +198,7 @@ def test_a_failure_leaves_nothing_behind(path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, call, fail)
-    with pytest.raises(Unavailable, match=f"key file {path}: cannot be made: No space left"):
+    with pytest.raises(Unavailable, match=f"key file {path}: cannot be created: No space left"):
         load_or_create(path)
     assert list(path.parent.iterdir()) == []
 

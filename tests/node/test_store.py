@@ -1218,7 +1218,7 @@ def set_version(path: Path, version: int) -> None:
 def test_a_database_of_a_newer_program_is_refused(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "enc.db").close()
     set_version(tmp_path / "enc.db", 99)
-    with pytest.raises(Unavailable, match="newer program: schema 99"):
+    with pytest.raises(Unavailable, match="newer version: schema 99"):
         SqliteStore(tmp_path / "enc.db")
 
 

@@ -185,7 +185,7 @@ def judge(
     names it. Without `checkpoint` a Migrate's root is not compared: who is not shown deleted events cannot compute it.
     """
     if commit.type == "Manifest":
-        raise EnclaveExists("the enclave is there already")
+        raise EnclaveExists("the enclave already exists")
     _check_lifecycle(state, commit, sequencer, takeover)
     migrate = parse_migrate(commit) if commit.type == "Migrate" else None
     if sequencer != state.sequencer and (migrate is None or migrate.new_sequencer != sequencer):

@@ -87,7 +87,7 @@ class CommitValidator:
         self._check_time(commit)
         if commit.type == "Manifest" and state is not None:
             self._check_new(commit)
-            raise EnclaveExists("the enclave is there already")
+            raise EnclaveExists("the enclave already exists")
 
     def check_after_signature(self, commit: Commit) -> None:
         """Run the checks after the signature: only now is the author known."""
@@ -110,7 +110,7 @@ class CommitValidator:
 
     def _manifest_version(self, commit: Commit) -> int:
         if len((commit.content or "").encode()) > self._max_manifest:
-            raise InvalidCommit(f"content: this node takes Manifests of at most {self._max_manifest} bytes")
+            raise InvalidCommit(f"content: this node accepts Manifests of at most {self._max_manifest} bytes")
         return manifest_version(commit)
 
     def _check_time(self, commit: Commit) -> None:

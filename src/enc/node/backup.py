@@ -24,16 +24,16 @@ def backup(store: Path, to: Path) -> int:
     fsync: a failure leaves nothing.
     """
     if os.path.lexists(to):
-        raise MisuseError(f"{to}: is there already")
+        raise MisuseError(f"{to}: already exists")
     if not to.parent.is_dir():
-        raise MisuseError(f"{to.parent}: there is no such directory")
+        raise MisuseError(f"{to.parent}: no such directory")
     with closing(open_existing(store)) as source:
         try:
             with TemporaryDirectory(prefix=".enc-backup-", dir=to.parent) as own:
                 os.link(_copy(source, Path(own, "draft")), to)
             sync_directory(to.parent)
         except FileExistsError:
-            raise MisuseError(f"{to}: is there already") from None
+            raise MisuseError(f"{to}: already exists") from None
         except OSError as e:
             raise Unavailable(f"{to}: cannot be written: {e.strerror or e}") from None
         except sqlite3.Error as e:

@@ -230,7 +230,7 @@ class Importer:
         for name in ("enclaves", "events", "bytes"):
             most = getattr(quota, name)
             if most and getattr(used, name) > most and (name != "enclaves" or held is None):
-                raise Unauthorized(f"this identity's quota of {name} on this node is used up: {most}")
+                raise Unauthorized(f"this identity has used up its quota of {name} on this node: {most}")
 
     def _other(self, job: ImportJob) -> ImportJob | None:
         """Return the job with the same Migrate if it runs.
@@ -427,7 +427,7 @@ class Importer:
         """
         now, migrate = self._clock(), job.order.migrate
         if self._sequencer.is_behind(now):
-            raise Unavailable("this node's clock stands behind what it was", retry_after_ms=RETRY_MS)
+            raise Unavailable("this node's clock shows less than it has shown before", retry_after_ms=RETRY_MS)
         if _position(self._held(job.enclave)) != _position(job.held):
             raise Unavailable("the enclave changed on this node during the import", retry_after_ms=RETRY_MS)
         self._check_quota(job.order, job.held, staged.staging.size)

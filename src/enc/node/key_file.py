@@ -38,9 +38,9 @@ def load_or_create(path: Path) -> PrivateKey:
                 _clear_drafts(path)
                 _create(path)
         except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError) as e:
-            _refuse(path, f"cannot be made: {getattr(e, 'strerror', None) or e}")
+            _refuse(path, f"cannot be created: {getattr(e, 'strerror', None) or e}")
         except OSError as e:  # a full or failing disk: the path is not at fault
-            raise Unavailable(f"key file {path}: cannot be made: {e.strerror or e}") from None
+            raise Unavailable(f"key file {path}: cannot be created: {e.strerror or e}") from None
     return load(path)
 
 
@@ -77,7 +77,7 @@ def _read(path: Path, fd: int) -> bytes:
     if not stat.S_ISREG(status.st_mode):
         _refuse(path, "is not a file")
     if status.st_mode & 0o077:
-        _refuse(path, "is open to others than its owner; if nobody has read it, chmod 600 it")
+        _refuse(path, "is accessible to other users; if no one has read it, run chmod 600 on it")
     return os.read(fd, 66)
 
 
@@ -87,7 +87,7 @@ def _parse(path: Path, raw: bytes) -> PrivateKey:
         with suppress(MisuseError):  # not chained: nothing that has seen the secret may be attached to the error
             key = PrivateKey(bytes.fromhex(raw[:64].decode()))
     if key is None:
-        _refuse(path, "does not hold a private key, which is 64 lower-case hex digits")
+        _refuse(path, "does not contain a private key (64 lower-case hex digits)")
     return key
 
 

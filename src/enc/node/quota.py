@@ -37,7 +37,7 @@ class Spending:
         for name in ("enclaves", "events", "bytes"):
             most = getattr(self._quota, name)
             if most and getattr(used, name) > most and (name != "enclaves" or commit.type == "Manifest"):
-                raise Unauthorized(f"this identity's quota of {name} on this node is used up: {most}")
+                raise Unauthorized(f"this identity has used up its quota of {name} on this node: {most}")
 
     def charge(self, commit: Commit) -> None:
         if commit.from_ in self._used:

@@ -77,5 +77,5 @@ def length(head: bytes) -> int:
     """Return the length of a message. Raises ValueError if it is too long."""
     (size,) = LENGTH.unpack(head)
     if size > MAX_MESSAGE:
-        raise ValueError("a message is too long")
+        raise ValueError("message too long")
     return int(size)

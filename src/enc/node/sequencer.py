@@ -318,7 +318,9 @@ class Sequencer:
         if is_behind:
             if not was_behind:
                 _log.error("clock_behind", by_ms=self._highest - now)
-            raise Unavailable("this node's clock stands behind what it was", retry_after_ms=self._highest - now)
+            raise Unavailable(
+                "this node's clock shows less than it has shown before", retry_after_ms=self._highest - now
+            )
         self._highest = max(self._highest, now)
 
     def _check_hold(self, commit: Commit, now: int) -> None:
@@ -398,4 +400,4 @@ def duplicate(first: Event, commit: Commit) -> Duplicate:
     one's receipt.
     """
     context = {"receipt": wire_receipt(build_receipt(first))} if first.sig == commit.sig else {}
-    return Duplicate("the commit was accepted before", **context)
+    return Duplicate("the commit was already accepted", **context)

@@ -40,7 +40,7 @@ class EnclaveCheck:
     def run(self) -> None:
         state = self._store.load(self._enclave)
         if state is None:
-            raise self._difference("no such enclave is stored")
+            raise self._difference("the store has no such enclave")
         rows: AbstractContextManager[RowCheck | None] = nullcontext()
         if isinstance(self._store, SqliteStore):
             rows = open_row_check(self._store, self._enclave)

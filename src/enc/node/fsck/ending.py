@@ -41,9 +41,9 @@ class FinalStateCheck:
         """
         size, store, enclave = state.log.size, self._store, self._enclave
         if store.bundle(enclave, size) is not None:
-            raise self._difference(state.seq, f"bundle {size}: must not be there")
+            raise self._difference(state.seq, f"bundle {size}: must not exist")
         if store.head(enclave, size + 1) is not None:
-            raise self._difference(state.seq, f"head of size {size + 1}: must not be there")
+            raise self._difference(state.seq, f"head of size {size + 1}: must not exist")
         if store.head(enclave) != (store.head(enclave, size) if size else None):
             raise self._difference(state.seq, f"latest head: not that of size {size}")
         for seq in (state.bundle.first_seq, state.seq) if state.bundle else ():
@@ -58,8 +58,8 @@ class FinalStateCheck:
         if state.sequencer == self._seq_pub:
             takes_over.append(state.seq + 1)
         if not takes_over:
-            raise self._difference(None, "this node's key has no part in the log")
+            raise self._difference(None, "this node's key does not occur in the log")
         if max(takes_over) < self._trees.adopted:
-            raise self._difference(self._trees.adopted, "head: signed by this node, which did not take the log over")
+            raise self._difference(self._trees.adopted, "head: signed by this node, which never adopted the log")
         if self._replay.sequencers == [(self._seq_pub, 0)] and state.min_timestamp > self._store.clock():
-            raise self._difference(state.seq, "the node's clock: behind the times that it gave")
+            raise self._difference(state.seq, "the node's clock: behind the timestamps of its events")

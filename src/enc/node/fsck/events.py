@@ -61,7 +61,7 @@ class EventCheck:
     def _check_form(self, event: Event) -> None:
         seq = self.at = self._replay.events
         if event.seq != seq:
-            what = "the event is missing" if event.seq > seq else "another event stands there"
+            what = "the event is missing" if event.seq > seq else "another event is in its place"
             raise Difference(self._enclave, seq, what)
         if event.content is not None and content_hash(event.content) != event.content_hash:
             raise Difference(self._enclave, seq, "content: not the one that was signed")
@@ -83,7 +83,7 @@ class EventCheck:
         for gone in effects.erases:
             found = self._store.event(self._enclave, gone)
             if found is not None and found.event.content is not None:
-                what = f"content: still there though event {event.seq} took it away"
+                what = f"content: still present though event {event.seq} removed it"
                 raise Difference(self._enclave, found.event.seq, what)
 
     def _note_statuses(self, event: Event, effects: Effects, status: bytes | None) -> None:
@@ -96,7 +96,7 @@ class EventCheck:
 
     def check_ids(self, page: list[Event]) -> None:
         if self._store.ids(self._enclave, page[0].seq, len(page)) != [event.id for event in page]:
-            raise Difference(self._enclave, page[0].seq, f"ids from there on: {WRONG}")
+            raise Difference(self._enclave, page[0].seq, f"ids from here on: {WRONG}")
 
     def check_endpoints(self) -> None:
         """Compare the endpoints. Call it after all events."""

@@ -104,8 +104,8 @@ class SearchCheck:
         found = [item.seq for item in items]
         if found != expected:
             seq = min(set(found) ^ set(expected), default=None)
-            what = "finds it though it must not" if seq in found else "does not find it"
-            what = f"a search by {search.by} {'mixes up the order' if seq is None else what}"
+            what = "finds it but must not" if seq in found else "does not find it"
+            what = f"a search by {search.by} {'returns a wrong order' if seq is None else what}"
             raise Difference(self._enclave, seq, what)
         return items
 

@@ -155,7 +155,7 @@ class Batch:
 
     def _found(self, enclave: bytes, step: Step) -> int:
         if step.event is None or step.event.content is None:
-            raise MisuseError("an enclave starts with its Manifest")
+            raise MisuseError("an enclave must start with its Manifest")
         self._founded += 1
         query = "INSERT INTO enclaves (enclave, manifest) VALUES (?, ?)"
         return self._db.execute(query, (enclave, step.event.content)).lastrowid or 0
@@ -191,7 +191,7 @@ class Batch:
         k = self._cache.ids.find(self._db, e, event_id)
         row = self._db.execute("SELECT k, head FROM events WHERE k = ?", (k,)).fetchone()
         if row is None:
-            raise MisuseError("an event refers to one that is not there")
+            raise MisuseError("an event refers to a missing event")
         return row[0], tags_of(row[1])
 
     # Writing

@@ -61,7 +61,7 @@ def open_existing(path: Path) -> sqlite3.Connection:
     not.
     """
     if not path.is_file():
-        raise MisuseError(f"{path}: there is no such file")
+        raise MisuseError(f"{path}: no such file")
     with ExitStack() as undo:
         try:
             db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_S)

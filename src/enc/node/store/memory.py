@@ -105,7 +105,7 @@ class MemoryStaging:
             staged = self._store._staged.setdefault(self.name, _Enclave(step.transition.state))
             event = step.event
             if event is not None and (event.hash, event.exp) in staged.by_hash:
-                raise ReplayFailed(event.seq, Duplicate("the commit stands in the log already"))
+                raise ReplayFailed(event.seq, Duplicate("the commit is already in the log"))
             staged.take(step)
             self._steps.append(step)
             if event is not None and event.seq > self._held:
@@ -117,7 +117,7 @@ class MemoryStaging:
     def adopt(self, state: EnclaveState, payer: bytes, clock: int) -> None:
         store, old, staged = self._store, self._store._all.get(self._enclave), self._staged
         if (old is None) != (self._held < 0):
-            raise EnclaveExists("the enclave came to be, or went, while its log was taken in")
+            raise EnclaveExists("the enclave was created or removed while its log was imported")
         more = (Charge(self._held + 1, state.seq, payer),) if state.seq > self._held else ()
         staged.state, staged.charges = state, (old.charges if old else ()) + more
         store._all[self._enclave] = store._staged.pop(self.name)

@@ -53,13 +53,13 @@ def check_push(db: sqlite3.Connection) -> Iterator[str]:
     ).fetchall():
         if wrong := _check_counts(db, q, *counts) or _check_batches(db, q, logs, waiting.pop(q, [])):
             yield f"queue {q}, of {identity.hex()} at {url}: {wrong}"
-    yield from (f"outbox: a row for queue {q}, which is none" for q in waiting)
+    yield from (f"outbox: a row for queue {q}, which does not exist" for q in waiting)
     yield from _strays(db)
 
 
 def _strays(db: sqlite3.Connection) -> Iterator[str]:
     if db.execute("SELECT 1 FROM batches WHERE q NOT IN (SELECT q FROM queues) LIMIT 1").fetchone():
-        yield "batches: a row of no queue"
+        yield "batches: a row without a queue"
     query = "SELECT 1 FROM endpoints WHERE (identity, url) NOT IN (SELECT identity, url FROM queues) LIMIT 1"
     if db.execute(query).fetchone():
         yield "endpoints: a row without a queue"
@@ -88,24 +88,24 @@ class _Logs:
     def outbox(self, run: _Run) -> str | None:
         """Return what is wrong with a row of the outbox."""
         if bool(run.members[1]) != (run.types is not None):
-            return "type_seq: where nobody is told it, or missing"
+            return "type_seq: missing, or present though no recipient gets notices"
         return self.run(run.e, run.first_seq, run.count) or self.types(run.e, run.types or {})
 
     def run(self, e: int, first_seq: int, count: int) -> str | None:
         """Return what is wrong with a reference to events."""
         if e not in self._purged:
-            return "names an enclave that is none"
+            return "refers to an enclave that does not exist"
         if count < 1:
-            return "names no event"
+            return "refers to no event"
         ends = (key_of(e, first_seq), key_of(e, first_seq + count - 1))
         if self._purged[e] or all(self._db.execute("SELECT 1 FROM events WHERE k = ?", (k,)).fetchone() for k in ends):
             return None
-        return "names an event that is not there"
+        return "refers to a missing event"
 
     def types(self, e: int, types: dict[str, int]) -> str | None:
         if self._purged[e] or all(0 < n <= self._totals.get((e, type_), 0) for type_, n in types.items()):
             return None
-        return "type_seq: beyond what the log has"
+        return "type_seq: more events than the log has"
 
 
 def _check_counts(
@@ -113,10 +113,10 @@ def _check_counts(
 ) -> str | None:
     kept, highest, lowest, *counted = db.execute(_COUNTED, (q,)).fetchone()
     if [waiting, events, dead] != counted:
-        return "the numbers of its batches: not what is there"
+        return "its counts of batches: wrong"
     if highest > push_seq or lowest < 1 or push_seq != waiting + dead + delivered + forgotten:
-        return "push_seq: not the number of its batches"
-    return "delivered: more are kept" if kept > waiting + dead + delivered else None
+        return "push_seq: not the sum of its batches"
+    return "delivered: more batches are stored" if kept > waiting + dead + delivered else None
 
 
 def _check_batches(db: sqlite3.Connection, q: int, logs: _Logs, outbox: list[_Run]) -> str | None:
@@ -131,7 +131,7 @@ def _check_batches(db: sqlite3.Connection, q: int, logs: _Logs, outbox: list[_Ru
         if not WAITING <= state <= DEAD or (settled_at is None) != (state == WAITING):
             return f"batch {push_seq}: neither waiting nor delivered nor dead"
         if events != sum(count for *_, count in runs) + len(notices) or not events:
-            return f"batch {push_seq}: events: not their number"
+            return f"batch {push_seq}: events: wrong count"
         wrongs = [logs.run(*run) for run in runs]
         wrongs += [logs.run(e, seq, 1) or logs.types(e, types) for e, seq, types in notices]
         if wrong := next(filter(None, wrongs), None) or _check_order(last, runs):

@@ -28,7 +28,7 @@ from enc.node.store.tags import auto_delete, tag_rows
 
 Finding = tuple[int | None, str]
 
-WRONG = "not what the log gives"
+WRONG = "not what the log implies"
 MAX_DAMAGE = 10
 """Lines of integrity_check that are reported."""
 _TABLES = (
@@ -99,7 +99,7 @@ class RowCheck:
         for row, line in zip(rows, lines, strict=True):
             seq = line.event.seq
             if (line.event.type, line.subject) not in self._kinds:
-                yield seq, "kinds: its own is missing"
+                yield seq, "kinds: the event's row is missing"
                 return
             for column, stored, derived in zip(columns, row, self._row(line), strict=True):
                 if stored != derived:
@@ -211,14 +211,14 @@ def check_whole(store: SqliteStore) -> Iterator[str]:
     with store._readers.lend() as db:
         for table in (*_TABLES, "states"):
             if db.execute(f"SELECT 1 FROM {table} WHERE e NOT IN (SELECT e FROM enclaves) LIMIT 1").fetchone():  # noqa: S608
-                yield f"{table}: a row of no enclave"
+                yield f"{table}: a row without an enclave"
         if db.execute("SELECT 1 FROM events WHERE k >> 40 NOT IN (SELECT e FROM enclaves) LIMIT 1").fetchone():
-            yield "events: a row of no enclave"
+            yield "events: a row without an enclave"
         if any(head is None or first8(id_of(head)) != id8 for id8, head in db.execute(_PLACES)):
-            yield "ids: a row of no event"
+            yield "ids: a row without an event"
         for event_id, head, purged in db.execute(_RECENT_PLACES):
             if not purged if head is None else id_of(head) != event_id:
-                yield "recent_ids: a row of no event"
+                yield "recent_ids: a row without an event"
                 break
         yield from check_push(db)
 

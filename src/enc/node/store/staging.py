@@ -136,7 +136,7 @@ class SqliteStaging:
         self._store._transact(work, lasting=False)  # the adoption is lasting, and makes everything before it so
         self.size += sum(_size(event.content) for event in events if event.content and event.seq > self._held)
         if repeat is not None:
-            raise ReplayFailed(repeat & MAX_SEQ, Duplicate("the commit stands in the log already"))
+            raise ReplayFailed(repeat & MAX_SEQ, Duplicate("the commit is already in the log"))
         if self._ids.is_full:
             self._store._transact(self._ids.move, lasting=False)
 
@@ -172,7 +172,7 @@ class SqliteStaging:
     def _adopt(self, db: sqlite3.Connection, state: EnclaveState, payer: bytes, clock: int) -> Callable[[], None]:
         row = db.execute("SELECT e FROM enclaves WHERE enclave = ?", (self._enclave,)).fetchone()
         if (row is None) != (self._held < 0):
-            raise EnclaveExists("the enclave came to be, or went, while its log was taken in")
+            raise EnclaveExists("the enclave was created or removed while its log was imported")
         if row is not None:
             self._replace(db, row[0], clock)
         query = "UPDATE enclaves SET enclave = ?, manifest = ?, purged = 0 WHERE e = ?"

@@ -32,7 +32,9 @@ def upgrade(db: sqlite3.Connection) -> None:
     if application != APPLICATION or version < 1:
         raise Unavailable("the store's file is a database of another program")
     if version > latest:
-        raise Unavailable(f"the store was written by a newer program: schema {version}, this one knows {latest}")
+        raise Unavailable(
+            f"the store was written by a newer version: schema {version}, this version supports up to {latest}"
+        )
     for number, script in enumerate(UPGRADES[version - 1 :], version + 1):
         _run(db, script, number)
 
