@@ -50,9 +50,9 @@ class Heads:
     def uncertain(self, spark: SparkSession, enclaves: Collection[str]) -> list[str]:
         """Return the enclaves of which `events` may hold more than is known here."""
         if self._is_behind is None:
-            told = self._rows.table.transactions(spark)
+            completed = self._rows.table.transactions(spark)
             written = self._events.transactions(spark).items()
-            self._is_behind = any(app.startswith(WRITERS) and told.get(app, -1) < batch for app, batch in written)
+            self._is_behind = any(app.startswith(WRITERS) and completed.get(app, -1) < batch for app, batch in written)
         return [enclave for enclave in enclaves if enclave not in self._recounted] if self._is_behind else []
 
     def invalidate(self) -> None:

@@ -329,8 +329,8 @@ class Job:
         """
         if self._publisher is None:
             return
-        for told, names in (("heads", ("events", "heads")), ("fold", DERIVED)):
-            progress = self._read_next_seqs(told)
+        for table, names in (("heads", ("events", "heads")), ("fold", DERIVED)):
+            progress = self._read_next_seqs(table)
             for name in names if progress else ():
                 self._publisher.push(self.spark, self.lake[name], progress)
 

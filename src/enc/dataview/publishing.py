@@ -159,9 +159,9 @@ def _latest(changes: DataFrame, table: Table) -> DataFrame:
     """Return the last change of each key. A row that one commit deletes and inserts counts as
     inserted.
     """
-    told = changes.where(col("_change_type") != "update_preimage")
-    columns = [name for name in told.columns if not name.startswith("_")]
+    changed = changes.where(col("_change_type") != "update_preimage")
+    columns = [name for name in changed.columns if not name.startswith("_")]
     order = struct("_commit_version", col("_change_type") != "delete")
     row = struct(*columns, (col("_change_type") == "delete").alias("_gone"))
-    grouped = told.groupBy(*(col(name).alias(f"_key_{name}") for name in table.key))
+    grouped = changed.groupBy(*(col(name).alias(f"_key_{name}") for name in table.key))
     return grouped.agg(max_by(row, order).alias("row")).select("row.*")

@@ -88,9 +88,11 @@ def unread_row(error: EncError, place: RowOrigin, received_at: datetime, **more:
 def _batch(found: Sequence["_Row"], place: RowOrigin, received_at: datetime) -> pa.RecordBatch:
     columns = list(zip(*found, strict=True)) if found else [()] * 7
     count = len(found)
-    told = pa.array(columns[0], pa.string()) if place.enclave is None else _repeated(place.enclave, pa.string(), count)
+    enclaves = (
+        pa.array(columns[0], pa.string()) if place.enclave is None else _repeated(place.enclave, pa.string(), count)
+    )
     arrays = [
-        told,
+        enclaves,
         pa.array(columns[1], pa.int64()),
         pa.array(columns[2], pa.string()),
         pa.array(columns[3], pa.string()),

@@ -224,11 +224,11 @@ class _TipWatcher:
 
     def _ask_noticed(self, start: Offset, board: NoticeBoard) -> None:
         """Ask only for the enclaves whose notice is newer than the known tip."""
-        told = board.seqs()
+        notices = board.seqs()
         news = [
             enclave
             for enclave in self._enclaves
-            if enclave in told and told[enclave] >= self.known.get(enclave, Tip(0, None, True)).next
+            if enclave in notices and notices[enclave] >= self.known.get(enclave, Tip(0, None, True)).next
         ]
         if news:
             self._ask(client_for(self._options), news)

@@ -73,9 +73,9 @@ def parse_verify(text: str) -> VerifyMode:
 
 def verify_batch(batch: pa.RecordBatch, *, check: bool = True) -> pa.RecordBatch:
     """Verify one Arrow batch of RAW."""
-    told = batch.select(["event", "enclave", "seq", "id", "type", "enc_v"]).to_pydict()
+    columns_ = batch.select(["event", "enclave", "seq", "id", "type", "enc_v"]).to_pydict()
     judge = _verify_event if check else _read
-    rows = [_row(judge, *given) for given in zip(*told.values(), strict=True)]
+    rows = [_row(judge, *given) for given in zip(*columns_.values(), strict=True)]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(_OWN)
     found = {name: pa.array(column, type_) for (name, type_), column in zip(_OWN.items(), columns, strict=True)}
     found["timestamp"] = found["timestamp"].cast(pa.timestamp("ms", "UTC")).cast(_arrow.field("timestamp").type)

@@ -377,7 +377,7 @@ def test_who_may_not_read_events_is_told_so_and_a_token_opens_them(
     rights = {"events": ViewRights(tokens=("analyst",))}
     with serving(place, rights, node=node.url, tokens=tokens(tmp_path)) as http, visit(str(http.base_url)) as tab:
         page = tab.go(f"#/proof/{id_}")
-        assert "Events are not open to this reader" in page.inner_text(".verdict")
+        assert "You may not read events here" in page.inner_text(".verdict")
         page.evaluate("token => sessionStorage.setItem('enc-token', token)", TOKEN)
         page.reload()
         page = tab.ready()
@@ -461,7 +461,7 @@ def test_evidence_of_a_log_is_named_and_not_judged(visit: Visiting, server: str)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "There is nothing in it."),
+        ("", "It is empty."),
         ("hello", "not JSON"),
         ("[" * 100_000, "nested deeper than 64 levels"),
         ("{}", "it has no “format”"),
@@ -523,7 +523,7 @@ def test_it_works_by_keyboard_alone(visit: Visiting, server: str, proof: Any) ->
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         assert focused(page) == "proof-part-1"
-        while page.evaluate("document.activeElement.textContent !== 'What it was checked on: Place in its bundle'"):
+        while page.evaluate("document.activeElement.textContent !== 'Inputs of this check: Place in its bundle'"):
             page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         assert page.locator("[data-step=bundle] .inputs[open]").count() == 1

@@ -62,7 +62,7 @@ PLACES = {
     "events": ("#/enclaves/{id}?tab=events", "Registry", ["message 9 of small", HOSTILE]),
     "members": ("#/enclaves/{id}?tab=members", "Registry", ["owner", "MEMBER"]),
     "bundles": ("#/enclaves/{id}?tab=bundles", "Registry", ["closed bundle"]),
-    "views": ("#/views", "Views", ["Public posts as they read now.", "anybody"]),
+    "views": ("#/views", "Views", ["Public posts with their current content.", "anybody"]),
     "view": ("#/views/events", "events", ["message", "18 columns"]),
     "registry": ("#/registry", "Registry", ["https://node.example:7700"]),
     "registry-enclaves": ("#/registry?of=enclaves", "Registry", ["Board minutes"]),
@@ -107,7 +107,7 @@ def test_the_overviews_figures_are_those_of_the_views(tab: Visit, site: Site) ->
     assert [line[1:3] for line in sources] == [["61,904", "0"], ["24,011", "14"], ["6,075", "3"], ["0", "2"]]
     assert [line[-1] for line in sources] == ["✓ all accepted", "! some refused", "! some refused", "✗ all refused"]
     assert rows(tab, "How far views are behind")[0][0] == "timeline"
-    assert "It is at work" in page.inner_text("main")
+    assert "It is running" in page.inner_text("main")
 
 
 def test_a_chart_says_the_same_as_its_table(tab: Visit, site: Site) -> None:
@@ -163,7 +163,7 @@ def test_the_pipeline_was_heard_of_when_any_of_its_parts_was(
     told = {"derive": now - 50 * filled.HOUR, "ingest": now - 3 * filled.HOUR, "views": now - 50 * filled.HOUR}
     another.put("pipeline", [{"part": part, "told_at": at} for part, at in told.items()], {})
     with serving(str(tmp_path / "serving.db"), ALL) as http, visit(str(http.base_url)) as tab:
-        assert "It was last heard of 3 h ago" in tab.go("#/").inner_text("main")
+        assert "It last reported 3 h ago" in tab.go("#/").inner_text("main")
         tab.check()
 
 
@@ -219,7 +219,7 @@ def test_enclaves_are_found(tab: Visit) -> None:
         page.fill("#q", what)
         tab.click("button:text-is('Search')")
         assert len(rows(tab, "Enclaves")) == count, by
-        assert count or "No enclave is found by this." in page.inner_text("main")
+        assert count or "No enclave matches this search." in page.inner_text("main")
         assert page.input_value("#q") == what
     tab.turn(f"#/enclaves?by=constructor&q={FOUND[0][1]}")  # no way of looking: by id
     assert len(rows(tab, "Enclaves")) == 1
@@ -311,7 +311,7 @@ def test_a_filter_for_an_empty_text_is_one(tab: Visit) -> None:
     page.select_option("#column", "type")
     tab.click("button:text-is('Add filter')")
     assert page.locator("button.chip").inner_text().startswith("type is")
-    assert "No row fulfils these filters." in page.inner_text("main")
+    assert "No row matches these filters." in page.inner_text("main")
 
 
 def test_what_is_wrong_with_a_filter_is_said(visit: Visiting, site: Site) -> None:
@@ -379,12 +379,12 @@ def test_a_token_opens_what_is_its_own_and_stays_in_the_tab(visit: Visiting, sit
         page = tab.go("#/views")
         assert [line[0] for line in rows(tab, "Views")] == ["timeline"]
         tab.go("#/enclaves")
-        assert "a token may open it" in page.inner_text("main")
-        page.get_by_role("button", name="Reading as anybody").click()
+        assert "a token may give access to it" in page.inner_text("main")
+        page.get_by_role("button", name="Reading without a token").click()
         assert tab.axe() == []
         page.keyboard.type("nobody's-token")
         page.keyboard.press("Enter")
-        page.wait_for_selector("dialog >> text=no such token")
+        page.wait_for_selector("dialog >> text=unknown token")
         tab.errors.clear()  # a browser notes each 401
         page.fill("#token-text", TOKEN)
         page.keyboard.press("Enter")
@@ -396,8 +396,8 @@ def test_a_token_opens_what_is_its_own_and_stays_in_the_tab(visit: Visiting, sit
         assert page.evaluate("Object.values(sessionStorage)") == [TOKEN]
         assert not any(TOKEN in asked for asked in tab.asked)
         page.get_by_role("button", name="Reading with a token").click()
-        page.get_by_role("button", name="Read as anybody").click()
-        page.wait_for_selector("text=a token may open it")
+        page.get_by_role("button", name="Remove the token").click()
+        page.wait_for_selector("text=a token may give access to it")
         assert page.evaluate("sessionStorage.length") == 0
         tab.check()
 
@@ -419,7 +419,7 @@ def test_missing_rights_are_said_on_every_page(visit: Visiting, tmp_path: Path, 
 def test_an_empty_database_is_said_to_be_empty(visit: Visiting, tmp_path: Path, site: Site) -> None:
     where = str(tmp_path / "serving.db")
     filled.empty(where)
-    expected = {"views": "Public posts as they read now.", "view": "This view has no rows yet."}
+    expected = {"views": "Public posts with their current content.", "view": "This view has no rows yet."}
     with serving(where, ALL) as http, visit(str(http.base_url)) as tab:
         page = tab.go("#/nowhere")
         for place in DATA:
@@ -437,7 +437,7 @@ def test_a_view_that_is_missing_leaves_the_rest(visit: Visiting, site: Site) -> 
         rights = {each: PUBLIC for each in VIEWS if each != name}
         with serving(site.place, rights) as http, visit(str(http.base_url)) as tab:
             page = tab.go("#/")
-            assert name == "enclaves" or f"The view “{name}” is not here yet" in page.inner_text("main")
+            assert name == "enclaves" or f"The view “{name}” is not published yet" in page.inner_text("main")
             tab.turn("#/enclaves")
             assert len(rows(tab, "Enclaves")) == 50
             tab.check()

@@ -1,4 +1,4 @@
--- description: How many events of each type an enclave saw in each hour.
+-- description: Number of events of each type, by enclave and hour.
 -- key: enclave, hour, type
 -- refresh: incremental from events
 -- add: events

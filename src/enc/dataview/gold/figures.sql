@@ -1,11 +1,11 @@
--- description: How many events there are by hour, by type and by where they came from, over all enclaves.
+-- description: Number of events by hour, by type and by origin, over all enclaves.
 -- key: kind, name
 -- refresh: incremental from events
 -- add: events, enclaves, delay_ms
 -- greatest: latest, received_at
 -- reads: events
--- A row is of one `kind`: all, hour, type or origin (of archives, their folder). `enclaves` counts those that began.
--- `delay_ms` is the sum of the times between the sequencer's and ours.
+-- `kind` is all, hour, type or origin (for archives, their folder). `enclaves` counts new enclaves.
+-- `delay_ms` is the sum of the delays between the sequencer's timestamp and the receipt.
 SELECT kind, name, count(*) AS events,
   count_if(type = 'Manifest') AS enclaves,
   sum(greatest(0, unix_millis(received_at) - unix_millis(timestamp))) AS delay_ms,

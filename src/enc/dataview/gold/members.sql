@@ -1,4 +1,4 @@
--- description: Who is what in an enclave, now.
+-- description: Current members of an enclave and their roles.
 -- key: enclave, identity
 -- refresh: by enclave, identity from access
 -- where: to_seq IS NULL

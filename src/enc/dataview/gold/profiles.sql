@@ -1,8 +1,8 @@
--- description: What everybody says of themselves, the latest over all enclaves.
+-- description: The latest profile of each identity, over all enclaves.
 -- key: identity
 -- refresh: by author as identity from slots
 -- where: key = 'profile' AND value IS NOT NULL
--- A profile is the slot of this name: one's Own, or the Shared one of an enclave, whose author it then describes.
+-- A profile is the slot `profile`: an identity's Own, or an enclave's Shared one, which describes its author.
 SELECT identity, now.enclave, now.kind, now.value, now.seq, now.timestamp
 FROM (
   SELECT author AS identity,

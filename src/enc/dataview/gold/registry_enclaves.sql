@@ -1,8 +1,8 @@
--- description: The enclaves that stand in a registry.
+-- description: The enclaves listed in a registry.
 -- key: enclave, enclave_id
 -- refresh: by enclave from content_status
 -- where: type = 'Reg_Enclave'
--- One entry a key stands: the latest, unless it was deleted.
+-- Each key has one entry: the latest, unless it was deleted.
 WITH entries AS (
   SELECT enclave, get_json_object(content, '$.manifest_event.enclave') AS enclave_id,
     max_by(struct(id, author, seq, timestamp, content, status), seq) AS now

@@ -1,8 +1,8 @@
--- description: The identities that stand in a registry.
+-- description: The identities listed in a registry.
 -- key: enclave, id_pub
 -- refresh: by enclave from content_status
 -- where: type = 'Reg_Identity'
--- One entry a key stands: the latest, unless it was deleted.
+-- Each key has one entry: the latest, unless it was deleted.
 WITH entries AS (
   SELECT enclave, get_json_object(content, '$.id_pub') AS id_pub,
     max_by(struct(id, author, seq, timestamp, content, status), seq) AS now

@@ -1,8 +1,8 @@
--- description: The nodes that stand in a registry.
+-- description: The nodes listed in a registry.
 -- key: enclave, seq_pub
 -- refresh: by enclave from content_status
 -- where: type = 'Reg_Node'
--- One entry a key stands: the latest, unless it was deleted.
+-- Each key has one entry: the latest, unless it was deleted.
 WITH entries AS (
   SELECT enclave, get_json_object(content, '$.seq_pub') AS seq_pub,
     max_by(struct(id, author, seq, timestamp, content, status), seq) AS now

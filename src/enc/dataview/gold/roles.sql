@@ -1,4 +1,4 @@
--- description: How many members are what, over all enclaves.
+-- description: Number of members by role, over all enclaves.
 -- key: state
 -- reads: members
 SELECT coalesce(state, '') AS state, count(*) AS members, count_if(owner) AS owners,

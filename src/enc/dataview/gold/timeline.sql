@@ -1,4 +1,4 @@
--- description: Public posts as they read now.
+-- description: Public posts with their current content.
 -- key: enclave, id
 -- refresh: by enclave, id from content_status
 -- where: type = 'public' AND status <> 'deleted'

@@ -105,14 +105,17 @@ def _paths(view: StoredView) -> Schema:
             "proofs": {"type": "array", "items": {"$ref": "#/components/schemas/Proof"}},
         },
     }
-    told = {"type": "object", "properties": {"view": {"const": schema.name}, "complete": _COMPLETE, "next": _CURSOR}}
+    progress_schema = {
+        "type": "object",
+        "properties": {"view": {"const": schema.name}, "complete": _COMPLETE, "next": _CURSOR},
+    }
     rows = _get(schema.name, schema.description or f"Rows of {schema.name}.", page)
     rows["get"]["parameters"] = [*_plain(view), *(_filter(*each) for each in _filters(schema.columns))]
     content = rows["get"]["responses"]["200"]["content"]
     content["text/csv"] = {"schema": {"type": "string"}}
     content["application/vnd.apache.arrow.stream"] = {"schema": {"type": "string", "format": "binary"}}
     rows["get"]["responses"]["304"] = {"description": "Not modified: the ETag in If-None-Match is current."}
-    progress = _get(f"{schema.name}-progress", "How far it is complete, by enclave.", told)
+    progress = _get(f"{schema.name}-progress", "How far it is complete, by enclave.", progress_schema)
     after = {"name": "after", "in": "query", "schema": {"type": "string"}, "description": "From the id after this one."}
     only = {
         "name": "enclave.in",

@@ -51,5 +51,5 @@ def deduplicate(rows: DataFrame, known: DataFrame) -> DataFrame:
     kept = ranked.where(((col("_n") == 1) & (col("_known").isNull() | erased)) | fork)
     reason = concat(lit("seq: another event has this seq in the log: "), col("_stands"))
     code = when(fork, lit(FORK)).when(erased, lit(ERASED))
-    told = kept.withColumn("reason", when(fork, reason)).withColumn("code", code)
-    return told.select(*rows.columns).unionByName(rows.where(col("code").isNotNull()))
+    marked = kept.withColumn("reason", when(fork, reason)).withColumn("code", code)
+    return marked.select(*rows.columns).unionByName(rows.where(col("code").isNotNull()))

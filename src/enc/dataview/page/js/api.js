@@ -1,10 +1,10 @@
-// Asking the server that this page came from. Rights are those of whoever's token is given; without one, anybody's.
+// Requests to the server of this page, with the rights of the reader's token, or anonymous without one.
 
 const KEY = "enc-token";
 const PATIENCE_MS = 30_000;
-let kept = null; // the list of views, being asked for or there, until it is forgotten
+let kept = null; // the list of views, loading or loaded, until `forget`
 
-// Something that a person can be told, in `message`.
+// An error whose `message` can be shown to the reader.
 export class Refused extends Error {
   constructor(message, code = "", status = 0) {
     super(message);
@@ -28,7 +28,7 @@ export function hold(token) {
     if (token) sessionStorage.setItem(KEY, token);
     else sessionStorage.removeItem(KEY);
   } catch {
-    throw new Refused("This browser keeps nothing for this page: a token cannot be used here.");
+    throw new Refused("This browser does not allow this page to store data, so a token cannot be used.");
   }
 }
 
@@ -44,7 +44,7 @@ export function address(path, parameters = {}) {
   return url;
 }
 
-// The answer itself, if it is a good one. `token`: another than the one that is kept.
+// Returns a successful response, or throws. `token`: instead of the stored one.
 export async function fetched(path, parameters = {}, { signal, token = holder() } = {}) {
   const signals = [AbortSignal.timeout(PATIENCE_MS), ...(signal ? [signal] : [])];
   const headers = token ? { authorization: `Bearer ${token}` } : {};
@@ -56,7 +56,7 @@ export async function fetched(path, parameters = {}, { signal, token = holder() 
   } catch (error) {
     if (signal?.aborted) throw error;
     const slow = error.name === "TimeoutError";
-    throw new Refused(slow ? "The server took too long to answer." : "The server does not answer: it may have stopped, or the network is gone.");
+    throw new Refused(slow ? "The server took too long to answer." : "The server does not answer: it may have stopped, or the network is down.");
   }
   if (!answer.ok) throw await refusal(answer);
   return answer;
@@ -68,13 +68,13 @@ export async function ask(path, parameters = {}, options = {}) {
     return await answer.json();
   } catch (error) {
     if (options.signal?.aborted) throw error;
-    throw new Refused("The server's answer was cut off, or is none.");
+    throw new Refused("The server's answer was incomplete or invalid.");
   }
 }
 
 const SAID = {
-  QUERY_TOO_SLOW: "The server gave this question up, since no index answers it: filter or order by the key.",
-  VIEW_NOT_FOUND: "There is no view of this name, or it is not yours to read.",
+  QUERY_TOO_SLOW: "The query timed out because no index supports it: filter or order by the key.",
+  VIEW_NOT_FOUND: "There is no view of this name, or you may not read it.",
   UNAVAILABLE: "The server is busy, or its database does not answer. Try again in a moment.",
 };
 
@@ -83,7 +83,7 @@ async function refusal(answer) {
   try {
     wire = await answer.json();
   } catch {
-    // no JSON: somebody in between answered
+    // not JSON: a proxy in between answered
   }
   const code = typeof wire?.code === "string" ? wire.code : "";
   const message = typeof wire?.message === "string" ? wire.message : "";
@@ -91,7 +91,7 @@ async function refusal(answer) {
   return new Refused(SAID[code] ?? (message ? `The server says: ${message}` : `The server answered ${answer.status}.`), code, answer.status);
 }
 
-// The views that may be read, by name.
+// The readable views, by name.
 export function views(options = {}) {
   kept ??= ask("views", {}, options).then((found) => new Map(found.views.map((view) => [view.name, view])));
   return kept;
@@ -102,13 +102,13 @@ export function rows(view, parameters = {}, options = {}) {
   return ask(`views/${encodeURIComponent(view)}`, parameters, options);
 }
 
-// As `rows`, but null where the view is not there, or not this reader's.
+// As `rows`, but null if the view does not exist or is not readable.
 export async function rowsIf(view, parameters = {}, options = {}) {
   return (await views(options)).has(view) ? rows(view, parameters, options) : null;
 }
 
 export function absent(view) {
   return holder()
-    ? `The view “${view}” is not here yet, or this token may not read it.`
-    : `The view “${view}” is not here yet, or not public: a token may open it.`;
+    ? `The view “${view}” is not published yet, or this token may not read it.`
+    : `The view “${view}” is not published yet, or not public: a token may give access to it.`;
 }

@@ -1,4 +1,4 @@
-// Where bundles begin and end: that depends on nothing but the events in their order (docs/protocol.md, section 8.1).
+// Finds the bundles of a log. They depend only on the events in order (docs/protocol.md, section 8.1).
 
 const SIZE = 256, TIMEOUT = 5000;
 
@@ -9,18 +9,18 @@ export function bundling(manifest) {
   return { size: whole(said.size, SIZE), timeout: whole(said.timeout, TIMEOUT) };
 }
 
-// Takes events in the order of seq: {seq, ms, type, sequencer}. `closed` grows; `open` is the last, or null.
+// Reads events in order of seq: {seq, ms, type, sequencer}. `closed` grows; `open` is the last, or null.
 export class Bundles {
   constructor({ size, timeout }, at = { index: 0, open: null, next: 0 }) {
     this.size = size;
     this.timeout = timeout;
     this.index = at.index; // the number of the open bundle, or of the next
     this.open = at.open;
-    this.next = at.next; // the seq that must come now
+    this.next = at.next; // the expected seq
     this.closed = [];
   }
 
-  // False, and nothing changes, where an event is missing before this one.
+  // Returns false and changes nothing if an event is missing before this one.
   take(event) {
     if (event.seq !== this.next) return false;
     this.next += 1;

@@ -1,11 +1,11 @@
-// Charts in SVG, drawn in the width that they have, each with a table that says the same.
+// Responsive SVG charts, each with a table of the same data.
 
 import { clear, h, svg } from "./dom.js";
 import { compact, number } from "./format.js";
 
 const HEIGHT = 200, LEFT = 60, RIGHT = 8, TOP = 12, BOTTOM = 26;
 
-// points: [{label, tick, value}], in time. `tick`: what stands under the axis, where there is room.
+// points: [{label, tick, value}], in order of time. `tick`: label under the axis, if it fits.
 export function bars(title, points, { unit = "", show = number, columns = ["When", title] } = {}) {
   const place = h("div", { class: "plot" });
   const said = h("p", { class: "readout", "aria-hidden": "true" }, "\u00a0");
@@ -62,7 +62,7 @@ function point(event, { made, hot, points, step, said, show }) {
 
 const LETTER = 7; // pixels, at most, of a letter of the axis
 
-// As many as fit without touching, the last one included.
+// Returns as many ticks as fit without touching, including the last one.
 function ticks(points, step, width) {
   const found = [];
   let free = width; // where the tick to the right begins
@@ -76,7 +76,7 @@ function ticks(points, step, width) {
   return found;
 }
 
-// A round number that nothing is above.
+// Returns a round upper bound.
 export function scale(most) {
   if (most <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(most));
@@ -84,7 +84,7 @@ export function scale(most) {
   return Math.max(found, 2);
 }
 
-// Shares of a whole as rows with a bar each: a table that is its own alternative.
+// Shares of a whole as table rows with a bar each.
 export function shares(title, items, { show = number, label: heading = "What" } = {}) {
   const most = Math.max(...items.map((item) => item.value), 1);
   const rows = items.map((item) => {

@@ -1,4 +1,4 @@
-// Elements. What comes from a log is somebody else's text: it goes in as text, never as markup.
+// Creates elements. Text from a log is untrusted: it is inserted as text, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -41,7 +41,7 @@ export function unique(prefix) {
   return `${prefix}-${turn}`;
 }
 
-// To whoever listens instead of looking.
+// Announces a text to screen readers.
 export function say(text) {
   document.getElementById("said").textContent = text;
 }

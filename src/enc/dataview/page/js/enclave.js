@@ -1,4 +1,4 @@
-// One enclave: what it is, where it stands, its events, its members and its bundles.
+// One enclave: its description, state, events, members and bundles.
 
 import { absent, Refused, rows, rowsIf, views } from "./api.js";
 import { Bundles, bundling } from "./bundles.js";
@@ -65,11 +65,11 @@ async function about(root, it) {
 function headPart({ head, known }) {
   const made = section("Head");
   if (!head) {
-    made.append(h("p", { class: "soft" }, known.has("heads") ? "No event of it has been taken in yet." : absent("heads")));
+    made.append(h("p", { class: "soft" }, known.has("heads") ? "No event of this enclave has been ingested yet." : absent("heads")));
     return made;
   }
-  made.append(h("p", {}, "The newest event that is here is number ", number(head.next_seq - 1), ": ", id(head.id, `#/proof/${head.id}`)),
-    h("p", { class: "soft" }, "What the sequencer signed over the whole log stands in a proof: open the event to check it here, in the browser."));
+  made.append(h("p", {}, "The newest ingested event is number ", number(head.next_seq - 1), ": ", id(head.id, `#/proof/${head.id}`)),
+    h("p", { class: "soft" }, "A proof shows the head of the log that the sequencer signed: open the event to check it in the browser."));
   return made;
 }
 
@@ -81,7 +81,7 @@ function sequencers({ row, head }) {
     { label: "Sequencer’s key", cell: (each) => id(each.sequencer) },
     { label: "When", cell: (each) => (each === history.at(-1) ? h("span", { class: "badge good" }, "now") : h("span", { class: "badge" }, "before")) },
   ];
-  made.append(table("Sequencers", columns, history, { empty: "Nothing is known of its sequencers.", compact: true }));
+  made.append(table("Sequencers", columns, history, { empty: "Its sequencers are unknown.", compact: true }));
   return made;
 }
 
@@ -99,15 +99,15 @@ function registryPart({ entries }) {
     { label: "By", cell: (each) => cell(each.author) },
     { label: "Entry", cell: (each) => id(each.event, `#/proof/${each.event}`) },
   ];
-  made.append(table("Registry entries", columns, entries, { empty: "It stands in no registry that is read here." }));
+  made.append(table("Registry entries", columns, entries, { empty: "It is not in any registry that this DataView reads." }));
   return made;
 }
 
 function manifestPart({ row, known }) {
   const made = section("Manifest");
   const manifest = parsed(row?.manifest);
-  if (!row) made.append(h("p", { class: "soft" }, known.has("enclaves") ? "Its Manifest is not here." : absent("enclaves")));
-  else if (manifest === null) made.append(h("p", { class: "soft" }, "Its Manifest may not be read here."));
+  if (!row) made.append(h("p", { class: "soft" }, known.has("enclaves") ? "Its Manifest has not been ingested." : absent("enclaves")));
+  else if (manifest === null) made.append(h("p", { class: "soft" }, "Its Manifest is not readable here."));
   else made.append(scrolling(h("pre", {}, JSON.stringify(manifest, null, 2).slice(0, 200_000)), "Manifest"));
   return made;
 }
@@ -134,7 +134,7 @@ async function events(root, it, query, options) {
     { label: "Proof", cell: (row) => h("a", { href: `#/proof/${row.id}`, "aria-label": `Check event ${row.seq}` }, "check") },
     { label: "Content", cell: (row) => (row.content === null ? h("span", { class: "nil" }, "erased") : cell(row.content)) },
   ];
-  made.append(table("Events", columns, found.rows, { empty: type || author ? "No event here is of this kind." : "No events of it are here." }), pager(`enclaves/${it.id}`, query, found.next) ?? "");
+  made.append(table("Events", columns, found.rows, { empty: type || author ? "No event matches these filters." : "No events of this enclave have been ingested." }), pager(`enclaves/${it.id}`, query, found.next) ?? "");
 }
 
 function filters(which, type, author) {
@@ -169,10 +169,10 @@ async function members(root, it, query, options) {
     { label: "Since event", kind: "number", cell: (row) => number(row.since_seq) },
     { label: "Since", cell: (row) => cell(row.since, "time") },
   ];
-  made.append(table("Members", columns, found.rows, { empty: "No members are known here: who may read only some events cannot tell." }), pager(`enclaves/${it.id}`, query, found.next) ?? "");
+  made.append(table("Members", columns, found.rows, { empty: "No members are known here. They cannot be determined if only some events are readable." }), pager(`enclaves/${it.id}`, query, found.next) ?? "");
 }
 
-// Bundles: read off the events, as every node and every reader does
+// Bundles, derived from the events as every node and every reader does
 
 async function bundles(root, it, _query, options) {
   const made = section("Bundles");
@@ -183,11 +183,11 @@ async function bundles(root, it, _query, options) {
   }
   const manifest = parsed(it.row?.manifest);
   if (manifest === null) {
-    made.append(h("p", { class: "soft" }, "How it is bundled stands in its Manifest, which is not here."));
+    made.append(h("p", { class: "soft" }, "Its bundling rules are in its Manifest, which has not been ingested."));
     return;
   }
   const how = bundling(manifest);
-  made.append(h("p", { class: "soft" }, `A bundle closes after ${many(how.size, "event")}, ${duration(how.timeout)} after its first one, or with a Migrate. Each is one leaf of the log. Counted here, from the events.`));
+  made.append(h("p", { class: "soft" }, `A bundle closes after ${many(how.size, "event")}, ${duration(how.timeout)} after its first one, or with a Migrate. Each is one leaf of the log. Computed in the browser from the events.`));
   const reader = new Bundles(how);
   const place = h("div", {}), more = h("button", { type: "button", onclick: () => go() }, `Read the next ${number(STEP)} events`);
   made.append(place, h("div", { class: "row" }, more));
@@ -207,7 +207,7 @@ async function bundles(root, it, _query, options) {
   await go();
 }
 
-// "more", "whole", or "gap" where an event is missing.
+// Returns "more", "whole", or "gap" if an event is missing.
 async function readOn(reader, which, options) {
   const found = await rows("events", { enclave: which, "seq.ge": reader.next, order: "seq", limit: STEP, select: "seq,type,timestamp,sequencer" }, options);
   for (const row of found.rows) {
@@ -226,7 +226,7 @@ function shown(reader, whole) {
     { label: "Closed by", cell: (row) => row.by ?? h("span", { class: "badge" }, "open, or sealed by its node") },
     { label: "Sequencer", cell: (row) => h("span", { class: "mono", title: row.sequencer }, short(row.sequencer)) },
   ];
-  const said = whole === "gap" ? notice(`Event ${number(reader.next)} is missing here: bundles after it cannot be told.`, "bad") : null;
+  const said = whole === "gap" ? notice(`Event ${number(reader.next)} is missing: later bundles cannot be determined.`, "bad") : null;
   return h("div", {}, said, h("p", {}, `${many(reader.closed.length, "closed bundle")} in the first ${many(reader.next, "event")}.`), table("Bundles", columns, all.slice(0, 500), { empty: "No bundles yet." }),
     all.length > 500 ? h("p", { class: "soft" }, "The latest 500 are shown.") : null);
 }

@@ -1,4 +1,4 @@
-// All enclaves, newest first, or those that a search finds.
+// All enclaves, newest first, or the results of a search.
 
 import { absent, rows, rowsIf, views } from "./api.js";
 import { h, notice } from "./dom.js";
@@ -8,7 +8,7 @@ import { cell, id, minute, pager, table } from "./table.js";
 export const PAGE = 50;
 const WHAT = "enclave,enc_v,creator,created,meta,lifecycle,registry";
 
-// How an enclave is looked for: the view that knows, and what is asked of it.
+// Ways to search for an enclave: the view to query, and the query.
 const WAYS = {
   id: { label: "Id begins with", view: "enclaves", asked: (q) => ({ "enclave.prefix": q.toLowerCase() }) },
   creator: { label: "Creator begins with", view: "enclaves", asked: (q) => ({ "creator.prefix": q.toLowerCase(), order: "creator" }) },
@@ -49,7 +49,7 @@ function search(known, query) {
     h("button", { type: "submit" }, "Search"), query.get("q") ? h("a", { class: "button quiet", href: "#/enclaves" }, "All enclaves") : null);
 }
 
-// {rows, next}: a row of `enclaves`, or as much of one as is known.
+// Returns {rows, next}: rows of `enclaves`, possibly partial.
 async function page(known, query, options) {
   const q = query.get("q"), way = Object.hasOwn(WAYS, query.get("by") ?? "") ? WAYS[query.get("by")] : WAYS.id, cursor = query.get("cursor");
   const main = known.has("enclaves");
@@ -66,7 +66,7 @@ async function page(known, query, options) {
   return { rows: ids.map((enclave) => by.get(enclave) ?? { enclave }), next: there.next };
 }
 
-// What other views say of these enclaves, by id.
+// Rows of other views about these enclaves, by id.
 async function about(found, options) {
   const ids = found.map((row) => row.enclave).join(",");
   if (!ids) return { heads: new Map(), entries: new Map() };
@@ -88,7 +88,7 @@ function list(found, { heads, entries }, query) {
     { label: "Last event", cell: (row) => minute(heads.get(row.enclave)?.timestamp) },
     { label: "Created", cell: (row) => minute(row.created) },
   ];
-  return table("Enclaves", columns, found, { empty: query.get("q") ? "No enclave is found by this." : "No enclaves are here yet." });
+  return table("Enclaves", columns, found, { empty: query.get("q") ? "No enclave matches this search." : "No enclaves have been ingested yet." });
 }
 
 function named(row, entry) {
@@ -96,7 +96,7 @@ function named(row, entry) {
   return h("a", { href: `#/enclaves/${row.enclave}`, class: label ? "strong" : "soft" }, label || "without a name");
 }
 
-// What an enclave says of itself in its Manifest, or its entry in a registry. Somebody's word, and no more.
+// An enclave's own description, from its Manifest or its registry entry. It is an unverified claim.
 export function titleOf(row, entry) {
   const meta = parsed(row?.meta);
   const said = meta && typeof meta === "object" ? (meta.name ?? meta.title ?? meta.description ?? meta.desc) : null;

@@ -1,4 +1,4 @@
-// Values as people read them.
+// Formats values for people.
 
 const NUMBER = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
@@ -25,12 +25,12 @@ export function clip(text, most) {
   return found.length > most ? `${found.slice(0, most)}…` : found;
 }
 
-// Somebody else's words within a sentence of ours: what would turn round or hide the rest of it is told.
+// Quotes untrusted text inside a sentence: characters that could reverse or hide the rest are made visible.
 export function visible(text, most = 2000) {
   return clip(text, most).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (each) => `\\u{${each.codePointAt(0).toString(16)}}`);
 }
 
-// "2026-01-31T12:00:00.000000Z" as "2026-01-31 12:00:00": times are those of UTC, everywhere on this page.
+// "2026-01-31T12:00:00.000000Z" as "2026-01-31 12:00:00": all times on this page are UTC.
 export function time(text) {
   return text ? text.slice(0, 19).replace("T", " ") : "–";
 }
@@ -67,7 +67,7 @@ export function many(count, one, more = `${one}s`) {
   return `${number(count)} ${count === 1 ? one : more}`;
 }
 
-// A folder without those above it; a node's address without its scheme.
+// A folder without its parents; a node's address without its scheme.
 export function origin(text) {
   if (!text) return "unknown";
   const [kind, rest] = text.includes(":") ? [text.slice(0, text.indexOf(":")), text.slice(text.indexOf(":") + 1)] : ["", text];

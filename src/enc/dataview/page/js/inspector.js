@@ -1,11 +1,11 @@
-// The proof inspector: a file or an event id in, and every step from the event to the signed head checked here, in the
-// browser. The server is asked for an event by its id, and for nothing else; what it says is believed no more than a file.
+// The proof inspector: checks every step from an event to the signed head in the browser, for a file or an event id.
+// It asks the server only for an event by its id, and verifies the answer like any file.
 
 import { h, say } from "./dom.js";
 import { askCard, dropping, fileCard } from "./inspector/cards.js";
 import { Desk } from "./inspector/desk.js";
 
-const kept = { expected: "", asked: "" }; // what was entered, for as long as the page is open
+const kept = { expected: "", asked: "" }; // the entered values, while the page is open
 const LEAD =
   "Open a proof and watch every hash, path and signature being checked, from the event up to the head that its " +
   "sequencer signed. The checks run in this browser; no server is trusted with them, and files that you open here stay here.";

@@ -1,8 +1,8 @@
-// The shell: which page the address names, who reads, and the colours.
+// The shell: routes addresses to pages, and handles the token and the colours.
 //
-// A page is a function (root, params) that fills `root`, an empty element, and may be async. `params.id` is what stands
-// behind the page's name in the address ("#/proof/ID"), decoded, or ""; `params.query` is a URLSearchParams of what
-// stands behind a "?"; `params.signal` is aborted once another page is shown. What it throws is shown as a sentence.
+// A page is a function (root, params) that fills `root`, an empty element, and may be async. `params.id` is the part
+// after the page's name in the address ("#/proof/ID"), decoded, or ""; `params.query` is a URLSearchParams of the part
+// after a "?"; `params.signal` is aborted once another page is shown. Errors are shown as a sentence.
 
 import { ask, forget, holder, Refused } from "./api.js";
 import { clear, h, say } from "./dom.js";
@@ -36,7 +36,7 @@ export function parseHash(hash) {
   try {
     id = decodeURIComponent(rest.join("/"));
   } catch {
-    return null; // a "%" that is none
+    return null; // a malformed "%" escape
   }
   const name = first === "" ? "overview" : first;
   const place = id !== "" && name in SINGLE ? SINGLE[name] : name;
@@ -51,7 +51,7 @@ function isSingle(name) {
 async function show() {
   if (location.hash === "#main") return; // the skip link
   shown?.abort();
-  forget(); // what may be read is asked anew for each page
+  forget(); // rights are looked up again for each page
   const mine = (shown = new AbortController());
   const found = parseHash(location.hash);
   const place = found && PLACES[found.place];
@@ -69,19 +69,19 @@ async function show() {
   if (!mine.signal.aborted) end(fresh);
 }
 
-// Loaded when it is needed: it brings the cryptography with it.
+// Loaded on demand, because it includes the cryptography.
 async function inspector(root, params) {
   let loaded;
   try {
     loaded = await import("./inspector.js");
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;
-    throw new Refused("The server does not answer: the inspector could not be loaded. Load the page anew.");
+    throw new Refused("The server does not answer: the inspector could not be loaded. Reload the page.");
   }
   return loaded.inspector(root, params);
 }
 
-let focused = null; // what had the focus in a page that is shown anew, with another filter or cursor
+let focused = null; // the focused element of a page that is redrawn with another filter or cursor
 
 function begin(title, place) {
   const path = location.hash.split("?")[0];
@@ -90,7 +90,7 @@ function begin(title, place) {
   main.dataset.state = "loading";
   main.setAttribute("aria-busy", "true");
   mark(place);
-  if (isSame) return; // what is there stays until the new is
+  if (isSame) return; // the old content stays until the new one is ready
   document.title = `${title} · ENC DataView`;
   clear(main).append(h("div", { class: "page" }, h("h1", {}, title), h("p", { class: "loading" }, "Loading…")));
   if (last !== null) {
@@ -111,7 +111,7 @@ function end(fresh) {
 }
 
 function failure(error) {
-  const why = error instanceof Refused ? error.message : "This page could not be shown: a fault of the page's own.";
+  const why = error instanceof Refused ? error.message : "This page could not be shown because of an internal error.";
   if (!(error instanceof Refused)) console.error(error);
   const again = h("button", { type: "button", onclick: show }, "Try again");
   return h("div", { class: "notice bad", role: "alert" }, h("p", {}, why), again);
@@ -125,11 +125,11 @@ function mark(place) {
   }
 }
 
-// Who reads
+// Token
 
 function tellHolder() {
   const button = document.getElementById("token");
-  button.textContent = holder() ? "Reading with a token" : "Reading as anybody";
+  button.textContent = holder() ? "Reading with a token" : "Reading without a token";
 }
 
 document.getElementById("token").addEventListener("click", async () => {
@@ -148,13 +148,13 @@ theme.addEventListener("change", () => {
   try {
     localStorage.setItem("enc-theme", theme.value);
   } catch {
-    // storage may be forbidden: then it holds until the page is left
+    // storage may be forbidden: then the choice lasts until the page is left
   }
 });
 
 addEventListener("hashchange", show);
 document.querySelector(".skip").addEventListener("click", (event) => {
-  event.preventDefault(); // the address says which page is shown
+  event.preventDefault(); // the address decides which page is shown
   main.focus();
   main.scrollIntoView();
 });

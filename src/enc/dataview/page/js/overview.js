@@ -1,4 +1,4 @@
-// What there is, how it came here, and how far behind it is.
+// Totals, sources, and how far the views are behind.
 
 import { absent, ask, holder, rows, rowsIf, views } from "./api.js";
 import { bars, shares } from "./chart.js";
@@ -14,8 +14,8 @@ const RANGES = [
   { hours: 720, label: "30 days" },
 ];
 
-// An event is dated by its sequencer: one of the year 9000 would leave the charts with nothing but its own hour. So
-// hours count up to when the last event came here, and one more for clocks that are ahead.
+// The sequencer dates events: one dated in the year 9000 would leave the charts with only its own hour. So charts
+// end one hour after the last event was received, to allow for clocks that are ahead.
 const arrived = (total) => (total ? { "name.ge": "1970", "name.le": new Date(millis(total.received_at) + HOUR).toISOString() } : {});
 
 export async function overview(root, { signal }) {
@@ -40,7 +40,7 @@ export async function overview(root, { signal }) {
   ]);
   root.append(h("p", { class: "lead" }, lead(total, parts)));
   root.append(tiles(total, roles, refusals, lag, { all }));
-  if (all !== null && !total) root.append(notice("No events have been taken in yet. Once the pipeline runs, they show here."));
+  if (all !== null && !total) root.append(notice("No events have been ingested yet. They appear here once the pipeline runs."));
   root.append(
     activity(hours),
     h("div", { class: "two" }, growth(hours), delays(hours)),
@@ -52,8 +52,8 @@ export async function overview(root, { signal }) {
 
 function nothing() {
   const how = holder()
-    ? "This token opens no view here, or no view has been published yet."
-    : "No view here is public, or none has been published yet. A token may open some; whoever runs the server makes views public with --public VIEW.";
+    ? "This token gives access to no view here, or no view has been published yet."
+    : "No view here is public, or none has been published yet. A token may give access to some; the server's operator makes views public with --public VIEW.";
   return notice(how);
 }
 
@@ -76,8 +76,8 @@ function tiles(total, roles, refusals, lag, { all }) {
     tile("Events", figure(total?.events), total ? `Latest ${ago(total.latest)}` : ""),
     tile("Enclaves", figure(total?.enclaves), "Founded"),
     tile("Members", memberships, memberships === null ? "" : many(owners, "owner")),
-    tile("Refused", refused, refused ? share : "Everything checked", refused ? "warn" : ""),
-    tile("Events behind", late, late === null ? "Nobody says" : late ? "Views are catching up" : "Views are up to date", late ? "warn" : ""));
+    tile("Refused", refused, refused ? share : "Every event is valid", refused ? "warn" : ""),
+    tile("Events behind", late, late === null ? "Unknown" : late ? "Views are catching up" : "Views are up to date", late ? "warn" : ""));
 }
 
 function percent(share) {
@@ -85,7 +85,7 @@ function percent(share) {
 }
 
 function tile(label, value, more, kind = "") {
-  return h("div", { class: `tile ${kind}` }, h("dt", {}, label), h("dd", {}, h("b", {}, value === null ? "–" : number(value)), h("span", {}, value === null ? "Not yours to read" : more)));
+  return h("div", { class: `tile ${kind}` }, h("dt", {}, label), h("dd", {}, h("b", {}, value === null ? "–" : number(value)), h("span", {}, value === null ? "Not readable" : more)));
 }
 
 // Activity
@@ -157,7 +157,7 @@ function delays(hours) {
   const made = section("Time from node to table");
   if (!filled(made, hours, "figures", "No events yet.")) return made;
   const span = usual(hours.rows) === 24 ? 24 : 720;
-  made.append(h("p", { class: "soft" }, `Average of each ${span === 24 ? "hour" : "day"}. Archives of old events take long.`),
+  made.append(h("p", { class: "soft" }, `Average of each ${span === 24 ? "hour" : "day"}. Archives of old events raise it.`),
     bars("Average delay", series(hours.rows, span, delay), { unit: "ms", show: duration, columns: [span === 24 ? "Hour (UTC)" : "Day", "Average delay"] }));
   return made;
 }
@@ -201,7 +201,7 @@ function reasons(refusals) {
     { label: "Times", kind: "number", cell: (row) => number(row.refused) },
     { label: "Latest", cell: (row) => cell(row.latest, "time") },
     { label: "Source", cell: (row) => h("span", { class: "mono", title: row.example ?? "" }, origin(row.origin)) },
-    { label: "What was wrong, the last time", cell: (row) => cell(row.reason) },
+    { label: "Latest reason", cell: (row) => cell(row.reason) },
   ];
   return table("Why events were refused", columns, refusals.rows.slice(0, 10));
 }
@@ -221,7 +221,7 @@ function missing(gaps) {
     { label: "Missing", kind: "number", cell: (row) => number(row.missing) },
     { label: "Newest", kind: "number", cell: (row) => number(row.next_seq - 1) },
   ];
-  made.append(h("p", { class: "soft" }, "Events that may not be read, or that have not come yet."), table("Enclaves with gaps", columns, gaps.rows.slice(0, 5), { compact: true }));
+  made.append(h("p", { class: "soft" }, "Events that are not readable, or have not arrived yet."), table("Enclaves with gaps", columns, gaps.rows.slice(0, 5), { compact: true }));
   if (gaps.rows.length > 5) made.append(h("p", { class: "soft" }, h("a", { href: "#/views/heads?missing.gt=0&order=-missing" }, "All enclaves with gaps")));
   return made;
 }
@@ -249,7 +249,7 @@ const QUIET_MS = 120_000;
 function pipeline(parts, lag) {
   const made = section("Pipeline");
   if (parts === null) made.append(h("p", { class: "soft" }, absent("pipeline")));
-  else if (parts.rows.length === 0) made.append(h("p", { class: "soft" }, "The pipeline has not said anything yet."));
+  else if (parts.rows.length === 0) made.append(h("p", { class: "soft" }, "The pipeline has not reported anything yet."));
   else made.append(...said(parts.rows));
   made.append(h("h3", {}, "How far views are behind"), behind(lag));
   return made;
@@ -259,8 +259,8 @@ function said(states) {
   const last = Math.max(...states.map((row) => millis(row.told_at)));
   const quiet = Date.now() - last > QUIET_MS;
   const sentence = quiet
-    ? h("p", { class: "warn" }, `! It was last heard of ${duration(Date.now() - last)} ago: it may not be running.`)
-    : h("p", { class: "good" }, "✓ It is at work.");
+    ? h("p", { class: "warn" }, `! It last reported ${duration(Date.now() - last)} ago: it may not be running.`)
+    : h("p", { class: "good" }, "✓ It is running.");
   const order = Object.keys(PARTS);
   const columns = [
     { label: "Part", cell: (row) => PARTS[row.part] ?? row.part },
@@ -275,13 +275,13 @@ function said(states) {
 
 function behind(lag) {
   if (lag.behind === null) return h("p", { class: "soft" }, absent("heads"));
-  if (lag.behind === 0) return h("p", { class: "good" }, lag.enclaves ? `✓ Every view holds all that was taken in of the ${many(lag.enclaves, "enclave")} that changed last.` : "Nothing has been taken in yet.");
+  if (lag.behind === 0) return h("p", { class: "good" }, lag.enclaves ? `✓ Every view is up to date with the ${many(lag.enclaves, "enclave")} that changed last.` : "Nothing has been ingested yet.");
   const late = lag.views.filter((each) => each.behind).sort((a, b) => b.behind - a.behind).slice(0, 8);
-  return h("div", {}, h("p", { class: "soft" }, `Events that are in “heads” and not in the view yet, of the ${many(lag.enclaves, "enclave")} that changed last.`),
+  return h("div", {}, h("p", { class: "soft" }, `Events that are in “heads” but not in the view yet, for the ${many(lag.enclaves, "enclave")} that changed last.`),
     shares("How far views are behind", late.map((each) => ({ label: each.name, value: each.behind })), { label: "View" }));
 }
 
-// Whether there is anything to draw; else the section says why there is not.
+// Returns true if there is data to draw; otherwise explains in the section why not.
 function filled(made, answer, view, empty, more = 0) {
   if (answer === null) made.append(h("p", { class: "soft" }, absent(view)));
   else if (answer.rows.length === 0 && !more) made.append(h("p", { class: "soft" }, empty));

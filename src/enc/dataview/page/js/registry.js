@@ -1,4 +1,4 @@
-// What stands in the registries that are read here: nodes, enclaves and identities.
+// The entries of the registries that this DataView reads: nodes, enclaves and identities.
 
 import { absent, rowsIf, views } from "./api.js";
 import { h, notice } from "./dom.js";
@@ -6,9 +6,9 @@ import { cell, id, pager, table } from "./table.js";
 
 const PAGE = 50;
 const OF = {
-  nodes: { label: "Nodes", view: "registry_nodes", key: "seq_pub", find: "Sequencer’s key begins with", empty: "No node stands in a registry that is read here." },
-  enclaves: { label: "Enclaves", view: "registry_enclaves", key: "enclave_id", find: "Enclave’s id begins with", empty: "No enclave stands in a registry that is read here." },
-  identities: { label: "Identities", view: "registry_identities", key: "id_pub", find: "Identity begins with", empty: "No identity stands in a registry that is read here." },
+  nodes: { label: "Nodes", view: "registry_nodes", key: "seq_pub", find: "Sequencer’s key begins with", empty: "No node is in a registry that this DataView reads." },
+  enclaves: { label: "Enclaves", view: "registry_enclaves", key: "enclave_id", find: "Enclave’s id begins with", empty: "No enclave is in a registry that this DataView reads." },
+  identities: { label: "Identities", view: "registry_identities", key: "id_pub", find: "Identity begins with", empty: "No identity is in a registry that this DataView reads." },
 };
 
 export async function registry(root, { query, signal }) {
@@ -24,7 +24,7 @@ export async function registry(root, { query, signal }) {
   const q = query.get("q") ?? "";
   root.append(search(which, of, q));
   const found = await rowsIf(of.view, { [`${of.key}.prefix`]: q || null, order: of.key, limit: PAGE, cursor: query.get("cursor") }, { signal });
-  root.append(table(of.label, COLUMNS[which], found.rows, { empty: q ? "No entry is found by this." : of.empty }), pager("registry", query, found.next) ?? "");
+  root.append(table(of.label, COLUMNS[which], found.rows, { empty: q ? "No entry matches this search." : of.empty }), pager("registry", query, found.next) ?? "");
 }
 
 function search(which, of, q) {

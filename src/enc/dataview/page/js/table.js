@@ -1,4 +1,4 @@
-// Tables of rows: what each cell looks like by the kind of its column, and pages by cursor.
+// Tables of rows, with cells formatted by column kind, and pages by cursor.
 
 import { h, svg } from "./dom.js";
 import { clip, isHex, number, short, time } from "./format.js";
@@ -12,7 +12,7 @@ export function table(caption, columns, rows, { empty = "Nothing here.", compact
   return scrolling(made, caption);
 }
 
-// What is wider than its place is scrolled in it; by keyboard too.
+// A wide table scrolls in its box, by keyboard too.
 export function scrolling(inside, label) {
   return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": label }, inside);
 }
@@ -31,12 +31,12 @@ export function cell(value, kind = "text") {
   return text(value);
 }
 
-// A time to the minute, where many stand in a row; whole for whoever asks.
+// A time to the minute for lists; the full time is in the title.
 export function minute(value) {
   return value ? h("time", { datetime: value, class: "when", title: time(value) }, time(value).slice(0, 16)) : cell(null);
 }
 
-// An id, short; whole for whoever asks, and in what is copied.
+// A shortened id; the full id is in the title and is what gets copied.
 export function id(value, href = null) {
   const inside = href ? h("a", { href, title: value }, short(value)) : h("span", { title: value }, short(value));
   return h("span", { class: "mono id" }, inside, copy(value));
@@ -49,7 +49,7 @@ export function copy(value, label = `Copy ${short(value)}`) {
       await navigator.clipboard.writeText(value);
       button.replaceChildren("✓");
     } catch {
-      button.replaceChildren("✗"); // the browser does not let a page copy
+      button.replaceChildren("✗"); // the browser forbids copying
     }
     setTimeout(() => button.replaceChildren(icon()), 1500);
   });
@@ -79,18 +79,18 @@ function long(summary, whole) {
   return h("details", { class: "long" }, h("summary", {}, summary), h("pre", { tabindex: "0" }, clip(whole, 100_000)));
 }
 
-// The cell of a column of some view, with ids that lead somewhere.
+// The cell of a view's column, with links for ids.
 export function linked(row, column) {
   const value = row[column.name];
   const isEnclave = column.name === "enclave" || column.name === "enclave_id";
   const isEvent = (column.name === "id" && "seq" in row && "enclave" in row) || (column.name === "event" && isHex(value));
   if (isEnclave && isHex(value)) return id(value, `#/enclaves/${value}`);
   if (isEvent && isHex(value)) return id(value, `#/proof/${value}`);
-  if (column.type === "integer" && value !== null) return String(value); // to be copied as it is
+  if (column.type === "integer" && value !== null) return String(value); // unformatted, so that it can be copied
   return cell(value, column.type);
 }
 
-// Pages: on by the cursor that an answer gives, back by what this tab remembers.
+// Pages: forward by the cursor of an answer, back by this tab's history.
 const before = new Map();
 
 export function pager(path, query, next) {

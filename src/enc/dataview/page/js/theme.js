@@ -1,4 +1,4 @@
-// Before anything is drawn: the colours that were chosen here before. No module, so that nothing flashes.
+// Applies the chosen colours before anything is drawn. Not a module, so that nothing flashes.
 try {
   document.documentElement.dataset.theme = localStorage.getItem("enc-theme") || "auto";
 } catch {

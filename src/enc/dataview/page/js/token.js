@@ -1,9 +1,9 @@
-// The dialog in which a reader gives a token, or takes it back. It is kept until the tab is closed, and nowhere else.
+// The dialog to enter or remove a token. The token is stored only in this tab, until it is closed.
 
 import { hold, holder, Refused } from "./api.js";
 import { h } from "./dom.js";
 
-// Whether something changed. `check(token)` throws if the server does not take it.
+// Returns whether something changed. `check(token)` throws if the server rejects it.
 export function askToken(check) {
   return new Promise((resolve) => {
     const problem = h("p", { class: "bad", role: "alert" });
@@ -13,11 +13,11 @@ export function askToken(check) {
       dialog.remove();
       resolve(changed);
     };
-    const drop = holder() && h("button", { type: "button", class: "quiet", onclick: () => (hold(""), done(true)) }, "Read as anybody");
+    const drop = holder() && h("button", { type: "button", class: "quiet", onclick: () => (hold(""), done(true)) }, "Remove the token");
     const form = h(
       "form", { onsubmit: (event) => (event.preventDefault(), take()) },
       h("h2", { id: "token-title" }, "Read with a token"),
-      h("p", {}, "A token opens the views that its owner was given. It is kept in this tab only, until the tab is closed."),
+      h("p", {}, "A token gives access to views. It is stored only in this tab, until the tab is closed."),
       h("label", { for: "token-text" }, "Token"), input, problem,
       h("div", { class: "row end" }, drop, h("button", { type: "button", class: "quiet", onclick: () => done(false) }, "Cancel"),
         h("button", { type: "submit" }, "Use it")),
@@ -27,12 +27,12 @@ export function askToken(check) {
     async function take() {
       const token = input.value.trim();
       try {
-        if (!/^[!-~]+$/.test(token)) throw new Refused("A token is a word of printable characters.");
+        if (!/^[!-~]+$/.test(token)) throw new Refused("A token consists of printable characters without spaces.");
         await check(token);
         hold(token);
         done(true);
       } catch (error) {
-        problem.textContent = error instanceof Refused ? error.message : "The token could not be tried.";
+        problem.textContent = error instanceof Refused ? error.message : "The token could not be checked.";
         input.focus();
       }
     }

@@ -34,7 +34,7 @@ export async function view(root, { id: name, query, signal }) {
     const shown = asked.select ? found.columns.filter((column) => asked.select.split(",").includes(column.name)) : found.columns;
     const columns = shown.map((column) => ({ name: column.name, kind: column.type, cell: (row) => linked(row, column) }));
     place.append(h("div", { class: "row between" }, h("p", { class: "soft" }, page.rows.length ? `${many(page.rows.length, "row")} on this page${page.next ? "; there are more." : "."}` : ""), downloads(found, asked)),
-      table(`Rows of ${name}`, columns, page.rows, { empty: filtersOf(query).length ? "No row fulfils these filters." : "This view has no rows yet." }), pager(`views/${name}`, query, page.next) ?? "");
+      table(`Rows of ${name}`, columns, page.rows, { empty: filtersOf(query).length ? "No row matches these filters." : "This view has no rows yet." }), pager(`views/${name}`, query, page.next) ?? "");
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     place.append(notice(error.message, "bad"));
@@ -116,7 +116,7 @@ function orderForm(found, query) {
     h("div", { class: "field" }, h("label", { for: "way" }, "Direction"), way), h("button", { type: "submit", class: "quiet" }, "Order"));
 }
 
-// Downloads: fetched with this reader's rights, then saved
+// Downloads, fetched with the reader's rights
 
 function downloads(found, asked) {
   const place = h("span", { class: "soft", role: "status" });
@@ -129,7 +129,7 @@ function downloads(found, asked) {
       hand(await answer.blob(), `${found.name}${part > 1 ? `-${part}` : ""}.${format}`);
       tell(format, next && decodeURIComponent(next), part);
     } catch (error) {
-      place.textContent = error instanceof Refused ? error.message : "The download was cut off.";
+      place.textContent = error instanceof Refused ? error.message : "The download was interrupted.";
     }
   }
   function tell(format, next, part) {

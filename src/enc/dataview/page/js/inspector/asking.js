@@ -1,4 +1,4 @@
-// An event by its id, with what the server can show of it: asked as any reader may ask, and believed in nothing.
+// Requests an event and its proof by id, as any reader may, without trusting the answer.
 
 import { fetched, Refused } from "../api.js";
 import { isObject } from "../proof/form.js";
@@ -8,7 +8,7 @@ import { Refused as NotJson } from "../proof/refusal.js";
 const ID = /^[0-9a-f]{64}$/;
 const MAX_ANSWER = 32 * 1024 * 1024;
 
-// {asked, value, why}: a proof file, or an event without one and why there is none; without a value only `why`.
+// Returns {asked, value, why}: a proof file, or an event and why there is no proof; without a value only `why`.
 export async function fromServer(text, signal) {
   const asked = text.trim().toLowerCase();
   if (!ID.test(asked))
@@ -27,14 +27,14 @@ export async function fromServer(text, signal) {
     if (error instanceof Refused) return { why: refused(error) };
     if (!signal.aborted && (error instanceof TypeError || error instanceof DOMException))
       return { why: "The server's answer was cut off." };
-    if (signal.aborted) return { why: "Another page was asked for meanwhile." };
+    if (signal.aborted) return { why: "Another page was opened meanwhile." };
     throw error;
   }
 }
 
 function refused({ message, status }) {
   if (status === 401 || status === 404)
-    return `Events are not open to this reader. A token may open them; a proof file can be checked without. ${message}`;
+    return `You may not read events here. A token may give access; a proof file can be checked without one. ${message}`;
   return message;
 }
 
@@ -45,11 +45,11 @@ function shown(text) {
   if (rows === null) return { why: "The server's answer is not one of its kind." };
   if (!rows.length)
     return {
-      why: "No event with this id is served here: it may be of an enclave that this DataView does not follow, or not have come yet.",
+      why: "No event with this id is served here: this DataView may not follow its enclave, or it has not arrived yet.",
     };
   const found = Array.isArray(answer.proofs) && isObject(answer.proofs[0]) ? answer.proofs[0] : {};
   const why = typeof found.why === "string" ? found.why : "";
   if (isObject(found.proof)) return { value: found.proof, why };
   if (isObject(found.event)) return { value: found.event, why };
-  return { why: `The server has the event, and nothing to show for it: ${why || "it does not say why"}.` };
+  return { why: `The server has the event but no proof of it: ${why || "no reason given"}.` };
 }

@@ -1,4 +1,4 @@
-// The ways in: open, drop or paste a file; ask for an event; say whose word counts.
+// The inputs: open, drop or paste a file; request an event; enter the trusted key.
 
 import { h } from "../dom.js";
 
@@ -21,7 +21,7 @@ export function fileCard(desk) {
 }
 
 function pasteForm(desk) {
-  const hint = "What “enc prove” writes, the evidence that a client keeps against a node, an event, or a receipt.";
+  const hint = "A file from “enc prove”, evidence that a client stored against a node, an event, or a receipt.";
   const describes = { placeholder: '{"format": "enc-proof", …', "aria-describedby": "proof-text-hint" };
   const area = h("textarea", { id: "proof-text", rows: "7", ...plain, ...describes });
   const clear = () => {
@@ -53,7 +53,7 @@ export function askCard(desk, kept, id) {
     { class: "card", "aria-labelledby": "proof-ask" },
     h("h2", { id: "proof-ask" }, "An event that is served here"),
     eventForm(desk, kept, id),
-    h("h2", {}, "Whose word counts"),
+    h("h2", {}, "Trusted sequencer"),
     ...keyField(desk, kept),
   );
 }
@@ -67,7 +67,7 @@ function eventForm(desk, kept, id) {
     const to = `#/proof/${encodeURIComponent(wanted)}`;
     if (wanted === "" || location.hash === to) return desk.ask(wanted);
     kept.asked = wanted;
-    location.hash = to; // so that it can be found again
+    location.hash = to; // so that the address can be bookmarked
   };
   return h(
     "form",
@@ -104,7 +104,7 @@ const oneLine = (id) => ({
   ...plain,
 });
 
-// Anywhere: a file that is dropped beside the page would be opened by the browser in its place.
+// Anywhere on the page: otherwise the browser would open the dropped file instead.
 export function dropping(root, desk, signal) {
   const on = (kind, work) => document.addEventListener(kind, work, { signal });
   on("dragover", (event) => {

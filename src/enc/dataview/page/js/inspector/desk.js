@@ -1,4 +1,4 @@
-// What comes in is checked here, and what came of it is put in its place. The last one is kept, to be checked again if
+// Checks an input and shows the result. The last input is kept, to check it again if another key is expected.
 // another key is expected.
 
 import { h, say } from "../dom.js";
@@ -13,8 +13,8 @@ export class Desk {
     this.again = () => {};
   }
 
-  // What stood here is gone before anything else is looked at: no verdict is taken for that of another file. Whether the
-  // work that begins here is still what was asked for last, the function says that is given back.
+  // Clears the old result first, so that no verdict is mistaken for that of another file. Returns a function that
+  // tells whether the work that begins here is still the latest.
   begin() {
     this.turn += 1;
     const mine = this.turn;
@@ -59,7 +59,7 @@ export class Desk {
     this.focus();
   }
 
-  // A sentence instead of a verdict.
+  // Shows a sentence instead of a verdict.
   tell(why) {
     this.again = () => {};
     this.show({ verdict: "unreadable", why, groups: [], proved: [], notProved: [] });

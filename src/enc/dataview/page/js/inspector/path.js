@@ -1,9 +1,9 @@
-// A path through a tree, from below: at each level what stands left and what stands right, and what the two hash to.
+// A path through a tree, bottom up: at each level the left and the right node, and the hash of both.
 
 import { h, svg } from "../dom.js";
 import { short } from "../format.js";
 
-const OPEN = 24; // rows that are shown without asking
+const OPEN = 24; // rows shown by default
 
 export function drawPath(path) {
   const holds = path.leads;
@@ -30,7 +30,7 @@ export function drawPath(path) {
   return h("details", { class: "path-place", open: isOpen }, h("summary", {}, name), drawn);
 }
 
-// Levels that have nothing beside them, in a row, are one row.
+// Consecutive levels without a sibling become one row.
 function runs(levels) {
   const rows = [];
   for (const level of levels) {
@@ -78,7 +78,7 @@ function node(label, hash, kind) {
   );
 }
 
-// The two meet below, and go on to where the next level has them.
+// The two nodes join, and continue to the next level.
 function joint(to) {
   const x = to === "left" ? 25 : 75;
   const line = (x1, y1, x2, y2) => svg("line", { x1, y1, x2, y2, "vector-effect": "non-scaling-stroke" });

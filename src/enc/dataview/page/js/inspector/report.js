@@ -1,4 +1,4 @@
-// What came of a check, drawn: the verdict, the chain of parts, every step of each, and what is not shown.
+// Renders the result of a check: the verdict, the chain of parts, every step, and what is not proved.
 
 import { h } from "../dom.js";
 import { clip, short, visible } from "../format.js";
@@ -32,7 +32,7 @@ function banner(found, tone, title, source) {
     source && found.kind ? `From ${source}: ${found.kind}.` : "",
     found.why ?? "",
     broken ? `${broken.title}: ${broken.why}. ${broken.means}` : "",
-    found.message ? `What was said when it was kept: ${clip(found.message, 400)}` : "",
+    found.message ? `Message stored with it: ${clip(found.message, 400)}` : "",
     found.said ? `The server says: ${clip(found.said, 400)}` : "",
   ];
   return h(
@@ -49,11 +49,11 @@ function banner(found, tone, title, source) {
   );
 }
 
-// Whose word it is: without a key to compare with, green says no more than that the file agrees with itself.
+// The signing key: without a key to compare with, green only means that the file is consistent.
 function trust(found, broken) {
   if (!found.sequencer || broken) return null;
   const pinned = found.groups.some((group) => group.steps.some((step) => step.id === "pin"));
-  const whose = EVIDENCE.includes(found.verdict) ? "It is about" : "It is the word of";
+  const whose = EVIDENCE.includes(found.verdict) ? "It is about" : "It was signed by";
   const says = pinned
     ? `${whose} the key that you entered:`
     : `${whose} this key. Compare it with the key that you know the node by, or enter that above:`;
@@ -97,7 +97,7 @@ function section(group, i) {
   );
 }
 
-// The event in words; its content is somebody else's text.
+// Describes the event; its content is untrusted text.
 function about(event) {
   const when =
     event.timestamp <= 8.64e15
@@ -152,12 +152,12 @@ function shows({ verdict, proved, notProved }) {
   );
 }
 
-// A sentence with its ids and keys short; whole for who points at one.
+// A sentence with shortened ids and keys; the full ones are in the title.
 function worded(text) {
   return text.split(/([0-9a-f]{64})/).map((part, i) => (i % 2 ? h("code", { title: part }, short(part)) : part));
 }
 
-// A proof that the server gave, to keep: it can be checked again at any time, without the server.
+// Saves the server's proof, so that it can be checked again without the server.
 function save({ verdict, event }, value) {
   if (verdict !== "holds" || value === null) return null;
   const button = h("button", { type: "button", class: "quiet" }, "Save the proof as a file");

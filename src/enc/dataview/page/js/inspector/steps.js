@@ -1,4 +1,4 @@
-// Steps as a list, each with its verdict in a word and a colour, what it was checked on, and its path.
+// Steps as a list, each with its verdict as word and colour, its inputs, and its path.
 
 import { h } from "../dom.js";
 import { clip, short, visible } from "../format.js";
@@ -49,7 +49,7 @@ function inputs({ title, inputs: pairs }) {
   return h(
     "details",
     { class: "inputs" },
-    h("summary", {}, "What it was checked on", h("span", { class: "hidden" }, `: ${title}`)),
+    h("summary", {}, "Inputs of this check", h("span", { class: "hidden" }, `: ${title}`)),
     h("dl", {}, rows),
   );
 }

@@ -32,7 +32,7 @@ function eventGroup(id, title, event, { enclave, sequencer = null }, judge) {
   const says = `The event is of the enclave${sequencer ? ", and by the sequencer," : ""} that the file is about.`;
   const whose = step("whose", "Whose event", says, isHere ? null : FOREIGN, {
     inputs,
-    means: "It is somebody else's event.",
+    means: "The event belongs to another enclave or sequencer.",
   });
   return group(
     id,

@@ -8,7 +8,7 @@ import { step } from "./step.js";
 
 const MEANS = {
   hash: "Something in the event was changed after its author signed it.",
-  author: "The author's key did not sign this: somebody else wrote it, or it was changed.",
+  author: "The author's key did not sign this: another author wrote it, or it was changed.",
   order: "The sequencer's key did not give this event this place and time.",
   id: "The event has been given an id that is not its own.",
 };

@@ -1,4 +1,4 @@
-/** Evidence: what a node said that cannot be true (`enc-evidence-*.json`). Only a signature convicts. */
+/** Evidence: statements of a node that contradict each other or the rules (`enc-evidence-*.json`). Only a signature convicts. */
 
 import { hex, unhex } from "./bytes.js";
 import { anyObject, oneOf, struct, text } from "./form.js";
@@ -33,7 +33,7 @@ const fileForm = struct({
   parts: anyObject,
 });
 
-/** Kinds that name no sequencer where what is shown does not: a line that cannot be read, a log without a Manifest. */
+/** Kinds that may name no sequencer: a line that cannot be read, a log without a Manifest. */
 const OF_NOBODY = ["event", "log"];
 
 /** What a piece of evidence shows, given what was read as JSON. */
@@ -66,7 +66,7 @@ export function inspectEvidence(value) {
 
 const wordsForm = struct({ answer: text });
 
-/** What came over the wire, by the word of whoever kept it. */
+/** An unsigned answer, as the client that stored it reports it. */
 function inspectWords({ parts }) {
   wordsForm(parts, "");
   return { groups: [], notProved: ["anything: it shows what a client says it was sent, and nothing in it is signed"] };

@@ -72,7 +72,7 @@ export function statusOf({ proof: { value } }) {
 const MEANS = {
   bundle: "The event is not one of this bundle's: the file joins parts that do not belong together.",
   inclusion: "This bundle is not in the log that the head was signed for.",
-  head: "The head was not signed by this key: whoever made the file cannot show the sequencer's word for it.",
+  head: "The head was not signed by this key: the file does not show that the sequencer vouches for it.",
   bound: "The key did not sign this head for this enclave: it may be another log's.",
   state: "The tree whose root the log has does not hold this.",
 };

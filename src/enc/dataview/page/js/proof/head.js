@@ -1,4 +1,4 @@
-/** Signed heads, and witnesses' word for them (docs/protocol.md, sections 9.4 and 27). */
+/** Signed heads, and their co-signatures by witnesses (docs/protocol.md, sections 9.4 and 27). */
 
 import { concat, eight, equal, unhex, utf8 } from "./bytes.js";
 import { exact, integer, optional, orNull, struct, text } from "./form.js";

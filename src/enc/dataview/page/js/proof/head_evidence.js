@@ -1,4 +1,4 @@
-/** Evidence of two heads: a fork, a rollback, two logs that no proof connects; and a witness who saw one of them. */
+/** Evidence of two heads: a fork, a rollback, two logs that no proof connects; and a witness that saw one of them. */
 
 import { equal, hex, unhex } from "./bytes.js";
 import { consistencyForm, readConsistency, walkConsistency } from "./ct.js";
@@ -142,7 +142,7 @@ function connectionPath(walk, first, then) {
   return pathOf("consistency", walk, ["start", walk.start], ["root of the larger log", then.root], also);
 }
 
-/** A witness's word that it saw one of the heads, and when; with the heads themselves. */
+/** A witness's statement that it saw one of the heads, and when; with the heads themselves. */
 export function attested(evidence) {
   const { first, then, wire, groups } = readHeads(evidence);
   const cosigned = readCosigned(wire.cosigned);

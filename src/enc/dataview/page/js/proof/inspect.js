@@ -1,4 +1,4 @@
-/** The one entrance: a text in, what it shows out. Nothing is asked of anybody. */
+/** Entry point: inspects a text and returns what it proves. It makes no requests. */
 
 import { hex, utf8 } from "./bytes.js";
 import { inspectEvidence } from "./evidence.js";
@@ -12,7 +12,7 @@ import { firstBroken, group, step } from "./step.js";
 export const MAX_BYTES = 8 * 1024 * 1024;
 const FORMATS = { "enc-proof": inspectProof, "enc-evidence": inspectEvidence };
 
-/** `expected`: whose word counts, "" for anybody's. The verdict is one of
+/** `expected`: the trusted sequencer's key, "" for any. The verdict is one of
  *
  * holds       a proof whose every step holds
  * convicts    evidence that convicts the sequencer
@@ -20,18 +20,18 @@ const FORMATS = { "enc-proof": inspectProof, "enc-evidence": inspectEvidence };
  * open        evidence whose signatures hold, and which convicts nobody
  * signatures  an event or a receipt by itself: signatures, and no place in a log
  * fails       a step does not hold
- * unreadable  no file that can be read
+ * unreadable  the file cannot be read
  * unsupported a file that this page cannot judge
  */
 export function inspectText(text, options = {}) {
   return guarded(() => {
     if (text.length > MAX_BYTES || utf8(text).length > MAX_BYTES) throw new Refused(TOO_LARGE);
-    if (text.trim() === "") throw new Refused("There is nothing in it.");
+    if (text.trim() === "") throw new Refused("It is empty.");
     return judged(parseJson(text), options);
   });
 }
 
-const OWN_FAULT = "Checking it failed: a fault of this page's own. “enc verify FILE” can judge it.";
+const OWN_FAULT = "Checking it failed because of an error in this page. “enc verify FILE” can check it.";
 const TOO_LARGE = `It is over ${MAX_BYTES / 1024 / 1024} MiB, more than this page reads. “enc verify FILE” reads larger ones.`;
 
 export function inspectBytes(bytes, options = {}) {
@@ -83,12 +83,12 @@ function judged(value, { expected = "", asked = "", why = "" }) {
 }
 
 function routed(value, why) {
-  if (!isObject(value)) throw new Refused("It is JSON, but neither a proof nor evidence: it is no object.");
+  if (!isObject(value)) throw new Refused("It is JSON, but neither a proof nor evidence: it is not an object.");
   const { format } = value;
   if (typeof format === "string" && Object.hasOwn(FORMATS, format)) return FORMATS[format](value);
   if (typeof format === "string")
     throw new Unsupported(
-      `Its format, “${format.slice(0, 60)}”, is none that this page knows: ${Object.keys(FORMATS).join(", ")}.`,
+      `Its format, “${format.slice(0, 60)}”, is not one that this page knows: ${Object.keys(FORMATS).join(", ")}.`,
     );
   if (value.type === "Receipt" && !("content" in value)) return inspectReceipt(value);
   if ("seq_sig" in value && "content" in value) return inspectEvent(value, why);
@@ -106,7 +106,7 @@ function pinSteps({ sequencer, event }, expected, asked) {
           ["id asked for", asked],
           ["id answered", event === null ? null : event.id],
         ],
-        means: "What the server sent may be true, but it is not what you asked for.",
+        means: "The server's answer may be true, but it is not the event you asked for.",
       }),
     );
   }
@@ -118,7 +118,7 @@ function pinSteps({ sequencer, event }, expected, asked) {
           ["key in the file", sequencer],
           ["key you entered", expected],
         ],
-        means: "Somebody else's signature says this. It proves nothing to who trusts the other key.",
+        means: "Another key signed this. It proves nothing if you trust the key that you entered.",
       }),
     );
   }

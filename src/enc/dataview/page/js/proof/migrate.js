@@ -57,7 +57,7 @@ export function historyOf(events, enclave) {
     try {
       const move = moveOf(event, before, enclave);
       if (event.seq <= last) return done(`Migrate ${event.seq}: not after the previous Migrate`);
-      if (before === null || !equal(move.newSequencer, before)) moves.push(move); // who names itself goes on as before
+      if (before === null || !equal(move.newSequencer, before)) moves.push(move); // a sequencer that names itself stays
       [before, last] = [move.newSequencer, event.seq];
     } catch (error) {
       if (error instanceof Refused) return done(error.message);

@@ -162,10 +162,10 @@ function placeStep(history, event) {
       : "event: by another than the Migrates make the sequencer in its place";
   const inputs = [
     ["place (seq)", event.seq],
-    ["sequencer there", key === null ? "not told" : key],
+    ["sequencer there", key === null ? "unknown" : key],
     ["sequencer of the event", event.sequencer],
   ];
-  const says = "The event was signed by whoever was the sequencer in its place.";
+  const says = "The event was signed by the sequencer of its position.";
   return step("place", "Sequencer of its place", says, why, {
     inputs,
     means: "Another key than the sequencer of that time signed it.",

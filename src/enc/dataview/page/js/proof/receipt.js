@@ -1,4 +1,4 @@
-/** What is no proof file, but can be checked as far as it goes: an event by itself, and a receipt. */
+/** Partial checks without a proof file: of an event by itself, and of a receipt. */
 
 import { hex, unhex } from "./bytes.js";
 import { eventForm, readEvent } from "./event.js";
@@ -9,7 +9,7 @@ import { firstBroken, group } from "./step.js";
 const NOT_IN_LOG = "that it is in the log: that takes a proof, with a head that the sequencer signed";
 const KEY = "that this key is the enclave's sequencer: compare it with what you know";
 
-/** An event without a proof. `why` there is none, if somebody said it. */
+/** An event without a proof. `why`: the server's reason for that, if any. */
 export function inspectEvent(value, why = "") {
   const event = readEvent(eventForm(value));
   const groups = [group("event", "The event", eventSteps(event))];
@@ -44,7 +44,7 @@ const receiptForm = struct({
   seq_sig: text,
 });
 
-/** The sequencer's word that a commit is now an event. It names neither the enclave nor the author. */
+/** The sequencer's signed statement that a commit is now an event. It names neither the enclave nor the author. */
 export function inspectReceipt(value) {
   const wire = receiptForm(value);
   const receipt = {

@@ -1,12 +1,12 @@
-/** What a file can be refused for. */
+/** Errors of the inspector. */
 
-/** The file is not what it must be, or does not show what it says: the message names the field. */
+/** The file is malformed or does not prove its claim: the message names the field. */
 export class Refused extends Error {}
 
-/** The file may well be right, but this page cannot tell: `enc verify` can. */
+/** The file may be valid, but this page cannot check it: `enc verify` can. */
 export class Unsupported extends Error {}
 
-/** What `work` gives; what it refuses is told with `path` before it. */
+/** Returns the result of `work`; prefixes the message of a Refused with `path`. */
 export function named(path, work) {
   try {
     return work();
