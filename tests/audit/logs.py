@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from enc.audit.audit import Audit, InProcess, Request, run_audit
-from enc.audit.heads import HeldHead
+from enc.audit.heads import CollectedHead
 from enc.core.archive import Header, write_archive
 from enc.core.hashing import log_leaf
 from enc.core.merkle_log import Edge
@@ -35,8 +35,8 @@ def head(world: World, size: int, *, by: str = "node", wrong: bytes = b"", t: in
     return sign_head(person(by), world.state.enclave, START + t, size, wrong or root(world, size))
 
 
-def held(*heads: TreeHead, source: str = "bob") -> list[HeldHead]:
-    return [HeldHead(head=each, source=source) for each in heads]
+def held(*heads: TreeHead, source: str = "bob") -> list[CollectedHead]:
+    return [CollectedHead(head=each, source=source) for each in heads]
 
 
 def write(
@@ -71,7 +71,7 @@ def root_of(world: World) -> bytes:
 
 
 def audit(
-    *paths: str, heads: Sequence[HeldHead] = (), world: World | None = None, cores: int = 1, **more: object
+    *paths: str, heads: Sequence[CollectedHead] = (), world: World | None = None, cores: int = 1, **more: object
 ) -> Audit:
     """With more than one core, of a runner that has as many: large archives are many tasks."""
     known = {world.state.enclave: list(heads)} if world is not None else {}

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from enc.audit import court
-from enc.audit.heads import HeldHead, collect_heads, read_heads
+from enc.audit.heads import CollectedHead, collect_heads, read_heads
 from enc.client import check_evidence, load_evidence
 from enc.core.errors import MisuseError
 from enc.core.event import finalize
@@ -157,7 +157,9 @@ def test_roots_after_an_event_that_nobody_can_judge_are_not_held_against_anybody
 
 def test_a_stranger_cannot_accuse_itself_into_a_log(world: World, path: str) -> None:
     """A head that names its own signer: but that one has no part in the log."""
-    stray = HeldHead(head=head(world, 2, by="node2", wrong=WRONG), source="mallory", sequencer=person("node2").public)
+    stray = CollectedHead(
+        head=head(world, 2, by="node2", wrong=WRONG), source="mallory", sequencer=person("node2").public
+    )
     found = audit(path, heads=[stray], world=world)
     assert told(found) == []
     assert found.verdicts[0].unsigned == 1
@@ -166,8 +168,8 @@ def test_a_stranger_cannot_accuse_itself_into_a_log(world: World, path: str) -> 
 
 
 def test_heads_without_an_archive(world: World) -> None:
-    def named(ts: int, wrong: bytes, by: str = "node") -> HeldHead:
-        return HeldHead(head=head(world, ts, wrong=wrong), source="a witness", sequencer=person(by).public)
+    def named(ts: int, wrong: bytes, by: str = "node") -> CollectedHead:
+        return CollectedHead(head=head(world, ts, wrong=wrong), source="a witness", sequencer=person(by).public)
 
     apart = [named(2, WRONG), named(3, WRONG), named(2, sha256(b"x"), by="node2")]
     assert told(audit(heads=apart, world=world)) == []
@@ -175,12 +177,12 @@ def test_heads_without_an_archive(world: World) -> None:
     assert told(found) == [("equivocation", -1)]
     assert convicted(found) == [True]
     assert found.findings[0].what.endswith(
-        f"whoever holds the key {pub('node')}: no archive here says whether that is a sequencer of this enclave, "
-        "and anybody can make a key"
+        f"signed by the key {pub('node')}: no archive shows whether this is a sequencer of the enclave, "
+        "and anyone can make a key"
     )
     assert audit(heads=[named(2, WRONG)], world=world).notes == []
     (note,) = audit(heads=held(head(world, 2)), world=world).notes
-    assert note.startswith("1 heads say nothing")
+    assert note.startswith("1 heads were ignored")
 
 
 def test_files_of_heads(world: World, tmp_path: Path) -> None:
@@ -193,7 +195,7 @@ def test_files_of_heads(world: World, tmp_path: Path) -> None:
     (tmp_path / "witness.jsonl").write_bytes(msgspec.json.encode(cosigned) + b"\n")
     ((_, seen),) = read_heads(tmp_path / "witness.jsonl")
     assert (seen.source, seen.sequencer) == ("witness " + "ab" * 32, person("node").public)
-    known = {world.state.enclave: [HeldHead(head=head(world, 1), source="before")]}
+    known = {world.state.enclave: [CollectedHead(head=head(world, 1), source="before")]}
     (found,) = collect_heads([file], known).values()
     assert [each.head.ts for each in found] == [1, 2, 2]
     file.write_bytes(msgspec.json.encode(line) + b"\n{}\n")
@@ -210,7 +212,7 @@ def test_heads_that_are_too_many_are_said(world: World, path: str, monkeypatch: 
     assert audit(path, heads=many[:3], world=world).problems == []
     found = audit(path, heads=many, world=world)
     assert told(found) == []
-    assert found.problems == [f"{world.state.enclave.hex()}: of 4 heads only the 3 largest"]
+    assert found.problems == [f"{world.state.enclave.hex()}: only the 3 largest of 4 heads were used"]
 
 
 def test_files_of_heads_have_a_bound(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +221,7 @@ def test_files_of_heads_have_a_bound(world: World, tmp_path: Path, monkeypatch: 
     file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for _ in range(3)))
     monkeypatch.setattr("enc.audit.heads.MAX_COLLECTED", 5)
     assert len(collect_heads([file], {})[world.state.enclave]) == 3
-    with pytest.raises(MisuseError, match="over 5 heads"):
+    with pytest.raises(MisuseError, match="more than 5 heads"):
         collect_heads([file, file], {})
 
 

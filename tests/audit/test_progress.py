@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from enc.audit.audit import Audit, InProcess, Request, run_audit
-from enc.audit.plan import Known
+from enc.audit.plan import VerifiedPrefix
 from enc.audit.progress import NAME, load_progress, save_progress
 from enc.core.errors import MisuseError
 from enc.core.event import erase
@@ -125,7 +125,7 @@ def test_a_log_that_shows_nothing_makes_no_head_forgotten(world: World, tmp_path
 
 
 def test_heads_of_nobody_are_kept_in_bounds(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("enc.audit.audit.MAX_STRANGE", 3)
+    monkeypatch.setattr("enc.audit.audit.MAX_UNSIGNED", 3)
     strange = held(*(head(world, size, by="node2") for size in range(1, 6)))
     found = audit(write(tmp_path / "a.enc", world, sth=head(world, 5)), heads=strange, world=world)
     assert [each.head.ts for each in found.kept[0][2]] == [3, 4, 5, 5]
@@ -133,7 +133,7 @@ def test_heads_of_nobody_are_kept_in_bounds(world: World, tmp_path: Path, monkey
 
 def test_very_many_heads_are_kept_and_read_again(world: World, tmp_path: Path) -> None:
     heads = [replace(each, source="x" * 10_000) for each in held(*(head(world, 3) for _ in range(2000)))]
-    save_progress(tmp_path, [(world.state.enclave, Known(0, ""), heads)])
+    save_progress(tmp_path, [(world.state.enclave, VerifiedPrefix(0, ""), heads)])
     assert (tmp_path / NAME).stat().st_size > 16 << 20
     assert len(load_progress(tmp_path).heads[world.state.enclave]) == 2000
 
@@ -143,14 +143,14 @@ def test_a_line_has_a_bound_that_every_head_fits_in(
 ) -> None:
     """However many heads an enclave has."""
     heads = held(*(head(world, size) for size in range(1, 5)), source="x" * 200)
-    save_progress(tmp_path, [(world.state.enclave, Known(7, "ab"), heads)])
+    save_progress(tmp_path, [(world.state.enclave, VerifiedPrefix(7, "ab"), heads)])
     longest = max(map(len, (tmp_path / NAME).read_bytes().splitlines(keepends=True)))
     monkeypatch.setattr("enc.audit.progress.MAX_LINE", longest + 1)
     found = load_progress(tmp_path)
-    assert found.known == {world.state.enclave: Known(7, "ab")}
+    assert found.known == {world.state.enclave: VerifiedPrefix(7, "ab")}
     assert found.heads == {world.state.enclave: heads}
     monkeypatch.setattr("enc.audit.progress.MAX_LINE", longest - 1)
-    with pytest.raises(MisuseError, match="not what an audit kept"):
+    with pytest.raises(MisuseError, match="not an audit's progress file"):
         load_progress(tmp_path)
 
 
@@ -158,5 +158,5 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
     assert load_progress(tmp_path).known == {}
     for text in ("no json\n", "{}\n", '{"enclave": "ab", "events": 1, "digest": ""}\n'):
         (tmp_path / NAME).write_text(text)
-        with pytest.raises(MisuseError, match="not what an audit kept"):
+        with pytest.raises(MisuseError, match="not an audit's progress file"):
             load_progress(tmp_path)

@@ -48,7 +48,7 @@ def respelled(path: str, change: Callable[[list[bytes]], list[bytes]]) -> str:
 def test_an_archive_that_ends_before_it_says_is_its_own_evidence(world: World, tmp_path: Path, left: int) -> None:
     path = respelled(write(tmp_path / "a.enc", world), lambda lines: lines[:left])
     assert verified(audit(path)) == {
-        ("gap", left): "nobody signs how many events an archive is said to hold; the archive itself is the evidence"
+        ("gap", left): "nobody signs the number of events in an archive's header; the archive itself is the evidence"
     }
 
 
@@ -160,7 +160,7 @@ def test_a_time_that_falls_after_an_event_that_does_not_check_is_shown_by_the_lo
 def test_a_fault_after_a_line_that_cannot_be_read(world: World, tmp_path: Path) -> None:
     path = respelled(write(tmp_path / "a.enc", world), lambda lines: [*lines[:3], b"{", *lines[4:8], *lines[9:]])
     found = verified(audit(path))
-    why = "an event before it, number 3 of the archive, cannot be read; the archive itself is the evidence"
+    why = "an earlier event, number 3 of the archive, cannot be read; the archive itself is the evidence"
     assert found["gap", 8] == why
 
 
@@ -172,4 +172,4 @@ def test_what_others_would_refuse_is_not_written(world: World, tmp_path: Path, m
     erased = [*world.events[:3], replace(world.events[3], sig=bytes(64)), *world.events[4:]]
     monkeypatch.setattr(proving, "MAX_EVIDENCE", 100)
     (why,) = verified(audit(write(tmp_path / "b.enc", world, erased))).values()
-    assert why == "it would take over 100 bytes; the archive itself is the evidence"
+    assert why == "the evidence would exceed 100 bytes; the archive itself is the evidence"

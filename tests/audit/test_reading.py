@@ -10,7 +10,7 @@ import zstandard
 from msgspec.structs import replace
 
 from enc.audit import reading
-from enc.audit.plan import Known, plan, spread, survey
+from enc.audit.plan import VerifiedPrefix, plan, spread, survey
 from enc.audit.reading import digest_of, found_archives, read_header, read_lines
 from enc.core import archive
 from enc.core.archive import write_lines
@@ -129,14 +129,14 @@ def test_a_folder_that_cannot_be_opened_is_not_passed_over(tmp_path: Path, monke
 
 def test_a_large_archive_is_many_tasks_and_gives_the_same(world: World, path: str, tmp_path: Path) -> None:
     trying, *parts = plan([survey(path, {})], {}, part=10)
-    assert (trying.tries, trying.checks) == (True, False)
-    assert all(item.checks and not item.tries for item in parts)
+    assert (trying.replays, trying.checks) == (True, False)
+    assert all(item.checks and not item.replays for item in parts)
     bounds = [(item.first, item.last) for item in parts]
     assert [first for first, _ in bounds] == [0, *(last for _, last in bounds[:-1])]
     assert bounds[-1][1] is None
     assert len(parts) > 4
     (whole,) = plan([survey(path, {})], {}, part=10, cores=1)
-    assert whole.tries
+    assert whole.replays
     assert whole.checks
     found = audit(path, part=10, cores=2)
     assert (found.verdicts[0].checked, found.verdicts[0].events, told(found)) == (41, 41, [])
@@ -147,10 +147,10 @@ def test_a_large_archive_is_many_tasks_and_gives_the_same(world: World, path: st
 
 def test_what_is_known_is_skipped_only_where_it_is_the_same(path: str) -> None:
     (item,) = plan([survey(path, {})], {})
-    known = {item.enclave: Known(20, digest_of(path, 20) or "")}
+    known = {item.enclave: VerifiedPrefix(20, digest_of(path, 20) or "")}
     assert survey(path, known).known == 20
-    assert survey(path, {item.enclave: Known(20, "00" * 32)}).known == 0
-    assert survey(path, {item.enclave: Known(99, digest_of(path, 20) or "")}).known == 0
+    assert survey(path, {item.enclave: VerifiedPrefix(20, "00" * 32)}).known == 0
+    assert survey(path, {item.enclave: VerifiedPrefix(99, digest_of(path, 20) or "")}).known == 0
 
 
 def test_bins_are_of_about_one_weight() -> None:

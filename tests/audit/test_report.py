@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from enc.audit.page import page
-from enc.audit.report import Circumstances, write_report
+from enc.audit.report import AuditRun, write_report
 from enc.client import check_evidence, load_evidence
 from enc.core.errors import MisuseError
 from enc.core.fault import FAULT_KINDS
@@ -18,7 +18,7 @@ from tests.core.world import START, World, pub
 
 from .logs import audit, head, held, talk, write
 
-MADE = Circumstances(START, 1.25, "one process", ("archives",))
+MADE = AuditRun(START, 1.25, "one process", ("archives",))
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_clean_report(tmp_path: Path, world: World) -> None:
     checked = found["checked"]
     assert (checked["events"], checked["signatures"], checked["bundles"], checked["heads_on_log"]) == (21, 42, 5, 1)
     assert list(found["days"].values()) == [21]
-    assert "every node kept its word" in (tmp_path / "out/report.html").read_text()
+    assert "every node followed the protocol" in (tmp_path / "out/report.html").read_text()
 
 
 def test_findings_and_their_evidence(tmp_path: Path, world: World) -> None:
@@ -113,17 +113,17 @@ def test_the_page_accuses_nobody_for_what_convicts_nobody(tmp_path: Path, world:
 def test_the_page_names_the_keys_that_are_convicted(tmp_path: Path, world: World) -> None:
     wire = reported(tmp_path, world, write(tmp_path / "a.enc", world), heads=held(head(world, 2, wrong=sha256(b"x"))))
     assert [each["convicts"] for each in wire["findings"]] == [True]
-    assert f"did not keep its word, if it is the holder of <code>{pub('node')}</code>." in page(wire)
+    assert f"Evidence convicts the holder of <code>{pub('node')}</code>." in page(wire)
     many = [{**wire["findings"][0], "sequencer": f"{i:064}"} for i in range(25)]
     assert "and of 5 more" in page({**wire, "findings": many})
 
 
 def test_the_page_says_no_more_than_was_looked_at(tmp_path: Path, world: World) -> None:
     wire = reported(tmp_path, world, write(tmp_path / "a.enc", world))
-    assert "every node kept its word" not in page({**wire, "notes": ["read, and not replayed"]})
-    assert "no log to look at" in page({**wire, "checked": {**wire["checked"], "events": 0}})
+    assert "every node followed the protocol" not in page({**wire, "notes": ["read, but not replayed"]})
+    assert "no log to check" in page({**wire, "checked": {**wire["checked"], "events": 0}})
     both = {**wire, "counts": {**wire["counts"], "gap": 1}, "complete": False}
-    assert "Not everything could be looked at" in page(both)
+    assert "Not everything could be checked" in page(both)
 
 
 def test_a_finding_of_heads_alone_has_no_place(tmp_path: Path, world: World) -> None:
@@ -139,7 +139,7 @@ def test_what_could_not_be_looked_at_is_said(tmp_path: Path, world: World) -> No
     found = reported(tmp_path, world, str(tmp_path / "bad.enc"))
     assert (found["clean"], found["complete"]) == (True, False)
     assert "bad.enc: not zstd" in found["problems"][0]
-    assert "Not everything could be looked at" in (tmp_path / "out/report.html").read_text()
+    assert "Not everything could be checked" in (tmp_path / "out/report.html").read_text()
 
 
 def test_a_folder_that_cannot_be(tmp_path: Path, world: World) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from enc.audit.spill import Spill, SpilledCommits
+from enc.audit.spill import SpilledCommits, SpillingStore
 from enc.core.event import erase, finalize
 from enc.core.fault import Fault
 from enc.core.trial import AuditReplay
@@ -237,7 +237,7 @@ def test_little_memory_gives_the_same(world: World) -> None:
     for i in gone:
         events[i] = erase(events[i])
     plain = tried(events)
-    spilled = tried(events, store=Spill(4), seen_commits=SpilledCommits(4))
+    spilled = tried(events, store=SpillingStore(4), seen_commits=SpilledCommits(4))
     assert spilled.faults == plain.faults
     assert plain.faults
     assert spilled.state == plain.state

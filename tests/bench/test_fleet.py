@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from enc.bench.conduct import Conduct
+from enc.bench.conduct import NodeBehaviour
 from enc.bench.fleet import generate, make, sizes
 from enc.bench.group_script import GroupScript
 from enc.bench.kinds import KINDS
-from enc.bench.making import Maker
+from enc.bench.making import LogMaker
 from enc.bench.plan import draw_plan
 from enc.bench.script import Act
 from enc.core.archive import read_archive, verify_archive
@@ -139,7 +139,7 @@ def test_the_kernel_judges_what_a_script_says(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(GroupScript, "act", act)
     plan = replace(draw_plan(3, 0, 5, 40), enc_v=2, is_sealed=False)
-    maker = Maker(plan, Conduct(), BytesIO())
+    maker = LogMaker(plan, NodeBehaviour(), BytesIO())
     with pytest.raises(Unauthorized):
         maker.run()
     assert maker.state.seq == 3

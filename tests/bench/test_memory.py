@@ -6,10 +6,10 @@ from random import Random
 import pytest
 
 from enc.bench import shelf as shelf_module
-from enc.bench.conduct import Conduct
-from enc.bench.making import Maker
+from enc.bench.conduct import NodeBehaviour
+from enc.bench.making import LogMaker
 from enc.bench.plan import draw_plan
-from enc.bench.recent import CAPACITY, Message, Recent
+from enc.bench.recent import CAPACITY, Message, RecentMessages
 from enc.core.archive import verify_archive
 from enc.core.event import parse_event
 from enc.core.replay import Replay
@@ -18,17 +18,17 @@ from enc.core.replay import Replay
 def test_nodes_of_former_roots_are_thrown_away_and_nothing_that_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shelf_module, "MIN_NODES", 64)
     spool = BytesIO()
-    maker = Maker(draw_plan(5, 0, 3000, 40), Conduct(), spool)
+    maker = LogMaker(draw_plan(5, 0, 3000, 40), NodeBehaviour(), spool)
     log = maker.run()
     events = [parse_event(line) for line in spool.getvalue().splitlines()]
     header = log.header(log.head(len(log.bundles)), maker.checkpoint_root)
     replay = verify_archive(header, iter(events))
     assert isinstance(replay, Replay)
-    assert len(replay.store.tree_nodes) > 3 * len(maker._shelf._nodes)
+    assert len(replay.store.tree_nodes) > 3 * len(maker._memory._nodes)
 
 
 def test_the_latest_messages_are_remembered_and_no_others() -> None:
-    recent, rng = Recent(), Random(1)
+    recent, rng = RecentMessages(), Random(1)
     messages = [Message(bytes([i % 256, i // 256]), i, b"", "message", i) for i in range(3 * CAPACITY)]
     for message in messages:
         recent.add(message)
@@ -44,4 +44,4 @@ def test_the_latest_messages_are_remembered_and_no_others() -> None:
 
 
 def test_nobody_speaks_of_what_was_never_said() -> None:
-    assert Recent().pick(Random(1)) is None
+    assert RecentMessages().pick(Random(1)) is None

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from enc.bench.fleet import make
 from enc.bench.group_script import GroupScript
 from enc.bench.kinds import KINDS, Kind, Planted
-from enc.bench.making import Maker
+from enc.bench.making import LogMaker
 from enc.bench.plan import Plant, draw_plan
-from enc.bench.planting import MIN_EVENTS, assign, conduct_of
+from enc.bench.planting import MIN_EVENTS, assign, behaviour_of
 from enc.core.archive import check_sth, verify_archive
 from enc.core.bundle import BundleConfig, events_root, split
 from enc.core.content import parse_migrate
@@ -272,7 +272,7 @@ def test_a_larger_log_is_never_signed_earlier(kind: Kind) -> None:
     for seed in range(6):
         plan = replace(draw_plan(seed, 0, 80, 40), gap_ms=1, bundle_timeout=60_000)
         (plan,) = assign([plan], [kind], seed)
-        times = [bundle.closed_at for bundle in Maker(plan, conduct_of(plan), BytesIO()).run().bundles]
+        times = [bundle.closed_at for bundle in LogMaker(plan, behaviour_of(plan), BytesIO()).run().bundles]
         assert times == sorted(times) or kind == "falling_timestamp"
 
 

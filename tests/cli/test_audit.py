@@ -166,7 +166,7 @@ def test_an_enclave_that_one_may_only_read(alice: Person, tmp_path: Path) -> Non
         1,
         0,
     )
-    assert "read, and not replayed" in found["notes"][0]
+    assert "read, but not replayed" in found["notes"][0]
 
 
 def test_all_enclaves_of_a_registry(tmp_path: Path) -> None:

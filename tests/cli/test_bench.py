@@ -35,15 +35,15 @@ def test_what_is_told_to_people_and_where_it_goes_by_itself(anybody: Person) -> 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (("--plant", "theft"), f"theft: no such fault; there are {', '.join(KINDS)}"),
-        (("--enclaves", "0"), "enclaves: expected 1 to 100000, and not 0"),
-        (("--events", "3"), "events: 5 enclaves have at least as many events: their Manifests"),
-        (("--jobs", "0"), "jobs: expected 1 to 256, and not 0"),
+        (("--plant", "theft"), f"theft: not a kind of fault; expected one of {', '.join(KINDS)}"),
+        (("--enclaves", "0"), "enclaves: expected 1 to 100000, not 0"),
+        (("--events", "3"), "events: expected at least 5: each enclave has a Manifest"),
+        (("--jobs", "0"), "jobs: expected 1 to 256, not 0"),
         (("--out", "."), ". is not empty: give another folder, or remove it"),
         (("--out", "file"), "file: File exists"),
         (
             ("--plant", "gap"),
-            "each fault needs an enclave of its own, of at least 24 events: there are 0, and",
+            "plant: each fault needs its own enclave of at least 24 events: there are 0",
         ),
     ],
 )

@@ -64,11 +64,11 @@ class Launcher:
 
 def _arm(point: str) -> None:
     """`before Ledger store`: a side, a class and a method of it."""
-    from enc.witness.docket import Docket
+    from enc.witness.docket import EvidenceStore
     from enc.witness.ledger import Ledger
 
     side, kind, name = point.split()
-    owner: Any = {"Ledger": Ledger, "Docket": Docket}[kind]
+    owner: Any = {"Ledger": Ledger, "EvidenceStore": EvidenceStore}[kind]
     method: Callable[..., Any] = getattr(owner, name)
 
     def dying(*args: Any, **more: Any) -> Any:

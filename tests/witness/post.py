@@ -47,7 +47,7 @@ class Post:
 
     async def _open(self) -> None:
         config = load_config(None, self._settings)
-        listed = [each.enclave for each in config.listed()]
+        listed = [each.enclave for each in config.followed()]
         self.ledger = Ledger(config.folder, self.identity.key, self._now, listed, config.keep_heads)
         http = partial(httpx.AsyncClient, transport=httpx.MockTransport(self._answer), trust_env=False)
         with (
@@ -97,7 +97,7 @@ class Post:
     def look(self, times: int = 1) -> str:
         """How the enclave fares after that."""
         for _ in range(times):
-            self.do(self.watch.look)
+            self.do(self.watch.poll)
         return str(self.watch.state)
 
     def bring(self, head: TreeHead, sequencer: bytes | None = None, **changes: Any) -> httpx.Response:

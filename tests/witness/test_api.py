@@ -122,11 +122,11 @@ def test_what_is_brought_is_bounded_and_well_formed(moving: Moving, looked: Post
 
 
 def test_one_address_may_bring_so_many(moving: Moving, looked: Post) -> None:
-    from enc.witness.main import BROUGHT_BURST
+    from enc.witness.main import SUBMITTED_BURST
 
     head = moving.enclave.head()
-    found = [looked.bring(head).status_code for _ in range(BROUGHT_BURST + 3)]
-    assert found.index(429) >= BROUGHT_BURST
+    found = [looked.bring(head).status_code for _ in range(SUBMITTED_BURST + 3)]
+    assert found.index(429) >= SUBMITTED_BURST
     late = looked.bring(head)
     assert (late.status_code, late.headers["retry-after"]) == (429, "1")
     assert looked.get("/heads"), "to read is free"

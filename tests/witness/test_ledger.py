@@ -129,7 +129,7 @@ def test_one_process_and_one_key(tmp_path: Path) -> None:
     with pytest.raises(MisuseError, match="another witness is using it"):
         a_ledger(tmp_path)
     ledger.close()
-    with pytest.raises(MisuseError, match=f"is the ledger of the witness {WITNESS.public.hex()}"):
+    with pytest.raises(MisuseError, match=f"is the ledger of witness {WITNESS.public.hex()}"):
         a_ledger(tmp_path, key=OTHER)
     a_ledger(tmp_path).close()
 
@@ -137,7 +137,7 @@ def test_one_process_and_one_key(tmp_path: Path) -> None:
 def test_what_is_no_ledger_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "witness.db").write_bytes(b"something else")
     (tmp_path / "witness.db").chmod(0o600)
-    with pytest.raises(MisuseError, match="is no ledger"):
+    with pytest.raises(MisuseError, match="is not a "):
         a_ledger(tmp_path)
     assert (tmp_path / "witness.db").read_bytes() == b"something else"
     (tmp_path / "witness.db").unlink()
@@ -145,7 +145,7 @@ def test_what_is_no_ledger_is_left_alone(tmp_path: Path) -> None:
         db.execute("CREATE TABLE theirs (x)")
     db.close()
     (tmp_path / "witness.db").chmod(0o600)
-    with pytest.raises(MisuseError, match="is no ledger"):
+    with pytest.raises(MisuseError, match="is not a "):
         a_ledger(tmp_path)
 
 

@@ -60,7 +60,7 @@ def test_real_witnesses_of_a_real_node(launcher: Launcher, node: RunningNode, tm
                 assert found is not None
                 assert str(found) == "2 of 2"
                 one.sees(other.id, 1)
-                with pytest.raises(NotWitnessed, match="1 of 2 witnesses vouch"):
+                with pytest.raises(NotWitnessed, match="1 of 2 witnesses confirm"):
                     reader.enclave(other.id).head()
             assert one.state(team.id) == "ok"
             assert two.get("/")["witness"] == two.key.hex()
@@ -138,7 +138,7 @@ def test_killed_over_evidence_it_is_found_again(launcher: Launcher, liar: Any, t
     with RunningWitness(launcher, tmp_path / "w", listed) as first:
         first.sees(enclave, 3)
     served.views["a"] = twin
-    dying = RunningWitness(launcher, tmp_path / "w", listed, point="before Docket _write")
+    dying = RunningWitness(launcher, tmp_path / "w", listed, point="before EvidenceStore _write")
     assert dying.ends() == -signal.SIGKILL
     with RunningWitness(launcher, tmp_path / "w", listed) as again:
         (filed,) = again.get("/evidence")["evidence"]
@@ -189,7 +189,7 @@ def test_at_the_command_line(launcher: Launcher, liar: Any, tmp_path: Path) -> N
         bob.ask("config", "set", "witnesses", f"1 {witness} {nobody}")
         assert "witnessed: 1 of 2" in bob.run("head", "--node", served.url("a"), "--enclave", enclave.hex())
         assert (
-            "no witness is named"
+            "no witness is set"
             in bob.refused("head", *good[1:5], "--witnesses", "1", code=2, ENC_CONFIG="none")["message"]
         )
         bob.ask(*good, "--witnesses", "2", code=2)
@@ -226,7 +226,7 @@ def test_a_registry_says_where_and_a_real_move_is_followed(launcher: Launcher, t
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
-        ((), 2, "no enclave is listed"),
+        ((), 2, "enclaves: none given"),
         (("--enclave", "x@http://a"), 2, "id"),
         (("--enclave", f"{'0' * 64}@http://a", "--listen", "nowhere"), 2, "--listen"),
         (("--config", "missing.toml"), 2, "cannot be read"),

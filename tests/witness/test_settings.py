@@ -14,7 +14,7 @@ ID, KEY = "ab" * 32, pub("node")
 
 def test_defaults_and_flags() -> None:
     config = load_config(None, {"enclaves": [f"{ID}@http://node/"], "listen": None})
-    (listed,) = config.listed()
+    (listed,) = config.followed()
     assert (listed.enclave.hex(), listed.node, listed.sequencer) == (ID, "http://node", None)
     assert (config.listen, config.interval_s, config.key_path) == (
         "127.0.0.1:7800",
@@ -29,7 +29,7 @@ def test_a_file_and_flags_over_it(tmp_path: Path) -> None:
         f'enclaves = ["{ID}@http://node#{KEY}"]\ndata = "data"\nkey = "w.key"\ninterval_s = 3\nnodes = ["http://b"]\n'
     )
     config = load_config(file, {"interval_s": 5, "enclaves": None, "nodes": []})
-    assert config.listed()[0].sequencer == bytes.fromhex(KEY)
+    assert config.followed()[0].sequencer == bytes.fromhex(KEY)
     assert (config.folder, config.key_path) == (tmp_path / "data", tmp_path / "w.key")
     assert (config.interval_s, config.nodes) == (5.0, ("http://b",))
 
@@ -37,8 +37,8 @@ def test_a_file_and_flags_over_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        ({}, "no enclave is listed"),
-        ({"enclaves": [ID]}, "or a registry"),
+        ({}, "enclaves: none given"),
+        ({"enclaves": [ID]}, "or set a registry"),
         ({"enclaves": ["xyz@http://node"]}, "id"),
         ({"enclaves": [f"{ID}@ftp://node"]}, "URL"),
         ({"enclaves": [f"{ID}@http://node#12"]}, "key"),
@@ -72,4 +72,4 @@ def test_a_registry_may_say_where() -> None:
     config = load_config(None, {"enclaves": [ID], "registry": f"http://r#{'cd' * 32}:{KEY}"})
     registry = config.known_registry()
     assert registry is not None
-    assert (config.listed()[0].node, registry.url, registry.seq_pub) == (None, "http://r", bytes.fromhex(KEY))
+    assert (config.followed()[0].node, registry.url, registry.seq_pub) == (None, "http://r", bytes.fromhex(KEY))

@@ -14,7 +14,7 @@ from enc.core.errors import Unavailable
 from enc.core.tree_head import sign_head, wire_head
 from enc.core.types import TreeHead
 from enc.witness import watch
-from enc.witness.docket import MAX_OF_ENCLAVE, MAX_WORDS
+from enc.witness.docket import MAX_ANSWER, MAX_OF_ENCLAVE
 from enc.witness.watch import MAX_WAITING
 from tests.client.scene import instead
 from tests.client.stage import URL, Stage
@@ -135,7 +135,7 @@ def test_what_goes_wrong_with_one_enclave_reaches_no_other(moving: Moving, tmp_p
     second = post.service.watches[other.id]
     moving.node.lie("sth", lambda sth: {**sth, "r": "00" * 32} if sth["ts"] == 3 else sth)
     assert post.look() == "disputed"
-    post.do(second.look)
+    post.do(second.poll)
     assert (second.state, [each["enclave"] for each in post.get("/heads")]) == ("ok", [other.hex])
     post.close()
 
@@ -382,10 +382,10 @@ def test_evidence_is_bounded_and_what_convicts_is_not_crowded_out(moving: Moving
 
 def test_a_long_answer_is_kept_in_part(moving: Moving, post: Post) -> None:
     post.look()
-    moving.node.lie("sth", lambda _: {"rubbish": "x" * 3 * MAX_WORDS})
+    moving.node.lie("sth", lambda _: {"rubbish": "x" * 3 * MAX_ANSWER})
     post.look()
     (filed,) = post.evidence()
-    assert len(post.ask("GET", f"/evidence/{filed['id']}").content) < 2 * MAX_WORDS
+    assert len(post.ask("GET", f"/evidence/{filed['id']}").content) < 2 * MAX_ANSWER
 
 
 def test_a_file_that_a_crash_left_unwritten_is_written(moving: Moving, post: Post) -> None:

@@ -1,18 +1,19 @@
-"""Audit at scale: whether every node kept its word, and if not, evidence that anybody can check (docs/audit.md).
+"""Audits many enclaves: whether every node followed the protocol, and if not, evidence that anyone
+can check (docs/audit.md).
 
-reading    an archive's lines, from any place on, with bounded memory
-piece      what an event proves by itself: hashes, signatures, ids
-spill      what lies behind a log in trial, in a file once it is much
-court      one archive: its events checked and its log tried (enc.core.trial), in one pass or in several tasks
-lies       what a node proved, and its own log contradicts: a bundle, a state
+reading    an archive's lines, from any position on, with bounded memory
+piece      checks of a single event: hashes, signatures, ids
+spill      the state of a log being replayed, moved to a file when it grows large
+court      one archive: its events checked and its log replayed (enc.core.trial), in one task or several
+lies       proofs of a node that its own log contradicts: a bundle, a state
 heads      signed heads, collected from files
-verdict    what all tasks found of an enclave, each fault told once; all heads held against all logs
-finding    a fault, with what it takes to tell it and to prove it
+verdict    the results of all tasks for an enclave, each fault once; all heads compared with all logs
+finding    a fault, with what is needed to report and to prove it
 proving    evidence for a finding
-plan       which tasks there are, and how they are shared out
-audit      all of it, from archives and heads to findings with evidence
+plan       the tasks, and how they are distributed
+audit      the whole audit, from archives and heads to findings with evidence
 collecting archives and heads from nodes and a registry
-progress   what was verified, kept for the next audit
-report     what was found: JSON, evidence files, and a page for people (page)
-job        the one module that knows Spark
+progress   what was verified, saved for the next audit
+report     the results: JSON, evidence files, and an HTML page (page)
+job        runs tasks on Spark; the only module that imports it
 """

@@ -1,4 +1,4 @@
-"""One audit, from archives and heads to findings with evidence. Who runs the tasks is a Runner's business."""
+"""One audit, from archives and heads to findings with evidence. A Runner runs the tasks."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -6,26 +6,26 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct, field
 
-from enc.audit.collecting import Pulled
-from enc.audit.court import Checked, Tried
+from enc.audit.collecting import CollectedLogs
+from enc.audit.court import CheckResult, ReplayResult
 from enc.audit.finding import Finding
-from enc.audit.heads import MAX_HEADS, HeldHead
-from enc.audit.plan import PART, Item, Known, Survey, plan, survey
-from enc.audit.proving import Proved, prove
-from enc.audit.verdict import Verdict, judge_enclave, judge_heads
+from enc.audit.heads import MAX_HEADS, CollectedHead
+from enc.audit.plan import PART, AuditTask, Survey, VerifiedPrefix, plan, survey
+from enc.audit.proving import ProvedFinding, prove
+from enc.audit.verdict import EnclaveVerdict, judge_enclave, judge_heads
 
-MAX_STRANGE = 1000
-"""Heads of one enclave that are kept for the next audit, and that nobody is known to have signed."""
+MAX_UNSIGNED = 1000
+"""Heads of one enclave without a known signer that are saved for the next audit."""
 
-Told = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
+ProgressCallback = Callable[[str, int, int], None]
+"""Called with the current step, how much of it is done, and how much there is."""
 
 In = TypeVar("In")
 Out = TypeVar("Out")
 
 
 class Runner(Protocol):
-    """Does many things at once, whatever it runs on."""
+    """Runs tasks in parallel, on any platform."""
 
     @property
     def name(self) -> str: ...
@@ -34,46 +34,48 @@ class Runner(Protocol):
     def cores(self) -> int: ...
 
     def map(
-        self, work: Callable[[In], Out], each: Sequence[In], weights: Sequence[int], told: Callable[[int], None]
+        self, work: Callable[[In], Out], each: Sequence[In], weights: Sequence[int], report: Callable[[int], None]
     ) -> Iterator[Out]:
-        """What `work` makes of each, in any order; `told` hears how much weight is done."""
+        """Yield the result of `work` for each, in any order; call `report` with the weight done so
+        far.
+        """
         ...
 
 
 class InProcess:
-    """One thing after the other, here: for few small archives, and for tests."""
+    """Runs tasks one after another in this process: for few small archives, and for tests."""
 
     name, cores = "one process", 1
 
     def map(
-        self, work: Callable[[In], Out], each: Sequence[In], weights: Sequence[int], told: Callable[[int], None]
+        self, work: Callable[[In], Out], each: Sequence[In], weights: Sequence[int], report: Callable[[int], None]
     ) -> Iterator[Out]:
         done = 0
         for one, weight in zip(each, weights, strict=True):
             yield work(one)
             done += weight
-            told(done)
+            report(done)
 
 
 class Request(Struct, kw_only=True):
-    """What is to be audited."""
+    """The input of an audit."""
 
     paths: list[str]
-    heads: Mapping[bytes, Sequence[HeldHead]] = field(default_factory=dict)
-    known: Mapping[bytes, Known] = field(default_factory=dict)
+    heads: Mapping[bytes, Sequence[CollectedHead]] = field(default_factory=dict)
+    known: Mapping[bytes, VerifiedPrefix] = field(default_factory=dict)
     part: int = PART
 
 
 class Audit(Struct, kw_only=True):
-    """What was found."""
+    """The results of an audit."""
 
-    verdicts: list[Verdict]
-    proved: list[Proved] = field(default_factory=list)
+    verdicts: list[EnclaveVerdict]
+    proved: list[ProvedFinding] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    kept: list[tuple[bytes, Known, list[HeldHead]]] = field(default_factory=list)
+    kept: list[tuple[bytes, VerifiedPrefix, list[CollectedHead]]] = field(default_factory=list)
     """For the next audit."""
-    caught: list[Proved] = field(default_factory=list)
-    """What nodes did while they were asked for their logs."""
+    caught: list[ProvedFinding] = field(default_factory=list)
+    """Findings from nodes' answers while their logs were collected."""
     notes: list[str] = field(default_factory=list)
     skipped: int = 0
     """Events whose signatures an earlier audit has checked."""
@@ -82,8 +84,8 @@ class Audit(Struct, kw_only=True):
     def findings(self) -> list[Finding]:
         return [each.finding for each in (*self.proved, *self.caught)]
 
-    def add(self, pulled: Pulled) -> None:
-        """What came from nodes besides archives."""
+    def add(self, pulled: CollectedLogs) -> None:
+        """Add what nodes gave besides archives."""
         self.caught += pulled.proved
         known = {each.enclave: each for each in self.verdicts}
         for each in pulled.verdicts:
@@ -95,36 +97,38 @@ class Audit(Struct, kw_only=True):
         self.notes += pulled.notes
 
 
-def run_audit(request: Request, runner: Runner, told: Told = lambda what, done, total: None) -> Audit:
-    """Survey, check and try, judge, prove."""
-    surveys = list(_survey(request, runner, told))
+def run_audit(request: Request, runner: Runner, progress: ProgressCallback = lambda step, done, total: None) -> Audit:
+    """Run an audit: survey, check and replay, judge, prove."""
+    surveys = list(_survey(request, runner, progress))
     audit = Audit(verdicts=[], problems=[f"{each.path}: {each.problem}" for each in surveys if each.problem])
     audit.skipped = sum(each.known for each in surveys)
     heads = {enclave: _newest(held) for enclave, held in request.heads.items()}
-    audit.problems += [f"{each.hex()}: of {n} heads only the {MAX_HEADS} largest" for each, n in _too_many(request)]
-    parts: dict[bytes, tuple[list[Checked], list[Tried]]] = {}
-    for enclave, found in _run(plan(surveys, heads, request.part, runner.cores), runner, told):
-        checked, tried = parts.setdefault(enclave, ([], []))
-        checked += [each for each in found if isinstance(each, Checked)]
-        tried += [each for each in found if isinstance(each, Tried)]
-    for enclave, (checked, tried) in sorted(parts.items()):
-        verdict = judge_enclave(enclave, checked, tried)
+    audit.problems += [
+        f"{each.hex()}: only the {MAX_HEADS} largest of {n} heads were used" for each, n in _too_many(request)
+    ]
+    parts: dict[bytes, tuple[list[CheckResult], list[ReplayResult]]] = {}
+    for enclave, found in _run(plan(surveys, heads, request.part, runner.cores), runner, progress):
+        checked, replayed = parts.setdefault(enclave, ([], []))
+        checked += [each for each in found if isinstance(each, CheckResult)]
+        replayed += [each for each in found if isinstance(each, ReplayResult)]
+    for enclave, (checked, replayed) in sorted(parts.items()):
+        verdict = judge_enclave(enclave, checked, replayed)
         audit.verdicts.append(verdict)
         audit.problems += verdict.problems
-        audit.kept.append((enclave, _known(verdict, tried), _kept(tried, heads.get(enclave, ()))))
+        audit.kept.append((enclave, _verified(verdict, replayed), _kept(replayed, heads.get(enclave, ()))))
     strays = 0
     for enclave in sorted(heads.keys() - parts.keys()):
         audit.verdicts.append(judge_heads(enclave, heads[enclave]))
         strays += audit.verdicts[-1].unsigned
-        audit.kept.append((enclave, request.known.get(enclave, Known(0, "")), heads[enclave]))
+        audit.kept.append((enclave, request.known.get(enclave, VerifiedPrefix(0, "")), heads[enclave]))
     if strays:
-        audit.notes.append(f"{strays} heads say nothing: there is no archive of their enclave, and no signer is named")
-    audit.proved = _prove([finding for each in audit.verdicts for finding in each.findings], runner, told)
+        audit.notes.append(f"{strays} heads were ignored: they have neither an archive of their enclave nor a signer")
+    audit.proved = _prove([finding for each in audit.verdicts for finding in each.findings], runner, progress)
     return audit
 
 
-def _newest(held: Iterable[HeldHead]) -> list[HeldHead]:
-    """Each head once; of very many, the newest."""
+def _newest(held: Iterable[CollectedHead]) -> list[CollectedHead]:
+    """Return each head once; of more than MAX_HEADS, the newest."""
     once = {(each.head, each.claim): each for each in held}
     return sorted(once.values(), key=lambda each: each.head.ts)[-MAX_HEADS:]
 
@@ -135,10 +139,10 @@ def _too_many(request: Request) -> Iterator[tuple[bytes, int]]:
             yield enclave, n
 
 
-def _survey(request: Request, runner: Runner, told: Told) -> Iterable[Survey]:
+def _survey(request: Request, runner: Runner, progress: ProgressCallback) -> Iterable[Survey]:
     paths, known = request.paths, dict(request.known)
     sizes = [max(_size(path), 1) for path in paths]
-    return runner.map(lambda path: survey(path, known), paths, sizes, lambda n: told("reading", n, sum(sizes)))
+    return runner.map(lambda path: survey(path, known), paths, sizes, lambda n: progress("reading", n, sum(sizes)))
 
 
 def _size(path: str) -> int:
@@ -148,42 +152,49 @@ def _size(path: str) -> int:
         return 0
 
 
-def _run(items: Sequence[Item], runner: Runner, told: Told) -> Iterator[tuple[bytes, list[Checked | Tried]]]:
-    weights = [item.weight for item in items]
-    total = sum(weights)
-    return runner.map(lambda item: (item.enclave, item.run()), items, weights, lambda n: told("verifying", n, total))
+def _run(
+    tasks: Sequence[AuditTask], runner: Runner, progress: ProgressCallback
+) -> Iterator[tuple[bytes, list[CheckResult | ReplayResult]]]:
+    weights = [task.weight for task in tasks]
+
+    def report(done: int) -> None:
+        progress("verifying", done, sum(weights))
+
+    return runner.map(lambda task: (task.enclave, task.run()), tasks, weights, report)
 
 
-def _prove(findings: Sequence[Finding], runner: Runner, told: Told) -> list[Proved]:
+def _prove(findings: Sequence[Finding], runner: Runner, progress: ProgressCallback) -> list[ProvedFinding]:
     if not findings:
         return []
     ones = [1] * len(findings)
-    found = list(runner.map(prove, findings, ones, lambda n: told("proving", n, len(findings))))
+    found = list(runner.map(prove, findings, ones, lambda n: progress("proving", n, len(findings))))
     return sorted(found, key=lambda each: (each.finding.enclave, each.finding.seq, each.finding.kind))
 
 
-def _known(verdict: Verdict, tried: Sequence[Tried]) -> Known:
-    """The longest log, if nothing is wrong with it."""
-    if verdict.findings or verdict.problems or not tried:
-        return Known(0, "")
-    longest = max(tried, key=lambda log: log.events)
-    return Known(longest.events, longest.digest)
+def _verified(verdict: EnclaveVerdict, replayed: Sequence[ReplayResult]) -> VerifiedPrefix:
+    """Return the longest log if nothing is wrong with it; else an empty one."""
+    if verdict.findings or verdict.problems or not replayed:
+        return VerifiedPrefix(0, "")
+    longest = max(replayed, key=lambda log: log.events)
+    return VerifiedPrefix(longest.events, longest.digest)
 
 
-def _kept(tried: Iterable[Tried], known: Iterable[HeldHead]) -> list[HeldHead]:
-    """Every head, those that somebody signed first: whose the others are, a log may tell that is more than this one."""
-    signed = _newest(_held(tried))
+def _kept(replayed: Iterable[ReplayResult], known: Iterable[CollectedHead]) -> list[CollectedHead]:
+    """Return the heads to save. Those without a known signer are saved too: a longer log may name
+    it.
+    """
+    signed = _newest(_held(replayed))
     there = {each.head for each in signed}
     others = [each for each in known if each.head not in there]
-    return [*others[-MAX_STRANGE:], *signed][-MAX_HEADS:]
+    return [*others[-MAX_UNSIGNED:], *signed][-MAX_HEADS:]
 
 
-def _held(tried: Iterable[Tried]) -> Iterator[HeldHead]:
-    """Every head that somebody signed, with its signer, who must be known where the archive is not at hand any more.
+def _held(replayed: Iterable[ReplayResult]) -> Iterator[CollectedHead]:
+    """Yield every head with a known signer, and the signer, for audits that lack the archive.
 
-    An archive's own is a head like any other from now on.
+    An archive's own head is a head like any other from now on.
     """
-    for log in tried:
+    for log in replayed:
         for held, signer in log.held:
             if signer is not None:
-                yield HeldHead(head=held.head, source=held.source, sequencer=signer, claim=held.claim)
+                yield CollectedHead(head=held.head, source=held.source, sequencer=signer, claim=held.claim)

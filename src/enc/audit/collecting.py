@@ -1,9 +1,10 @@
-"""Archives and heads from nodes: of enclaves that are named, or of all that a registry knows.
+"""Collects archives and heads from nodes: of given enclaves, or of all that a registry lists.
 
-An owner gets the whole log, unjudged, and it is audited like any other archive. Who may only read everything gets all
-that can be read, each event with its signatures, each bundle proved to be shown whole under signed heads that extend
-each other (`Enclave.complete`); what cannot be replayed so, the rules and the state, is not judged, and the report says
-so. A node that contradicts itself meanwhile is caught in the act: what the client raises is a finding with evidence.
+An owner gets the whole log, unverified; it is audited like any other archive. An identity that may
+only read everything gets all readable events, each with its signatures, and for each bundle the
+proof that it is shown completely, under signed heads that extend each other (`Enclave.complete`).
+Rules and state cannot be replayed from that; they are not judged, and the report says so. If a node
+contradicts itself meanwhile, the error that the client raises is a finding with evidence.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,9 +14,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from enc.audit.finding import Finding
-from enc.audit.heads import HeldHead
-from enc.audit.proving import Proved, convicts
-from enc.audit.verdict import Verdict
+from enc.audit.heads import CollectedHead
+from enc.audit.proving import ProvedFinding, convicts
+from enc.audit.verdict import EnclaveVerdict
 from enc.core.errors import EncError, MisuseError, Unauthorized
 from enc.core.fault import FaultKind
 
@@ -33,38 +34,39 @@ _KINDS: Mapping[str, FaultKind] = {
     "SPLIT_BRAIN": "old_sequencer",
     "FORGERY": "altered_content",
 }
-"""What a client's distrust is called here; a fork of two heads of one size is an equivocation."""
+"""The finding for each code of a client's Distrust; a fork of two heads of one size is an
+equivocation."""
 
 
-class Pulled(Struct):
-    """What nodes gave."""
+class CollectedLogs(Struct):
+    """What was collected from nodes."""
 
     paths: list[str] = field(default_factory=list)
-    heads: dict[bytes, list[HeldHead]] = field(default_factory=dict)
+    heads: dict[bytes, list[CollectedHead]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    proved: list[Proved] = field(default_factory=list)
-    verdicts: list[Verdict] = field(default_factory=list)
-    """Of enclaves that could only be read."""
+    proved: list[ProvedFinding] = field(default_factory=list)
+    verdicts: list[EnclaveVerdict] = field(default_factory=list)
+    """Of enclaves that could be read, but not replayed."""
 
 
 def collect(
     client: "Client",
     enclaves: Sequence[str],
     folder: Path,
-    told: Callable[[str, int, int], None] = lambda what, done, total: None,
-) -> Pulled:
-    """The logs of these enclaves; of all that the registry knows, if none is named."""
+    progress: Callable[[str, int, int], None] = lambda step, done, total: None,
+) -> CollectedLogs:
+    """Collect the logs of these enclaves; of all that the registry lists if none is given."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = Pulled()
+    found = CollectedLogs()
     named = list(enclaves) or list(_listed(client, found))
     for i, enclave in enumerate(named):
         _one(client, enclave, folder, found)
-        told("pulling", i + 1, len(named))
+        progress("pulling", i + 1, len(named))
     return found
 
 
-def _listed(client: "Client", found: Pulled) -> Iterator[str]:
+def _listed(client: "Client", found: CollectedLogs) -> Iterator[str]:
     after: str | None = None
     try:
         for _ in range(MAX_PAGES):
@@ -73,10 +75,10 @@ def _listed(client: "Client", found: Pulled) -> Iterator[str]:
             if after is None:
                 return
     except EncError as e:
-        found.problems.append(f"the registry: {e.message}")
+        found.problems.append(f"registry: {e.message}")
 
 
-def _one(client: "Client", id_: str, folder: Path, found: Pulled) -> None:
+def _one(client: "Client", id_: str, folder: Path, found: CollectedLogs) -> None:
     from enc.client.errors import Distrust
 
     try:
@@ -89,7 +91,7 @@ def _one(client: "Client", id_: str, folder: Path, found: Pulled) -> None:
             _read(enclave, found)
         head = enclave.head()
         found.heads.setdefault(enclave.id, []).append(
-            HeldHead(head=head, source=enclave.url, sequencer=enclave.sequencer())
+            CollectedHead(head=head, source=enclave.url, sequencer=enclave.sequencer())
         )
     except Distrust as e:
         found.proved.append(_caught(e))
@@ -99,19 +101,19 @@ def _one(client: "Client", id_: str, folder: Path, found: Pulled) -> None:
         found.problems.append(f"{id_}: {e.code or 'error'}: {e.message}")
 
 
-def _read(enclave: "Enclave", found: Pulled) -> None:
-    """All that can be read, proved to be all."""
+def _read(enclave: "Enclave", found: CollectedLogs) -> None:
+    """Read all readable events, with the proof that none is missing."""
     events = sum(1 for _ in enclave.complete())
     size = enclave.head().ts
-    found.notes.append(f"{enclave.hex}: read, and not replayed: only its owner may have the whole log")
-    verdict = Verdict(enclave=enclave.id, events=events, checked=events, bundles=size, heads=1, on_log=1)
+    found.notes.append(f"{enclave.hex}: read, but not replayed: only its owner may get the whole log")
+    verdict = EnclaveVerdict(enclave=enclave.id, events=events, checked=events, bundles=size, heads=1, on_log=1)
     found.verdicts.append(verdict)
 
 
-def _caught(error: "Distrust") -> Proved:
+def _caught(error: "Distrust") -> ProvedFinding:
     evidence = error.evidence
     kind: FaultKind = "equivocation" if evidence.kind == "fork" else _KINDS.get(error.code, "altered_content")
     finding = Finding(
         kind=kind, enclave=evidence.enclave, seq=-1, what=error.message[:2000], sequencer=evidence.sequencer
     )
-    return Proved(finding, evidence.json(), convicts=convicts(evidence))
+    return ProvedFinding(finding, evidence.json(), convicts=convicts(evidence))

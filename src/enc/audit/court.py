@@ -1,7 +1,7 @@
-"""One archive before the court: its log tried event by event, its roots noted where heads ask for them.
+"""Replays one archive: its log event by event, with the roots at the sizes that heads need.
 
-Small archives are read once: each event is checked by itself and tried at once. Of a large one, tasks check parts
-(`check_part`) while another tries the log (`try_log`), which asks for no signature.
+A small archive is read once: each event is checked and replayed at once. For a large one, tasks
+check parts (`check_part`) while another replays the log (`replay_log`) without signatures.
 """
 
 import hashlib
@@ -13,11 +13,11 @@ from itertools import chain
 from msgspec import Struct, field
 
 from enc.audit.finding import Finding, finding_of
-from enc.audit.heads import MAX_SIGNERS, HeldHead, signer_of
-from enc.audit.lies import first_lie
-from enc.audit.piece import JUDGED, check_line, light_events
+from enc.audit.heads import MAX_SIGNERS, CollectedHead, signer_of
+from enc.audit.lies import first_contradiction
+from enc.audit.piece import RULE_TYPES, check_line, light_events
 from enc.audit.reading import read_header, read_lines
-from enc.audit.spill import Spill, SpilledCommits
+from enc.audit.spill import SpilledCommits, SpillingStore
 from enc.core.archive import Header
 from enc.core.errors import EncError
 from enc.core.fault import Fault, FaultKind
@@ -26,9 +26,9 @@ from enc.core.trial import AuditReplay
 from enc.core.types import Event
 
 MAX_FAULTS = 100
-"""Of one kind in one part of an archive: more of them are counted, and not told one by one."""
+"""Faults of one kind in one part of an archive that are listed; more are only counted."""
 MAX_ROUNDS = 16
-"""Trials of one log: one more for each bundle that its node drew otherwise than the rule."""
+"""Replays of one log: one more for each bundle whose boundary or state the node got wrong."""
 DAY_MS = 86_400_000
 MAX_DAYS = 4096
 
@@ -38,20 +38,20 @@ class Tally(Struct):
 
     findings: list[Finding] = field(default_factory=list)
     counts: dict[FaultKind, int] = field(default_factory=dict)
-    doubt: int | None = None
-    """The first event of which it is not known what it did to the state, told or not."""
+    unknown_from: int | None = None
+    """The first event whose effect on the state is unknown, whether listed or not."""
 
     def add(self, finding: Finding, is_doubtful: bool = False) -> None:
         if is_doubtful:
-            self.doubt = finding.seq if self.doubt is None else min(self.doubt, finding.seq)
+            self.unknown_from = finding.seq if self.unknown_from is None else min(self.unknown_from, finding.seq)
         count = self.counts.get(finding.kind, 0)
         self.counts[finding.kind] = count + 1
         if count < MAX_FAULTS:
             self.findings.append(finding)
 
 
-class Checked(Struct, kw_only=True):
-    """What a part of an archive gave by itself."""
+class CheckResult(Struct, kw_only=True):
+    """The result of checking the single events of a part of an archive."""
 
     path: str
     enclave: bytes
@@ -59,11 +59,11 @@ class Checked(Struct, kw_only=True):
     events: int = 0
     tally: Tally
     problem: str = ""
-    """Why it could not be read to its end."""
+    """Why it could not be read to the end."""
 
 
-class Tried(Struct, kw_only=True):
-    """What the log of an archive gave."""
+class ReplayResult(Struct, kw_only=True):
+    """The result of replaying the log of an archive."""
 
     path: str
     enclave: bytes
@@ -71,58 +71,58 @@ class Tried(Struct, kw_only=True):
     events: int = 0
     enc_v: int = 0
     tally: Tally
-    doubt: int | None = None
+    unknown_from: int | None = None
     sequencers: list[tuple[bytes, int]] = []
     marks: dict[int, ObservedRoot] = {}
-    """By size, those that were asked for."""
-    held: list[tuple[HeldHead, bytes | None]] = []
-    """All heads at hand, the archive's own among them, each with its signer; None: nobody who had a part in the log."""
+    """Roots by size, at the sizes of the heads."""
+    held: list[tuple[CollectedHead, bytes | None]] = []
+    """All heads, with the archive's own, each with its signer; None: no sequencer of the log."""
     size: int = 0
     last_seq: int = -1
     end: bytes = b""
     """The checkpoint root after the last event."""
     is_open: bool = False
-    """Whether the last bundle could still take an event."""
+    """Whether the last bundle is still open."""
     checkpoints: dict[int, bytes] = {}
-    """Checkpoint roots after these events: those that were asked for."""
+    """Checkpoint roots after the requested events."""
     days: dict[int, int] = {}
     """Events by day."""
     digest: str = ""
-    """SHA-256 of all lines of events."""
+    """SHA-256 of all event lines."""
     problem: str = ""
 
 
-def check_part(path: str, enclave: bytes, enc_v: int, first: int, last: int | None) -> Checked:
-    """Every event from line `first` to before line `last` by itself."""
-    found = Checked(path=path, enclave=enclave, first=first, tally=Tally())
+def check_part(path: str, enclave: bytes, enc_v: int, first: int, last: int | None) -> CheckResult:
+    """Check each single event from line `first` to before line `last`."""
+    found = CheckResult(path=path, enclave=enclave, first=first, tally=Tally())
     try:
         for lines in read_lines(path, first, last):
             for number, line in enumerate(lines, first + found.events):
                 event, fault = check_line(line, number, enc_v)
                 if fault is not None:
-                    _tell(found, fault, event)
+                    _record(found, fault, event)
             found.events += len(lines)
     except EncError as e:
         found.problem = e.message
     return found
 
 
-def try_log(path: str, heads: Sequence[HeldHead] = (), seqs: frozenset[int] = frozenset()) -> Tried:
-    """The log's own order and rules, without signatures of events."""
-    return _tried(path, heads, seqs, lambda lines, number: light_events(lines))
+def replay_log(path: str, heads: Sequence[CollectedHead] = (), seqs: frozenset[int] = frozenset()) -> ReplayResult:
+    """Replay the log by its order and rules, without the signatures of events."""
+    return _replay(path, heads, seqs, lambda lines, number: light_events(lines))
 
 
-def try_whole(
-    path: str, enc_v: int, heads: Sequence[HeldHead] = (), seqs: frozenset[int] = frozenset(), known: int = 0
-) -> tuple[Checked, Tried]:
-    """Both at once, with each event read once. The first `known` events are known to check."""
-    checked = Checked(path=path, enclave=b"", first=0, tally=Tally())
+def check_and_replay(
+    path: str, enc_v: int, heads: Sequence[CollectedHead] = (), seqs: frozenset[int] = frozenset(), known: int = 0
+) -> tuple[CheckResult, ReplayResult]:
+    """Check and replay in one pass. The first `known` events were checked by an earlier audit."""
+    checked = CheckResult(path=path, enclave=b"", first=0, tally=Tally())
 
     def check(lines: Sequence[bytes], number: int) -> Iterator[Event | None]:
         for at, line in enumerate(lines, number):
             event, fault = check_line(line, at, enc_v)
             if fault is not None:
-                _tell(checked, fault, event)
+                _record(checked, fault, event)
             yield event
         checked.events += len(lines)
 
@@ -136,52 +136,54 @@ def try_whole(
         checked.enclave = read_header(path).enclave
     except EncError as e:
         checked.problem = e.message
-    return checked, _tried(path, heads, seqs, read)
+    return checked, _replay(path, heads, seqs, read)
 
 
-def _tell(part: Checked, fault: Fault, event: Event | None) -> None:
-    """What an event that does not check did to the state is not known, if rules look into what it says."""
+def _record(part: CheckResult, fault: Fault, event: Event | None) -> None:
+    """Add a fault. If the rules depend on the event's content, its effect on the state is
+    unknown.
+    """
     key, time = (event.sequencer, event.timestamp) if event else (b"", 0)
-    part.tally.add(finding_of(fault, part.enclave, part.path, key, time), event is None or event.type in JUDGED)
+    part.tally.add(finding_of(fault, part.enclave, part.path, key, time), event is None or event.type in RULE_TYPES)
 
 
-Reads = Callable[[Sequence[bytes], int], Iterable[Event | None]]
-"""(lines, number of the first) to events, one for each line; None for one that cannot be read."""
+EventReader = Callable[[Sequence[bytes], int], Iterable[Event | None]]
+"""Takes lines and the number of the first; returns an event for each line, None if unreadable."""
 
 
-def _tried(path: str, heads: Sequence[HeldHead], seqs: frozenset[int], read: Reads) -> Tried:
-    """Try the log; where the node proved that it drew a bundle or a state of its own, once more with these."""
+def _replay(path: str, heads: Sequence[CollectedHead], seqs: frozenset[int], read: EventReader) -> ReplayResult:
+    """Replay the log. If proofs of the node contradict it, replay again with the node's values."""
     try:
         header = read_header(path)
     except EncError as e:
-        return Tried(path=path, enclave=b"", header=None, problem=e.message, tally=Tally())
-    own = [] if header.sth is None else [HeldHead(head=header.sth, source=os.path.basename(path), is_own=True)]
-    held, told, drawn, claimed = [*own, *heads], list[Finding](), dict[int, int](), dict[int, bytes]()
+        return ReplayResult(path=path, enclave=b"", header=None, problem=e.message, tally=Tally())
+    own = [] if header.sth is None else [CollectedHead(head=header.sth, source=os.path.basename(path), is_own=True)]
+    held, found, bundle_sizes, state_hashes = [*own, *heads], list[Finding](), dict[int, int](), dict[int, bytes]()
     for _ in range(MAX_ROUNDS):
-        bench = _Bench(path, header, marks_of(held), seqs, drawn, claimed)
-        bench.run(read)
+        replay = _Replay(path, header, observed_roots(held), seqs, bundle_sizes, state_hashes)
+        replay.run(read)
         read = lambda lines, number: light_events(lines)  # noqa: E731
-        tried = bench.end(held)
-        lie = first_lie(tried.held, bench.marks.bundles, bench.marks.places)
-        if lie is None or (lie.kind, lie.index) in {(found.kind, found.before) for found in told}:
+        result = replay.finish(held)
+        wrong = first_contradiction(result.held, replay.marks.bundles, replay.marks.places)
+        if wrong is None or (wrong.kind, wrong.index) in {(finding.kind, finding.before) for finding in found}:
             break
-        told.append(lie.finding(header.enclave, path))
-        if lie.kind == "wrong_bundle_boundary":
-            drawn[lie.index] = lie.size
+        found.append(wrong.finding(header.enclave, path))
+        if wrong.kind == "wrong_bundle_boundary":
+            bundle_sizes[wrong.index] = wrong.size
         else:
-            claimed[lie.index] = lie.state_hash
-    for finding in told:
-        tried.tally.add(finding)
-    return tried
+            state_hashes[wrong.index] = wrong.state_hash
+    for finding in found:
+        result.tally.add(finding)
+    return result
 
 
-def marks_of(held: Iterable[HeldHead]) -> ObservedRoots:
+def observed_roots(held: Iterable[CollectedHead]) -> ObservedRoots:
     held = list(held)
     return ObservedRoots([each.head.ts for each in held], [each.claim for each in held if each.claim is not None])
 
 
-class _Bench:
-    """One trial of one archive."""
+class _Replay:
+    """One replay of one archive."""
 
     def __init__(
         self,
@@ -189,74 +191,80 @@ class _Bench:
         header: Header,
         marks: ObservedRoots,
         seqs: frozenset[int],
-        drawn: dict[int, int],
-        claimed: dict[int, bytes],
+        bundle_sizes: dict[int, int],
+        state_hashes: dict[int, bytes],
     ) -> None:
-        self._tried = Tried(path=path, enclave=header.enclave, header=header, tally=Tally())
+        self._result = ReplayResult(path=path, enclave=header.enclave, header=header, tally=Tally())
         self.marks, self._seqs = marks, seqs
-        self._trial = AuditReplay(
+        self._replay = AuditReplay(
             header.enclave,
-            Spill(),
+            SpillingStore(),
             SpilledCommits(),
             marks.step,
-            node_bundle_sizes=dict(drawn),
-            node_state_hashes=dict(claimed),
+            node_bundle_sizes=dict(bundle_sizes),
+            node_state_hashes=dict(state_hashes),
         )
         self._days: Counter[int] = Counter()
 
-    def run(self, read: Reads) -> None:
+    def run(self, read: EventReader) -> None:
         number, digest = 0, hashlib.sha256()
         try:
-            for lines in read_lines(self._tried.path, digest=digest):
-                self._take(read(lines, number))
+            for lines in read_lines(self._result.path, digest=digest):
+                self._apply(read(lines, number))
                 number += len(lines)
         except EncError as e:
-            self._tried.problem = e.message
-        self._tried.events, self._tried.digest = number, digest.hexdigest()
+            self._result.problem = e.message
+        self._result.events, self._result.digest = number, digest.hexdigest()
 
-    def _take(self, events: Iterable[Event | None]) -> None:
-        trial, days, seqs = self._trial, self._days, self._seqs
+    def _apply(self, events: Iterable[Event | None]) -> None:
+        replay, days, seqs = self._replay, self._days, self._seqs
         for event in events:
-            if event is None:  # told by whoever checks events by themselves
-                trial.skip()
+            if event is None:  # reported by the check of single events
+                replay.skip()
                 continue
-            trial.add(event)
+            replay.add(event)
             days[event.timestamp // DAY_MS] += 1
-            if event.seq in seqs and (root := trial.root()) is not None:
-                self._tried.checkpoints[event.seq] = root
-            if trial.faults:
-                self._tell(event)
+            if event.seq in seqs and (root := replay.root()) is not None:
+                self._result.checkpoints[event.seq] = root
+            if replay.faults:
+                self._record(event)
         if len(days) > MAX_DAYS:
             self._days = Counter(dict(days.most_common(MAX_DAYS // 2)))
 
-    def _tell(self, event: Event | None) -> None:
-        """Faults get the time and the sequencer of the event at which they were seen. None is kept in the trial."""
-        for fault in self._trial.faults:
-            key, time = (event.sequencer, event.timestamp) if event is not None else (self._office(fault.seq), 0)
-            self._tried.tally.add(finding_of(fault, self._tried.enclave, self._tried.path, key, time))
-        self._trial.faults.clear()
+    def _record(self, event: Event | None) -> None:
+        """Move the faults from the replay to the tally, with time and sequencer of the current
+        event.
+        """
+        for fault in self._replay.faults:
+            key, time = (event.sequencer, event.timestamp) if event is not None else (self._sequencer_at(fault.seq), 0)
+            self._result.tally.add(finding_of(fault, self._result.enclave, self._result.path, key, time))
+        self._replay.faults.clear()
 
-    def _office(self, seq: int) -> bytes:
-        """Whose log it was there."""
-        return next((key for key, first in reversed(self._trial.sequencers) if first <= seq), b"")
+    def _sequencer_at(self, seq: int) -> bytes:
+        """Return the log's sequencer at this seq."""
+        return next((key for key, first in reversed(self._replay.sequencers) if first <= seq), b"")
 
-    def end(self, held: Sequence[HeldHead]) -> Tried:
-        tried, trial = self._tried, self._trial
-        trial.finish(sort=False)
-        self._tell(None)
-        tried.doubt, tried.sequencers, tried.days = trial.roots_unknown_from, trial.sequencers, dict(self._days)
-        self.marks.end(trial)
-        tried.marks = self.marks.roots
-        state, keys = trial.state, _signers(trial)
+    def finish(self, held: Sequence[CollectedHead]) -> ReplayResult:
+        result, replay = self._result, self._replay
+        replay.finish(sort=False)
+        self._record(None)
+        result.unknown_from, result.sequencers = replay.roots_unknown_from, replay.sequencers
+        result.days = dict(self._days)
+        self.marks.end(replay)
+        result.marks = self.marks.roots
+        state, keys = replay.state, _signers(replay)
         if state is not None:
-            tried.enc_v, tried.size, tried.last_seq = state.policy.enc_v, state.log.size, state.seq
-            tried.end, tried.is_open = trial.root() or b"", state.bundle is not None
+            result.enc_v, result.size, result.last_seq = state.policy.enc_v, state.log.size, state.seq
+            result.end, result.is_open = replay.root() or b"", state.bundle is not None
             keys.append(state.sequencer)
-        tried.held = [(each, signer_of(each, tried.enclave, keys)) for each in held]
-        return tried
+        result.held = [(each, signer_of(each, result.enclave, keys)) for each in held]
+        return result
 
 
-def _signers(trial: AuditReplay) -> list[bytes]:
-    """Who may have signed heads of the log, the latest first. Of very many strangers, the first and the last count."""
-    keys, half = list(dict.fromkeys(key for key, _ in reversed(trial.sequencers))), MAX_SIGNERS // 2
+def _signers(replay: AuditReplay) -> list[bytes]:
+    """Return the keys that may have signed heads of the log, the latest first.
+
+    Of more than MAX_SIGNERS, only the first and the last count.
+    """
+    keys, half = list(dict.fromkeys(key for key, _ in reversed(replay.sequencers))), MAX_SIGNERS // 2
     return keys if len(keys) <= MAX_SIGNERS else [*keys[:half], *keys[-half:]]

@@ -1,31 +1,31 @@
-"""A finding: a fault with everything that is needed to tell it, to find it again and to prove it."""
+"""A finding: a fault with all that is needed to report it, to find it again and to prove it."""
 
 from typing import Any
 
 from msgspec import Struct
 
-from enc.audit.heads import HeldHead
+from enc.audit.heads import CollectedHead
 from enc.core.fault import Fault, FaultKind
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One broken promise, of one enclave."""
+    """One violation of the protocol in one enclave."""
 
     kind: FaultKind
     enclave: bytes
     seq: int
-    """-1 where no place of the log is known."""
+    """-1 if no position in the log is known."""
     what: str
     path: str = ""
-    """The archive that shows it; empty where heads alone do."""
+    """The archive that shows it; empty if heads alone do."""
     other: str = ""
-    """Another archive of the same enclave, where it takes two to see it."""
+    """Another archive of the same enclave, if it takes two to see it."""
     sequencer: bytes = b""
-    """Whose promise it was, as far as that is known."""
-    heads: tuple[HeldHead, ...] = ()
+    """The responsible sequencer, if known."""
+    heads: tuple[CollectedHead, ...] = ()
     before: int = -1
     timestamp: int = 0
-    """Unix milliseconds of the event or the head; 0 where there is none."""
+    """Unix milliseconds of the event or the head; 0 if there is none."""
 
     def wire(self) -> dict[str, Any]:
         return {

@@ -1,7 +1,8 @@
-"""Signed heads that people collected, some with a proof of an event under them; from files, one JSON a line.
+"""Signed heads that people collected, some with a proof of an event; from files, one JSON per line.
 
-A head is somebody's word only with that one's signature. A head with `bound_sig` names the enclave; one without is
-held against a log too, but two of them do not contradict each other: they may be of different enclaves.
+Only a signature makes a head its signer's. A head with `bound_sig` names the enclave. One without
+is compared with a log too, but two of them do not contradict each other: they may be of different
+enclaves.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,22 +21,22 @@ from enc.core.types import TreeHead
 
 MAX_LINE = 1 << 20
 MAX_HEADS = 10_000
-"""Of one enclave; the newest of more."""
+"""Heads of one enclave that are used; of more, the newest."""
 MAX_SIGNERS = 256
-"""Keys of one enclave that may have signed a head: each head is tried with each."""
+"""Keys of one enclave that may have signed a head: each head is checked with each."""
 MAX_COLLECTED = 1_000_000
-"""Of all enclaves together: they are held in memory."""
+"""Heads of all enclaves together: they are kept in memory."""
 
 
-class HeldHead(Struct, frozen=True, kw_only=True):
-    """A signed head that somebody has."""
+class CollectedHead(Struct, frozen=True, kw_only=True):
+    """A signed head that someone collected."""
 
     head: TreeHead
     source: str
     sequencer: bytes | None = None
-    """Whose it is said to be; None: one of the log's."""
+    """The claimed signer; None: any sequencer of the log."""
     is_own: bool = False
-    """It came with the archive that is looked at: it is of that log's very end."""
+    """Whether it is the archive's own head, of the end of its log."""
     claim: Claim | None = None
 
     def wire(self) -> dict[str, Any]:
@@ -50,7 +51,7 @@ class _Line(Struct, kw_only=True):
     sth: WireHead
     source: str = ""
     witness: str = ""
-    """Who co-signed it, in a file from a witness."""
+    """The witness that co-signed it, in a file from a witness."""
     sequencer: str | None = None
     seq: int | None = None
     membership: WireBundleProof | None = None
@@ -60,13 +61,13 @@ class _Line(Struct, kw_only=True):
 _decoder = Decoder(_Line)
 
 
-def parse_line(line: bytes, source: str) -> tuple[bytes, HeldHead]:
-    """The enclave, and the head. InvalidProof says what is wrong."""
+def parse_line(line: bytes, source: str) -> tuple[bytes, CollectedHead]:
+    """Return the enclave and the head; raise InvalidProof."""
     wire = decode_json(line, _decoder, InvalidProof)
     claim = None
     if wire.seq is not None and wire.membership is not None and wire.inclusion is not None:
         claim = claim_from_wire(WireClaim(seq=wire.seq, membership=wire.membership, inclusion=wire.inclusion))
-    held = HeldHead(
+    held = CollectedHead(
         head=head_from_wire(wire.sth),
         source=(wire.source or (wire.witness and f"witness {wire.witness}") or source)[:200],
         sequencer=None if wire.sequencer is None else unhex(wire.sequencer, 32, "sequencer", InvalidProof),
@@ -75,8 +76,8 @@ def parse_line(line: bytes, source: str) -> tuple[bytes, HeldHead]:
     return unhex(wire.enclave, 32, "enclave", InvalidProof), held
 
 
-def read_heads(path: str | Path) -> Iterator[tuple[bytes, HeldHead]]:
-    """All heads of a file. MisuseError names the line that is none."""
+def read_heads(path: str | Path) -> Iterator[tuple[bytes, CollectedHead]]:
+    """Yield all heads of a file; raise MisuseError with the number of an invalid line."""
     number = 0
     try:
         with open(path, "rb") as file:
@@ -91,9 +92,9 @@ def read_heads(path: str | Path) -> Iterator[tuple[bytes, HeldHead]]:
 
 
 def collect_heads(
-    files: Iterable[str | Path], before: Mapping[bytes, Iterable[HeldHead]]
-) -> dict[bytes, list[HeldHead]]:
-    """The heads of many files, by enclave, beside those that are known from before."""
+    files: Iterable[str | Path], before: Mapping[bytes, Iterable[CollectedHead]]
+) -> dict[bytes, list[CollectedHead]]:
+    """Return the heads of many files by enclave, with those known `before`."""
     found = {enclave: list(held) for enclave, held in before.items()}
     count = sum(map(len, found.values()))
     for file in files:
@@ -101,12 +102,12 @@ def collect_heads(
             found.setdefault(enclave, []).append(held)
             count += 1
             if count > MAX_COLLECTED:
-                raise MisuseError(f"{file}: over {MAX_COLLECTED} heads in all: audit fewer enclaves at a time")
+                raise MisuseError(f"{file}: more than {MAX_COLLECTED} heads in all: audit fewer enclaves at a time")
     return found
 
 
-def signer_of(held: HeldHead, enclave: bytes, keys: Iterable[bytes]) -> bytes | None:
-    """Whose head it is, of these keys; None: nobody's. A stranger's head is nobody's, whatever it says of itself."""
+def signer_of(held: CollectedHead, enclave: bytes, keys: Iterable[bytes]) -> bytes | None:
+    """Return which of these keys signed the head; None if none did, whatever the head claims."""
     for key in dict.fromkeys(keys):
         if held.sequencer not in (None, key):
             continue

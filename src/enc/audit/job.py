@@ -1,7 +1,7 @@
-"""An audit's tasks on Spark: the one module here that knows it.
+"""Runs an audit's tasks on Spark; the only module of this package that imports it.
 
-Tasks are Python functions over lists of items; nothing is shuffled, and what comes back are findings and roots. Every
-worker must reach the archives under the same paths.
+Tasks are Python functions over lists of items. Nothing is shuffled; findings and roots come back.
+Every worker must reach the archives under the same paths.
 """
 
 import gc
@@ -23,7 +23,7 @@ Out = TypeVar("Out")
 
 
 class OnSpark:
-    """A Runner: each item's weight says how long it takes, about."""
+    """A Runner. An item's weight is proportional to its estimated time."""
 
     def __init__(self, spark: "SparkSession") -> None:
         self._context = spark.sparkContext
@@ -31,7 +31,7 @@ class OnSpark:
         self.name = f"Spark, {self._context.master}, {self.cores} cores"
 
     def map(
-        self, work: Callable[[In], Out], each: Sequence[In], weights: Sequence[int], told: Callable[[int], None]
+        self, work: Callable[[In], Out], each: Sequence[In], weights: Sequence[int], report: Callable[[int], None]
     ) -> Iterator[Out]:
         bins = spread(list(zip(weights, each, strict=True)), self.cores * TASKS_PER_CORE)
         if not bins:
@@ -46,10 +46,12 @@ class OnSpark:
                     done.add(weight)
 
         tasks = self._context.parallelize(bins, len(bins)).mapPartitions(run)
-        return iter(self._collected(lambda: tasks.collect(), lambda: told(done.value)))
+        return iter(self._collected(lambda: tasks.collect(), lambda: report(done.value)))
 
     def _collected(self, collect: Callable[[], list[Out]], tick: Callable[[], None]) -> list[Out]:
-        """What a job gives. It runs in a thread, so that this one can tell how far it is."""
+        """Return a job's results. The job runs in a thread, so that this one can report
+        progress.
+        """
         found: list[list[Out]] = []
         failed: list[BaseException] = []
 
@@ -74,13 +76,13 @@ class OnSpark:
 
 
 class AuditFailed(EncError):
-    """The tasks could not be run to their end."""
+    """The tasks failed before their end."""
 
     code = "AUDIT_FAILED"
 
 
 def last_line(error: BaseException) -> str:
-    """What a long error of Spark's comes down to."""
+    """Return the essential line of a long Spark error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if "Error" in line or "Exception" in line]
-    return (told or lines or [type(error).__name__])[-1][:500]
+    errors = [line for line in lines if "Error" in line or "Exception" in line]
+    return (errors or lines or [type(error).__name__])[-1][:500]

@@ -1,18 +1,18 @@
-"""Where a node's proofs say otherwise than its log: a bundle that the rule does not draw, a state that nobody made."""
+"""Proofs of a node that contradict its log: a wrong bundle boundary, or a wrong state."""
 
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
 from enc.audit.finding import Finding
-from enc.audit.heads import HeldHead
+from enc.audit.heads import CollectedHead
 from enc.core.claim import is_proved
 from enc.core.fault import FaultKind
 from enc.core.marks import EventPosition, ObservedBundle, contradiction
 
 
-class Lie(Struct, frozen=True, kw_only=True):
-    """A claim that is proved under a signed head, and is not what the log gives."""
+class Contradiction(Struct, frozen=True, kw_only=True):
+    """A claim that is proved under a signed head, but differs from the log."""
 
     kind: FaultKind
     index: int
@@ -20,11 +20,11 @@ class Lie(Struct, frozen=True, kw_only=True):
     what: str
     size: int
     state_hash: bytes
-    held: HeldHead
+    held: CollectedHead
     signer: bytes
 
     def finding(self, enclave: bytes, path: str) -> Finding:
-        """`before` is the bundle's index."""
+        """Return the finding; its `before` is the bundle's index."""
         return Finding(
             kind=self.kind,
             enclave=enclave,
@@ -38,19 +38,19 @@ class Lie(Struct, frozen=True, kw_only=True):
         )
 
 
-def first_lie(
-    held: Iterable[tuple[HeldHead, bytes | None]],
+def first_contradiction(
+    held: Iterable[tuple[CollectedHead, bytes | None]],
     bundles: Mapping[int, ObservedBundle],
     places: Mapping[int, EventPosition],
-) -> Lie | None:
-    """The claim about the earliest bundle that the log contradicts; later ones may follow from it."""
-    lies = [lie for each, signer in held if signer and (lie := _lie(each, signer, bundles, places)) is not None]
-    return min(lies, key=lambda lie: lie.index, default=None)
+) -> Contradiction | None:
+    """Return the contradiction about the earliest bundle; later ones may follow from it."""
+    found = (_contradiction(each, signer, bundles, places) for each, signer in held if signer)
+    return min((each for each in found if each is not None), key=lambda each: each.index, default=None)
 
 
-def _lie(
-    held: HeldHead, signer: bytes, bundles: Mapping[int, ObservedBundle], places: Mapping[int, EventPosition]
-) -> Lie | None:
+def _contradiction(
+    held: CollectedHead, signer: bytes, bundles: Mapping[int, ObservedBundle], places: Mapping[int, EventPosition]
+) -> Contradiction | None:
     claim = held.claim
     if claim is None or claim.index not in bundles or claim.seq not in places:
         return None
@@ -60,6 +60,6 @@ def _lie(
         return None
     kind, seq, what = found
     size, state_hash = claim.membership.size, claim.leaf.state_hash
-    return Lie(
+    return Contradiction(
         kind=kind, index=claim.index, seq=seq, what=what, size=size, state_hash=state_hash, held=held, signer=signer
     )

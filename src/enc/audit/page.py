@@ -1,4 +1,4 @@
-"""The report as a page that needs nothing but itself: no script, no picture, no font from anywhere."""
+"""The report as a self-contained HTML page: no script, and no image or font from elsewhere."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -33,7 +33,7 @@ svg .bad{fill:var(--bad)}svg line{stroke:var(--line)}
 
 
 def page(report: Mapping[str, Any]) -> str:
-    """The page of a report as `report.json` has it."""
+    """Return the page of a report in the form of `report.json`."""
     parts = [
         _verdict(report),
         _section("What was checked", _numbers(report["checked"])),
@@ -56,36 +56,35 @@ def _section(title: str, body: str) -> str:
 
 def _verdict(report: Mapping[str, Any]) -> str:
     count = sum(report["counts"].values())
-    seen = ". See the notes" if report["notes"] else ": every node kept its word"
-    missed = "" if report["complete"] else "Not everything could be looked at."
+    seen = ". See the notes" if report["notes"] else ": every node followed the protocol"
+    missed = "" if report["complete"] else "Not everything could be checked."
     if count:
-        words = (
-            f'<p class="verdict bad">{count} finding{"s" if count > 1 else ""}. {missed}</p>{_convicted(report)}{_WHO}'
-        )
+        found = f"{count} finding{'s' if count > 1 else ''}. {missed}"
+        words = f'<p class="verdict bad">{found}</p>{_convicted(report)}{_CONVICTION_NOTE}'
     elif missed:
         words = f'<p class="verdict bad">No finding. {missed}</p>'
     elif not report["checked"]["events"]:
-        words = '<p class="verdict">No finding. There was no log to look at.</p>'
+        words = '<p class="verdict">No finding. There was no log to check.</p>'
     else:
         words = f'<p class="verdict good">No finding{seen}.</p>'
     made = f"{_time(report['at'])} UTC, {report['took_s']:.1f} s, {report['runner']}"
     return f"<h1>Audit</h1>{words}<p>{escape(made)}</p>"
 
 
-_WHO = (
-    "<p>Whether a finding convicts a node, and which, <code>enc verify</code> says of its evidence. "
-    "Some convict nobody: whoever held a copy of a log may have altered it.</p>"
+_CONVICTION_NOTE = (
+    "<p><code>enc verify</code> shows for each evidence file whether it convicts a node, and which. "
+    "Some convict nobody: anyone who held a copy of a log may have altered it.</p>"
 )
 
 
 def _convicted(report: Mapping[str, Any]) -> str:
-    """Only evidence that convicts accuses, and it accuses a key: whose it is, people know."""
+    """Name the keys that evidence convicts. It is for people to know whose keys they are."""
     keys = sorted({f["sequencer"] for f in report["findings"] if f["convicts"]})
     if not keys:
         return ""
     named = ", ".join(f"<code>{escape(key)}</code>" for key in keys[:MAX_KEYS])
-    more = f", and of {len(keys) - MAX_KEYS} more" if len(keys) > MAX_KEYS else ""
-    return f'<p class="what">A node did not keep its word, if it is the holder of {named}{more}.</p>'
+    more = f", and of {len(keys) - MAX_KEYS} more keys" if len(keys) > MAX_KEYS else ""
+    return f'<p class="what">Evidence convicts the holder of {named}{more}.</p>'
 
 
 def _time(ms: int | None) -> str:
@@ -103,7 +102,7 @@ def _numbers(checked: Mapping[str, int]) -> str:
 
 
 def bars(values: Mapping[str, int], style: str = "") -> str:
-    """Horizontal bars, one a name; as wide as the page."""
+    """Return horizontal bars, one for each name, as wide as the page."""
     most = max([*values.values(), 1])
     drawn = (
         f'<span>{escape(name)}</span><div><i style="width:{100 * n / most:.1f}%"></i>{n:,}</div>'
@@ -113,7 +112,9 @@ def bars(values: Mapping[str, int], style: str = "") -> str:
 
 
 def _timeline(report: Mapping[str, Any]) -> str:
-    """Events by day, and above them the findings that have a time. Places are percents: it is as wide as the page."""
+    """Return a chart of events by day, with findings above. Positions are percentages of the
+    width.
+    """
     days = {int(day): n for day, n in report["days"].items()}
     marks = [f for f in report["findings"] if f["timestamp"]]
     span = [*days, *(f["timestamp"] // 86_400_000 for f in marks)]

@@ -1,7 +1,7 @@
-"""What an event proves by itself: its hash, its author's signature, its sequencer's, its id. No state is asked.
+"""Checks a single event without any state: its hash, both signatures, and its id.
 
-Events of all enclaves are checked so, in any order and on as many cores as there are: this is where an audit spends
-its time.
+Events of all enclaves are checked in this way, in any order and on all cores: this takes most of an
+audit's time.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from enc.core.event import check_event, parse_event
 from enc.core.fault import Fault, FaultKind
 from enc.core.types import PREDEFINED, PREDEFINED_V1, REGISTRY_TYPES, VERSIONS, Event, Tags
 
-JUDGED = PREDEFINED | PREDEFINED_V1 | REGISTRY_TYPES
-"""Types whose content the rules look into."""
+RULE_TYPES = PREDEFINED | PREDEFINED_V1 | REGISTRY_TYPES
+"""Types whose content the rules read."""
 
 
 def check_line(line: bytes, number: int, enc_v: int) -> tuple[Event | None, Fault | None]:
-    """The event of one line, if it can be read, and what is wrong with it by itself. `number`: which line it is."""
+    """Return the event of a line, if readable, and its fault, if any. `number`: of the line."""
     try:
         event = parse_event(line)
     except EncError as e:
@@ -36,12 +36,12 @@ def check_line(line: bytes, number: int, enc_v: int) -> tuple[Event | None, Faul
 
 
 def fault_of(event: Event, error: EncError, enc_v: int) -> Fault:
-    """Which promise is broken by an event that does not check."""
+    """Return the fault of an event that fails its check."""
     kind: FaultKind = "invalid_signature" if isinstance(error, InvalidSignature) else "altered_content"
     what = error.message
     for other in VERSIONS:
         if kind == "altered_content" and other != enc_v and _hashes(event, other):
-            what = f"{what}; it is one by the rules of version {other}, and the enclave has version {enc_v}"
+            what = f"{what}; it would be valid in version {other}, but the enclave has version {enc_v}"
     if kind == "invalid_signature" and what.startswith("the "):
         what = f"sig: not the author's signature over this commit ({event.from_.hex()})"
     return Fault(kind=kind, seq=event.seq, what=what)
@@ -67,28 +67,32 @@ _place = Decoder(_Place)
 
 
 def seq_of(line: bytes, number: int) -> int:
-    """What an event says that its place is, readable or not; else which line it is."""
+    """Return the seq in a line, even if the event is unreadable otherwise; else the line's
+    number.
+    """
     try:
         return _place.decode(line).seq
     except (msgspec.DecodeError, ValueError, RecursionError):
         return number
 
 
-def version_told(line: bytes, told: int) -> int:
-    """The version that a log's first line gives the enclave; what was `told` where that is no Manifest."""
+def log_version(line: bytes, default: int) -> int:
+    """Return the version in a log's first line; `default` if that is not a Manifest."""
     try:
         return manifest_version(parse_event(line))
     except EncError:
-        return told
+        return default
 
 
 def _unreadable(line: bytes, number: int, error: EncError) -> tuple[None, Fault]:
-    what = f"it cannot be read: {error.message}"
+    what = f"the event cannot be read: {error.message}"
     return None, Fault(kind="altered_content", seq=seq_of(line, number), what=what)
 
 
 class _Light(Struct):
-    """What is out of bounds here is read by `parse_event`, which refuses it: two readers, one answer."""
+    """Values out of bounds here are left to `parse_event`, which rejects them, so that both
+    agree.
+    """
 
     hash: _Hex
     enclave: _Hex
@@ -108,14 +112,16 @@ _light = Decoder(_Light)
 
 
 def light_event(line: bytes) -> Event:
-    """As much of an event as a trial asks for: without signatures, and without contents that no rule looks into."""
+    """Read as much of an event as a replay needs: no signatures, and no contents that no rule
+    reads.
+    """
     try:
         wire = _light.decode(line)
         content = None if wire.content == b"null" else ""
         raw = bytes.fromhex(wire.hash + wire.enclave + wire.from_ + wire.id + wire.sequencer)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return parse_event(line)
-    if len(raw) != 160 or (content is None and wire.content_hash is None) or wire.type in JUDGED:
+    if len(raw) != 160 or (content is None and wire.content_hash is None) or wire.type in RULE_TYPES:
         return parse_event(line)
     return Event(
         hash=raw[:32],
@@ -136,7 +142,7 @@ def light_event(line: bytes) -> Event:
 
 
 def light_events(lines: Sequence[bytes]) -> list[Event | None]:
-    """Those of many lines; None for one that cannot be read."""
+    """Return the light events of many lines; None for each unreadable one."""
     return [_light_or_none(line) for line in lines]
 
 

@@ -1,9 +1,10 @@
-"""What an audit verified, kept beside its report: the next one checks no signature twice, and knows all heads.
+"""What an audit verified, saved beside its report: the next audit checks no signature twice, and
+knows all heads.
 
-One JSON a line: of each enclave how many events of its longest archive were verified and the SHA-256 of their lines;
-after it every head that was at hand, as files of heads have them. What is known is believed only of a log that starts
-with the very same lines; all else of it (order, rules, roots) is derived anew. An enclave with a finding is not kept as
-verified.
+One JSON per line: for each enclave the number of verified events of its longest archive and the
+SHA-256 of their lines, then every collected head, in the format of head files. It is used only for
+a log that starts with exactly the same lines; everything else (order, rules, roots) is computed
+again. An enclave with a finding is not saved as verified.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,8 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from enc.audit.heads import MAX_LINE as LINE_OF_HEAD
-from enc.audit.heads import HeldHead, parse_line
-from enc.audit.plan import Known
+from enc.audit.heads import CollectedHead, parse_line
+from enc.audit.plan import VerifiedPrefix
 from enc.core.encoding import unhex
 from enc.core.errors import EncError, InvalidProof, MisuseError
 from enc.runtime.files import atomic_file
@@ -24,7 +25,7 @@ NAME = "progress.jsonl"
 
 
 MAX_LINE = 2 * LINE_OF_HEAD
-"""A head that was read is a little longer once its source and its signer stand with it."""
+"""A saved head is a little longer than a collected one, by its source and signer."""
 
 
 class _Line(Struct):
@@ -38,14 +39,14 @@ _decoder = msgspec.json.Decoder(_Line)
 
 
 class Progress(Struct, frozen=True):
-    known: Mapping[bytes, Known]
-    heads: Mapping[bytes, list[HeldHead]]
+    known: Mapping[bytes, VerifiedPrefix]
+    heads: Mapping[bytes, list[CollectedHead]]
 
 
 def load_progress(folder: Path) -> Progress:
-    """What the last audit into this folder verified; nothing where there was none."""
-    known: dict[bytes, Known] = {}
-    heads: dict[bytes, list[HeldHead]] = {}
+    """Load what the last audit into this folder verified; nothing if there was none."""
+    known: dict[bytes, VerifiedPrefix] = {}
+    heads: dict[bytes, list[CollectedHead]] = {}
     path = folder / NAME
     if not path.exists():
         return Progress(known, heads)
@@ -55,17 +56,19 @@ def load_progress(folder: Path) -> Progress:
                 wire = _decoder.decode(line)
                 enclave = unhex(wire.enclave, 32, "enclave", InvalidProof)
                 if wire.events >= 0:
-                    known[enclave] = Known(wire.events, wire.digest)
+                    known[enclave] = VerifiedPrefix(wire.events, wire.digest)
                 else:
                     heads.setdefault(enclave, []).append(parse_line(line, NAME)[1])
     except (EncError, msgspec.DecodeError, ValueError) as e:
-        raise MisuseError(f"{path}: not what an audit kept ({e}): remove it, or audit into another folder") from None
+        raise MisuseError(
+            f"{path}: not an audit's progress file ({e}): remove it, or audit into another folder"
+        ) from None
     except OSError as e:
         raise MisuseError(f"{path}: {e.strerror}") from None
     return Progress(known, heads)
 
 
-def save_progress(folder: Path, kept: Iterable[tuple[bytes, Known, Iterable[HeldHead]]]) -> None:
+def save_progress(folder: Path, kept: Iterable[tuple[bytes, VerifiedPrefix, Iterable[CollectedHead]]]) -> None:
     """Replace what the last audit saved, completely or not at all."""
     with atomic_file(folder / NAME, draft=folder / f"{NAME}.draft") as file:
         for enclave, known, heads in kept:
@@ -73,7 +76,7 @@ def save_progress(folder: Path, kept: Iterable[tuple[bytes, Known, Iterable[Held
                 file.write(msgspec.json.encode(wire) + b"\n")
 
 
-def _wires(enclave: str, known: Known, heads: Iterable[HeldHead]) -> Iterator[dict[str, Any]]:
+def _wires(enclave: str, known: VerifiedPrefix, heads: Iterable[CollectedHead]) -> Iterator[dict[str, Any]]:
     yield {"enclave": enclave, "events": known.events, "digest": known.digest}
     for held in heads:
         yield {"enclave": enclave, **held.wire()}

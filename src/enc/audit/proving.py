@@ -1,4 +1,4 @@
-"""Evidence for a finding: as little of the log as it takes, in a file that `enc verify` checks by itself."""
+"""Builds the evidence for a finding: a minimal part of the log, which `enc verify` checks alone."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,9 +6,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from enc.audit.finding import Finding
-from enc.audit.piece import JUDGED, check_line, seq_of, version_told
+from enc.audit.piece import RULE_TYPES, check_line, log_version, seq_of
 from enc.audit.reading import read_header, read_lines
-from enc.audit.spill import Spill
+from enc.audit.spill import SpillingStore
 from enc.client.evidence import (
     MAX_EVIDENCE,
     Evidence,
@@ -27,11 +27,11 @@ from enc.core.types import Event
 
 _CLAIMED = ("wrong_bundle_boundary", "wrong_state_root")
 _BY_HEAD = (*_CLAIMED, "wrong_log_root", "head_not_on_log", "broken_consistency")
-"""What a log shows only beside a head."""
+"""Kinds that a log shows only together with a head."""
 
 
-class Proved(Struct, frozen=True):
-    """A finding, its evidence, or why there is none."""
+class ProvedFinding(Struct, frozen=True):
+    """A finding with its evidence, or why there is none."""
 
     finding: Finding
     evidence: bytes = b""
@@ -40,23 +40,24 @@ class Proved(Struct, frozen=True):
     """Whether the evidence convicts the finding's sequencer."""
 
 
-def prove(finding: Finding) -> Proved:
-    """The evidence, checked as whoever gets it will; the finding may have become more exact on the way.
+def prove(finding: Finding) -> ProvedFinding:
+    """Build the evidence and check it as its recipients will; the finding may become more exact.
 
-    Nothing raises for what a log says. What would not hold for others is not written: they need the archive then.
+    No log makes it raise. Evidence that would not hold for others is not written: they need the
+    archive then.
     """
     try:
         finding, evidence = _proved(finding)
         data = evidence.json()
         if len(data) > MAX_EVIDENCE:
-            raise MisuseError(f"it would take over {MAX_EVIDENCE} bytes")
+            raise MisuseError(f"the evidence would exceed {MAX_EVIDENCE} bytes")
         verdict = check_evidence(load_evidence(data))
         if not (verdict.convicts or verdict.holds):
-            raise MisuseError("a file would prove nothing")
+            raise MisuseError("an evidence file would prove nothing")
     except EncError as e:
         themselves = "the archives themselves are" if finding.other else "the archive itself is"
-        return Proved(finding, missing=f"{e.message}; {themselves} the evidence")
-    return Proved(finding, data, convicts=verdict.convicts)
+        return ProvedFinding(finding, missing=f"{e.message}; {themselves} the evidence")
+    return ProvedFinding(finding, data, convicts=verdict.convicts)
 
 
 def _proved(finding: Finding) -> tuple[Finding, Evidence]:
@@ -71,9 +72,9 @@ def _proved(finding: Finding) -> tuple[Finding, Evidence]:
     if finding.kind == "old_sequencer":
         return finding, _log(finding) if finding.heads else _short(finding, _split)
     if finding.kind == "broken_consistency":
-        return _parted(finding)
+        return _diverged(finding)
     if finding.kind == "gap" and finding.before < 0:
-        raise MisuseError("nobody signs how many events an archive is said to hold")
+        raise MisuseError("nobody signs the number of events in an archive's header")
     return finding, _log(finding)
 
 
@@ -85,29 +86,29 @@ def _evidence(kind: Kind, finding: Finding, parts: "dict[str, object]") -> Evide
 
 
 def _single(finding: Finding) -> tuple[Finding, Evidence]:
-    """The event; of several that are wrong in the same way and place, the first, and whose that is."""
+    """Build evidence of one event: the first with this fault and seq, and its sequencer."""
     header = read_header(finding.path)
     enc_v, number = header.enc_v, 0
     for lines in read_lines(finding.path):
         for line in lines:
             if number == 0:
-                enc_v = version_told(line, enc_v)
+                enc_v = log_version(line, enc_v)
             if seq_of(line, number) == finding.seq:
                 event, fault = check_line(line, number, enc_v)
-                if fault is not None and fault.kind == finding.kind:  # and not another of the same seq
+                if fault is not None and fault.kind == finding.kind:  # another event may have the same seq
                     found = replace(finding, sequencer=event.sequencer if event else b"")
                     return found, _evidence("event", found, single_parts(finding.kind, line, enc_v))
             number += 1
-    raise MisuseError(f"{finding.path}: event {finding.seq} is not there any more")
+    raise MisuseError(f"{finding.path}: event {finding.seq} is no longer there")
 
 
 def _events(path: str) -> Iterator[Event]:
-    """What cannot be read cannot be passed on as a log either."""
+    """Yield the archive's events; raise MisuseError for one that cannot be read."""
     for number, line in enumerate(line for lines in read_lines(path) for line in lines):
         try:
             event = parse_event(line)
         except EncError:
-            raise MisuseError(f"an event before it, number {number} of the archive, cannot be read") from None
+            raise MisuseError(f"an earlier event, number {number} of the archive, cannot be read") from None
         yield event
 
 
@@ -120,11 +121,11 @@ def _pair(path: str, first: int, then: int) -> tuple[Event, Event]:
                 found[seq] = parse_event(line)
         if len(found) == 2:
             return found[first], found[then]
-    raise MisuseError(f"{path}: events {first} and {then} are not both there")
+    raise MisuseError(f"{path}: event {first} or {then} is missing")
 
 
 def _short(finding: Finding, make: Callable[[Finding, Event, Event], Evidence]) -> Evidence:
-    """Two events, where these convict by themselves; else the log, which shows what stands between them."""
+    """Build evidence of two events if these convict; else of the log, with what is between them."""
     try:
         evidence = make(finding, *_pair(finding.path, finding.before, finding.seq))
     except EncError:
@@ -141,30 +142,30 @@ def _split(finding: Finding, migrate: Event, event: Event) -> Evidence:
 
 
 def convicts(evidence: Evidence) -> bool:
-    """Whether it convicts the sequencer that it names."""
+    """Return whether the evidence convicts the sequencer that it names."""
     try:
         return check_evidence(evidence).convicts
     except EncError:
         return False
 
 
-def _parted(finding: Finding) -> tuple[Finding, Evidence]:
-    """Where two logs of one enclave part: two events that were signed for one place."""
+def _diverged(finding: Finding) -> tuple[Finding, Evidence]:
+    """Build evidence where two logs of one enclave diverge: two events signed for one seq."""
     for first, then in zip(_events(finding.other), _events(finding.path), strict=False):
         if first.id != then.id or first.seq != then.seq:
             break
     else:
-        raise MisuseError("one of the archives is the beginning of the other, event by event")
+        raise MisuseError("one archive is a prefix of the other, event by event")
     finding = replace(finding, seq=first.seq, timestamp=first.timestamp)
     if first.seq == then.seq and first.sequencer == then.sequencer:
         return finding, two_events(_stripped(first), _stripped(then), f"{finding.kind} at {first.seq}: {finding.what}")
     if not finding.heads:
-        raise MisuseError("different sequencers signed them, and no head is at hand")
+        raise MisuseError("different sequencers signed the diverging events, and there is no head")
     return finding, _log(finding)
 
 
 def _log(finding: Finding) -> Evidence:
-    """The log from its Manifest to where the fault is seen, and the head that it is seen by."""
+    """Build evidence of the log from its Manifest to the fault, with the head that shows it."""
     header = read_header(finding.path)
     held = finding.heads[0] if finding.heads else None
     checkpoint = (header.checkpoint_seq, header.checkpoint_root) if finding.kind == "wrong_log_root" else None
@@ -180,35 +181,35 @@ def _log(finding: Finding) -> Evidence:
 
 
 def _prefix(finding: Finding) -> Iterator[Event]:
-    trial = AuditReplay(finding.enclave, Spill(), check_erasures=False)
+    replay = AuditReplay(finding.enclave, SpillingStore(), check_erasures=False)
     whole = finding.kind == "erasure_without_cause" or (finding.kind == "wrong_log_root" and not finding.heads)
     size = finding.heads[0].head.ts if finding.heads else 0
     claim = finding.heads[0].claim if finding.heads else None
     if claim is not None and finding.kind in _CLAIMED:
-        size = claim.index + 2  # with the bundle after it, so that nobody can say that it was still open
+        size = claim.index + 2  # with the next bundle, which proves that this one was closed
     seen = False
     for number, event in enumerate(_events(finding.path)):
         if number >= MAX_EVENTS:
-            raise MisuseError(f"it would take over {MAX_EVENTS} events")
+            raise MisuseError(f"the evidence would exceed {MAX_EVENTS} events")
         yield event if whole else _stripped(event)
         if whole:
             continue
-        trial.add(event)
-        reached = trial.state is not None and trial.state.log.size >= size
-        seen = seen or _shows(trial, finding, event)
-        trial.faults.clear()
+        replay.add(event)
+        reached = replay.state is not None and replay.state.log.size >= size
+        seen = seen or _shows(replay, finding, event)
+        replay.faults.clear()
         if seen and reached:
             return
 
 
-def _shows(trial: AuditReplay, finding: Finding, event: Event) -> bool:
-    """Whether a log that ends with this event shows the fault: by itself, or, as far as it goes, to a head."""
+def _shows(replay: AuditReplay, finding: Finding, event: Event) -> bool:
+    """Return whether a log that ends with this event shows the fault, alone or with a head."""
     if finding.kind in _BY_HEAD or (finding.kind == "old_sequencer" and finding.heads):
         return event.seq >= finding.seq
-    noted = any((fault.kind, fault.seq) == (finding.kind, finding.seq) for fault in trial.faults)
-    return noted or (finding.kind == "gap" and trial.has_gap_at(finding.seq))
+    noted = any((fault.kind, fault.seq) == (finding.kind, finding.seq) for fault in replay.faults)
+    return noted or (finding.kind == "gap" and replay.has_gap_at(finding.seq))
 
 
 def _stripped(event: Event) -> Event:
-    """Without a content that no rule looks into: its hash is there, and everything can be checked by that."""
-    return event if event.type in JUDGED else erase(event)
+    """Drop a content that no rule reads: everything can be checked by its hash."""
+    return event if event.type in RULE_TYPES else erase(event)

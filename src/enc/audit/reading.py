@@ -1,4 +1,4 @@
-"""An archive's lines, from any place on: in blocks, so that memory is bounded whatever the archive's size."""
+"""Reads an archive's lines from any position, in blocks, so that memory is bounded."""
 
 import hashlib
 import os
@@ -12,7 +12,7 @@ from enc.core.errors import InvalidArchive, MisuseError
 HEADS = "heads.jsonl"
 SUFFIXES = (".enc", ".zst", ".enc-archive")
 CHUNK = 1 << 16
-"""Bytes that are read at once."""
+"""Bytes per read."""
 
 
 class Digest(Protocol):
@@ -20,12 +20,12 @@ class Digest(Protocol):
 
 
 def found_archives(paths: Sequence[str | Path]) -> list[str]:
-    """The archives that files and folders stand for, by name; folders are looked through to their leaves."""
+    """Return the archives among files and, recursively, in folders, sorted by name."""
     return _found(paths, SUFFIXES)
 
 
 def found_heads(paths: Sequence[str | Path]) -> list[str]:
-    """The files of heads that lie beside the archives of folders."""
+    """Return the head files in folders."""
     return _found([path for path in paths if os.path.isdir(path)], (os.sep + HEADS,))
 
 
@@ -33,15 +33,15 @@ def _found(paths: Sequence[str | Path], endings: tuple[str, ...]) -> list[str]:
     found: set[str] = set()
     for path in map(str, paths):
         if os.path.isdir(path):
-            for folder, _, names in os.walk(path, onerror=_unread):
+            for folder, _, names in os.walk(path, onerror=_raise_unreadable):
                 found |= {each for name in names if (each := os.path.join(folder, name)).endswith(endings)}
         else:
             found.add(path)
     return sorted(os.path.abspath(path) for path in found)
 
 
-def _unread(error: OSError) -> None:
-    """What lies in a folder that cannot be opened must not be passed over in silence."""
+def _raise_unreadable(error: OSError) -> None:
+    """Raise for a folder that cannot be opened: skipping it silently would hide archives."""
     raise MisuseError(f"{error.filename}: cannot be read: {error.strerror}")
 
 
@@ -54,16 +54,16 @@ def read_header(path: str) -> Header:
 def read_lines(
     path: str, first: int = 0, last: int | None = None, digest: Digest | None = None
 ) -> Iterator[list[bytes]]:
-    """Lines of events from number `first` to before number `last`, some at a time.
+    """Yield event lines from number `first` to before number `last`, in blocks.
 
-    `digest` is told the bytes of all lines before `last`, those before `first` included.
+    `digest` is updated with all lines before `last`, including those before `first`.
     """
     at = 0
     for lines in _blocks(path, skip=1 if digest is not None else first + 1):
         if digest is not None:
-            told = lines if last is None else lines[: max(last - at, 0)]
-            digest.update(b"\n".join([*told, b""]))
-            kept = told[max(first - at, 0) :]
+            hashed = lines if last is None else lines[: max(last - at, 0)]
+            digest.update(b"\n".join([*hashed, b""]))
+            kept = hashed[max(first - at, 0) :]
             at += len(lines)
         else:
             kept = lines if last is None else lines[: max(last - first - at, 0)]
@@ -75,23 +75,25 @@ def read_lines(
 
 
 def digest_of(path: str, events: int) -> str | None:
-    """SHA-256 of the first lines of events; None where there are fewer. No line is looked into."""
+    """Return the SHA-256 of the first event lines, unparsed; None if there are fewer."""
     digest, left = hashlib.sha256(), events
     for lines in _blocks(path, skip=1):
-        told = lines[:left]
-        digest.update(b"\n".join([*told, b""]))
-        left -= len(told)
+        hashed = lines[:left]
+        digest.update(b"\n".join([*hashed, b""]))
+        left -= len(hashed)
         if not left:
             return digest.hexdigest()
     return None if left else digest.hexdigest()
 
 
 def _blocks(path: str, skip: int = 0) -> Iterator[list[bytes]]:
-    """Whole lines but the first `skip`; the last one must end like the others, so that a cut file is noticed."""
+    """Yield complete lines after the first `skip`. The last must end with a newline: else the file
+    was cut off.
+    """
     left: list[bytes] = []
     size = 0
     for piece in _pieces(path):
-        if skip and (count := piece.count(b"\n")) < skip:  # looked through, and not taken apart
+        if skip and (count := piece.count(b"\n")) < skip:  # only counted, not split
             skip -= count
             size = size + len(piece) if not count else len(piece) - piece.rindex(b"\n") - 1
             if size > MAX_LINE:

@@ -1,4 +1,4 @@
-"""What an audit says: `report.json` for programs, and beside it a page for people and a file of evidence a finding."""
+"""Writes an audit's results: `report.json`, a page for people, and an evidence file per finding."""
 
 import hashlib
 import re
@@ -14,7 +14,7 @@ from enc.audit.audit import Audit
 from enc.audit.finding import Finding
 from enc.audit.page import page
 from enc.audit.progress import save_progress
-from enc.audit.proving import Proved
+from enc.audit.proving import ProvedFinding
 from enc.core.errors import MisuseError
 from enc.core.fault import FAULT_KINDS
 from enc.runtime.files import write_atomic
@@ -23,24 +23,24 @@ EVIDENCE, EARLIER, REPORT, PAGE = "evidence", "earlier", "report.json", "report.
 _NAME = re.compile(rf"\d{{4,}}-((?:{'|'.join(FAULT_KINDS)})-[0-9a-f]{{8}}(?:-\d+)?)\.json")
 
 
-class Circumstances(Struct, frozen=True):
-    """When and how an audit was made."""
+class AuditRun(Struct, frozen=True):
+    """When and how an audit ran."""
 
     at: int
-    """Unix milliseconds of its start."""
+    """Its start, in Unix milliseconds."""
     took_s: float
     runner: str
     sources: tuple[str, ...] = ()
 
 
-def write_report(folder: Path, audit: Audit, made: Circumstances) -> dict[str, Any]:
-    """Everything into the folder; what `report.json` says."""
+def write_report(folder: Path, audit: Audit, made: AuditRun) -> dict[str, Any]:
+    """Write all results to the folder; return the contents of `report.json`."""
     try:
         (folder / EVIDENCE).mkdir(parents=True, exist_ok=True)
-        _set_apart(folder, {_label(found) for found in audit.findings})
+        _keep_earlier(folder, {_label(found) for found in audit.findings})
         names = [_save(folder, each, i) for i, each in enumerate((*audit.proved, *audit.caught), 1)]
         if kept := len(list((folder / EARLIER).glob("*.json"))):
-            audit.notes.append(f"{EARLIER}/: evidence of earlier audits that this one did not find again: {kept}")
+            audit.notes.append(f"{EARLIER}/: evidence of earlier audits that this one did not find again: {kept} files")
         wire = report(audit, names, made)
         _write(folder / REPORT, msgspec.json.format(msgspec.json.encode(wire)) + b"\n")
         _write(folder / PAGE, page(wire).encode())
@@ -50,11 +50,11 @@ def write_report(folder: Path, audit: Audit, made: Circumstances) -> dict[str, A
     return wire
 
 
-def _set_apart(folder: Path, found: Collection[str]) -> None:
-    """Evidence that the last audit left and that this one does not find again may be all there is: it is kept."""
+def _keep_earlier(folder: Path, found: Collection[str]) -> None:
+    """Move evidence that this audit does not find again aside: it may be the only evidence."""
     for old in sorted((folder / EVIDENCE).glob("*.json")):
         if (named := _NAME.fullmatch(old.name)) is None:
-            continue  # somebody else's
+            continue  # not written by an audit
         if named[1] in found:
             old.unlink()
             continue
@@ -64,7 +64,7 @@ def _set_apart(folder: Path, found: Collection[str]) -> None:
         old.rename(folder / EARLIER / f"{named[1]}-{digest[:8]}.json")
 
 
-def _save(folder: Path, each: Proved, number: int) -> str | None:
+def _save(folder: Path, each: ProvedFinding, number: int) -> str | None:
     if not each.evidence:
         return None
     found = each.finding
@@ -74,7 +74,7 @@ def _save(folder: Path, each: Proved, number: int) -> str | None:
 
 
 def _label(found: Finding) -> str:
-    """What it is about; without a place, where none is known."""
+    """Return a file label of kind, enclave and seq, if known."""
     label = f"{found.kind}-{found.enclave.hex()[:8]}"
     return label if found.seq < 0 else f"{label}-{found.seq}"
 
@@ -83,7 +83,7 @@ def _write(path: Path, data: bytes) -> None:
     write_atomic(path, data, draft=path.with_name(path.name + ".draft"), durable=False)
 
 
-def report(audit: Audit, evidence: list[str | None], made: Circumstances) -> dict[str, Any]:
+def report(audit: Audit, evidence: list[str | None], made: AuditRun) -> dict[str, Any]:
     findings = [
         {**each.finding.wire(), "convicts": each.convicts, "evidence": name, "no_evidence": each.missing or None}
         for each, name in zip((*audit.proved, *audit.caught), evidence, strict=True)
@@ -108,7 +108,7 @@ def report(audit: Audit, evidence: list[str | None], made: Circumstances) -> dic
 
 
 def checked(audit: Audit) -> dict[str, int]:
-    """How much was looked at."""
+    """Return how much was checked."""
     each = audit.verdicts
     events = sum(one.checked for one in each)
     return {
@@ -127,7 +127,7 @@ def checked(audit: Audit) -> dict[str, int]:
 
 
 def counts(audit: Audit) -> dict[str, int]:
-    """Findings by kind, also those that are not told one by one; kinds without any are 0."""
+    """Return the number of findings by kind, including unlisted ones; 0 for kinds without any."""
     found: Counter[str] = Counter()
     for each in audit.verdicts:
         found.update(each.counts)
@@ -148,7 +148,7 @@ def _enclave(each: Any) -> dict[str, Any]:
 
 
 def _days(audit: Audit) -> Mapping[str, int]:
-    """Events by day, as days since 1970."""
+    """Return the number of events by day, counted from 1970."""
     found: Counter[int] = Counter()
     for each in audit.verdicts:
         found.update(each.days)

@@ -1,8 +1,8 @@
-"""What lies behind a log in trial: in memory while it is little, in a file that goes with the trial once it is much.
+"""The state of a log being replayed: in memory while small, in a temporary file when large.
 
-A log's state is small, but what later events may ask of it grows with the log: every event may be the target of an
-Update, every change adds nodes to the sparse tree. So a trial of any log takes a bounded part of memory, and the rest
-of it lies in a SQLite file without a name.
+A log's state is small, but what later events may need grows with the log: every event may be the
+target of an Update, and every change adds nodes to the sparse tree. So a replay uses bounded
+memory, and the rest is in an unnamed SQLite file.
 """
 
 import sqlite3
@@ -18,11 +18,11 @@ from enc.core.replay import SeenCommits
 from enc.core.types import Event, Target
 
 MAX_KEPT = 1 << 18
-"""Entries of one sort in memory: some 100 MB of them all."""
+"""Entries of one kind in memory: about 100 MB for all kinds."""
 
 
 class _File:
-    """Tables of pairs in a file that nobody else can open, and that is gone when it is closed."""
+    """Key-value tables in a private file that is deleted when it is closed."""
 
     def __init__(self, *tables: str) -> None:
         self._connection = sqlite3.connect("", isolation_level=None, check_same_thread=False)
@@ -50,18 +50,20 @@ class _File:
         return [value for (value,) in found]
 
 
-class Spill(EnclaveMemory):
-    """EnclaveMemory with a bound. Bundles and nodes of the log are not kept: a trial asks for none of them."""
+class SpillingStore(EnclaveMemory):
+    """An EnclaveMemory with bounded memory. It drops bundles and log nodes, which a replay never
+    reads.
+    """
 
     def __init__(self, most: int = MAX_KEPT) -> None:
         super().__init__()
         self._most = most
         self._file: _File | None = None
         self._leaves: dict[bytes, bytes | None] | None = {}
-        """The present state, flat: a trial asks for no other. None once it is too large for that."""
+        """The current state, flat: a replay reads no other. None once it is too large."""
 
     def leaf(self, root: bytes, key: bytes) -> bytes | None:
-        """As of the latest event; a trial asks only for keys that have not changed since `root`."""
+        """Return a leaf as of the latest event; a replay reads only keys unchanged since `root`."""
         if self._leaves is not None:
             return self._leaves.get(key)
         return sparse_merkle.get(self, root, key)
@@ -106,7 +108,7 @@ class Spill(EnclaveMemory):
 class SpilledCommits(SeenCommits):
     """A SeenCommits with a bound on contents that are gone and not yet explained."""
 
-    MOST_TOLD = 10_000
+    MAX_REPORTED = 10_000
 
     def __init__(self, most: int = MAX_KEPT) -> None:
         super().__init__()
@@ -127,11 +129,11 @@ class SpilledCommits(SeenCommits):
 
     def all_unexplained(self) -> list[int]:
         here = super().all_unexplained()
-        return here if self._file is None else sorted(here + self._file.values("gone", self.MOST_TOLD))
+        return here if self._file is None else sorted(here + self._file.values("gone", self.MAX_REPORTED))
 
 
 def _oldest(kept: dict[bytes, Any], count: int) -> list[tuple[bytes, Any]]:
-    """The entries that came first, which are taken out."""
+    """Remove and return the oldest entries."""
     found = list(islice(kept.items(), count))
     for key, _ in found:
         del kept[key]

@@ -1,1 +1,3 @@
-"""Logs to measure and to try others with: whole fleets of enclaves from a seed, honest or with a fault planted."""
+"""Logs to measure and to try others with: whole fleets of enclaves from a seed, honest or with a
+fault planted.
+"""

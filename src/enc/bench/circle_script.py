@@ -1,4 +1,4 @@
-"""What happens in a circle of version 1: roles, which are given and taken."""
+"""Events of a version 1 enclave: roles that are granted and revoked."""
 
 from typing import Any, ClassVar
 
@@ -10,7 +10,7 @@ from enc.core.schema import FIRST_CUSTOM
 _ADMIN, _MEMBER = 1 << FIRST_CUSTOM, 1 << FIRST_CUSTOM + 1
 
 
-class CircleScript(Script):
+class V1Script(Script):
     changes: ClassVar[tuple[tuple[str, float], ...]] = (
         ("admit", 1.5),
         ("leave", 0.5),
@@ -26,19 +26,19 @@ class CircleScript(Script):
             return None
         admin = self.rng.choice([self.owner, *self.admins])
         self.members.append(who)
-        self._gather()
+        self._update_speakers()
         return self._role("Grant", admin, who, "Member")
 
     def leave(self) -> Act | None:
-        who = self._left()
+        who = self._departing()
         return None if who is None else self._object(who, "Revoke_Self", {"role": "Member"})
 
     def remove(self) -> Act | None:
-        who = self._left()
+        who = self._departing()
         return None if who is None else self._role("Revoke", self.rng.choice([self.owner, *self.admins]), who, "Member")
 
     def promote(self) -> Act | None:
-        """By a Move, which replaces all roles at once."""
+        """Promote a member by a Move, which replaces all roles at once."""
         who = self._drawn(self.members) if len(self.members) > 2 and len(self.admins) < 4 else None
         if who is None:
             return None
@@ -54,17 +54,17 @@ class CircleScript(Script):
         return self._role("Revoke", self.owner, who, "Admin")
 
     def notice(self) -> Act:
-        return self._says(self.rng.choice([self.owner, *self.admins]), "notice", self._text())
+        return self._act(self.rng.choice([self.owner, *self.admins]), "notice", self._text())
 
-    def _left(self) -> int | None:
+    def _departing(self) -> int | None:
         who = self._drawn(self.members) if len(self.members) > 2 else None
         if who is not None:
             self.outside.append(who)
-            self._gather()
+            self._update_speakers()
         return who
 
     def _role(self, type_: str, by: int, who: int, role: str) -> Act:
         return self._object(by, type_, {"identity": self._public(who), "role": role})
 
     def _object(self, by: int, type_: str, content: dict[str, Any]) -> Act:
-        return self._says(by, type_, compact_json(content))
+        return self._act(by, type_, compact_json(content))

@@ -1,13 +1,13 @@
-"""The time of a log in the making."""
+"""The clock of a generated log."""
 
 from enc.bench.plan import Plan
 
 EPOCH_MS = 1_767_225_600_000
-"""When the first enclaves were founded: the first of January 2026."""
+"""The earliest creation time of an enclave: 1 January 2026."""
 
 
 class Clock:
-    """People speak for a while, then pause."""
+    """People write for a while, then pause."""
 
     def __init__(self, plan: Plan) -> None:
         self._rng = plan.random("clock")
@@ -23,6 +23,6 @@ class Clock:
         return self.now
 
     def expiry(self) -> int:
-        """Rises with every commit, so that no two have the same hash."""
+        """Return an expiry time that rises with every commit, so that no two have the same hash."""
         self._exp = max(self._exp + 1, self.now + 30_000 + int(self._rng.random() * 240_000))
         return self._exp

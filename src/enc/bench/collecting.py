@@ -1,11 +1,11 @@
-"""Heads that people collected, and what some of them had proved under theirs."""
+"""Heads that people collected, some with a proof of an event under them."""
 
 from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from enc.bench.conduct import Conduct
-from enc.bench.log import Log, Witnessed
+from enc.bench.conduct import NodeBehaviour
+from enc.bench.log import Log, ProvedBundle
 from enc.bench.people import SOURCES
 from enc.core.bundle import prove_membership
 from enc.core.merkle_log import Edge, LogNodes, prove_inclusion
@@ -14,28 +14,28 @@ from enc.core.tree_head import wire_head
 from enc.core.types import TreeHead
 
 MAX_HEADS = 3
-"""Sizes of a log of which somebody has a head, but for what a lie adds."""
+"""Most sizes of a log with a collected head, not counting those a fault adds."""
 
 Line = dict[str, Any]
 
 
-def collect(log: Log, conduct: Conduct, rng: Random) -> list[Line]:
-    """The lines of one enclave for heads.jsonl."""
-    hidden = conduct.hidden(log)
+def collect(log: Log, behaviour: NodeBehaviour, rng: Random) -> list[Line]:
+    """Return the lines of one enclave for heads.jsonl."""
+    hidden = behaviour.hidden(log)
     shown = [size for size in range(1, len(log.bundles) + 1) if size not in hidden]
-    heads = list(_sampled(log, shown, rng)) + conduct.heads(log)
+    heads = list(_sampled(log, shown, rng)) + behaviour.heads(log)
     lines = [_line(log, head, rng.choice(SOURCES)) for head in heads]
-    if log.witnessed is not None and conduct.is_provable and (conduct.proves is not None or rng.random() < 0.3):
-        provable = [size for size in shown if size > log.witnessed.index]
+    if log.proved_bundle is not None and behaviour.is_provable and (behaviour.proves is not None or rng.random() < 0.3):
+        provable = [size for size in shown if size > log.proved_bundle.index]
         if provable:
             size = rng.choice(provable)
-            lines.append({**_line(log, log.head(size), rng.choice(SOURCES)), **_proof(log, log.witnessed, size)})
+            lines.append({**_line(log, log.head(size), rng.choice(SOURCES)), **_proof(log, log.proved_bundle, size)})
     rng.shuffle(lines)
     return lines
 
 
 def _sampled(log: Log, shown: list[int], rng: Random) -> Iterator[TreeHead]:
-    """Some of them twice, by two people; and of a log that has moved, its last sequencer's of an old size."""
+    """Yield sampled heads, some also signed by the log's last sequencer."""
     for size in sorted(rng.sample(shown, min(len(shown), rng.randint(1, MAX_HEADS)))):
         yield log.head(size)
         if rng.random() < 0.2:
@@ -54,8 +54,10 @@ class _Leaves:
         return self._nodes[level, index]
 
 
-def _proof(log: Log, bundle: Witnessed, size: int) -> Line:
-    """The last event of a bundle, proved under the head of this size: what the node answers to who asks."""
+def _proof(log: Log, bundle: ProvedBundle, size: int) -> Line:
+    """Return the proof of a bundle's last event under the head of this size, as a node answers
+    it.
+    """
     member = prove_membership(bundle.ids, len(bundle.ids) - 1)
     inclusion = prove_inclusion(_Leaves(Edge().extend(log.leaves(size))[1]), bundle.index, size)
     roots = {"events_root": bundle.events_root.hex(), "state_hash": bundle.state_hash.hex()}

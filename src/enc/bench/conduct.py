@@ -1,11 +1,12 @@
-"""How the node behaves that orders an enclave: here, by the rules. A lie is a conduct that differs in one point."""
+"""The behaviour of the node that sequences an enclave. The base class follows the rules; each fault
+overrides one point."""
 
 from typing import Any
 
 from enc.bench.kinds import Planted
 from enc.bench.log import Log
 from enc.bench.script import Act, Script
-from enc.bench.shelf import Shelf
+from enc.bench.shelf import StateMemory
 from enc.core import enclave as machine
 from enc.core.enclave import EnclaveState, Transition
 from enc.core.event import finalize
@@ -16,19 +17,21 @@ from enc.core.types import Commit, Event, TreeHead
 Wire = dict[str, Any]
 
 
-class Conduct:
-    """Asked in this order for each place of a log, then for the whole."""
+class NodeBehaviour:
+    """Methods are called in this order for each position of a log, then for the whole log."""
 
     proves: int | None = None
-    """The bundle of which an event must be proved in heads.jsonl."""
+    """The bundle of which heads.jsonl must prove an event."""
     is_provable = True
-    """An event's seq and its place in a bundle agree: otherwise nobody has asked for a proof."""
+    """Whether each event's seq agrees with its position in a bundle; otherwise nothing is
+    proved.
+    """
 
     def begin(self, place: int, state: EnclaveState) -> None:
-        """The next event is about to be made."""
+        """Called before the next event is made."""
 
     def forks(self, place: int) -> bool:
-        """Whether another event stands here first, in a log that is then given up."""
+        """Return whether another event is sequenced here first, in a log that is then abandoned."""
         return False
 
     def time(self, place: int, clock: int, state: EnclaveState) -> int:
@@ -40,8 +43,8 @@ class Conduct:
     def commit(self, place: int, commit: Commit) -> Commit:
         return commit
 
-    def judge(self, place: int, state: EnclaveState, commit: Commit, shelf: Shelf) -> Effects:
-        return machine.judge(state, commit, shelf, sequencer=state.sequencer)
+    def judge(self, place: int, state: EnclaveState, commit: Commit, memory: StateMemory) -> Effects:
+        return machine.judge(state, commit, memory, sequencer=state.sequencer)
 
     def sequencer(self, place: int, expected: bytes) -> bytes:
         return expected
@@ -52,32 +55,34 @@ class Conduct:
     def finalize(self, place: int, commit: Commit, key: PrivateKey, timestamp: int) -> Event:
         return finalize(commit, key, timestamp, self.seq(place))
 
-    def apply(self, state: EnclaveState, event: Event, effects: Effects, shelf: Shelf) -> list[Transition]:
-        return [machine.apply(state, event, effects, shelf)]
+    def apply(self, state: EnclaveState, event: Event, effects: Effects, memory: StateMemory) -> list[Transition]:
+        return [machine.apply(state, event, effects, memory)]
 
-    def close(self, before: EnclaveState, transition: Transition, shelf: Shelf) -> Transition:
-        """A step that closes bundles; its nodes are on the shelf."""
+    def close(self, before: EnclaveState, transition: Transition, memory: StateMemory) -> Transition:
+        """Return a step that closes bundles; its tree nodes are already in memory."""
         return transition
 
-    # The whole
+    # The whole log
 
     def altered(self) -> frozenset[int]:
-        """Places of events that the archive shows as they were not signed."""
+        """Return the positions of events that the archive shows differently from what was
+        signed.
+        """
         return frozenset()
 
     def shown(self, place: int, wire: Wire) -> None:
-        """How it shows them: `wire` is changed."""
+        """Change `wire` to what the archive shows."""
 
     def sth(self, log: Log) -> TreeHead:
-        """The head in the archive's header."""
+        """Return the head in the archive's header."""
         return log.head(len(log.bundles))
 
     def hidden(self, log: Log) -> frozenset[int]:
-        """Sizes of which nobody has collected a head."""
+        """Return the sizes without a collected head."""
         return frozenset()
 
     def heads(self, log: Log) -> list[TreeHead]:
-        """Heads that somebody has collected besides."""
+        """Return additional collected heads."""
         return []
 
     def planted(self, log: Log) -> Planted | None:

@@ -1,4 +1,4 @@
-"""The manifests of a fleet: a group as people have it, and, in version 1, a circle of members."""
+"""The manifests of a fleet: a group in version 2, and a circle of members in version 1."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ _SCHEMA: list[Json] = [
 
 
 def manifest_of(plan: Plan, owner: bytes) -> str:
-    """The content of an enclave's Manifest. Its `meta` is what makes the enclave's id its own."""
+    """Return the content of an enclave's Manifest. Its `meta` makes the enclave's id unique."""
     frame: Json = {
         "meta": {"description": f"enclave {plan.number} of fleet {plan.seed}"},
         "bundle": {"size": plan.bundle_size, "timeout": plan.bundle_timeout},
@@ -85,5 +85,5 @@ def manifest_of(plan: Plan, owner: bytes) -> str:
         roles = {role: [owner.hex()] for role in ("Owner", "Admin", "Member")}
         rbac = {"use_temp": "none", "schema": _SCHEMA, "initial_state": roles}
         return compact_json({"enc_v": 1, "RBAC": rbac, **frame})
-    founder = {"identity": owner.hex(), "state": "MEMBER", "traits": ["owner", "admin"]}
-    return compact_json({**_GROUP, "init": [founder], **frame})
+    first = {"identity": owner.hex(), "state": "MEMBER", "traits": ["owner", "admin"]}
+    return compact_json({**_GROUP, "init": [first], **frame})

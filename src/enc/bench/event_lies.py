@@ -1,13 +1,13 @@
-"""Lies about an event: its signatures, its content, its author's rights, its place, its time, its sequencer."""
+"""Faults of an event: its signatures, content, author's rights, position, time or sequencer."""
 
 from msgspec.structs import replace
 
 from enc.bench.conduct import Wire
-from enc.bench.lie import Lie
+from enc.bench.lie import FaultyBehaviour
 from enc.bench.people import NODES, key_of
 from enc.bench.plan import Plan
 from enc.bench.script import Act, Script
-from enc.bench.shelf import Shelf
+from enc.bench.shelf import StateMemory
 from enc.core import hashing
 from enc.core.enclave import EnclaveState
 from enc.core.policy import Effects
@@ -15,14 +15,14 @@ from enc.core.signing import PrivateKey
 from enc.core.types import Commit, Event
 
 
-class _PlainLie(Lie):
-    """In the planted place stands a message that nothing later speaks of."""
+class _PlainFault(FaultyBehaviour):
+    """At the planted position is a message that no later event refers to."""
 
     def act(self, place: int, script: Script, now: int) -> Act:
         return script.act(place, now, plain=place == self.place)
 
 
-class InvalidSignature(_PlainLie):
+class InvalidSignature(_PlainFault):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self._field = self.rng.choice(["sig", "seq_sig"])
@@ -42,7 +42,7 @@ class InvalidSignature(_PlainLie):
         return replace(event, seq_sig=forged, id=hashing.sha256(forged))
 
 
-class AlteredContent(_PlainLie):
+class AlteredContent(_PlainFault):
     done = "the archive has another content than the one that was signed"
 
     def altered(self) -> frozenset[int]:
@@ -60,7 +60,7 @@ class ErasureWithoutCause(AlteredContent):
         wire["content"] = None
 
 
-class UnauthorisedEvent(Lie):
+class UnauthorisedEvent(FaultyBehaviour):
     def act(self, place: int, script: Script, now: int) -> Act:
         if place != self.place:
             return super().act(place, script, now)
@@ -68,11 +68,11 @@ class UnauthorisedEvent(Lie):
         self.done = f"a {act.type} by {act.author.public.hex()}, who had no right to it, was taken"
         return act
 
-    def judge(self, place: int, state: EnclaveState, commit: Commit, shelf: Shelf) -> Effects:
-        return Effects() if place == self.place else super().judge(place, state, commit, shelf)
+    def judge(self, place: int, state: EnclaveState, commit: Commit, memory: StateMemory) -> Effects:
+        return Effects() if place == self.place else super().judge(place, state, commit, memory)
 
 
-class Gap(Lie):
+class Gap(FaultyBehaviour):
     is_provable = False
 
     def __init__(self, plan: Plan) -> None:
@@ -83,8 +83,8 @@ class Gap(Lie):
         return place + (place >= self.place)
 
 
-class Reordering(Lie):
-    """At the first place from the planted one on where the open bundle has room for both."""
+class Reordering(FaultyBehaviour):
+    """Swaps two events at the first position where the open bundle has room for both."""
 
     is_provable = False
     _first: int | None = None
@@ -110,7 +110,7 @@ class Reordering(Lie):
         return 2 * self._first + 1 - place
 
 
-class FallingTimestamp(_PlainLie):
+class FallingTimestamp(_PlainFault):
     def time(self, place: int, clock: int, state: EnclaveState) -> int:
         if place != self.place:
             return clock
@@ -119,8 +119,8 @@ class FallingTimestamp(_PlainLie):
         return state.min_timestamp - fall
 
 
-class SequencerChange(_PlainLie):
-    """A node that never was the sequencer goes on, as if it were."""
+class SequencerChange(_PlainFault):
+    """A node that never was the sequencer continues the log."""
 
     def sequencer(self, place: int, expected: bytes) -> bytes:
         if place != self.place:
@@ -131,8 +131,8 @@ class SequencerChange(_PlainLie):
         return key
 
 
-class OldSequencer(_PlainLie):
-    """The place before is a Migrate's; its old sequencer goes on."""
+class OldSequencer(_PlainFault):
+    """The previous event is a Migrate, but the old sequencer continues the log."""
 
     def sequencer(self, place: int, expected: bytes) -> bytes:
         if place != self.place:

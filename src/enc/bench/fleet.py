@@ -1,4 +1,6 @@
-"""A whole fleet of enclaves in a folder, made on all cores; the same bytes from a seed, however many there are."""
+"""Generates a fleet of enclaves in a folder, on all cores. A seed gives the same bytes on any
+number of cores.
+"""
 
 import multiprocessing
 import signal
@@ -13,26 +15,26 @@ from msgspec import Struct
 
 from enc.bench.collecting import Line, collect
 from enc.bench.kinds import Kind, Planted
-from enc.bench.making import Maker
+from enc.bench.making import LogMaker
 from enc.bench.packing import earlier, pack, whole
 from enc.bench.people import population
 from enc.bench.plan import Plan, draw_plan
-from enc.bench.planting import assign, conduct_of
+from enc.bench.planting import assign, behaviour_of
 from enc.core.errors import MisuseError
 
 MAX_ENCLAVES, MAX_EVENTS, MAX_SEED, MAX_JOBS = 100_000, 100_000_000, 2**53 - 1, 256
 HEADS, PLANTED = "heads.jsonl", "planted.json"
 _SPOOL = 4 << 20
-"""Bytes of lines that are kept in memory; what exceeds them goes to a file without a name."""
+"""Bytes of lines kept in memory; more go to an unnamed temporary file."""
 _PORTION = 2_000
-"""Events that are worth handing to another process."""
+"""Least events worth sending to another process."""
 
 Progress = Callable[[int, int], None]
-"""Called with how many events are made, and how many there will be."""
+"""Called with the number of events made so far, and the total."""
 
 
-class Made(Struct, frozen=True):
-    """One enclave that is in the folder."""
+class EnclaveSummary(Struct, frozen=True):
+    """What was written for one enclave."""
 
     events: int
     bytes: int
@@ -60,33 +62,36 @@ def generate(
     jobs: int = 1,
     progress: Progress = lambda made, total: None,
 ) -> Fleet:
-    """Make a fleet in `out`, which must be empty or not there. One enclave is made by one process."""
+    """Generate a fleet in `out`, which must be empty or missing. One process makes each enclave."""
     _check(enclaves, events, seed, jobs)
     people = population(enclaves)
     drawn = [draw_plan(seed, i, size, people) for i, size in enumerate(sizes(enclaves, events))]
     plans = assign(drawn, plants, seed)
     _prepare(out)
-    total, heads, planted = Made(0, 0, 0, (), None), 0, list[Planted]()
+    count = size = archives = heads = 0
+    planted = list[Planted]()
     with (out / HEADS).open("wb") as file, _workers(min(jobs, enclaves)) as run:
         for made in run(out, plans):
             file.writelines(msgspec.json.encode(line) + b"\n" for line in made.heads)
             heads += len(made.heads)
             planted += [made.planted] if made.planted else []
-            total = Made(total.events + made.events, total.bytes + made.bytes, total.archives + made.archives, (), None)
-            progress(total.events, events)
+            count, size, archives = count + made.events, size + made.bytes, archives + made.archives
+            progress(count, events)
     (out / PLANTED).write_bytes(msgspec.json.format(msgspec.json.encode(planted), indent=1) + b"\n")
     return Fleet(
         enclaves=enclaves,
-        events=total.events,
-        bytes=total.bytes,
-        archives=total.archives,
+        events=count,
+        bytes=size,
+        archives=archives,
         heads=heads,
         planted=tuple(planted),
     )
 
 
 def sizes(enclaves: int, events: int) -> list[int]:
-    """By Zipf's law: the second has half as many events as the first, the third a third. At least one each."""
+    """Return sizes by Zipf's law: the second enclave has half as many events as the first, the
+    third a third. Each has at least one.
+    """
     weights = [1 / rank for rank in range(1, enclaves + 1)]
     spare, unit = events - enclaves, (events - enclaves) / sum(weights)
     found = [1 + int(weight * unit) for weight in weights]
@@ -102,9 +107,9 @@ def _check(enclaves: int, events: int, seed: int, jobs: int) -> None:
         ("jobs", jobs, 1, MAX_JOBS),
     ):
         if not least <= number <= most:
-            raise MisuseError(f"{name}: expected {least} to {most}, and not {number}")
+            raise MisuseError(f"{name}: expected {least} to {most}, not {number}")
     if events < enclaves:
-        raise MisuseError(f"events: {enclaves} enclaves have at least as many events: their Manifests")
+        raise MisuseError(f"events: expected at least {enclaves}: each enclave has a Manifest")
 
 
 def _prepare(out: Path) -> None:
@@ -117,22 +122,22 @@ def _prepare(out: Path) -> None:
         raise MisuseError(f"{out} is not empty: give another folder, or remove it")
 
 
-# On all cores
+# Worker processes
 
-_LEAVE_INTERRUPTS = (signal.SIGINT, signal.SIG_IGN)
-"""To the process that waits for the others."""
+_IGNORE_INTERRUPTS = (signal.SIGINT, signal.SIG_IGN)
+"""Only the parent process handles interrupts."""
 
-_Run = Callable[[Path, Sequence[Plan]], Iterable[Made]]
+_Run = Callable[[Path, Sequence[Plan]], Iterable[EnclaveSummary]]
 
 
 @contextmanager
 def _workers(jobs: int) -> Iterator[_Run]:
-    """Makes enclaves in the order of their plans, which are by falling size."""
+    """Provide a function that makes enclaves in the order of their plans, the largest first."""
     if jobs == 1:
         yield lambda out, plans: (make(out, plan) for plan in plans)
         return
     context, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
-    with ProcessPoolExecutor(jobs, context, initializer=signal.signal, initargs=_LEAVE_INTERRUPTS) as pool:
+    with ProcessPoolExecutor(jobs, context, initializer=signal.signal, initargs=_IGNORE_INTERRUPTS) as pool:
         try:
             yield lambda out, plans: _spread(pool, out, plans)
         except BaseException:
@@ -142,14 +147,14 @@ def _workers(jobs: int) -> Iterator[_Run]:
             raise
 
 
-def _spread(pool: ProcessPoolExecutor, out: Path, plans: Sequence[Plan]) -> Iterator[Made]:
+def _spread(pool: ProcessPoolExecutor, out: Path, plans: Sequence[Plan]) -> Iterator[EnclaveSummary]:
     portions = list(_portions(plans))
     for made in pool.map(_make_all, [out] * len(portions), portions):
         yield from made
 
 
 def _portions(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
-    """Small enclaves go together."""
+    """Group small enclaves."""
     waiting, events = list[Plan](), 0
     for plan in plans:
         waiting.append(plan)
@@ -161,19 +166,19 @@ def _portions(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
         yield waiting
 
 
-def _make_all(out: Path, plans: Sequence[Plan]) -> list[Made]:
+def _make_all(out: Path, plans: Sequence[Plan]) -> list[EnclaveSummary]:
     return [make(out, plan) for plan in plans]
 
 
-def make(out: Path, plan: Plan) -> Made:
-    """Make one enclave, and write its archives."""
-    conduct = conduct_of(plan)
+def make(out: Path, plan: Plan) -> EnclaveSummary:
+    """Make one enclave and write its archives."""
+    behaviour = behaviour_of(plan)
     with SpooledTemporaryFile(_SPOOL, dir=str(out)) as spool:
-        maker = Maker(plan, conduct, spool)
+        maker = LogMaker(plan, behaviour, spool)
         log = maker.run()
-        header = log.header(conduct.sth(log), maker.checkpoint_root)
-        size = pack(out / f"{log.enclave.hex()}.enc", header, whole(spool, log, conduct))
+        header = log.header(behaviour.sth(log), maker.checkpoint_root)
+        size = pack(out / f"{log.enclave.hex()}.enc", header, whole(spool, log, behaviour))
         for taken in log.earlier:
             size += pack(out / f"{log.enclave.hex()}.earlier.enc", taken.header, earlier(spool, log, taken))
-    heads = collect(log, conduct, plan.random("heads"))
-    return Made(log.places, size, 1 + len(log.earlier), tuple(heads), conduct.planted(log))
+    heads = collect(log, behaviour, plan.random("heads"))
+    return EnclaveSummary(log.places, size, 1 + len(log.earlier), tuple(heads), behaviour.planted(log))

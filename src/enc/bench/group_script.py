@@ -1,9 +1,9 @@
-"""What happens in a group of version 2: States, traits, gates and slots."""
+"""Events of a version 2 group: States, traits, gates and slots."""
 
 from typing import Any, ClassVar
 
 from enc.bench.plan import Plan
-from enc.bench.recent import Recent
+from enc.bench.recent import RecentMessages
 from enc.bench.script import Act, Script
 from enc.core.encoding import compact_json
 
@@ -26,24 +26,24 @@ class GroupScript(Script):
         ("notice", 0.5),
     )
 
-    def __init__(self, plan: Plan, recent: Recent) -> None:
+    def __init__(self, plan: Plan, recent: RecentMessages) -> None:
         super().__init__(plan, recent)
         self.pending: list[int] = []
         self.blocked: list[int] = []
         self.muted: list[int] = []
         self._is_open = True
 
-    # Coming and going
+    # Joining and leaving
 
     def admit(self) -> Act | None:
-        """From among those who applied, or somebody whom an admin knows."""
+        """Admit an applicant, or else an outsider."""
         from_ = "PENDING" if self.pending else "OUTSIDER"
         who = self._drawn(self.pending or self.outside)
         if who is None:
             return None
         admin = self._admin()
         self.members.append(who)
-        self._gather()
+        self._update_speakers()
         return self._move(admin, who, from_, "MEMBER")
 
     def apply(self) -> Act | None:
@@ -58,17 +58,17 @@ class GroupScript(Script):
         if who is None:
             return None
         self.outside.append(who)
-        self._gather()
+        self._update_speakers()
         return self._move(who, who, "MEMBER", "OUTSIDER")
 
     def remove(self) -> Act | None:
-        """By an admin: sent away, or kept from coming back."""
+        """Remove or block a member, by an admin."""
         who = self._drawn(self.members) if len(self.members) > 2 else None
         if who is None:
             return None
         to, where = ("BLOCKED", self.blocked) if self.rng.random() < 0.5 else ("OUTSIDER", self.outside)
         where.append(who)
-        self._gather()
+        self._update_speakers()
         return self._move(self._admin(), who, "MEMBER", to)
 
     def unblock(self) -> Act | None:
@@ -84,41 +84,41 @@ class GroupScript(Script):
         admin = self._admin()
         two = [self.outside.pop(), self.outside.pop()]
         self.members += two
-        self._gather()
+        self._update_speakers()
         moves = [{"type": "Move", **self._moved(who, "OUTSIDER", "MEMBER")} for who in two]
         return self._object(admin, "AC_Bundle", {"operations": moves})
 
-    # Becoming
+    # Traits
 
     def mute(self) -> Act | None:
         who = self._drawn(self.members) if len(self.members) > 2 else None
         if who is None:
             return None
         self.muted.append(who)
-        self._gather()
-        return self._given("Grant", self._admin(), who, "muted")
+        self._update_speakers()
+        return self._trait("Grant", self._admin(), who, "muted")
 
     def unmute(self) -> Act | None:
         who = self._drawn(self.muted)
         if who is None:
             return None
         self.members.append(who)
-        self._gather()
-        return self._given("Revoke", self._admin(), who, "muted")
+        self._update_speakers()
+        return self._trait("Revoke", self._admin(), who, "muted")
 
     def promote(self) -> Act | None:
         who = self._drawn(self.members) if len(self.members) > 2 and len(self.admins) < 4 else None
         if who is None:
             return None
         self.admins.append(who)
-        return self._given("Grant", self.owner, who, "admin")
+        return self._trait("Grant", self.owner, who, "admin")
 
     def demote(self) -> Act | None:
         who = self._drawn(self.admins)
         if who is None:
             return None
         self.members.append(who)
-        return self._given("Revoke", self.owner, who, "admin")
+        return self._trait("Revoke", self.owner, who, "admin")
 
     # Gates, slots, notices
 
@@ -136,7 +136,7 @@ class GroupScript(Script):
         return self._object(self.rng.choice(self.speakers), "Own", {"key": "profile", "value": value})
 
     def notice(self) -> Act:
-        return self._says(self._admin(), "notice", self._text())
+        return self._act(self._admin(), "notice", self._text())
 
     def _admin(self) -> int:
         return self.rng.choice([self.owner, *self.admins])
@@ -147,8 +147,8 @@ class GroupScript(Script):
     def _move(self, by: int, who: int, from_: str, to: str) -> Act:
         return self._object(by, "Move", self._moved(who, from_, to))
 
-    def _given(self, type_: str, by: int, who: int, trait: str) -> Act:
+    def _trait(self, type_: str, by: int, who: int, trait: str) -> Act:
         return self._object(by, type_, {"target": self._public(who), "trait": trait})
 
     def _object(self, by: int, type_: str, content: dict[str, Any]) -> Act:
-        return self._says(by, type_, compact_json(content))
+        return self._act(by, type_, compact_json(content))

@@ -1,17 +1,17 @@
-"""Lies that are signed heads alone: the log itself is right."""
+"""Faults of signed heads alone: the log itself is valid."""
 
-from enc.bench.lie import Lie
+from enc.bench.lie import FaultyBehaviour
 from enc.bench.log import Log
 from enc.bench.script import Act, Script
 from enc.core.enclave import EnclaveState
 from enc.core.types import TreeHead
 
 
-class _HeadLie(Lie):
+class _HeadFault(FaultyBehaviour):
     """A head of `size` with another root than the log's."""
 
     def size(self, log: Log) -> int:
-        """The first that covers the planted place."""
+        """Return the first size that covers the planted position."""
         return log.bundle_of(self.place)
 
     def _forged(self, log: Log) -> TreeHead:
@@ -20,7 +20,7 @@ class _HeadLie(Lie):
         return log.head(size, root=log.other_root(size, self.rng.randbytes(32)))
 
 
-class WrongLogRoot(_HeadLie):
+class WrongLogRoot(_HeadFault):
     done = "the archive's sth has another root than the log"
 
     def size(self, log: Log) -> int:
@@ -33,11 +33,11 @@ class WrongLogRoot(_HeadLie):
         return self._forged(log)
 
 
-class HeadNotOnLog(_HeadLie):
+class HeadNotOnLog(_HeadFault):
     done = "a collected head has another root than the log of that size"
 
     def size(self, log: Log) -> int:
-        """Not the last one, which the archive itself has."""
+        """Return a size other than the last, which the archive itself has."""
         return min(super().size(log), len(log.bundles) - 1)
 
     def hidden(self, log: Log) -> frozenset[int]:
@@ -47,21 +47,21 @@ class HeadNotOnLog(_HeadLie):
         return [self._forged(log)]
 
 
-class Equivocation(_HeadLie):
+class Equivocation(_HeadFault):
     done = "two collected heads of one size have different roots"
 
     def heads(self, log: Log) -> list[TreeHead]:
         return [log.head(self.size(log)), self._forged(log)]
 
 
-class BrokenConsistency(Lie):
-    """The event in the planted place is signed for, shown, and forgotten."""
+class BrokenConsistency(FaultyBehaviour):
+    """The event at the planted position is signed and shown, and then replaced."""
 
     def forks(self, place: int) -> bool:
         return place == self.place
 
     def time(self, place: int, clock: int, state: EnclaveState) -> int:
-        """A pause soon after: so the log outgrows the head that it broke with."""
+        """Pause soon after, so that the log outgrows the head that it contradicts."""
         if place != self.place + 1 or state.bundle is None:
             return clock
         return max(clock, state.bundle.deadline(state.policy.bundle))

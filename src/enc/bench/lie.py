@@ -1,23 +1,25 @@
-"""What all lies have in common: a place that the plan chose, and what is told of it afterwards."""
+"""The base of all planted faults: the position that the plan chose, and the entry of
+planted.json.
+"""
 
-from enc.bench.conduct import Conduct
+from enc.bench.conduct import NodeBehaviour
 from enc.bench.kinds import Planted
 from enc.bench.log import Log
 from enc.bench.plan import Plan
 from enc.core.errors import MisuseError
 
 
-class Lie(Conduct):
+class FaultyBehaviour(NodeBehaviour):
     done = ""
-    """What was done, in words; empty until it is."""
+    """What was done, for planted.json; empty until it is done."""
 
     def __init__(self, plan: Plan) -> None:
         if plan.plant is None:
-            raise MisuseError("a lie needs a place")
+            raise MisuseError("plan: has no fault to plant")
         self.plan, self.rng = plan, plan.random("lie")
         self.kind, self.place = plan.plant.kind, plan.plant.place
         self.seq_wrong = self.place
-        """The seq that an auditor must name."""
+        """The seq that an audit must report."""
 
     def planted(self, log: Log) -> Planted:
         if not self.done:

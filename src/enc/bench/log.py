@@ -1,4 +1,4 @@
-"""What is kept of a log in the making besides its lines: enough for its header, its heads, and what is erased."""
+"""What is stored of a generated log besides its lines, for its header, its heads and erasures."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,18 +13,18 @@ from enc.core.types import TreeHead
 
 
 class Bundle(Struct, frozen=True):
-    """A closed bundle, as its node signed for it."""
+    """A closed bundle, as its node signed it."""
 
     leaf: bytes
     root: bytes
-    """Of the log that ends with it."""
+    """The root of the log that ends with it."""
     last_seq: int
     closed_at: int
     sequencer: bytes
 
 
-class Witnessed(Struct, frozen=True):
-    """One bundle in full, so that an event of it can be proved."""
+class ProvedBundle(Struct, frozen=True):
+    """One complete bundle, for the proof of an event in it."""
 
     index: int
     last_seq: int
@@ -34,7 +34,7 @@ class Witnessed(Struct, frozen=True):
 
 
 class Earlier(Struct, frozen=True):
-    """An archive that somebody pulled while the log was shorter: its first `places` lines, then `more`."""
+    """An archive pulled while the log was shorter: its first `places` lines, then `more`."""
 
     header: Header
     places: int
@@ -43,42 +43,42 @@ class Earlier(Struct, frozen=True):
 
 
 class Log(Struct, kw_only=True):
-    """Places are lines, from 0. A lying node's seq may be another number."""
+    """Places are line numbers from 0. The seq of a faulty node may differ."""
 
     enclave: bytes
     enc_v: int
     keys: Mapping[bytes, PrivateKey]
-    """Those of the nodes, by public key."""
-    founded_at: int
+    """The nodes' keys, by public key."""
+    created_at: int
     bundles: list[Bundle] = []
     sequencers: list[tuple[bytes, int]] = []
-    witnessed: Witnessed | None = None
+    proved_bundle: ProvedBundle | None = None
     erased_by: dict[int, int] = {}
-    """Place of an event whose content is gone, and the place of the event that took it."""
+    """The place of an erased event, and the place of the event that erased it."""
     gone_at: dict[int, int] = {}
-    """Place of an event with auto-delete, and its time."""
+    """The place of an event with auto-delete, and its time."""
     earlier: list[Earlier] = []
     places: int = 0
     last_seq: int = -1
     time: int = 0
 
     def head(self, size: int, by: bytes | None = None, root: bytes | None = None) -> TreeHead:
-        """The head of this size; by another sequencer, or with another root, if these are given."""
+        """Return the head of this size, optionally by another sequencer or with another root."""
         if size == 0:
-            return sign_head(self.keys[self.sequencers[0][0]], self.enclave, self.founded_at, 0, EMPTY_HASH)
+            return sign_head(self.keys[self.sequencers[0][0]], self.enclave, self.created_at, 0, EMPTY_HASH)
         bundle = self.bundles[size - 1]
         key = self.keys[bundle.sequencer if by is None else by]
         return sign_head(key, self.enclave, bundle.closed_at, size, bundle.root if root is None else root)
 
     def other_root(self, size: int, leaf: bytes) -> bytes:
-        """The root of a log of this size that ends with another leaf."""
+        """Return the root of a log of this size that ends with another leaf."""
         return Edge().extend([*self.leaves(size - 1), leaf])[0].root()
 
     def leaves(self, size: int) -> Sequence[bytes]:
         return [bundle.leaf for bundle in self.bundles[:size]]
 
     def bundle_of(self, seq: int) -> int:
-        """The size of the log that first covers this event, or its last size."""
+        """Return the first size of the log that covers this event, or its last size."""
         sizes = (i + 1 for i, bundle in enumerate(self.bundles) if bundle.last_seq >= seq)
         return next(sizes, len(self.bundles))
 

@@ -1,4 +1,4 @@
-"""A spool of lines becomes archives: what a later event took away is erased, as a node would serve it."""
+"""Writes archives from spooled lines, with the erasures that a node would serve."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -7,34 +7,34 @@ from typing import IO
 
 import msgspec
 
-from enc.bench.conduct import Conduct, Wire
+from enc.bench.conduct import NodeBehaviour, Wire
 from enc.bench.log import Earlier, Log
 from enc.core.archive import Header, write_lines
 from enc.core.hashing import content_hash
 
 
 def pack(path: Path, header: Header, lines: Iterator[bytes]) -> int:
-    """Write an archive; its size in bytes."""
+    """Write an archive; return its size in bytes."""
     with path.open("wb") as file:
         return sum(file.write(piece) for piece in write_lines(header, lines))
 
 
-def whole(spool: IO[bytes], log: Log, conduct: Conduct) -> Iterator[bytes]:
-    """All lines, as they are served at the log's end."""
+def whole(spool: IO[bytes], log: Log, behaviour: NodeBehaviour) -> Iterator[bytes]:
+    """Yield all lines as served at the log's end."""
     gone = {place for place, when in log.gone_at.items() if when <= log.time} | log.erased_by.keys()
-    altered = conduct.altered()
+    altered = behaviour.altered()
     spool.seek(0)
     for place, line in enumerate(spool):
         if place in altered:
             wire: Wire = msgspec.json.decode(line)
-            conduct.shown(place, wire)
+            behaviour.shown(place, wire)
             yield msgspec.json.encode(wire)
         else:
             yield erased(line) if place in gone else line[:-1]
 
 
 def earlier(spool: IO[bytes], log: Log, taken: Earlier) -> Iterator[bytes]:
-    """The first lines, as they were served when the log ended with them."""
+    """Yield the first lines as served when the log ended with them."""
     gone = {place for place, when in log.gone_at.items() if when <= taken.time}
     gone |= {place for place, by in log.erased_by.items() if by < taken.places}
     spool.seek(0)
@@ -45,7 +45,9 @@ def earlier(spool: IO[bytes], log: Log, taken: Earlier) -> Iterator[bytes]:
 
 
 def erased(line: bytes) -> bytes:
-    """The line of an event without its content, as `wire_event` of the erased event spells it."""
+    """Return an event's line without its content, exactly as `wire_event` writes an erased
+    event.
+    """
     wire: Wire = msgspec.json.decode(line)
     wire["content_hash"] = content_hash(wire["content"]).hex()
     wire["content"] = None

@@ -1,4 +1,4 @@
-"""Who takes part: the keys of a fleet's people, nodes and strangers, all from its seed."""
+"""The keys of a fleet's people, nodes and strangers, derived from its seed."""
 
 from functools import lru_cache
 from typing import Literal
@@ -11,16 +11,16 @@ Role = Literal["person", "node", "stranger"]
 NODES = 8
 """Nodes that host a fleet."""
 SOURCES = ("alice", "bob", "carol", "dave", "erin", "frank")
-"""Who collects heads."""
+"""People who collect heads."""
 
 
 @lru_cache(maxsize=8192)
 def key_of(seed: int, role: Role, number: int) -> PrivateKey:
-    """Somebody's key. The same in every process; found again without deriving it, since people speak often."""
+    """Return a participant's key, the same in every process. Cached, since people write often."""
     digest = int.from_bytes(sha256(f"enc-bench:{seed}:{role}:{number}".encode()), "big")
     return PrivateKey((1 + digest % (CURVE_ORDER - 1)).to_bytes(32, "big"))
 
 
 def population(enclaves: int) -> int:
-    """How many people a fleet has: most are in several enclaves."""
+    """Return the number of people of a fleet: most are in several enclaves."""
     return min(4096, max(32, 2 * enclaves))

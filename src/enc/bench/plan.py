@@ -1,4 +1,4 @@
-"""What an enclave is to become, drawn before its first event: small, and passed between processes."""
+"""The parameters of an enclave, drawn before its first event: small, and sent between processes."""
 
 from random import Random
 
@@ -9,13 +9,13 @@ from enc.bench.people import NODES
 
 MAX_MOVES = 3
 EARLIER_UP_TO = 20_000
-"""Events of a log of which an earlier archive may be kept too."""
+"""Largest log that may also have an earlier archive."""
 MANY = 100
-"""Events from which a log may have migrations and an earlier archive."""
+"""Smallest log that may have migrations and an earlier archive."""
 
 
 class Plant(Struct, frozen=True):
-    """A fault to plant: in this place of the log, or as soon after it as there is an opportunity."""
+    """A fault to plant: at this place of the log, or as soon after it as possible."""
 
     kind: Kind
     place: int
@@ -24,36 +24,38 @@ class Plant(Struct, frozen=True):
 class Plan(Struct, frozen=True, kw_only=True):
     seed: int
     number: int
-    """Of the enclave in its fleet."""
+    """The enclave's number in its fleet."""
     events: int
     population: int
     enc_v: int
     bundle_size: int
     bundle_timeout: int
     gap_ms: int
-    """Between two events, on average, while people speak."""
+    """Average time between two events while people write."""
     nodes: tuple[int, ...]
-    """Who is the sequencer, one after the other."""
+    """The sequencers, in order."""
     moves: tuple[int, ...] = ()
-    """Places of the Migrates, by rising place: one for each node after the first."""
+    """Rising places of the Migrates, one for each node after the first."""
     earlier: int | None = None
-    """The last place of an archive that somebody pulled earlier."""
+    """The last place of an archive that was pulled earlier."""
     is_sealed: bool = True
-    """The clock has closed the last bundle."""
+    """Whether the last bundle is closed by its timeout."""
     plant: Plant | None = None
 
     def random(self, purpose: str) -> Random:
-        """A source of its own for each purpose: what one draws changes nothing for the others."""
+        """Return a separate random source for each purpose, so that draws do not affect each
+        other.
+        """
         return Random(f"enc-bench:{self.seed}:{self.number}:{purpose}")
 
     @property
     def quiet_from(self) -> int:
-        """No Pause from this place on, so that a planted event is in nobody's way."""
+        """The place from which there is no Pause, so that none is near a planted event."""
         return self.plant.place - 3 if self.plant else self.events - 1
 
 
 def draw_plan(seed: int, number: int, events: int, population: int) -> Plan:
-    """The plan of an honest enclave."""
+    """Draw the plan of an honest enclave."""
     rng = Random(f"enc-bench:{seed}:{number}:plan")
     is_large, is_long = events > 10_000, events >= MANY
     places = range(MANY // 2, events - 1)

@@ -1,11 +1,11 @@
-"""Where faults go, and which lie each of them is."""
+"""Assigns faults to enclaves, and behaviours to faults."""
 
 from collections.abc import Mapping, Sequence
 from random import Random
 
 from msgspec.structs import replace
 
-from enc.bench.conduct import Conduct
+from enc.bench.conduct import NodeBehaviour
 from enc.bench.event_lies import (
     AlteredContent,
     ErasureWithoutCause,
@@ -19,26 +19,28 @@ from enc.bench.event_lies import (
 )
 from enc.bench.head_lies import BrokenConsistency, Equivocation, HeadNotOnLog, WrongLogRoot
 from enc.bench.kinds import Kind
-from enc.bench.lie import Lie
+from enc.bench.lie import FaultyBehaviour
 from enc.bench.people import NODES
 from enc.bench.plan import Plan, Plant
 from enc.bench.tree_lies import WrongBundleBoundary, WrongStateRoot
 from enc.core.errors import MisuseError
 
 MIN_EVENTS = 24
-"""Of an enclave in which something is planted."""
+"""Least events of an enclave with a planted fault."""
 _FIRST, _LAST = 2, 8
-"""So many events are before a planted one, and after it, at least."""
+"""Least events before and after a planted one."""
 
 
 def assign(plans: Sequence[Plan], kinds: Sequence[Kind], seed: int) -> list[Plan]:
-    """The plans, with a fault for each of `kinds` in an enclave of its own, at a random place."""
+    """Return the plans with a fault for each of `kinds`, in an enclave of its own, at a random
+    place.
+    """
     rng = Random(f"enc-bench:{seed}:planting")
     large = [i for i, plan in enumerate(plans) if plan.events >= MIN_EVENTS]
     if len(large) < len(kinds):
         raise MisuseError(
-            f"each fault needs an enclave of its own, of at least {MIN_EVENTS} events: there are {len(large)}, "
-            f"and {len(kinds)} faults"
+            f"plant: each fault needs its own enclave of at least {MIN_EVENTS} events: there are {len(large)} "
+            f"for {len(kinds)} faults"
         )
     found = list(plans)
     for i, kind in zip(rng.sample(large, len(kinds)), kinds, strict=True):
@@ -47,7 +49,9 @@ def assign(plans: Sequence[Plan], kinds: Sequence[Kind], seed: int) -> list[Plan
 
 
 def _planted(plan: Plan, kind: Kind, rng: Random) -> Plan:
-    """Nothing else that is rare happens there, and it has bundles enough for a fault to be between them."""
+    """Return the plan with a fault, without other rare events, and with several bundles around
+    it.
+    """
     place = rng.randrange(_FIRST, plan.events - _LAST)
     moves = (place - 1,) if kind == "old_sequencer" else ()
     return replace(
@@ -61,11 +65,11 @@ def _planted(plan: Plan, kind: Kind, rng: Random) -> Plan:
     )
 
 
-def conduct_of(plan: Plan) -> Conduct:
-    return Conduct() if plan.plant is None else _LIES[plan.plant.kind](plan)
+def behaviour_of(plan: Plan) -> NodeBehaviour:
+    return NodeBehaviour() if plan.plant is None else _FAULTS[plan.plant.kind](plan)
 
 
-_LIES: Mapping[Kind, type[Lie]] = {
+_FAULTS: Mapping[Kind, type[FaultyBehaviour]] = {
     "invalid_signature": InvalidSignature,
     "altered_content": AlteredContent,
     "unauthorised_event": UnauthorisedEvent,

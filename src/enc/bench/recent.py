@@ -1,4 +1,4 @@
-"""The messages that somebody may still answer, change or take back: the latest, however long the log."""
+"""The latest messages, which later events may answer, change or delete; bounded for any log."""
 
 from random import Random
 
@@ -16,11 +16,11 @@ class Message(Struct):
     type: str
     place: int
     latest: int | None = None
-    """Place of its latest Update."""
+    """The place of its latest Update."""
 
 
-class Recent:
-    """At most CAPACITY messages. One that is pushed out is never spoken of again."""
+class RecentMessages:
+    """At most CAPACITY messages. No later event refers to one that was displaced."""
 
     def __init__(self) -> None:
         self._all: list[Message] = []
@@ -46,6 +46,6 @@ class Recent:
         return self._all[int(rng.random() * len(self._all))] if self._all else None
 
     def target(self, event_id: bytes) -> Target | None:
-        """What the rules ask of the object of an Update or Delete."""
+        """Return what the rules need to know of the target of an Update or Delete."""
         found = self._by_id.get(event_id)
         return None if found is None else Target(found.type, found.public)

@@ -1,6 +1,6 @@
-"""What happens in an enclave, one act after the other, drawn from the plan's seed; people talk, mostly.
+"""Chooses the events of an enclave from the plan's seed; most are messages.
 
-A script only ever says what the rules allow: the kernel judges it all the same.
+A script only chooses what the rules allow; the kernel judges it all the same.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from enc.bench.people import key_of
 from enc.bench.plan import Plan
-from enc.bench.recent import Message, Recent
+from enc.bench.recent import Message, RecentMessages
 from enc.bench.words import REACTIONS, WORDS
 from enc.core.encoding import compact_json
 from enc.core.signing import Alg, PrivateKey
@@ -21,7 +21,7 @@ HOUR_MS = 3_600_000
 
 
 class Act(Struct, frozen=True):
-    """What somebody is about to sign."""
+    """An event to be signed."""
 
     author: PrivateKey
     type: str
@@ -29,26 +29,26 @@ class Act(Struct, frozen=True):
     tags: Tags = ()
     alg: Alg = "schnorr"
     about: Message | None = None
-    """The message that is changed or taken back."""
+    """The message that is changed or deleted."""
     by: int = -1
-    """Who, by number; only of a message that may be spoken of later."""
+    """The author's number, only for messages that later events may refer to."""
     gone_at: int | None = None
-    """When its content goes by itself."""
+    """Its auto-delete time."""
 
 
 class Script:
-    """Both versions' common part. What is left to them: who comes, goes and becomes what."""
+    """The common part of both versions. Subclasses add the changes of members and rights."""
 
     changes: ClassVar[tuple[tuple[str, float], ...]] = ()
-    """The version's own acts, by the names of methods, with their weights."""
+    """The version's own acts: names of methods, with their weights."""
 
-    def __init__(self, plan: Plan, recent: Recent) -> None:
+    def __init__(self, plan: Plan, recent: RecentMessages) -> None:
         self.plan, self.recent, self.rng = plan, recent, plan.random("script")
         count = min(MAX_CROWD, max(4, plan.events // 12), plan.population)
         self.owner, *outside = self.rng.sample(range(plan.population), count)
         self.outside: list[int] = outside
         self.members: list[int] = []
-        """Those without any rights besides."""
+        """Members without further rights."""
         self.admins: list[int] = []
         self.speakers = [self.owner]
         self._newcomers = min(len(outside) // 2, plan.events // 8)
@@ -59,25 +59,27 @@ class Script:
         self._weights = [sum(weight for _, weight in acts[: i + 1]) for i in range(len(acts))]
 
     def act(self, place: int, now: int, *, plain: bool) -> Act:
-        """What happens in this place of the log. A plain act is a message that nobody ever speaks of again."""
+        """Choose the event at this place. A plain one is a message that no later event refers
+        to.
+        """
         self._place, self._now = place, now
         if plain:
-            return self._says(self.rng.choice(self.speakers), "message", self._text())
+            return self._act(self.rng.choice(self.speakers), "message", self._text())
         if self._paused:
             self._paused = False
-            return self._says(self.owner, "Resume", "")
+            return self._act(self.owner, "Resume", "")
         if place <= self._newcomers:
             return self.admit() or self.message()
         return self.rng.choices(self._acts, cum_weights=self._weights)[0]() or self.message()
 
-    def founding(self, content: str) -> Act:
-        return self._says(self.owner, "Manifest", content)
+    def creation(self, content: str) -> Act:
+        return self._act(self.owner, "Manifest", content)
 
     def migrate(self, to: bytes, prev_seq: int, ct_root: bytes) -> Act:
         content = {"new_sequencer": to.hex(), "prev_seq": prev_seq, "ct_root": ct_root.hex()}
-        return self._says(self.owner, "Migrate", compact_json(content))
+        return self._act(self.owner, "Migrate", compact_json(content))
 
-    # Talking
+    # Messages
 
     def message(self) -> Act:
         rng, author = self.rng, self.rng.choice(self.speakers)
@@ -91,13 +93,13 @@ class Script:
             gone_at = self._now + HOUR_MS // 4 + int(rng.random() ** 3 * 48 * HOUR_MS)
             tags = (("auto-delete", str(gone_at)),)
         by = author if gone_at is None else -1
-        return self._says(author, "message", self._text(), tags, by=by, gone_at=gone_at)
+        return self._act(author, "message", self._text(), tags, by=by, gone_at=gone_at)
 
     def reaction(self) -> Act | None:
         about = self.recent.pick(self.rng)
         if about is None:
             return None
-        return self._says(
+        return self._act(
             self.rng.choice(self.speakers), "reaction", self.rng.choice(REACTIONS), (("r", about.id.hex()),)
         )
 
@@ -105,7 +107,7 @@ class Script:
         about = self.recent.pick(self.rng)
         if about is None or about.author not in self.speakers:
             return None
-        return self._says(about.author, "Update", self._text(), (("r", about.id.hex()),), about=about)
+        return self._act(about.author, "Update", self._text(), (("r", about.id.hex()),), about=about)
 
     def delete(self) -> Act | None:
         about = self.recent.pick(self.rng)
@@ -114,31 +116,31 @@ class Script:
         is_own = about.author in self.speakers and self.rng.random() < 0.7
         by, reason = (about.author, "author") if is_own else (self.rng.choice([self.owner, *self.admins]), "moderator")
         content = compact_json({"reason": reason})
-        return self._says(by, "Delete", content, (("r", about.id.hex()),), about=about)
+        return self._act(by, "Delete", content, (("r", about.id.hex()),), about=about)
 
     def pause(self) -> Act | None:
         if self._place >= self.plan.quiet_from or self._place + 1 in self.plan.moves:
             return None
         self._paused = True
-        return self._says(self.owner, "Pause", "")
+        return self._act(self.owner, "Pause", "")
 
-    # For the versions
+    # For subclasses
 
     def admit(self) -> Act | None:
         raise NotImplementedError
 
     def overstep(self) -> Act:
-        """What its author has no right to: a stranger's message, or a plain member's notice."""
+        """Return an event its author has no right to: a stranger's message or a member's notice."""
         if self.members and self.rng.random() < 0.5:
-            return self._says(self.rng.choice(self.members), "notice", self._text())
+            return self._act(self.rng.choice(self.members), "notice", self._text())
         stranger = key_of(self.plan.seed, "stranger", self.plan.number)
         return Act(stranger, "message", self._text())
 
     def _drawn(self, people: list[int]) -> int | None:
-        """Somebody, who is one of them no more."""
+        """Remove and return a random person."""
         return people.pop(int(self.rng.random() * len(people))) if people else None
 
-    def _says(
+    def _act(
         self,
         who: int,
         type_: str,
@@ -159,6 +161,6 @@ class Script:
     def _text(self) -> str:
         return " ".join(self.rng.choices(WORDS, k=3 + int(self.rng.random() * 20)))
 
-    def _gather(self) -> None:
-        """Who may speak, after somebody came, went or became something."""
+    def _update_speakers(self) -> None:
+        """Update who may write after a change of members or rights."""
         self.speakers = [self.owner, *self.admins, *self.members]

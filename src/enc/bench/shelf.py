@@ -1,22 +1,22 @@
-"""What lies behind the state of an enclave in the making: bounded by its present state, not by its log."""
+"""The state of a generated enclave in memory: bounded by its current state, not by its log."""
 
 from collections.abc import Mapping
 
-from enc.bench.recent import Recent
+from enc.bench.recent import RecentMessages
 from enc.core import sparse_merkle
 from enc.core.enclave import Transition
 from enc.core.hashing import EMPTY_HASH
 from enc.core.types import Record, RecordKind, Target
 
 MIN_NODES = 32_768
-"""Tree nodes below which nothing is thrown away."""
+"""Tree nodes below which none are dropped."""
 MAX_LEAVES = 16_384
 
 
-class Shelf:
-    """A Reader of the state machine. Nodes of former roots are thrown away now and then."""
+class StateMemory:
+    """A Reader of the state machine. It drops the nodes of former roots from time to time."""
 
-    def __init__(self, recent: Recent) -> None:
+    def __init__(self, recent: RecentMessages) -> None:
         self._recent = recent
         self._nodes: dict[bytes, bytes] = {}
         self._full = MIN_NODES
@@ -26,7 +26,9 @@ class Shelf:
         return self._nodes[node_hash]
 
     def leaf(self, root: bytes, key: bytes) -> bytes | None:
-        """Asked for an author's rights with every event, always under the present root: remembered until it changes."""
+        """Return a leaf of the current root. Cached until it changes: every event reads its
+        author's rights.
+        """
         if len(self._leaves) > MAX_LEAVES:
             self._leaves.clear()
         if key not in self._leaves:
@@ -43,11 +45,13 @@ class Shelf:
         return None
 
     def add(self, nodes: Mapping[bytes, bytes]) -> None:
-        """Nodes that lead nowhere yet."""
+        """Add nodes that no root refers to yet."""
         self._nodes.update(nodes)
 
     def put(self, transition: Transition) -> None:
-        """What a step added. Once there are twice as many nodes as the present root needs, only its own stay."""
+        """Add a step's nodes. Once there are twice as many as the current root needs, drop the
+        others.
+        """
         for key in transition.leaves:
             self._leaves.pop(key, None)
         if not transition.tree_nodes:

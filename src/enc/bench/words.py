@@ -1,4 +1,4 @@
-"""What people talk about."""
+"""The vocabulary of generated messages."""
 
 WORDS = """
 a about after again all also and any are as at back bring bundle but by call can check come copy could day did do done

@@ -18,8 +18,8 @@ from enc.cli.terminal import CommandContext
 from enc.core.errors import EncError, MisuseError
 
 if TYPE_CHECKING:
-    from enc.audit.audit import Request, Runner, Told
-    from enc.audit.collecting import Pulled
+    from enc.audit.audit import ProgressCallback, Request, Runner
+    from enc.audit.collecting import CollectedLogs
 
 app = typer.Typer()
 HERE = "here"
@@ -65,7 +65,7 @@ def audit(
 ) -> None:
     """Verify whole logs and all their signed heads, on all cores, and write evidence for each finding."""
     from enc.audit.audit import run_audit
-    from enc.audit.report import Circumstances, write_report
+    from enc.audit.report import AuditRun, write_report
 
     start, began = time.time(), time.monotonic()
     sources = tuple(map(str, (*(paths or ()), *(enclave or ()))))
@@ -74,7 +74,7 @@ def audit(
             request, pulled = _request(ctx, paths or [], heads or [], enclave or [], out, afresh, told)
             with _runner(master) as runner:
                 found = run_audit(request, runner, told)
-                made = Circumstances(int(start * 1000), time.monotonic() - began, runner.name, sources)
+                made = AuditRun(int(start * 1000), time.monotonic() - began, runner.name, sources)
         found.add(pulled)
         wire = write_report(out, found, made)
         _print_report(ctx, wire, out)
@@ -114,10 +114,10 @@ def _request(
     enclaves: list[str],
     out: Path,
     afresh: bool,
-    told: "Told",
-) -> tuple["Request", "Pulled"]:
+    told: "ProgressCallback",
+) -> tuple["Request", "CollectedLogs"]:
     from enc.audit.audit import Request
-    from enc.audit.collecting import Pulled
+    from enc.audit.collecting import CollectedLogs
     from enc.audit.heads import collect_heads
     from enc.audit.progress import Progress, load_progress
     from enc.audit.reading import found_archives, found_heads
@@ -131,7 +131,7 @@ def _request(
     if not (paths or files or asks):
         raise MisuseError("nothing to audit: give archives, --heads, --enclave ID with --node, or --registry")
     _prepare(out)
-    pulled = _pulled(ctx, enclaves, out, told) if asks else Pulled()
+    pulled = _pulled(ctx, enclaves, out, told) if asks else CollectedLogs()
     for id_, heads in pulled.heads.items():
         held.setdefault(id_, []).extend(heads)
     archives = sorted({*found_archives(paths), *pulled.paths})
@@ -150,7 +150,7 @@ def _prepare(out: Path) -> None:
         raise MisuseError(f"--out {out}: not writable")
 
 
-def _pulled(ctx: CommandContext, enclaves: list[str], out: Path, told: "Told") -> "Pulled":
+def _pulled(ctx: CommandContext, enclaves: list[str], out: Path, told: "ProgressCallback") -> "CollectedLogs":
     from enc.audit.collecting import collect
 
     with ctx.client() as client:
@@ -182,7 +182,7 @@ def _runner(master: str) -> Iterator["Runner"]:
 
 
 @contextmanager
-def _bar(is_shown: bool) -> Iterator["Told"]:
+def _bar(is_shown: bool) -> Iterator["ProgressCallback"]:
     from rich.console import Console
     from rich.progress import Progress
 

@@ -1,1 +1,2 @@
-"""A witness: follows the heads of enclaves, co-signs those that extend what it saw before, and shows them to all."""
+"""A witness: follows the heads of enclaves, co-signs those that extend earlier ones, and publishes
+them."""

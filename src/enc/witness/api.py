@@ -1,14 +1,14 @@
-"""What a witness shows over HTTP: who it is, what it follows, the heads that it co-signed, the evidence that it met.
+"""The HTTP API of a witness: its identity, the enclaves it follows, co-signed heads and evidence.
 
-    GET  /                    who it is
-    GET  /enclaves            what it follows, and how that fares
+    GET  /                    the witness's identity
+    GET  /enclaves            the enclaves it follows, and their state
     GET  /heads/{enclave}     the latest co-signed head; ?size=N: the one of N bundles
-    GET  /heads               all that are kept, a line of JSON each: ?after=N&limit=N&enclave=ID
-    POST /heads               a head that somebody was shown, to be compared
-    GET  /evidence            what there is: ?after=N&limit=N
+    GET  /heads               all stored heads, one JSON per line: ?after=N&limit=N&enclave=ID
+    POST /heads               a head that a client was shown, to be compared
+    GET  /evidence            the list of evidence: ?after=N&limit=N
     GET  /evidence/{id}       a file for `enc verify`
 
-Everybody may read. What anybody can make it hold or do is bounded.
+Anyone may read. Requests can make the witness store and do only a bounded amount.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -41,26 +41,28 @@ from enc.core.errors import (
 from enc.core.tree_head import WireHead, head_from_wire
 from enc.runtime.rate_limit import RateLimiter
 from enc.version import __version__
-from enc.witness.exchange import JSON, body, enclave_id, number, page, refusal, tagged
+from enc.witness.exchange import JSON, body, enclave_id, error_response, number, page, tagged
 from enc.witness.ledger import Ledger, Row
 from enc.witness.watch import Watch
 
 MAX_REQUESTS = 128
-"""At a time."""
+"""Requests served at the same time."""
 LINES = "application/x-ndjson"
 
 _log = structlog.get_logger("enc.witness")
 
 
-class _Brought(Struct):
-    """A head with its enclave; a co-signed head, or a line of a file of heads, has more, which is not looked at."""
+class _SubmittedHead(Struct):
+    """A head with its enclave. Further fields, as in a co-signed head or a head file, are
+    ignored.
+    """
 
     enclave: str
     sth: WireHead
     sequencer: str | None = None
 
 
-_brought = Decoder(_Brought)
+_submitted = Decoder(_SubmittedHead)
 Make = Callable[[Request], tuple[str, bytes]]
 
 
@@ -71,14 +73,14 @@ class Api:
         self._key, self._ledger, self._watches, self._rates, self._interval = key, ledger, watches, rates, interval
         self._requests = 0
         routes = [
-            Route("/", self._get(self._who), methods=["GET"]),
+            Route("/", self._get(self._identity), methods=["GET"]),
             Route("/enclaves", self._get(self._enclaves), methods=["GET"]),
             Route("/heads", self._heads, methods=["GET", "POST"]),
             Route("/heads/{enclave}", self._get(self._head), methods=["GET"]),
             Route("/evidence", self._get(self._list), methods=["GET"]),
             Route("/evidence/{id}", self._get(self._file), methods=["GET"]),
         ]
-        self._router = Router(routes, redirect_slashes=False, default=_nothing)
+        self._router = Router(routes, redirect_slashes=False, default=_no_such_path)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -87,17 +89,17 @@ class Api:
         try:
             if self._requests > MAX_REQUESTS:
                 raise Unavailable("too many requests at a time", retry_after_ms=1000)
-            scope["app"] = self  # so that the router raises, and the answer is ours
+            scope["app"] = self  # makes the router raise, so that errors are answered here
             await self._router(scope, receive, send)
         except HTTPException as e:
             allow = (e.headers or {}).get("Allow", "")
-            error = InvalidQuery(f"not by this method, but by {allow}")
-            await refusal(error, e.status_code, {"allow": allow})(scope, receive, send)
+            error = InvalidQuery(f"method not allowed: use {allow}")
+            await error_response(error, e.status_code, {"allow": allow})(scope, receive, send)
         except EncError as e:
-            await refusal(e)(scope, receive, send)
-        except Exception as e:  # whatever it is, nobody else's business
+            await error_response(e)(scope, receive, send)
+        except Exception as e:  # clients must not see internal details
             _log.error("unexpected", path=scope["path"][:200], error=type(e).__name__)
-            await refusal(InternalError("the witness failed"))(scope, receive, send)
+            await error_response(InternalError("the witness failed"))(scope, receive, send)
         finally:
             self._requests -= 1
 
@@ -107,9 +109,9 @@ class Api:
 
         return handle
 
-    # What is shown
+    # Published
 
-    def _who(self, request: Request) -> tuple[str, bytes]:
+    def _identity(self, request: Request) -> tuple[str, bytes]:
         found = {
             "witness": self._key.hex(),
             "software": {"name": "enc", "version": __version__},
@@ -133,7 +135,7 @@ class Api:
             "checked": watch.checked,
             "size": seen.head.ts if seen else 0,
             "seen": seen.seen if seen else None,
-            "evidence": self._ledger.docket.of(watch.enclave),
+            "evidence": self._ledger.evidence.count(watch.enclave),
         }
 
     def _head(self, request: Request) -> tuple[str, bytes]:
@@ -141,11 +143,11 @@ class Api:
         if size is not None:
             row = self._ledger.at(enclave, size)
             if row is None:
-                raise TreeSizeNotFound("no co-signed head of this size is kept")
+                raise TreeSizeNotFound("size: no co-signed head of this size is stored")
             return JSON, row.wire
         row = self._ledger.latest(enclave)
         if row is None:
-            raise EnclaveNotFound("no head of this enclave was co-signed")
+            raise EnclaveNotFound("enclave: no head of this enclave was co-signed")
         return JSON, row.wire
 
     async def _heads(self, request: Request) -> Response:
@@ -160,7 +162,7 @@ class Api:
         return LINES, b"".join(self._line(row) for row in rows)
 
     def _line(self, row: Row) -> bytes:
-        """As a file of heads has it: who says so, and where the next page begins."""
+        """Return a line of a head file, with its source and the number for the next page."""
         wire = wire_cosigned(row.cosigned)
         return encode({**wire, "source": f"witness {self._key.hex()}", "n": row.n}) + b"\n"
 
@@ -175,24 +177,24 @@ class Api:
                 "at": filed.at,
                 "message": filed.message,
             }
-            for filed in self._ledger.docket.page(*page(request))
+            for filed in self._ledger.evidence.page(*page(request))
         ]
         return JSON, encode({"evidence": found})
 
     def _file(self, request: Request) -> tuple[str, bytes]:
-        body = self._ledger.docket.body(request.path_params["id"])
+        body = self._ledger.evidence.body(request.path_params["id"])
         if body is None:
-            raise NoSuchPath("there is no such evidence")
+            raise NoSuchPath("id: no such evidence")
         return JSON, body
 
-    # What is brought
+    # Submitted
 
     async def _compare(self, request: Request) -> bytes:
         self._rates.take(request.client.host if request.client else "")
-        wire = decode_json(await body(request), _brought, InvalidQuery)
+        wire = decode_json(await body(request), _submitted, InvalidQuery)
         watch = self._watches.get(enclave_id(wire.enclave))
         if watch is None:
-            raise EnclaveNotFound("the witness does not follow this enclave")
+            raise EnclaveNotFound("enclave: the witness does not follow it")
         signer = None if wire.sequencer is None else unhex(wire.sequencer, 32, "sequencer", InvalidQuery)
         try:
             head = head_from_wire(wire.sth)
@@ -205,12 +207,12 @@ class Api:
         except Unavailable:
             raise
         except WorldError as e:
-            raise UpstreamUnreachable(f"it cannot be compared now: {e.message}") from e
+            raise UpstreamUnreachable(f"the head cannot be compared now: {e.message}") from e
         if not verdict.contradicts:
             return encode({"verdict": "consistent"})
         filed = verdict.filed.id if verdict.filed else None
         return encode({"verdict": "contradiction", "message": verdict.message, "evidence": filed})
 
 
-async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
     raise NoSuchPath("no such path")

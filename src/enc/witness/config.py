@@ -1,6 +1,6 @@
-"""What an operator of a witness may set: in a TOML file, or by flags, which win.
+"""The settings of a witness: from a TOML file, or from flags, which take precedence.
 
-enclaves = ["ID@URL", "ID@URL#KEY", "ID"]      # KEY: the sequencer's, if known; without URL a registry says where
+enclaves = ["ID@URL", "ID@URL#KEY", "ID"]      # KEY: the sequencer's, if known; without URL, ask the registry
 """
 
 import tomllib
@@ -21,8 +21,10 @@ MAX_FILE = 1 << 20
 """Bytes of a configuration file."""
 
 
-class Listed(Struct, frozen=True):
-    """An enclave to follow. `node`: where it is, unless a registry says so; `sequencer`: whose word counts at first."""
+class FollowedEnclave(Struct, frozen=True):
+    """An enclave to follow. `node`: its URL, unless a registry has it; `sequencer`: initially
+    trusted.
+    """
 
     enclave: bytes
     node: str | None = None
@@ -30,23 +32,25 @@ class Listed(Struct, frozen=True):
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every value with its default and its bounds."""
+    """All settings, with defaults and bounds."""
 
     enclaves: Annotated[tuple[str, ...], Meta(max_length=MAX_ENCLAVES)] = ()
     key: str = ""
-    """Path of the witness's key file; else it is `witness.key` in the data directory, made at the first start."""
+    """Path of the key file; by default `witness.key` in the data directory, created at first
+    start.
+    """
     data: str = "./witness-data"
     listen: str = "127.0.0.1:7800"
     registry: str = ""
-    """URL#ID:KEY, as clients name it."""
+    """URL#ID:KEY, as for clients."""
     nodes: Annotated[tuple[str, ...], Meta(max_length=MAX_NODES)] = ()
-    """Others to which an enclave may move."""
+    """Further nodes to which an enclave may move."""
     interval_s: Annotated[float, Meta(ge=0.05, le=86_400)] = 10.0
-    """Between two looks at an enclave, a fifth more or less at random."""
+    """Seconds between two polls of an enclave, varied at random by a fifth."""
     timeout_s: Annotated[float, Meta(ge=0.1, le=300)] = 5.0
-    """For which a node may be silent."""
+    """Seconds to wait for a node's answer."""
     keep_heads: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
-    """Co-signed heads of one enclave that are kept: the latest."""
+    """Co-signed heads stored for one enclave: the latest."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
 
@@ -61,26 +65,26 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def known_registry(self) -> Registry | None:
         return parse_registry(self.registry) if self.registry else None
 
-    def listed(self) -> list[Listed]:
-        found = [_listed(text) for text in self.enclaves]
+    def followed(self) -> list[FollowedEnclave]:
+        found = [_followed(text) for text in self.enclaves]
         if not found:
-            raise MisuseError("no enclave is listed: give --enclave ID@NODE, or enclaves in the file")
+            raise MisuseError("enclaves: none given: use --enclave ID@NODE, or `enclaves` in the file")
         if len({each.enclave for each in found}) < len(found):
-            raise MisuseError("enclaves: one is listed twice")
+            raise MisuseError("enclaves: one is given twice")
         if not self.registry and not all(each.node for each in found):
-            raise MisuseError("enclaves: give ID@NODE, or a registry that says where they are")
+            raise MisuseError("enclaves: give ID@NODE, or set a registry that knows their nodes")
         return found
 
 
 def load_config(path: Path | None, flags: Mapping[str, Any]) -> Config:
-    """The file's values, and over them the flags that are not None; MisuseError names what is wrong."""
+    """Return the file's values, overridden by flags that are not None; raise MisuseError."""
     values = {} if path is None else _read(path)
     values |= {name: value for name, value in flags.items() if value not in (None, [], ())}
     try:
         config = msgspec.convert(values, Config, strict=False)
     except msgspec.ValidationError as e:
         raise MisuseError(f"{path or 'flags'}: {e}") from None
-    config.listed()
+    config.followed()
     config.known_registry()
     for node in config.nodes:
         base_url(node)
@@ -105,8 +109,8 @@ def _read(path: Path) -> dict[str, Any]:
     return values
 
 
-def _listed(text: str) -> Listed:
+def _followed(text: str) -> FollowedEnclave:
     id_, _, place = text.partition("@")
     url, has_key, key = place.partition("#")
     sequencer = as_bytes(key, f"enclaves: {text!r}: key") if has_key else None
-    return Listed(as_bytes(id_, f"enclaves: {text!r}: id"), base_url(url) if url else None, sequencer)
+    return FollowedEnclave(as_bytes(id_, f"enclaves: {text!r}: id"), base_url(url) if url else None, sequencer)

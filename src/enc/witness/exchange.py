@@ -1,4 +1,4 @@
-"""One request and its answer, bounded: a body, numbers in a query, an ETag, a refusal as JSON."""
+"""HTTP helpers: a bounded body, numbers in a query, an ETag, an error as JSON."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from enc.core.encoding import MAX_INT, unhex
 from enc.core.errors import BodyTooLarge, EncError, EnclaveNotFound, InvalidQuery, InvalidRange
 
 MAX_BODY = 16 << 10
-"""Bytes of a head that is brought."""
+"""Bytes of a submitted head."""
 BODY_S = 10.0
-"""For which it may take to come."""
+"""Seconds to wait for a body."""
 MAX_LIMIT = 1000
-"""Lines of one page."""
+"""Lines per page."""
 JSON = "application/json"
 
 
@@ -27,11 +27,11 @@ async def body(request: Request) -> bytes:
             async for part in request.stream():
                 found += part
                 if len(found) > MAX_BODY:
-                    raise BodyTooLarge(f"the body is over {MAX_BODY} bytes")
+                    raise BodyTooLarge(f"body: larger than {MAX_BODY} bytes")
     except TimeoutError:
-        raise InvalidQuery("the body takes too long to come") from None
+        raise InvalidQuery(f"body: not received within {BODY_S:g} s") from None
     except ClientDisconnect:
-        raise InvalidQuery("the request was cut off") from None
+        raise InvalidQuery("body: the request was cut off") from None
     return found
 
 
@@ -45,7 +45,7 @@ def number(request: Request, name: str) -> int | None:
         return None
     text = texts[0]
     if len(texts) > 1 or not (text.isascii() and text.isdigit() and len(text) <= 16 and int(text) <= MAX_INT):
-        raise InvalidRange(f"{name}: expected a number, once")
+        raise InvalidRange(f"{name}: expected one number")
     return int(text)
 
 
@@ -55,7 +55,7 @@ def page(request: Request) -> tuple[int, int]:
 
 
 def tagged(request: Request, media_type: str, body: bytes) -> Response:
-    """The body, unless whoever asks has it already."""
+    """Return the body with an ETag; 304 if the client has it already."""
     tag = f'"{sha256(body).hexdigest()[:32]}"'
     headers = {"etag": tag, "cache-control": "no-cache"}
     if tag in request.headers.get("if-none-match", ""):
@@ -63,7 +63,7 @@ def tagged(request: Request, media_type: str, body: bytes) -> Response:
     return Response(body, media_type=media_type, headers=headers)
 
 
-def refusal(error: EncError, status: int | None = None, headers: Mapping[str, str] | None = None) -> Response:
+def error_response(error: EncError, status: int | None = None, headers: Mapping[str, str] | None = None) -> Response:
     found = dict(headers or {})
     if error.status in (429, 503):
         found["retry-after"] = str(-(-error.context.get("retry_after_ms", 1000) // 1000))

@@ -1,10 +1,11 @@
-"""The ledger: what a witness believes, what it has co-signed, and the evidence it met; one SQLite file, one process.
+"""The ledger: a witness's pins, its co-signed heads and its evidence; one SQLite file, one process.
 
-The pin of an enclave (what its client side believes) and the co-signature of a new head are one transaction. So after a
-crash at any point both are there or neither is, and the next head is held against every one that was co-signed:
+The pin of an enclave (what its client side trusts) and the co-signature of a new head are written
+in one transaction. So after a crash at any point both exist or neither does, and the next head is
+compared with every one that was co-signed:
 
- 1. a head is written before anybody is shown it
- 2. the heads of one enclave never shrink, and of one size there is one root
+ 1. a head is written before it is published
+ 2. the heads of one enclave never shrink, and there is one root for each size
  3. the latest head of an enclave is never dropped
 """
 
@@ -25,10 +26,10 @@ from enc.core.signing import PrivateKey
 from enc.core.types import TreeHead
 from enc.runtime import private_file
 from enc.runtime.locks import FileLock, LockHeld
-from enc.witness.docket import Docket, Filed
+from enc.witness.docket import EvidenceStore, StoredEvidence
 
 APPLICATION, VERSION = 0x454E4357, 1
-"""What the database says it is: "ENCW"."""
+"""The database's application id, "ENCW", and its version."""
 
 _SCHEMA = """
 CREATE TABLE witness (key BLOB NOT NULL);
@@ -46,7 +47,7 @@ CREATE INDEX evidence_of ON evidence (enclave, convicts);
 
 
 class Row(Struct, frozen=True):
-    """One co-signed head: its number in the ledger, and its wire form."""
+    """One co-signed head: its number in the ledger and its wire form."""
 
     n: int
     wire: bytes
@@ -57,17 +58,18 @@ class Row(Struct, frozen=True):
 
 
 class Ledger:
-    """`now`: Unix milliseconds. `listed`: the enclaves whose heads are co-signed. `keep`: heads of each that are kept.
+    """`now`: Unix milliseconds. `followed`: enclaves whose heads are co-signed. `keep`: heads
+    stored for each.
 
-    It is what a client keeps pins in (`enc.client.pins.Pins`): whatever head it is told to believe, it co-signs.
+    It implements `enc.client.pins.Pins`: every head that the client pins, it co-signs.
     """
 
     def __init__(
-        self, folder: Path, key: PrivateKey, now: Callable[[], int], listed: Collection[bytes], keep: int
+        self, folder: Path, key: PrivateKey, now: Callable[[], int], followed: Collection[bytes], keep: int
     ) -> None:
-        self._key, self._now, self._listed, self._keep = key, now, frozenset(listed), keep
-        self._alone = RLock()
-        """Held for each use of the database: signatures are checked on threads, and those note what they saw."""
+        self._key, self._now, self._followed, self._keep = key, now, frozenset(followed), keep
+        self._db_lock = RLock()
+        """Held for each use of the database: threads that check signatures also write to it."""
         private_file.make_directory(folder)
         path = folder / "witness.db"
         self._lock = _locked(folder / "witness.lock")
@@ -78,7 +80,7 @@ class Ledger:
         except BaseException:
             self._lock.close()
             raise
-        self.docket = Docket(self._db, self._alone, folder / "evidence")
+        self.evidence = EvidenceStore(self._db, self._db_lock, folder / "evidence")
 
     def close(self) -> None:
         self._db.close()
@@ -89,21 +91,21 @@ class Ledger:
         if found is None:
             self._db.execute("INSERT INTO witness VALUES (?)", (self._key.public,))
         elif found != (self._key.public,):
-            private_file.refuse(path, f"is the ledger of the witness {found[0].hex()}; give its key, or another --data")
+            private_file.refuse(path, f"is the ledger of witness {found[0].hex()}; give its key, or another --data")
 
-    # What is believed
+    # Pins
 
     def check(self) -> None:
-        """That it can be written is found out by writing."""
+        """Do nothing: writing shows whether the ledger can be written."""
 
     def load(self, enclave: bytes) -> Pin | None:
-        with self._alone:
+        with self._db_lock:
             row = self._db.execute("SELECT pin FROM pins WHERE enclave = ?", (enclave,)).fetchone()
         return None if row is None else parse_pin(enclave, row[0])
 
     def store(self, enclave: bytes, pin: Pin) -> None:
-        """Believe, and co-sign what is new; on disk when this returns."""
-        with self._alone:
+        """Store a pin and co-sign its head if it is new. Both are on disk when this returns."""
+        with self._db_lock:
             old = self.load(enclave)
             new = merge_pins(old, pin)
             before = old.head if old else None
@@ -111,24 +113,26 @@ class Ledger:
                 return
             with self._transaction():
                 self._write_pin(enclave, new)
-                if new.head is not None and new.head.ts and enclave in self._listed:
+                if new.head is not None and new.head.ts and enclave in self._followed:
                     self._cosign(enclave, new.sequencer, new.head, before)
 
     def remove(self, enclave: bytes) -> None:
-        raise MisuseError("a witness forgets nothing that it has co-signed")
+        raise MisuseError("a witness cannot remove pins: it must remember what it co-signed")
 
     def _write_pin(self, enclave: bytes, pin: Pin) -> None:
         self._db.execute("INSERT OR REPLACE INTO pins VALUES (?, ?)", (enclave, format_pin(enclave, pin)))
 
     def _cosign(self, enclave: bytes, sequencer: bytes, head: TreeHead, before: TreeHead | None) -> None:
-        """Rule 2, once more: whoever calls has checked all of it, by what was believed `before`."""
+        """Co-sign a head. The caller has checked it against the pin `before`; rule 2 is checked
+        again.
+        """
         last = self._db.execute(
             "SELECT size, root FROM heads WHERE enclave = ? ORDER BY size DESC, n DESC LIMIT 1", (enclave,)
         ).fetchone()
         if last is not None and (
             before is None or before.ts < last[0] or head.ts < last[0] or (head.ts == last[0] and head.r != last[1])
         ):
-            raise MisuseError(f"enclave {enclave.hex()}: what is believed is not what was co-signed: nothing is signed")
+            raise MisuseError(f"enclave {enclave.hex()}: the pin contradicts the co-signed heads: nothing is signed")
         cosigned = cosign(self._key, enclave, sequencer, head, self._now())
         self._db.execute(
             "INSERT OR IGNORE INTO heads (enclave, size, sequencer, root, wire) VALUES (?, ?, ?, ?, ?)",
@@ -155,31 +159,31 @@ class Ledger:
                 self._db.execute("ROLLBACK")
             raise Unavailable(f"the ledger cannot be written: {e}", retry_after_ms=1000) from None
 
-    # What is shown
+    # Co-signed heads and evidence
 
     def latest(self, enclave: bytes) -> Row | None:
         return self._head("enclave = ? AND size > ?", enclave, 0)
 
     def at(self, enclave: bytes, size: int) -> Row | None:
-        """The latest of this size: a move leaves two, of one root."""
+        """Return the latest head of this size: after a move there are two, with one root."""
         return self._head("enclave = ? AND size = ?", enclave, size)
 
     def _head(self, where: str, enclave: bytes, size: int) -> Row | None:
         sql = f"SELECT n, wire FROM heads WHERE {where} ORDER BY size DESC, n DESC LIMIT 1"  # noqa: S608
-        with self._alone:
+        with self._db_lock:
             row = self._db.execute(sql, (enclave, size)).fetchone()
         return None if row is None else Row(*row)
 
     def page(self, after: int, limit: int, enclave: bytes | None = None) -> list[Row]:
-        """Heads in the order in which they were co-signed."""
+        """Return heads in the order in which they were co-signed."""
         sql = "SELECT n, wire FROM heads WHERE n > ?1 AND (?3 IS NULL OR enclave = ?3) ORDER BY n LIMIT ?2"
-        with self._alone:
+        with self._db_lock:
             return [Row(*row) for row in self._db.execute(sql, (after, limit, enclave))]
 
-    def file(self, evidence: Evidence) -> Filed | None:
-        """Keep evidence; None where there is enough of its kind already."""
+    def add_evidence(self, evidence: Evidence) -> StoredEvidence | None:
+        """Store evidence; return None if the limit for its enclave is reached."""
         try:
-            return self.docket.file(evidence, self._now())
+            return self.evidence.add(evidence, self._now())
         except sqlite3.Error as e:
             raise Unavailable(f"the ledger cannot be written: {e}", retry_after_ms=1000) from None
 
@@ -197,17 +201,17 @@ def _open(path: Path) -> sqlite3.Connection:
             made = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
             db.executescript(f"BEGIN; {_SCHEMA} {made} COMMIT;")
         elif marks[1:] != [APPLICATION, VERSION]:
-            private_file.refuse(path, "is no ledger of a witness that this program knows; give another --data")
+            private_file.refuse(path, "is not a witness's ledger of a known version; give another --data")
     except sqlite3.Error as e:
-        private_file.refuse(path, f"is no ledger: {e}")
+        private_file.refuse(path, f"is not a ledger: {e}")
     return db
 
 
 def _locked(path: Path) -> FileLock:
-    """Lock the ledger until the process ends: two that co-sign from it could sign two heads of one size."""
+    """Lock the ledger until the process ends: two processes could co-sign two heads of one size."""
     try:
         return FileLock(path)
     except LockHeld:
         private_file.refuse(path.parent, "another witness is using it; stop that one, or give another --data")
     except OSError as e:
-        private_file.refuse(path, f"cannot be made: {private_file.reason(e)}")
+        private_file.refuse(path, f"cannot be created: {private_file.reason(e)}")

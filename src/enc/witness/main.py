@@ -1,4 +1,4 @@
-"""One witness, wired together: a look at each enclave now and then, and a socket that shows what came of it."""
+"""Runs one witness: polls each enclave, and serves the results."""
 
 import asyncio
 import contextlib
@@ -21,19 +21,19 @@ from enc.client.transport import AsyncTransport
 from enc.runtime.rate_limit import RateLimiter
 from enc.runtime.signals import end_by_signal, stop_signals_to
 from enc.witness.api import Api
-from enc.witness.config import Config, Listed
+from enc.witness.config import Config, FollowedEnclave
 from enc.witness.ledger import Ledger
 from enc.witness.watch import Watch
 
 T = TypeVar("T")
 
 MAX_ANSWER = 16 << 20
-"""Bytes of a node's answer: a page of events is the largest that is asked for."""
+"""Bytes of a node's answer: a page of events is the largest."""
 AT_ONCE = 16
-"""Nodes that are asked at a time."""
-BROUGHT_PER_S, BROUGHT_BURST, MAX_ADDRESSES = 5.0, 50, 4096
-"""How often one address may bring heads: the witness asks a node about each."""
-TOO_MANY = "too many heads were brought from this address"
+"""Enclaves polled at the same time."""
+SUBMITTED_PER_S, SUBMITTED_BURST, MAX_ADDRESSES = 5.0, 50, 4096
+"""How many heads one address may submit: each makes the witness ask a node."""
+TOO_MANY = "too many heads were submitted from this address"
 JITTER = 0.2
 
 _log = structlog.get_logger("enc.witness")
@@ -44,23 +44,23 @@ def _now() -> int:
 
 
 class Service:
-    """Made on the event loop's thread; whoever makes it closes it."""
+    """The watches and the API. Create and close it on the event loop's thread."""
 
     def __init__(self, config: Config, identity: Identity, ledger: Ledger) -> None:
-        listed, registry = config.listed(), config.known_registry()
-        nodes = list(dict.fromkeys([*config.nodes, *(each.node for each in listed if each.node)]))
+        followed, registry = config.followed(), config.known_registry()
+        nodes = list(dict.fromkeys([*config.nodes, *(each.node for each in followed if each.node)]))
         first = None if registry else nodes[0]
         self._interval, self._gate = config.interval_s, asyncio.Semaphore(AT_ONCE)
         self._transport = AsyncTransport(first, config.timeout_s, most=MAX_ANSWER)
         self._setup = Setup(first, identity, None, ledger, 0, "schnorr", nodes=nodes, registry=registry)
-        self.watches = {each.enclave: self._watch(each, ledger) for each in listed}
-        rates = RateLimiter(BROUGHT_PER_S, BROUGHT_BURST, time.monotonic, MAX_ADDRESSES, TOO_MANY)
+        self.watches = {each.enclave: self._watch(each, ledger) for each in followed}
+        rates = RateLimiter(SUBMITTED_PER_S, SUBMITTED_BURST, time.monotonic, MAX_ADDRESSES, TOO_MANY)
         self.app = Api(identity.public, ledger, self.watches, rates, config.interval_s)
 
-    def _watch(self, listed: Listed, ledger: Ledger) -> Watch:
-        if listed.sequencer is not None and ledger.load(listed.enclave) is None:
-            ledger.store(listed.enclave, Pin(listed.sequencer, None))
-        return Watch(self._setup.reader(listed.enclave, listed.node), ledger, self._run, _now)
+    def _watch(self, followed: FollowedEnclave, ledger: Ledger) -> Watch:
+        if followed.sequencer is not None and ledger.load(followed.enclave) is None:
+            ledger.store(followed.enclave, Pin(followed.sequencer, None))
+        return Watch(self._setup.reader(followed.enclave, followed.node), ledger, self._run, _now)
 
     async def _run(self, flow: Flow[T]) -> T:
         return await run_async(flow, self._transport.send, asyncio.sleep)
@@ -69,14 +69,14 @@ class Service:
         while True:
             async with self._gate:
                 try:
-                    await watch.look()
-                except Exception as e:  # nothing that one enclave brings ends the others
+                    await watch.poll()
+                except Exception as e:  # a failure of one enclave must not stop the others
                     _log.error("unexpected", enclave=watch.enclave.hex(), error=type(e).__name__)
             await asyncio.sleep(self._interval * SystemRandom().uniform(1 - JITTER, 1 + JITTER))
 
     @contextlib.asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
-        """Look at each enclave again and again, for as long as the block lasts."""
+        """Poll each enclave repeatedly while the block runs."""
         tasks = [asyncio.create_task(self._follow(watch)) for watch in self.watches.values()]
         try:
             yield
@@ -138,9 +138,9 @@ async def _serve(config: Config, identity: Identity, ledger: Ledger, listening: 
 
 
 def run(config: Config, identity: Identity, listening: socket.socket) -> int:
-    """Run a witness until it is told to stop; its exit code."""
-    listed = [each.enclave for each in config.listed()]
-    ledger = Ledger(config.folder, identity.key, _now, listed, config.keep_heads)
+    """Run a witness until a signal stops it; return the exit code."""
+    followed = [each.enclave for each in config.followed()]
+    ledger = Ledger(config.folder, identity.key, _now, followed, config.keep_heads)
     try:
         asyncio.run(_serve(config, identity, ledger, listening))
     finally:
