@@ -230,7 +230,7 @@ def test_with_a_new_state_file_all_that_came_before_is_pulled_by_an_enclave(
 
 def test_without_an_enclave_it_says_that_it_waits_for_a_push(bob: Person, quick_node: RunningNode) -> None:
     with receiving(bob, "http://bob.test/hook", "--node", quick_node.url) as running:
-        running.says("no enclave is known there to ask by")
+        running.says("no enclave on that node is known to ask by")
         running.stop()
 
 
@@ -245,7 +245,7 @@ def posted(running: Receiving, body: bytes) -> int:
 def test_it_says_that_a_node_cannot_be_reached(bob: Person) -> None:
     reader = Identity.load(bob.key()).public
     with receiving(bob, "http://bob.test/hook", "--node", "http://127.0.0.1:1") as running:
-        running.says("http://127.0.0.1:1 cannot be asked for what may be missing; it is tried again: UNREACHABLE")
+        running.says("http://127.0.0.1:1 cannot be asked for missing batches; retrying: UNREACHABLE")
         body = encode(seal_push(person("node"), reader, "http://bob.test/hook", {"push_seq": 1}, os.urandom(24)))
         assert posted(running, body) == 503
         running.says("a push is refused: UNAVAILABLE: from: not every node's key is known yet")

@@ -50,7 +50,7 @@ def refused(post: Post, receiver: PushReceiver, error: type[EncError], what: byt
     with pytest.raises(error) as found:
         receiver.take(what)
     assert type(found.value) is error
-    assert receiver.worker.submit(lambda: receiver.inbox.place(NODE.public)).result().next == 1
+    assert receiver.worker.submit(lambda: receiver.inbox.position(NODE.public)).result().next == 1
     assert post.seen(receiver) == []
     return found.value
 
@@ -280,7 +280,7 @@ def test_each_node_has_a_queue_of_its_own(post: Post) -> None:
     receiver.take(push(2, key=OTHER))
     receiver.take(push(1, first))
     assert post.seqs(receiver) == [0]
-    assert receiver.worker.submit(lambda: receiver.inbox.place(OTHER.public)).result().until == 1
+    assert receiver.worker.submit(lambda: receiver.inbox.position(OTHER.public)).result().until == 1
 
 
 def test_what_waits_is_bounded(post: Post) -> None:
@@ -376,7 +376,7 @@ def test_a_handler_that_raises_is_left_alone_for_longer_each_time(post: Post, ca
         for _ in range(3):
             receiver.worker.submit(lambda: None).result()
     assert [after - before for before, after in pairwise(tried)] == [1.0, 2.0, 4.0, 4.0, 4.0]
-    assert f"the handler failed on event 0 of {first.enclave.hex()}; it is tried again in 1 s" in caplog.text
+    assert f"the handler failed on event 0 of {first.enclave.hex()}; retrying in 1 s" in caplog.text
 
 
 def test_a_handler_may_be_async(post: Post) -> None:
@@ -588,14 +588,14 @@ def test_a_state_file_is_one_identity_s_at_one_url(post: Post, other: dict[str, 
 def test_what_is_no_inbox_is_refused_and_left_as_it_is(post: Post) -> None:
     post.state.write_bytes(b"my diary, " * 100)
     post.state.chmod(0o600)
-    with pytest.raises(MisuseError, match="is no inbox"):
+    with pytest.raises(MisuseError, match="is not an inbox"):
         post.receiver()
     assert post.state.read_bytes() == b"my diary, " * 100
     post.state.unlink()
     with closing(sqlite3.connect(post.state)) as db:
         db.execute("CREATE TABLE diary (day)")
     post.state.chmod(0o600)
-    with pytest.raises(MisuseError, match="is no inbox"):
+    with pytest.raises(MisuseError, match="is not an inbox"):
         post.receiver()
 
 
@@ -649,7 +649,7 @@ def test_a_push_that_is_refused_is_told_of_once_in_a_while_for_each_reason(
     post.now += MIN_INTERVAL_S
     with pytest.raises(Unauthorized):
         receiver.take(push(1))
-    assert said(caplog)[-1] == f"{lines[1]} (2 more times since this was said)"
+    assert said(caplog)[-1] == f"{lines[1]} (2 more times since the last report)"
 
 
 def test_a_disk_that_takes_nothing_is_told_of(post: Post, caplog: pytest.LogCaptureFixture) -> None:

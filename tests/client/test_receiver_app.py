@@ -170,7 +170,7 @@ def test_a_body_may_come_in_parts(post: Post) -> None:
 def test_a_body_that_breaks_off_is_refused(post: Post) -> None:
     said = call(post.receiver(), part(b"{", True), {"type": "http.disconnect"})
     assert said[0]["status"] == 400
-    assert b"ends too early" in said[1]["body"]
+    assert b"ended early" in said[1]["body"]
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:

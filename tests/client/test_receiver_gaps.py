@@ -153,7 +153,7 @@ def test_one_that_is_told_none_says_that_it_waits(post: Post, caplog: pytest.Log
     receiver = post.started()
     (catch_up,) = receiver._catch_ups.values()
     until(receiver, lambda: catch_up._due == post.now + ROUND_S)
-    assert f"{URL}: no enclave is known there to ask by" in caplog.text
+    assert f"{URL}: no enclave on that node is known to ask by" in caplog.text
     assert asked == []
 
 
@@ -177,7 +177,7 @@ def test_a_named_enclave_that_a_node_does_not_answer_for_is_told_of(
     receiver = post.started(enclave=first.enclave)
     (catch_up,) = receiver._catch_ups.values()
     until(receiver, lambda: catch_up._due == post.now + ROUND_S)
-    assert f"{URL} does not answer a Pull by {first.enclave.hex()}: ENCLAVE_NOT_FOUND" in caplog.text
+    assert f"{URL} refuses a Pull by {first.enclave.hex()}: ENCLAVE_NOT_FOUND" in caplog.text
 
 
 def test_a_node_that_is_down_when_it_starts_is_told_of(post: Post, caplog: pytest.LogCaptureFixture) -> None:
@@ -187,7 +187,7 @@ def test_a_node_that_is_down_when_it_starts_is_told_of(post: Post, caplog: pytes
     receiver = post.started(retries=RetryPauses(first_s=1.0))
     (catch_up,) = receiver._catch_ups.values()
     until(receiver, lambda: catch_up._is_down)
-    assert f"{URL} cannot be asked for what may be missing; it is tried again: UNREACHABLE" in caplog.text
+    assert f"{URL} cannot be asked for missing batches; retrying: UNREACHABLE" in caplog.text
 
 
 @pytest.mark.parametrize("is_gap", [True, False])
@@ -358,7 +358,7 @@ def test_a_query_in_many_parts_goes_on_where_it_broke_off(post: Post, monkeypatc
         nonlocal fills
         fills += 1
         if fills == 2:
-            raise Unavailable("too much waits to be handed over")
+            raise Unavailable("too many events wait for delivery")
         fill(*what)
 
     monkeypatch.setattr(receiver.inbox, "fill", broken)

@@ -84,7 +84,7 @@ def test_a_hole_is_one_queue_s(post: Post, tmp_path: Path) -> None:
             inbox.file(key.public, parse_batch(body(push_seq, event)))
         assert inbox.missing_range(first.enclave, NODE.public) == (0, 2)
         assert inbox.missing_range(first.enclave, OTHER.public) == (4, 5)
-        assert inbox.place(NODE.public).enclaves == inbox.place(OTHER.public).enclaves == (first.enclave,)
+        assert inbox.position(NODE.public).enclaves == inbox.position(OTHER.public).enclaves == (first.enclave,)
     finally:
         file.close()
 

@@ -101,4 +101,4 @@ def test_events_of_enclaves_that_are_not_accepted_are_let_go(post: Post) -> None
     receiver.take(push(1, *strangers, *mine))
     receiver.take(push(2, *strangers))
     assert post.seen(receiver) == [(mine[0].enclave.hex(), 0), (mine[0].enclave.hex(), 1)]
-    assert receiver.worker.submit(lambda: receiver.inbox.place(NODE.public)).result().enclaves == (mine[0].enclave,)
+    assert receiver.worker.submit(lambda: receiver.inbox.position(NODE.public)).result().enclaves == (mine[0].enclave,)

@@ -1,8 +1,8 @@
-"""Catching up with a node: what its pushes did not bring is pulled, and what it keeps no more is asked for by Query.
+"""Catches up with a node: pulls missed pushes, and queries what the node no longer keeps.
 
-A thread that waits: for the node's key where only its URL is known, for a gap, and, once in a while, for what the node
-has given up to push. Everything that it gets goes through the clerk, as pushes do. While the node does not answer,
-the nodes to which its enclaves have moved are asked for those.
+A thread that waits for the node's key if only its URL is known, for a gap, and, from time to time,
+for batches that the node gave up on. Everything goes through the delivery worker, as pushes do. While
+the node does not answer, the nodes to which its enclaves have moved are asked for those.
 """
 
 import logging
@@ -24,12 +24,12 @@ from enc.core.types import Event
 from enc.runtime.backoff import RetryPauses
 
 PAGE = 500
-"""Events of a Query that are filed at once."""
+"""Events of a Query that are stored at once."""
 ROUND_S = 3600.0
-"""How long nothing needs to come before the node is asked whether there is anything."""
+"""How long without a push until the node is asked for missed batches, in seconds."""
 
 UNKNOWN = (
-    "no enclave is known there to ask by, so that what came before is asked for only once it pushes; "
+    "no enclave on that node is known to ask by, so earlier batches are requested only after its first push; "
     "name an enclave of that node to ask at once"
 )
 NEVER = float("inf")
@@ -38,10 +38,10 @@ logger = logging.getLogger("enc.client.receiver")
 
 
 class Gap(Struct, frozen=True):
-    """Batches that the node keeps no more. What they held was asked for by Query, but for the enclaves `refused`.
+    """Batches that the node no longer keeps. Their events were queried, except for enclaves `refused`.
 
-    Or those of a node that does not answer: what they hold of the enclaves `refused`, which have moved, is not to be
-    had from the nodes after it either.
+    Or batches of a node that does not answer, where the nodes to which the enclaves `refused` have moved
+    do not provide their events either.
     """
 
     seq_pub: bytes
@@ -52,12 +52,12 @@ class Gap(Struct, frozen=True):
 
 
 OnGap = Callable[[Gap], bool | None]
-"""Told of a gap. Where something could not be had, only a true answer lets the receiver go on without it."""
+"""Called with a gap. If enclaves were refused, the receiver continues only if it returns true."""
 OnDistrust = Callable[[Distrust], object]
 
 
 class ReceiverContext(Protocol):
-    """What a node's catching up needs of its receiver."""
+    """What catching up needs from its receiver."""
 
     identity: Identity
     url: str
@@ -67,7 +67,7 @@ class ReceiverContext(Protocol):
     timeout: float
     on_gap: OnGap | None
     enclaves: tuple[bytes, ...]
-    """Those that the owner named to ask by."""
+    """The enclaves that the user named to ask by."""
 
     def log_throttled(self, level: int, kind: str, text: str) -> None: ...
 
@@ -79,7 +79,7 @@ class ReceiverContext(Protocol):
 
 
 class CatchUp:
-    """One node's. `seq_pub`: its key, where it is known."""
+    """Catches up with one node. `seq_pub`: its key, if known."""
 
     def __init__(
         self, context: ReceiverContext, node: str, seq_pub: bytes | None, retries: RetryPauses, clock: Clock
@@ -87,9 +87,9 @@ class CatchUp:
         self._context, self.node, self._seq_pub = context, node, seq_pub
         self._retries, self._clock = retries, clock
         self._wake, self._is_closed = threading.Condition(), False
-        self._due, self._pause, self._told = 0.0, 0.0, Gap(b"", "", 0, 0)
+        self._due, self._pause, self._reported_gap = 0.0, 0.0, Gap(b"", "", 0, 0)
         self._is_down = False
-        """The last round failed, and not by what the node said."""
+        """Whether the last round failed without an answer of the node."""
         self._client: Client | None = None
         self._thread = threading.Thread(target=self._run, name="enc-catch-up", daemon=True)
 
@@ -97,13 +97,13 @@ class CatchUp:
         self._thread.start()
 
     def wake(self) -> None:
-        """Something is missing: ask for it now; or, where that has just failed, when its time comes."""
+        """Ask for missing batches now, or at the next retry if that has just failed."""
         with self._wake:
             self._due = min(self._due, self._clock() + self._pause)
             self._wake.notify()
 
-    def heard(self, *, is_missing: bool) -> None:
-        """The node has pushed: so it is up, and if it did not answer before, it may now."""
+    def push_received(self, *, is_missing: bool) -> None:
+        """Note that the node is up, since it has pushed; retry at once if it was down."""
         with self._wake:
             was_down, self._is_down = self._is_down, False
             if was_down:
@@ -116,7 +116,7 @@ class CatchUp:
             self._is_closed = True
             self._wake.notify()
         if self._thread.is_alive():
-            self._thread.join(self._context.timeout)  # it touches nothing here any more, whatever the node does
+            self._thread.join(self._context.timeout)  # after this it touches nothing here, whatever the node does
 
     # The thread
 
@@ -136,10 +136,10 @@ class CatchUp:
             return not self._is_closed
 
     def _try(self) -> None:
-        """A round; what failed is tried again later, but for a lie: that is for people to look at."""
+        """Run a round; schedule a retry after a failure, except after a lie, which a person must examine."""
         is_down = False
         try:
-            is_whole = self.round()
+            is_whole = self.run_round()
         except Distrust as e:
             self._context.report_distrust(e)
             return
@@ -147,7 +147,7 @@ class CatchUp:
             self._log_failure(e)
             is_whole, is_down = False, isinstance(e, WorldError)
         if not is_whole and self._seq_pub is not None:
-            self._go_round(self._seq_pub)
+            self._backfill(self._seq_pub)
         with self._wake:
             self._is_down = is_down
             self._pause = 0.0 if is_whole else self._retries.after(self._pause)
@@ -155,16 +155,16 @@ class CatchUp:
 
     def _log_failure(self, error: Exception) -> None:
         if isinstance(error, WorldError | RateLimited):
-            text = f"{self.node} cannot be asked for what may be missing; it is tried again: {error_text(error)}"
+            text = f"{self.node} cannot be asked for missing batches; retrying: {error_text(error)}"
             self._context.log_throttled(logging.WARNING, f"{self.node} {error.code}", text)
         else:
             logger.error("catching up with %s failed: %s", self.node, error_text(error))
 
-    def _go_round(self, seq_pub: bytes) -> None:
-        """The node has not brought what is missing: of enclaves that have moved, others have it."""
+    def _backfill(self, seq_pub: bytes) -> None:
+        """Get missing events of moved enclaves from the nodes that have them now."""
         try:
-            missing = SuccessorBackfill(self._context, seq_pub, lambda: self._is_closed).take()
-            if missing and self._pause >= self._retries.max_s:  # it was tried often enough
+            missing = SuccessorBackfill(self._context, seq_pub, lambda: self._is_closed).run()
+            if missing and self._pause >= self._retries.max_s:  # retried often enough
                 self._give_up(seq_pub, missing)
         except Distrust as e:
             self._context.report_distrust(e)
@@ -172,39 +172,39 @@ class CatchUp:
             self._log_failure(e)
 
     def _give_up(self, seq_pub: bytes, missing: tuple[bytes, ...]) -> None:
-        place, inbox, submit = self._place(seq_pub), self._context.inbox, self._context.worker.submit
-        if place.until is None:
+        position, inbox, submit = self._position(seq_pub), self._context.inbox, self._context.worker.submit
+        if position.until is None:
             return
-        gap = Gap(seq_pub, self._context.url, place.next, place.until, missing)
-        if self._may_go_on(gap, "does not bring"):
+        gap = Gap(seq_pub, self._context.url, position.next, position.until, missing)
+        if self._may_continue(gap, "does not bring"):
             for enclave in missing:
                 submit(lambda enclave=enclave: inbox.release(seq_pub, enclave)).result()  # type: ignore[misc]
 
-    def round(self) -> bool:
-        """Pull whatever the node has beyond what is here. False: something is still missing."""
+    def run_round(self) -> bool:
+        """Pull everything the node has beyond the position. Returns False if something is still missing."""
         seq_pub = self._key()
-        place, refusals = self._place(seq_pub), dict[bytes, str]()
-        for enclave in self._doors(seq_pub, place):
+        position, refusals = self._position(seq_pub), dict[bytes, str]()
+        for enclave in self._enclaves_to_ask(seq_pub, position):
             try:
-                self._pull(seq_pub, self._at(seq_pub).enclave(enclave), place)
+                self._pull(seq_pub, self._at(seq_pub).enclave(enclave), position)
             except (Distrust, RateLimited):
                 raise
-            except PeerError as e:  # another of the enclaves may still do to ask by
-                refusals[enclave] = f"{self.node} does not answer a Pull by {enclave.hex()}: {error_text(e)}"
+            except PeerError as e:  # another enclave may work
+                refusals[enclave] = f"{self.node} refuses a Pull by {enclave.hex()}: {error_text(e)}"
             else:
-                return self._settle(seq_pub, place)
+                return self._settle_gap(seq_pub, position)
         for enclave, refusal in refusals.items():
             self._context.log_throttled(logging.WARNING, f"{self.node} {enclave.hex()}", refusal)
         if not refusals:
             self._context.log_throttled(logging.INFO, f"{self.node} unknown", f"{self.node}: {UNKNOWN}")
-        return place.until is None
+        return position.until is None
 
-    def _doors(self, seq_pub: bytes, place: QueuePosition) -> Iterator[bytes]:
-        """Enclaves to ask by: those that the node is known by, then those named, but for what is pinned to another."""
-        yield from place.enclaves
+    def _enclaves_to_ask(self, seq_pub: bytes, position: QueuePosition) -> Iterator[bytes]:
+        """Yield enclaves to ask by: those on the node, then those named, unless pinned to another node."""
+        yield from position.enclaves
         for enclave in self._context.enclaves:
             pin = self._context.pins.load(enclave)
-            if enclave not in place.enclaves and (pin is None or pin.sequencer == seq_pub):
+            if enclave not in position.enclaves and (pin is None or pin.sequencer == seq_pub):
                 yield enclave
 
     def _key(self) -> bytes:
@@ -222,49 +222,49 @@ class CatchUp:
             )
         return self._client
 
-    def _place(self, seq_pub: bytes) -> QueuePosition:
-        return self._context.worker.submit(lambda: self._context.inbox.place(seq_pub)).result()
+    def _position(self, seq_pub: bytes) -> QueuePosition:
+        return self._context.worker.submit(lambda: self._context.inbox.position(seq_pub)).result()
 
-    def _pull(self, seq_pub: bytes, by: Enclave, place: QueuePosition) -> None:
-        for batch in by.pull(self._context.url, after=place.next - 1, until=place.until):
+    def _pull(self, seq_pub: bytes, by: Enclave, position: QueuePosition) -> None:
+        for batch in by.pull(self._context.url, after=position.next - 1, until=position.until):
             if self._is_closed:
                 return
             self._context.worker.submit(lambda batch=batch: self._context.inbox.file(seq_pub, batch)).result()  # type: ignore[misc]
 
-    # What is lost
+    # Lost batches
 
-    def _settle(self, seq_pub: bytes, asked: QueuePosition) -> bool:
-        """The node was asked for all that was missing. What of that is missing still, it keeps no more."""
-        place = self._place(seq_pub)
-        if self._is_closed or place.until is None:
+    def _settle_gap(self, seq_pub: bytes, asked: QueuePosition) -> bool:
+        """Handle batches that are still missing after the node was asked: it no longer keeps them."""
+        position = self._position(seq_pub)
+        if self._is_closed or position.until is None:
             return True
-        if asked.until is None or place.next > asked.until:
-            self.wake()  # a gap that is newer than the question
+        if asked.until is None or position.next > asked.until:
+            self.wake()  # this gap is newer than the request
             return True
-        refused = tuple(enclave for enclave in self._known(seq_pub) if not self._ask(seq_pub, enclave))
-        gap = Gap(seq_pub, self._context.url, place.next, min(place.until, asked.until), refused)
-        if not self._may_go_on(gap, "keeps no more"):
+        refused = tuple(enclave for enclave in self._known(seq_pub) if not self._query_lost(seq_pub, enclave))
+        gap = Gap(seq_pub, self._context.url, position.next, min(position.until, asked.until), refused)
+        if not self._may_continue(gap, "keeps no more"):
             return False
         self._context.worker.submit(lambda: self._context.inbox.skip(seq_pub, gap.last)).result()
-        self.wake()  # there may be another one behind it
+        self.wake()  # there may be another gap after it
         return True
 
     def _known(self, seq_pub: bytes) -> Iterable[bytes]:
-        return self._context.worker.submit(lambda: self._context.inbox.place(seq_pub, -1)).result().enclaves
+        return self._context.worker.submit(lambda: self._context.inbox.position(seq_pub, -1)).result().enclaves
 
-    def _may_go_on(self, gap: Gap, why: str) -> bool:
-        if gap == self._told:
+    def _may_continue(self, gap: Gap, why: str) -> bool:
+        if gap == self._reported_gap:
             return False
         logger.error("%s %s the batches %d to %d of this queue", self.node, why, gap.first, gap.last)
         goes_on = None if self._context.on_gap is None else self._context.on_gap(gap)
         if gap.refused and not goes_on:
-            logger.error("what they held of %d enclaves may not be read: nothing more is handed over", len(gap.refused))
-            self._told = gap
+            logger.error("the lost events of %d enclaves may not be read: delivery stops", len(gap.refused))
+            self._reported_gap = gap
             return False
         return True
 
-    def _ask(self, seq_pub: bytes, enclave: bytes) -> bool:
-        """What the lost batches may have held of an enclave, as far as it may be read. False: it may not."""
+    def _query_lost(self, seq_pub: bytes, enclave: bytes) -> bool:
+        """Query what the lost batches may have held of an enclave. Returns False if it may not be read."""
         inbox, submit = self._context.inbox, self._context.worker.submit
         after, before = submit(lambda: inbox.missing_range(enclave, seq_pub)).result()
         seq = {
@@ -281,7 +281,7 @@ class CatchUp:
         except (Distrust, RateLimited):
             raise
         except PeerError as e:
-            logger.warning("%s does not answer a Query of %s: %s", self.node, enclave.hex(), error_text(e))
+            logger.warning("%s refuses a Query of %s: %s", self.node, enclave.hex(), error_text(e))
             return False
         submit(lambda: inbox.fill(seq_pub, enclave, part)).result()
         return True

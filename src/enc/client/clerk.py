@@ -1,7 +1,7 @@
-"""The clerk: one thread that alone uses an inbox. It files what comes, and between two filings hands over what is next.
+"""The delivery worker: the one thread that uses an inbox. Stores arrivals and calls the handler.
 
-A handler's call and the step that moves its enclave's place are one transaction. Several events may share one, each in
-a savepoint of its own, so that one call that fails takes back nothing but itself.
+The handler's call and the update of its enclave's position are one transaction. Several events may
+share one, each in its own savepoint, so that a failed call undoes only itself.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from enc.runtime.backoff import RetryPauses
 
 T = TypeVar("T")
 Handle = Callable[[Event, Db], Any]
-"""Called with each event, and the database in whose transaction it is handed over; may return an awaitable."""
+"""Called with each event and the database of its transaction; may return an awaitable."""
 OnNotice = Callable[[Notice], Any]
 Clock = Callable[[], float]
 
@@ -35,27 +35,27 @@ logger = logging.getLogger("enc.client.receiver")
 
 
 MIN_INTERVAL_S = 60.0
-"""For how long what was said is not said again."""
+"""Minimum interval between two log lines of one kind, in seconds."""
 
 
 class LogThrottle:
-    """What may come with every push is said once in a while for each kind of it, with how often it came meanwhile.
+    """Logs each kind of line at most once per interval, with the number of suppressed ones.
 
-    Kinds are the program's own words, and so are few.
+    Kinds are defined by the program, so there are few.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        self._said: dict[str, tuple[float, int]] = {}
+        self._last_logged: dict[str, tuple[float, int]] = {}
 
-    def say(self, level: int, kind: str, text: str) -> None:
+    def log(self, level: int, kind: str, text: str) -> None:
         with self._lock:
             now = self._clock()
-            last, unsaid = self._said.get(kind, (now - MIN_INTERVAL_S, 0))
+            last, suppressed = self._last_logged.get(kind, (now - MIN_INTERVAL_S, 0))
             is_due = now - last >= MIN_INTERVAL_S
-            self._said[kind] = (now, 0) if is_due else (last, unsaid + 1)
+            self._last_logged[kind] = (now, 0) if is_due else (last, suppressed + 1)
         if is_due:
-            logger.log(level, "%s%s", text, f" ({unsaid} more times since this was said)" if unsaid else "")
+            logger.log(level, "%s%s", text, f" ({suppressed} more times since the last report)" if suppressed else "")
 
 
 class _Wait(Struct, frozen=True):
@@ -64,12 +64,12 @@ class _Wait(Struct, frozen=True):
 
 
 class DeliveryWorker:
-    """`group`: events that share one transaction, at most; one that waits to be filed ends a group early."""
+    """`group`: most events in one transaction; an arrival ends a group early."""
 
     loop: asyncio.AbstractEventLoop | None = None
-    """Where a handler that awaits is run; None: on one of the clerk's own."""
+    """The loop for handlers that await; None: a loop of this thread."""
     error: BaseException | None = None
-    """What has ended its work for good."""
+    """The error that has stopped the thread."""
 
     def __init__(
         self, inbox: Inbox, handle: Handle, on_notice: OnNotice | None, group: int, retries: RetryPauses, clock: Clock
@@ -79,9 +79,9 @@ class DeliveryWorker:
         self._work: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._wake, self._is_closed = threading.Condition(), False
         self._waits: dict[bytes, _Wait] = {}
-        """Enclaves whose handler failed."""
+        """Enclaves whose handler failed, and when to retry."""
         self._after = b""
-        """The enclave whose turn was last."""
+        """The enclave whose events were delivered last."""
         self._runner: asyncio.Runner | None = None
         self._thread = threading.Thread(target=self._run, name="enc-clerk", daemon=True)
 
@@ -89,7 +89,7 @@ class DeliveryWorker:
         self._thread.start()
 
     def close(self) -> None:
-        """Returns when the call under way is over; what waits stays in the inbox."""
+        """Stop after the current handler call; waiting events stay in the inbox."""
         with self._wake:
             self._is_closed = True
             self._wake.notify()
@@ -97,7 +97,7 @@ class DeliveryWorker:
             self._thread.join()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Have the clerk's thread do something with the inbox, before it hands over any more."""
+        """Run work on the inbox in this thread, before the next delivery."""
         done: Future[T] = Future()
         with self._wake:
             if self._is_closed:
@@ -112,10 +112,10 @@ class DeliveryWorker:
         try:
             while not self._is_closed:
                 if self._work:
-                    self._do(*self._work.popleft())
-                if not self._hand_over():
+                    self._run_task(*self._work.popleft())
+                if not self._deliver_next():
                     self._sleep()
-        except BaseException as e:  # whatever it is, nothing is handed over any more: that must not go unseen
+        except BaseException as e:  # whatever it is, delivery stops: log it
             logger.critical("the receiver stops: %s", error_text(e))
             self.error = e
         finally:
@@ -131,36 +131,36 @@ class DeliveryWorker:
         if self._runner is not None:
             self._runner.close()
 
-    def _do(self, work: Callable[[], Any], done: Future[Any]) -> None:
+    def _run_task(self, work: Callable[[], Any], done: Future[Any]) -> None:
         try:
             done.set_result(work())
         except Exception as e:
             done.set_exception(e)
 
     def _sleep(self) -> None:
-        """Until there is something to do, or to try again."""
+        """Sleep until there is work, or a retry is due."""
         now = self._clock()
         until = min((wait.until for wait in self._waits.values()), default=None)
         with self._wake:
             if not self._work and not self._is_closed:
                 self._wake.wait(None if until is None else max(until - now, 0.0))
 
-    # Handing over
+    # Delivery
 
-    def _hand_over(self) -> bool:
-        """A group of events, and notices. False: there is nothing to do now."""
+    def _deliver_next(self) -> bool:
+        """Deliver a group of events, and notices. Returns False if there is nothing to do now."""
         try:
             handed = self._events()
-            error_text = self._notices()
+            noticed = self._notices()
         except (Unavailable, sqlite3.Error) as e:
-            logger.error("nothing can be handed over: %s", e)
+            logger.error("delivery failed: %s", e)
             self._waits[b""] = self._next_wait(b"")
             return False
         self._waits.pop(b"", None)
-        return error_text or handed
+        return noticed or handed
 
     def _events(self) -> bool:
-        if self._is_waiting(b""):  # the disk would not have it
+        if self._is_waiting(b""):  # the disk failed
             return False
         enclaves, left = self._turns(), self._group
         first = next(enclaves, None)
@@ -168,13 +168,13 @@ class DeliveryWorker:
             return False
         with self._inbox.transaction():
             for enclave in chain([first], enclaves):
-                left -= self._hand(enclave, left)
-                if left <= 0 or self._is_called:
+                left -= self._deliver_events(enclave, left)
+                if left <= 0 or self._is_interrupted:
                     break
         return True
 
     def _turns(self) -> Iterator[bytes]:
-        """Enclaves that have something to hand over now: each once, beginning after the last one's turn."""
+        """Yield the enclaves with deliverable events, each once, beginning after the last one served."""
         start, after, is_round = self._after, self._after, False
         while True:
             enclave = self._inbox.waiting(after)
@@ -188,22 +188,22 @@ class DeliveryWorker:
                 self._after = enclave
                 yield enclave
 
-    def _hand(self, enclave: bytes, most: int) -> int:
-        """How many of an enclave's events were taken, or refused: then the enclave waits."""
+    def _deliver_events(self, enclave: bytes, most: int) -> int:
+        """Return how many events of an enclave were tried; after a failure the enclave waits."""
         events = self._inbox.ready(enclave, most)
         for n, event in enumerate(events, 1):
-            if not self._offer(event) or self._is_called:
+            if not self._deliver(event) or self._is_interrupted:
                 return n
         return len(events)
 
-    def _offer(self, event: Event) -> bool:
+    def _deliver(self, event: Event) -> bool:
         db = self._inbox.db
         db.execute("SAVEPOINT enc_event")
         try:
             self._call(self._handle, event, db)
             if not db.in_transaction:
                 raise MisuseError("the handler has ended the receiver's transaction")
-            self._inbox.moved(event)
+            self._inbox.mark_delivered(event)
         except Exception:
             if not db.in_transaction:
                 raise
@@ -211,7 +211,7 @@ class DeliveryWorker:
             db.execute("RELEASE enc_event")
             wait = self._waits[event.enclave] = self._next_wait(event.enclave)
             place = f"event {event.seq} of {event.enclave.hex()}"
-            logger.exception("the handler failed on %s; it is tried again in %g s", place, wait.pause)
+            logger.exception("the handler failed on %s; retrying in %g s", place, wait.pause)
             return False
         db.execute("RELEASE enc_event")
         self._waits.pop(event.enclave, None)
@@ -244,8 +244,8 @@ class DeliveryWorker:
         self._runner.run(_awaited(result))
 
     @property
-    def _is_called(self) -> bool:
-        """Something else is to be done first."""
+    def _is_interrupted(self) -> bool:
+        """Whether to stop delivery for other work."""
         return self._is_closed or bool(self._work)
 
     def _is_waiting(self, key: bytes) -> bool:
@@ -265,13 +265,13 @@ async def _awaited(result: Any) -> None:
 
 @contextmanager
 def _no_exit() -> Iterator[None]:
-    """A handler does not end the program, nor this thread or the server's loop: to want to is to fail."""
+    """Turn a handler's SystemExit into an error: it must not end the program, thread or loop."""
     try:
         yield
     except SystemExit as e:
-        raise RuntimeError(f"the handler calls for an end of the program: SystemExit({e.code!r})") from e
+        raise RuntimeError(f"the handler tried to exit the program: SystemExit({e.code!r})") from e
 
 
 def error_text(error: BaseException) -> str:
-    """What a log may say of an error."""
+    """Return a description of an error for the log, without private content."""
     return f"{error.code}: {error.message}" if isinstance(error, EncError) else type(error).__name__

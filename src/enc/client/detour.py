@@ -1,7 +1,7 @@
-"""A way round a node that does not answer: what its pushes were to bring of enclaves that have moved, others have.
+"""Backfills the pushes of a node that does not answer, from the nodes to which its enclaves moved.
 
-Whoever goes on with an enclave has its whole log. So it is asked by Query for what is missing between the events that
-came from the node before, page by page, and with each page those wait no more.
+A successor has the enclave's whole log. It is queried for the events missing between those that came
+from the old node, page by page, and after each page the waiting events are released.
 """
 
 import logging
@@ -19,11 +19,11 @@ from enc.core.errors import PeerError, WorldError
 from enc.core.types import Event
 
 PAGE, PAGE_SIZE = 500, 1 << 20
-"""Events that are filed at once, and characters of their contents."""
+"""Events that are stored at once, and characters of their contents."""
 
 
-class Asking(Protocol):
-    """What is needed of the receiver."""
+class BackfillContext(Protocol):
+    """What the backfill needs from the receiver."""
 
     identity: Identity
     pins: Pins
@@ -37,42 +37,44 @@ class Asking(Protocol):
 
 
 class SuccessorBackfill:
-    """Round the node with this key."""
+    """Backfills for the node with this key."""
 
-    def __init__(self, context: Asking, seq_pub: bytes, is_closed: Callable[[], bool]) -> None:
+    def __init__(self, context: BackfillContext, seq_pub: bytes, is_closed: Callable[[], bool]) -> None:
         self._context, self._seq_pub, self._is_closed = context, seq_pub, is_closed
 
-    def take(self) -> tuple[bytes, ...]:
-        """Get what is missing. The enclaves that have moved and of which it is not to be had."""
+    def run(self) -> tuple[bytes, ...]:
+        """Fetch the missing events; return the moved enclaves for which no successor provided them."""
         stuck_enclaves = self._context.worker.submit(lambda: self._context.inbox.stuck_enclaves(self._seq_pub)).result()
         left = [
             (enclave, departure) for enclave in stuck_enclaves if (departure := self._departure(enclave)) is not None
         ]
-        return tuple(enclave for enclave, departure in left if not self._had(enclave, departure))
+        return tuple(enclave for enclave, departure in left if not self._backfill(enclave, departure))
 
     def _departure(self, enclave: bytes) -> Move | None:
         pin = self._context.pins.load(enclave)
         return None if pin is None else pin.history.departure(self._seq_pub)
 
-    def _had(self, enclave: bytes, departure: Move) -> bool:
-        for seq_pub, url in self._later(enclave, departure):
+    def _backfill(self, enclave: bytes, departure: Move) -> bool:
+        for seq_pub, url in self._successors(enclave, departure):
             context = self._context
             try:
                 with Client(
                     url, context.identity, seq_pub=seq_pub, pins=context.pins, timeout=context.timeout, patience=0.0
                 ) as client:
-                    self._ask(client, enclave, departure.from_seq)
+                    self._query(client, enclave, departure.from_seq)
             except Distrust:
                 raise
             except (PeerError, WorldError) as e:
-                text = f"{url} does not bring what is missing of {enclave.hex()} since it moved there: {error_text(e)}"
+                text = (
+                    f"{url} does not provide the missing events of {enclave.hex()}, which moved there: {error_text(e)}"
+                )
                 context.log_throttled(logging.WARNING, f"{url} {enclave.hex()} {e.code}", text)
             else:
                 return True
         return False
 
-    def _later(self, enclave: bytes, departure: Move) -> Iterator[tuple[bytes, str]]:
-        """Who has had the enclave since, the present one first; of those that may push here."""
+    def _successors(self, enclave: bytes, departure: Move) -> Iterator[tuple[bytes, str]]:
+        """Yield the later nodes of the enclave that may push here, the current one first."""
         pin = self._context.pins.load(enclave)
         moves = pin.history.moves if pin is not None else ()
         later = [move.new_sequencer for move in reversed(moves) if move.event.seq >= departure.event.seq]
@@ -80,8 +82,8 @@ class SuccessorBackfill:
             if (url := self._context.url_of(seq_pub)) is not None:
                 yield seq_pub, url
 
-    def _ask(self, client: Client, enclave: bytes, end: int) -> None:
-        """All events from where the hole begins to the end of the node's term: there may be more holes than one."""
+    def _query(self, client: Client, enclave: bytes, end: int) -> None:
+        """Fetch all events from the first gap to the end of the node's term: there may be several gaps."""
         inbox, submit = self._context.inbox, self._context.worker.submit
         after, _ = submit(lambda: inbox.missing_range(enclave, self._seq_pub)).result()
         seq = {"end_before": end, **({"start_after": after} if after >= 0 else {})}

@@ -1,16 +1,18 @@
-"""The inbox: what came from nodes and is not handed over yet, and how far everything is. It outlives the process.
+"""The inbox: events received from nodes and not delivered yet, and the position in each queue, on disk.
 
 Rules:
 
- 1. a batch is on disk before its node is told that it came
- 2. a batch counts once, an event once, by its place in its enclave's log
- 3. an event waits until every batch before its own is here, or is known to be lost; and so do those after it in the
-    same log, which another node may bring once the enclave has moved
- 4. one place of a log holds one event (Equivocation); the first node that brought an enclave's events is the only one
-    that may (ForeignSequencer), until the enclave is known to have moved; then the node before may bring its own still
- 5. what waits is bounded: past it nothing is taken but what others wait for, and the node tries again later
+ 1. a batch is on disk before its node gets an answer
+ 2. a batch counts once, and an event once, by its seq in its enclave
+ 3. an event waits until every batch before its own has arrived or is known to be lost; and so do the
+    later events of the same log, which another node may bring after the enclave has moved
+ 4. one seq of a log has one event (Equivocation); only the first node that brought an enclave's
+    events may bring them (ForeignSequencer), until the enclave is known to have moved; then the
+    former node may still bring its own
+ 5. waiting events are bounded: beyond the limit only batches that others wait for are accepted, and
+    the node retries later
 
-It knows no clock and no socket. One thread at a time may use it.
+It uses no clock and no socket. Only one thread at a time may use it.
 """
 
 import sqlite3
@@ -31,33 +33,33 @@ from enc.core.event import erase, parse_event, wire_event
 from enc.core.types import Event
 
 Accepts = Callable[[bytes], bool]
-"""Whether events of an enclave are wanted."""
-Moved = Callable[[bytes, bytes], bool]
-"""Whether an enclave is known to have come to the node with this key; or to have gone on from there."""
+"""Whether to accept events of an enclave."""
+NodeCheck = Callable[[bytes, bytes], bool]
+"""Whether an enclave is known to have moved to the node with this key; or away from it."""
 
 Filing = Callable[[bytes, str, Sequence[Event]], None]
-"""Told of what a node brought, by its key, with a name for it that is the same each time it comes: before it counts."""
+"""Called before a delivery counts, with the node's key, a name that is stable on repeats, and events."""
 
 MAX_EARLY = 1000
-"""Batches of one queue that may wait for one before them."""
+"""Most batches of one queue that may wait for an earlier one."""
 MAX_BYTES = 256 << 20
-"""Of events that wait to be handed over. Those that came early may fill half of it, and what others wait for may go
-half beyond it, so that it always fits."""
+"""Most bytes of events that wait for delivery. Early ones may fill half of it, and batches that others
+wait for may exceed it by half, so that they always fit."""
 RETRY_MS = 1000
 
 
 class QueuePosition(Struct, frozen=True):
-    """How far one queue is: `next` is the first batch that is not here, `until` the last before those that are."""
+    """Position of one queue: `next` is the first missing batch, `until` the last before early ones."""
 
     next: int
     until: int | None
-    """None: nothing came early, and so nothing is known to be missing."""
+    """None: nothing arrived early, so nothing is known to be missing."""
     enclaves: tuple[bytes, ...]
-    """Those that this node is known by."""
+    """The enclaves known to be on this node."""
 
 
 class Inbox:
-    """`wants_notices`: without, those are let go; and so is what is of an enclave that is not accepted."""
+    """`wants_notices`: else notices are dropped. Events of enclaves not accepted are dropped too."""
 
     def __init__(
         self,
@@ -65,14 +67,14 @@ class Inbox:
         *,
         wants_notices: bool,
         accepts: Accepts = lambda _: True,
-        moved: Moved = lambda enclave, seq_pub: False,
-        left: Moved = lambda enclave, seq_pub: False,
+        is_new_node: NodeCheck = lambda enclave, seq_pub: False,
+        is_former_node: NodeCheck = lambda enclave, seq_pub: False,
         filing: Filing | None = None,
         max_bytes: int = MAX_BYTES,
         max_early: int = MAX_EARLY,
     ) -> None:
-        self.db, self._wants_notices, self._accepts, self._moved = db, wants_notices, accepts, moved
-        self._left = left
+        self.db, self._wants_notices, self._accepts, self._is_new_node = db, wants_notices, accepts, is_new_node
+        self._is_former_node = is_former_node
         self._filing = filing
         self._max_bytes, self._max_early = max_bytes, max_early
         self.bytes: int = self._one("SELECT coalesce(sum(length(event)), 0) FROM enc_events")[0]
@@ -83,7 +85,7 @@ class Inbox:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of it or nothing, on disk when this returns; Unavailable where the disk does not take it."""
+        """Commit all changes to disk or none; raises Unavailable if the disk fails."""
         before = self.bytes
         try:
             self.db.execute("BEGIN IMMEDIATE")
@@ -100,7 +102,7 @@ class Inbox:
     # Nodes
 
     def keys(self) -> dict[str, bytes]:
-        """Nodes' keys, as they were found, by URL."""
+        """Return the stored keys of nodes, by URL."""
         return dict(self.db.execute("SELECT node, seq_pub FROM enc_nodes"))
 
     def keep_key(self, node: str, seq_pub: bytes) -> None:
@@ -109,7 +111,7 @@ class Inbox:
     # Filing
 
     def file(self, seq_pub: bytes, batch: PushedBatch) -> bool:
-        """Take a batch, whose events were checked. False: it is here already, or was."""
+        """Store a batch of verified events. Returns False if it arrived before."""
         with self.transaction():
             if self.has(seq_pub, batch.push_seq):
                 return False
@@ -117,13 +119,13 @@ class Inbox:
             self._check_room(seq_pub, batch.push_seq > next_)
             for enclave, events in batch.events.items():
                 if self._accepts(enclave):
-                    self._know(enclave, seq_pub)
-                    self._keep(enclave, events, seq_pub, batch.push_seq)
+                    self._check_sequencer(enclave, seq_pub)
+                    self._store_events(enclave, events, seq_pub, batch.push_seq)
             for notice in batch.notices:
                 if self._accepts(notice.enclave):
-                    self._know(notice.enclave, seq_pub)
-                    self._note(notice)
-            self._tell(seq_pub, f"{batch.push_seq:016d}", batch.events)
+                    self._check_sequencer(notice.enclave, seq_pub)
+                    self._store_notice(notice)
+            self._call_filing(seq_pub, f"{batch.push_seq:016d}", batch.events)
             self.db.execute("INSERT INTO enc_early VALUES (?, ?)", (seq_pub, batch.push_seq))
             self._advance(seq_pub, next_)
         return True
@@ -133,14 +135,14 @@ class Inbox:
         return found[0] if found else 1
 
     def has(self, seq_pub: bytes, push_seq: int) -> bool:
-        """The batch is here, or was."""
+        """Whether the batch has arrived before."""
         if 0 < push_seq < self._next(seq_pub):
             return True
         sql = "SELECT count(*) FROM enc_early WHERE seq_pub = ? AND push_seq = ?"
         return bool(self._one(sql, seq_pub, min(push_seq, MAX_INT))[0])
 
-    def _tell(self, seq_pub: bytes, name: str, events: Mapping[bytes, Sequence[Event]]) -> None:
-        """What it raises is answered, and nothing counts."""
+    def _call_filing(self, seq_pub: bytes, name: str, events: Mapping[bytes, Sequence[Event]]) -> None:
+        """Call `filing`; what it raises is answered to the node, and nothing is stored."""
         select_batches = [event for enclave, found in events.items() if self._accepts(enclave) for event in found]
         if self._filing is not None and select_batches:
             self._filing(seq_pub, name, select_batches)
@@ -148,34 +150,34 @@ class Inbox:
     def _check_room(self, seq_pub: bytes, is_early: bool) -> None:
         early, half = self._one("SELECT count(*) FROM enc_early WHERE seq_pub = ?", seq_pub)[0], self._max_bytes // 2
         if self.bytes >= (half if is_early else self._max_bytes + half if early else self._max_bytes):
-            raise Unavailable("too much waits to be handed over", retry_after_ms=RETRY_MS)
+            raise Unavailable("too many events wait for delivery", retry_after_ms=RETRY_MS)
         if is_early and early >= self._max_early:
-            raise Unavailable("too many batches wait for one before them", retry_after_ms=RETRY_MS)
+            raise Unavailable("too many batches wait for an earlier one", retry_after_ms=RETRY_MS)
 
-    def _know(self, enclave: bytes, seq_pub: bytes) -> None:
-        """Rule 4: the enclave is this node's, as far as is known."""
+    def _check_sequencer(self, enclave: bytes, seq_pub: bytes) -> None:
+        """Apply rule 4: the node must be the enclave's, as far as known."""
         sql = "INSERT INTO enc_enclaves (enclave, seq_pub) VALUES (?, ?) ON CONFLICT DO NOTHING"
         if self.db.execute(sql, (enclave, seq_pub)).rowcount:
             return
         known = self.db.execute("SELECT seq_pub FROM enc_enclaves WHERE enclave = ?", (enclave,)).fetchone()[0]
-        if known != seq_pub and self._moved(enclave, seq_pub):
+        if known != seq_pub and self._is_new_node(enclave, seq_pub):
             self.db.execute("UPDATE enc_enclaves SET seq_pub = ? WHERE enclave = ?", (seq_pub, enclave))
-        elif known != seq_pub and not self._left(enclave, seq_pub):
-            message = f"pushed by {seq_pub.hex()}, and the enclave's sequencer is {known.hex()}"
+        elif known != seq_pub and not self._is_former_node(enclave, seq_pub):
+            message = f"pushed by {seq_pub.hex()}, but the enclave's sequencer is {known.hex()}"
             raise ForeignSequencer(message, answer_evidence("foreign", enclave, known, message, b""))
 
-    def _keep(self, enclave: bytes, events: Sequence[Event], seq_pub: bytes, push_seq: int) -> None:
+    def _store_events(self, enclave: bytes, events: Sequence[Event], seq_pub: bytes, push_seq: int) -> None:
         sql = "SELECT last, last_id FROM enc_enclaves WHERE enclave = ?"
         last, last_id = self.db.execute(sql, (enclave,)).fetchone()
         for event in events:
             if event.seq > last:
-                self._put(event, seq_pub, push_seq)
+                self._store_event(event, seq_pub, push_seq)
             elif event.seq == last and event.id != last_id:
-                message = f"event {event.seq}: another one was handed over as number {event.seq}"
+                message = f"event {event.seq}: another event was delivered as event {event.seq}"
                 shown = msgspec.json.encode(wire_event(event))
                 raise Forgery(message, answer_evidence("answer", enclave, seq_pub, message, shown))
 
-    def _put(self, event: Event, seq_pub: bytes, push_seq: int) -> None:
+    def _store_event(self, event: Event, seq_pub: bytes, push_seq: int) -> None:
         text = msgspec.json.encode(wire_event(event))
         sql = "INSERT INTO enc_events VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
         if self.db.execute(sql, (event.enclave, event.seq, event.id, seq_pub, push_seq, text)).rowcount:
@@ -184,11 +186,11 @@ class Inbox:
         sql = "SELECT event FROM enc_events WHERE enclave = ? AND seq = ?"
         first = parse_event(self.db.execute(sql, (event.enclave, event.seq)).fetchone()[0])
         if first.id != event.id:
-            message = f"two different events are signed as number {event.seq}"
+            message = f"two different events are signed as event {event.seq}"
             raise Equivocation(message, two_events(erase(first), erase(event), message))
 
-    def _note(self, notice: Notice) -> None:
-        """Of several that wait, the latest counts, with what all of them count."""
+    def _store_notice(self, notice: Notice) -> None:
+        """Store a notice; merge it with a waiting one: the latest event, the counts of both."""
         sql = "SELECT noticed FROM enc_enclaves WHERE enclave = ?"
         if not self._wants_notices or notice.seq <= self._one(sql, notice.enclave)[0]:
             return
@@ -201,7 +203,7 @@ class Inbox:
         self.db.execute("INSERT OR REPLACE INTO enc_notices VALUES (?, ?, ?)", row)
 
     def _advance(self, seq_pub: bytes, next_: int) -> None:
-        """Rule 3: as far as batches are here without a gap."""
+        """Apply rule 3: advance to the first missing batch."""
         early = self.db.execute("SELECT push_seq FROM enc_early WHERE seq_pub = ? ORDER BY push_seq", (seq_pub,))
         for (push_seq,) in early.fetchall():
             if push_seq != next_:
@@ -212,10 +214,10 @@ class Inbox:
 
     # Gaps
 
-    def place(self, seq_pub: bytes, most: int = 16) -> QueuePosition:
-        """How far a node's queue is, and up to `most` enclaves that it is known by: any, as some may be gone.
+    def position(self, seq_pub: bytes, most: int = 16) -> QueuePosition:
+        """Return the position of a node's queue, and up to `most` of its enclaves, at random, as some may be gone.
 
-        One that has moved is still among them while the queue has a gap and events of it, from this node, wait here.
+        A moved enclave is included while the queue has a gap and events of it from this node wait here.
         """
         first = self._one("SELECT min(push_seq) FROM enc_early WHERE seq_pub = ?", seq_pub)[0]
         sql = (
@@ -227,9 +229,9 @@ class Inbox:
         return QueuePosition(self._next(seq_pub), None if first is None else first - 1, enclaves)
 
     def missing_range(self, enclave: bytes, seq_pub: bytes) -> tuple[int, int | None]:
-        """Where events of an enclave may be missing: after which seq, and before which; None: there is none yet.
+        """Return where an enclave's events may be missing: after which seq, before which (None: open end).
 
-        By this node's queue alone: another's, from before or after a move, has numbers of its own.
+        Considers this node's queue only: other nodes' queues, before or after a move, have other numbers.
         """
         sql = (
             "SELECT max(iif(push_seq < :next, seq, NULL)), min(iif(push_seq >= :next, seq, NULL)) "
@@ -242,21 +244,21 @@ class Inbox:
         return self._one("SELECT last FROM enc_enclaves WHERE enclave = ?", enclave)[0], early
 
     def fill(self, seq_pub: bytes, enclave: bytes, events: Sequence[Event], until: int | None = None) -> None:
-        """Events from elsewhere, checked: what an enclave's `hole` held. They wait for no batch.
+        """Store verified events from another source for a `missing_range`. They wait for no batch.
 
-        `until`: with these, all of the enclave up to this seq is here, and what came early waits no more either.
+        `until`: all events of the enclave up to this seq are here now, so early ones need not wait any more.
         """
         with self.transaction():
             self._check_room(seq_pub, False)
-            self._keep(enclave, events, seq_pub, 0)
+            self._store_events(enclave, events, seq_pub, 0)
             if events:
                 name = f"{enclave.hex()}-{events[0].seq:016d}-{events[-1].seq:016d}"
-                self._tell(seq_pub, name, {enclave: events})
+                self._call_filing(seq_pub, name, {enclave: events})
             if until is not None:
                 self._release(seq_pub, enclave, until)
 
     def release(self, seq_pub: bytes, enclave: bytes) -> None:
-        """What came early of an enclave goes on without what it waited for. The queue's other enclaves wait still."""
+        """Let early events of one enclave go on without the missing ones; other enclaves still wait."""
         with self.transaction():
             self._release(seq_pub, enclave, MAX_INT)
 
@@ -265,25 +267,25 @@ class Inbox:
         self.db.execute(sql, (enclave, seq_pub, until))
 
     def stuck_enclaves(self, seq_pub: bytes) -> tuple[bytes, ...]:
-        """Enclaves of which something of a node's queue came early."""
+        """Return the enclaves with early events in a node's queue."""
         sql = "SELECT DISTINCT enclave FROM enc_events WHERE seq_pub = ? AND push_seq >= ? ORDER BY enclave"
         return tuple(enclave for (enclave,) in self.db.execute(sql, (seq_pub, self._next(seq_pub))))
 
     def skip(self, seq_pub: bytes, until: int) -> None:
-        """The batches up to this one are lost: go on without them."""
+        """Continue without the batches up to this one: they are lost."""
         with self.transaction():
             self._advance(seq_pub, max(self._next(seq_pub), until + 1))
 
-    # Handing over
+    # Delivery
 
     def waiting(self, after: bytes) -> bytes | None:
-        """The next enclave after this one, by id, that has events here, handed over or early."""
+        """Return the next enclave by id after this one that has events here, deliverable or early."""
         sql = "SELECT enclave FROM enc_events WHERE enclave > ? ORDER BY enclave LIMIT 1"
         found = self.db.execute(sql, (after,)).fetchone()
         return found[0] if found else None
 
     def ready(self, enclave: bytes, most: int) -> list[Event]:
-        """The next events of an enclave to be handed over, by rising seq."""
+        """Return the next deliverable events of an enclave, in ascending order of seq."""
         sql = (
             "SELECT event FROM enc_events JOIN enc_queues USING (seq_pub) "
             "WHERE enclave = :enclave AND push_seq < next AND seq < coalesce("
@@ -294,8 +296,8 @@ class Inbox:
         found = self.db.execute(sql, {"enclave": enclave, "most": MAX_INT, "limit": most})
         return [parse_event(event) for (event,) in found]
 
-    def moved(self, event: Event) -> None:
-        """The event is handed over: part of the handler's own transaction."""
+    def mark_delivered(self, event: Event) -> None:
+        """Remove a delivered event, in the handler's own transaction."""
         sql = "DELETE FROM enc_events WHERE enclave = ? AND seq = ? RETURNING length(event)"
         (size,) = self._one(sql, event.enclave, event.seq)
         self.bytes -= size

@@ -1,4 +1,4 @@
-"""The file that an inbox lives in: one SQLite database for its owner alone, used by one process at a time."""
+"""The file of an inbox: a SQLite database that only its owner can read, used by one process at a time."""
 
 import sqlite3
 from pathlib import Path
@@ -9,7 +9,7 @@ from enc.runtime import private_file
 from enc.runtime.locks import FileLock, LockHeld
 
 APPLICATION, VERSION = 0x454E4349, 1
-"""What the database says it is: "ENCI"."""
+"""The application id in the database: "ENCI"."""
 
 _SCHEMA = """
 CREATE TABLE enc_inbox (identity BLOB NOT NULL, url TEXT NOT NULL);
@@ -34,20 +34,20 @@ CREATE TABLE enc_notices (enclave BLOB PRIMARY KEY, seq INTEGER NOT NULL, notice
 
 
 class Db(sqlite3.Connection):
-    """What a handler is given. The transaction is the receiver's: it alone ends it."""
+    """The database that a handler gets. Only the receiver ends its transaction."""
 
     def commit(self) -> NoReturn:
-        raise MisuseError("the receiver commits, once the handler has returned")
+        raise MisuseError("do not commit: the receiver commits after the handler returns")
 
     def rollback(self) -> NoReturn:
-        raise MisuseError("the receiver rolls back, if the handler raises")
+        raise MisuseError("do not roll back: the receiver does if the handler raises")
 
     def executescript(self, *_: object) -> NoReturn:
         raise MisuseError("a script would end the receiver's transaction: give one statement at a time, or `schema`")
 
 
 class InboxFile:
-    """`schema`: SQL that makes the handler's own tables, where they are missing."""
+    """`schema`: SQL that creates the handler's own tables if they are missing."""
 
     def __init__(self, path: Path, identity: bytes, url: str, schema: str = "") -> None:
         self._path = path
@@ -67,7 +67,7 @@ class InboxFile:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
         except sqlite3.Error as e:
-            private_file.refuse(self._path, f"is no inbox: {e}")
+            private_file.refuse(self._path, f"is not an inbox: {e}")
         return db
 
     def _make(self, schema: str) -> None:
@@ -76,7 +76,7 @@ class InboxFile:
             for sql in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_schema")
         )
         if tables and (application, version) != (APPLICATION, VERSION):
-            private_file.refuse(self._path, "is no inbox that this program knows; give the path of another")
+            private_file.refuse(self._path, "is not an inbox that this program supports; give another path")
         marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
         try:
             made = "" if tables else f"BEGIN; {_SCHEMA} {marks} COMMIT;"
@@ -84,15 +84,15 @@ class InboxFile:
         except sqlite3.Error as e:
             raise MisuseError(f"schema: {e}") from None
         if self.db.in_transaction:
-            raise MisuseError("schema: it leaves a transaction open")
+            raise MisuseError("schema: leaves a transaction open")
 
     def _check_owner(self, identity: bytes, url: str) -> None:
-        """A place in the log is one identity's at one url: with another's, events would be lost."""
+        """Reject the inbox of another identity or URL: its positions would lose events."""
         found = self.db.execute("SELECT identity, url FROM enc_inbox").fetchone()
         if found is None:
             self.db.execute("INSERT INTO enc_inbox VALUES (?, ?)", (identity, url))
         elif found != (identity, url):
-            private_file.refuse(self._path, f"is the inbox of {found[0].hex()} at {found[1]}; give the path of another")
+            private_file.refuse(self._path, f"is the inbox of {found[0].hex()} at {found[1]}; give another path")
 
     def close(self) -> None:
         if hasattr(self, "db"):
@@ -101,12 +101,12 @@ class InboxFile:
 
 
 def _locked(path: Path) -> FileLock:
-    """Held until the process ends: two that hand over from one inbox would hand everything over twice.
+    """Lock the inbox until the process ends: two receivers on one inbox would deliver everything twice.
 
-    A file of its own: to close any descriptor of the database itself would drop SQLite's locks on it.
+    Uses a file of its own: closing any descriptor of the database itself would drop SQLite's locks on it.
     """
     if not path.name or path.is_dir():
-        raise MisuseError(f"state: expected the path of a file, and not {str(path)!r}")
+        raise MisuseError(f"state: expected the path of a file, not {str(path)!r}")
     if not path.parent.is_dir():
         private_file.refuse(path, f"there is no directory {path.parent}")
     lock = path.with_name(path.name + ".lock")
@@ -119,5 +119,5 @@ def _locked(path: Path) -> FileLock:
 
 
 def unavailable(error: sqlite3.Error) -> Unavailable:
-    """The disk is full or broken: nobody's fault, and nothing that a peer should be told more about."""
+    """Return the error for a full or broken disk, without details for the peer."""
     return Unavailable(f"the inbox cannot be written: {type(error).__name__}")

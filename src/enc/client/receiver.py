@@ -94,8 +94,8 @@ class PushReceiver:
             self._file.db,
             wants_notices=on_notice is not None,
             accepts=accepts,
-            moved=self._has_moved,
-            left=self._has_left,
+            is_new_node=self._is_new_node,
+            is_former_node=self._is_former_node,
             filing=filing,
             max_bytes=max_waiting,
             max_early=max_early,
@@ -105,7 +105,7 @@ class PushReceiver:
         self.worker = DeliveryWorker(self.inbox, handle, on_notice, group, retries, clock)
         self._catch_ups = {node: CatchUp(self, node, key, retries, clock) for node, key in known.items()}
         self._keys = {key: node for node, key in known.items() if key is not None}
-        self._strangers = {node for node, key in known.items() if key is None}
+        self._nodes_without_key = {node for node, key in known.items() if key is None}
         """Nodes that have not told their key yet."""
         self._is_started = self._is_closed = False
         self.app = ReceiverApp(self, urlsplit(url).path or "/", max_body)
@@ -164,12 +164,12 @@ class PushReceiver:
         push = open_push(self.identity.key, body)
         node = self._keys.get(push.from_)
         if node is None:
-            if self._strangers:
+            if self._nodes_without_key:
                 raise Unavailable("from: not every node's key is known yet", retry_after_ms=1000)
             raise Unauthorized("from: no node that is expected to push here")
         if push.url != self.url or push.body.get("url", self.url) != self.url:  # the one inside is sealed
             raise Unauthorized("url: another one than this")
-        self._catch_ups[node].heard(is_missing=self._file_push(push, body))
+        self._catch_ups[node].push_received(is_missing=self._file_push(push, body))
 
     def _refuse(self, error: PeerError | WorldError) -> None:
         """Say so, for whoever wonders why nothing comes."""
@@ -183,12 +183,12 @@ class PushReceiver:
         level = logging.ERROR if isinstance(error, WorldError) else logging.WARNING
         self.log_throttled(level, kind, f"a push is refused: {error_text(error)}{more}")
 
-    def _has_moved(self, enclave: bytes, seq_pub: bytes) -> bool:
+    def _is_new_node(self, enclave: bytes, seq_pub: bytes) -> bool:
         """By a Migrate that was pushed, or that another client with the same pins has seen."""
         pin = self.pins.load(enclave)
         return pin is not None and bool(pin.moves) and pin.history.sequencer == seq_pub
 
-    def _has_left(self, enclave: bytes, seq_pub: bytes) -> bool:
+    def _is_former_node(self, enclave: bytes, seq_pub: bytes) -> bool:
         """What a former node has signed is checked by its place in the log, as everything is."""
         pin = self.pins.load(enclave)
         return pin is not None and pin.history.departure(seq_pub) is not None
@@ -205,7 +205,7 @@ class PushReceiver:
 
         def file() -> bool:
             self.inbox.file(push.from_, batch)
-            return self.inbox.place(push.from_, 0).until is not None
+            return self.inbox.position(push.from_, 0).until is not None
 
         return self.worker.submit(file).result()
 
@@ -214,13 +214,13 @@ class PushReceiver:
     def log_throttled(self, level: int, kind: str, text: str) -> None:
         """Log it, if it was not just now; what comes of closing is no news."""
         if not self._is_closed:
-            self._throttle.say(level, kind, text)
+            self._throttle.log(level, kind, text)
 
     def key_found(self, node: str, seq_pub: bytes) -> None:
         """A node has told its key: it holds from now on, and over restarts."""
         self.worker.submit(lambda: self.inbox.keep_key(node, seq_pub)).result()
         self._keys = {**self._keys, seq_pub: node}
-        self._strangers.discard(node)
+        self._nodes_without_key.discard(node)
 
     def url_of(self, seq_pub: bytes) -> str | None:
         """Where a node is that is expected to push."""

@@ -1,7 +1,7 @@
-"""A receiver as an ASGI app: one POST a push, answered with 200 once it is on disk, and else with why not.
+"""A receiver as an ASGI app: one POST per push, answered with 200 once it is on disk, else an error.
 
-No server is needed to import it. What a stranger can make it hold is bounded: so many requests at a time, so many bytes
-each, and so long for their bytes to come.
+Importing it needs no server. A stranger's load is bounded: requests at a time, bytes per request, and
+time to send them.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from enc.client.clerk import DeliveryWorker
 from enc.core.errors import EncError, MisuseError
 
 MAX_BODY = 16 << 20
-"""Bytes of a push: a node puts no more than 4 MiB of events into one, or a single event that is larger."""
+"""Most bytes of a push: a node sends at most 4 MiB of events in one, or a single larger event."""
 MAX_REQUESTS = 32
 BODY_S = 30.0
 
@@ -35,7 +35,7 @@ class _Receiver(Protocol):
 
 
 class _Refused(Exception):
-    """What HTTP itself says no to."""
+    """An HTTP-level refusal."""
 
     def __init__(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class ReceiverApp:
     def __init__(self, receiver: _Receiver, path: str, max_body: int) -> None:
         self._receiver, self._path, self._max_body = receiver, path, max_body
         self._requests = 0
-        # Not the loop's own: a handler that uses those would wait for pushes which wait for the handler.
+        # Not the loop's own threads: a handler that uses those would wait for pushes that wait for it.
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="enc-push")
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -73,7 +73,7 @@ class ReceiverApp:
                 return
 
     def _start(self) -> None:
-        """Handlers that await are run on the server's own loop."""
+        """Start the receiver; async handlers run on the server's loop."""
         self._receiver.worker.loop = asyncio.get_running_loop()
         self._receiver.start()
 
@@ -104,7 +104,7 @@ class ReceiverApp:
             self._start()
             await asyncio.get_running_loop().run_in_executor(self._threads, self._receiver.take, body)
         except TimeoutError:
-            raise _Refused(408, "the request takes too long to come") from None
+            raise _Refused(408, "the request body took too long to arrive") from None
         except MisuseError:
             raise _Refused(503, "the receiver is stopping", (b"retry-after", b"1")) from None
         finally:
@@ -112,14 +112,14 @@ class ReceiverApp:
 
     def _check(self, scope: Message) -> None:
         if scope["path"] != self._path:
-            raise _Refused(404, "there is nothing here")
+            raise _Refused(404, "not found: pushes are accepted at another path")
         if scope["method"] != "POST":
-            raise _Refused(405, "pushes are POSTed", (b"allow", b"POST"))
+            raise _Refused(405, "use POST", (b"allow", b"POST"))
         type_ = _header(scope, b"content-type").split(b";")[0].strip().lower()
         if type_ != b"application/json":
             raise _Refused(415, "expected application/json")
         if _header(scope, b"content-encoding") not in (b"", b"identity"):
-            raise _Refused(415, "expected a body that is not compressed")
+            raise _Refused(415, "expected an uncompressed body")
 
     async def _body(self, scope: Message, receive: Receive) -> bytes:
         length = _header(scope, b"content-length")
@@ -129,7 +129,7 @@ class ReceiverApp:
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise _Refused(400, "the request ends too early")
+                raise _Refused(400, "the request ended early")
             parts.append(message.get("body", b""))
             size, more = size + len(parts[-1]), message.get("more_body", False)
             if size > self._max_body:
