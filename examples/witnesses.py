@@ -12,7 +12,7 @@ from pathlib import Path
 from a_local_node import local_node, running
 
 from enc import Client, Identity
-from enc.client import Fork, Witness, check_evidence, load_evidence
+from enc.client import ClientSettings, Fork, Witness, check_evidence, load_evidence
 from enc.client.templates import template
 
 alice, bob = Identity.new(), Identity.new()
@@ -22,8 +22,9 @@ def main(honest: str, copy: str, team: bytes, folder: Path) -> None:
     watching = ("--enclave", f"{team.hex()}@{honest}", "--interval", "0.1")
     with running("witness", "run", *watching, "--data", str(folder / "witness"), "--listen", "127.0.0.1:0") as ready:
         witness = Witness(ready["url"], bytes.fromhex(ready["witness"]))
+        strict = ClientSettings(witnesses=[witness], lag=0)
 
-        with Client(honest, alice, pins=None, witnesses=[witness], lag=0) as client:  # lag: it waits for the witness
+        with Client(honest, alice, pins=None, settings=strict) as client:  # lag=0: it waits for the witness
             client.enclave(team).commit("message", "We pay Bob 100.")
             print(f"Alice sees a log of {client.enclave(team).head().ts} bundles.")
             print(f"Witnesses that have seen all of it: {client.enclave(team).witnessed()}")
@@ -32,7 +33,7 @@ def main(honest: str, copy: str, team: bytes, folder: Path) -> None:
             client.enclave(team).commit("message", "Thanks for nothing.")
             print(f"Bob sees a log of {client.enclave(team).head().ts} bundles, and nothing is wrong with it.")
 
-        with Client(copy, bob, pins=None, witnesses=[witness], lag=0) as client:
+        with Client(copy, bob, pins=None, settings=strict) as client:
             try:
                 client.enclave(team).head()
                 raise SystemExit("nobody noticed")

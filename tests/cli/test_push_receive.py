@@ -248,7 +248,7 @@ def test_it_says_that_a_node_cannot_be_reached(bob: Person) -> None:
         running.says("http://127.0.0.1:1 cannot be asked for missing batches; retrying: UNREACHABLE")
         body = encode(seal_push(person("node"), reader, "http://bob.test/hook", {"push_seq": 1}, os.urandom(24)))
         assert posted(running, body) == 503
-        running.says("a push is refused: UNAVAILABLE: from: not every node's key is known yet")
+        running.says("a push was rejected: UNAVAILABLE: from: not every node's key is known yet")
         running.stop()
 
 
@@ -257,7 +257,7 @@ def test_it_says_that_pushes_are_for_another_identity(bob: Person) -> None:
     with receiving(bob, "http://bob.test/hook", "--node", "http://127.0.0.1:1") as running:
         body = encode(seal_push(person("node"), carol, "http://bob.test/hook", {"push_seq": 1}, os.urandom(24)))
         assert posted(running, body) == 400
-        line = running.says("a push is refused: DECRYPT_FAILED: to: addressed to another identity")
+        line = running.says("a push was rejected: DECRYPT_FAILED: to: addressed to another identity")
         assert Identity.load(bob.key()).hex in line
         running.stop()
 

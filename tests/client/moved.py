@@ -10,6 +10,8 @@ from enc.client import Client, Identity, Registry
 from enc.node import key_file
 from tests.node.running import RunningNode
 
+from .settings import with_settings
+
 
 class Town(Struct, frozen=True):
     """Nodes by name, and the registry that knows them."""
@@ -21,7 +23,7 @@ class Town(Struct, frozen=True):
     def client(self, who: Identity, at: str | None = None, **more: object) -> Client:
         """Somebody with pins of their own; at a node, or wherever the registry says."""
         url = self.nodes[at].url if at else None
-        options = {"pins": self.home / "pins" / who.hex, "registry": self.registry, **more}
+        options = with_settings({"pins": self.home / "pins" / who.hex, "registry": self.registry, **more})
         return Client(url, who, **options)  # type: ignore[arg-type]
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.json import encode
 
-from enc.client import Identity, PushReceiver
+from enc.client import Identity, PushReceiver, ReceiverSettings
 from enc.client.inbox_file import Db
 from enc.core.commit import build_commit
 from enc.core.envelope import seal_push
@@ -85,7 +85,9 @@ class Post:
             **more,
         }
         nodes, identity = more.pop("nodes"), Identity(person(more.pop("identity", "bob")))
-        made = PushReceiver(identity, more.pop("url", HOOK), nodes, more.pop("state", self.state), handle, **more)
+        fields = {name: more.pop(name) for name in ReceiverSettings.__struct_fields__ if name in more}
+        url, state = more.pop("url", HOOK), more.pop("state", self.state)
+        made = PushReceiver(identity, url, nodes, state, handle, settings=ReceiverSettings(**fields), **more)
         self._open.append(made)
         return made
 

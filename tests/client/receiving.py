@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import uvicorn
 
-from enc.client import Identity, PushReceiver
+from enc.client import Identity, PushReceiver, ReceiverSettings
 from enc.client.inbox_file import Db
 from enc.core.types import Event
 from enc.runtime.backoff import RetryPauses
@@ -139,9 +139,9 @@ def main() -> None:
         orders.state,
         Handler(orders),
         schema=SCHEMA,
-        group=orders.group,
-        pins=orders.state + ".pins",
-        retries=RetryPauses(first_s=0.05, max_s=0.5),
+        settings=ReceiverSettings(
+            group=orders.group, pins=orders.state + ".pins", retries=RetryPauses(first_s=0.05, max_s=0.5)
+        ),
     )
     with socket.create_server(("127.0.0.1", orders.port)) as listening:
         config = uvicorn.Config(Troubled(receiver.app, orders), lifespan="on", log_level="warning")

@@ -24,6 +24,8 @@ from tests.core.world import person
 from tests.node.served import SMALL, Clock
 from tests.simulator import Simulator, Socket
 
+from .settings import with_settings
+
 HOST = "node.test"
 URL = f"http://{HOST}"
 TURNS, CONNECTIONS = 10_000, 200
@@ -105,7 +107,7 @@ class Stage:
         """A client of this face. One that awaits is driven until it answers, so that a test speaks with both alike."""
         kind = Client if self.face == "sync" else AsyncClient
         more = {"pins": self.pins, "patience": 0.0, "url": URL, **more}
-        client = kind(identity=Identity(person(name)), **more)
+        client = kind(identity=Identity(person(name)), **with_settings(more))
         self._clients.append(client if self.face == "sync" else Blocking(client, self._runner))
         return self._clients[-1]
 

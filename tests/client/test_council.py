@@ -184,7 +184,7 @@ def test_witnesses_that_are_behind(court: Court) -> None:
     assert (found.head.ts, found.count, found.size, found.is_whole) == (3, 1, 2, False)
     assert str(found) == "1 of 3; 2 have seen 2 of 3 bundles"
     court.stage.clock.tick(61_000)
-    with pytest.raises(NotWitnessed, match="1 of 3 witnesses have seen the log of 3 bundles, and 2 are needed"):
+    with pytest.raises(NotWitnessed, match="1 of 3 witnesses have seen the log of 3 bundles, but 2 are needed"):
         reader.head()
     court.look(1)
     assert str(reader.witnessed()) == "2 of 3"

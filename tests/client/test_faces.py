@@ -3,6 +3,8 @@
 import asyncio
 import inspect
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import contextmanager
@@ -279,3 +281,9 @@ def test_a_client_that_is_closed_says_so() -> None:
     client.close()
     with pytest.raises(MisuseError, match="this client is closed"):
         client.seq_pub()
+
+
+def test_the_blocking_client_is_generated_from_the_async_one() -> None:
+    script = Path(__file__).parents[2] / "scripts/blocking_client.py"
+    check = subprocess.run([sys.executable, str(script), "--check"], check=False)
+    assert check.returncode == 0, "client.py is stale: run scripts/blocking_client.py"

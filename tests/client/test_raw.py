@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from enc.client import Forgery
-from enc.client.raw import unverified_page
 from enc.core.event import wire_event
 
 from .scene import Scene, flip
@@ -23,7 +22,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 
 
 def test_events_come_as_the_node_says_them(scene: Scene) -> None:
-    page = unverified_page(scene.enclave, {"seq": {"start_at": 1}, "limit": 2})
+    page = scene.enclave.unverified_page({"seq": {"start_at": 1}, "limit": 2})
     assert page.more
     assert [msgspec.json.decode(event)["seq"] for event in page.events] == [1, 2]
     assert msgspec.json.decode(page.events[0]) == msgspec.json.decode(
@@ -34,7 +33,7 @@ def test_events_come_as_the_node_says_them(scene: Scene) -> None:
 def test_what_is_in_a_page_is_not_judged(scene: Scene) -> None:
     sig = scene.event("one").sig.hex()
     scene.alter(1, sig=flip(sig))
-    (event,) = unverified_page(scene.enclave, {"seq": 1}).events
+    (event,) = scene.enclave.unverified_page({"seq": 1}).events
     assert msgspec.json.decode(event)["sig"] == flip(sig)
 
 
@@ -54,4 +53,4 @@ def _none(answer: dict[str, Any]) -> None:
 def test_an_answer_that_is_none_is_a_forgery(scene: Scene, lie: Any) -> None:
     scene.lie("Query", lie)
     with pytest.raises(Forgery):
-        unverified_page(scene.enclave, {"limit": 5})
+        scene.enclave.unverified_page({"limit": 5})

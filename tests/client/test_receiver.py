@@ -623,7 +623,7 @@ def test_what_nobody_foresaw_is_told_to_no_peer(post: Post, monkeypatch: pytest.
     monkeypatch.setattr("enc.client.receiver.parse_batch", lambda _: 1 // 0)
     with pytest.raises(InternalError) as found:
         receiver.take(push(1))
-    assert found.value.message == "the push could not be taken"
+    assert found.value.message == "the push could not be processed"
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -638,13 +638,13 @@ def test_a_push_that_is_refused_is_told_of_once_in_a_while_for_each_reason(
         for what in (b"{", push(1, to="carol"), push(1), push(1, key=OTHER, url=HOOK + "/2")):
             with pytest.raises(PeerError):
                 receiver.take(what)
-    lines = [line for line in said(caplog) if line.startswith("a push is refused")]
-    assert lines.pop(0).startswith("a push is refused: DECRYPT_FAILED: ")
+    lines = [line for line in said(caplog) if line.startswith("a push was rejected")]
+    assert lines.pop(0).startswith("a push was rejected: DECRYPT_FAILED: ")
     assert lines == [
-        "a push is refused: DECRYPT_FAILED: to: addressed to another identity; "
+        "a push was rejected: DECRYPT_FAILED: to: addressed to another identity; "
         f"this receiver's is {person('bob').public.hex()}",
-        "a push is refused: UNAUTHORIZED: from: no node that is expected to push here",
-        "a push is refused: UNAUTHORIZED: url: another one than this",
+        "a push was rejected: UNAUTHORIZED: from: not a node that may push here",
+        "a push was rejected: UNAUTHORIZED: url: not the URL of this receiver",
     ]
     post.now += MIN_INTERVAL_S
     with pytest.raises(Unauthorized):
@@ -658,7 +658,7 @@ def test_a_disk_that_takes_nothing_is_told_of(post: Post, caplog: pytest.LogCapt
     for _ in range(2):
         with pytest.raises(Unavailable):
             receiver.take(push(1, *post.enclave(["one"])))
-    (line,) = [line for line in said(caplog) if line.startswith("a push is refused")]
+    (line,) = [line for line in said(caplog) if line.startswith("a push was rejected")]
     assert "the inbox cannot be written" in line
     assert line.endswith("attempt to write a readonly database")
 
@@ -672,7 +672,7 @@ def test_a_node_whose_key_cannot_be_had_is_told_of(post: Post, caplog: pytest.Lo
     until(receiver, lambda: catch_up._is_down)
     catch_up._log_failure(Unreachable("cut"))
     lines = said(caplog)
-    assert "a push is refused: UNAVAILABLE: from: not every node's key is known yet" in lines
+    assert "a push was rejected: UNAVAILABLE: from: not every node's key is known yet" in lines
     assert len([line for line in lines if line.startswith(f"{URL} cannot be asked")]) == 1
 
 
@@ -735,7 +735,7 @@ def test_a_node_s_key_is_asked_for_once_and_kept(post: Post) -> None:
     with pytest.raises(Unavailable):
         receiver.take(push(1, first))
     post.node.arrives = lambda request: None
-    until(receiver, lambda: not receiver._strangers)
+    until(receiver, lambda: not receiver._nodes_without_key)
     receiver.take(push(1, first))
     assert post.seqs(receiver) == [0]
     with pytest.raises(Unauthorized):

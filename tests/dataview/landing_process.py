@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from enc.client import Identity
+from enc.client import Identity, ReceiverSettings
 from enc.core.errors import EncError
 from enc.dataview.landing import LandingZone
 from enc.dataview.receive import LandingReceiver
@@ -47,8 +47,7 @@ def main() -> None:
         {NODE.public: "http://127.0.0.1:9"},
         directory / "inbox.db",
         landing,
-        pins=directory / "pins",
-        timeout=0.2,
+        settings=ReceiverSettings(pins=directory / "pins", timeout=0.2),
     )
     made.receiver.start()
     try:

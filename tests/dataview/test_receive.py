@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from enc.cli.receiving import Listener
-from enc.client import Distrust, Identity
+from enc.client import Distrust, Identity, ReceiverSettings
 from enc.core.errors import MisuseError, Unavailable
 from enc.core.types import Event
 from enc.dataview.landing import LandingZone, read_landing
@@ -60,9 +60,9 @@ def _receiver(post: Post, directory: Path, url: str = HOOK, state: str = "inbox.
         directory / state,
         LandingZone(directory / "landing"),
         NoticeBoard(directory / "notices"),
-        pins=post.stage.pins,
-        retries=RetryPauses(first_s=0.0, max_s=0.0),
-        clock=lambda: post.now,
+        settings=ReceiverSettings(
+            pins=post.stage.pins, retries=RetryPauses(first_s=0.0, max_s=0.0), clock=lambda: post.now
+        ),
     )
 
 

@@ -255,6 +255,10 @@ class Liar:
         self.asked.append(wire)
         return UnverifiedPage(self.pages.pop(0), bool(self.pages))
 
+    def replace_node(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Answer in place of the node from here on."""
+        monkeypatch.setattr(Enclave, "unverified_page", lambda enclave, wire: self(enclave, wire))
+
 
 def _event(seq: int) -> bytes:
     fields = {"enclave": HEX, "seq": seq, "id": "x", "type": "t", "from": "f", "timestamp": 1}
@@ -265,7 +269,7 @@ def test_a_node_that_repeats_itself_is_not_asked_for_ever(
     monkeypatch: pytest.MonkeyPatch, node: Served, enclave: Enclave
 ) -> None:
     liar = Liar([_event(5)], [_event(5)], [_event(5)])
-    monkeypatch.setattr(reading, "unverified_page", liar)
+    liar.replace_node(monkeypatch)
     rows = [row for batch in read_span(options(node, enclave), Span(HEX, 0, 100)) for row in batch.to_pylist()]
     assert len(rows) == len(liar.asked) == 2
     assert [wire["seq"]["start_at"] for wire in liar.asked] == [0, 6]
@@ -274,7 +278,7 @@ def test_a_node_that_repeats_itself_is_not_asked_for_ever(
 def test_garbage_is_a_row_with_the_enclave_that_was_asked(
     monkeypatch: pytest.MonkeyPatch, node: Served, enclave: Enclave
 ) -> None:
-    monkeypatch.setattr(reading, "unverified_page", Liar([_event(0), b'"garbage"'], [_event(9)]))
+    Liar([_event(0), b'"garbage"'], [_event(9)]).replace_node(monkeypatch)
     rows = [row for batch in read_span(options(node, enclave), Span(HEX, 0, 100)) for row in batch.to_pylist()]
     assert [(row["enclave"], row["seq"]) for row in rows] == [(HEX, 0), (HEX, None)]
 
@@ -282,7 +286,7 @@ def test_garbage_is_a_row_with_the_enclave_that_was_asked(
 def test_a_newest_event_that_does_not_check_takes_a_stream_only_a_step_on(
     monkeypatch: pytest.MonkeyPatch, node: Served, enclave: Enclave
 ) -> None:
-    monkeypatch.setattr(reading, "unverified_page", lambda *_: Liar([_event(1 << 50)])(enclave, {}))
+    monkeypatch.setattr(Enclave, "unverified_page", lambda *_: Liar([_event(1 << 50)])(enclave, {}))
     assert tip(enclave, options(node, enclave)) == Tip((1 << 50) + 1, None, False)
     reader = EncStreamReader(options(node, enclave))
     assert reader.latestOffset({enclave.hex: 3}, ReadAllAvailable()) == {enclave.hex: 3 + reading.STEP}
@@ -295,7 +299,7 @@ def test_a_log_that_says_it_is_endless_is_through_after_the_events_that_it_has(
     reader, end = EncStreamReader(options(node, enclave)), 1 << 50
     reader._target = {enclave.hex: Tip(end, 2, True)}
     liar = Liar([_event(1 << 49)], [_event(end + 7)], [])
-    monkeypatch.setattr(reading, "unverified_page", liar)
+    liar.replace_node(monkeypatch)
     offsets = [{enclave.hex: 36}]
     for _ in range(2):
         offsets.append(reader.latestOffset(offsets[-1], ReadMaxRows(10)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from enc.client import Client, Fork, Identity, NotWitnessed, check_evidence, load_evidence
+from enc.client import Client, ClientSettings, Fork, Identity, NotWitnessed, check_evidence, load_evidence
 from enc.client.templates import template
 from enc.core.commit import build_commit, build_manifest
 from enc.core.encoding import compact_json
@@ -55,7 +55,13 @@ def test_real_witnesses_of_a_real_node(launcher: Launcher, node: RunningNode, tm
             team.commit("message", "hello")
             for each in (one, two):
                 assert each.sees(team.id, 2).sequencer == node.seq_pub
-            with Client(node.url, owner, pins=None, witnesses=[one.witness, two.witness], lag=0, patience=0) as reader:
+            with Client(
+                node.url,
+                owner,
+                pins=None,
+                patience=0,
+                settings=ClientSettings(witnesses=[one.witness, two.witness], lag=0),
+            ) as reader:
                 found = reader.enclave(team.id).witnessed()
                 assert found is not None
                 assert str(found) == "2 of 2"
@@ -158,7 +164,9 @@ def test_different_logs_for_different_people(launcher: Launcher, liar: Any, tmp_
         roots = {each.sees(enclave, 3).head.r for each in (one, two)}
         assert len(roots) == 2
         for view, other in (("a", two), ("b", one)):
-            with Client(served.url(view), pins=None, witnesses=[one.witness, two.witness], k=1) as client:
+            with Client(
+                served.url(view), pins=None, settings=ClientSettings(witnesses=[one.witness, two.witness], k=1)
+            ) as client:
                 with pytest.raises(Fork) as error:
                     client.enclave(enclave).head()
                 verdict = check_evidence(load_evidence(error.value.evidence.json()))
@@ -219,7 +227,7 @@ def test_a_registry_says_where_and_a_real_move_is_followed(launcher: Launcher, t
             found = witness.sees(team.id, team.head().ts)
             assert (found.sequencer, witness.get("/evidence")) == (new.seq_pub, {"evidence": []})
             assert {line["enclave"] for line in witness.get("/heads")} == {team.hex}, "the registry is not its business"
-            with Client(new.url, owner, pins=None, witnesses=[witness.witness]) as reader:
+            with Client(new.url, owner, pins=None, settings=ClientSettings(witnesses=[witness.witness])) as reader:
                 assert str(reader.enclave(team.id).witnessed()) == "1 of 1"
 
 

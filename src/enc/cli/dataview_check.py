@@ -46,7 +46,6 @@ def _check_archives(path: str, once: bool) -> None:
 
 def _ask(options: "SourceOptions") -> None:
     """Raise the first error if all tried enclaves fail. Enclaves that were not named need not be readable."""
-    from enc.client.raw import unverified_page
     from enc.dataview.options import ALL
     from enc.dataview.reading import enclave_for, enclaves_of
 
@@ -54,7 +53,7 @@ def _ask(options: "SourceOptions") -> None:
         errors = list[EncError]()
         for enclave in enclaves_of(options, client)[:ASKED]:
             try:
-                unverified_page(enclave_for(options, client, enclave), {"limit": 1, "reverse": True})
+                enclave_for(options, client, enclave).unverified_page({"limit": 1, "reverse": True})
             except EncError as e:
                 errors.append(e)
             else:

@@ -66,6 +66,7 @@ def running_receiver(
 ) -> Iterator["Listener"]:
     """Run a receiver for as long as the block runs."""
     try:
+        from enc.client import ReceiverSettings
         from enc.dataview.landing import LandingZone
         from enc.dataview.notify import NoticeBoard
         from enc.dataview.receive import LandingReceiver
@@ -85,7 +86,7 @@ def running_receiver(
             skip_lost=pushes.skip_lost,
             accepts=receiving.enclave_filter(pushes.only),
             enclave=pushes.enclaves,
-            timeout=ctx.timeout,
+            settings=ReceiverSettings(timeout=ctx.timeout),
         )
         with receiving.Listener(made.app, listening, pushes.cert, pushes.key) as listener:
             yield listener

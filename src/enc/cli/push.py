@@ -93,7 +93,7 @@ def receive(
     command, that event is delivered again.
     """
     from enc.cli import handing, receiving
-    from enc.client import PushReceiver
+    from enc.client import PushReceiver, ReceiverSettings
 
     receiving.check_tls(cert, key)
     with receiving.log_to_stderr(), receiving.listen(listen) as listening:
@@ -111,7 +111,7 @@ def receive(
             on_distrust=serving.end,
             accepts=receiving.enclave_filter(only),
             enclave=enclaves or ([] if known is None else [known]),
-            timeout=ctx.timeout,
+            settings=ReceiverSettings(timeout=ctx.timeout),
         )
         serving.serve(receiver, sink, listening, cert, key)
 

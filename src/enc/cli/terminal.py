@@ -64,20 +64,20 @@ class CommandContext(Output):
             yield client
 
     @contextmanager
-    def client_as(self, identity: "Identity | None", **more: Any) -> Iterator["Client"]:
+    def client_as(self, identity: "Identity | None", *, accept_loss: bool = False, **more: Any) -> Iterator["Client"]:
         """Yield a client of the node, or of the registry alone if no node is set."""
-        from enc.client import Client
+        from enc.client import Client, ClientSettings
 
         registry, timeout = self.settings.values["registry"].value, self.timeout
         if "url" not in more:
             more["url"] = self.settings.get("node") if registry is None else self.settings.values["node"].value
         more["registry"] = None if registry is None else parse_registry(registry)
-        more |= self._witnesses()
-        with Client(identity=identity, timeout=timeout, **{"patience": timeout, **more}) as client:
+        settings = ClientSettings(accept_loss=accept_loss, **self._witnesses())
+        with Client(identity=identity, timeout=timeout, settings=settings, **{"patience": timeout, **more}) as client:
             yield client
 
     def _witnesses(self) -> dict[str, Any]:
-        """Return the client's witnesses and how many of them must agree, as keyword arguments."""
+        """Return the client's witnesses and how many of them must agree, as fields of ClientSettings."""
         text, needed = self.settings.values["witnesses"].value, self._flags.get("needed")
         if text is None:
             if needed is not None:

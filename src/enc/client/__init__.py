@@ -1,4 +1,4 @@
-"""The client: what an app developer imports. Trusts no node; everything is checked by `enc.core`."""
+"""The client that apps import. It trusts no node: `enc.core` verifies everything."""
 
 from enc.client.async_client import AsyncClient, AsyncEnclave
 from enc.client.client import Client, Enclave
@@ -27,7 +27,8 @@ from enc.client.members import Member
 from enc.client.proof_file import Proof, Statement, check_proof, load_proof
 from enc.client.push_body import Notice, PushedBatch
 from enc.client.reads import Overview
-from enc.client.receiver import Gap, PushReceiver
+from enc.client.receiver import Gap, PushReceiver, ReceiverSettings
+from enc.client.setup import ClientSettings
 from enc.client.slots import Slot
 from enc.client.witnesses import Witness, Witnessed
 from enc.client.writes import operation
@@ -37,6 +38,7 @@ __all__ = [
     "AsyncClient",
     "AsyncEnclave",
     "Client",
+    "ClientSettings",
     "Delivery",
     "Distrust",
     "Enclave",
@@ -58,6 +60,7 @@ __all__ = [
     "Proof",
     "PushReceiver",
     "PushedBatch",
+    "ReceiverSettings",
     "Registry",
     "Resolution",
     "Rollback",

@@ -1,4 +1,7 @@
-"""The blocking face: `Client` speaks with one node, `Enclave` is one log on it."""
+"""The blocking client: `Client` talks to one node, `Enclave` is one log on it.
+
+Generated from `async_client.py` by `scripts/blocking_client.py`: do not edit.
+"""
 
 import math
 import time
@@ -26,20 +29,20 @@ from enc.client.moving import Moved, Mover, OnStep, heads_of
 from enc.client.pins import Pins
 from enc.client.pulls import BatchSelection, select_batches
 from enc.client.push_body import PushedBatch
+from enc.client.raw import UnverifiedPage, unverified_page
 from enc.client.reads import Overview
 from enc.client.registering import EnclaveDescription, register_enclave, register_identity, register_node
 from enc.client.saying import CommitBuilder
 from enc.client.search import Search, as_filter
-from enc.client.setup import LAG_S, Manifest, Setup, manifest_content
+from enc.client.setup import ClientSettings, Manifest, Setup, manifest_content
 from enc.client.slots import Slot
 from enc.client.subscription import Subscription
 from enc.client.transport import Transport
 from enc.client.whole import complete_bundle
-from enc.client.witnesses import Witness, Witnessed
+from enc.client.witnesses import Witnessed
 from enc.client.writes import Id, TagList, Writes, as_bytes, as_hex, as_tags
 from enc.core.archive import Header
 from enc.core.reg_entry import IdentityEntry
-from enc.core.signing import Alg
 from enc.core.state_key import Namespace
 from enc.core.types import Commit, Event, Receipt, TreeHead
 
@@ -47,16 +50,13 @@ T = TypeVar("T")
 
 
 class Client:
-    """One node, as one identity sees it.
+    """A client of one node, for one identity.
 
-    `seq_pub`: the node's key, where it is known; else the node is asked once, and believed from then on.
-    `pins`: where what is known of each enclave is kept; a directory, or None for this client's life only.
-    `timeout`: seconds for one request. `patience`: seconds for which a request is tried again.
-    `registry`: who knows where enclaves are; with it no `url` is needed for those that are registered. `nodes`: URLs of
-    others to which an enclave may move. A client follows an enclave there; where what it has seen before is lost with
-    that, only if told to: `accept_loss`.
-    `witnesses`: who else follows the enclaves; `k` of them (all, if it is not said) must stand behind a head before it
-    counts, and may be `lag` seconds behind the node.
+    `seq_pub`: the node's key, if known; else the key that the node itself returns is trusted from then
+    on. `pins`: where verified heads are stored; a directory, or None for this client's lifetime only.
+    `timeout`: seconds for one request. `patience`: seconds for which a request is retried.
+    `registry`: finds enclaves; registered ones need no `url`. `nodes`: URLs of other nodes to which an
+    enclave may move; the client follows it there. `settings`: rarely used ones, see ClientSettings.
     """
 
     def __init__(
@@ -68,28 +68,11 @@ class Client:
         pins: Pins | Path | str | Literal["default"] | None = "default",
         timeout: float = 10.0,
         patience: float = 30.0,
-        alg: Alg = "schnorr",
         registry: Registry | None = None,
         nodes: Sequence[str] = (),
-        accept_loss: bool = False,
-        witnesses: Sequence[Witness] = (),
-        k: int | None = None,
-        lag: float = LAG_S,
+        settings: ClientSettings = ClientSettings(),  # noqa: B008
     ) -> None:
-        self._setup = Setup(
-            url,
-            identity,
-            seq_pub,
-            pins,
-            patience,
-            alg,
-            nodes=nodes,
-            registry=registry,
-            accept_loss=accept_loss,
-            witnesses=witnesses,
-            k=k,
-            lag=lag,
-        )
+        self._setup = Setup(url, identity, seq_pub, pins, patience, nodes=nodes, registry=registry, settings=settings)
         self._transport = Transport(url, timeout)
 
     def __enter__(self) -> Self:
@@ -105,7 +88,7 @@ class Client:
 
     @property
     def url(self) -> str:
-        """The node's; empty where a registry says for each enclave which it is."""
+        """The node's URL; empty if a registry finds the node of each enclave."""
         return self._transport.url or ""
 
     @property
@@ -113,42 +96,42 @@ class Client:
         return self._setup.identity
 
     def seq_pub(self) -> bytes:
-        """The node's key."""
+        """Return the node's key."""
         return self._run(self._setup.node.seq_pub())
 
     def create(self, manifest: Manifest, *, tags: TagList = ()) -> "Enclave":
-        """Found an enclave: from a manifest, from the path of a file that holds one, or by a template's name."""
+        """Create an enclave from a manifest, from the path of a file with one, or from a template's name."""
         reader = self._setup.reader(bytes(32))
         self._run(reader.session.create(manifest_content(manifest, self.identity), as_tags(tags)))
         return Enclave(self, reader)
 
     @property
     def has_registry(self) -> bool:
-        """Whether a registry was given, which `resolve`, `lookup` and `register` need."""
+        """Whether a registry was given; `resolve`, `lookup` and `register` need one."""
         return self._setup.registry_client is not None
 
     def enclave(self, enclave: Id, *, at: str | None = None) -> "Enclave":
-        """An enclave that is there, on the client's node or `at` the URL of another. Nothing is asked yet."""
+        """Return an existing enclave, on the client's node or `at` another URL. Sends no request."""
         return Enclave(self, self._setup.reader(as_bytes(enclave, "enclave"), at))
 
     def registry(self) -> "Enclave":
-        """The registry itself, which is an enclave like others."""
+        """Return the registry's own enclave."""
         return Enclave(self, self._setup.required_registry().reader)
 
     def resolve(self, enclave: Id, *, fresh: bool = False) -> Resolution:
-        """Where an enclave is, by the registry: checked, and good for five minutes unless it is to be `fresh`."""
+        """Return where an enclave is, from the registry, verified; cached for five minutes unless `fresh`."""
         return self._run(self._setup.required_registry().resolve(as_bytes(enclave, "enclave"), fresh=fresh))
 
     def lookup(self, identity: Id, *, fresh: bool = False) -> IdentityEntry:
-        """What an identity has made known of itself in the registry: its enclaves, and the key to seal to."""
+        """Return what an identity has registered: its enclaves, and the key to seal to."""
         return self._run(self._setup.required_registry().lookup(as_bytes(identity, "identity"), fresh=fresh))
 
     def register_node(self, uris: Sequence[str]) -> Receipt | None:
-        """Tell the registry where the node whose key is this identity is reached, the preferred URI first."""
+        """Register the URIs of the node whose key is this identity, the preferred one first."""
         return self._run(register_node(self._setup.required_registry(), uris))
 
     def register_identity(self, enclaves: Mapping[str, Id], *, sub_key: bool = True) -> Receipt | None:
-        """Tell the registry which enclaves this identity has, by label, and the key that others seal to."""
+        """Register this identity's enclaves, by label, and the key that others seal to."""
         named = {label: as_bytes(enclave, label) for label, enclave in enclaves.items()}
         sub_pub = self.identity.sub_key().public if sub_key else None
         return self._run(register_identity(self._setup.required_registry(), named, sub_pub))
@@ -156,7 +139,7 @@ class Client:
     def listing(
         self, *, app: str | None = None, creator: Id | None = None, q: str | None = None, after: str | None = None
     ) -> tuple[list[dict[str, Any]], str | None]:
-        """A page of the registry's enclaves, by its word alone; and what to ask for as `after`, if there are more."""
+        """Return an unverified page of the registry's enclaves, and the `after` of the next page, if any."""
         who = None if creator is None else as_hex(creator, "creator")
         asked = {"app": app, "creator": who, "q": q, "after": after}
         search = {name: value for name, value in asked.items() if value}
@@ -168,28 +151,28 @@ class Client:
 
 
 class Enclave(Writes[Receipt]):
-    """One enclave. Every answer is checked before it is returned; what cannot be true raises Distrust."""
+    """One enclave. Every answer is verified before it is returned; a false one raises Distrust."""
 
     def __init__(self, client: Client, reader: EnclaveReader) -> None:
         self._client, self._reader = client, reader
 
     @property
     def url(self) -> str:
-        """Of the node that has it, as far as is known."""
+        """The URL of the enclave's node, as far as known."""
         return self._reader.node.url or self._client.url
 
     def sequencer(self) -> bytes:
-        """The key of the node that is asked: the enclave's sequencer, if it has not moved on."""
+        """Return the key of the node in use: the enclave's sequencer, unless the enclave has moved."""
         return (self._run(self._reader.session.verifier())).sequencer
 
     def sequencers(self) -> History:
-        """All of the enclave's sequencers, as the Migrates in its log say."""
+        """Return all sequencers of the enclave, from the Migrates in its log."""
         return self._run(fetch_history(self._reader.session))
 
     def follow(self) -> None:
-        """Turn to the node that has the enclave now, where a Migrate that was seen says that it left this one.
+        """Switch to the enclave's current node, if a known Migrate shows that it left this one.
 
-        Every write does so by itself; a node that was left still answers who reads, with the log as it was.
+        Writes do this by themselves. A node that was left still answers reads, with the old log.
         """
         self._run(reads.follow(self._reader))
 
@@ -218,10 +201,10 @@ class Enclave(Writes[Receipt]):
     def query(
         self, *, proof: bool = False, limit: int | None = None, reverse: bool = False, **search: Any
     ) -> Iterator[Item]:
-        """Events that match, page by page as they are taken; see `Search` for what can be asked.
+        """Yield matching events, fetched page by page; see `as_filter` for the search fields.
 
-        Each is checked. With `proof`, each of a closed bundle is also proved to be in the log (`item.fact`). That
-        nothing which matches was left out is not proved: see `complete`.
+        Each is verified. With `proof`, each event of a closed bundle is also proved to be in the log
+        (`item.fact`). That no matching event was left out is not proved: see `complete`.
         """
         return self._items(Search(search, limit, reverse), proof)
 
@@ -229,24 +212,32 @@ class Enclave(Writes[Receipt]):
         while pages.wire is not None:
             yield from pages.take(self._run(self._reader.page(pages.wire, proof=proof)))
 
+    def unverified_page(self, wire_filter: Mapping[str, Any]) -> UnverifiedPage:
+        """Return one page of events as the node returns them, for callers that verify them elsewhere."""
+        return self._run(unverified_page(self._reader, dict(wire_filter)))
+
     def event(self, event: Id) -> Item | None:
-        """One event by its id; None if it is not there, deleted, or not yours to read."""
+        """Return one event by its id; None if it is missing or deleted, or you may not read it."""
         return next(self.query(id=as_bytes(event, "event").hex()), None)
 
     def content(self, item: Item) -> str | None:
-        """What an event says now: its own content, or that of its latest Update."""
+        """Return an event's current content: its own, or that of its latest Update."""
         return self._run(reads.content(self._reader, item))
 
     def subscribe(self, *, after: int | None = -1, patience: float | None = None, **search: Any) -> Subscription:
-        """Stored events after seq `after`, then live ones, each once and in order, for as long as it is iterated.
+        """Return the stored events after seq `after`, then live ones, each once and in order.
 
-        `after=None` begins with what comes from now on. Lost connections are made again; sessions are renewed.
-        If the enclave moves, it goes on at the new node. Ends by raising: EnclaveTerminated, EnclaveMigrated if the new
-        node cannot be found, Unauthorized, Distrust, LostRange, or Unreachable once `patience` is over: the client's,
-        or as it is given here. With `math.inf` it is never over; `news` tells when the node does not answer.
+        `after=None` begins with the next new event. Reconnects after lost connections, renews sessions,
+        and continues at the new node if the enclave moves. Ends by raising: EnclaveTerminated,
+        EnclaveMigrated if the new node cannot be found, Unauthorized, Distrust, LostRange, or Unreachable
+        after `patience` seconds (default: the client's). With `math.inf` it retries forever; `news`
+        reports when the node does not answer.
         """
-        verifier = self._run(self._reader.session.verifier())
-        feed = Feed(self._reader, verifier, as_filter(search), after)
+        wire = as_filter(search)
+
+        def feed() -> Feed:
+            return Feed(self._reader, self._run(self._reader.session.verifier()), wire, after)
+
         transport = self._client._transport
         backoff, is_endless = self._reader.node.caller.backoff(patience), patience == math.inf
         return Subscription(transport.url, transport.timeout, feed, backoff, self._run, is_endless=is_endless)
@@ -254,43 +245,43 @@ class Enclave(Writes[Receipt]):
     # Proofs
 
     def head(self) -> TreeHead:
-        """The newest signed head: of this enclave, and an extension of every one seen before."""
+        """Return the newest signed head of this enclave; it extends every head seen before."""
         return self._run(self._reader.session.head())
 
     def witnessed(self, head: TreeHead | None = None) -> Witnessed | None:
-        """What the client's witnesses vouch for of the newest head, or of a proof's; None if it was told of none."""
+        """Return the witnesses' confirmation of the newest head, or of `head`; None without witnesses."""
         return self._run(witnessed(self._reader.session, self._client._setup.quorum, head))
 
     def proof(self, event: Id, *, wait: bool = True) -> EventFact:
-        """An event with all that proves it is in the log, and its status; waits until its bundle is closed."""
+        """Return an event with its proof and status; waits until its bundle is closed."""
         return self._run(self._reader.event_fact(as_bytes(event, "event"), wait=wait))
 
     def status(self, event: Id, *, wait: bool = True) -> EventStatus:
-        """`active`, `updated` or `deleted`, proved; waits until the event's bundle is closed."""
+        """Return the proved status; waits until the event's bundle is closed."""
         return self._run(reads.status(self._reader, as_bytes(event, "event"), wait=wait))
 
     def statuses(self, events: Sequence[Id]) -> Mapping[bytes, EventStatus | Literal["pending", "unknown"]]:
-        """`status` of many with few questions, proved; `pending`: its bundle is open; `unknown`: there is none such."""
+        """Return many proved statuses with few requests; `pending`: open bundle; `unknown`: no such event."""
         return self._run(reads.statuses(self._reader, [as_bytes(event, "event") for event in events]))
 
     def state(self, namespace: Namespace, key: Id, *, tree_size: int | None = None) -> StateFact:
-        """What stands at a raw key after the last closed bundle, or after bundle `tree_size` - 1, proved."""
+        """Return the proved value of a raw key after the last closed bundle, or after `tree_size` bundles."""
         return self._run(self._reader.state_fact(namespace, as_bytes(key, "key"), tree_size))
 
     def bundle(self, index: int) -> Bundle:
-        """The ids of all events of a closed bundle."""
+        """Return the ids of all events of a closed bundle."""
         return self._run(self._reader.bundle(index))
 
     def complete(self) -> Iterator[Item]:
-        """Every event of every closed bundle, proved to be every one; for who may read everything."""
-        next_seq, index, size = 0, 0, self.head().ts
+        """Yield every event of every closed bundle, proved complete; for identities that may read all."""
+        next_seq, index, size = 0, 0, (self.head()).ts
         while index < size:
             bundle, items = self._run(complete_bundle(self._reader, index, next_seq))
             yield from items
             next_seq, index = next_seq + len(bundle.ids), index + 1
 
     def archive(self, path: Path | str, progress: Progress = lambda here, total: None) -> Header:
-        """Pull the whole log into one file, replayed as it comes; goes on where a broken pull stopped. For owners."""
+        """Pull the whole log into one file and replay it; resumes an interrupted pull. For owners."""
         return self._run(pull(self._reader, Path(path), progress))
 
     def export(
@@ -300,9 +291,9 @@ class Enclave(Writes[Receipt]):
         since: Path | str | None = None,
         progress: Progress = lambda here, total: None,
     ) -> Header:
-        """Write the whole log into one file as the node gives it, unjudged, for an audit. For owners.
+        """Write the whole log into one file as the node gives it, unverified, for an audit. For owners.
 
-        With `since`, an earlier archive of it, only what came after is asked for.
+        With `since`, an earlier archive of it, only later events are requested.
         """
         return self._run(export(self._reader, Path(path), None if since is None else Path(since), progress))
 
@@ -317,10 +308,10 @@ class Enclave(Writes[Receipt]):
         until: int | None = None,
         enclave: Id | None = None,
     ) -> Iterator[PushedBatch]:
-        """Batches that were queued for you at `url`, from all enclaves of the node or from one, page by page.
+        """Yield the batches queued for you at `url`, from all enclaves of the node or from one.
 
-        By number, by several, or all after one and up to another. What the node keeps no more is not among them; what
-        you may have no more is missing from its batch. Each event is checked.
+        Select one number, several, or a range. Batches that the node no longer keeps are missing; a batch
+        lacks the events that you may no longer read. Each event is verified.
         """
         asked: BatchSelection | None = select_batches(push_seq, after, until)
         only = None if enclave is None else as_bytes(enclave, "enclave")
@@ -330,7 +321,7 @@ class Enclave(Writes[Receipt]):
             asked = asked.rest(batches)
 
     def deliveries(self) -> list[Delivery]:
-        """How pushes fare at each endpoint that is registered here; at your own, if you are not the owner."""
+        """Return the delivery status of each endpoint registered here; only of your own, unless you are the owner."""
         return self._run(deliveries(self._reader))
 
     # Where it is
@@ -343,10 +334,10 @@ class Enclave(Writes[Receipt]):
         meta: Mapping[str, Any] | None = None,
         archive: Path | str | None = None,
     ) -> Receipt | None:
-        """Tell the registry where the enclave is, as its owner; None if it knows. After a Transfer the new owner does.
+        """Register where the enclave is, as its owner; None if registered. The new owner does it after a Transfer.
 
-        What is not said here stays as it was said before. `archive`: of the log at a former node, whose head shows that
-        somebody whom the registry did not know yet was the owner when they moved the enclave away from there.
+        Omitted fields keep their registered values. `archive`: of the log at a former node; its head proves
+        that an owner unknown to the registry was the owner when they moved the enclave away from there.
         """
         setup, description = self._client._setup, EnclaveDescription(app, desc, meta)
         heads = heads_of(None, None if archive is None else Path(archive))
@@ -362,13 +353,14 @@ class Enclave(Writes[Receipt]):
         tell: OnStep = lambda step, what: None,
         progress: Progress = lambda here, total: None,
     ) -> Moved:
-        """Move the enclave to the node at this URL, as its owner, and tell the registry if there is one.
+        """Move the enclave to the node at this URL, as its owner, and register it if there is a registry.
 
-        `folder` keeps what must not be lost in between: whoever is interrupted calls again. With `archive` it goes by
-        force, without the old node. `source`: where the new node reaches the old one, if not at this client's URL.
+        `folder` keeps what must not be lost meanwhile; after an interruption, call again. With `archive` the
+        move is forced, without the old node. `source`: the old node's URL for the new one, if it differs.
+        `tell(step, result)` is called after each step.
         """
         setup = self._client._setup
-        new = setup.link_at(self.id, to)
+        new = setup.reader_at(self.id, to)
         mover = Mover(
             self._reader,
             new,
@@ -380,7 +372,7 @@ class Enclave(Writes[Receipt]):
         )
         flow = mover.peaceful(lambda: source or self.url) if archive is None else mover.forced(Path(archive))
         found = self._run(flow)
-        setup.know(to)
+        setup.add_node(to)
         return found
 
     # What apps ask
@@ -389,22 +381,22 @@ class Enclave(Writes[Receipt]):
         return self._run(reads.overview(self._reader))
 
     def manifest(self) -> Event:
-        """Event 0."""
+        """Return event 0."""
         return self._run(reads.manifest_event(self._reader))
 
     def member(self, identity: Id) -> Member:
-        """Somebody's State and traits, proved."""
+        """Return an identity's proved State and traits."""
         return self._run(members.member(self._reader, as_bytes(identity, "identity")))
 
     def members(self) -> list[Member]:
-        """Everybody who is or holds anything, each proved."""
+        """Return every identity with a State or trait, proved."""
         return self._run(members.members(self._reader))
 
     def read_shared(self, key: str) -> Slot:
-        """What a slot that all share holds."""
+        """Return the value of a shared slot."""
         return self._run(slots.slot(self._reader, "Shared", key, self._client.identity.public))
 
     def read_own(self, key: str, owner: Id | None = None) -> Slot:
-        """What a slot of somebody's own holds; yours, if nobody is named."""
+        """Return the value of an owner's slot; your own by default."""
         who = self._client.identity.public if owner is None else as_bytes(owner, "owner")
         return self._run(slots.slot(self._reader, "Own", key, who))

@@ -48,7 +48,7 @@ class NodeLocator:
         """Whether there is any source that may name another node."""
         return self._registry_client is not None or bool(self._nodes)
 
-    def know(self, url: str) -> None:
+    def add_node(self, url: str) -> None:
         """Add a node to which an enclave may move."""
         if url not in self._nodes:
             self._nodes = (*self._nodes[-MAX_SEEN:], url)

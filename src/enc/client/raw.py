@@ -4,14 +4,12 @@ The data pipeline does so. The answer is authentic, sealed by the node for this 
 content is unchecked.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from enc.client.answers import read
-from enc.client.client import Enclave
 from enc.client.flow import Flow
 from enc.client.following import following
 from enc.client.link import EnclaveReader
@@ -37,13 +35,9 @@ class _Page(Struct):
 _page = Decoder(_Page)
 
 
-def unverified_page(enclave: Enclave, wire_filter: Mapping[str, Any]) -> UnverifiedPage:
-    """Return one page of matching events. Raises Distrust for a malformed or oversized answer."""
-    return enclave._run(_raw_page(enclave._reader, dict(wire_filter)))
-
-
 @following
-def _raw_page(reader: EnclaveReader, wire_filter: dict[str, Any]) -> Flow[UnverifiedPage]:
+def unverified_page(reader: EnclaveReader, wire_filter: dict[str, Any]) -> Flow[UnverifiedPage]:
+    """Return one page of matching events. Raises Distrust for a malformed or oversized answer."""
     limit = parse_filter(wire_filter).limit
     verifier = yield from reader.session.verifier()
     text = yield from reader.session.ask("/", "Query", {"filter": wire_filter})

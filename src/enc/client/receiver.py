@@ -1,11 +1,11 @@
-"""A receiver of pushes: what nodes deliver to one identity at one URL, checked, handed over once and in order.
+"""A receiver of pushes to one identity at one URL: verifies events, delivers each once and in order.
 
     receiver = PushReceiver(identity, "https://me.example/push", {seq_pub: "https://node.example"}, "inbox.db", handle)
     app = receiver.app                      # for any ASGI server: `uvicorn module:app`
 
-A push is taken only if it is sealed by a node that is expected, for this identity, to this URL; if each of its events
-has its author's signature and that node's, and fits what is known of its enclave. It is on disk before the node is told
-200. Whatever is refused is refused with a code, and changes nothing.
+It accepts a push only if an expected node sealed it for this identity and this URL, and if each event
+has its author's and that node's signature and fits what is known of its enclave. A push is on disk
+before the node gets 200. A rejected push is answered with an error code and changes nothing.
 """
 
 import logging
@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from enc.client.catch_up import CatchUp, Gap, OnDistrust, OnGap
 from enc.client.clerk import Clock, DeliveryWorker, Handle, LogThrottle, OnNotice, error_text
@@ -35,7 +37,7 @@ from enc.core.envelope import Push, open_push
 from enc.core.errors import DecryptFailed, InternalError, MisuseError, PeerError, Unauthorized, Unavailable, WorldError
 from enc.runtime.backoff import RetryPauses
 
-__all__ = ["Gap", "PushReceiver"]
+__all__ = ["Gap", "PushReceiver", "ReceiverSettings"]
 
 MAX_GROUP = 1000
 
@@ -44,17 +46,37 @@ _PLAIN = re.compile(r"[!\"$-\[\]-~]+")
 logger = logging.getLogger("enc.client.receiver")
 
 
-class PushReceiver:
-    """`url`: as it is registered. `nodes`: who may push, by key; or URLs, each believed from its first answer on.
+class ReceiverSettings(Struct, frozen=True, kw_only=True):
+    """The rarely used settings of a receiver.
 
-    `state`: the file in which it keeps what it has and how far it is; `schema` is SQL for the handler's own tables in
-    it. `handle(event, db)` is called with each event, once, by rising seq in each enclave. `on_notice(notice)` is told
-    of events that this identity is only notified of, `on_gap(gap)` of batches that are lost, `on_distrust(error)` of
-    what a node said that cannot be true. `accepts(enclave)` says whose events are wanted: whoever founds an enclave on
-    a node can register this identity and URL in it, and without this their events come too. `enclave`: one on the
-    node, or one on each, by which a receiver that has no events yet can ask for what it missed. `group`: events that
-    may share one transaction. `filing(seq_pub, name, events)` is called with what came, checked, before it counts as
-    here and before the node is told so: what it raises is answered instead. The same may come again, under its name.
+    `group`: most events that share one transaction. `filing(seq_pub, name, events)` is called with
+    verified events before they are stored and before the node gets an answer; what it raises is
+    answered instead. Repeated events come under the same name. `pins` and `timeout` as in a Client.
+    `retries`: pauses before a failed handler or node is tried again. `max_body`: bytes of a push;
+    `max_waiting`: bytes of events that wait for delivery; `max_early`: batches that wait for another.
+    """
+
+    group: int = 1
+    filing: Filing | None = None
+    pins: Pins | Path | str | Literal["default"] | None = "default"
+    timeout: float = 10.0
+    retries: RetryPauses = RetryPauses()
+    max_body: int = MAX_BODY
+    max_waiting: int = MAX_BYTES
+    max_early: int = MAX_EARLY
+    clock: Clock = time.monotonic
+
+
+class PushReceiver:
+    """Receives pushes. `url`: as registered. `nodes`: who may push, by key; or URLs, asked for their keys.
+
+    `state`: the file for received events and positions; `schema`: SQL for the handler's own tables in
+    it. `handle(event, db)` is called with each event, once, in ascending order of seq in each enclave.
+    `on_notice(notice)` is called for events of which this identity is only notified, `on_gap(gap)` for
+    lost batches, `on_distrust(error)` for false statements of a node. `accepts(enclave)` selects the
+    enclaves: anyone who creates an enclave on a node can register this identity and URL in it, and by
+    default its events are delivered too. `enclave`: one on the node, or one on each, by which a
+    receiver without events can ask for missed ones. `settings`: rarely used ones.
     """
 
     def __init__(
@@ -69,26 +91,19 @@ class PushReceiver:
         on_gap: OnGap | None = None,
         on_distrust: OnDistrust | None = None,
         accepts: Accepts = lambda _: True,
-        filing: Filing | None = None,
         enclave: Id | Iterable[Id] = (),
         schema: str = "",
-        group: int = 1,
-        pins: Pins | Path | str | Literal["default"] | None = "default",
-        timeout: float = 10.0,
-        retries: RetryPauses = RetryPauses(),  # noqa: B008
-        max_body: int = MAX_BODY,
-        max_waiting: int = MAX_BYTES,
-        max_early: int = MAX_EARLY,
-        clock: Clock = time.monotonic,
+        settings: ReceiverSettings = ReceiverSettings(),  # noqa: B008
     ) -> None:
-        self.identity, self.url, self.pins, self.timeout = _identity(identity), _checked(url), open_pins(pins), timeout
+        self.identity, self.url = _identity(identity), _checked(url)
+        self.pins, self.timeout = open_pins(settings.pins), settings.timeout
         self.on_gap, self._on_distrust = on_gap, on_distrust
         self.enclaves, known = _enclaves(enclave), _nodes(nodes)
         if not callable(handle):
             raise MisuseError("handle: expected a function of an event and a database")
-        if not 1 <= group <= MAX_GROUP:
+        if not 1 <= settings.group <= MAX_GROUP:
             raise MisuseError(f"group: expected 1 to {MAX_GROUP} events")
-        self._throttle = LogThrottle(clock)
+        self._throttle = LogThrottle(settings.clock)
         self._file = InboxFile(Path(state), identity.public, url, schema)
         self.inbox = Inbox(
             self._file.db,
@@ -96,24 +111,24 @@ class PushReceiver:
             accepts=accepts,
             is_new_node=self._is_new_node,
             is_former_node=self._is_former_node,
-            filing=filing,
-            max_bytes=max_waiting,
-            max_early=max_early,
+            filing=settings.filing,
+            max_bytes=settings.max_waiting,
+            max_early=settings.max_early,
         )
-        kept = self.inbox.keys()
+        kept, retries, clock = self.inbox.keys(), settings.retries, settings.clock
         known = {node: kept.get(node) if key is None else key for node, key in known.items()}
-        self.worker = DeliveryWorker(self.inbox, handle, on_notice, group, retries, clock)
+        self.worker = DeliveryWorker(self.inbox, handle, on_notice, settings.group, retries, clock)
         self._catch_ups = {node: CatchUp(self, node, key, retries, clock) for node, key in known.items()}
         self._keys = {key: node for node, key in known.items() if key is not None}
         self._nodes_without_key = {node for node, key in known.items() if key is None}
-        """Nodes that have not told their key yet."""
+        """Nodes whose key is not known yet."""
         self._is_started = self._is_closed = False
-        self.app = ReceiverApp(self, urlsplit(url).path or "/", max_body)
+        self.app = ReceiverApp(self, urlsplit(url).path or "/", settings.max_body)
 
-    # Life
+    # Start and stop
 
     def start(self) -> None:
-        """Begin to hand over what is here, and to ask for what is missing. An ASGI server does this by itself."""
+        """Start delivering events and asking for missing ones. An ASGI server calls this by itself."""
         if self._is_closed:
             raise MisuseError("this receiver is closed: make a new one")
         if not self._is_started:
@@ -123,7 +138,7 @@ class PushReceiver:
                 catch_up.start()
 
     def close(self) -> None:
-        """Stop, once the handler's call under way is over; what waits stays in the state file."""
+        """Stop after the handler's current call; waiting events stay in the state file."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -144,9 +159,9 @@ class PushReceiver:
     # Pushes
 
     def take(self, body: bytes) -> None:
-        """A push, as it came. Returns once it is on disk; raises what is to be answered instead of 200.
+        """Process the body of a push. Returns once it is on disk; raises the error to answer instead of 200.
 
-        For servers that are none of ASGI: any thread may call it.
+        For non-ASGI servers; any thread may call it.
         """
         try:
             self._take(body)
@@ -156,9 +171,9 @@ class PushReceiver:
         except (PeerError, WorldError) as e:
             self._refuse(e)
             raise
-        except Exception as e:  # also MisuseError: of this program, not of the node
-            logger.error("a push could not be taken: %s", error_text(e))
-            raise InternalError("the push could not be taken") from None
+        except Exception as e:  # also MisuseError, which is a fault of this program, not of the node
+            logger.error("a push could not be processed: %s", error_text(e))
+            raise InternalError("the push could not be processed") from None
 
     def _take(self, body: bytes) -> None:
         push = open_push(self.identity.key, body)
@@ -166,13 +181,13 @@ class PushReceiver:
         if node is None:
             if self._nodes_without_key:
                 raise Unavailable("from: not every node's key is known yet", retry_after_ms=1000)
-            raise Unauthorized("from: no node that is expected to push here")
+            raise Unauthorized("from: not a node that may push here")
         if push.url != self.url or push.body.get("url", self.url) != self.url:  # the one inside is sealed
-            raise Unauthorized("url: another one than this")
+            raise Unauthorized("url: not the URL of this receiver")
         self._catch_ups[node].push_received(is_missing=self._file_push(push, body))
 
     def _refuse(self, error: PeerError | WorldError) -> None:
-        """Say so, for whoever wonders why nothing comes."""
+        """Log a rejected push, so that its absence can be explained."""
         is_for_another = isinstance(error, DecryptFailed) and error.message.startswith("to: addressed")
         kind = error.message if is_for_another or isinstance(error, WorldError | Unauthorized) else error.code
         more = ""
@@ -181,20 +196,20 @@ class PushReceiver:
         elif isinstance(error.__cause__, sqlite3.Error):
             more = f": {error.__cause__}"
         level = logging.ERROR if isinstance(error, WorldError) else logging.WARNING
-        self.log_throttled(level, kind, f"a push is refused: {error_text(error)}{more}")
+        self.log_throttled(level, kind, f"a push was rejected: {error_text(error)}{more}")
 
     def _is_new_node(self, enclave: bytes, seq_pub: bytes) -> bool:
-        """By a Migrate that was pushed, or that another client with the same pins has seen."""
+        """Whether the enclave moved to this node, by a pushed Migrate or one seen by a client with these pins."""
         pin = self.pins.load(enclave)
         return pin is not None and bool(pin.moves) and pin.history.sequencer == seq_pub
 
     def _is_former_node(self, enclave: bytes, seq_pub: bytes) -> bool:
-        """What a former node has signed is checked by its place in the log, as everything is."""
+        """Whether the enclave left this node. Its events are still verified by their seq, like all."""
         pin = self.pins.load(enclave)
         return pin is not None and pin.history.departure(seq_pub) is not None
 
     def _file_push(self, push: Push, body: bytes) -> bool:
-        """Whether a batch before it is missing. One that is here already is not checked again."""
+        """Verify and store a batch; return whether an earlier one is missing. Ignores repeated batches."""
         push_seq = push.body.get("push_seq")
         if isinstance(push_seq, int) and self.worker.submit(lambda: self.inbox.has(push.from_, push_seq)).result():
             return False
@@ -209,29 +224,29 @@ class PushReceiver:
 
         return self.worker.submit(file).result()
 
-    # For the parts
+    # For the receiver's parts
 
     def log_throttled(self, level: int, kind: str, text: str) -> None:
-        """Log it, if it was not just now; what comes of closing is no news."""
+        """Log a line, at most once per interval and kind, and not after `close`."""
         if not self._is_closed:
             self._throttle.log(level, kind, text)
 
     def key_found(self, node: str, seq_pub: bytes) -> None:
-        """A node has told its key: it holds from now on, and over restarts."""
+        """Store a node's key, once it is known."""
         self.worker.submit(lambda: self.inbox.keep_key(node, seq_pub)).result()
         self._keys = {**self._keys, seq_pub: node}
         self._nodes_without_key.discard(node)
 
     def url_of(self, seq_pub: bytes) -> str | None:
-        """Where a node is that is expected to push."""
+        """Return the URL of a node that may push here."""
         return self._keys.get(seq_pub)
 
     def report_distrust(self, error: Distrust) -> None:
-        logger.error("a node said what cannot be true: %s", error_text(error))
+        logger.error("a node's statement cannot be true: %s", error_text(error))
         if self._on_distrust is not None:
             try:
                 self._on_distrust(error)
-            except Exception:  # its fault must not end the thread that tells it
+            except Exception:  # a failing callback must not end this thread
                 logger.exception("on_distrust failed")
 
 
@@ -247,9 +262,9 @@ def _checked(url: str) -> str:
     except ValueError as e:
         raise MisuseError(f"url: {e}") from None
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise MisuseError(f"url: expected the http:// or https:// URL that is registered, and not {url!r}")
+        raise MisuseError(f"url: expected the http:// or https:// URL that is registered, not {url!r}")
     if not _PLAIN.fullmatch(url):
-        raise MisuseError(f"url: a node registers printable ASCII without backslashes and fragments, and not {url!r}")
+        raise MisuseError(f"url: a node registers printable ASCII without backslashes and fragments, not {url!r}")
     return url
 
 
@@ -259,7 +274,7 @@ def _enclaves(enclave: Id | Iterable[Id]) -> tuple[bytes, ...]:
 
 
 def _nodes(nodes: Mapping[Id, str] | Iterable[str]) -> dict[str, bytes | None]:
-    """Keys by URL; None where it is to be asked for."""
+    """Return the keys by URL; None if the node must be asked for it."""
     if isinstance(nodes, str):
         raise MisuseError("nodes: expected {key: URL}, or a list of URLs")
     if isinstance(nodes, Mapping):
@@ -267,5 +282,5 @@ def _nodes(nodes: Mapping[Id, str] | Iterable[str]) -> dict[str, bytes | None]:
     else:
         found = {base_url(url): None for url in nodes}
     if not found:
-        raise MisuseError("nodes: without one, nobody may push")
+        raise MisuseError("nodes: expected at least one node that may push")
     return found

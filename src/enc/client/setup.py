@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from enc.client.council import WitnessQuorum
 from enc.client.courier import RetryingCaller
 from enc.client.directory import Registry, RegistryClient
@@ -36,7 +38,24 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+class ClientSettings(Struct, frozen=True, kw_only=True):
+    """The rarely used settings of a client.
+
+    `alg`: the signature algorithm. `accept_loss`: follow an enclave to a node even if events seen
+    before are lost there. `witnesses`: witnesses that follow the enclaves; `k` of them (None: all)
+    must confirm a head before it is accepted, and may be `lag` seconds behind the node.
+    """
+
+    alg: Alg = "schnorr"
+    accept_loss: bool = False
+    witnesses: Sequence[Witness] = ()
+    k: int | None = None
+    lag: float = LAG_S
+
+
 class Setup:
+    """What a client needs to open enclaves: identity, pins, callers, registry, locator and witnesses."""
+
     def __init__(
         self,
         url: str | None,
@@ -44,14 +63,10 @@ class Setup:
         seq_pub: Id | None,
         pins: Pins | Path | str | Literal["default"] | None,
         patience: float,
-        alg: Alg,
         *,
         nodes: Sequence[str] = (),
         registry: Registry | None = None,
-        accept_loss: bool = False,
-        witnesses: Sequence[Witness] = (),
-        k: int | None = None,
-        lag: float = LAG_S,
+        settings: ClientSettings = ClientSettings(),  # noqa: B008
     ) -> None:
         if not isinstance(identity, Identity | None):
             raise MisuseError("identity: expected an Identity: Identity.load(path) or Identity.new()")
@@ -60,7 +75,7 @@ class Setup:
         self.identity = identity or Identity.new()
         self.patience = patience
         self._process = os.getpid()
-        self._pins, self._alg, self.accept_loss = open_pins(pins), alg, accept_loss
+        self._pins, self._alg, self.accept_loss = open_pins(pins), settings.alg, settings.accept_loss
         known = None if seq_pub is None else as_bytes(seq_pub, "seq_pub")
         self.caller = RetryingCaller(patience, time.monotonic, None if url is None else base_url(url))
         self.node = NodeLink(self.caller, known, is_unresolved=url is None)
@@ -71,15 +86,22 @@ class Setup:
             self.registry_client,
             glance=None if registry is None else self._open_registry(registry, 0),
             clock=time.monotonic,
-            accept_loss=accept_loss,
+            accept_loss=settings.accept_loss,
         )
-        self.quorum = self._witnesses(witnesses, k, lag)
+        self.quorum = self._open_quorum(settings)
 
-    def _witnesses(self, witnesses: Sequence[Witness], k: int | None, lag: float) -> WitnessQuorum | None:
+    def _open_quorum(self, settings: ClientSettings) -> WitnessQuorum | None:
         """Return the quorum, or None without witnesses. Witness calls do not retry: the quorum does."""
-        if not witnesses and k is None:
+        if not settings.witnesses and settings.k is None:
             return None
-        return WitnessQuorum(witnesses, k, lag, lambda url: self.caller.for_node(url, 0), time.monotonic, now_ms)
+        return WitnessQuorum(
+            settings.witnesses,
+            settings.k,
+            settings.lag,
+            lambda url: self.caller.for_node(url, 0),
+            time.monotonic,
+            now_ms,
+        )
 
     def check_process(self) -> None:
         """Reject use after a fork: two processes on one connection would get each other's answers."""
@@ -93,16 +115,16 @@ class Setup:
             EnclaveSession(node, self.identity, enclave, self._pins, now_ms, self._alg, self._locator, self.quorum)
         )
 
-    def link_at(self, enclave: bytes, url: str) -> EnclaveReader:
+    def reader_at(self, enclave: bytes, url: str) -> EnclaveReader:
         """Return a reader for an enclave through this node only."""
         locator = NodeLocator(self._reach, accept_loss=self.accept_loss)
         return EnclaveReader(
             EnclaveSession(self._reach(url), self.identity, enclave, self._pins, now_ms, self._alg, locator)
         )
 
-    def know(self, url: str) -> None:
+    def add_node(self, url: str) -> None:
         """Add a node to which an enclave has moved."""
-        self._locator.know(base_url(url))
+        self._locator.add_node(base_url(url))
 
     def required_registry(self) -> RegistryClient:
         """Return the registry client; raise MisuseError if no registry was given."""

@@ -91,14 +91,14 @@ class Subscription(_Subscription):
         self,
         url: str | None,
         timeout: float,
-        feed: Feed,
+        open_feed: Callable[[], Feed],
         backoff: Backoff,
         run: Callable[[Flow[Any]], Any],
         *,
         is_endless: bool = False,
     ) -> None:
         super().__init__(url, timeout, backoff, is_endless=is_endless)
-        self._feed, self._run = feed, run
+        self._feed, self._run = open_feed(), run
 
     def __iter__(self) -> Self:
         return self

@@ -10,7 +10,6 @@ import pyarrow as pa
 from msgspec import Struct
 
 from enc.client import Client, Distrust, Enclave
-from enc.client.raw import unverified_page
 from enc.core.commit import version_of
 from enc.core.errors import EncError, IdentityNotFound, PeerError, Unauthorized, Unavailable, WorldError
 from enc.core.event import check_event, parse_event
@@ -142,7 +141,7 @@ def wire_filter(options: SourceOptions, pushed: Mapping[str, Any]) -> dict[str, 
 def tip(enclave: Enclave, options: SourceOptions) -> Tip:
     """Return the end of the readable log. An enclave that shows nothing ends where it begins."""
     try:
-        page = unverified_page(enclave, {**wire_filter(options, {}), "limit": 1, "reverse": True})
+        page = enclave.unverified_page({**wire_filter(options, {}), "limit": 1, "reverse": True})
     except Unauthorized:
         return Tip(0, None, True)
     if not page.events:
@@ -160,7 +159,7 @@ def tip(enclave: Enclave, options: SourceOptions) -> Tip:
 
 def end_of_next_event(enclave: Enclave, options: SourceOptions, start: int) -> int:
     """Return the seq after the first event from `start` on; `start` if there is none."""
-    page = unverified_page(enclave, {**wire_filter(options, {}), "seq": {"start_at": start}, "limit": 1})
+    page = enclave.unverified_page({**wire_filter(options, {}), "seq": {"start_at": start}, "limit": 1})
     seq = seq_of(page.events[0]) if page.events else None
     return start if seq is None or seq < start else seq + 1
 
@@ -195,7 +194,7 @@ def _pages(enclave: Enclave, base: Mapping[str, Any], span: Span) -> Iterator[li
     start, bounds = span.start, base.get("seq", {})
     while start < span.end:
         seq = {**bounds, "start_at": max(start, bounds.get("start_at", 0)), "end_before": span.end}
-        page = unverified_page(enclave, {**base, "seq": seq, "limit": MAX_LIMIT})
+        page = enclave.unverified_page({**base, "seq": seq, "limit": MAX_LIMIT})
         if page.events:
             yield page.events
         last = seq_of(page.events[-1]) if page.events else None

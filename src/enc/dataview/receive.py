@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from enc.client import Distrust, Gap, Identity, PushReceiver
+from enc.client import Distrust, Gap, Identity, PushReceiver, ReceiverSettings
 from enc.client.writes import Id
 from enc.core.errors import MisuseError
 from enc.core.event import wire_event
@@ -72,6 +73,7 @@ class LandingReceiver:
         notices: NoticeBoard | None = None,
         *,
         skip_lost: bool = False,
+        settings: ReceiverSettings = ReceiverSettings(),  # noqa: B008
         **more: Any,
     ) -> None:
         self._landing, self._distrust_rows, self._skip_lost = landing, 0, skip_lost
@@ -84,8 +86,7 @@ class LandingReceiver:
             on_notice=None if notices is None else notices.put,
             on_gap=self._on_gap,
             on_distrust=self._on_distrust,
-            filing=self._land,
-            group=GROUP,
+            settings=replace(settings, filing=self._land, group=GROUP),
             **more,
         )
 

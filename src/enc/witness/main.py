@@ -52,7 +52,7 @@ class Service:
         first = None if registry else nodes[0]
         self._interval, self._gate = config.interval_s, asyncio.Semaphore(AT_ONCE)
         self._transport = AsyncTransport(first, config.timeout_s, most=MAX_ANSWER)
-        self._setup = Setup(first, identity, None, ledger, 0, "schnorr", nodes=nodes, registry=registry)
+        self._setup = Setup(first, identity, None, ledger, 0, nodes=nodes, registry=registry)
         self.watches = {each.enclave: self._watch(each, ledger) for each in followed}
         rates = RateLimiter(SUBMITTED_PER_S, SUBMITTED_BURST, time.monotonic, MAX_ADDRESSES, TOO_MANY)
         self.app = Api(identity.public, ledger, self.watches, rates, config.interval_s)
