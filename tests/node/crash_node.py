@@ -328,7 +328,7 @@ def small_steps() -> None:
     What is queued is not sent: that takes a process of its own.
     """
     main.Senders.start = lambda senders: None
-    main.Node._probe_until = property(lambda node: 0.0, lambda node, until: None)
+    main.StatusPages._probe_until = property(lambda node: 0.0, lambda node, until: None)
     connection.CHECKPOINT_PAGES = 40
     ids.GENERATION, ids.STRIDE = 64, 8
     janitor.MAX_ERASED, janitor.MAX_PURGED, janitor.REST_MS = 2, 12, 0

@@ -530,7 +530,7 @@ def test_info() -> None:
 
 def health(node: Served) -> tuple[int, str]:
     """As tried now."""
-    node.on_loop(lambda: setattr(node.node, "_probe", None))
+    node.on_loop(lambda: setattr(node.node.pages, "_probe", None))
     response = node.get("/health")
     return response.status_code, response.json()["status"]
 
@@ -571,9 +571,9 @@ def test_asked_often_it_is_not_tried_every_time(monkeypatch: pytest.MonkeyPatch)
         write, written = node.store.write, list[int]()
         monkeypatch.setattr(node.store, "write", lambda steps, clock: (written.append(len(steps)), write(steps, clock)))
         assert health(node) == (200, "ok")
-        node.on_loop(lambda: setattr(node.node, "_probe_until", node.node.loop.time() + PATIENCE_S))
+        node.on_loop(lambda: setattr(node.node.pages, "_probe_until", node.node.loop.time() + PATIENCE_S))
         assert [node.get("/health").json()["status"] for _ in range(5)] == ["ok"] * 5
-        node.on_loop(lambda: setattr(node.node, "_probe_until", 0.0))
+        node.on_loop(lambda: setattr(node.node.pages, "_probe_until", 0.0))
         assert node.get("/health").json()["status"] == "ok"
         assert written == [0, 0]
 

@@ -190,7 +190,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.peer.remove()
-        self.peer.drop = _noop  # break the reference cycle, which would be collected late
+        self.peer.set_drop(_noop)  # break the reference cycle, which would be collected late
         self._disconnect()
         super().connection_lost(exc)
 

@@ -81,6 +81,75 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
+class StatusPages:
+    """The pages about the node itself: /info, /health and /metrics."""
+
+    def __init__(self, config: Config, seq_pub: bytes, sequencer: Sequencer, metrics: Metrics) -> None:
+        self._config, self._seq_pub, self._sequencer, self._metrics = config, seq_pub, sequencer, metrics
+        self._probe: asyncio.Task[str | None] | None = None
+        """The last health check."""
+        self._probe_until = 0.0
+        """Loop time until which its result is reused."""
+
+    async def info(self) -> tuple[int, str, bytes]:
+        limits = self._config.limits
+        info = {
+            "seq_pub": self._seq_pub.hex(),
+            "software": {"name": "enc", "version": __version__},
+            "enc_v": VERSIONS,
+            "url": self._config.public_url or None,
+            "create": self._config.admission.create,
+            "imports": {
+                "at_once": self._config.imports.at_once,
+                "archive_bytes": self._config.imports.archive_bytes,
+                "total_bytes": self._config.imports.total_bytes,
+            },
+            "registry": self._config.registry.enclave or None,
+            "limits": {
+                "content": limits.content,
+                "manifest": limits.manifest,
+                "body": limits.body,
+                "type": limits.type,
+                "tags": limits.tags,
+                "tag_strings": limits.tag_strings,
+                "tag_string": limits.tag_string,
+                "page_bytes": limits.page_bytes,
+                "subscriptions_per_connection": limits.subscriptions_per_connection,
+            },
+        }
+        return 200, "application/json", encode(info)
+
+    async def health(self) -> tuple[int, str, bytes]:
+        """Report whether a write reaches the disk through the sequencer; tries at most once a
+        second.
+        """
+        loop = asyncio.get_running_loop()
+        if self._probe is None or (self._probe.done() and loop.time() >= self._probe_until):
+            self._probe = loop.create_task(self._try_write())
+            self._probe_until = loop.time() + 1
+        reason = await asyncio.shield(self._probe)
+        if reason is None:
+            return 200, "application/json", encode({"status": "ok"})
+        return 503, "application/json", encode({"status": "failing", "reason": reason})
+
+    async def _try_write(self) -> str | None:
+        """Write through the sequencer; return the reason if that fails, else None."""
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(self._sequencer.call(self._sequencer.probe)), PROBE_S)
+        except EncError as e:
+            return e.message
+        except TimeoutError:
+            return "the sequencer did not answer in time"
+        return None
+
+    async def prometheus(self) -> tuple[int, str, bytes]:
+        return 200, "text/plain; version=0.0.4; charset=utf-8", self._metrics.text()
+
+
+async def _openapi() -> tuple[int, str, bytes]:
+    return 200, "application/json", encode(document())
+
+
 class Node:
     """A store, a key, and everything between them and a socket. Create it on the event loop's
     thread.
@@ -131,29 +200,34 @@ class Node:
                 seal_idle=config.sequencing.seal_idle, max_batch=config.sequencing.max_batch, quota=self._quota
             ),
         )
-        rates = config.effective_rates
-        identities = RateLimiter(rates.identity_per_s, rates.identity_burst, self._monotonic)
-        addresses = RateLimiter(rates.address_per_s, rates.address_burst, self._monotonic)
-        validator = CommitValidator(
-            self.states,
-            store,
-            self._now,
-            identities,
-            limits=config.limits.commit_limits(),
-            max_manifest=config.limits.manifest,
-            may_create=self._may_create,
-            is_behind=self.sequencer.is_behind,
-            private_endpoints=config.private_endpoints,
-        )
-        self.admission = Admission(validator, self.sequencer, replies.reject, signatures or SignaturePool(0))
+        identities, addresses = self._rate_limiters()
+        pool = signatures or SignaturePool(0)
+        self.admission = Admission(self._validator(identities), self.sequencer, replies.reject, pool)
         self.intake = CommitIntake(self.loop, self.admission, replies, config.limits.waiting_commits)
         self._build_apis(identities, addresses)
         self.push_supervisor = None
         if sender_cores is not None:
             self.push_supervisor = PushSupervisor(config, key, self._has_due, self._settle, sender_cores)
         self._add_gauges()
-        self._probe: asyncio.Task[str | None] | None = None
-        self._probe_until = 0.0
+
+    def _rate_limiters(self) -> tuple[RateLimiter, RateLimiter]:
+        """Return the limiter for identities and the one for addresses."""
+        rates = self.config.effective_rates
+        identities = RateLimiter(rates.identity_per_s, rates.identity_burst, self._monotonic)
+        return identities, RateLimiter(rates.address_per_s, rates.address_burst, self._monotonic)
+
+    def _validator(self, identities: RateLimiter) -> CommitValidator:
+        return CommitValidator(
+            self.states,
+            self.store,
+            self._now,
+            identities,
+            limits=self.config.limits.commit_limits(),
+            max_manifest=self.config.limits.manifest,
+            may_create=self._may_create,
+            is_behind=self.sequencer.is_behind,
+            private_endpoints=self.config.private_endpoints,
+        )
 
     def _push_batcher(self) -> PushBatcher:
         push = self.config.push
@@ -169,11 +243,12 @@ class Node:
         )
         self.executor = ThreadPoolExecutor(READERS, thread_name_prefix="answers")
         reads = ReadPool(handlers, self.executor)
+        self.pages = StatusPages(self.config, self.key.public, self.sequencer, self.metrics)
         pages = {
-            "/info": self._info,
-            "/health": self._health,
-            "/metrics": self._metrics,
-            "/openapi.json": self._openapi,
+            "/info": self.pages.info,
+            "/health": self.pages.health,
+            "/metrics": self.pages.prometheus,
+            "/openapi.json": _openapi,
         }
         self.registry = RegistryApi(self.store, handlers, self.key.public, self.config.registry.id)
         self.importer = self._importer(identities)
@@ -261,64 +336,6 @@ class Node:
         except FutureTimeout:
             future.cancel()  # the caller would not know that the enclave is held
             raise Unavailable("the sequencer did not answer in time", retry_after_ms=1000) from None
-
-    # Pages
-
-    async def _info(self) -> tuple[int, str, bytes]:
-        limits = self.config.limits
-        info = {
-            "seq_pub": self.key.public.hex(),
-            "software": {"name": "enc", "version": __version__},
-            "enc_v": VERSIONS,
-            "url": self.config.public_url or None,
-            "create": self.config.admission.create,
-            "imports": {
-                "at_once": self.config.imports.at_once,
-                "archive_bytes": self.config.imports.archive_bytes,
-                "total_bytes": self.config.imports.total_bytes,
-            },
-            "registry": self.config.registry.enclave or None,
-            "limits": {
-                "content": limits.content,
-                "manifest": limits.manifest,
-                "body": limits.body,
-                "type": limits.type,
-                "tags": limits.tags,
-                "tag_strings": limits.tag_strings,
-                "tag_string": limits.tag_string,
-                "page_bytes": limits.page_bytes,
-                "subscriptions_per_connection": limits.subscriptions_per_connection,
-            },
-        }
-        return 200, "application/json", encode(info)
-
-    async def _health(self) -> tuple[int, str, bytes]:
-        """Report whether a write reaches the disk through the sequencer; tries at most once a
-        second.
-        """
-        if self._probe is None or (self._probe.done() and self.loop.time() >= self._probe_until):
-            self._probe = self.loop.create_task(self._try_write())
-            self._probe_until = self.loop.time() + 1
-        reason = await asyncio.shield(self._probe)
-        if reason is None:
-            return 200, "application/json", encode({"status": "ok"})
-        return 503, "application/json", encode({"status": "failing", "reason": reason})
-
-    async def _try_write(self) -> str | None:
-        """Write through the sequencer; return the reason if that fails, else None."""
-        try:
-            await asyncio.wait_for(asyncio.wrap_future(self.sequencer.call(self.sequencer.probe)), PROBE_S)
-        except EncError as e:
-            return e.message
-        except TimeoutError:
-            return "the sequencer did not answer in time"
-        return None
-
-    async def _metrics(self) -> tuple[int, str, bytes]:
-        return 200, "text/plain; version=0.0.4; charset=utf-8", self.metrics.text()
-
-    async def _openapi(self) -> tuple[int, str, bytes]:
-        return 200, "application/json", encode(document())
 
     # Start and stop
 

@@ -32,6 +32,10 @@ class Peer:
         finally:
             self.add_unsent(-size)
 
+    def set_drop(self, drop: Callable[[], None]) -> None:
+        """Replace `drop`, for a protocol that takes the connection over or is gone."""
+        self.drop = drop
+
     def remove(self) -> None:
         self._peers.remove(self)
 

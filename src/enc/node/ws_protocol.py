@@ -32,7 +32,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.peer: Peer = self.app_state["peer"]
-        self.peer.drop = self.drop
+        self.peer.set_drop(self.drop)
 
     def drop(self) -> None:
         """Close the connection at once."""
@@ -56,7 +56,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def _free(self) -> None:
         """Free an unfinished message: the parser refers to itself and would be collected late."""
-        self.peer.drop = self.frames.clear
+        self.peer.set_drop(self.frames.clear)
         self.frames.clear()
         self.conn.parser.close()
         self.conn.reader.buffer.clear()
