@@ -316,7 +316,7 @@ LIES: list[tuple[str, Change, int | None, str]] = [
     ("find", search("read rights", 3), 3, "a search by read rights does not find it"),
     ("find", search("type", 9, but(seq=5)), 5, "a search by type finds it but must not"),
     ("find", lambda items, *_: reversed(list(items)), None, "a search by seq returns a wrong order"),
-    ("ids", lambda ids, *_: ids[:-1], 0, "ids from there on"),
+    ("ids", lambda ids, *_: ids[:-1], 0, "ids from here on"),
     ("read_node", lambda record, *_: flip(record), 4, "tree node"),
     ("read_hash", asked(1, 0, gives=flip), 9, "log node 1, 0"),
     ("read_hash", asked(0, 4, gives=flip), 17, "log node 0, 4"),
