@@ -61,10 +61,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 def reached_at(place: Town, seq_pub: bytes, *uris: str) -> None:
     """The registry says, at last, that the node is reached there."""
     with Client(identity=Identity.new(), registry=place.registry, pins=None) as client:
-        directory = client._setup.asked_directory()
+        registry = client._setup.required_registry()
         for _ in range(TRIES):
             try:
-                entry = run(directory.node(seq_pub), client._transport.send, lambda seconds: None)
+                entry = run(registry.node(seq_pub), client._transport.send, lambda seconds: None)
             except NodeNotFound:
                 continue
             if tuple(endpoint.uri for endpoint in entry.endpoints) == uris:
