@@ -235,8 +235,8 @@ class DeriveBatch:
             rows = self.spark.createDataFrame(changed, schema)
         else:
             rows = fresh.frame(name, schema)
-        how: dict[str, Any] = {"on_driver": fresh.on_driver, "delete_if": f"s.{gone}" if gone else None}
-        self._commit(name, lambda txn: table.upsert(rows, txn, **how))
+        delete_if, on_driver = f"s.{gone}" if gone else None, fresh.on_driver
+        self._commit(name, lambda txn: table.upsert(rows, txn, delete_if=delete_if, on_driver=on_driver))
 
     def _add(self, name: str, rows: pa.Table) -> None:
         """Add rows whose keys are new: each belongs to an event of this batch that is not late."""

@@ -214,13 +214,14 @@ class Table:
         on: Sequence[str] | None = None,
         update: Mapping[str, str] | None = None,
         update_if: str | None = None,
-        insert_if: str | None = None,
         delete_if: str | None = None,
         insert: bool = True,
         among: Column | None = None,
         on_driver: bool = False,
     ) -> None:
         """Merge `rows` (s) into the table (t) by its key: delete, else update, else insert.
+
+        `delete_if` is a condition on s: such rows are deleted if they exist, and never inserted.
 
         `update`: expressions for a matched row; by default the new row replaces it. `among`: a
         condition on the rows of t that `rows` can match, so that few files are read. `on_driver`:
@@ -233,7 +234,6 @@ class Table:
         merge = self.delta(spark).alias("t").merge(rows.alias("s"), condition)
         if delete_if is not None:
             merge = merge.whenMatchedDelete(delete_if)
-            insert_if = f"({insert_if or 'true'}) AND NOT ({delete_if})" if "t." not in delete_if else insert_if
         if update is None:
             columns = {f"`{name}`": f"s.`{name}`" for name in rows.columns if not name.startswith("_")}
         else:
@@ -242,6 +242,7 @@ class Table:
             merge = merge.whenMatchedUpdate(update_if, set=columns)  # type: ignore[arg-type]
         if insert:
             values = {f"`{name}`": f"s.`{name}`" for name in rows.columns if not name.startswith("_")}
+            insert_if = f"NOT ({delete_if})" if delete_if is not None else None
             merge = merge.whenNotMatchedInsert(insert_if, values=values)  # type: ignore[arg-type]
         with _once(spark, txn, on_driver=on_driver):
             merge.execute()

@@ -105,10 +105,10 @@ class Upkeep:
         try:
             there = events.read(spark).join(named, ["enclave", "seq", "id"], "left_semi")
             rows = there.select("enclave", "seq", "id", wire(erased=True).alias("event"))
-            how = {"on": ("enclave", "seq", "id"), "insert": False}
-            self.lake["raw_events"].upsert(rows, txn, update={"event": "s.event"}, **how)  # type: ignore[arg-type]
+            key = ("enclave", "seq", "id")
+            self.lake["raw_events"].upsert(rows, txn, on=key, update={"event": "s.event"}, insert=False)
             left = "t.content IS NOT NULL"
-            events.upsert(named, txn, update={"content": "NULL"}, update_if=left, **how)  # type: ignore[arg-type]
+            events.upsert(named, txn, on=key, update={"content": "NULL"}, update_if=left, insert=False)
         finally:
             named.unpersist()
         self._publish(spark, "events")

@@ -63,13 +63,13 @@ class ViewRefresher:
         """The version of its source up to which no further change concerns a view."""
 
     def refresh(self, spark: SparkSession, view: View, feeds: ChangeFeeds, *, rebuild: bool = False) -> RefreshResult:
-        mark = self._version(spark, view.name)
+        built = self._version(spark, view.name)
         basis = self._basis(spark, view)
-        if not rebuild and self._last_basis.get(view.name, mark) == replace(
-            basis, generation=mark.generation if mark else 0
+        if not rebuild and self._last_basis.get(view.name, built) == replace(
+            basis, generation=built.generation if built else 0
         ):
             return RefreshResult(is_checked=False)
-        made = self._refresh(spark, view, feeds, mark, basis, rebuild)
+        made = self._refresh(spark, view, feeds, built, basis, rebuild)
         known = self._versions.get(view.name)
         self._last_basis[view.name] = replace(basis, generation=known.generation if known else 0)
         return made
@@ -79,18 +79,18 @@ class ViewRefresher:
         spark: SparkSession,
         view: View,
         feeds: ChangeFeeds,
-        mark: ViewVersion | None,
+        built: ViewVersion | None,
         basis: ViewVersion,
         rebuild: bool,
     ) -> RefreshResult:
         if view.refresh.kind == "full":
-            return self._full(spark, view, mark, basis, rebuild)
-        if rebuild or mark is None or not _follows(view, mark, basis):
+            return self._full(spark, view, built, basis, rebuild)
+        if rebuild or built is None or not _follows(view, built, basis):
             return self._whole(spark, view, basis, rebuild)
-        if max(mark.version, self._unaffected_until.get(view.name, -1)) == basis.version:
+        if max(built.version, self._unaffected_until.get(view.name, -1)) == basis.version:
             return RefreshResult()
         try:
-            return self._follow(spark, view, feeds, mark, basis.version)
+            return self._follow(spark, view, feeds, built, basis.version)
         except SPARK_ERRORS as e:
             said = spark_message(e)
             logger.warning(
@@ -122,9 +122,9 @@ class ViewRefresher:
     # Whole
 
     def _full(
-        self, spark: SparkSession, view: View, mark: ViewVersion | None, basis: ViewVersion, rebuild: bool
+        self, spark: SparkSession, view: View, built: ViewVersion | None, basis: ViewVersion, rebuild: bool
     ) -> RefreshResult:
-        again = mark is not None and not rebuild and mark.text == basis.text and mark.version < basis.version
+        again = built is not None and not rebuild and built.text == basis.text and built.version < basis.version
         self._write(spark, view, self.result(spark, view, {}), basis, rebuild=rebuild, again=again)
         found = failures(self._table(view.name).read(spark), checks(view))
         return RefreshResult(changed=True, failures=tuple(found))
@@ -152,9 +152,9 @@ class ViewRefresher:
         """Overwrite the table. `again`: with the same generation as last time."""
         last, table = self._versions.get(view.name), self._table(view.name, rows.schema)
         generation = 0 if last is None else last.generation + (not again)
-        mark = replace(basis, generation=generation)
-        table.overwrite(rows, mark.txn(view.name), new_schema=rebuild)
-        self._versions[view.name] = mark
+        built = replace(basis, generation=generation)
+        table.overwrite(rows, built.txn(view.name), new_schema=rebuild)
+        self._versions[view.name] = built
         self._unaffected_until.pop(view.name, None)
 
     def result(self, spark: SparkSession, view: View, instead: Mapping[str, DataFrame]) -> DataFrame:
@@ -183,49 +183,49 @@ class ViewRefresher:
     # From changes
 
     def _follow(
-        self, spark: SparkSession, view: View, feeds: ChangeFeeds, mark: ViewVersion, now: int
+        self, spark: SparkSession, view: View, feeds: ChangeFeeds, built: ViewVersion, now: int
     ) -> RefreshResult:
-        source, last = self._table(view.refresh.source), max(mark.version, self._unaffected_until.get(view.name, -1))
-        mark = replace(mark, version=now)
+        source, last = self._table(view.refresh.source), max(built.version, self._unaffected_until.get(view.name, -1))
+        built = replace(built, version=now)
         if view.refresh.kind == "by":
             groups = feeds.groups(view, source, last, now)
             return (
-                self._note_current(spark, view, mark)
+                self._note_current(spark, view, built)
                 if groups is None
-                else self._rebuild_groups(spark, view, groups, mark)
+                else self._rebuild_groups(spark, view, groups, built)
             )
         rows = self.result(spark, view, {source.name: feeds.added(view, source, last, now)})
-        return self._merge_new(spark, view, rows, mark)
+        return self._merge_new(spark, view, rows, built)
 
-    def _note_current(self, spark: SparkSession, view: View, mark: ViewVersion) -> RefreshResult:
+    def _note_current(self, spark: SparkSession, view: View, built: ViewVersion) -> RefreshResult:
         """Record that no change concerns the view up to this version."""
-        if mark.version - self._versions[view.name].version < STRIDE:
-            self._unaffected_until[view.name] = mark.version
+        if built.version - self._versions[view.name].version < STRIDE:
+            self._unaffected_until[view.name] = built.version
             return RefreshResult()
         table = self._table(view.name)
-        table.append(table.read(spark).limit(0), mark.txn(view.name))
-        self._versions[view.name] = mark
+        table.append(table.read(spark).limit(0), built.txn(view.name))
+        self._versions[view.name] = built
         return RefreshResult()
 
-    def _merge_new(self, spark: SparkSession, view: View, rows: DataFrame, mark: ViewVersion) -> RefreshResult:
+    def _merge_new(self, spark: SparkSession, view: View, rows: DataFrame, built: ViewVersion) -> RefreshResult:
         """Merge or append the rows computed from the source's new rows."""
         with reused(rows, self._limits) as some:
             if some.empty:
-                return self._note_current(spark, view, mark)
+                return self._note_current(spark, view, built)
             found = failures(some.rows, [check for check in checks(view) if is_local(view, check)])
             if found:
                 return RefreshResult(failures=tuple(found))
             table = self._with_columns(spark, view, rows.schema)
-            before, txn = table.version(spark), mark.txn(view.name)
+            before, txn = table.version(spark), built.txn(view.name)
             if view.refresh.kind == "append":
                 table.append(some.rows, txn)
             else:
                 table.upsert(some.rows, txn, update=update(view, rows.columns), on_driver=some.on_driver)
             known = some.rows if some.on_driver and view.refresh.kind == "append" else None
-            return self._finish(spark, view, mark, RefreshResult(changed=True, before=before, rows=known))
+            return self._finish(spark, view, built, RefreshResult(changed=True, before=before, rows=known))
 
     def _rebuild_groups(
-        self, spark: SparkSession, view: View, groups: ChangedGroups, mark: ViewVersion
+        self, spark: SparkSession, view: View, groups: ChangedGroups, built: ViewVersion
     ) -> RefreshResult:
         """Recompute the groups and merge the differences."""
         source, table, by = self._table(view.refresh.source), self._table(view.name), view.refresh.by
@@ -234,20 +234,20 @@ class ViewRefresher:
         there = groups.of(table.read(spark), [(name, name) for _, name in by])
         with reused(difference(rows, there, view.key), self._limits) as some:
             if some.empty:
-                return self._note_current(spark, view, mark)
+                return self._note_current(spark, view, built)
             changed, before = some.rows.where("NOT _gone").drop("_gone"), table.version(spark)
             found = failures(changed, [check for check in checks(view) if is_local(view, check)])
             if found:
                 return RefreshResult(failures=tuple(found))
-            how = {"delete_if": "s._gone", "among": among(groups), "on_driver": some.on_driver}
-            table.upsert(some.rows, mark.txn(view.name), **how)  # type: ignore[arg-type]
+            txn = built.txn(view.name)
+            table.upsert(some.rows, txn, delete_if="s._gone", among=among(groups), on_driver=some.on_driver)
             made = RefreshResult(changed=True, before=before)
             if some.on_driver:
                 made = replace(made, rows=changed, gone=some.rows.where("_gone").select(*view.key))
-            return self._finish(spark, view, mark, made)
+            return self._finish(spark, view, built, made)
 
-    def _finish(self, spark: SparkSession, view: View, mark: ViewVersion, made: RefreshResult) -> RefreshResult:
-        self._versions[view.name] = mark
+    def _finish(self, spark: SparkSession, view: View, built: ViewVersion, made: RefreshResult) -> RefreshResult:
+        self._versions[view.name] = built
         rest = [check for check in checks(view) if not is_local(view, check)]
         return replace(made, failures=tuple(failures(self._table(view.name).read(spark), rest)) if rest else ())
 
@@ -271,9 +271,9 @@ def _called(view: View, inputs: Mapping[str, DataFrame]) -> DataFrame:
     return rows
 
 
-def _follows(view: View, mark: ViewVersion, basis: ViewVersion) -> bool:
+def _follows(view: View, built: ViewVersion, basis: ViewVersion) -> bool:
     """Return True if the existing rows can be updated. Rows of an incremental view stay even if its
     SQL changes.
     """
-    same = mark.source == basis.source and mark.version <= basis.version
-    return same and (view.refresh.kind != "by" or mark.text == basis.text)
+    same = built.source == basis.source and built.version <= basis.version
+    return same and (view.refresh.kind != "by" or built.text == basis.text)

@@ -186,12 +186,8 @@ def _paged(
         rest = [(name, text) for name, text in request.parameters if name != "cursor"]
         headers["link"] = f'<{quote(request.path)}?{urlencode([*rest, ("cursor", page.next)])}>; rel="next"'
     is_short = len(complete) <= MAX_IN_HEADER
-    header = (
-        ", ".join(f"{enclave}={seq}" for enclave, seq in complete) if is_short else f"{request.path}/progress"
-    )
-    return ViewResponse(
-        formats.encode(page, format_), formats.MEDIA[format_], {**headers, "enc-complete": header}
-    )
+    header = ", ".join(f"{enclave}={seq}" for enclave, seq in complete) if is_short else f"{request.path}/progress"
+    return ViewResponse(formats.encode(page, format_), formats.MEDIA[format_], {**headers, "enc-complete": header})
 
 
 def _etag(view: StoredView, query: Query, format_: str) -> str:
