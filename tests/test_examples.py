@@ -46,7 +46,7 @@ SAYS = {
         "Even its owner cannot delete one: no entry of the manifest allows D on entry",
         "proved to be all there is: 4 events",
         "As it was saved\n  ",
-        "put it in place 2",
+        "made it event 2",
         "after bundle 2 it is active",
         "With other words in it\n  FORGED: hash: not the hash of this commit's fields",
         "Moved to the place of another\n  FORGED: seq_sig: not the sequencer's signature over this event",

@@ -158,7 +158,7 @@ def test_what_the_old_node_goes_on_to_sign_is_refused(place: Town, owner: Person
     assert error["code"] == "SPLIT_BRAIN"
     (verdict,) = owner.tell("verify", error["evidence"], code=1)
     assert (verdict["kind"], verdict["ok"]) == ("split", False)
-    assert any("where it is not the sequencer" in line for line in verdict["proved"])
+    assert any("where it was not the sequencer" in line for line in verdict["proved"])
 
 
 def test_force_needs_an_archive(place: Town, owner: Person) -> None:

@@ -88,9 +88,9 @@ OTHERS: dict[str, Evidence] = {
 WHY = {
     "rollback": "that the older head was served after the newer one",
     "rollback of one time": "that the older head was served after the newer one",
-    "inconsistent": "that no proof connects them",
-    "refused": "that no proof connects them",
-    "other sizes": "that no proof connects them",
+    "inconsistent": "that no such proof exists",
+    "refused": "that no such proof exists",
+    "other sizes": "that no such proof exists",
     "foreign": "nothing in it is signed",
     "answer": "nothing in it is signed",
 }
@@ -98,7 +98,7 @@ PROVED = {
     "fork": "signed two heads of 3 bundles with different roots",
     "fork of a later date": "signed two heads of 3 bundles with different roots",
     "cut": "the smaller one is dated later",
-    "equivocation": "signed two different events as number 3",
+    "equivocation": "signed two different events as event 3",
 }
 
 

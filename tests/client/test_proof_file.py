@@ -96,16 +96,16 @@ def test_what_the_proof_of_an_event_says(proofs: dict[str, Proof], scene: Scene)
     event, node, e = fact.event, NODE.public.hex(), scene.enclave.hex
     assert check_proof(proofs["active"]).proved == (
         f"{event.from_.hex()} signed an event of type message for enclave {e}",
-        f"{node} put it in place 1 at {event.timestamp} (Unix milliseconds)",
+        f"{node} made it event 1 at {event.timestamp} (Unix milliseconds)",
         "it is in bundle 0 of the log",
         "after bundle 1 it is active",
-        f"all of it stands under a head of 2 bundles that {node} signed for this enclave",
+        f"all of it is under a head of 2 bundles that {node} signed for this enclave",
     )
 
 
 def test_what_the_proof_of_an_erased_event_says(proofs: dict[str, Proof]) -> None:
     proved = check_proof(proofs["updated"]).proved
-    assert "its content was erased; what it was can be checked against content_hash" in proved
+    assert "its content was erased; a copy can be checked against content_hash" in proved
     assert "after bundle 1 it is updated" in proved
 
 
@@ -120,8 +120,8 @@ def test_what_the_proof_of_a_state_says(proofs: dict[str, Proof]) -> None:
     value, old = proofs["value"].fact, proofs["old value"].fact
     assert isinstance(value, StateFact)
     assert isinstance(old, StateFact)
-    assert says("value") == f"after bundle 1 there stands at kv {TOPIC.hex()}: {(value.value or b'').hex()}"
-    assert says("old value") == f"after bundle 0 there stands at kv {TOPIC.hex()}: {(old.value or b'').hex()}"
+    assert says("value") == f"after bundle 1 the value at kv {TOPIC.hex()} is {(value.value or b'').hex()}"
+    assert says("old value") == f"after bundle 0 the value at kv {TOPIC.hex()} is {(old.value or b'').hex()}"
     assert value.value != old.value
     assert says("nothing").endswith(": nothing")
     assert says("deletion").endswith(": 00")

@@ -448,7 +448,7 @@ def test_what_the_old_node_signs_after_a_takeover_is_refused(moving: Moving) -> 
     found = moving.caught(SplitBrain, lambda: texts(moving.other()))
     verdict = check_evidence(found.evidence)
     assert not verdict.convicts
-    assert any("signed event 8, of type message, where it is not the sequencer" in line for line in verdict.proved)
+    assert any("signed event 8, of type message, where it was not the sequencer" in line for line in verdict.proved)
     moving.grow(moving.node, "and here")
     moving.grow(moving.node, "and there")
     found = moving.caught(SplitBrain, lambda: moving.other().head())

@@ -1,7 +1,8 @@
-"""Evidence: what a node said that cannot be true, in one file that a third person can check without any node.
+"""Evidence: a node's false statement, in one file that a third party can check without any node.
 
-Only a signature convicts. So a file says one of two things: "the holder of this key signed both of these, and no
-honest sequencer signs both", or "this is what came over the wire; that it came from the node is one client's word".
+Only a signature convicts. So a file states one of two things: "the holder of this key signed both of
+these, and no honest sequencer signs both", or "a client received this answer", for which there is no
+proof that it came from the node.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,8 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from enc.client.log_evidence import check_log, check_order, check_single
-from enc.client.verdict import HONEST as _HONEST
-from enc.client.verdict import Verdict
+from enc.client.verdict import KEY_OWNER, Verdict
 from enc.core.content import parse_migrate
 from enc.core.cosigning import CosignedHead, WireCosigned, check_cosigned, cosigned_from_wire, wire_cosigned
 from enc.core.encoding import convert_json, decode_json, unhex
@@ -27,19 +27,19 @@ from enc.core.types import ConsistencyProof, Event, TreeHead
 
 MAX_EVIDENCE = 256 << 20
 MAX_ANSWER = 10 << 20
-"""Bytes of an answer that are kept: in JSON each may take six."""
+"""Most bytes of an answer that are stored; in JSON each may take six."""
 
 Kind = Literal[
     "fork", "rollback", "equivocation", "inconsistent", "split", "foreign", "answer", "event", "order", "log"
 ]
 
 
-_OF_NOBODY = ("event", "log")
-"""Kinds that name no sequencer where what is shown does not: a line that cannot be read, a log without a Manifest."""
+_WITHOUT_SEQUENCER = ("event", "log")
+"""Kinds without a sequencer if none is shown: an unreadable line, a log without a Manifest."""
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """`parts` are the node's own words, as the wire spells them."""
+    """`parts`: the node's own statements, in wire format."""
 
     kind: Kind
     enclave: bytes
@@ -83,7 +83,7 @@ def load_evidence(data: bytes) -> Evidence:
     if len(data) > MAX_EVIDENCE:
         raise InvalidProof(f"evidence: over {MAX_EVIDENCE} bytes")
     wire = decode_json(data, _decoder, InvalidProof)
-    accuses_nobody = wire.sequencer == "" and wire.kind in _OF_NOBODY
+    accuses_nobody = wire.sequencer == "" and wire.kind in _WITHOUT_SEQUENCER
     return Evidence(
         kind=wire.kind,
         enclave=unhex(wire.enclave, 32, "enclave", InvalidProof),
@@ -105,7 +105,7 @@ def two_heads(
     then: TreeHead,
     signer: bytes | None = None,
 ) -> Evidence:
-    """Heads in the order in which they were seen. `signer`: who signed the first, if that was another sequencer."""
+    """Heads in the order in which they were seen. `signer`: of the first, if another sequencer."""
     parts = {"heads": [wire_head(first), wire_head(then)], **_signer(signer)}
     return Evidence(kind=kind, enclave=enclave, sequencer=sequencer, message=message, parts=parts)
 
@@ -123,7 +123,7 @@ def unconnected(
     proof: ConsistencyProof | None,
     signer: bytes | None = None,
 ) -> Evidence:
-    """Without a proof: the node would not show one."""
+    """`proof` is None if the node did not provide one."""
     shown = None if proof is None else wire_consistency(proof)
     parts = {"heads": [wire_head(first), wire_head(then)], "proof": shown, **_signer(signer)}
     return Evidence(kind="inconsistent", enclave=enclave, sequencer=sequencer, message=message, parts=parts)
@@ -135,24 +135,24 @@ def two_events(first: Event, then: Event, message: str) -> Evidence:
 
 
 def split_event(migrate: Event, event: Event, message: str) -> Evidence:
-    """An event that a former sequencer signed for a place after the Migrate."""
+    """Return evidence of an event that a former sequencer signed after the Migrate."""
     parts = {"migrate": wire_event(migrate), "event": wire_event(event)}
     return Evidence(kind="split", enclave=event.enclave, sequencer=event.sequencer, message=message, parts=parts)
 
 
 def split_head(migrate: Event, size: int, head: TreeHead, sequencer: bytes, message: str) -> Evidence:
-    """A head that a former sequencer signed for a log larger than the one it left."""
+    """Return evidence of a former sequencer's head for a log larger than at the end of its term."""
     parts = {"migrate": wire_event(migrate), "size": size, "head": wire_head(head)}
     return Evidence(kind="split", enclave=migrate.enclave, sequencer=sequencer, message=message, parts=parts)
 
 
 def with_cosignature(evidence: Evidence, cosigned: CosignedHead) -> Evidence:
-    """With the word of a witness that it saw one of the heads, and when."""
+    """Add a witness's statement that it saw one of the heads, and when."""
     return replace(evidence, parts={**evidence.parts, "cosigned": wire_cosigned(cosigned)})
 
 
 def answer_evidence(kind: Kind, enclave: bytes, sequencer: bytes, message: str, answer: bytes) -> Evidence:
-    """Anything that came over the wire; of what is very long, the beginning."""
+    """Return evidence of an answer as received, truncated if it is very long."""
     parts = {"answer": answer[:MAX_ANSWER].decode(errors="replace")}
     return Evidence(kind=kind, enclave=enclave, sequencer=sequencer, message=message, parts=parts)
 
@@ -164,9 +164,9 @@ class _Heads(Struct):
     heads: tuple[WireHead, WireHead]
     proof: WireConsistency | None = None
     signer: str | None = None
-    """Of the first head, if it is not the sequencer."""
+    """Signer of the first head, if it is not the sequencer."""
     cosigned: WireCosigned | None = None
-    """A witness's word that it saw one of the two."""
+    """A witness's statement that it saw one of the two heads."""
 
 
 class _Events(Struct):
@@ -180,12 +180,12 @@ class _Split(Struct):
     size: int = 0
 
 
-class _Words(Struct):
+class _Unsigned(Struct):
     answer: str
 
 
 def check_evidence(evidence: Evidence) -> Verdict:
-    """What the evidence shows. Raises InvalidProof where its parts do not even have the signatures they need."""
+    """Return what the evidence shows. Raises InvalidProof if required signatures are missing or invalid."""
     try:
         verdict = _CHECKS[evidence.kind](evidence)
         if evidence.parts.get("cosigned") is None or "heads" not in evidence.parts:
@@ -231,12 +231,12 @@ def _check_fork(evidence: Evidence) -> Verdict:
         raise InvalidProof("evidence: the heads do not contradict each other")
     if wire.signer is not None:
         both = (_signed(first, then, evidence.sequencer, wire), "their roots are different: no log has both")
-        return Verdict(False, both, ("which of the two has rewritten the log that it passed on",))
+        return Verdict(False, both, ("which of the two rewrote the log",))
     proved = (
         f"{evidence.sequencer.hex()} signed two heads of {first.ts} bundles with different roots for this enclave",
-        "no log has both: it shows different people different logs, or has rewritten one",
+        "no log has both roots: the sequencer showed different logs to different clients, or rewrote one",
     )
-    return Verdict(True, proved, (_HONEST, "which of the two is the one that others saw"))
+    return Verdict(True, proved, (KEY_OWNER, "which of the two others saw"))
 
 
 def _check_rollback(evidence: Evidence) -> Verdict:
@@ -245,8 +245,8 @@ def _check_rollback(evidence: Evidence) -> Verdict:
         raise InvalidProof("evidence: the second head is not older, or not of the same sequencer")
     both = _signed(first, then, evidence.sequencer, wire)
     if then.t > first.t:
-        return Verdict(True, (both, "the smaller one is dated later: the log was cut"), (_HONEST,))
-    return Verdict(False, (both,), ("that the older head was served after the newer one: that is the client's word",))
+        return Verdict(True, (both, "the smaller one is dated later: the log was cut"), (KEY_OWNER,))
+    return Verdict(False, (both,), ("that the older head was served after the newer one: only the client states this",))
 
 
 def _check_inconsistent(evidence: Evidence) -> Verdict:
@@ -264,9 +264,9 @@ def _check_inconsistent(evidence: Evidence) -> Verdict:
         pass
     else:
         raise InvalidProof("evidence: the heads are consistent")
-    proved = (_signed(first, then, evidence.sequencer, wire), "no proof came with them that connects them")
-    missing = "that no proof connects them: let the node show one; if it cannot, it has forked the log"
-    return Verdict(False, proved, (missing, _HONEST))
+    proved = (_signed(first, then, evidence.sequencer, wire), "no valid consistency proof came with them")
+    missing = "that no such proof exists: ask the node for one; if it has none, it has forked the log"
+    return Verdict(False, proved, (missing, KEY_OWNER))
 
 
 def _check_equivocation(evidence: Evidence) -> Verdict:
@@ -275,18 +275,18 @@ def _check_equivocation(evidence: Evidence) -> Verdict:
     for event in (first, then):
         _check_signed(event)
         if (event.enclave, event.sequencer) != (evidence.enclave, evidence.sequencer):
-            raise InvalidProof("evidence: an event of another enclave or sequencer")
+            raise InvalidProof("evidence: event: belongs to another enclave or sequencer")
     if first.seq != then.seq or first.id == then.id:
-        raise InvalidProof("evidence: the events do not stand in one place")
+        raise InvalidProof("evidence: the events do not have the same seq")
     proved = (
-        f"{evidence.sequencer.hex()} signed two different events as number {first.seq} of this enclave",
-        "a log has one event in each place: it shows different people different logs, or has rewritten one",
+        f"{evidence.sequencer.hex()} signed two different events as event {first.seq} of this enclave",
+        "a log has one event per seq: the sequencer showed different logs to different clients, or rewrote one",
     )
-    return Verdict(True, proved, (_HONEST,))
+    return Verdict(True, proved, (KEY_OWNER,))
 
 
 def _check_split(evidence: Evidence) -> Verdict:
-    """What a former sequencer signed, beside the Migrate by which the enclave had left it."""
+    """Check a former sequencer's signature from after the Migrate by which the enclave left it."""
     wire = convert_json(dict(evidence.parts), _Split, InvalidProof)
     migrate, key = event_from_wire(wire.migrate), evidence.sequencer.hex()
     _check_signed(migrate)
@@ -305,17 +305,17 @@ def _check_split(evidence: Evidence) -> Verdict:
     left = "its own signature handed the enclave over" if migrate.sequencer == evidence.sequencer else ""
     proved = (moved, f"{key} {what}", *([left] if left else []))
     owner = () if left else ("that the Migrate's author was the owner", "that the old sequencer knew of it")
-    return Verdict(convicts, proved, (*open_, *owner, _HONEST))
+    return Verdict(convicts, proved, (*open_, *owner, KEY_OWNER))
 
 
 def _split_event(evidence: Evidence, migrate: Event, event: Event) -> tuple[bool, str, tuple[str, ...]]:
     _check_signed(event)
     if (event.enclave, event.sequencer) != (evidence.enclave, evidence.sequencer):
-        raise InvalidProof("evidence: an event of another enclave or sequencer")
+        raise InvalidProof("evidence: event: belongs to another enclave or sequencer")
     is_own = migrate.sequencer == evidence.sequencer
     if event.seq < migrate.seq + is_own or event.id == migrate.id:
-        raise InvalidProof("evidence: the event stands before the Migrate")
-    what = f"signed event {event.seq}, of type {event.type}, where it is not the sequencer"
+        raise InvalidProof("evidence: the event is before the Migrate")
+    what = f"signed event {event.seq}, of type {event.type}, where it was not the sequencer"
     returned = event.type == "Migrate" and parse_migrate(event).new_sequencer == event.sequencer
     if is_own and event.seq == migrate.seq + 1 and not returned:
         return True, what, ()
@@ -334,16 +334,16 @@ def _split_head(evidence: Evidence, migrate: Event, wire: _Split) -> tuple[bool,
 
 
 def _check_signed(event: Event) -> None:
-    """By either version's rules: the version of an enclave says how a commit is hashed."""
+    """Check an event by the rules of either version, which differ in how a commit is hashed."""
     try:
         check_event(event, 2)
     except EncError:
         check_event(event, 1)
 
 
-def _check_words(evidence: Evidence) -> Verdict:
-    convert_json(dict(evidence.parts), _Words, InvalidProof)
-    return Verdict(False, (), ("anything: it shows what a client says it was sent, and nothing in it is signed",))
+def _check_unsigned(evidence: Evidence) -> Verdict:
+    convert_json(dict(evidence.parts), _Unsigned, InvalidProof)
+    return Verdict(False, (), ("anything: a client states that it received this answer, and nothing in it is signed",))
 
 
 _CHECKS: Mapping[Kind, Callable[[Evidence], Verdict]] = {
@@ -352,8 +352,8 @@ _CHECKS: Mapping[Kind, Callable[[Evidence], Verdict]] = {
     "inconsistent": _check_inconsistent,
     "equivocation": _check_equivocation,
     "split": _check_split,
-    "foreign": _check_words,
-    "answer": _check_words,
+    "foreign": _check_unsigned,
+    "answer": _check_unsigned,
     "event": lambda evidence: check_single(evidence.enclave, evidence.sequencer, evidence.parts),
     "order": lambda evidence: check_order(evidence.enclave, evidence.sequencer, evidence.parts),
     "log": lambda evidence: check_log(evidence.enclave, evidence.sequencer, evidence.parts),

@@ -1,11 +1,12 @@
-"""Evidence that an auditor takes from a log: one event, two, or as much of the log as it takes to see the fault.
+"""Evidence that an auditor takes from a log: one event, two events, or enough of the log to show a fault.
 
-event  an event that does not check by itself. Nobody's signature says who altered it: it convicts nobody.
-order  two events that one sequencer signed in the wrong order of time. Their signatures convict it.
-log    the log from its Manifest on, contents left out where no rule looks into them, and, where the fault is in one,
-       a signed head, or a node's proof under it. Whoever checks it replays the log (enc.core.trial) and must find the
-       same fault in the same place. Since the sequencer signed every event, it cannot say that the log was another.
-       That convicts only who is bound by all that stands before the fault (enc.client.bond).
+event  an event that does not verify by itself. No signature shows who altered it: it convicts nobody.
+order  two events that one sequencer signed with descending timestamps. Their signatures convict it.
+log    the log from its Manifest on, without the contents that no rule needs, and, if the fault is in
+       one, a signed head or a node's proof under it. A checker replays the log (enc.core.trial) and
+       must find the same fault in the same place. The sequencer signed every event, so it cannot claim
+       that the log was different. This convicts only a signer that is responsible for everything
+       before the fault (LogAttribution).
 """
 
 import base64
@@ -16,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from enc.client.bond import LogAttribution
-from enc.client.verdict import HONEST, Verdict
+from enc.client.verdict import KEY_OWNER, Verdict
 from enc.core.archive import pack_events, unpack_events
 from enc.core.claim import Claim, WireClaim, claim_from_wire, is_proved
 from enc.core.commit import manifest_version, version_of
@@ -30,10 +31,10 @@ from enc.core.trial import AuditReplay
 from enc.core.types import Event, TreeHead
 
 MAX_LOG = 4 << 30
-"""Bytes of a log in evidence, unpacked: it is read line by line."""
+"""Most bytes of a log in evidence, unpacked; it is read line by line."""
 MAX_LINE = 4 << 20
 MAX_EVENTS = 1_000_000
-"""Of a log in one piece of evidence; nobody could pass on more."""
+"""Most events of a log in one piece of evidence."""
 _HEAD_KINDS = ("wrong_log_root", "head_not_on_log", "broken_consistency")
 _CLAIM_KINDS = ("wrong_bundle_boundary", "wrong_state_root")
 _PLACE_KINDS = ("gap", "reordering")
@@ -43,7 +44,7 @@ _PLACE_KINDS = ("gap", "reordering")
 
 
 def single_parts(fault: FaultKind, line: bytes, enc_v: int) -> dict[str, Any]:
-    """One event, as the archive spells it."""
+    """Return the parts for one event, as in the archive."""
     return {"fault": fault, "enc_v": enc_v, "line": line.decode(errors="replace")}
 
 
@@ -105,16 +106,16 @@ def check_single(enclave: bytes, sequencer: bytes, parts: Mapping[str, Any]) -> 
             raise InvalidProof("evidence: the event cannot be read") from None
         return Verdict(False, (f"a line of the log cannot be read as an event: {e.message}",), (_WHO,), holds=True)
     if event.enclave != enclave or event.sequencer != sequencer:
-        raise InvalidProof("evidence: an event of another enclave or sequencer")
-    said = _wrong_alone(event, wire.enc_v)
-    if said is None or said[0] != wire.fault:
+        raise InvalidProof("evidence: event: belongs to another enclave or sequencer")
+    finding = _wrong_alone(event, wire.enc_v)
+    if finding is None or finding[0] != wire.fault:
         raise InvalidProof("evidence: the event checks, or is wrong in another way than it says")
-    shown = f"the log that was handed over has as number {event.seq} of this enclave an event that does not check"
-    return Verdict(False, (shown, said[1]), (_WHO,), holds=True)
+    shown = f"in the given log, event {event.seq} of this enclave is an event that does not verify"
+    return Verdict(False, (shown, finding[1]), (_WHO,), holds=True)
 
 
 _WHO = (
-    "who did it: the sequencer signs an author's signature and not what was said, so whoever held this copy of the log "
+    "who did it: the sequencer signs an author's signature, not the content, so anyone who held this copy of the log "
     "may have altered it; compare it with another copy"
 )
 
@@ -144,8 +145,8 @@ def check_order(enclave: bytes, sequencer: bytes, parts: Mapping[str, Any]) -> V
         "before it: no honest sequencer does",
     )
     if first.sequencer != sequencer:
-        return Verdict(False, proved, ("that the first event is of the log: anybody can sign one",), holds=True)
-    return Verdict(True, proved, (HONEST,))
+        return Verdict(False, proved, ("that the first event is in the log: anyone can sign one",), holds=True)
+    return Verdict(True, proved, (KEY_OWNER,))
 
 
 def check_log(enclave: bytes, sequencer: bytes, parts: Mapping[str, Any]) -> Verdict:
@@ -154,7 +155,7 @@ def check_log(enclave: bytes, sequencer: bytes, parts: Mapping[str, Any]) -> Ver
     head = None if wire.head is None else head_from_wire(wire.head)
     claim = None if wire.claim is None else claim_from_wire(wire.claim)
     if head is not None and not sequencer:
-        raise InvalidProof("evidence: a head, and nobody who signed it")
+        raise InvalidProof("evidence: sequencer: missing, but there is a head")
     if head is not None and head.bound_sig is None:
         check_head(head, sequencer)
     elif head is not None:
@@ -165,17 +166,17 @@ def check_log(enclave: bytes, sequencer: bytes, parts: Mapping[str, Any]) -> Ver
 
 
 class _Case:
-    """The log of one piece of evidence, replayed."""
+    """The replayed log of one piece of evidence."""
 
     def __init__(self, enclave: bytes, wire: _Log, head: TreeHead | None, claim: Claim | None) -> None:
         self._wire, self._head, self._claim = wire, head, claim
         self._marks = ObservedRoots([head.ts] if head else (), [claim] if claim else ())
         asks_why = wire.fault == "erasure_without_cause"
         self._trial = AuditReplay(enclave, on_step=self._marks.step, check_erasures=asks_why)
-        self._bond = LogAttribution()
+        self._attribution = LogAttribution()
         self._unproved: list[int] = []
         self._signers: set[bytes] = set()
-        """Of events at which the fault was seen: one seq may stand in a log twice."""
+        """Signers of events that show the fault: a log may contain one seq twice."""
         self.faults: list[Fault] = []
 
     def replay(self) -> None:
@@ -190,7 +191,7 @@ class _Case:
                 self._unproved.append(event.seq)
             if event.enclave != self._trial.enclave:
                 self._unproved.append(event.seq)
-            self._bond.take(event)
+            self._attribution.add(event)
             known = len(self._trial.faults)
             self._trial.add(event)
             if any((fault.kind, fault.seq) == sought for fault in self._trial.faults[known:]):
@@ -210,41 +211,44 @@ class _Case:
             convicts, proved, open_ = self._faulty(sequencer)
         count = f"the log from its Manifest on, {self._trial.events} events"
         if self._unproved:
-            open_ = (*open_, f"event {self._unproved[0]} of the log, which does not check, or is another enclave's")
-            proved = (f"{count}, of which not all check", *proved)
+            open_ = (
+                *open_,
+                f"event {self._unproved[0]} of the log, which does not verify, or belongs to another enclave",
+            )
+            proved = (f"{count}, of which not all verify", *proved)
         else:
             proved = (f"{count}: each with its author's signature and its sequencer's", *proved)
         if self._head is not None and self._head.bound_sig is None:
-            convicts, open_ = False, (*open_, "that the head is of this enclave: it names none")
+            convicts, open_ = False, (*open_, "that the head belongs to this enclave: it names no enclave")
         is_sure = convicts and not self._unproved
-        return Verdict(is_sure, proved, (*open_, HONEST) if is_sure else open_, holds=True)
+        return Verdict(is_sure, proved, (*open_, KEY_OWNER) if is_sure else open_, holds=True)
 
     def _faulty(self, sequencer: bytes) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
-        """A fault of the log itself."""
+        """Judge a fault of the log itself."""
         kind, seq = self._wire.fault, self._wire.seq
         found = next((fault for fault in self.faults if (fault.kind, fault.seq) == (kind, seq)), None)
         if found is None:
             raise InvalidProof(f"evidence: replayed, the log shows no {kind} at {seq}")
-        said = f"event {seq}: {found.what}"
+        finding = f"event {seq}: {found.what}"
         if kind == "erasure_without_cause":
-            return False, (said,), ("who erased it: contents are not signed by the node that serves them",)
+            return False, (finding,), ("who erased it: contents are not signed by the node that serves them",)
         if kind in _PLACE_KINDS:
-            return self._placed(said, sequencer)
+            return self._placed(finding, sequencer)
         if sequencer not in self._signers:
             raise InvalidProof("evidence: the event is another sequencer's")
-        is_bound, open_ = self._bond.up_to(seq, sequencer, self._trial, self.faults)
+        is_bound, open_ = self._attribution.binds(seq, sequencer, self._trial, self.faults)
         signed = f"{sequencer.hex()} signed it" + (" for this place: no honest sequencer does" if is_bound else "")
-        return is_bound, (said, signed), open_
+        return is_bound, (finding, signed), open_
 
-    def _placed(self, said: str, sequencer: bytes) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
+    def _placed(self, finding: str, sequencer: bytes) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
         mark = self._marks.at(self._head.ts) if self._head is not None else None
         if self._head is None or mark is None or mark.root != self._head.r or mark.seq <= self._wire.seq:
-            return False, (said,), ("that the node shows the log so to others: no signed head stands over it",)
-        over = f"{sequencer.hex()} signed a head of {self._head.ts} bundles that is of this very log, as it is here"
-        return True, (said, over), ()
+            return False, (finding,), ("that the node shows this log to others: no signed head covers it",)
+        over = f"{sequencer.hex()} signed a head of {self._head.ts} bundles that matches this log"
+        return True, (finding, over), ()
 
     def _headed(self, sequencer: bytes) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
-        """A head that is not the log's."""
+        """Judge a head that does not match the log."""
         if self._head is None:
             return self._checkpointed()
         mark, head = self._marks.at(self._head.ts), self._head
@@ -252,18 +256,18 @@ class _Case:
         if mark is None or not is_there or mark.root == head.r:
             raise InvalidProof("evidence: the head is the log's, or of another size")
         if self._trial.roots_unknown_from is not None and self._trial.roots_unknown_from <= mark.seq:
-            raise InvalidProof("evidence: what the log's root is cannot be told")
+            raise InvalidProof("evidence: the log's root cannot be determined")
         proved = (
             f"{sequencer.hex()} signed a head of {head.ts} bundles of this enclave with root {head.r.hex()}",
             f"the log, event by event, has {mark.root.hex()} at that size, after event {mark.seq}",
         )
         if not mark.is_closed:
             return False, proved, (f"that bundle {head.ts - 1} holds no event after {mark.seq}: ask for a later log",)
-        is_bound, open_ = self._bond.up_to(mark.seq, sequencer, self._trial, self.faults)
+        is_bound, open_ = self._attribution.binds(mark.seq, sequencer, self._trial, self.faults)
         return is_bound, proved, open_
 
     def _outlived(self, sequencer: bytes, head: TreeHead) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
-        """A head of this very log, by one whose term had ended before its last event."""
+        """Judge a matching head from a signer whose term had ended before the head's last event."""
         mark = self._marks.at(head.ts)
         if mark is None or (mark.seq, mark.root) != (self._wire.seq, head.r):
             raise InvalidProof("evidence: the head is not the log's, or of another size")
@@ -272,31 +276,35 @@ class _Case:
             raise InvalidProof("evidence: the log was never this sequencer's, or still is")
         proved = (
             f"the log became another sequencer's with event {end}",
-            f"{sequencer.hex()} signed a head of {head.ts} bundles that is of this very log, up to event {mark.seq}",
+            f"{sequencer.hex()} signed a head of {head.ts} bundles that matches this log up to event {mark.seq}",
         )
-        return False, proved, ("that no later Migrate gave the enclave back to it: who has it signs older sizes too",)
+        return (
+            False,
+            proved,
+            ("that no later Migrate gave the enclave back to it: a current sequencer may sign older sizes",),
+        )
 
     def _checkpointed(self) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
-        told, root = self._wire.checkpoint, self._trial.root()
-        if told is None or root is None or (told.ct_root, told.seq) == (root.hex(), self._wire.seq):
+        claimed, root = self._wire.checkpoint, self._trial.root()
+        if claimed is None or root is None or (claimed.ct_root, claimed.seq) == (root.hex(), self._wire.seq):
             raise InvalidProof("evidence: neither a head nor a checkpoint that is not the log's")
-        proved = f"the archive gives {told.ct_root} as checkpoint at {told.seq}; its log has {root.hex()}"
+        proved = f"the archive gives {claimed.ct_root} as checkpoint at {claimed.seq}; its log has {root.hex()}"
         return False, (proved,), ("who wrote it: an archive's checkpoint is not signed",)
 
     def _claimed(self, sequencer: bytes) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
-        """A bundle or a state that the node proved, and that the log does not give."""
+        """Judge a bundle or a state that the node proved but that contradicts the log."""
         claim, head = self._claim, self._head
         bundle = self._marks.bundles.get(claim.index) if claim else None
         place = self._marks.places.get(claim.seq) if claim else None
         if claim is None or head is None or bundle is None or place is None:
             raise InvalidProof("evidence: the claim, its head or its event is missing")
         if not is_proved(claim, head, place.id):
-            raise InvalidProof("evidence: the claim does not stand under the head")
+            raise InvalidProof("evidence: the claim is not under the head")
         found = contradiction(claim, bundle, place.at)
         if found is None or found[:2] != (self._wire.fault, self._wire.seq):
             raise InvalidProof("evidence: the claim is what the log gives, or wrong in another way than it says")
-        under = f"{sequencer.hex()} signed a head of {head.ts} bundles under which stands: {found[2]}"
-        is_bound, open_ = self._bond.up_to(bundle.last_seq, sequencer, self._trial, self.faults)
+        under = f"{sequencer.hex()} signed a head of {head.ts} bundles that covers: {found[2]}"
+        is_bound, open_ = self._attribution.binds(bundle.last_seq, sequencer, self._trial, self.faults)
         return is_bound, (under,), open_
 
 

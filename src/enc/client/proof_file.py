@@ -1,4 +1,4 @@
-"""A proof in a file: a fact with everything that proves it, so that anyone can check it, offline and at any time."""
+"""A proof in a file: a fact with its complete proof, which anyone can check offline at any time."""
 
 from typing import Any, Literal
 
@@ -39,7 +39,7 @@ Fact = EventFact | StateFact
 
 
 class Statement(Struct, frozen=True):
-    """What a file proves, and what it cannot."""
+    """What a file proves, and what it does not prove."""
 
     proved: tuple[str, ...]
     not_proved: tuple[str, ...]
@@ -73,13 +73,13 @@ _decoder = msgspec.json.Decoder(_File)
 
 
 class Proof(Struct, frozen=True):
-    """A fact about an enclave, by the word of its sequencer."""
+    """A fact about an enclave, signed by its sequencer."""
 
     enclave: bytes
     sequencer: bytes
     fact: Fact
     moves: tuple[Move, ...] = ()
-    """The Migrates by which the sequencer came to be it; none if it was from the first, or if they are not told."""
+    """The Migrates that lead to the sequencer; empty if there are none or they are unknown."""
 
     def json(self) -> bytes:
         fact = self.fact
@@ -115,7 +115,7 @@ def _wire_state(fact: StateFact) -> dict[str, Any]:
 
 
 def load_proof(data: bytes) -> Proof:
-    """A proof from a file's bytes; nothing is checked yet."""
+    """Parse a proof from a file's bytes; checks nothing."""
     if len(data) > MAX_PROOF:
         raise InvalidProof(f"proof: over {MAX_PROOF} bytes")
     wire = decode_json(data, _decoder, InvalidProof)
@@ -157,7 +157,7 @@ def _anchor(wire: WireAnchor) -> Anchor:
 
 
 def check_proof(proof: Proof) -> Statement:
-    """What the proof shows. Raises InvalidProof where it shows nothing."""
+    """Return what the proof shows. Raises InvalidProof if it is invalid."""
     try:
         if isinstance(proof.fact, EventFact):
             check_event_fact(proof.fact, proof.enclave, proof.sequencer)
@@ -171,26 +171,26 @@ def check_proof(proof: Proof) -> Statement:
         raise InvalidProof(e.message) from None
     proved = [*proved, *_check_line(proof)]
     head = proof.fact.anchor.head
-    signed = f"all of it stands under a head of {head.ts} bundles that {proof.sequencer.hex()} signed for this enclave"
+    signed = f"all of it is under a head of {head.ts} bundles that {proof.sequencer.hex()} signed for this enclave"
     return Statement(
         (*proved, signed),
         (
             "that this key is the enclave's sequencer: compare it with what you know",
-            "that nothing has changed since: a proof is of its time",
-            "that everybody sees this log: compare heads with others",
+            "that nothing has changed since: a proof shows one point in time",
+            "that everyone sees this log: compare heads with others",
         ),
     )
 
 
 def _check_line(proof: Proof) -> list[str]:
-    """The Migrates lead to the sequencer, and say who it was in the event's place."""
+    """Check that the Migrates lead to the sequencer, and to the signer of the event's seq."""
     if not proof.moves:
         return []
     history = history_of(None, [move.event for move in proof.moves], proof.enclave)
     if history.sequencer != proof.sequencer:
         raise InvalidProof("migrates: they lead to another sequencer")
     if isinstance(proof.fact, EventFact) and history.at(proof.fact.event.seq) not in (None, proof.fact.event.sequencer):
-        raise InvalidProof("event: by another than the Migrates make the sequencer in its place")
+        raise InvalidProof("event: not signed by the sequencer that the Migrates give for its seq")
     return [
         f"Migrate {move.event.seq}, signed by {move.event.from_.hex()}, hands over to {move.new_sequencer.hex()}"
         for move in history.moves
@@ -201,11 +201,11 @@ def _event_says(fact: EventFact) -> list[str]:
     event = fact.event
     says = [
         f"{event.from_.hex()} signed an event of type {event.type} for enclave {event.enclave.hex()}",
-        f"{event.sequencer.hex()} put it in place {event.seq} at {event.timestamp} (Unix milliseconds)",
+        f"{event.sequencer.hex()} made it event {event.seq} at {event.timestamp} (Unix milliseconds)",
         f"it is in bundle {fact.anchor.index} of the log",
     ]
     if event.content is None:
-        says.append("its content was erased; what it was can be checked against content_hash")
+        says.append("its content was erased; a copy can be checked against content_hash")
     if fact.status_fact is not None:
         says.append(f"after bundle {fact.status_fact.anchor.index} it is {status_of(fact.status_fact)}")
     return says
@@ -213,4 +213,4 @@ def _event_says(fact: EventFact) -> list[str]:
 
 def _state_says(fact: StateFact) -> str:
     value = "nothing" if fact.value is None else fact.value.hex()
-    return f"after bundle {fact.anchor.index} there stands at {fact.namespace} {fact.key.hex()}: {value}"
+    return f"after bundle {fact.anchor.index} the value at {fact.namespace} {fact.key.hex()} is {value}"

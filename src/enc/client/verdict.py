@@ -1,14 +1,14 @@
-"""What evidence shows, to somebody who trusts nothing but arithmetic."""
+"""The verdict on evidence, for a reader who trusts only what can be recomputed."""
 
 from msgspec import Struct
 
-HONEST = "that the key's holder is the node you spoke with: compare the key"
+KEY_OWNER = "that this key belongs to the node you used: compare the key"
 
 
 class Verdict(Struct, frozen=True):
     convicts: bool
-    """The holder of the sequencer's key, and nobody else, has broken the rules."""
+    """Whether the holder of the sequencer's key, and no one else, has broken the rules."""
     proved: tuple[str, ...]
     not_proved: tuple[str, ...]
     holds: bool = False
-    """What an auditor found is there for everybody to see, though no signature says whose doing it is."""
+    """Whether an auditor's finding is visible to everyone, though no signature shows who caused it."""

@@ -28,6 +28,6 @@ def test_the_example(java: None, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "Complete up to: {'birds': 31, 'bread': 19, 'boats': 40}" in done.stdout.replace("\n", " ")
     assert "Drawn: activity.svg, 87 posts" in done.stdout
-    assert "put it in place 1" in done.stdout
+    assert "made it event 1" in done.stdout
     picture = ElementTree.parse(tmp_path / "activity.svg")  # noqa: S314 (our own)
     assert len(picture.getroot()) > 6

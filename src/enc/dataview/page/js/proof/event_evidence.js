@@ -18,7 +18,7 @@ const FAULTS = [
   ..."broken_consistency sequencer_change old_sequencer erasure_without_cause".split(" "),
 ];
 const pairForm = struct({ events: list(eventForm, 2) });
-const FOREIGN = "evidence: an event of another enclave or sequencer";
+const FOREIGN = "evidence: event: belongs to another enclave or sequencer";
 
 /** An event's own steps, and that it is of this enclave and, if one is named, by this sequencer. */
 function eventGroup(id, title, event, { enclave, sequencer = null }, judge) {
@@ -61,15 +61,15 @@ export function inspectEquivocation({ parts, enclave, sequencer }) {
       against(
         "One place",
         says,
-        one ? null : "evidence: the events do not stand in one place",
+        one ? null : "evidence: the events do not have the same seq",
         inputs,
         "The two events contradict nothing.",
       ),
     ],
     convicts: true,
     proved: [
-      `${hex(sequencer)} signed two different events as number ${first.seq} of this enclave`,
-      "a log has one event in each place: it shows different people different logs, or has rewritten one",
+      `${hex(sequencer)} signed two different events as event ${first.seq} of this enclave`,
+      "a log has one event per seq: the sequencer showed different logs to different clients, or rewrote one",
     ],
     notProved: [HONEST],
   };
@@ -101,7 +101,7 @@ export function inspectOrder({ parts, enclave, sequencer }) {
       `${hex(sequencer)} signed event ${then.seq} with time ${then.timestamp}, ` +
         `${first.timestamp - then.timestamp} ms before it: no honest sequencer does`,
     ],
-    notProved: [isOwn ? HONEST : "that the first event is of the log: anybody can sign one"],
+    notProved: [isOwn ? HONEST : "that the first event is in the log: anyone can sign one"],
   };
 }
 
@@ -148,7 +148,7 @@ function splitEvent({ enclave, sequencer }, migrate, event, isOwn) {
     ["place of the event", event.seq],
   ];
   const says = "The event stands after the Migrate, where this key is not the sequencer.";
-  const why = before ? "evidence: the event stands before the Migrate" : null;
+  const why = before ? "evidence: the event is before the Migrate" : null;
   const groups = [
     eventGroup("after", "The event after it", event, { enclave, sequencer }, eitherVersion),
     against("After the Migrate", says, why, inputs, "The key was still the sequencer there."),
@@ -158,7 +158,7 @@ function splitEvent({ enclave, sequencer }, migrate, event, isOwn) {
   return {
     groups,
     convicts,
-    what: `signed event ${event.seq}, of type ${event.type}, where it is not the sequencer`,
+    what: `signed event ${event.seq}, of type ${event.type}, where it was not the sequencer`,
     open: convicts ? [] : [LATER],
   };
 }
@@ -184,7 +184,7 @@ function splitHead({ enclave, sequencer }, migrate, { head: wire, size }) {
 
 const singleForm = struct({ fault: oneOf(...FAULTS), enc_v: integer, line: text });
 const WHO =
-  "who did it: the sequencer signs an author's signature and not what was said, so whoever held this copy of the log " +
+  "who did it: the sequencer signs an author's signature, not the content, so anyone who held this copy of the log " +
   "may have altered it; compare it with another copy";
 
 export function inspectSingle({ parts, enclave, sequencer }) {
@@ -204,7 +204,7 @@ export function inspectSingle({ parts, enclave, sequencer }) {
     : named === fault
       ? null
       : "evidence: the event checks, or is wrong in another way than it says";
-  const shown = `the log that was handed over has as number ${event.seq} of this enclave an event that does not check`;
+  const shown = `in the given log, event ${event.seq} of this enclave is an event that does not verify`;
   const inputs = [
     ["fault that it names", fault],
     ["fault found", named ?? "none"],

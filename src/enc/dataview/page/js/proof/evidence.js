@@ -69,7 +69,7 @@ const wordsForm = struct({ answer: text });
 /** An unsigned answer, as the client that stored it reports it. */
 function inspectWords({ parts }) {
   wordsForm(parts, "");
-  return { groups: [], notProved: ["anything: it shows what a client says it was sent, and nothing in it is signed"] };
+  return { groups: [], notProved: ["anything: a client states that it received this answer, and nothing in it is signed"] };
 }
 
 function inspectLog({ sequencer }) {

@@ -8,7 +8,7 @@ import { cosignedForm, headForm, readCosigned, readHead, sameHead, wrongCosigned
 import { Refused } from "./refusal.js";
 import { group, pathOf, step } from "./step.js";
 
-export const HONEST = "that the key's holder is the node you spoke with: compare the key";
+export const HONEST = "that this key belongs to the node you used: compare the key";
 
 const headsForm = struct({
   heads: list(headForm, 2),
@@ -67,13 +67,13 @@ export function inspectFork(evidence) {
   ];
   if (wire.signer !== null) {
     const proved = [signed(evidence, heads), "their roots are different: no log has both"];
-    return { groups, proved, notProved: ["which of the two has rewritten the log that it passed on"] };
+    return { groups, proved, notProved: ["which of the two rewrote the log"] };
   }
   const proved = [
     `${hex(evidence.sequencer)} signed two heads of ${first.size} bundles with different roots for this enclave`,
-    "no log has both: it shows different people different logs, or has rewritten one",
+    "no log has both roots: the sequencer showed different logs to different clients, or rewrote one",
   ];
-  return { groups, convicts: true, proved, notProved: [HONEST, "which of the two is the one that others saw"] };
+  return { groups, convicts: true, proved, notProved: [HONEST, "which of the two others saw"] };
 }
 
 export function inspectRollback(evidence) {
@@ -97,7 +97,7 @@ export function inspectRollback(evidence) {
   return {
     groups,
     proved: [both],
-    notProved: ["that the older head was served after the newer one: that is the client's word"],
+    notProved: ["that the older head was served after the newer one: only the client states this"],
   };
 }
 
@@ -113,10 +113,10 @@ export function inspectInconsistent(evidence) {
       : null;
   const how = apart?.replace("consistency: ", "") ?? "but the proof does";
   const says = `Nothing in the file shows that the larger log begins with the smaller one: ${how}.`;
-  const missing = "that no proof connects them: let the node show one; if it cannot, it has forked the log";
+  const missing = "that no such proof exists: ask the node for one; if it has none, it has forked the log";
   return {
     groups: [...heads.groups, against("No connection", says, why, heads, { path })],
-    proved: [signed(evidence, heads), "no proof came with them that connects them"],
+    proved: [signed(evidence, heads), "no valid consistency proof came with them"],
     notProved: [missing, HONEST],
   };
 }

@@ -23,8 +23,8 @@ import { firstBroken, group, step } from "./step.js";
 
 const NOT_PROVED = [
   "that this key is the enclave's sequencer: compare it with what you know",
-  "that nothing has changed since: a proof is of its time",
-  "that everybody sees this log: compare heads with others",
+  "that nothing has changed since: a proof shows one point in time",
+  "that everyone sees this log: compare heads with others",
 ];
 
 const fileForm = struct({
@@ -159,7 +159,7 @@ function placeStep(history, event) {
   const why =
     key === null || equal(key, event.sequencer)
       ? null
-      : "event: by another than the Migrates make the sequencer in its place";
+      : "event: not signed by the sequencer that the Migrates give for its seq";
   const inputs = [
     ["place (seq)", event.seq],
     ["sequencer there", key === null ? "unknown" : key],
@@ -179,19 +179,19 @@ function says({ event, state, sequencer }, { moves }) {
   return [
     ...(event ? eventSays(event) : [stateSays(state)]),
     ...moves.map(moveText),
-    `all of it stands under a head of ${anchor.head.size} bundles that ${hex(sequencer)} signed for this enclave`,
+    `all of it is under a head of ${anchor.head.size} bundles that ${hex(sequencer)} signed for this enclave`,
   ];
 }
 
 function eventSays({ event, anchor, status }) {
   return [
     `${hex(event.from)} signed an event of type ${event.type} for enclave ${hex(event.enclave)}`,
-    `${hex(event.sequencer)} put it in place ${event.seq} at ${event.timestamp} (Unix milliseconds)`,
+    `${hex(event.sequencer)} made it event ${event.seq} at ${event.timestamp} (Unix milliseconds)`,
     `it is in bundle ${anchor.inclusion.index} of the log`,
-    ...(event.content === null ? ["its content was erased; what it was can be checked against content_hash"] : []),
+    ...(event.content === null ? ["its content was erased; a copy can be checked against content_hash"] : []),
     ...(status === null ? [] : [`after bundle ${status.anchor.inclusion.index} it is ${statusOf(status)}`]),
   ];
 }
 
 const stateSays = ({ namespace, raw, proof, anchor }) =>
-  `after bundle ${anchor.inclusion.index} there stands at ${namespace} ${hex(raw)}: ${valueText(proof.value)}`;
+  `after bundle ${anchor.inclusion.index} the value at ${namespace} ${hex(raw)} is ${valueText(proof.value)}`;

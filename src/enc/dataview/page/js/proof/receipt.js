@@ -26,7 +26,7 @@ export function inspectEvent(value, why = "") {
     proved: ok
       ? [
           `${hex(event.from)} signed an event of type ${event.type} for enclave ${hex(event.enclave)}`,
-          `${hex(event.sequencer)} put it in place ${event.seq} at ${event.timestamp} (Unix milliseconds)`,
+          `${hex(event.sequencer)} made it event ${event.seq} at ${event.timestamp} (Unix milliseconds)`,
         ]
       : [],
     notProved: ok ? [NOT_IN_LOG, KEY] : [],
