@@ -80,7 +80,7 @@ def test_damaged_files(path: str, tmp_path: Path) -> None:
     plain = zstandard.ZstdDecompressor().decompressobj().decompress(data)
     compress = zstandard.ZstdCompressor().compress
     damaged = {
-        "cut.enc": (data[:-20], "cut off"),
+        "cut.enc": (data[:-20], "truncated"),
         "more.enc": (data + b"x", "follows"),
         "text.enc": (b"hello", "not zstd"),
         "empty.enc": (compress(b""), "empty"),

@@ -164,7 +164,7 @@ def test_a_falling_timestamp(tmp_path: Path, seed: int) -> None:
     scene = Scene(tmp_path, "falling_timestamp", seed)
     failed = scene.failure()
     assert (failed.seq, failed.code) == (scene.seq, "INVALID_ARCHIVE")
-    assert failed.message.endswith("timestamp: before that of the event before")
+    assert failed.message.endswith("timestamp: before the previous event's")
     times = [event.timestamp for event in scene.archive.events]
     assert [i for i in range(1, len(times)) if times[i] < times[i - 1]] == [scene.seq]
     scene.signatures()

@@ -85,8 +85,11 @@ def test_refusals_carry_their_fields(owner: Person, founder: Client) -> None:
     [
         (["gate", "applications", "open"], "enclaves of version 1 have no gates"),
         (["set", "topic", "x"], "enclaves of version 1 have no slots"),
-        (["move", BOB, "OUTSIDER", "MEMBER"], "OUTSIDER: no role of this enclave; there are Owner, Admin, Member, Dat"),
-        (["transfer", BOB, "Admin"], "in an enclave of version 1 nothing is passed on but Owner"),
+        (
+            ["move", BOB, "OUTSIDER", "MEMBER"],
+            "OUTSIDER: not a role of this enclave; its roles are Owner, Admin, Me",
+        ),
+        (["transfer", BOB, "Admin"], "trait: a version 1 enclave can transfer Owner only"),
     ],
 )
 def test_what_version_1_has_no_words_for(owner: Person, args: list[str], message: str) -> None:

@@ -298,12 +298,12 @@ def test_the_events_before_what_is_no_archive_were_handed_out() -> None:
     """What is wrong with one of them comes first, and is told."""
     _, events = read_archive([lines(HEAD_LINE, *EVENT_LINES[:4]) + bytes(2000)])
     assert [next(events) for _ in range(4)] == LOG.events[:4]
-    with pytest.raises(InvalidArchive, match="something follows"):
+    with pytest.raises(InvalidArchive, match="data follows"):
         next(events)
 
 
 def test_the_last_line_ends_like_the_others() -> None:
-    refused(squeeze(LOG.text[:-1]), "cut off within a line")
+    refused(squeeze(LOG.text[:-1]), "truncated within a line")
     refused(squeeze(HEAD_LINE))
 
 

@@ -90,7 +90,7 @@ def test_roles_by_name_or_by_bit(roles: Any, bitmask: str) -> None:
 
 @pytest.mark.parametrize("roles", ["King", "Admin,King", ["King"], "0X1", "0x01", "Self", "admin"])
 def test_a_name_that_is_no_role_is_told_the_roles(roles: Any) -> None:
-    with pytest.raises(MisuseError, match="no role of this enclave; there are Owner, Admin, Member"):
+    with pytest.raises(MisuseError, match="not a role of this enclave; its roles are Owner, Admin, Member"):
         ONE.move(BOB, roles, "0x0", force=False)
 
 

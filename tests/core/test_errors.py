@@ -128,9 +128,9 @@ def test_a_malformed_error_object_still_becomes_an_error(wire: dict) -> None:
 
 
 def test_an_unknown_context_field_is_misuse() -> None:
-    with pytest.raises(MisuseError, match="INVALID_COMMIT carries no seq"):
+    with pytest.raises(MisuseError, match="INVALID_COMMIT has no context field seq"):
         InvalidCommit("why", seq=1)
-    with pytest.raises(MisuseError, match="carries no b, c"):
+    with pytest.raises(MisuseError, match="has no context field b, c"):
         Duplicate("why", receipt={}, c=1, b=2)
 
 
@@ -170,7 +170,7 @@ def test_an_error_reads_as_its_message() -> None:
 
 
 def test_a_replay_failure_carries_the_broken_rule_and_the_place() -> None:
-    cause = Duplicate("the commit stands in the log already")
+    cause = Duplicate("the commit is already in the log")
     error = ReplayFailed(7, cause)
     assert (error.code, error.seq, error.cause) == ("DUPLICATE", 7, cause)
     assert isinstance(error, PeerError)

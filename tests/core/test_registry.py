@@ -191,13 +191,16 @@ MANY = [{"uri": "https://a.example:443"}] * 11
         ({"endpoints": [{"priority": 1}]}, "content.endpoints[0].uri: expected scheme://…"),
         (
             {"endpoints": [{"uri": "https://a", "priority": -1}]},
-            "content.endpoints[0].priority: expected a whole number",
+            "content.endpoints[0].priority: expected a non-negative integer",
         ),
         (
             {"endpoints": [{"uri": "https://a", "priority": 1.5}]},
-            "content.endpoints[0].priority: expected a whole number",
+            "content.endpoints[0].priority: expected a non-negative integer",
         ),
-        ({"endpoints": [{"uri": "https://a", "priority": True}]}, "content.endpoints[0].priority: expected a whole"),
+        (
+            {"endpoints": [{"uri": "https://a", "priority": True}]},
+            "content.endpoints[0].priority: expected a non-negative",
+        ),
         ({"protocols": ["https"] * 11}, "content.protocols: expected a list of 0 to 10"),
         ({"protocols": [1]}, "content.protocols[0]: expected a string of 1 to 64 characters"),
         ({"protocols": ["a" * 65]}, "content.protocols[0]: expected a string of 1 to 64 characters"),
@@ -278,7 +281,7 @@ def test_an_identity_at_its_limits(registry: Registry) -> None:
         ({"migrate_event": []}, "migrate_event: "),
         (
             {"migrate_event": {}, "migrate_events": []},
-            "migrate_event: stands beside migrate_events: expected one chain",
+            "migrate_event: conflicts with migrate_events: expected one chain",
         ),
     ],
 )
@@ -624,7 +627,7 @@ def test_a_passage_that_is_not_needed_or_not_one(registry: Registry, house: Hous
     house.talk()
     for wrong in (message, admin):
         refusal = registry.refusal("bob", house, owner_proof=house.proof("bob", passage=(wrong, transfer)))
-        assert refusal == "UNAUTHORIZED owner_proof.passage[0]: passes no ownership on"
+        assert refusal == "UNAUTHORIZED owner_proof.passage[0]: does not pass the ownership on"
 
 
 # Takeovers, each refused
@@ -765,15 +768,16 @@ class Returned:
 
 def test_an_old_passage_that_another_sequencer_has_ordered() -> None:
     sale = Returned("node2")
-    assert sale.refusal(sale.given) == (
-        "UNAUTHORIZED owner_proof.passage[0]: ordered by another than the sequencer on record"
-    )
+    assert sale.refusal(sale.given) == ("UNAUTHORIZED owner_proof.passage[0]: not signed by the sequencer on record")
     assert sale.registry.holder(sale.house) == "alice"
 
 
 def test_an_old_passage_from_before_the_holder_moved_the_enclave() -> None:
     sale = Returned("node2", "node")
-    assert sale.refusal(sale.given) == "UNAUTHORIZED owner_proof.passage[0]: not after what came before it"
+    assert (
+        sale.refusal(sale.given)
+        == "UNAUTHORIZED owner_proof.passage[0]: seq or timestamp is not after the event before"
+    )
 
 
 def test_a_passage_is_in_order_and_in_time(registry: Registry, house: House) -> None:
@@ -782,7 +786,7 @@ def test_a_passage_is_in_order_and_in_time(registry: Registry, house: House) -> 
     house.settle()
     node = person("node")
     wrong = {
-        "passage[1]: not after what came before it": (
+        "passage[1]: seq or timestamp is not after the event before": (
             (finalize(first, node, first.timestamp, second.seq), second),
             (finalize(first, node, second.timestamp + 1, first.seq), second),
         ),

@@ -87,7 +87,7 @@ def _broken(archives: Path, how: str) -> Path:
         ("empty", "empty"),
         ("no header", "format"),
         ("events left out", "the header declares"),
-        ("cut within a line", "cut off within a line"),
+        ("cut within a line", "truncated within a line"),
     ],
 )
 def test_a_broken_file_is_named_in_a_row_after_what_can_be_read(archives: Path, log: Log, how: str, said: str) -> None:

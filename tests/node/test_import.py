@@ -432,7 +432,7 @@ LIES: dict[str, tuple[Lie, int, str, str]] = {
         put(6, lambda m: signed(m, 6, timestamp=m.events[5].timestamp - 1)),
         6,
         "INVALID_ARCHIVE",
-        "before that of the event before",
+        "before the previous event's",
     ),
     "time past exp": (
         put(6, lambda m: signed(m, 6, timestamp=m.events[6].exp + 60_001)),
@@ -491,8 +491,8 @@ LIES: dict[str, tuple[Lie, int, str, str]] = {
         "EVENT_NOT_FOUND",
         "",
     ),
-    "an erasure without a cause": (put(6, lambda m: erase(m.events[6])), 6, "INVALID_ARCHIVE", "gone without"),
-    "an erased Update without a cause": (put(3, lambda m: erase(m.events[3])), 3, "INVALID_ARCHIVE", "gone without"),
+    "an erasure without a cause": (put(6, lambda m: erase(m.events[6])), 6, "INVALID_ARCHIVE", "erased without"),
+    "an erased Update without a cause": (put(3, lambda m: erase(m.events[3])), 3, "INVALID_ARCHIVE", "erased without"),
     "an erased Move": (put(1, lambda m: erase(m.events[1])), 1, "INVALID_ARCHIVE", "never erased"),
     "an erased Manifest": (put(0, lambda m: erase(m.events[0])), 0, "INVALID_ARCHIVE", "never erased"),
     "an event that is none": (put(6, lambda m: {"id": 5}), 6, "INVALID_ARCHIVE", ""),
@@ -590,10 +590,10 @@ def told(made: World, lines: Sequence[Event], **changes: Any) -> bytes:
 
 
 BAD_ARCHIVES: dict[str, tuple[Callable[[World, bytes], bytes], str]] = {
-    "nothing": (lambda m, a: b"", "cut off"),
+    "nothing": (lambda m, a: b"", "truncated"),
     "no zstd": (lambda m, a: b"hello", "zstd"),
-    "cut off": (lambda m, a: a[:-10], "cut off"),
-    "half": (lambda m, a: a[: len(a) // 2], "cut off"),
+    "cut off": (lambda m, a: a[:-10], "truncated"),
+    "half": (lambda m, a: a[: len(a) // 2], "truncated"),
     "something behind": (lambda m, a: a + b"x", "follows the end"),
     "another frame behind": (lambda m, a: a + a, "follows the end"),
     "no header": (lambda m, a: zstandard.compress(b"{}\n"), "format"),

@@ -110,7 +110,7 @@ def _blocks(path: str, skip: int = 0) -> Iterator[list[bytes]]:
             if lines:
                 yield lines
     if size:
-        raise InvalidArchive("the archive is cut off within a line")
+        raise InvalidArchive("the archive is truncated within a line")
 
 
 def _pieces(path: str) -> Iterator[bytes]:

@@ -1,4 +1,5 @@
-"""AC_Bundle: several access-control operations as one, all or nothing (docs/protocol.md, sections 14.7 and 21.11)."""
+"""AC_Bundle: several access-control operations, applied all or none (docs/protocol.md, sections
+14.7 and 21.11)."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -18,12 +19,15 @@ def judge_bundle(
     read: Callable[[str, dict[str, Any], str], T],
     operate: Callable[[T], None],
 ) -> None:
-    """`read` takes each operation's type, fields and path; then `operate` judges each after the ones before it.
+    """Parse every operation with `read`, given its type, fields and path; then judge each with
+    `operate`, in order.
 
-    The form of all comes before the rules of the first. `operate` writes into a draft, which a failure leaves unused.
+    The form of all is checked before the rules of the first. `operate` writes into a draft, which
+    is discarded after a failure. Raises ACBundleFailed with the index of the first operation that
+    the rules reject.
     """
-    read_ones = [read(type_, operation, path) for type_, operation, path in operations_of(commit, types)]
-    for i, operation in enumerate(read_ones):
+    operations = [read(type_, operation, path) for type_, operation, path in operations_of(commit, types)]
+    for i, operation in enumerate(operations):
         try:
             operate(operation)
         except EncError as e:
@@ -31,7 +35,8 @@ def judge_bundle(
 
 
 def operations_of(commit: Commit, types: frozenset[str]) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """The operations of an AC_Bundle, each with its type, its fields and its path; their form is not checked yet."""
+    """Yield each operation of an AC_Bundle: its type, its fields and its path. Their form is not
+    checked yet."""
     found = content_object(commit).get("operations")
     if not isinstance(found, list) or not 1 <= len(found) <= MAX_OPERATIONS:
         raise InvalidCommit(f"operations: expected a list of 1 to {MAX_OPERATIONS}")

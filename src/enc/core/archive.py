@@ -1,7 +1,9 @@
-"""The archive: one enclave's whole log in one file, zstd-compressed JSON lines (docs/protocol.md, section 18).
+"""The archive: one enclave's whole log in one file, zstd-compressed JSON lines (docs/protocol.md,
+section 18).
 
-First a header, then one event a line by rising seq; erased contents as null and hash. It serves backup, forced
-takeover, audit and bulk loading alike. Both directions stream: neither holds more than a line.
+First a header, then one event a line by rising seq; an erased content is null, with its hash.
+Archives serve backup, forced takeover, audit and bulk loading. Reading and writing stream: neither
+holds more than a line.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,18 +22,18 @@ from enc.core.tree_head import WireHead, check_bound_head, check_head, head_from
 from enc.core.types import Event, TreeHead
 
 MAX_LINE = 16 << 20
-"""Bytes of one line, decompressed."""
+"""Maximum size of one line, decompressed, in bytes."""
 MAX_TOTAL = 1 << 40
-"""Bytes of a whole archive, decompressed; callers set what they can afford."""
+"""Maximum size of a whole archive, decompressed, in bytes. Callers may set a lower bound."""
 _WINDOW_LOG = 27
 _CHUNK = 1 << 20
 _SLICE = 512
 _PIECE = 1 << 16
-"""Bytes that are looked through for lines at once."""
+"""Bytes that are split into lines at once."""
 
 
 class Header(Struct, frozen=True, kw_only=True):
-    """What an archive says of itself. All of it is checked against the events."""
+    """The header of an archive. All of it is checked against the events."""
 
     enclave: bytes
     enc_v: int
@@ -68,7 +70,7 @@ _decoder = Decoder(_WireHeader)
 
 
 def header_of(replay: Replay, sth: TreeHead | None) -> Header:
-    """The header for the log that was replayed."""
+    """Return the header for a replayed log."""
     return Header(
         enclave=replay.state.enclave,
         enc_v=replay.state.policy.enc_v,
@@ -118,12 +120,12 @@ def parse_header(line: bytes) -> Header:
 
 
 def write_archive(header: Header, events: Iterable[Event], level: int = 3) -> Iterator[bytes]:
-    """The archive's bytes, piece by piece."""
+    """Yield the archive's bytes in pieces."""
     return write_lines(header, (msgspec.json.encode(wire_event(event)) for event in events), level)
 
 
 def write_lines(header: Header, lines: Iterable[bytes], level: int = 3) -> Iterator[bytes]:
-    """The same from events that are JSON already, each without its line feed."""
+    """Yield the archive's bytes from events that are JSON already, each without its line feed."""
     compressor = zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj()
     waiting = [msgspec.json.encode(wire_header(header)), b"\n"]
     size = 0
@@ -137,21 +139,23 @@ def write_lines(header: Header, lines: Iterable[bytes], level: int = 3) -> Itera
 
 
 def pack_events(events: Iterable[Event], level: int = 3) -> bytes:
-    """Events alone, as an archive has them after its header."""
+    """Return events compressed as in an archive, without a header."""
     compressor = zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj()
     pieces = [compressor.compress(msgspec.json.encode(wire_event(event)) + b"\n") for event in events]
     return b"".join([*pieces, compressor.flush()])
 
 
 def unpack_events(data: bytes, *, max_line: int = MAX_LINE, max_total: int = MAX_TOTAL) -> Iterator[Event]:
-    """The other direction. Whatever is malformed or over a bound raises InvalidArchive."""
+    """Yield the events that `pack_events` packed; raise InvalidArchive if malformed or over a
+    bound."""
     return _events(_lines(decompressed([data], max_total), max_line))
 
 
 def read_archive(
     chunks: Iterable[bytes], *, max_line: int = MAX_LINE, max_total: int = MAX_TOTAL
 ) -> tuple[Header, Iterator[Event]]:
-    """The header, and an iterator over the events. Whatever is malformed or over a bound raises InvalidArchive."""
+    """Return the header and an iterator over the events; both raise InvalidArchive if malformed or
+    over a bound."""
     header, lines = read_lines(chunks, max_line=max_line, max_total=max_total)
     return header, _events(lines)
 
@@ -159,7 +163,7 @@ def read_archive(
 def read_lines(
     chunks: Iterable[bytes], *, max_line: int = MAX_LINE, max_total: int = MAX_TOTAL
 ) -> tuple[Header, Iterator[bytes]]:
-    """The same with events as they are spelled, whatever that is."""
+    """Return the header and an iterator over the events' lines, which are not parsed."""
     lines = _lines(decompressed(chunks, max_total), max_line)
     first = next(lines, None)
     if first is None:
@@ -177,18 +181,20 @@ def _events(lines: Iterator[bytes]) -> Iterator[Event]:
 
 
 def decompressed(chunks: Iterable[bytes], max_total: int = MAX_TOTAL) -> Iterator[bytes]:
-    """The bytes of one whole frame, some at a time, however far they expand. InvalidArchive where it is none."""
+    """Yield the decompressed bytes of one whole frame in bounded pieces; raise InvalidArchive if it
+    is not a frame."""
     return _joined(_decompress(chunks, max_total))
 
 
 def _decompress(chunks: Iterable[bytes], max_total: int) -> Iterator[bytes]:
-    """The decompressed bytes. Input goes in by small slices, so that a bomb meets the bound before it fills memory."""
+    """Yield decompressed bytes. Input is fed in small slices, so that a bomb meets the bound before
+    it fills memory."""
     frame = zstandard.ZstdDecompressor(max_window_size=1 << _WINDOW_LOG).decompressobj()
     total = 0
     for chunk in chunks:
         for at in range(0, len(chunk), _SLICE):
             if frame.eof:
-                raise InvalidArchive("something follows the end of the archive")
+                raise InvalidArchive("data follows the end of the archive")
             try:
                 piece = frame.decompress(chunk[at : at + _SLICE])
             except zstandard.ZstdError as e:
@@ -197,12 +203,15 @@ def _decompress(chunks: Iterable[bytes], max_total: int) -> Iterator[bytes]:
             if total > max_total:
                 raise InvalidArchive(f"the archive is over {max_total} bytes")
             yield piece
-    if not frame.eof or frame.unused_data:
-        raise InvalidArchive("the archive is cut off" if not frame.eof else "something follows the end of the archive")
+    if not frame.eof:
+        raise InvalidArchive("the archive is truncated")
+    if frame.unused_data:
+        raise InvalidArchive("data follows the end of the archive")
 
 
 def _joined(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces of one size, about. What came before a failure is told before it."""
+    """Yield the same bytes in pieces of about one size. Bytes before a failure are yielded before
+    it is raised."""
     waiting, size, failure = list[bytes](), 0, None
     while failure is None:
         try:
@@ -223,11 +232,12 @@ def _joined(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _lines(pieces: Iterator[bytes], max_line: int) -> Iterator[bytes]:
-    """Whole lines; the last one must end like the others, so that a cut file is noticed."""
+    """Yield whole lines. The last must end with a line feed too, so that a truncated file is
+    detected."""
     parts: list[bytes] = []
     size = 0
 
-    def take(part: bytes) -> None:
+    def add(part: bytes) -> None:
         nonlocal size
         parts.append(part)
         size += len(part)
@@ -236,7 +246,7 @@ def _lines(pieces: Iterator[bytes], max_line: int) -> Iterator[bytes]:
 
     for piece in pieces:
         first, *more = piece.split(b"\n")
-        take(first)
+        add(first)
         if more:
             yield b"".join(parts)
             parts.clear()
@@ -244,18 +254,20 @@ def _lines(pieces: Iterator[bytes], max_line: int) -> Iterator[bytes]:
             if more and max(map(len, more)) > max_line:
                 raise InvalidArchive(f"a line is over {max_line} bytes")
             yield from more
-            take(rest)
+            add(rest)
     if size:
-        raise InvalidArchive("the archive is cut off within a line")
+        raise InvalidArchive("the archive is truncated within a line")
 
 
-# Meaning
+# Verification
 
 
 def verify_archive(header: Header, events: Iterable[Event], replay: Replay | None = None) -> Replay:
-    """Replay all events and hold the header to them. Raises ReplayFailed for an event, InvalidArchive for the rest.
+    """Replay all events and check the header against them. Raises ReplayFailed for an event, else
+    InvalidArchive.
 
-    Where `sth` counts the trailing bundle, whoever goes on from here first seals it, at its deadline (enclave.seal).
+    If `sth` counts the trailing bundle, a node that continues the log first seals it at its
+    deadline (enclave.seal).
     """
     replay = replay or Replay(header.enclave)
     for event in events:
@@ -265,10 +277,10 @@ def verify_archive(header: Header, events: Iterable[Event], replay: Replay | Non
 
 
 def check_header(header: Header, replay: Replay) -> None:
-    """The header says what the replay of all events found."""
+    """Check that the header matches the replay of all events; otherwise raise InvalidArchive."""
     state = replay.finish()
     if header.enclave != state.enclave:
-        raise InvalidArchive("header: enclave is not the events'")
+        raise InvalidArchive("header: enclave is not that of the events")
     if header.events != replay.events:
         raise InvalidArchive(f"header: says {header.events} events, there are {replay.events}")
     if header.enc_v != state.policy.enc_v:
@@ -281,15 +293,17 @@ def check_header(header: Header, replay: Replay) -> None:
         check_sth(header.sth, replay)
 
 
-def _closer(size: int, replay: Replay) -> bytes:
-    """The sequencer of the last event that a log of this size holds: it signed that size's head."""
+def _closing_sequencer(size: int, replay: Replay) -> bytes:
+    """Return the sequencer of the last event in a log of this size, which signed that size's
+    head."""
     bundle = replay.state.bundle
     seq = bundle.first_seq - 1 if bundle is not None and 0 < size == replay.state.log.size else replay.state.seq
     return [key for key, first in replay.sequencers if first <= seq][-1]
 
 
 def check_sth(sth: TreeHead, replay: Replay) -> None:
-    """The head is on this log, with the trailing bundle open or closed, and signed by a sequencer of its end."""
+    """Check that the head is on this log, with the trailing bundle open or closed, and that a
+    sequencer at its end signed it."""
     state = replay.state
     roots = {state.log.size: state.log.root()}
     if state.bundle is not None:
@@ -297,7 +311,7 @@ def check_sth(sth: TreeHead, replay: Replay) -> None:
     if roots.get(sth.ts) != sth.r:
         raise InvalidArchive("header: sth is not the head of this log")
     failure: EncError | None = None
-    for sequencer in dict.fromkeys([_closer(sth.ts, replay), replay.sequencers[-1][0], state.sequencer]):
+    for sequencer in dict.fromkeys([_closing_sequencer(sth.ts, replay), replay.sequencers[-1][0], state.sequencer]):
         try:
             if sth.bound_sig is None:
                 check_head(sth, sequencer)

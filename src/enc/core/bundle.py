@@ -1,7 +1,8 @@
 """Bundles: runs of events that share one leaf of the log (docs/protocol.md, section 8).
 
-`events_root` is the root of a perfect tree over the event ids, padded on the right by repeating the last one. The
-open bundle keeps only the edge of that tree, so that taking an event costs one hash however large bundles are.
+`events_root` is the root of a perfect tree over the event ids, padded on the right by repeating the
+last one. The open bundle keeps only the edge of that tree, so that adding an event costs one hash
+however large bundles are.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ class BundleConfig(Struct, frozen=True):
 
 
 class Sequenced(Protocol):
-    """What boundaries depend on: nothing but the finalised sequence."""
+    """The fields of an event that bundle boundaries depend on."""
 
     @property
     def id(self) -> bytes: ...
@@ -38,7 +39,7 @@ class Sequenced(Protocol):
 
 
 class OpenBundle(Struct, frozen=True):
-    """The bundle that the latest event is in, while it may still take another."""
+    """The bundle that the latest event is in, while further events may enter it."""
 
     first_seq: int
     first_timestamp: int
@@ -51,40 +52,43 @@ class OpenBundle(Struct, frozen=True):
         return self.ids.size
 
     def deadline(self, config: BundleConfig) -> int:
-        """From this time on no event can enter."""
+        """Return the time from which no event can enter."""
         return self.first_timestamp + config.timeout
 
     def events_root(self) -> bytes:
-        """The root as if the bundle closed now: O(log count) hashes."""
+        """Return the root as if the bundle closed now: O(log count) hashes."""
         return _padded_root(self.ids, self.last_id)
 
     def add(self, event: Sequenced) -> "OpenBundle":
-        """This bundle with one more event: one hash, amortised."""
+        """Return this bundle with one more event: one hash, amortised."""
         return OpenBundle(self.first_seq, self.first_timestamp, self.sequencer, self.ids.with_leaf(event.id), event.id)
 
     def add_all(self, events: Sequence[Sequenced]) -> "OpenBundle":
-        """`add` for many events, at least one."""
+        """Return this bundle with these events, of which there must be at least one."""
         ids = self.ids.with_leaves([event.id for event in events])
         return OpenBundle(self.first_seq, self.first_timestamp, self.sequencer, ids, events[-1].id)
 
 
 def open_bundle(event: Sequenced) -> OpenBundle:
-    """A new bundle with its first event."""
+    """Return a new bundle with its first event."""
     return OpenBundle(event.seq, event.timestamp, event.sequencer, Edge(1, (event.id,)), event.id)
 
 
 def closes_before(bundle: OpenBundle, event: Sequenced, config: BundleConfig) -> bool:
-    """This event cannot enter: it comes at or after the deadline, or from another sequencer (a forced Migrate)."""
+    """Return whether the bundle closes before this event: it is dated at or after the deadline, or
+    another sequencer signed it (a forced Migrate)."""
     return event.timestamp >= bundle.deadline(config) or event.sequencer != bundle.sequencer
 
 
 def closes_after(bundle: OpenBundle, event: Sequenced, config: BundleConfig) -> bool:
-    """This event, the bundle's latest, is its last: the bundle is full, or the event is a Migrate."""
+    """Return whether the bundle closes after this event, its latest: it is full, or the event is a
+    Migrate."""
     return bundle.count >= config.size or event.type == "Migrate"
 
 
 def split(events: Iterable[Sequenced], config: BundleConfig) -> Iterator[OpenBundle]:
-    """The bundles of a whole log, in order: a pure function of the sequence. The last one may still be open."""
+    """Yield the bundles of a whole log, in order. They depend on the events alone. The last may
+    still be open."""
     bundle: OpenBundle | None = None
     for event in events:
         if bundle is not None and closes_before(bundle, event, config):
@@ -99,7 +103,7 @@ def split(events: Iterable[Sequenced], config: BundleConfig) -> Iterator[OpenBun
 
 
 def events_root(ids: Sequence[bytes]) -> bytes:
-    """The root over the ids of one bundle."""
+    """Return the root over the ids of one bundle."""
     if not ids:
         raise MisuseError("a bundle holds at least one event")
     return _padded_root(Edge().extend(ids)[0], ids[-1])
@@ -118,7 +122,8 @@ def _padded_root(ids: Edge, last_id: bytes) -> bytes:
 
 
 class BundleTree:
-    """The tree over the ids of one bundle, kept whole: as many hashes as ids once, then none for each proof."""
+    """The whole tree over the ids of one bundle. Building it takes one hash for each id, a proof
+    none."""
 
     def __init__(self, ids: Sequence[bytes]) -> None:
         self.size = len(ids)
@@ -132,21 +137,22 @@ class BundleTree:
             padding = log_node(padding, padding)
 
     def prove(self, index: int) -> BundleProof:
-        """Event number `index` of the bundle."""
+        """Prove the membership of event number `index`."""
         if not 0 <= index < self.size:
             raise MisuseError(f"no event {index} in a bundle of {self.size}")
         return BundleProof(index, tuple(level[(index >> i) ^ 1] for i, level in enumerate(self._levels)), self.size)
 
 
 def prove_membership(ids: Sequence[bytes], index: int) -> BundleProof:
-    """Event number `index` of the bundle with these ids."""
+    """Prove the membership of event number `index` in the bundle with these ids."""
     return BundleTree(ids).prove(index)
 
 
 def check_membership(proof: BundleProof, event_id: bytes, events_root: bytes) -> None:
-    """The event with this id is number `ei` of the `size` events under `events_root`.
+    """Check that the event with this id is number `ei` of the `size` events under `events_root`.
 
-    An index in the padding is refused: it would give one event two places.
+    An index in the padding is rejected, because it would give one event two places. Raises
+    InvalidProof.
     """
     if not 0 <= proof.ei < proof.size:
         raise InvalidProof("bundle: the event index is not below the bundle's size")

@@ -1,4 +1,5 @@
-"""A claim: what a node proved of one event under a signed head, held against what the log itself gives."""
+"""A claim: what a node proved about one event under a signed head. Audits compare it with the log
+itself."""
 
 from typing import Any
 
@@ -29,7 +30,7 @@ class Claim(Struct, frozen=True, kw_only=True):
 
     @property
     def index(self) -> int:
-        """Which bundle of the log it is."""
+        """Number of the bundle in the log."""
         return self.inclusion.li
 
     def wire(self) -> dict[str, Any]:
@@ -59,7 +60,8 @@ def claim_from_wire(wire: WireClaim) -> Claim:
 
 
 def is_proved(claim: Claim, head: TreeHead, event_id: bytes) -> bool:
-    """The node's proof is one: under this head the event stands where the claim says."""
+    """Return whether the node's proof verifies: under this head the event is where the claim
+    says."""
     try:
         check_event_proof(event_id, claim.membership, claim.leaf, claim.inclusion, head)
     except EncError:

@@ -1,4 +1,4 @@
-"""Commits: build, parse from the wire, check (docs/protocol.md, section 5)."""
+"""Commits: build, parse and check (docs/protocol.md, section 5)."""
 
 import re
 from collections.abc import Callable
@@ -14,14 +14,15 @@ from enc.core.signing import Alg, PrivateKey, check_signature
 from enc.core.types import VERSIONS, Commit, Limits, Tags
 
 SKEW_MS = 60_000
-"""By how much two honest clocks may differ."""
+"""Maximum difference between two honest clocks."""
 
 MAX_EXP_WINDOW_MS = 3_600_000
-"""How far ahead a commit may set its expiry."""
+"""How far in the future a commit may expire."""
 
 DEFAULT_LIMITS = Limits()
 UNLIMITED = Limits(content=1 << 62, type=1 << 62, tags=1 << 62, tag_strings=1 << 62, tag_string=1 << 62)
-"""For what another node has already finalised: a node's limits are its own, never part of the log's rules."""
+"""For events that another node finalised: limits are each node's own and not part of the log's
+rules."""
 
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,15}", re.ASCII)
 
@@ -58,7 +59,8 @@ def build_commit(
     alg: Alg = "schnorr",
     enc_v: int = 2,
 ) -> Commit:
-    """A signed commit. `exp` is in Unix milliseconds; it also tells two commits of one content apart."""
+    """Return a signed commit. `exp` is in Unix milliseconds; it also makes two commits of equal
+    content differ."""
     if len(enclave) != 32:
         raise MisuseError("an enclave id is 32 bytes")
     tags = tuple(tuple(tag) for tag in tags)
@@ -83,21 +85,23 @@ def build_commit(
 def build_manifest(
     key: PrivateKey, content: str, exp: int, tags: Tags = (), *, alg: Alg = "schnorr", enc_v: int = 2
 ) -> Commit:
-    """The commit that founds an enclave. Its `enclave` is the new enclave's id."""
+    """Return the commit that creates an enclave. Its `enclave` is the new enclave's id."""
     enclave = _hashed(lambda: hashing.enclave_id(enc_v, key.public, hashing.content_hash(content), tags))
     return build_commit(key, enclave, "Manifest", content, exp, tags, alg=alg, enc_v=enc_v)
 
 
 def _hashed(hash_: Callable[[], bytes]) -> bytes:
-    """A hash of what the caller gave; text that is no Unicode, or a number out of range, is the caller's mistake."""
+    """Return a hash of the caller's values; raise MisuseError for invalid Unicode or a number out
+    of range."""
     try:
         return hash_()
     except (UnicodeEncodeError, OverflowError) as e:
-        raise MisuseError(f"this cannot be hashed: {e}") from None
+        raise MisuseError(f"cannot hash this commit: {e}") from None
 
 
 def parse_commit(data: bytes | str, limits: Limits = DEFAULT_LIMITS) -> Commit:
-    """A commit from wire JSON. What is wrong raises InvalidCommit naming the field; nothing is verified yet."""
+    """Parse a commit from wire JSON without verifying it; raise InvalidCommit, naming the field, if
+    malformed."""
     wire = decode_json(data, _decoder, InvalidCommit)
     commit = Commit(**fields_from_wire(wire, limits))
     check_shape(commit, limits)
@@ -105,7 +109,8 @@ def parse_commit(data: bytes | str, limits: Limits = DEFAULT_LIMITS) -> Commit:
 
 
 def fields_from_wire(wire: WireCommit, limits: Limits = UNLIMITED) -> dict[str, Any]:
-    """The fields of a Commit from those of the wire. An absent content leaves `content_hash` to the caller."""
+    """Return a Commit's fields from the wire's. If the content is absent, the caller sets
+    `content_hash`."""
     content, digest = wire.content, b""
     if content is not None:
         raw = content.encode()
@@ -127,7 +132,7 @@ def fields_from_wire(wire: WireCommit, limits: Limits = UNLIMITED) -> dict[str, 
 
 
 def check_shape(commit: Commit, limits: Limits) -> None:
-    """Sizes, ranges and the form of tags: what must hold before anything is hashed."""
+    """Check sizes, ranges and the form of tags, as must be done before anything is hashed."""
     if not 0 < len(commit.type.encode()) <= limits.type:
         raise InvalidCommit(f"type: must be 1 to {limits.type} bytes")
     if not 0 <= commit.exp <= MAX_INT:
@@ -148,7 +153,8 @@ def _check_tags(commit: Commit, limits: Limits) -> None:
 
 
 def auto_delete_at(commit: Commit) -> int | None:
-    """When the content is to be erased (Unix ms), by the `auto-delete` tag; None without one."""
+    """Return when the content is to be erased (Unix ms) by the `auto-delete` tag; None without the
+    tag."""
     found = [tag for tag in commit.tags if tag[0] == "auto-delete"]
     if not found:
         return None
@@ -163,7 +169,7 @@ def auto_delete_at(commit: Commit) -> int | None:
 
 
 def manifest_version(commit: Commit) -> int:
-    """`enc_v` of a Manifest: it must be known before the hash can be checked."""
+    """Return `enc_v` of a Manifest. It must be known before the hash can be checked."""
     content = strict_json(commit.content or "")
     enc_v = content.get("enc_v") if isinstance(content, dict) else None
     if type(enc_v) is not int or enc_v not in VERSIONS:
@@ -172,7 +178,8 @@ def manifest_version(commit: Commit) -> int:
 
 
 def version_of(commit: Commit) -> int:
-    """The version by which a commit was hashed. A Manifest says its own; no other hash is one of both versions."""
+    """Return the version by which a commit was hashed. A Manifest states it; for others both hashes
+    are tried, of which at most one can match."""
     if commit.type == "Manifest":
         return manifest_version(commit)
     try:
@@ -187,7 +194,8 @@ def version_of(commit: Commit) -> int:
 
 
 def check_hash(commit: Commit, enc_v: int) -> None:
-    """The hash is that of the fields, and a Manifest's enclave is the one that it founds."""
+    """Check that the hash is that of the fields, and that a Manifest's `enclave` is the id of what
+    it creates."""
     if enc_v == 1 and commit.alg != "schnorr":
         raise InvalidCommit("alg: version 1 knows schnorr only")
     digest = hashing.commit_hash(
@@ -202,18 +210,18 @@ def check_hash(commit: Commit, enc_v: int) -> None:
 
 
 def check_author(commit: Commit) -> None:
-    """The signature is `from`'s over the hash, by the algorithm that `alg` names."""
+    """Check that `from` signed the hash, by the algorithm that `alg` names."""
     check_signature(commit.alg, commit.from_, commit.hash, commit.sig)
 
 
 def check_commit(commit: Commit, enc_v: int) -> None:
-    """Everything that can be said of a commit without knowing the enclave or the time: hash, then signature."""
+    """Check what needs neither the enclave's state nor the time: the hash, then the signature."""
     check_hash(commit, enc_v)
     check_author(commit)
 
 
 def check_expiry(commit: Commit, now: int) -> None:
-    """A node whose clock says `now` may still take this commit."""
+    """Check that a node may still accept this commit at time `now`."""
     if commit.exp < now:
         raise Expired("exp has passed")
     if commit.exp - now > MAX_EXP_WINDOW_MS + SKEW_MS:
@@ -221,7 +229,7 @@ def check_expiry(commit: Commit, now: int) -> None:
 
 
 def wire_commit(commit: Commit) -> dict[str, Any]:
-    """The commit as a JSON object."""
+    """Return the commit as a JSON object."""
     wire: dict[str, Any] = {
         "hash": commit.hash.hex(),
         "enclave": commit.enclave.hex(),

@@ -1,6 +1,7 @@
-"""The contents of predefined events: their form, before any rule is asked (docs/protocol.md, section 14).
+"""The form of predefined events' contents, which is checked before any rule (docs/protocol.md,
+section 14).
 
-What is missing or mistyped raises InvalidCommit naming the field. Extra fields are kept and ignored.
+A missing or mistyped field raises InvalidCommit, which names it. Extra fields are kept and ignored.
 """
 
 from typing import Any, NoReturn
@@ -14,7 +15,7 @@ from enc.core.types import Commit
 
 MAX_ENDPOINT = 2048
 AC_OPERATIONS = frozenset(["Move", "Grant", "Revoke", "Transfer", "Gate"])
-"""What changes who is what one by one, by itself or inside an AC_Bundle."""
+"""Operations that change one identity's access or a gate, alone or inside an AC_Bundle."""
 
 
 def _wrong(path: str, why: str) -> NoReturn:
@@ -22,7 +23,8 @@ def _wrong(path: str, why: str) -> NoReturn:
 
 
 def content_object(commit: Commit, *, empty: bool = False) -> dict[str, Any]:
-    """The JSON object in the content of a predefined event; with `empty`, "" counts as {}."""
+    """Return the JSON object in the content of a predefined event; with `empty`, "" counts as
+    {}."""
     if empty and commit.content == "":
         return {}
     if commit.content is None:
@@ -41,7 +43,7 @@ def text_field(content: dict[str, Any], field: str, path: str) -> str:
 
 
 def check_operation(type_: str, content: dict[str, Any], path: str) -> None:
-    """The fields of a Move, Grant, Revoke, Transfer or Gate, by itself or inside an AC_Bundle."""
+    """Check the fields of a Move, Grant, Revoke, Transfer or Gate, alone or inside an AC_Bundle."""
     if type_ == "Gate":
         text_field(content, "alias", path)
         if content.get("state") not in ("open", "closed"):
@@ -54,7 +56,7 @@ def check_operation(type_: str, content: dict[str, Any], path: str) -> None:
 
 
 def check_reason(content: dict[str, Any]) -> None:
-    """The fields of a Delete."""
+    """Check the fields of a Delete."""
     if content.get("reason") not in ("author", "moderator"):
         _wrong("content.reason", "expected author or moderator")
     if "note" in content and not isinstance(content["note"], str):
@@ -62,7 +64,7 @@ def check_reason(content: dict[str, Any]) -> None:
 
 
 def revised_id(commit: Commit) -> bytes:
-    """The id of the event that an Update or Delete is about: its one `r` tag."""
+    """Return the id of the event that an Update or Delete is about, from its one `r` tag."""
     found = [tag for tag in commit.tags if tag[0] == "r"]
     if len(found) != 1 or not 2 <= len(found[0]) <= 3 or found[0][2:] not in ((), ("target",)):
         _wrong("tags", f'a {commit.type} carries exactly one ["r", id] or ["r", id, "target"]')
@@ -70,13 +72,14 @@ def revised_id(commit: Commit) -> bytes:
 
 
 def check_endpoint(endpoint: object, path: str, error: type[PeerError] = InvalidEndpointUrl) -> None:
-    """The form of an endpoint. Which addresses a node will call is the node's own business, never the log's."""
+    """Check the form of an endpoint. Which addresses a node calls is the node's own decision, not a
+    rule of the log."""
     if not isinstance(endpoint, str) or not 0 < len(endpoint) <= MAX_ENDPOINT:
         raise error(f"{path}: expected a URL of at most {MAX_ENDPOINT} characters")
 
 
 class Migrate(Struct, frozen=True):
-    """Who goes on, and from where: the last seq before the Migrate, and the checkpoint root there."""
+    """The next sequencer, the last seq before the Migrate, and the checkpoint root there."""
 
     new_sequencer: bytes
     prev_seq: int

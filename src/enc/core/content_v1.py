@@ -1,6 +1,7 @@
-"""The contents of version 1's access-control events: their form, before any rule is asked (docs/protocol.md, 21.6).
+"""The form of version 1's access-control contents, which is checked before any rule
+(docs/protocol.md, 21.6).
 
-What is missing or mistyped raises InvalidCommit naming the field. Extra fields are kept and ignored.
+A missing or mistyped field raises InvalidCommit, which names it. Extra fields are kept and ignored.
 """
 
 import re
@@ -14,20 +15,21 @@ from enc.core.errors import InvalidCommit
 from enc.core.signing import check_public_key
 
 OPERATIONS = frozenset(["Grant", "Grant_Push", "Revoke", "Revoke_Self", "Move", "Force_Move"])
-"""What changes roles one by one, by itself or inside an AC_Bundle."""
+"""Operations that change one identity's roles, alone or inside an AC_Bundle."""
 
 ANY_BITS = (1 << 256) - 1
-"""For whoever does not know the roles."""
+"""For callers that do not know the roles."""
 
 _BITMASK = re.compile(r"0x(0|[1-9a-f][0-9a-f]{0,63})")
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """One access-control operation. `role` is empty in a Move or Force_Move, the two bitmasks 0 in all others."""
+    """One access-control operation. `role` is empty in a Move or Force_Move, the two bitmasks 0 in
+    all others."""
 
     type: str
     identity: bytes
-    """Whose roles change; in a Revoke_Self the actor's own."""
+    """Identity whose roles change; in a Revoke_Self the actor."""
     role: str = ""
     endpoint: object = None
     from_: int = 0
@@ -35,7 +37,8 @@ class Operation(Struct, frozen=True, kw_only=True):
 
 
 def read_operation(type_: str, content: dict[str, Any], path: str, *, actor: bytes, bits: int) -> Operation:
-    """The operation that `actor` asks for. `bits` are those of the roles that can be held: no bitmask has others."""
+    """Return the operation that `actor` requests. `bits` are those of assignable roles; other bits
+    are rejected."""
     identity = actor if type_ == "Revoke_Self" else read_identity(content, "identity", path)
     if type_ in ("Move", "Force_Move"):
         from_, to = (_read_bitmask(content, field, path, bits) for field in ("from", "to"))
@@ -59,7 +62,7 @@ def _read_bitmask(content: dict[str, Any], field: str, path: str, bits: int) -> 
         raise InvalidCommit(f"{path}.{field}: expected 0x and lower-case hex without leading zeros, at most 256 bits")
     bitmask = int(text, 16)
     if bitmask & ~bits:
-        raise InvalidCommit(f"{path}.{field}: holds a bit that is reserved or of no role")
+        raise InvalidCommit(f"{path}.{field}: contains a bit that is reserved or belongs to no role")
     return bitmask
 
 
@@ -68,5 +71,5 @@ def is_bitmask(text: str) -> bool:
 
 
 def wire_bitmask(bitmask: int) -> str:
-    """How a bitmask is written in contents and errors."""
+    """Return a bitmask as contents and errors spell it."""
     return hex(bitmask)

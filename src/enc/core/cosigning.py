@@ -1,8 +1,9 @@
-"""Co-signed heads (docs/protocol.md, section 27): a witness's word that it saw a signed head, and that the head extends
-every other one of the enclave that it has co-signed.
+"""Co-signed heads (docs/protocol.md, section 27): a witness's statement that it saw a signed head,
+and that the head extends every other head of the enclave that it has co-signed.
 
-What is signed has a fixed width throughout, so that no two heads share a digest. It takes in the sequencer's own two
-signatures: a co-signature is for these very bytes, and is nothing without them.
+All signed fields have a fixed width, so that no two heads share a digest. They include the
+sequencer's two signatures: a co-signature is for exactly these bytes and proves nothing without
+them.
 """
 
 from typing import Any
@@ -21,7 +22,7 @@ DOMAIN = b"enc:witness:"
 
 
 class CosignedHead(Struct, frozen=True, kw_only=True):
-    """`seen`: when the witness saw the head first, in Unix milliseconds, by its own clock."""
+    """`seen` is when the witness first saw the head, in Unix milliseconds, by its own clock."""
 
     enclave: bytes
     sequencer: bytes
@@ -38,7 +39,8 @@ def _digest(enclave: bytes, sequencer: bytes, head: TreeHead, seen: int) -> byte
 
 
 def cosign(key: PrivateKey, enclave: bytes, sequencer: bytes, head: TreeHead, seen: int) -> CosignedHead:
-    """A witness's co-signature. What it says is the caller's to know: see the rules in the protocol."""
+    """Return a witness's co-signature. The caller must have checked what it states: see the rules
+    in the protocol."""
     if head.bound_sig is None or head.ts < 1:
         raise MisuseError("a witness co-signs a head that names its enclave, of at least one bundle")
     if not 0 <= seen <= MAX_INT or (len(enclave), len(sequencer)) != (32, 32):
@@ -48,9 +50,10 @@ def cosign(key: PrivateKey, enclave: bytes, sequencer: bytes, head: TreeHead, se
 
 
 def check_cosigned(cosigned: CosignedHead, witness: bytes, enclave: bytes) -> None:
-    """The head is of this enclave and signed by the sequencer that is named; and this witness co-signed it.
+    """Check that the named sequencer signed the head for this enclave, and that this witness
+    co-signed it.
 
-    Whether that is the enclave's sequencer is not said.
+    Does not check that the named sequencer is the enclave's. Raises InvalidProof.
     """
     if (cosigned.witness, cosigned.enclave) != (witness, enclave):
         raise InvalidProof("cosigned: by another witness, or of another enclave")

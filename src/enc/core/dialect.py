@@ -1,7 +1,8 @@
-"""How people's words become contents, and whom a content is about: each version of the protocol has its own dialect.
+"""Dialects: how each version of the protocol spells access changes as events, and whom an event
+concerns.
 
-Whoever writes says what is meant, once: give somebody a role, take it away, pass it on. A dialect knows the type and
-the fields of the event that says so.
+Callers state an intention in one form for both versions: grant a role, revoke it, transfer it. A
+dialect returns the type and the content of the event that expresses it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,15 +14,17 @@ from enc.core.types import Commit
 TypedContent = tuple[str, dict[str, Any]]
 """An event's type, and the object that is its content."""
 StateOrRoles = str | Sequence[str]
-"""What somebody is, in words: a State; or roles, as a list, as names with commas between, or as a bitmask 0x…"""
+"""What an identity is: the name of a State; or roles, as a list, as comma-separated names, or as a
+bitmask 0x…"""
 
 
 class RolesUnknownError(Exception):
-    """Names of roles were said, and their bits stand in a Manifest that is not known here. Never leaves a program."""
+    """Role names were given, but the Manifest that assigns their bits is not known. Internal:
+    callers catch it."""
 
 
 class Dialect(Protocol):
-    """Identities are in hex. Whatever has no words in a version raises MisuseError."""
+    """Identities are in hex. An operation that a version does not have raises MisuseError."""
 
     @property
     def enc_v(self) -> int: ...
@@ -32,11 +35,11 @@ class Dialect(Protocol):
 
     @property
     def access_types(self) -> tuple[str, ...]:
-        """The types of events that change who is what, but for the Manifest."""
+        """The types of events that change access rights, except the Manifest."""
         ...
 
     def alg(self, wanted: Alg) -> Alg:
-        """How commits are signed."""
+        """Return the algorithm that signs commits, given the one that is wanted."""
         ...
 
     # Writing
@@ -48,16 +51,19 @@ class Dialect(Protocol):
     def transfer(self, target: str, trait: str) -> TypedContent: ...
     def gate(self, alias: str, state: str) -> TypedContent: ...
     def slot(self, type_: str, key: str, value: Any) -> TypedContent: ...
-    def operation(self, words: Mapping[str, Any]) -> dict[str, Any]:
-        """One operation of an AC_Bundle, from its `type`, `target`, `trait`, `from`, `to` and `endpoint`."""
+    def operation(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return one operation of an AC_Bundle, from its `type`, `target`, `trait`, `from`, `to`
+        and `endpoint`."""
         ...
 
     # Reading
 
     def affected_identities(self, commit: Commit) -> Iterator[bytes]:
-        """Whose bitmask a commit of `access_types` may change; raises InvalidCommit where its form is none."""
+        """Yield the identities whose bitmask a commit of `access_types` may change; raise
+        InvalidCommit if malformed."""
         ...
 
     def endpoints(self, commit: Commit) -> list[str]:
-        """The URLs that it would register, Manifests apart. A content without form registers none."""
+        """Return the URLs that the commit would register, Manifests excepted; none if its content
+        is malformed."""
         ...

@@ -16,19 +16,19 @@ from enc.core.types import PREDEFINED, PREDEFINED_V1, Commit
 
 
 def dialect_of(enc_v: int) -> Dialect:
-    """The dialect of a version. A Policy has its own, which knows its Manifest besides."""
+    """Return the dialect of a version. A Policy has its own, which also knows the Manifest."""
     return DialectV1() if enc_v == 1 else DialectV2()
 
 
 def _operations(commit: Commit, types: frozenset[str]) -> list[tuple[str, dict[str, Any], str]]:
-    """The one operation that a commit is, or those of an AC_Bundle."""
+    """Return the operations of an AC_Bundle, or the commit as one operation."""
     if commit.type == "AC_Bundle":
         return list(operations_of(commit, types))
     return [(commit.type, content_object(commit), "content")]
 
 
 def _urls(commit: Commit, type_: str, types: frozenset[str]) -> list[str]:
-    """The endpoints of operations of a type."""
+    """Return the endpoints of operations of a type."""
     if commit.type not in (type_, "AC_Bundle"):
         return []
     try:
@@ -52,7 +52,7 @@ class DialectV2(Struct, frozen=True):
         if force:
             raise MisuseError("force: only enclaves of version 1 have Force_Move")
         if not isinstance(from_, str) or not isinstance(to, str):
-            raise MisuseError("an enclave of version 2 has States: somebody moves from one to another")
+            raise MisuseError("from, to: expected the names of two States in a version 2 enclave")
         return "Move", {"target": target, "from": from_, "to": to}
 
     def grant(self, target: str, trait: str, endpoint: str | None) -> TypedContent:
@@ -74,8 +74,8 @@ class DialectV2(Struct, frozen=True):
     def slot(self, type_: str, key: str, value: Any) -> TypedContent:
         return type_, {"key": key, "value": value}
 
-    def operation(self, words: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(words)
+    def operation(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(fields)
 
     def affected_identities(self, commit: Commit) -> Iterator[bytes]:
         yield commit.from_
@@ -89,7 +89,7 @@ class DialectV2(Struct, frozen=True):
 
 
 class DialectV1(Struct, frozen=True):
-    """Roles. `roles` are the custom ones with their bits, where the Manifest is known."""
+    """Roles. `roles` are the custom ones with their bits; None if the Manifest is not known."""
 
     roles: Mapping[str, int] | None = None
 
@@ -98,7 +98,7 @@ class DialectV1(Struct, frozen=True):
     access_types: ClassVar[tuple[str, ...]] = (*sorted(OPERATIONS), "Transfer_Owner", "AC_Bundle")
 
     def alg(self, wanted: Alg) -> Alg:
-        """Version 1 knows no other, whatever is wanted."""
+        """Return schnorr, the only algorithm of version 1."""
         return "schnorr"
 
     def move(self, target: str, from_: StateOrRoles, to: StateOrRoles, *, force: bool) -> TypedContent:
@@ -117,7 +117,7 @@ class DialectV1(Struct, frozen=True):
 
     def transfer(self, target: str, trait: str) -> TypedContent:
         if trait != "Owner":
-            raise MisuseError("in an enclave of version 1 nothing is passed on but Owner")
+            raise MisuseError("trait: a version 1 enclave can transfer Owner only")
         return "Transfer_Owner", {"new_owner": target}
 
     def gate(self, alias: str, state: str) -> TypedContent:
@@ -126,17 +126,18 @@ class DialectV1(Struct, frozen=True):
     def slot(self, type_: str, key: str, value: Any) -> TypedContent:
         raise MisuseError("enclaves of version 1 have no slots")
 
-    def operation(self, words: Mapping[str, Any]) -> dict[str, Any]:
+    def operation(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         names = {"target": "identity", "trait": "role"}
-        said = {names.get(name, name): value for name, value in words.items()}
-        for field in said.keys() & {"from", "to"}:
-            said[field] = self._bitmask(said[field])
-        if said.get("type") == "Grant" and "endpoint" in said:
-            said["type"] = "Grant_Push"
-        return said
+        operation = {names.get(name, name): value for name, value in fields.items()}
+        for field in operation.keys() & {"from", "to"}:
+            operation[field] = self._bitmask(operation[field])
+        if operation.get("type") == "Grant" and "endpoint" in operation:
+            operation["type"] = "Grant_Push"
+        return operation
 
     def _bitmask(self, roles: StateOrRoles) -> str:
-        """A bitmask as the wire spells it, from one or from names of roles; no name at all is `0x0`."""
+        """Return a bitmask as the wire spells it, from a bitmask or from role names; without names,
+        `0x0`."""
         if isinstance(roles, str) and is_bitmask(roles):
             return roles
         if not isinstance(roles, Collection) or not all(isinstance(name, str) for name in roles):
@@ -147,7 +148,7 @@ class DialectV1(Struct, frozen=True):
         found = 0
         for name in _names(roles, bits):
             if name not in bits:
-                raise MisuseError(f"{name[:60]}: no role of this enclave; there are {', '.join(bits)[:500]}")
+                raise MisuseError(f"{name[:60]}: not a role of this enclave; its roles are {', '.join(bits)[:500]}")
             found |= bits[name]
         return wire_bitmask(found)
 
@@ -163,7 +164,7 @@ class DialectV1(Struct, frozen=True):
 
 
 def _names(roles: StateOrRoles, known: Mapping[str, int]) -> Sequence[str]:
-    """A name that is a role stays whole, whatever is in it."""
+    """Return the names in `roles`. A known role's name is not split, even if it contains commas."""
     if not isinstance(roles, str):
         return roles
     return [roles] if roles in known else [name.strip() for name in roles.split(",")] if roles else []

@@ -1,8 +1,9 @@
-"""The sealed forms of direct messages (docs/protocol.md, section 24): epochs, messages, invites, own copies.
+"""The sealed forms of direct messages (docs/protocol.md, section 24): epochs, messages, invites,
+own copies.
 
-Whoever holds an identity's private key opens everything that was sealed to it, on any device, from the log alone.
-An epoch secret is made by a mailbox's owner for one contact, who seals messages to the owner with keys derived from
-it, one for each message. Nonces and secrets are arguments.
+An identity's private key opens everything that was sealed to it, on any device, from the log alone.
+A mailbox's owner makes an epoch secret for one contact, who seals messages to the owner with keys
+derived from it, one for each message. Nonces and secrets are arguments.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ EPOCH_DIST, INVITE = "enc:dm:epoch_dist", "enc:dm:invite"
 SECRET = 32
 EPOCH_TAG = "epoch"
 MAX_SENDER_SEQ = 65_535
-"""Messages that one epoch has keys for: what a reader derives for a hostile number is bounded."""
+"""Highest message number of an epoch. Bounds the derivations that a hostile number causes."""
 
 
 class Epoch(Struct, frozen=True):
@@ -28,11 +29,11 @@ class Epoch(Struct, frozen=True):
     n: int
     encrypted_secret: str
     ecdh_pub: str
-    """The other half of the key: of the owner itself, or of who sealed it."""
+    """Public key of the side that sealed it: the owner's own, or the other side's."""
 
 
 class Message(Struct, frozen=True):
-    """The content of a message, sealed."""
+    """The sealed content of a message."""
 
     epoch: int
     sender_seq: int
@@ -43,14 +44,14 @@ class Message(Struct, frozen=True):
 
 
 def seal_epoch(key: PrivateKey, to: bytes, n: int, secret: bytes, nonce: bytes) -> Epoch:
-    """To oneself, for other devices, or to the contact."""
+    """Seal an epoch secret to oneself, for other devices, or to the contact."""
     if len(secret) != SECRET:
         raise MisuseError("an epoch secret is 32 bytes")
     return Epoch(n, b64(seal(shared_key(key, to, EPOCH_DIST), secret, nonce)), key.public.hex())
 
 
 def open_epoch(key: PrivateKey, epoch: Epoch) -> bytes:
-    """The secret, or DecryptFailed."""
+    """Return the secret, or raise DecryptFailed."""
     sealed = unb64(epoch.encrypted_secret, "encrypted_secret", DecryptFailed)
     peer = unhex(epoch.ecdh_pub, 32, "ecdh_pub", DecryptFailed)
     check_public_key(peer, "ecdh_pub", DecryptFailed)
@@ -61,7 +62,7 @@ def open_epoch(key: PrivateKey, epoch: Epoch) -> bytes:
 
 
 def wire_epoch(epoch: Epoch) -> dict[str, Any]:
-    """The field `epoch` of a Move's or a rotate's content."""
+    """Return the field `epoch` of a Move's or a rotate's content."""
     return {"n": epoch.n, "encrypted_secret": epoch.encrypted_secret, "ecdh_pub": epoch.ecdh_pub}
 
 
@@ -79,7 +80,7 @@ def parse_epoch_tag(tag: tuple[str, ...]) -> Epoch:
     if len(tag) != 4 or tag[0] != EPOCH_TAG or not (tag[1].isascii() and tag[1].isdigit()) or len(tag[1]) > 16:
         raise InvalidCommit('epoch: expected ["epoch", number, encrypted secret, public key]')
     if str(int(tag[1])) != tag[1]:
-        raise InvalidCommit("epoch: its number has leading zeros")
+        raise InvalidCommit("epoch: the number has leading zeros")
     return parse_epoch({"n": int(tag[1]), "encrypted_secret": tag[2], "ecdh_pub": tag[3]})
 
 
@@ -87,7 +88,7 @@ def parse_epoch_tag(tag: tuple[str, ...]) -> Epoch:
 
 
 class Chain:
-    """The message keys of one epoch. Each costs two derivations, once."""
+    """The message keys of one epoch. Each takes two derivations, once."""
 
     def __init__(self, epoch_secret: bytes) -> None:
         self._link = hkdf(epoch_secret, "enc:dm:ratchet:init")
@@ -95,7 +96,7 @@ class Chain:
 
     @property
     def derived(self) -> Sequence[bytes]:
-        """The keys that were needed so far, from the first."""
+        """The keys derived so far, from the first."""
         return self._keys
 
     def key(self, sender_seq: int) -> bytes:
@@ -108,7 +109,7 @@ class Chain:
 
 
 def seal_message(chain: Chain, epoch: int, sender_seq: int, plaintext: bytes, nonce: bytes) -> str:
-    """A content, as JSON."""
+    """Return a sealed content as JSON."""
     ciphertext = seal_text(chain.key(sender_seq), plaintext, nonce)
     return compact_json({"epoch": epoch, "sender_seq": sender_seq, "ciphertext": ciphertext})
 
@@ -123,11 +124,12 @@ def open_message(chain: Chain, message: Message) -> bytes:
     return open_text(chain.key(message.sender_seq), message.ciphertext)
 
 
-# Invitations, and copies of what one sent
+# Invitations, and the sender's own copies
 
 
 def seal_invite(key: PrivateKey, to: bytes, text: str, nonce: bytes) -> str:
-    """A greeting, or the id of one's mailbox: the content and the value of the tag `enclave_id`."""
+    """Seal a greeting (the content) or the id of one's mailbox (the value of the tag
+    `enclave_id`)."""
     return seal_text(shared_key(key, to, INVITE), text.encode(), nonce)
 
 
@@ -136,7 +138,7 @@ def open_invite(key: PrivateKey, sender: bytes, sealed: str) -> str:
 
 
 def sent_key(key: PrivateKey, to: bytes) -> bytes:
-    """The key of the owner's own copies of what went to one contact."""
+    """Return the key of the owner's own copies of messages to one contact."""
     return hkdf(shared_key(key, key.public, "enc:dm:sent:root"), f"enc:dm:sent:{to.hex()}")
 
 
@@ -152,4 +154,4 @@ def _text(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise DecryptFailed("what is sealed is no text") from None
+        raise DecryptFailed("the sealed content is not UTF-8 text") from None

@@ -1,11 +1,12 @@
-"""The state machine: given a state and a commit, either what follows or an error of the documented code.
+"""The state machine: from a state and a commit, it computes the next state or raises an error with
+a documented code.
 
-    judge(state, commit, …) -> Effects       the lifecycle and the policy allow it; nothing has changed yet
-    apply(state, event, effects, …) -> Transition   the commit is an event now: the next state, and what to store
+    judge(state, commit, …) -> Effects              checks lifecycle and policy; changes nothing
+    apply(state, event, effects, …) -> Transition   given the finalised event: the next state, and what to store
 
-A state is frozen and small, whatever the log's size: the edge of the log, the edge of the open bundle, a root, and
-the changes since that root. Everything older is behind a Reader. The same two functions run a node, replay an archive
-and audit a log, so all of them reach the same roots.
+A state is frozen and small, whatever the log's size: the edge of the log, the edge of the open
+bundle, a root, and the changes since that root. Everything older is read through a Reader. Nodes,
+replays of archives and audits use the same two functions, so all of them reach the same roots.
 """
 
 from collections.abc import Mapping
@@ -39,7 +40,7 @@ from enc.core.state_key import LIFECYCLE_KEY
 from enc.core.types import Commit, Event, Record, RecordKind, Target
 
 MAX_PENDING = 1024
-"""Changes that a state carries at most before they go into the tree, even inside a bundle."""
+"""Maximum number of pending changes before they are written into the tree, even inside a bundle."""
 
 _ENDS_AS: dict[str, Lifecycle] = {
     "Pause": "paused",
@@ -50,12 +51,13 @@ _ENDS_AS: dict[str, Lifecycle] = {
 
 
 class Reader(Protocol):
-    """What lies behind a state: the enclave's stored tree nodes, events and, in a registry, records."""
+    """Reads what is stored besides a state: the enclave's tree nodes, events and, in a registry,
+    records."""
 
     def read_node(self, node_hash: bytes) -> bytes: ...
 
     def leaf(self, root: bytes, key: bytes) -> bytes | None:
-        """The value at `key` under `root`. `sparse_merkle.get(self, root, key)` is always a right answer."""
+        """Return the value at `key` under `root`, as `sparse_merkle.get(self, root, key)` does."""
         ...
 
     def target(self, event_id: bytes) -> Target | None: ...
@@ -63,7 +65,7 @@ class Reader(Protocol):
     def record(self, kind: RecordKind, key: bytes) -> Record | None: ...
 
     def record_of(self, event_id: bytes) -> Record | None:
-        """The record whose active entry is this event."""
+        """Return the record whose active entry is this event."""
         ...
 
 
@@ -73,15 +75,17 @@ class EnclaveState(Struct, frozen=True, kw_only=True):
     enclave: bytes
     policy: Policy
     seq: int
-    """Of the latest event."""
+    """Seq of the latest event."""
     min_timestamp: int
-    """No later event has an earlier timestamp: the latest event's, or the deadline of a bundle sealed since."""
+    """Smallest timestamp of the next event: the latest event's, or the deadline of a bundle sealed
+    since."""
     sequencer: bytes
-    """Whose key finalises the next event; after a Migrate, its `new_sequencer`."""
+    """Key that finalises the next event; after a Migrate, its `new_sequencer`."""
     lifecycle: Lifecycle = "active"
-    """What the next commit is judged by; never `migrated`."""
+    """Lifecycle for judging the next commit; never `migrated`."""
     migrated: bool = False
-    """The latest event is a Migrate: the tree says `migrated` until the next event puts `lifecycle` back."""
+    """The latest event is a Migrate: the tree holds `migrated` until the next event restores
+    `lifecycle`."""
     log: Edge = Edge()
     bundle: OpenBundle | None = None
     root: bytes = EMPTY_HASH
@@ -100,22 +104,23 @@ class ClosedBundle(Struct, frozen=True):
 
 
 class Transition(Struct, frozen=True, kw_only=True):
-    """What one step adds. Stored in one transaction with the event, it is all that a node must keep."""
+    """What one step adds. A node stores it with the event in one transaction, and needs nothing
+    else."""
 
     state: EnclaveState
     leaves: Mapping[bytes, bytes | None] = {}
-    """What the event changed in the sparse tree."""
+    """Changes of the sparse tree by the event."""
     closed: tuple[ClosedBundle, ...] = ()
     log_nodes: LogNodes = {}
     tree_nodes: TreeNodes = {}
     flushed: bool = False
-    """Whether what was pending before has gone into the tree."""
+    """Whether the changes that were pending before are now in the tree."""
     records: tuple[Record, ...] = ()
-    """Records of a registry that the event changed, as they are now."""
+    """Changed records of a registry, in their new form."""
 
 
 class _View:
-    """The present state: what is pending over what is in the tree."""
+    """The present state: pending changes on top of the tree."""
 
     def __init__(self, state: EnclaveState, reader: Reader) -> None:
         self._pending, self._root, self._reader = state.pending, state.root, reader
@@ -134,7 +139,7 @@ class _View:
 
 
 class _NoState:
-    """Before the first event there is nothing."""
+    """The empty state before the first event."""
 
     def leaf(self, key: bytes) -> bytes | None:
         return None
@@ -150,7 +155,7 @@ class _NoState:
 
 
 def view(state: EnclaveState, reader: Reader) -> Draft:
-    """The present state, to be asked for bitmasks, gates and leaves."""
+    """Return the present state for reading bitmasks, gates and leaves."""
     return Draft(_View(state, reader), state.sequencer)
 
 
@@ -158,7 +163,7 @@ def view(state: EnclaveState, reader: Reader) -> Draft:
 
 
 def judge_manifest(commit: Commit) -> tuple[Policy, Effects]:
-    """The first commit of an enclave: its constitution, and the state that it starts from."""
+    """Judge the first commit of an enclave; return its policy and its initial state."""
     if commit.type != "Manifest":
         raise InvalidCommit("type: an enclave starts with its Manifest")
     if commit.content is None:
@@ -178,11 +183,13 @@ def judge(
     takeover: bool = False,
     checkpoint: bool = True,
 ) -> Effects:
-    """What the commit changes if the node with key `sequencer` finalises it next, or why it may not.
+    """Return what the commit changes if the node with key `sequencer` finalises it next, or raise
+    why it may not.
 
-    Hash, signature, duplicates and expiry are the caller's business; this is lifecycle, then authorisation with
-    gates, then state and rank. With `takeover` another sequencer than the expected one may finalise a Migrate that
-    names it. Without `checkpoint` a Migrate's root is not compared: who is not shown deleted events cannot compute it.
+    Checks the lifecycle, then authorisation with gates, then state and rank. The caller checks
+    hash, signature, duplicates and expiry. With `takeover`, another sequencer than the expected one
+    may finalise a Migrate that names it. Without `checkpoint`, a Migrate's root is not compared:
+    callers that do not see deleted events cannot compute it.
     """
     if commit.type == "Manifest":
         raise EnclaveExists("the enclave already exists")
@@ -227,7 +234,8 @@ def _check_checkpoint(state: EnclaveState, migrate: Migrate, reader: Reader) -> 
 
 
 def next_timestamp(state: EnclaveState | None, commit: Commit, clock: int) -> int:
-    """The timestamp of the event that the commit becomes now, for a node whose clock says `clock`."""
+    """Return the timestamp of the event that the commit becomes now, for a node whose clock shows
+    `clock`."""
     min_timestamp = state.min_timestamp if state else 0
     if min_timestamp > clock + SKEW_MS:
         raise Unavailable("the log is ahead of this node's clock", retry_after_ms=min_timestamp - clock)
@@ -243,7 +251,7 @@ def next_timestamp(state: EnclaveState | None, commit: Commit, clock: int) -> in
 
 
 def apply_manifest(event: Event, policy: Policy, effects: Effects) -> Transition:
-    """The enclave after its Manifest. `policy` and `effects` are judge_manifest's."""
+    """Return the enclave after its Manifest. `policy` and `effects` are judge_manifest's."""
     state = EnclaveState(
         enclave=event.enclave, policy=policy, seq=-1, min_timestamp=event.timestamp, sequencer=event.sequencer
     )
@@ -256,7 +264,7 @@ class _NothingStored:
 
 
 def apply(state: EnclaveState, event: Event, effects: Effects, reader: sparse_merkle.Reader) -> Transition:
-    """The enclave after `event`, whose commit `judge` allowed with these effects."""
+    """Return the enclave after `event`, whose commit `judge` allowed with these effects."""
     if (plain := _plain(state, event, effects)) is not None:
         return plain
     step = _Step(state, reader)
@@ -289,9 +297,10 @@ def apply(state: EnclaveState, event: Event, effects: Effects, reader: sparse_me
 
 
 def _plain(state: EnclaveState, event: Event, effects: Effects) -> Transition | None:
-    """The most common step by far: an event that changes nothing but the log's end, in a bundle that stays open.
+    """Return the step for the most common case: an event that only extends the log, in a bundle
+    that stays open.
 
-    After a Migrate no bundle is open.
+    Returns None in other cases. After a Migrate no bundle is open.
     """
     bundle, config = state.bundle, state.policy.bundle
     if bundle is None or closes_before(bundle, event, config):
@@ -306,7 +315,8 @@ def _plain(state: EnclaveState, event: Event, effects: Effects) -> Transition | 
 
 
 def seal(state: EnclaveState, clock: int, reader: sparse_merkle.Reader) -> Transition | None:
-    """Close the open bundle once `clock` has reached its deadline: no later event can enter it any more.
+    """Close the open bundle if `clock` has reached its deadline, after which no event can enter;
+    else return None.
 
     The deadline becomes `min_timestamp`, so that a replay draws the same boundary.
     """
@@ -319,7 +329,7 @@ def seal(state: EnclaveState, clock: int, reader: sparse_merkle.Reader) -> Trans
 
 
 class _Step:
-    """One transition in the making: the state so far, and what must be stored for it."""
+    """One transition under construction: the state so far, and what must be stored for it."""
 
     def __init__(self, state: EnclaveState, reader: sparse_merkle.Reader) -> None:
         self.state, self._reader = state, reader
@@ -334,14 +344,14 @@ class _Step:
         return self.tree_nodes.get(node_hash) or self._reader.read_node(node_hash)
 
     def flush(self) -> None:
-        """Put what is pending into the tree."""
+        """Write the pending changes into the tree."""
         root, nodes = sparse_merkle.update(self, self.state.root, self.state.pending)
         self.tree_nodes.update(nodes)
         self.flushed = True
         self.state = replace(self.state, root=root, pending={})
 
     def close(self) -> None:
-        """Close the open bundle: one leaf of the log."""
+        """Close the open bundle, which appends one leaf to the log."""
         self.flush()
         state, bundle = self.state, self.state.bundle
         if bundle is None:
@@ -365,12 +375,13 @@ class _Step:
 
 
 def state_hash(state: EnclaveState, reader: sparse_merkle.Reader) -> bytes:
-    """Root of the sparse tree after the latest event."""
+    """Return the root of the sparse tree after the latest event."""
     return sparse_merkle.update(reader, state.root, state.pending)[0]
 
 
 def checkpoint_root(state: EnclaveState, reader: sparse_merkle.Reader) -> bytes:
-    """Root of the log with its last bundle counted as closed: what a Migrate names as `ct_root`."""
+    """Return the root of the log with its last bundle counted as closed, which a Migrate names as
+    `ct_root`."""
     if state.bundle is None:
         return state.log.root()
     leaf = log_leaf(state.bundle.events_root(), state_hash(state, reader))

@@ -1,4 +1,5 @@
-"""Bytes to text and back, with one spelling each: CBOR for hashing, hex, base64 and JSON for the wire."""
+"""Encodings, each with one accepted spelling: CBOR for hashing; hex, base64 and JSON for the
+wire."""
 
 import binascii
 import json
@@ -13,16 +14,17 @@ MAX_INT = 2**53 - 1
 """The largest integer that every JSON reader holds exactly."""
 
 MAX_DEPTH = 64
-"""Nesting that strict_json accepts."""
+"""Maximum nesting that strict_json accepts."""
 
 
 def cbor(value: Any) -> bytes:
-    """Deterministic CBOR (RFC 8949 section 4.2)."""
+    """Return deterministic CBOR (RFC 8949 section 4.2)."""
     return cbor2.dumps(value, canonical=True)
 
 
 def unhex(text: object, size: int, field: str, error: type[PeerError] = InvalidCommit) -> bytes:
-    """The `size` bytes that `text` spells in lower-case hex; anything else raises `error` naming `field`."""
+    """Return the `size` bytes that `text` spells in lower-case hex; otherwise raise `error`, naming
+    `field`."""
     try:
         raw = bytes.fromhex(text)  # type: ignore[arg-type]
     except (ValueError, TypeError):
@@ -33,19 +35,19 @@ def unhex(text: object, size: int, field: str, error: type[PeerError] = InvalidC
 
 
 def check_numbers(error: type[PeerError], **numbers: int) -> None:
-    """Each is an integer that every JSON reader holds exactly, not negative; otherwise `error` names it."""
+    """Check that each number is 0 to MAX_INT; otherwise raise `error`, naming the number."""
     for name, number in numbers.items():
         if not 0 <= number <= MAX_INT:
             raise error(f"{name}: must be 0 to 2^53 - 1")
 
 
 def b64(raw: bytes) -> str:
-    """Standard base64 with padding."""
+    """Return standard base64 with padding."""
     return binascii.b2a_base64(raw, newline=False).decode("ascii")
 
 
 def unb64(text: object, field: str, error: type[PeerError] = InvalidCommit) -> bytes:
-    """The inverse of b64; any other spelling of the same bytes is refused."""
+    """Decode what `b64` encodes; reject any other spelling of the same bytes."""
     try:
         raw = binascii.a2b_base64(text, strict_mode=True)  # type: ignore[arg-type]
     except (ValueError, TypeError):
@@ -56,7 +58,7 @@ def unb64(text: object, field: str, error: type[PeerError] = InvalidCommit) -> b
 
 
 def compact_json(value: Any) -> str:
-    """How we write JSON: sorted keys, no white space, no escapes that are not needed."""
+    """Return JSON with sorted keys, without white space and without needless escapes."""
     try:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         text.encode()
@@ -69,7 +71,8 @@ T = TypeVar("T")
 
 
 def decode_json(data: bytes | str, decoder: msgspec.json.Decoder[T], error: type[PeerError]) -> T:
-    """One pass of msgspec over wire JSON; whatever is wrong raises `error`, naming the field."""
+    """Decode wire JSON in one pass of msgspec; if it is malformed, raise `error`, naming the
+    field."""
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as e:
@@ -79,7 +82,7 @@ def decode_json(data: bytes | str, decoder: msgspec.json.Decoder[T], error: type
 
 
 def convert_json(value: Any, type_: type[T], error: type[PeerError]) -> T:
-    """decode_json for what was decoded already."""
+    """Do what `decode_json` does, for JSON that is decoded already."""
     try:
         return msgspec.convert(value, type_)
     except msgspec.ValidationError as e:
@@ -94,12 +97,11 @@ def _named(message: str) -> str:
 
 
 def strict_json(text: str) -> Any:
-    """JSON on which no two readers can differ: what the node decides by must be read one way.
+    """Decode JSON that all parsers read alike, because rules depend on it (docs/protocol.md,
+    section 3.4).
 
-    The rules are in docs/protocol.md, section 3.4.
-
-    Refused, as InvalidCommit: a repeated key, a lone surrogate, an integer beyond 2^53 − 1, NaN, Infinity or a
-    number too large for a double, nesting past MAX_DEPTH.
+    Raises InvalidCommit for a repeated key, a lone surrogate, an integer beyond 2^53 − 1, NaN,
+    Infinity, a number too large for a double, and nesting deeper than MAX_DEPTH.
     """
     try:
         value = _strict.decode(text)
@@ -126,7 +128,8 @@ def _integer(digits: str) -> int:
 
 
 class FloatText(float):
-    """A number that is no integer, with the text it was read from: programs differ in how they would write it."""
+    """A number that is not an integer, with its source text: programs differ in how they would
+    write it."""
 
     text: str
 
@@ -140,7 +143,8 @@ def _float(digits: str) -> float:
 
 
 def compact_size(value: Any) -> int:
-    """Bytes of a value from strict_json as compact UTF-8 JSON, numbers that are no integers as they were spelled."""
+    """Return the size in bytes of a value from `strict_json` as compact UTF-8 JSON, with
+    non-integers as spelled."""
     if isinstance(value, FloatText):
         return len(value.text)
     if isinstance(value, dict):
@@ -155,11 +159,12 @@ def _constant(name: str) -> NoReturn:
 
 
 _strict = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant)
-"""Made once: making it takes longer than reading a short text with it."""
+"""Built once: building it takes longer than decoding a short text with it."""
 
 
 def _check_texts(value: Any) -> None:
-    """Every string is Unicode text (an escape may have smuggled in half a surrogate pair), and depth is bounded."""
+    """Check the depth, and that no string contains half a surrogate pair, which an escape can
+    produce."""
     level, depth = [value], 0
     while level:
         if depth > MAX_DEPTH:

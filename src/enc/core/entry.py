@@ -1,4 +1,4 @@
-"""What a version 2 manifest is made of: traits, first members, and the rows of its table of rights."""
+"""Parts of a version 2 manifest: traits, first members, and the entries of its table of rights."""
 
 from msgspec import Struct
 
@@ -14,7 +14,7 @@ class Trait(Struct, frozen=True):
 
 
 class Member(Struct, frozen=True):
-    """An identity that the manifest itself puts in place."""
+    """An identity to which the manifest itself gives a State and traits."""
 
     identity: bytes
     state: str
@@ -22,7 +22,8 @@ class Member(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One row: on matching events it gives `ops`, and denies `denies`, to `columns`. None selects everything."""
+    """One row of the table: on matching events it gives `ops` to `columns`, and denies `denies`.
+    None matches all."""
 
     event: str
     columns: frozenset[str]
@@ -38,7 +39,8 @@ class Entry(Struct, frozen=True, kw_only=True):
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        """Which events of its type the entry speaks about, as Subject.kind tells them apart; {None} for all."""
+        """The kinds of events of its type that the entry matches, as Subject.kind; {None} for
+        all."""
         if self.traits is not None:
             return self.traits
         return frozenset([Subject(self.event, self.from_state, self.to_state, self.key).kind])

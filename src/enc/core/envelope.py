@@ -1,11 +1,13 @@
-"""Sealed requests, answers and pushes (docs/protocol.md, section 17.4): plain outside for routing, sealed inside.
+"""Sealed requests, answers and pushes (docs/protocol.md, section 17.4): plain fields for routing,
+sealed content.
 
     request  {"type", "enclave", "from", "session", "content"}   content: {"session", "type", …} under `enc:query`
     answer   {"type": "Response", "content"}                      under `enc:response`
     push     {"type": "Push", "from", "to", "url", "content"}     under `enc:push`
 
-The token travels in the open, because the node cannot derive the key without it; it is repeated inside, and the two
-must agree, so that nobody can put another's token on a sealed request.
+The token is not encrypted, because the node cannot derive the key without it. The sealed content
+repeats it, and the two must be equal, so that nobody can put someone else's token on a sealed
+request.
 """
 
 from typing import Any, Literal, get_args
@@ -59,7 +61,7 @@ _body, _any = Decoder(dict[str, Any]), Decoder(Any)
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """A request as it came: routed by its plain fields, not opened yet."""
+    """A request that is not opened yet; its plain fields route it."""
 
     type: RequestType
     enclave: bytes
@@ -69,14 +71,14 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Opened(Struct, frozen=True):
-    """What a request asks, and the keys that seal its answer."""
+    """An opened request: its body, and the keys that seal the answer."""
 
     body: dict[str, Any]
     keys: TransportKeys
 
 
 class Push(Struct, frozen=True, kw_only=True):
-    """A delivery, opened."""
+    """An opened delivery."""
 
     from_: bytes
     to: bytes
@@ -94,9 +96,9 @@ def _encode(body: Any) -> bytes:
 def seal_request(
     session: Session, seq_pub: bytes, enclave: bytes, type_: RequestType, body: dict[str, Any], nonce: bytes
 ) -> dict[str, str]:
-    """A client's request to the node with key `seq_pub`."""
+    """Return a client's sealed request to the node with key `seq_pub`."""
     if type_ not in get_args(RequestType):
-        raise MisuseError(f"no request is named {type_}")
+        raise MisuseError(f"type: unknown request type {type_}")
     token = session.token.hex()
     keys = client_keys(session, seq_pub, enclave)
     plaintext = _encode({**body, "session": token, "type": type_})
@@ -110,7 +112,8 @@ def seal_request(
 
 
 def parse_request(data: bytes | str) -> Request:
-    """A request's plain outside; what is malformed raises InvalidQuery or InvalidSession naming the field."""
+    """Parse a request's plain fields; raise InvalidQuery or InvalidSession, naming the field, if
+    malformed."""
     wire = decode_json(data, _request, InvalidQuery)
     return Request(
         type=wire.type,
@@ -122,14 +125,15 @@ def parse_request(data: bytes | str) -> Request:
 
 
 def open_request(request: Request, key: PrivateKey, now: int) -> Opened:
-    """The node's side: the token is `from`'s and holds at `now` (Unix seconds), inside and outside agree."""
+    """Open a request on the node's side. Checks that the token is `from`'s and valid at `now` (Unix
+    seconds), and that the sealed token and type equal the plain ones."""
     check_token(request.token, request.from_, now)
     keys = node_keys(request.token, key, request.enclave)
     body = decode_json(open_text(keys.query, request.content), _body, InvalidQuery)
     if body.pop("session", None) != request.token.hex():
-        raise InvalidSession("session: not the same inside and outside")
+        raise InvalidSession("session: the sealed token differs from the plain one")
     if body.pop("type", request.type) != request.type:
-        raise InvalidQuery("type: not the same inside and outside")
+        raise InvalidQuery("type: the sealed type differs from the plain one")
     return Opened(body, keys)
 
 
@@ -138,25 +142,27 @@ def seal_answer(keys: TransportKeys, body: Any, nonce: bytes) -> dict[str, str]:
 
 
 def open_answer(keys: TransportKeys, data: bytes | str) -> Any:
-    """What the node answered: an object, or, to a Pull, a list."""
+    """Return the node's answer: an object or, for a Pull, a list."""
     return decode_json(answer_text(keys, data), _any, DecryptFailed)
 
 
 def answer_text(keys: TransportKeys, data: bytes | str) -> bytes:
-    """What the node answered, as JSON that is not decoded yet."""
+    """Return the node's answer as JSON text."""
     return open_text(keys.response, decode_json(data, _answer, DecryptFailed).content)
 
 
 def seal_push(key: PrivateKey, to: bytes, url: str, body: dict[str, Any], nonce: bytes) -> dict[str, str]:
-    """A node's delivery to `to` at `url`."""
+    """Return a node's sealed delivery to `to` at `url`."""
     content = seal_text(push_key(key, to), _encode(body), nonce)
     return {"type": "Push", "from": key.public.hex(), "to": to.hex(), "url": url, "content": content}
 
 
 def open_push(key: PrivateKey, data: bytes | str) -> Push:
-    """The recipient's side. Only `from` and `to` can have sealed it; which of them did, and the url, are not bound.
+    """Open a delivery on the recipient's side; raise DecryptFailed if it does not open.
 
-    So compare `from_` with the nodes that are expected to push, and never take a push from oneself.
+    Only `from` and `to` can have sealed it, but not proved are which of them did, and the url. So
+    callers compare `from_` with the nodes that are expected to push. A push from oneself is
+    rejected.
     """
     wire = decode_json(data, _push, DecryptFailed)
     from_, to = unhex(wire.from_, 32, "from", DecryptFailed), unhex(wire.to, 32, "to", DecryptFailed)

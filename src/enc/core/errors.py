@@ -1,16 +1,16 @@
 """One tree of errors.
 
     EncError
-    ├── PeerError      what the other side sent is wrong: it must send something else
+    ├── PeerError      the other side sent something wrong and must send something else
     │   ├── one class per wire code, below, with its HTTP status
-    │   ├── InvalidProof     a proof, head or receipt that does not check
-    │   ├── InvalidArchive   an archive, or a log in replay, that breaks a rule of form
-    │   └── ReplayFailed     an event of a log in replay that breaks a rule: carries the rule's code and the seq
-    ├── WorldError     nobody's fault, try again later: Unavailable, UpstreamUnreachable, InternalError
+    │   ├── InvalidProof     a proof, head or receipt does not verify
+    │   ├── InvalidArchive   an archive, or a log in replay, breaks a rule of form
+    │   └── ReplayFailed     an event of a log in replay breaks a rule; carries the rule's code and the seq
+    ├── WorldError     temporary, neither side's fault: Unavailable, UpstreamUnreachable, InternalError
     └── MisuseError    the calling program's fault: a key of the wrong length, a nonce too short
 
-Every PeerError and WorldError has a `code`. Those that travel are in WIRE_ERRORS; `to_wire` and `from_wire` are
-their two directions.
+Every PeerError and WorldError has a `code`. WIRE_ERRORS lists the codes that are sent over the
+wire; `to_wire` encodes an error, `from_wire` decodes one.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 
 
 class EncError(Exception):
-    """Base of everything this project raises. `message` is for people, `code` for programs, `context` for both."""
+    """Base of every error of this project. `message` is for people, `code` for programs, `context`
+    for both."""
 
     code: str = ""
     status: int = 500
@@ -31,10 +32,10 @@ class EncError(Exception):
         self.context = context
         unknown = set(context) - set(self.fields)
         if unknown:
-            raise MisuseError(f"{self.code or type(self).__name__} carries no {', '.join(sorted(unknown))}")
+            raise MisuseError(f"{self.code or type(self).__name__} has no context field {', '.join(sorted(unknown))}")
 
     def to_wire(self) -> dict[str, Any]:
-        """The error object of the wire: type, code, message, then the context fields."""
+        """Return the wire's error object: type, code, message, then the context fields."""
         return {"type": "Error", "code": self.code, "message": self.message, **self.context}
 
 
@@ -45,27 +46,28 @@ class PeerError(EncError):
 
 
 class WorldError(EncError):
-    """Nobody's fault: the same request may succeed later."""
+    """Temporary and neither side's fault: the same request may succeed later."""
 
 
 class MisuseError(EncError, ValueError):
-    """The calling program's fault. Never on the wire."""
+    """The calling program's fault. Never sent over the wire."""
 
 
 class InvalidProof(PeerError):
-    """A proof, a signed head or a receipt that does not check. Local: a node never answers with it."""
+    """A proof, a signed head or a receipt does not verify. Local: a node never answers with it."""
 
     code = "INVALID_PROOF"
 
 
 class InvalidArchive(PeerError):
-    """An archive, or a log in replay, that breaks a rule of form: shape, gaps, order, time."""
+    """An archive, or a log in replay, breaks a rule of form: shape, gaps, order, time."""
 
     code = "INVALID_ARCHIVE"
 
 
 class ReplayFailed(PeerError):
-    """The event `seq` of a log breaks a rule: `code` and `message` are those of the rule, kept whole in `cause`."""
+    """Event `seq` of a log breaks a rule. `code` and `message` come from `cause`, the rule's own
+    error."""
 
     def __init__(self, seq: int, cause: EncError) -> None:
         super().__init__(f"seq {seq}: {cause.message}")
@@ -128,7 +130,7 @@ class Expired(PeerError):
     code = "EXPIRED"
 
 
-# 401, 403: who you are, what you may
+# 401, 403: authentication and authorisation
 
 
 class SessionExpired(PeerError):
@@ -163,7 +165,7 @@ class OwnerBitProtected(PeerError):
     code, status = "OWNER_BIT_PROTECTED", 403
 
 
-# 404: not there
+# 404: not found
 
 
 class EnclaveNotFound(PeerError):
@@ -190,7 +192,7 @@ class TreeSizeNotFound(PeerError):
     code, status = "TREE_SIZE_NOT_FOUND", 404
 
 
-# 409: in conflict with what is there
+# 409: conflicts with the present state
 
 
 class Duplicate(PeerError):
@@ -259,13 +261,13 @@ class EventDeleted(PeerError):
 
 
 class BodyTooLarge(InvalidCommit):
-    """A request body over the limit: the code of InvalidCommit, its own HTTP status."""
+    """A request body is over the limit. Has the code of InvalidCommit, but its own HTTP status."""
 
     status = 413
 
 
 class NoSuchPath(InvalidQuery):
-    """A path that is not there: the code of InvalidQuery, its own HTTP status."""
+    """The path does not exist. Has the code of InvalidQuery, but its own HTTP status."""
 
     status = 404
 
@@ -274,7 +276,7 @@ class RateLimited(PeerError):
     code, status, fields = "RATE_LIMITED", 429, ("retry_after_ms",)
 
 
-# 5xx: the world
+# 5xx: temporary failures
 
 
 class InternalError(WorldError):
@@ -295,11 +297,12 @@ def _leaves(cls: type[EncError]) -> list[type[EncError]]:
 
 _LOCAL = (InvalidProof, InvalidArchive, BodyTooLarge, NoSuchPath)
 WIRE_ERRORS: Mapping[str, type[EncError]] = {c.code: c for c in _leaves(EncError) if c.code and c not in _LOCAL}
-"""Every code that may stand on the wire, with its class."""
+"""Every code that the wire may carry, with its class."""
 
 
 def from_wire(error: Mapping[str, Any]) -> EncError:
-    """The error that a peer's error object stands for. An unknown code becomes a plain PeerError that keeps it."""
+    """Return the error that a peer's error object describes; for an unknown code, a plain PeerError
+    with it."""
     code, message = str(error.get("code", "")), str(error.get("message", ""))
     cls = WIRE_ERRORS.get(code)
     if cls is None:

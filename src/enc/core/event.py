@@ -42,13 +42,13 @@ _parts = Layout("32s32s32s64s32s32s64s").unpack
 
 
 def finalize(commit: Commit, key: PrivateKey, timestamp: int, seq: int) -> Event:
-    """The event that the sequencer with `key` makes of a commit that it has judged."""
+    """Return the event that the sequencer with `key` makes of a commit that it has judged."""
     seq_sig = key.sign_schnorr(hashing.event_hash(timestamp, seq, key.public, commit.sig))
     return sequenced(commit, hashing.sha256(seq_sig), timestamp, key.public, seq, seq_sig)
 
 
 def sequenced(commit: Commit, id_: bytes, timestamp: int, sequencer: bytes, seq: int, seq_sig: bytes) -> Event:
-    """The commit with what a sequencer has added, or says that it has: nothing is checked."""
+    """Return the commit as an event with the sequencer's fields. Nothing is checked."""
     return Event(
         hash=commit.hash,
         enclave=commit.enclave,
@@ -69,7 +69,8 @@ def sequenced(commit: Commit, id_: bytes, timestamp: int, sequencer: bytes, seq:
 
 
 def parse_event(data: bytes | str) -> Event:
-    """An event from wire JSON, erased or whole; nothing is verified yet. A node's own limits do not apply."""
+    """Parse an event from wire JSON, erased or not, without verifying it. A node's own limits do
+    not apply."""
     return event_from_wire(decode_json(data, _decoder, InvalidCommit))
 
 
@@ -103,7 +104,8 @@ def event_from_wire(wire: WireEvent) -> Event:
 
 
 def _unhexed(hash_: str, enclave: str, from_: str, sig: str, id_: str, sequencer: str, seq_sig: str) -> Sequence[bytes]:
-    """All of an event's hex at once: logs are read by the million. What is wrong with any of it, `unhex` says."""
+    """Decode all hex fields of an event at once, for speed. If one is malformed, `unhex` raises the
+    error."""
     if len(hash_) == len(enclave) == len(from_) == len(id_) == len(sequencer) == 64 and len(sig) == len(seq_sig) == 128:
         digits = f"{hash_}{enclave}{from_}{sig}{id_}{sequencer}{seq_sig}"
         try:
@@ -118,24 +120,24 @@ def _unhexed(hash_: str, enclave: str, from_: str, sig: str, id_: str, sequencer
 
 
 def _content_hash(wire: WireEvent) -> bytes:
-    """That of the content, or, where it is gone, the one that is told."""
+    """Return the hash of the content or, if the content was erased, the `content_hash` of the
+    wire."""
     if wire.content is not None and wire.content_hash is None:
         return hashing.content_hash(wire.content)
     if wire.content is None and wire.content_hash is None:
         raise InvalidCommit("content_hash: missing beside a null content")
-    told = None if wire.content_hash is None else unhex(wire.content_hash, 32, "content_hash")
+    given = None if wire.content_hash is None else unhex(wire.content_hash, 32, "content_hash")
     if wire.content is None:
-        return told or b""
+        return given or b""
     digest = hashing.content_hash(wire.content)
-    if told is not None and told != digest:
+    if given is not None and given != digest:
         raise InvalidCommit("content_hash: not the hash of content")
     return digest
 
 
 def check_sequenced(event: Event | Receipt) -> None:
-    """`seq_sig` is the sequencer's over time, place and author's signature, and `id` is its hash.
-
-    Serves events and receipts alike: both carry the fields it needs.
+    """Check that the sequencer signed the timestamp, the seq and the author's signature, and that
+    `id` is the hash of `seq_sig`. Works for events and receipts.
     """
     digest = hashing.event_hash(event.timestamp, event.seq, event.sequencer, event.sig)
     try:
@@ -147,7 +149,8 @@ def check_sequenced(event: Event | Receipt) -> None:
 
 
 def check_event(event: Event, enc_v: int) -> None:
-    """Check everything that an event proves by itself: the author's commit, the sequencer's order, the id."""
+    """Check everything that an event proves by itself: the author's commit, the sequencer's order,
+    the id."""
     if event.type == "Manifest" and event.seq != 0:
         raise InvalidCommit("seq: a Manifest is event 0")
     check_commit(event, enc_v)
@@ -174,7 +177,8 @@ def check_manifest_place(event: Event, error: type[PeerError] = InvalidArchive) 
 
 
 def check_time(event: Event, error: type[PeerError] = InvalidArchive) -> None:
-    """Check that `timestamp` is in the window that `exp` allows: no node sequences a commit outside it."""
+    """Check that `timestamp` is in the window that `exp` allows: no node sequences a commit outside
+    it."""
     if event.timestamp > event.exp + SKEW_MS:
         raise error("timestamp: more than 60 s after exp")
     if event.exp > event.timestamp + MAX_EXP_WINDOW_MS + SKEW_MS:
@@ -191,12 +195,13 @@ def check_content_present(event: Event, predefined: frozenset[str], error: type[
 
 
 def target_of(event: Event) -> Target:
-    """What later events may ask of this one."""
+    """Return what the rules of later events need to know of this one."""
     return Target(event.type, event.from_, auto_delete_at(event) is not None)
 
 
 def is_erasable(event: Event, predefined: frozenset[str]) -> bool:
-    """Only what applications wrote is ever erased: content events, and the Updates of them.
+    """Return whether the content may be erased: only that of content events and of their Updates
+    may.
 
     `predefined` is the policy's.
     """
@@ -209,12 +214,14 @@ def is_withheld(event: Event, predefined: frozenset[str]) -> bool:
 
 
 def erase(event: Event) -> Event:
-    """The event without its content: the hash of the content stays, so that everything can still be checked."""
+    """Return the event without its content. The content's hash stays, so that all signatures still
+    verify."""
     return replace(event, content=None)
 
 
 def wire_event(event: Event) -> dict[str, Any]:
-    """The event as a JSON object; an erased one says `"content": null` and its `content_hash`."""
+    """Return the event as a JSON object; an erased one has `"content": null` and its
+    `content_hash`."""
     wire = wire_commit(event)
     wire["id"] = event.id.hex()
     wire["timestamp"] = event.timestamp

@@ -1,4 +1,5 @@
-"""Faults: what an auditor can find in a log, or in heads of it. Each kind is one promise that a node did not keep."""
+"""Faults that an auditor can find in a log or in its heads. Each kind is one promise that a node
+broke."""
 
 from typing import Literal, get_args
 
@@ -26,11 +27,12 @@ FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """One broken promise. `seq` is where: of a head, the last event that it covers, or the first that it gets wrong."""
+    """One broken promise, at event `seq`. For a head, `seq` is the last event that it covers, or
+    the first that it gets wrong."""
 
     kind: FaultKind
     seq: int
     what: str
     """For people: one sentence that names the broken rule."""
     before: int = -1
-    """The seq of the other event that it takes to see the fault; -1 where one event is enough."""
+    """Seq of the second event that is needed to show the fault; -1 if one event is enough."""

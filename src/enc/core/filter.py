@@ -1,7 +1,7 @@
 """Filters: which events a Query asks for.
 
-Fields are joined by AND, the values of a list by OR; an absent field matches everything. Unknown fields are refused:
-a misspelt filter must not silently match all.
+Fields are joined by AND, the values of a list by OR; an absent field matches everything. Unknown
+fields are rejected, so that a misspelt filter does not silently match everything.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ class Range(Struct, frozen=True):
 
 
 class Filter(Struct, frozen=True, kw_only=True):
-    """A parsed filter; None matches everything. A tag's None asks for its presence alone."""
+    """A parsed filter; None matches everything. For a tag, None matches any value."""
 
     ids: frozenset[bytes] | None = None
     seqs: frozenset[int] | Range | None = None
@@ -75,7 +75,8 @@ class WireFilter(Struct, forbid_unknown_fields=True):
 
 
 def parse_filter(wire: Any) -> Filter:
-    """A filter from decoded JSON. What is malformed or over a maximum raises InvalidFilter naming the field."""
+    """Parse a filter from decoded JSON; raise InvalidFilter, naming the field, if malformed or over
+    a maximum."""
     found = convert_json(wire, WireFilter, InvalidFilter)
     if not 1 <= found.limit <= MAX_LIMIT:
         raise InvalidFilter(f"limit: must be 1 to {MAX_LIMIT}")

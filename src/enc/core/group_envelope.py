@@ -1,4 +1,5 @@
-"""An epoch as it travels (docs/protocol.md, section 26.3), and how a secret is sealed to a key in it."""
+"""The wire form of a group's epoch (docs/protocol.md, section 26.3), and how it seals a secret to a
+key."""
 
 from typing import Any
 
@@ -23,6 +24,8 @@ class Wrap(Struct, frozen=True):
 
 
 class Fill(Struct, frozen=True):
+    """A new key of a node without one, with its secret sealed to both children."""
+
     pub: str
     wraps: tuple[Wrap, Wrap]
 
@@ -47,7 +50,7 @@ class Envelope(Struct, frozen=True, rename={"self_": "self"}, omit_defaults=True
 
 
 def parse_envelope(value: Any) -> Envelope:
-    """The form of an envelope, or InvalidCommit."""
+    """Parse an envelope; raise InvalidCommit if it is malformed."""
     found = convert_json(value, Envelope, InvalidCommit)
     if not 0 <= found.n <= MAX_INT:
         raise InvalidCommit("epoch.n: must be 0 to 2^53 - 1")
@@ -62,15 +65,16 @@ def wrap_secret(eph: PrivateKey, to: bytes, secret: bytes, nonce: bytes) -> Wrap
 
 
 def unwrap(key: PrivateKey, eph: bytes, wrap: Wrap) -> bytes:
-    """The secret, or DecryptFailed."""
+    """Return the secret, or raise DecryptFailed."""
     return open_short(shared_key(key, eph, "enc:mls:wrap"), wrap.ct, "ct", SECRET)
 
 
 def open_short(key: bytes, text: str, field: str, size: int | None = None) -> bytes:
-    """The plaintext of base64 `nonce12 || ciphertext || tag` under ChaCha20-Poly1305, or DecryptFailed."""
+    """Return the plaintext of base64 `nonce12 || ciphertext || tag` under ChaCha20-Poly1305, or
+    raise DecryptFailed."""
     raw = unb64(text, field, DecryptFailed)
     if len(raw) < NONCE12 + TAG_SIZE or (size is not None and len(raw) != NONCE12 + size + TAG_SIZE):
-        raise DecryptFailed(f"{field}: not of the size that it must have")
+        raise DecryptFailed(f"{field}: wrong size")
     try:
         return ChaCha20Poly1305(key).decrypt(raw[:NONCE12], raw[NONCE12:], None)
     except InvalidTag:
@@ -79,5 +83,5 @@ def open_short(key: bytes, text: str, field: str, size: int | None = None) -> by
 
 def seal_short(key: bytes, plaintext: bytes, nonce: bytes) -> str:
     if len(nonce) != NONCE12:
-        raise MisuseError("a nonce of ChaCha20-Poly1305 is 12 bytes")
+        raise MisuseError("a ChaCha20-Poly1305 nonce is 12 bytes")
     return b64(nonce + ChaCha20Poly1305(key).encrypt(nonce, plaintext, None))

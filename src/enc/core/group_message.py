@@ -1,7 +1,8 @@
 """Messages of a group (docs/protocol.md, section 26.6): a key for each, and their sealed form.
 
-Every sender has a chain of keys in every epoch. One counter, `sender_seq`, runs over all that a sender seals in an
-epoch; gaps are allowed, so whoever opens bounds it by the place of the event in the log before deriving anything.
+Every sender has a chain of keys in every epoch. One counter, `sender_seq`, numbers everything that
+a sender seals in an epoch. Gaps are allowed, so readers bound it by the event's seq (`check_place`)
+before they derive anything.
 """
 
 import re
@@ -16,7 +17,7 @@ from enc.core.sealing import hkdf
 
 
 class Sealed(Struct, frozen=True):
-    """The content of a message, a reaction, a notice, and of their Updates."""
+    """The content of a message, a reaction or a notice, and of their Updates."""
 
     epoch: int
     sender_seq: int
@@ -24,7 +25,8 @@ class Sealed(Struct, frozen=True):
 
 
 class Chain:
-    """One sender's message keys in one epoch. Each costs two derivations, once; the first costs one."""
+    """One sender's message keys in one epoch. Each takes two derivations, once; the first takes
+    one."""
 
     def __init__(self, epoch_secret: bytes, sender: bytes) -> None:
         self._link = hkdf(epoch_secret, f"enc:mls:sender:{sender.hex()}")
@@ -43,11 +45,13 @@ _NUMBER = "(0|[1-9][0-9]{0,14})"
 _as_written = re.compile(
     rf'{{"ciphertext":"([A-Za-z0-9+/=]*)","epoch":{_NUMBER},"sender_seq":{_NUMBER}}}', re.ASCII
 ).fullmatch
-"""What `seal_message` writes: strict JSON in which nothing can be wrong; and a conversation is full of it."""
+"""Matches what `seal_message` writes. It is always strict JSON, so this common case skips the slow
+parser."""
 
 
 def read_sealed(content: str) -> Sealed:
-    """A content as it stands in the log, by the rules of strict JSON; or InvalidCommit."""
+    """Parse a content of the log by the rules of strict JSON; raise InvalidCommit if it is
+    malformed."""
     found = _as_written(content)
     if found is None:
         return parse_sealed(strict_json(content))
@@ -55,30 +59,31 @@ def read_sealed(content: str) -> Sealed:
 
 
 def parse_sealed(value: Any) -> Sealed:
-    """The form of a sealed content that was read already, or InvalidCommit."""
+    """Parse a sealed content from decoded JSON; raise InvalidCommit if it is malformed."""
     found = convert_json(value, Sealed, InvalidCommit)
     check_numbers(InvalidCommit, epoch=found.epoch, sender_seq=found.sender_seq)
     return found
 
 
 def check_place(sealed: Sealed, seq: int, epoch_seq: int) -> None:
-    """A sender cannot have sealed more in an epoch than there are events after it: InvalidCommit, and nothing derived.
+    """Check that `sender_seq` is possible: a sender seals at most one message for each event since
+    the epoch began.
 
-    `seq` is the event's, `epoch_seq` that of the event which made the epoch.
+    `seq` is the event's, `epoch_seq` that of the event which made the epoch. Raises InvalidCommit.
     """
     if sealed.sender_seq >= seq - epoch_seq:
-        raise InvalidCommit("sender_seq: more than the log has room for")
+        raise InvalidCommit("sender_seq: higher than the number of events since the epoch began")
 
 
 def seal_message(chain: Chain, epoch: int, sender_seq: int, text: str, nonce: bytes) -> str:
-    """A content, as JSON."""
+    """Return a sealed content as JSON."""
     ciphertext = seal_short(chain.key(sender_seq), text.encode(), nonce)
     return compact_json({"epoch": epoch, "sender_seq": sender_seq, "ciphertext": ciphertext})
 
 
 def open_message(chain: Chain, sealed: Sealed) -> str:
-    """The text, or DecryptFailed. `check_place` comes first."""
+    """Return the text, or raise DecryptFailed. Callers call `check_place` first."""
     try:
         return open_short(chain.key(sealed.sender_seq), sealed.ciphertext, "ciphertext").decode()
     except UnicodeDecodeError:
-        raise InvalidCommit("ciphertext: what is sealed is no text") from None
+        raise InvalidCommit("ciphertext: the sealed content is not UTF-8 text") from None

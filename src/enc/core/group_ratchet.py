@@ -1,11 +1,11 @@
-"""A group's epochs (docs/protocol.md, section 26): who makes one, what it says, who can open it.
+"""A group's epochs (docs/protocol.md, section 26): making, checking and opening them.
 
-    propose(state, members, key, randomness)   an admin's side: the envelope for everybody, and its root secret
-    accept(state, members, author, envelope)   everybody's side: the state that follows, or why it does not count
-    consume(before, after, envelope, key, …)   a member's side: the secrets that are theirs
+    propose(state, members, author, randomness)  an admin makes an epoch: the envelope for all, and the root secret
+    accept(state, members, author, envelope)     everyone checks it: returns the next state, or raises
+    consume(after, author, envelope, key, …)     a member opens it: returns the member's secrets
 
-A State is public and follows from the log alone. Secrets are a member's own, by the public keys they belong to.
-Randomness is an argument: fresh secrets, an ephemeral key, nonces.
+A State is public and follows from the log alone. A member's secrets are private, and kept by the
+public keys they belong to. Randomness is an argument: fresh secrets, an ephemeral key, nonces.
 """
 
 from abc import ABC, abstractmethod
@@ -34,24 +34,26 @@ from enc.core.signing import CURVE_ORDER, PrivateKey, check_public_key
 
 
 class State(Struct, frozen=True):
-    """What everybody knows of a group after its last epoch that counts."""
+    """The public state of a group after its last valid epoch."""
 
     n: int = -1
     members: frozenset[bytes] = frozenset()
     tree: Tree | None = None
     order: tuple[bytes, ...] = ()
-    """The members sorted: what is hashed into the name of a set, kept so that no epoch sorts them all again."""
+    """The members, sorted, as the id of a set hashes them. Kept, so that no epoch has to sort them
+    all again."""
 
 
 NO_EPOCH = State()
 
 Secrets = Mapping[bytes, bytes]
-"""A member's node secrets, by the public keys that they give."""
+"""A member's node secrets, by the public keys that they derive."""
 _NONE: Mapping[bytes, bytes] = MappingProxyType({})
 
 
 class Randomness(Struct, frozen=True):
-    """Never used twice. `fills` are taken as far as they are needed; nonces likewise."""
+    """Random values for one epoch, never used twice. `fills` and `nonces` are consumed as
+    needed."""
 
     secret: bytes
     eph: PrivateKey
@@ -72,13 +74,13 @@ class Epoch(Struct, frozen=True):
 
 
 def node_key(secret: bytes) -> PrivateKey:
-    """The key pair of an inner node."""
+    """Return the key pair of an inner node."""
     number = int.from_bytes(hkdf(secret, "enc:mls:node"), "big") % CURVE_ORDER
     return PrivateKey(number.to_bytes(32, "big"))
 
 
 def next_secret(secret: bytes) -> bytes:
-    """The secret of the next node up the path."""
+    """Return the secret of the next node up the path."""
     return hkdf(secret, "enc:mls:path")
 
 
@@ -90,8 +92,8 @@ def epoch_secret(root_secret: bytes) -> bytes:
 
 
 def tree_for(state: State, members: frozenset[bytes]) -> Tree | None:
-    """The last epoch's tree over these members: nodes over the same members keep their keys, unless somebody may
-    know them who is no member any more."""
+    """Return the last epoch's tree over these members. Nodes over the same members keep their keys,
+    unless a former member may know them."""
     tree, gone = state.tree, state.members - members
     if gone and tree is not None:
         tree = forget(tree, gone)
@@ -103,7 +105,7 @@ def tree_for(state: State, members: frozenset[bytes]) -> Tree | None:
 
 
 def order_for(state: State, members: frozenset[bytes]) -> tuple[bytes, ...]:
-    """These members, sorted; quickly, if few have come or gone."""
+    """Return these members, sorted; fast if few have joined or left."""
     order = list(state.order)
     for key in state.members - members:
         del order[bisect_left(order, key)]
@@ -113,7 +115,8 @@ def order_for(state: State, members: frozenset[bytes]) -> tuple[bytes, ...]:
 
 
 def _siblings(tree: Tree, member: bytes) -> list[tuple[Inner, Tree, bool]]:
-    """From the member's parent to the root: the node, its other child, and whether the member is on the right."""
+    """Return, from the member's parent to the root: node, its other child, and whether the member
+    is on the right."""
     found = []
     for node in reversed(path_to(tree, member)):
         on_right = is_one(member, node.bit)
@@ -123,7 +126,7 @@ def _siblings(tree: Tree, member: bytes) -> list[tuple[Inner, Tree, bool]]:
 
 def _key(tree: Tree) -> bytes:
     if tree.key is None:
-        raise MisuseError("this node has no key yet")
+        raise MisuseError("the node has no key yet")
     return tree.key
 
 
@@ -142,13 +145,14 @@ class _Filler(ABC):
 
     @abstractmethod
     def give(self, left: bytes, right: bytes) -> bytes:
-        """The public key of the node over two others."""
+        """Return the public key of the node over two others."""
 
 
 def _climb(
     levels: Sequence[tuple[Inner, Tree, bool]], filled: Sequence[Tree], keys: Sequence[bytes], author: bytes
 ) -> Tree:
-    """The whole tree again: the author's path with new keys, between the filled subtrees beside it."""
+    """Return the whole tree: the author's path with new keys, between the filled subtrees beside
+    it."""
     tree: Tree = Leaf(author)
     for (node, _, on_right), sibling, key in zip(levels, filled, keys, strict=True):
         pair = (sibling, tree) if on_right else (tree, sibling)
@@ -179,10 +183,10 @@ class _Maker(_Filler):
 def propose(
     state: State, members: frozenset[bytes], author: bytes, randomness: Randomness, subs: Mapping[bytes, bytes] = _NONE
 ) -> tuple[Envelope, Epoch, State]:
-    """The next epoch, made by `author` for `members`; `subs` are members' registered sub-keys, by member."""
+    """Make the next epoch of `author` for `members`; `subs` are registered sub-keys, by member."""
     tree = tree_for(state, members)
     if tree is None or author not in members:
-        raise MisuseError("an epoch is made by one of its members")
+        raise MisuseError("author: only a member can make an epoch")
     maker, secret, order = _Maker(author, randomness), randomness.secret, order_for(state, members)
     own = maker.wrap(author, secret)
     levels = _siblings(tree, author)
@@ -207,11 +211,11 @@ def propose(
     return envelope, Epoch(envelope.n, secret, secrets), after
 
 
-# What counts
+# Checking an epoch
 
 
 class _Reader(_Filler):
-    """Takes the fills of an envelope as they come, and checks that each is the one that must come."""
+    """Reads the fills of an envelope in order, and checks that each is the expected one."""
 
     def __init__(self, author: bytes, envelope: Envelope) -> None:
         super().__init__(author)
@@ -230,14 +234,16 @@ class _Reader(_Filler):
 
 
 def accept(state: State, members: frozenset[bytes], author: bytes, envelope: Envelope) -> State:
-    """The state after an epoch that counts, or InvalidCommit: then the event changes no key.
+    """Return the state after a valid epoch. Raises InvalidCommit otherwise; then the event changes
+    no key.
 
-    That the event stands, that its author is an admin after it, and that it has no `auto-delete` tag is the caller's.
+    The caller checks that the event is valid, that its author is an admin after it, and that it has
+    no `auto-delete` tag.
     """
     if envelope.n != state.n + 1:
         raise InvalidCommit(f"epoch.n: expected {state.n + 1}")
     if author not in members:
-        raise InvalidCommit("epoch: its author is no member")
+        raise InvalidCommit("epoch: its author is not a member")
     order = order_for(state, members)
     if unhex(envelope.members, 32, "epoch.members") != member_set(order):
         raise InvalidCommit("epoch.members: not the members after the event")
@@ -252,7 +258,7 @@ def accept(state: State, members: frozenset[bytes], author: bytes, envelope: Env
     reader = _Reader(author, envelope)
     filled = [reader.fill(sibling) for _, sibling, _ in levels]
     if reader.taken != len(envelope.fill):
-        raise InvalidCommit("epoch.fill: more than there are nodes without a key")
+        raise InvalidCommit("epoch.fill: more fills than nodes without a key")
     keys = []
     for i, (rung, sibling) in enumerate(zip(envelope.path, filled, strict=True)):
         if rung.wrap.to != _key(sibling).hex():
@@ -278,13 +284,15 @@ def consume(
     secrets: Secrets = _NONE,
     fitting: dict[bytes, bytes] | None = None,
 ) -> Epoch:
-    """What a member with identity `key` holds of the epoch that made `after`, given what it held before.
+    """Return the secrets of the epoch that made `after`, for the member with identity `key` and the
+    earlier `secrets`.
 
-    DecryptFailed: the author left this member out, by mistake or not. The public state holds all the same; and so does
-    `fitting`, which takes up every secret that gives its announced key: later epochs may be sealed to that.
+    Raises DecryptFailed if the author left this member out, by mistake or not. The public state is
+    valid all the same. Also then, `fitting` collects every secret that derives its announced key:
+    later epochs may be sealed to such a key.
     """
     if after.tree is None or key.public not in after.members:
-        raise MisuseError("only a member opens an epoch")
+        raise MisuseError("key: only a member can open an epoch")
     eph = unhex(envelope.eph, 32, "epoch.eph")
     held = {} if fitting is None else fitting
     held |= secrets
@@ -305,14 +313,16 @@ def _from_self(after: State, envelope: Envelope, secret: bytes, member: bytes, h
 
 
 def consume_handoff(envelope: Envelope, root_secret: bytes) -> Epoch:
-    """An epoch whose root secret came another way: used only if it gives the announced root key."""
+    """Return the epoch of a root secret that was handed over. Raises DecryptFailed unless it
+    derives the announced root key."""
     if envelope.path and node_key(root_secret).public.hex() != envelope.path[-1].pub:
         raise DecryptFailed("handoff: not the root secret of this epoch")
     return Epoch(envelope.n, root_secret, {})
 
 
 def _open_fills(envelope: Envelope, eph: bytes, key: PrivateKey, held: dict[bytes, bytes]) -> None:
-    """Take up the secrets of filled nodes above the member, each opened with the key of the one below."""
+    """Add the secrets of filled nodes above the member to `held`, each opened with the key of the
+    node below."""
     for i, fill in enumerate(envelope.fill):
         for wrap in fill.wraps:
             if wrap.to == key.public.hex() or bytes.fromhex(wrap.to) in held:
@@ -326,24 +336,25 @@ def _open_wrap(wrap: Wrap, eph: bytes, key: PrivateKey, held: Secrets) -> bytes:
     if to == key.public:
         return unwrap(key, eph, wrap)
     if to not in held:
-        raise DecryptFailed("epoch: sealed to a key that this member was never given")
+        raise DecryptFailed("epoch: sealed to a key that this member does not have")
     return unwrap(node_key(held[to]), eph, wrap)
 
 
 def _announced(pub: str, secret: bytes, field: str) -> dict[bytes, bytes]:
     public = node_key(secret).public
     if public.hex() != pub:
-        raise DecryptFailed(f"{field}: the secret does not give the announced key")
+        raise DecryptFailed(f"{field}: the secret does not derive the announced key")
     return {public: secret}
 
 
 def _finish(
     after: State, envelope: Envelope, rung: int, secret: bytes, member: bytes, held: dict[bytes, bytes]
 ) -> Epoch:
-    """From one secret of the path up to the root; of what is held, only keys above the member stay."""
+    """Derive the secrets from one node of the path up to the root. Of `held`, only keys above the
+    member stay."""
     for i in range(rung, len(envelope.path)):
         secret = next_secret(secret) if i > rung else secret
         held |= _announced(envelope.path[i].pub, secret, f"epoch.path[{i}]")
-    assert after.tree is not None  # noqa: S101  # its caller looked
+    assert after.tree is not None  # noqa: S101  # the caller checked
     above = {node.key for node in path_to(after.tree, member)}
     return Epoch(after.n, secret, {public: known for public, known in held.items() if public in above})

@@ -1,7 +1,9 @@
-"""The tree of a group's keys (docs/protocol.md, section 26.1): binary, radix, over the members' public keys.
+"""The tree of a group's keys (docs/protocol.md, section 26.1): binary, radix, over the members'
+public keys.
 
-An inner node stands wherever the keys under it part, at one bit, 0 to the left. The tree is a value: a change makes
-new nodes above what changed and shares all others, which keep their keys. Costs are those of the depth, about log N.
+An inner node marks the bit at which the keys below it first differ, 0 to the left. The tree is
+immutable: a change makes new nodes above what changed and shares all others, which keep their keys.
+Costs grow with the depth, about log N.
 """
 
 from collections.abc import Iterable
@@ -10,19 +12,19 @@ from msgspec import Struct
 
 from enc.core.hashing import member_set
 
-_NOBODY: frozenset[bytes] = frozenset()
+_EMPTY: frozenset[bytes] = frozenset()
 
 
 def set_id(members: Iterable[bytes]) -> bytes:
-    """What names a set of members."""
+    """Return the id of a set of members."""
     return member_set(sorted(members))
 
 
 class Leaf(Struct, frozen=True):
-    """A member, whose key pair is its identity."""
+    """A member. Its key pair is the member's identity."""
 
     key: bytes
-    taint: frozenset[bytes] = _NOBODY
+    taint: frozenset[bytes] = _EMPTY
 
     @property
     def first(self) -> bytes:
@@ -30,17 +32,18 @@ class Leaf(Struct, frozen=True):
 
 
 class Inner(Struct, frozen=True):
-    """Where the keys below part."""
+    """A node at the first bit in which the keys below differ."""
 
     bit: int
     """The position, 0 first, at which the keys on the left have 0 and those on the right have 1."""
     left: "Tree"
     right: "Tree"
     key: bytes | None = None
-    """Its public key. A node that has one has none without one below it: a change below takes both away."""
-    taint: frozenset[bytes] = _NOBODY
-    """Identities that may know its secret, whether they are below it or not. It holds the taints of all nodes below,
-    since a node's key is made with or after theirs."""
+    """Public key. If a node has one, so have all nodes below it: a change below removes the keys
+    above."""
+    taint: frozenset[bytes] = _EMPTY
+    """Identities that may know its secret, whether they are below it or not. It includes the taints
+    of all nodes below, because a node's key is made with theirs or after them."""
 
     @property
     def first(self) -> bytes:
@@ -57,16 +60,16 @@ def is_one(key: bytes, bit: int) -> bool:
     return bool(key[bit >> 3] >> (7 - (bit & 7)) & 1)
 
 
-def _parting(a: bytes, b: bytes) -> int:
-    """The first bit in which two keys differ."""
+def _first_difference(a: bytes, b: bytes) -> int:
+    """Return the first bit in which two keys differ."""
     return 256 - (int.from_bytes(a, "big") ^ int.from_bytes(b, "big")).bit_length()
 
 
 def insert(tree: Tree | None, key: bytes) -> Tree:
-    """The tree with one more member; nodes above it have no key."""
+    """Return the tree with one more member; nodes above it have no key."""
     if tree is None:
         return Leaf(key)
-    bit = _parting(tree.first, key)
+    bit = _first_difference(tree.first, key)
     if isinstance(tree, Leaf) or bit < tree.bit:
         pair = (tree, Leaf(key)) if is_one(key, bit) else (Leaf(key), tree)
         return Inner(bit, *pair)
@@ -76,7 +79,7 @@ def insert(tree: Tree | None, key: bytes) -> Tree:
 
 
 def remove(tree: Tree | None, key: bytes) -> Tree | None:
-    """The tree without a member; nodes above it have no key."""
+    """Return the tree without a member; nodes above it have no key."""
     if tree is None or isinstance(tree, Leaf):
         return None
     if is_one(key, tree.bit):
@@ -87,14 +90,15 @@ def remove(tree: Tree | None, key: bytes) -> Tree | None:
 
 
 def forget(tree: Tree, gone: frozenset[bytes]) -> Tree:
-    """A tree in which every node has a key, without the keys that somebody who is gone may know."""
+    """Return a tree, of which every node has a key, without the keys that a removed member may
+    know."""
     if isinstance(tree, Leaf) or tree.taint.isdisjoint(gone):
         return tree
     return Inner(tree.bit, forget(tree.left, gone), forget(tree.right, gone))
 
 
 def path_to(tree: Tree, key: bytes) -> list[Inner]:
-    """The inner nodes from the root to the member's leaf."""
+    """Return the inner nodes from the root to the member's leaf."""
     found: list[Inner] = []
     while isinstance(tree, Inner):
         found.append(tree)

@@ -1,7 +1,7 @@
 """H() and the fixed shapes built from it (docs/protocol.md, section 3).
 
-H(f1, f2, …) = sha256(cbor([f1, f2, …])). The shapes that run for every commit, event and tree node are assembled by
-hand here; tests hold each equal to the general H().
+H(f1, f2, …) = sha256(cbor([f1, f2, …])). For speed, the shapes that are hashed for every commit,
+event and tree node are assembled by hand. Tests compare each with the general H().
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,8 @@ def commit_hash(
 
 
 def enclave_id(enc_v: int, from_: bytes, content_digest: bytes, tags: Tags) -> bytes:
-    """H(0x12, from, "Manifest", content_hash, tags): the name of the enclave that a Manifest founds."""
+    """H(0x12, from, "Manifest", content_hash, tags): the id of the enclave that a Manifest
+    creates."""
     return _sha256(b"\x85\x12\x58\x20%b\x68Manifest\x58\x20%b%b" % (from_, content_digest, _tags(enc_v, tags))).digest()
 
 
@@ -58,7 +59,8 @@ def log_node(left: bytes, right: bytes) -> bytes:
 
 
 def member_set(keys: Sequence[bytes]) -> bytes:
-    """H("enc:mls:set", [keys]): the name of a group's members, 32 bytes each, in order."""
+    """H("enc:mls:set", [keys]): the id of a set of members; the keys have 32 bytes each and are
+    sorted."""
     head = bytearray(_uint(len(keys)))
     head[0] |= 0x80
     listed = b"\x58\x20" + b"\x58\x20".join(keys) if keys else b""
@@ -66,9 +68,10 @@ def member_set(keys: Sequence[bytes]) -> bytes:
 
 
 def tag_text(tags: Tags) -> str:
-    """Version 1's spelling of tags: `[r,abc,reply],[k,v]`, and "" for none.
+    """Return tags as version 1 spells them: `[r,abc,reply],[k,v]`, and "" without tags.
 
-    A string that holds one of `,[]` is refused: otherwise two lists of tags would share a hash.
+    Raises InvalidCommit for a string that contains one of `,[]`: otherwise two lists of tags would
+    share a hash.
     """
     for tag in tags:
         for text in tag:
@@ -84,7 +87,7 @@ def _tags(enc_v: int, tags: Tags) -> bytes:
 
 
 def _uint(number: int) -> bytes:
-    if number >= 0x100000000:  # times are, and most numbers here are times
+    if number >= 0x100000000:  # first, because most numbers here are times
         return b"\x1b" + number.to_bytes(8, "big")
     if number < 24:
         return number.to_bytes(1, "big")
@@ -96,7 +99,7 @@ def _uint(number: int) -> bytes:
 
 
 _SHORT = [bytes([0x60 + size]) for size in range(24)]
-"""How a text of fewer than 24 bytes begins."""
+"""First byte of the CBOR of a text of fewer than 24 bytes, by length."""
 
 
 def _text(text: str) -> bytes:

@@ -1,6 +1,7 @@
-"""A Manifest's content becomes a Policy, or is refused with the path of the fault (docs/protocol.md, section 12).
+"""Parses a Manifest's content into a Policy; an error names the path of the fault
+(docs/protocol.md, section 12).
 
-`enc_v` picks the reader: version 2's is here, version 1's in manifest_v1.
+`enc_v` selects the parser: version 2's is here, version 1's in manifest_v1.
 """
 
 import re
@@ -27,7 +28,8 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
 def parse_manifest(content: str) -> Policy:
-    """The Policy of the enclave that a Manifest with this content founds."""
+    """Return the Policy of the enclave that a Manifest with this content creates, or raise
+    InvalidCommit."""
     manifest = strict_json(content)
     if not isinstance(manifest, dict):
         raise InvalidCommit("content: expected a JSON object")
@@ -38,7 +40,8 @@ def parse_manifest(content: str) -> Policy:
 
 
 class _ManifestV2:
-    """One reading of a manifest. Each method reads one kind of thing and knows its rules."""
+    """Parser of one manifest. Each method reads one section or kind of value and checks its
+    rules."""
 
     def __init__(self, manifest: dict[str, Any]) -> None:
         self.manifest = manifest
@@ -74,7 +77,8 @@ class _ManifestV2:
         )
 
     def _sections(self) -> tuple[dict[str, Any], str]:
-        """The ten sections stand at the top, or all of them under `RBAC`."""
+        """Return the ten sections, which are all at the top or all under `RBAC`, and the path
+        prefix."""
         flat = [name for name in SECTIONS if name in self.manifest]
         sections, prefix = self.manifest, ""
         if "RBAC" in self.manifest:
@@ -82,12 +86,12 @@ class _ManifestV2:
             if not isinstance(sections, dict):
                 refuse("RBAC", "expected an object")
             if flat:
-                refuse(flat[0], "stands beside RBAC: use one form")
+                refuse(flat[0], "conflicts with RBAC: put all sections at the top or all under RBAC")
         check_template(self.manifest, sections)
         return sections, prefix
 
     def _list(self, section: str) -> list[tuple[str, Any]]:
-        """The items of a section, each with its path."""
+        """Return the items of a section, each with its path."""
         items = self.sections.get(section, [])
         if not isinstance(items, list):
             refuse(f"{self.prefix}{section}", "expected a list")
@@ -107,7 +111,7 @@ class _ManifestV2:
             if not isinstance(name, str) or not _STATE.fullmatch(name):
                 refuse(path, "a State is named [A-Z][A-Z0-9_]*")
             if name == OUTSIDER:
-                refuse(path, "OUTSIDER is there by itself")
+                refuse(path, "OUTSIDER is predefined: do not declare it")
             if name in found:
                 refuse(path, f"{name} is declared twice")
             found[name] = None
@@ -150,24 +154,25 @@ class _ManifestV2:
             refuse(path, f"no State, trait or Context named {quoted(name)}")
         return name
 
-    def _words(self, entry: dict[str, Any], field: str, path: str) -> list[Any]:
-        """A field that takes a string or a list of strings; at least one. Repeated ones count once."""
+    def _strings(self, entry: dict[str, Any], field: str, path: str) -> list[Any]:
+        """Return the strings of a field that takes one or a list of at least one. Repeated ones
+        count once."""
         value = entry.get(field)
-        words = value if isinstance(value, list) else [value]
-        if not words or not all(isinstance(word, str) for word in words):
+        strings = value if isinstance(value, list) else [value]
+        if not strings or not all(isinstance(each, str) for each in strings):
             refuse(f"{path}.{field}", "expected a string or a list of strings")
-        return list(dict.fromkeys(words))
+        return list(dict.fromkeys(strings))
 
     def _columns(self, entry: dict[str, Any], path: str, field: str = "operator") -> frozenset[str]:
-        return frozenset(self._column(name, f"{path}.{field}") for name in self._words(entry, field, path))
+        return frozenset(self._column(name, f"{path}.{field}") for name in self._strings(entry, field, path))
 
     def _ops(self, entry: dict[str, Any], path: str) -> tuple[frozenset[str], frozenset[str]]:
-        """What the entry gives, and what it denies."""
-        words = self._words(entry, "ops", path)
-        for op in words:
+        """Return the ops that the entry gives, and those that it denies."""
+        strings = self._strings(entry, "ops", path)
+        for op in strings:
             if op.removeprefix("_") not in OPS:
                 refuse(f"{path}.ops", f"unknown op {quoted(op)}")
-        return frozenset(op for op in words if op in OPS), frozenset(op[1:] for op in words if op not in OPS)
+        return frozenset(op for op in strings if op in OPS), frozenset(op[1:] for op in strings if op not in OPS)
 
     def _event(self, entry: dict[str, Any], path: str, allowed: list[str]) -> str:
         event = entry.get("event")
@@ -176,7 +181,7 @@ class _ManifestV2:
         return str(event)
 
     def _gate(self, entry: dict[str, Any], path: str) -> str | None:
-        """The alias of the entry's gate. An alias without a gate names nothing that can close."""
+        """Return the alias of the entry's gate. Without a gate, an alias has no effect."""
         if "gate" not in entry:
             return None
         gate, alias = entry["gate"], entry.get("alias")
@@ -202,7 +207,7 @@ class _ManifestV2:
             identity = unhex(entry.get("identity"), 32, f"{path}.identity")
             check_public_key(identity, f"{path}.identity")
             if identity in found:
-                refuse(f"{path}.identity", "stands twice in init")
+                refuse(f"{path}.identity", "listed twice in init")
             traits = entry.get("traits")
             if not isinstance(traits, list):
                 refuse(f"{path}.traits", "expected a list")
@@ -218,7 +223,7 @@ class _ManifestV2:
     def _readers(self) -> Iterable[Entry]:
         for path, entry in self._entries("readers"):
             columns, alias = self._columns(entry, path, "type"), self._gate(entry, path)
-            for event in self._words(entry, "reads", path):
+            for event in self._strings(entry, "reads", path):
                 if event != "*":
                     self._name(event, f"{path}.reads")
                 yield Entry(event=event, columns=columns, ops=frozenset("R"), alias=alias)
@@ -249,17 +254,17 @@ class _ManifestV2:
                 ops=ops,
                 denies=denies,
                 alias=self._gate(entry, path),
-                traits=frozenset(self._trait(name, f"{path}.trait") for name in self._words(entry, "trait", path)),
+                traits=frozenset(self._trait(name, f"{path}.trait") for name in self._strings(entry, "trait", path)),
                 scope=self._scope(entry, path),
             )
 
     def _scope(self, entry: dict[str, Any], path: str) -> frozenset[str]:
-        return frozenset(self._state(name, f"{path}.scope") for name in self._words(entry, "scope", path))
+        return frozenset(self._state(name, f"{path}.scope") for name in self._strings(entry, "scope", path))
 
     def _transfers(self) -> Iterable[Entry]:
         for path, entry in self._entries("transfers"):
             alias, scope = self._gate(entry, path), self._scope(entry, path)
-            for name in self._words(entry, "trait", path):
+            for name in self._strings(entry, "trait", path):
                 trait = self._trait(name, f"{path}.trait")
                 yield Entry(
                     event="Transfer",
@@ -274,7 +279,7 @@ class _ManifestV2:
         for path, entry in self._entries("slots"):
             key = self._name(entry.get("key"), f"{path}.key")
             if key == "lifecycle":
-                refuse(f"{path}.key", "lifecycle is the enclave's own")
+                refuse(f"{path}.key", "lifecycle is reserved")
             ops, denies = self._ops(entry, path)
             yield Entry(
                 event=self._event(entry, path, ["Shared", "Own"]),

@@ -1,4 +1,5 @@
-"""What stands around the access rules in a manifest of either version: template, meta, bundle; how to refuse one."""
+"""The parts of a manifest besides the access rules, in either version: template, meta, bundle; and
+how to reject one."""
 
 from typing import Any, NoReturn
 
@@ -10,21 +11,21 @@ MAX_META = 4096
 
 
 def refuse(path: str, why: str) -> NoReturn:
-    """Every fault of a manifest is named by the path of the faulty entry."""
+    """Raise InvalidCommit with the path of the faulty entry."""
     raise InvalidCommit(f"{path}: {why}")
 
 
 def quoted(value: Any) -> str:
-    """A peer's value in a message: shown, but never at length."""
+    """Return a peer's value for an error message, cut to 61 characters if it is long."""
     text = repr(value)
     return text if len(text) <= 64 else f"{text[:60]}…"
 
 
 def check_template(*places: dict[str, Any]) -> None:
-    """`use_temp` is absent or `none`, at the top and under RBAC."""
+    """Check that `use_temp` is absent or `none`, at the top and under RBAC."""
     for where in places:
         if where.get("use_temp", "none") != "none":
-            refuse("use_temp", "no template but none is known")
+            refuse("use_temp", 'only "none" is supported')
 
 
 def check_meta(manifest: dict[str, Any]) -> None:

@@ -1,4 +1,5 @@
-"""A version 1 Manifest becomes a Policy, or is refused with the path of the fault (docs/protocol.md, 21.3 and 21.4)."""
+"""Parses a version 1 Manifest into a Policy; an error names the path of the fault
+(docs/protocol.md, 21.3 and 21.4)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +37,7 @@ def read_manifest_v1(manifest: dict[str, Any]) -> PolicyV1:
 
 
 class _Entry(Struct, frozen=True):
-    """An entry of the schema as it is spelled, before its roles have bits."""
+    """An entry of the schema as parsed, before its roles have bits."""
 
     event: str
     role: str
@@ -86,7 +87,8 @@ def _target_roles(names: Any, path: str) -> list[str]:
 
 
 def _roles(entries: list[_Entry]) -> dict[str, int]:
-    """The custom roles with their bits, in the order in which the schema names them first: `role`, then targets."""
+    """Return the custom roles with their bits, in the order in which the schema first names them:
+    `role`, then targets."""
     names = dict.fromkeys(name for entry in entries for name in (entry.role, *entry.target_roles))
     custom = [name for name in names if name not in RESERVED]
     if len(custom) > MAX_ROLES:
@@ -107,7 +109,7 @@ def _initial_state(state: Any, roles: dict[str, int]) -> Iterator[Assignment]:
         refuse("RBAC.initial_state", "expected an object")
     for role, members in state.items():
         if role != "Owner" and role not in roles:
-            refuse("RBAC.initial_state", f"{quoted(role)} is no role of the schema that can be assigned")
+            refuse("RBAC.initial_state", f"{quoted(role)} is not an assignable role of the schema")
         yield from _members(members, role, f"RBAC.initial_state.{role[:60]}")
     if len(state.get("Owner", [])) != 1:
         refuse("RBAC.initial_state.Owner", "expected exactly one identity")
@@ -120,13 +122,13 @@ def _members(members: Any, role: str, path: str) -> Iterator[Assignment]:
     for i, member in enumerate(members):
         found = _member(member, role, f"{path}[{i}]")
         if found.identity in seen:
-            refuse(f"{path}[{i}]", "stands twice under this role")
+            refuse(f"{path}[{i}]", "listed twice under this role")
         seen.add(found.identity)
         yield found
 
 
 def _member(member: Any, role: str, path: str) -> Assignment:
-    """An identity in hex, or an object of identity and endpoint."""
+    """Parse an identity in hex, or an object of identity and endpoint."""
     if not isinstance(member, dict):
         return Assignment(_identity(member, path), role)
     identity = _identity(member.get("identity"), f"{path}.identity")

@@ -1,4 +1,5 @@
-"""What heads and claims ask of a log that is replayed: roots at sizes, bundles by index, ids of events."""
+"""What a replay records for checking heads and claims: roots at sizes, bundles by index, ids of
+events."""
 
 from collections.abc import Iterable
 
@@ -20,15 +21,17 @@ class ObservedRoot(Struct, frozen=True):
     seq: int
     sequencer: bytes
     is_closed: bool = True
-    """Whether the rule closed its last bundle by its own sequencer's events: not the clock alone, nor another."""
+    """Whether events of its own sequencer closed the last bundle by the rule, rather than the clock
+    or another key."""
 
 
 class ObservedBundle(Struct, frozen=True):
-    """What the log itself puts into one leaf."""
+    """One bundle as the log's own events give it."""
 
     first_seq: int
     first_at: int
-    """Which event of the log its first is, counted from 0: its seq, unless seqs are missing before it."""
+    """Number of its first event in the log, counted from 0: its seq, unless seqs are missing before
+    it."""
     count: int
     last_seq: int
     events_root: bytes
@@ -37,14 +40,14 @@ class ObservedBundle(Struct, frozen=True):
 
 
 class EventPosition(Struct, frozen=True):
-    """An event of the log: its id, and which it is, counted from 0."""
+    """An event of the log: its id, and its number, counted from 0."""
 
     id: bytes
     at: int
 
 
 class ObservedRoots:
-    """Told of every step of a trial (`step`) and of its end (`end`)."""
+    """Records an AuditReplay: pass `step` as its `on_step`, and call `end` after the last event."""
 
     def __init__(self, sizes: Iterable[int], claims: Iterable[Claim] = ()) -> None:
         claims = list(claims)
@@ -78,7 +81,7 @@ class ObservedRoots:
         self._events += 1
 
     def _close(self, bundle: ClosedBundle, last: tuple[int, bytes], end: int, is_closed: bool = True) -> None:
-        """`end`: how many events there are up to its last."""
+        """Record a closed bundle; `end` is the number of events up to its last."""
         self._edge = self._edge.with_leaf(log_leaf(bundle.events_root, bundle.state_hash))
         if self._edge.size in self._sizes:
             self._marks[self._edge.size] = ObservedRoot(self._edge.root(), *last, is_closed)
@@ -87,29 +90,30 @@ class ObservedRoots:
             first = bundle.first_seq, end - bundle.count
             self.bundles[bundle.index] = ObservedBundle(*first, bundle.count, last[0], *roots, is_closed)
 
-    def end(self, trial: AuditReplay) -> None:
-        """The bundle that is still open is one too, as far as it goes."""
-        state = trial.state
+    def end(self, replay: AuditReplay) -> None:
+        """Record the bundle that is still open, as far as it goes."""
+        state = replay.state
         if state is None or state.bundle is None:
             return
-        open_, index, root = state.bundle, state.log.size, trial.root()
+        open_, index, root = state.bundle, state.log.size, replay.root()
         if index + 1 in self._sizes and root is not None:
             self._marks[index + 1] = ObservedRoot(root, state.seq, self._last[1], is_closed=False)
         if index in self._claimed:
-            roots = open_.events_root(), state_hash(state, trial.store)
+            roots = open_.events_root(), state_hash(state, replay.store)
             first = open_.first_seq, self._events - open_.count
             self.bundles[index] = ObservedBundle(*first, open_.count, state.seq, *roots, is_closed=False)
 
 
 def contradiction(claim: Claim, bundle: ObservedBundle, at: int) -> tuple[FaultKind, int, str] | None:
-    """How a claim that holds under its head contradicts the log's own bundle: kind, seq and words.
+    """Return how a proved claim contradicts the log's own bundle: kind, seq and description; None
+    if it does not.
 
-    `at`: which event of the log the claim is about, counted from 0.
+    `at` is the number of the claim's event in the log, counted from 0.
     """
     size, first_at = claim.membership.size, at - claim.membership.ei
     if (first_at, size) != (bundle.first_at, bundle.count):
         if not bundle.is_closed and size >= bundle.count and first_at == bundle.first_at:
-            return None  # the log goes on where the archive ends
+            return None  # the log continues after the archive's end
         starts = bundle.first_seq + first_at - bundle.first_at
         seq = min(starts, bundle.first_seq) if starts != bundle.first_seq else starts + min(size, bundle.count)
         drawn = f"the node put {size} events from {starts} on into bundle {claim.index}"

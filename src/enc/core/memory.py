@@ -1,4 +1,5 @@
-"""Everything that lies behind an enclave's state, kept in dictionaries: for replay, tests and examples."""
+"""In-memory storage of an enclave's nodes, targets, bundles and records, for replay, tests and
+examples."""
 
 from enc.core import sparse_merkle
 from enc.core.enclave import ClosedBundle, Transition
@@ -9,7 +10,8 @@ from enc.core.types import Event, Record, RecordKind, Target
 
 
 class EnclaveMemory:
-    """A Reader of the state machine, of the log and of the sparse tree, fed with transitions."""
+    """Stores transitions in dictionaries, and is a Reader of the state machine, the log and the
+    sparse tree."""
 
     def __init__(self) -> None:
         self.log_nodes: LogNodes = {}
@@ -38,7 +40,7 @@ class EnclaveMemory:
         return self._entries.get(event_id)
 
     def put_record(self, record: Record) -> None:
-        """The record as it is now, in place of what it was."""
+        """Store the record in place of its former version."""
         before = self.records.get((record.kind, record.key))
         if before is not None and before.entry is not None:
             del self._entries[before.entry]
@@ -47,7 +49,7 @@ class EnclaveMemory:
         self.records[record.kind, record.key] = record
 
     def put(self, event: Event | None, transition: Transition) -> None:
-        """Keep what a step added; a sealing step has no event."""
+        """Store what a step added; a sealing step has no event."""
         if event is not None:
             self.targets[event.id] = target_of(event)
         self.log_nodes.update(transition.log_nodes)

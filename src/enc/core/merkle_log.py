@@ -1,8 +1,10 @@
-"""The log: an append-only Merkle tree over bundles, RFC 9162 section 2.1 with H() (protocol section 4).
+"""The log: an append-only Merkle tree over bundles, RFC 9162 section 2.1 with H() (protocol section
+4).
 
-What is stored are the perfect subtrees only, each once, named by (level, index): the subtree over leaves
-[index · 2^level, (index + 1) · 2^level). Everything else is folded from them: a proof reads O(log n) of them through a
-Reader, and appending needs none, since the right edge carries what it must join.
+Only perfect subtrees are stored, each once, under (level, index): the subtree over leaves [index ·
+2^level, (index + 1) · 2^level). All other hashes are computed from them. A proof reads O(log n) of
+them through a Reader. Appending reads none, because the right edge holds the subtrees that a new
+leaf may join.
 """
 
 from collections.abc import Iterable
@@ -16,27 +18,28 @@ from enc.core.types import ConsistencyProof, InclusionProof
 
 
 class Reader(Protocol):
-    """Where perfect subtrees are stored. Level 0 holds the leaves."""
+    """Reads stored perfect subtrees. Level 0 holds the leaves."""
 
     def read_hash(self, level: int, index: int) -> bytes: ...
 
 
 LogNodes = dict[tuple[int, int], bytes]
-"""New perfect subtrees, by (level, index): what must be stored."""
+"""New perfect subtrees to store, by (level, index)."""
 
 
 class Edge(Struct, frozen=True):
-    """The right edge of a log of `size` leaves: the roots of its perfect subtrees, largest first."""
+    """The right edge of a log of `size` leaves: the roots of its perfect subtrees, largest
+    first."""
 
     size: int = 0
     peaks: tuple[bytes, ...] = ()
 
     def append(self, leaf: bytes) -> tuple["Edge", LogNodes]:
-        """The edge after one more leaf, and the new nodes."""
+        """Return the edge after one more leaf, and the new nodes."""
         return self.extend([leaf])
 
     def with_leaf(self, leaf: bytes) -> "Edge":
-        """The edge after one more leaf, for who stores no nodes."""
+        """Return the edge after one more leaf, for callers that store no nodes."""
         node, index, peaks = leaf, self.size, self.peaks
         end = len(peaks)
         while index & 1:
@@ -45,7 +48,7 @@ class Edge(Struct, frozen=True):
         return Edge(self.size + 1, (*peaks[:end], node))
 
     def with_leaves(self, leaves: Iterable[bytes]) -> "Edge":
-        """`grown` for many leaves."""
+        """Return the edge after these leaves, for callers that store no nodes."""
         size, peaks = self.size, list(self.peaks)
         for leaf in leaves:
             node, index = leaf, size
@@ -56,7 +59,7 @@ class Edge(Struct, frozen=True):
         return Edge(size, tuple(peaks))
 
     def extend(self, leaves: Iterable[bytes]) -> tuple["Edge", LogNodes]:
-        """The edge after these leaves, and the new nodes. One hash a leaf, amortised."""
+        """Return the edge after these leaves, and the new nodes. One hash a leaf, amortised."""
         size, peaks, new = self.size, list(self.peaks), {}
         for leaf in leaves:
             node, level, index = leaf, 0, size
@@ -69,7 +72,7 @@ class Edge(Struct, frozen=True):
         return Edge(size, tuple(peaks)), new
 
     def root(self) -> bytes:
-        """The root: O(log n) hashes."""
+        """Return the root: O(log n) hashes."""
         if not self.peaks:
             return EMPTY_HASH
         *rest, root = self.peaks
@@ -79,7 +82,7 @@ class Edge(Struct, frozen=True):
 
 
 def read_edge(reader: Reader, size: int) -> Edge:
-    """The edge that a log had at `size`: one read for each bit of size."""
+    """Return the edge that a log had at `size`: one read for each bit that is set in `size`."""
     peaks, start = [], 0
     for level in reversed(range(size.bit_length())):
         if size >> level & 1:
@@ -89,12 +92,13 @@ def read_edge(reader: Reader, size: int) -> Edge:
 
 
 def _split(size: int) -> int:
-    """The largest power of two below `size` (size > 1)."""
+    """Return the largest power of two below `size` (size > 1)."""
     return 1 << (size - 1).bit_length() - 1
 
 
 def _subtree(reader: Reader, start: int, size: int) -> bytes:
-    """MTH(D[start : start + size]) where start is a multiple of the largest power of two in size."""
+    """Return MTH(D[start : start + size]); `start` is a multiple of the largest power of two in
+    `size`."""
     peaks, end = [], start + size
     while start < end:
         level = (end - start).bit_length() - 1
@@ -107,9 +111,10 @@ def _subtree(reader: Reader, start: int, size: int) -> bytes:
 
 
 def prove_inclusion(reader: Reader, index: int, size: int) -> InclusionProof:
-    """RFC 9162 section 2.1.3.1: leaf `index` is in the log of `size` leaves. O(log size) reads.
+    """Prove by RFC 9162 section 2.1.3.1 that leaf `index` is in the log of `size` leaves. O(log
+    size) reads.
 
-    `size` is the caller's to bound: the Reader must hold that many leaves.
+    The caller bounds `size`: the Reader must hold that many leaves.
     """
     if not 0 <= index < size:
         raise LeafNotFound(f"leaf_index: {index} is not below the tree size {size}")
@@ -127,7 +132,7 @@ def prove_inclusion(reader: Reader, index: int, size: int) -> InclusionProof:
 
 
 def check_inclusion(proof: InclusionProof, leaf: bytes, root: bytes) -> None:
-    """RFC 9162 section 2.1.3.2."""
+    """Check an inclusion proof by RFC 9162 section 2.1.3.2; raise InvalidProof if it fails."""
     if not 0 <= proof.li < proof.ts:
         raise InvalidProof("inclusion: the leaf index is not below the tree size")
     fn, sn, found = proof.li, proof.ts - 1, leaf
@@ -148,9 +153,11 @@ def check_inclusion(proof: InclusionProof, leaf: bytes, root: bytes) -> None:
 
 
 def prove_consistency(reader: Reader, first: int, second: int) -> ConsistencyProof:
-    """RFC 9162 section 2.1.4.1: the log of `first` leaves is a prefix of that of `second`. O(log second) reads.
+    """Prove by RFC 9162 section 2.1.4.1 that the log of `first` leaves is a prefix of that of
+    `second`.
 
-    For equal sizes the path is the one root. `second` is the caller's to bound: the Reader must hold that many leaves.
+    O(log second) reads. For equal sizes the path is the one root. The caller bounds `second`: the
+    Reader must hold that many leaves.
     """
     if not 0 < first <= second:
         raise InvalidRange(f"from must be 1 to {second}")
@@ -172,7 +179,7 @@ def prove_consistency(reader: Reader, first: int, second: int) -> ConsistencyPro
 
 
 def check_consistency(proof: ConsistencyProof, first_root: bytes, second_root: bytes) -> None:
-    """RFC 9162 section 2.1.4.2."""
+    """Check a consistency proof by RFC 9162 section 2.1.4.2; raise InvalidProof if it fails."""
     first, second, path = proof.ts1, proof.ts2, list(proof.p)
     if not 0 < first <= second:
         raise InvalidProof("consistency: the sizes are out of order or zero")
@@ -190,7 +197,7 @@ def check_consistency(proof: ConsistencyProof, first_root: bytes, second_root: b
 
 
 def _fold_consistency(first: int, second: int, path: list[bytes]) -> tuple[bytes, bytes]:
-    """Steps 3 to 6: the two roots that the path leads to."""
+    """Do steps 3 to 6: return the two roots that the path leads to."""
     if not path:
         raise InvalidProof("consistency: the path is too short")
     fn, sn = first - 1, second - 1

@@ -1,14 +1,15 @@
-"""Chains of Migrate events: how an enclave came from one sequencer to another (docs/protocol.md, section 23.5).
+"""Chains of Migrate events: how an enclave moved from one sequencer to another (docs/protocol.md,
+section 23.5).
 
 Each link is a full event. Checked in this order, each step with a message of its own:
 
  1. it is a Migrate, of this enclave
  2. commit hash, author's signature, sequencer's signature, id; `seq` is the one after `prev_seq`
  3. it was finalised by the sequencer before it (peaceful), or by its own `new_sequencer` (forced)
- 4. it comes after every Migrate that was brought before: an old one, of an enclave that came back, moves nothing
-    (but for the holder itself, who could sign a new one)
- 5. its author is the holder so far, or the link brings an owner proof for its author under the sequencer before it;
-    then the author is the holder from there on
+ 4. its seq is above every Migrate that was submitted before: an old one, of an enclave that came back, has no effect
+    (except for the holder itself, who could sign a new one)
+ 5. its author is the holder so far, or the link has an owner proof for its author under the sequencer before it; then
+    the author becomes the holder
 """
 
 from collections.abc import Sequence
@@ -25,27 +26,30 @@ from enc.core.owner_proof import KnownOwnership, OwnerProof, check_owner_proof, 
 from enc.core.types import Event
 
 MAX_LINKS = 16
-"""Migrate events that one registration may bring; after more moves, the first of them are registered first.
+"""Maximum number of Migrate events in one registration. After more moves, register the first of
+them first.
 
-All of it is checked where commits are ordered, so the most that one may cost is kept small: some 100 signatures."""
+The node checks them while it sequences commits, so the cost of one registration is kept small: some
+100 signatures."""
 
 
 class Link(Struct, frozen=True):
-    """One Migrate, and, where its author is not the holder, why it counts."""
+    """One Migrate and, if its author is not the holder, a proof that the author owns the
+    enclave."""
 
     event: Event
     owner_proof: OwnerProof | None = None
 
 
 def parse_chain(value: Any, path: str) -> tuple[Link, ...]:
-    """The links that decoded JSON spells; a fault of form is InvalidCommit with the path."""
+    """Parse links from decoded JSON; raise InvalidCommit with the path if malformed."""
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_LINKS:
         raise InvalidCommit(f"{path}: expected a list of 1 to {MAX_LINKS}")
     return tuple(parse_link(each, f"{path}[{i}]") for i, each in enumerate(value))
 
 
 def parse_link(value: Any, path: str) -> Link:
-    """A Migrate's event, with `owner_proof` beside its own fields."""
+    """Parse a Migrate's event, which has `owner_proof` beside its own fields."""
     try:
         event = event_from_wire(convert_json(value, WireEvent, InvalidCommit))
     except EncError as e:
@@ -62,7 +66,8 @@ def wire_link(link: Link) -> dict[str, Any]:
 
 
 def check_chain(links: Sequence[Link], known: KnownOwnership) -> KnownOwnership:
-    """Who holds the enclave after the last link, and whose log it is; InvalidProof names the link and the step."""
+    """Return holder and sequencer after the last link; InvalidProof names the link and the failed
+    step."""
     for i, link in enumerate(links):
         try:
             known = _check_link(link, known)
@@ -76,7 +81,7 @@ def _check_link(link: Link, known: KnownOwnership) -> KnownOwnership:
     if link.event.sequencer not in (known.sequencer, migrate.new_sequencer):  # 3
         raise InvalidProof("finalised by neither the sequencer before it nor its own new_sequencer")
     if link.event.seq <= known.moved_at:  # 4
-        raise InvalidProof(f"seq: must be above {known.moved_at}, that of a Migrate that was brought before")
+        raise InvalidProof(f"seq: must be above {known.moved_at}, the seq of a Migrate that was submitted before")
     if link.owner_proof is not None:  # 5
         try:
             known = check_owner_proof(link.owner_proof, link.event.from_, known)

@@ -1,22 +1,23 @@
-"""Owner proofs: that someone owns an enclave now, told to a registry that does not see its log (section 23.4).
+"""Owner proofs: show a registry, which does not see an enclave's log, that someone owns the enclave
+(section 23.4).
 
-    build   `build_owner_proof` from what a node answers to State_Proof, Bundle_Proof and Inclusion_Proof, and from the
-            passage that `find_passage` picks out of the log; `wire_owner_proof` spells it
+    build   `build_owner_proof` from a node's answers to State_Proof, Bundle_Proof and Inclusion_Proof, and from the
+            passage that `find_passage` finds in the log; `wire_owner_proof` encodes it
     check   `parse_owner_proof`, then `check_owner_proof` against what is known so far, a KnownOwnership
 
 Checked in this order, each step with a message of its own:
 
  1. `sth`: signed by the sequencer on record; if it is bound, to this enclave
- 2. `sth.ts`: above the size that was proved before, so that no older owner can come back with an older head
- 3. `ct_proof`: of the head's size, and of its last leaf, since an older one tells nothing about now
+ 2. `sth.ts`: above the size that was proved before, so that a former owner cannot use an older head
+ 3. `ct_proof`: for the head's size and its last leaf, because an older leaf does not show the present owner
  4. `ct_proof`: that leaf, of `events_root` and `state_hash`, is in the log under the head
  5. `smt_proof`: of the claimant's own key, under `state_hash`, with a value that makes an owner by the manifest
- 6. `origin`: the Manifest's event is number 0 of leaf 0 under the same head; any other log of that node has another
- 7. `passage`: events that pass the ownership on from the holder to the claimant, each signed by the owner before, so
-    that a hostile sequencer cannot invent an owner. A holder who founded the enclave has passed it to those whom the
-    Manifest itself makes owners. As in a log that is replayed, they come one after the other, in time of their `exp`;
-    and after the last Migrate that was brought, which the holder signed as the owner: so all are of the sequencer on
-    record, and an older one, from before the enclave came to its holder, is none.
+ 6. `origin`: the Manifest's event is number 0 of leaf 0 under the same head; other logs of the node have another
+ 7. `passage`: events that pass the ownership from the holder to the claimant, each signed by the owner before, so that
+    a hostile sequencer cannot invent an owner. If the holder created the enclave, the owners that the Manifest names
+    count as its successors. As in a replay, seqs and timestamps rise, and each timestamp is in the window of its `exp`.
+    All come after the last submitted Migrate, which the holder signed as the owner. So the sequencer on record signed
+    all of them, and events from before the holder received the enclave are rejected.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +50,7 @@ from enc.core.tree_head import WireHead, check_bound_head, check_head, head_from
 from enc.core.types import BundleProof, Event, InclusionProof, StateProof, TreeHead
 
 MAX_PASSAGE = 16
-"""Events of all passages that one registration may bring."""
+"""Maximum number of events in all passages of one registration."""
 
 
 class Origin(Struct, frozen=True):
@@ -61,7 +62,7 @@ class Origin(Struct, frozen=True):
 
 
 class OwnerProof(Struct, frozen=True):
-    """That the holder of a key owns an enclave under a head, and how the ownership came there."""
+    """Proof that a key owns an enclave under a head, and how the ownership passed to it."""
 
     sth: TreeHead
     ct_proof: InclusionProof
@@ -72,7 +73,8 @@ class OwnerProof(Struct, frozen=True):
 
 
 class KnownOwnership(Struct, frozen=True):
-    """What is known of an enclave's ownership so far: what a record keeps, and the Manifest that it is read by."""
+    """What is known of an enclave's ownership: the fields of its record, and its Manifest with the
+    policy."""
 
     manifest: Event
     policy: Policy
@@ -88,10 +90,12 @@ class KnownOwnership(Struct, frozen=True):
 def build_owner_proof(
     state: Mapping[str, Any], bundle: Mapping[str, Any], inclusion: Mapping[str, Any], passage: Sequence[Event] = ()
 ) -> OwnerProof:
-    """The proof out of three opened answers of the enclave's node, all under one head; nothing is verified.
+    """Build the proof from three opened answers of the enclave's node, all under one head; nothing
+    is verified.
 
-    `state` answers a State_Proof of the claimant's `rbac` key, mode `verified`; `bundle` a Bundle_Proof of the
-    Manifest's event; `inclusion` an Inclusion_Proof of leaf 0 with the `tree_size` of the first answer's head.
+    `state` answers a State_Proof of the claimant's `rbac` key, mode `verified`; `bundle` a
+    Bundle_Proof of the Manifest's event; `inclusion` an Inclusion_Proof of leaf 0 with the
+    `tree_size` of the first answer's head.
     """
     head, newest = state.get("sth"), state.get("inclusion")
     wire = {
@@ -111,9 +115,11 @@ def build_owner_proof(
 
 
 def find_passage(policy: Policy, events: Iterable[Event], holder: bytes, owner: bytes) -> tuple[Event, ...] | None:
-    """How the ownership came from `holder` to `owner` by these events of the log, in order; None: by none of them.
+    """Return how these events of the log, in order, pass the ownership from `holder` to `owner`;
+    None if they do not.
 
-    Of several ways the latest is taken. The Manifest may be among the events, and is never part of a passage.
+    If there are several ways, returns the latest. The Manifest may be among the events, but is
+    never part of a passage.
     """
     ways: dict[bytes, tuple[Event, ...]] = {holder: ()}
     for event in events:
@@ -166,7 +172,7 @@ class _WireOwnerProof(Struct):
 
 
 def parse_owner_proof(value: Any, path: str) -> OwnerProof:
-    """The proof that decoded JSON spells; a fault of form is InvalidCommit with the path."""
+    """Parse a proof from decoded JSON; raise InvalidCommit with the path if it is malformed."""
     try:
         wire = convert_json(value, _WireOwnerProof, InvalidProof)
         origin = wire.origin
@@ -194,7 +200,8 @@ def _leaf(events_root: str, state_hash: str) -> Leaf:
 
 
 def check_owner_proof(proof: OwnerProof, owner: bytes, known: KnownOwnership) -> KnownOwnership:
-    """`owner` owns the enclave. What is known from then on; InvalidProof names the first step that fails."""
+    """Check that `owner` owns the enclave; return what is known now. InvalidProof names the first
+    failed step."""
     _check_head(proof, known)
     _check_leaf(proof)
     _check_state(proof, owner, known)
@@ -249,20 +256,20 @@ def _check_passage(passage: Sequence[Event], owner: bytes, known: KnownOwnership
             raise InvalidProof(f"passage[{i}]: of another enclave")
         _named(f"passage[{i}]", check_event, event, known.policy.enc_v)
         if event.sequencer != known.sequencer:
-            raise InvalidProof(f"passage[{i}]: ordered by another than the sequencer on record")
+            raise InvalidProof(f"passage[{i}]: not signed by the sequencer on record")
         if event.seq <= last or event.timestamp < time:
-            raise InvalidProof(f"passage[{i}]: not after what came before it")
+            raise InvalidProof(f"passage[{i}]: seq or timestamp is not after the event before")
         _named(f"passage[{i}]", check_time, event)
         last, time = event.seq, event.timestamp
         givers = set(_named(f"passage[{i}]", known.policy.new_owners, event))
         if not givers:
-            raise InvalidProof(f"passage[{i}]: passes no ownership on")
+            raise InvalidProof(f"passage[{i}]: does not pass the ownership on")
     if owner not in givers:
         raise InvalidProof("passage: does not lead from the holder to the claimant")
 
 
 def _named(path: str, work: Any, *args: Any) -> Any:
-    """What `work` gives; what it refuses is told with the path."""
+    """Return the result of `work`; put the path in front of the message of its errors."""
     try:
         return work(*args)
     except EncError as e:

@@ -1,8 +1,9 @@
-"""The sealed forms of a personal enclave (docs/protocol.md, section 25): private documents, notices, handoffs.
+"""The sealed forms of a personal enclave (docs/protocol.md, section 25): private documents,
+notices, handoffs.
 
-A private document opens with the owner's private key alone. A notice is sealed from anybody to the owner; inside it a
-handoff is sealed once more, under a key of its own, because it is opened later and by another program. Nonces are
-arguments.
+Only the owner's private key opens a private document. Anyone may seal a notice to the owner. A
+handoff inside it is sealed once more, under a key of its own, because another program opens it
+later. Nonces are arguments.
 """
 
 from typing import Any
@@ -25,25 +26,26 @@ SECRET = 32
 
 
 class ForeignSender(DecryptFailed):
-    """Sealed by a key that is neither its author's nor registered as the author's."""
+    """The key that sealed the notice is neither its author's nor the author's registered
+    sub-key."""
 
     code = "FOREIGN_SENDER"
 
 
 class ContradictingTag(DecryptFailed):
-    """Its plain tags say otherwise than what is sealed."""
+    """The plain tags contradict the sealed content."""
 
     code = "CONTRADICTING_TAG"
 
 
 class InvalidNotice(DecryptFailed):
-    """What stands there, or what was sealed, has not the form of a notice."""
+    """The content, or what is sealed in it, does not have the form of a notice."""
 
     code = "NO_NOTICE"
 
 
 class WrongRecipient(DecryptFailed):
-    """Handed to another key."""
+    """The handoff is addressed to another key."""
 
     code = "WRONG_RECIPIENT"
 
@@ -60,7 +62,7 @@ class _Notice(_Sealed):
 
 
 class Handoff(Struct, frozen=True):
-    """A secret for the recipient's later use, sealed on its own. All in hex."""
+    """A secret for the recipient's later use, sealed on its own. All fields are hex."""
 
     recipient: str
     ecdh_pub: str
@@ -69,7 +71,7 @@ class Handoff(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """What a notice says: somebody did something that concerns its recipient, in another enclave."""
+    """An opened notice: someone did something that concerns the recipient, in another enclave."""
 
     kind: str
     enclave_id: str
@@ -89,12 +91,12 @@ _sealed, _notice = Decoder(_Sealed), Decoder(_Notice)
 
 
 def private_key(key: PrivateKey, enclave: bytes) -> bytes:
-    """The key of an owner's private documents in one enclave."""
+    """Return the key of an owner's private documents in one enclave."""
     return hkdf(key.secret, f"enc-personal-private:{enclave.hex()}")
 
 
 def seal_private(key: PrivateKey, enclave: bytes, plaintext: bytes, nonce: bytes) -> str:
-    """A content, as JSON."""
+    """Return a sealed content as JSON."""
     return compact_json(_seal(private_key(key, enclave), plaintext, nonce))
 
 
@@ -106,7 +108,8 @@ def open_private(key: PrivateKey, enclave: bytes, content: str) -> bytes:
 
 
 def seal_notice(key: PrivateKey, to: bytes, notice: Notice, nonce: bytes) -> str:
-    """A content, as JSON. `key` is the sender's identity or registered sub-key, `to` the recipient's."""
+    """Return a sealed content as JSON. `key` is the sender's identity or registered sub-key, `to`
+    the recipient's."""
     check_notice(notice)
     payload = compact_json({name: _plain(value) for name, value in asdict(notice).items() if value is not UNSET})
     sealed = _seal(shared_key(key, to, NOTICE), payload.encode(), nonce)
@@ -118,10 +121,11 @@ def _plain(value: Any) -> Any:
 
 
 def open_notice(key: PrivateKey, senders: tuple[bytes, ...], content: str, tags: Tags = ()) -> Notice:
-    """What a notice says. `senders` are the keys that may have sealed it: its author's, and the author's sub-key.
+    """Open a notice. `senders` are the keys that may have sealed it: its author's, and the author's
+    sub-key.
 
-    Raises DecryptFailed: one of its subclasses InvalidNotice, ForeignSender, ContradictingTag and Truncated, or
-    DecryptFailed itself where the notice does not open with this key.
+    Raises DecryptFailed: one of its subclasses InvalidNotice, ForeignSender, ContradictingTag and
+    Truncated, or DecryptFailed itself where the notice does not open with this key.
     """
     outside = decode_json(content, _notice, InvalidNotice)
     if outside.scheme != SCHEME or not outside.encrypted:
@@ -135,13 +139,13 @@ def open_notice(key: PrivateKey, senders: tuple[bytes, ...], content: str, tags:
         notice = convert_json(strict_json(raw.decode()), Notice, InvalidNotice)
         check_notice(notice)
     except (InvalidCommit, MisuseError, UnicodeDecodeError) as e:
-        raise InvalidNotice(f"what is sealed is no notice: {e}") from None
+        raise InvalidNotice(f"the sealed content is not a notice: {e}") from None
     _check_tags(notice, tags)
     return notice
 
 
 def check_notice(notice: Notice) -> None:
-    """The fields that every notice must have, and those that need each other; or InvalidCommit."""
+    """Check the required fields, and those that require each other; raise InvalidCommit."""
     if notice.kind not in KINDS and not (notice.kind.startswith("x-") and len(notice.kind) > 2):
         raise InvalidCommit(f"kind: expected one of {', '.join(KINDS)}, or x-…")
     unhex(notice.enclave_id, 32, "enclave_id")
@@ -160,9 +164,9 @@ def check_notice(notice: Notice) -> None:
 
 def _check_tags(notice: Notice, tags: Tags) -> None:
     for name, *values in tags:
-        said = getattr(notice, name, UNSET) if name in Notice.__struct_fields__ else UNSET
-        if said is not UNSET and values[:1] != [str(said)]:
-            raise ContradictingTag(f"tags: {name} contradicts what is sealed")
+        sealed = getattr(notice, name, UNSET) if name in Notice.__struct_fields__ else UNSET
+        if sealed is not UNSET and values[:1] != [str(sealed)]:
+            raise ContradictingTag(f"tags: {name} contradicts the sealed notice")
 
 
 # Handoffs
@@ -177,7 +181,7 @@ def seal_handoff(key: PrivateKey, to: bytes, secret: bytes, nonce: bytes) -> Han
 
 def open_handoff(key: PrivateKey, handoff: Handoff) -> bytes:
     if handoff.recipient != key.public.hex():
-        raise WrongRecipient("recipient: handed to another key")
+        raise WrongRecipient("recipient: the handoff is for another key")
     peer = unhex(handoff.ecdh_pub, 32, "ecdh_pub", DecryptFailed)
     check_public_key(peer, "ecdh_pub", DecryptFailed)
     secret = _open(shared_key(key, peer, HANDOFF), _Sealed(handoff.ciphertext, handoff.nonce))

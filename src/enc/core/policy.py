@@ -1,7 +1,7 @@
-"""What judging a commit needs and gives, whichever version of the access rules judges it.
+"""Types that both versions of the access rules share: Policy, Draft, Effects.
 
-A manifest becomes a Policy. A Policy judges a commit against the present state and writes what it would change into a
-Draft; an accepted Draft becomes Effects, which the state machine applies.
+A manifest becomes a Policy. A Policy judges a commit against the present state and writes the
+changes into a Draft. An accepted Draft becomes Effects, which the state machine applies.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,22 +17,22 @@ from enc.core.types import Commit, Record, RecordKind, Target
 
 
 class StateReader(Protocol):
-    """The present state of an enclave, as far as rules ask for it."""
+    """The parts of an enclave's present state that the rules read."""
 
     def leaf(self, key: bytes) -> bytes | None:
-        """The value at a key of the sparse tree, after the latest event."""
+        """Return the value at a key of the sparse tree, after the latest event."""
         ...
 
     def target(self, event_id: bytes) -> Target | None:
-        """The event with this id, if the enclave's log holds it."""
+        """Return the event with this id, if the enclave's log holds it."""
         ...
 
     def record(self, kind: RecordKind, key: bytes) -> Record | None:
-        """What a registry holds of a key."""
+        """Return the registry's record for a key."""
         ...
 
     def record_of(self, event_id: bytes) -> Record | None:
-        """The record whose active entry is this event."""
+        """Return the record whose active entry is this event."""
         ...
 
 
@@ -40,7 +40,8 @@ Lifecycle = Literal["active", "paused", "terminated", "migrated"]
 
 
 class EndpointChange(Struct, frozen=True):
-    """An endpoint registered for an identity's trait, or, without `url`, all endpoints of that trait ended.
+    """An endpoint registered for an identity's trait, or, without `url`, all endpoints of that
+    trait ended.
 
     In version 1 `trait` is a role's name.
     """
@@ -51,34 +52,36 @@ class EndpointChange(Struct, frozen=True):
 
 
 class Effects(Struct, frozen=True):
-    """Everything that an accepted commit changes besides taking its place in the log."""
+    """Everything that an accepted commit changes, besides extending the log."""
 
     writes: Mapping[bytes, bytes | None] = {}
-    """Leaves of the sparse tree to set, or, with None, to remove."""
+    """Leaves of the sparse tree to set or, with None, to remove."""
     supersedes: tuple[bytes, ...] = ()
-    """Events whose status becomes this event's id, known once it is finalised."""
+    """Events whose status becomes this event's id, which is known once it is finalised."""
     erases: tuple[bytes, ...] = ()
-    """Events whose contents go."""
+    """Events whose contents are erased."""
     endpoints: tuple[EndpointChange, ...] = ()
     lifecycle: Lifecycle | None = None
-    """What the enclave becomes, where the event changes that. `migrated`: another node goes on from here."""
+    """The enclave's new lifecycle, if the event changes it. `migrated`: another node continues the
+    log."""
     new_sequencer: bytes | None = None
     records: tuple[Record, ...] = ()
-    """Records of a registry as they become; `entry` b"" stands for this event's id."""
+    """New versions of a registry's records; `entry` b"" stands for this event's id."""
 
     def leaves(self, event_id: bytes) -> dict[bytes, bytes | None]:
-        """All changes of the tree, now that the event has its id."""
+        """Return all changes of the tree, once the event has its id."""
         return {**self.writes, **{status_key(old): event_id for old in self.supersedes}}
 
     def final_records(self, event_id: bytes) -> tuple[Record, ...]:
-        """All changed records, now that the event has its id."""
+        """Return all changed records, once the event has its id."""
         return tuple(replace(record, entry=event_id) if record.entry == b"" else record for record in self.records)
 
 
 class Draft:
-    """Effects in the making. Reads see what was written so far; nothing outside changes until all is accepted.
+    """Effects under construction. Reads see earlier writes; nothing outside changes until all is
+    accepted.
 
-    `sequencer` is the key of the enclave's present sequencer, which version 1 knows as a role.
+    `sequencer` is the key of the enclave's present sequencer, which version 1 treats as a role.
     """
 
     def __init__(self, state: StateReader, sequencer: bytes = b"") -> None:
@@ -96,7 +99,7 @@ class Draft:
         return self._state.target(event_id)
 
     def record(self, kind: RecordKind, key: bytes) -> Record | None:
-        """As it stands before the commit: no commit changes two records."""
+        """Return the record from before the commit. No commit changes two records."""
         return self._state.record(kind, key)
 
     def record_of(self, event_id: bytes) -> Record | None:
@@ -127,7 +130,7 @@ Kind = str | tuple[str, str] | None
 
 
 class Subject(Struct, frozen=True):
-    """What a rule can ask of an event: its type, and what its content selects."""
+    """The properties of an event that rules match: its type, and fields of its content."""
 
     type: str
     from_state: str | None = None
@@ -137,18 +140,20 @@ class Subject(Struct, frozen=True):
 
     @property
     def kind(self) -> Kind:
-        """What tells events of one type apart: a Move's States, a slot's key, a trait. None: nothing does."""
+        """What distinguishes events of one type: a Move's States, a slot's key, a trait; None if
+        nothing does."""
         if self.from_state is not None and self.to_state is not None:
             return (self.from_state, self.to_state)
         return self.key if self.key is not None else self.trait
 
 
 Reach = Literal["none", "own", "some", "all"]
-"""Which events of a type one may read: none, those one wrote, those that `rights` names one by one, or all."""
+"""Which events of a type an identity may read: none, its own, some (ask `rights` for each), or
+all."""
 
 
 class ReadScope(Struct, frozen=True):
-    """What an identity may read, by type; `others` is for every type that is not named."""
+    """What an identity may read, by type; `others` is for types that are not listed."""
 
     types: Mapping[str, Reach]
     others: Reach
@@ -161,7 +166,7 @@ class ReadScope(Struct, frozen=True):
 
 
 class Policy(Protocol):
-    """An enclave's constitution."""
+    """The access rules of an enclave, from its Manifest."""
 
     @property
     def enc_v(self) -> int: ...
@@ -188,29 +193,31 @@ class Policy(Protocol):
 
     @property
     def dialect(self) -> Dialect:
-        """How contents are spelled here."""
+        """The version's dialect, which writes contents and reads whom they concern."""
         ...
 
     @property
     def initial_members(self) -> tuple[bytes, ...]:
-        """Whom the Manifest itself makes something."""
+        """The identities to which the Manifest itself gives a State or role."""
         ...
 
     @property
     def names(self) -> Mapping[str, list[str]]:
-        """What one can be, for people: the Manifest's words, by what they are called."""
+        """The Manifest's names of States, traits or roles, by kind, for people."""
         ...
 
     def write_initial_state(self, draft: Draft) -> None:
-        """Write the initial state."""
+        """Write the initial state into the draft."""
         ...
 
     def judge(self, commit: Commit, draft: Draft) -> None:
-        """Write what the commit changes into the draft, or raise: the lifecycle was checked before."""
+        """Write what the commit changes into the draft, or raise. The caller has checked the
+        lifecycle."""
         ...
 
     def subject(self, commit: Commit, target: Target | None) -> Subject:
-        """What R, P and N are judged by; `target` is that of an Update or Delete."""
+        """Return the properties by which R, P and N are decided; `target` is that of an Update or
+        Delete."""
         ...
 
     def rights(
@@ -222,7 +229,10 @@ class Policy(Protocol):
         is_closed: Callable[[str], bool],
         is_node: bool = False,
     ) -> frozenset[str]:
-        """Which of R, P and N someone with this bitmask has on such an event; `is_node`: it is the sequencer."""
+        """Return which of R, P and N an identity with this bitmask has on such an event.
+
+        `is_node`: the identity is the sequencer.
+        """
         ...
 
     def read_scope(self, bitmask: int, is_closed: Callable[[str], bool], *, is_node: bool = False) -> ReadScope: ...
@@ -230,18 +240,20 @@ class Policy(Protocol):
     def is_owner(self, bitmask: int) -> bool: ...
 
     def new_owners(self, commit: Commit) -> frozenset[bytes]:
-        """Whom the commit makes an owner, if it stands: by a Manifest's first members or by what passes on a right.
+        """Return the identities that the commit makes owners, if it is valid: a Manifest's first
+        owners, or those to whom the ownership passes.
 
-        Nothing but the commit is asked, so that whoever holds it can tell to whom its author gave the enclave.
+        It reads nothing but the commit, so that anyone who has the commit can see who received the
+        enclave.
         """
         ...
 
     def state_of(self, bitmask: int) -> str:
-        """The name of the State, for people and apps."""
+        """Return the name of the State, for people and apps."""
         ...
 
     def traits_of(self, bitmask: int) -> list[str]:
-        """The names of the traits held."""
+        """Return the names of the traits held."""
         ...
 
 
@@ -253,7 +265,8 @@ def recipients(
     is_closed: Callable[[str], bool],
     sequencer: bytes = b"",
 ) -> dict[bytes, Literal["P", "N"]]:
-    """Who of these identities is pushed the event, and who is only notified. Judge by the state after the event."""
+    """Return which of these identities get the event pushed (P) or only a notice (N), by the state
+    after the event."""
     found: dict[bytes, Literal["P", "N"]] = {}
     for identity, bitmask in bitmasks.items():
         rights = policy.rights(

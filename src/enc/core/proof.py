@@ -1,4 +1,4 @@
-"""Proofs on the wire, and the chain that ties an event or a piece of state to a signed head.
+"""Proofs on the wire, and the chain of proofs from an event or a piece of state to a signed head.
 
 event --bundle proof--> events_root --+
                                       +--> leaf --inclusion proof--> root --signature--> sequencer
@@ -119,14 +119,15 @@ def wire_state_proof(proof: StateProof) -> dict[str, Any]:
 
 
 class Leaf(Struct, frozen=True):
-    """One leaf of the log, opened: what its bundle holds and what the state was after it."""
+    """The two hashes in one leaf of the log: of its bundle's events and of the state after them."""
 
     events_root: bytes
     state_hash: bytes
 
 
 def check_leaf(leaf: Leaf, inclusion: InclusionProof, head: TreeHead) -> None:
-    """The leaf is in the log under this head. Check the head's signature, with its enclave, before."""
+    """Check that the leaf is in the log under this head. Callers check the head's signature and
+    enclave first."""
     if inclusion.ts != head.ts:
         raise InvalidProof("inclusion: for another tree size than the head's")
     check_inclusion(inclusion, log_leaf(leaf.events_root, leaf.state_hash), head.r)
@@ -135,20 +136,21 @@ def check_leaf(leaf: Leaf, inclusion: InclusionProof, head: TreeHead) -> None:
 def check_event_proof(
     event_id: bytes, membership: BundleProof, leaf: Leaf, inclusion: InclusionProof, head: TreeHead
 ) -> None:
-    """The event is in the log under this head."""
+    """Check that the event is in the log under this head."""
     check_membership(membership, event_id, leaf.events_root)
     check_leaf(leaf, inclusion, head)
 
 
 def check_state_proof(key: bytes, proof: StateProof, leaf: Leaf, inclusion: InclusionProof, head: TreeHead) -> None:
-    """`proof.v` stood at `key` after the bundle that is number `inclusion.li` in the log under this head."""
+    """Check that `key` had the value `proof.v` after bundle number `inclusion.li` of the log under
+    this head."""
     _check_form(proof)
     check_state(proof, key, leaf.state_hash)
     check_leaf(leaf, inclusion, head)
 
 
 def _check_form(proof: StateProof) -> None:
-    """A value has its namespace's form; no honest tree holds another."""
+    """Check that the value has its namespace's form. No honest tree holds another."""
     namespace, value = proof.k[:1], proof.v
     deleted = namespace == STATUS and value == DELETED
     no_bits = namespace == RBAC and value == bytes(32)

@@ -1,11 +1,12 @@
 """Access control, version 2: State, trait, Context (docs/protocol.md, sections 11 to 16).
 
     bitmask    bits 0-7 the State (OUTSIDER 0, states[i] = i + 1), bit 8 + i trait i
-    columns    what an actor is at this moment: its State, its traits, and the Contexts that hold
-    entry      one row of the manifest: on these events it gives, or denies, ops to these columns
-    effective  what some entry gives, less what any entry denies; an entry whose gate is closed does not count
+    columns    what an actor is now: its State, its traits, and the Contexts that apply
+    entry      one row of the manifest: on certain events it gives ops to certain columns, or denies them
+    effective  the ops that some entry gives and no entry denies; an entry whose gate is closed does not count
 
-Every commit is judged in this order: content, authorised, state, rank. An empty policy allows nothing.
+Every commit is judged in this order: content, authorisation, state, rank. An empty policy allows
+nothing.
 """
 
 from collections import defaultdict
@@ -39,7 +40,7 @@ from enc.core.types import PREDEFINED, Commit, Target
 
 
 class _Act(Struct, frozen=True):
-    """One thing that someone tries to do."""
+    """One op that an actor attempts on a kind of event."""
 
     actor: bytes
     op: str
@@ -48,7 +49,7 @@ class _Act(Struct, frozen=True):
 
 
 class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
-    """A version 2 manifest, ready to judge. Made by manifest.parse_manifest."""
+    """The rules of a version 2 manifest. Made by `parse_manifest`."""
 
     manifest: Mapping[str, Any]
     states: tuple[str, ...]
@@ -64,7 +65,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
     predefined = PREDEFINED
     namespaces: ClassVar[tuple[Namespace, ...]] = ("rbac", "event_status", "kv")
 
-    # What a bitmask says
+    # Reading a bitmask
 
     def state_of(self, bitmask: int) -> str:
         index = bitmask & 0xFF
@@ -78,7 +79,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         return [name for name, trait in self.traits.items() if bitmask >> trait.bit & 1]
 
     def rank_of(self, bitmask: int) -> int | None:
-        """The smallest rank among the traits held; None without any."""
+        """Return the smallest rank among the traits held; None without any."""
         return min((self.traits[name].rank for name in self.traits_of(bitmask)), default=None)
 
     def columns_of(self, bitmask: int, contexts: Iterable[str] = ()) -> frozenset[str]:
@@ -98,13 +99,15 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         return DialectV2()
 
     def is_owner(self, bitmask: int) -> bool:
-        """The holder of trait `owner`; where no such trait is declared, of State `OWNER`."""
+        """Return whether this is a holder of trait `owner` or, if no such trait is declared, of
+        State `OWNER`."""
         if "owner" in self.traits:
             return bool(bitmask >> self.traits["owner"].bit & 1)
         return self.state_of(bitmask) == "OWNER"
 
     def new_owners(self, commit: Commit) -> frozenset[bytes]:
-        """By trait `owner` it is passed on with a Transfer or a Grant, by State `OWNER` with a Move; in bundles too."""
+        """Return the new owners, also from a bundle. Trait `owner` passes by a Transfer or a Grant,
+        State `OWNER` by a Move."""
         if commit.type == "Manifest":
             return frozenset(member.identity for member in self.init if self.is_owner(self._first_bitmask(member)))
         if commit.type == "AC_Bundle":
@@ -126,7 +129,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _index(self) -> Mapping[tuple[str, str, Kind], list[Entry]]:
-        """Entries by type, op and kind, so that a judgement never walks through the whole manifest."""
+        """Entries by type, op and kind, so that no decision walks through the whole manifest."""
         found = defaultdict[tuple[str, str, Kind], list[Entry]](list)
         for entry in self.entries:
             for op in entry.ops | entry.denies:
@@ -135,12 +138,14 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         return dict(found)
 
     def _matching(self, op: str, subject: Subject, columns: frozenset[str]) -> list[Entry]:
-        """The entries that give or deny the op on such an event to someone in these columns."""
+        """Return the entries that give or deny the op on such an event to an actor with these
+        columns."""
         places = dict.fromkeys([(subject.type, op, subject.kind), (subject.type, op, None), ("*", op, None)])
         return [entry for place in places for entry in self._index.get(place, ()) if entry.columns & columns]
 
     def _authorise(self, act: _Act, draft: Draft) -> list[Entry]:
-        """The open entries that give the actor this op. Raises Unauthorized or GateClosed where none does."""
+        """Return the open entries that give the actor this op; raise Unauthorized or GateClosed if
+        none does."""
         matching = self._matching(act.op, act.subject, self.columns_of(draft.bitmask(act.actor), act.contexts))
         giving = _giving(act.op, _open(matching, draft.is_closed))
         if giving:
@@ -152,7 +157,8 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         raise Unauthorized(f"no entry of the manifest allows {act.op} on {act.subject.type}")
 
     def _check_rank(self, act: _Act, target: bytes, giving: list[Entry], draft: Draft) -> None:
-        """Asked only where nothing but traits give the authority, over someone else who holds a trait."""
+        """Compare ranks. Only needed if the authority comes from traits alone and another holder of
+        a trait is the target."""
         actor_mask, target_mask = draft.bitmask(act.actor), draft.bitmask(target)
         authority = self.columns_of(actor_mask, act.contexts) & frozenset().union(*(e.columns for e in giving))
         target_rank = self.rank_of(target_mask)
@@ -192,7 +198,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
             self._authorise(_Act(commit.from_, "C", Subject(commit.type)), draft)
 
     def _operate(self, type_: str, actor: bytes, content: dict[str, Any], draft: Draft) -> None:
-        """One access-control operation, by itself or inside an AC_Bundle."""
+        """Judge one access-control operation, alone or inside an AC_Bundle."""
         if type_ == "Gate":
             self._gate(actor, content, draft)
             return
@@ -226,7 +232,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         mask = draft.bitmask(target)
         giving = [entry for entry in giving if self.state_of(mask) in (entry.scope or ())]
         if not giving:
-            raise InvalidStateForGrant(f"{type_} of {trait} does not reach {self.state_of(mask)}")
+            raise InvalidStateForGrant(f"{type_} of {trait} is not allowed for State {self.state_of(mask)}")
         self._check_rank(act, target, giving, draft)
         bit = 1 << self.traits[trait].bit
         if type_ == "Revoke":
@@ -242,12 +248,12 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         giving = self._authorise(_Act(actor, "C", Subject("Transfer", trait=trait)), draft)
         bit = 1 << self.traits[trait].bit
         if target == actor:
-            raise InvalidTransferTarget("a trait is not transferred to oneself")
+            raise InvalidTransferTarget("target: a trait cannot be transferred to oneself")
         mask = draft.bitmask(target)
         if mask & bit:
             raise TraitAlreadyHeld(f"the target already holds {trait}")
         if not any(self.state_of(mask) in (entry.scope or ()) for entry in giving):
-            raise InvalidStateForTransfer(f"{trait} is not transferred to {self.state_of(mask)}")
+            raise InvalidStateForTransfer(f"{trait} cannot be transferred to State {self.state_of(mask)}")
         draft.set_bitmask(actor, draft.bitmask(actor) & ~bit)
         draft.set_bitmask(target, mask | bit)
         draft.endpoints.append(EndpointChange(actor, trait, None))
@@ -255,7 +261,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
     def _gate(self, actor: bytes, content: dict[str, Any], draft: Draft) -> None:
         alias = content["alias"]
         if not self.gates.get(alias, frozenset()) & self.columns_of(draft.bitmask(actor)):
-            raise Unauthorized(f"the gate {alias} is not yours to move")
+            raise Unauthorized(f"you may not open or close the gate {alias}")
         draft.writes[tree_key("kv", gate_slot(alias))] = CLOSED if content["state"] == "closed" else None
 
     def _judge_bundle(self, commit: Commit, draft: Draft) -> None:
@@ -265,7 +271,8 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         judge_bundle(commit, AC_OPERATIONS, _checked, operate)
 
     def _judge_slot(self, commit: Commit, draft: Draft) -> None:
-        """C sets an unset slot, U a set one, D removes; the slot holds the hash of the content that set it."""
+        """Judge a Shared or Own: C sets an unset slot, U a set one, D removes it. The slot holds
+        the content's hash."""
         content = content_object(commit)
         key = text_field(content, "key", "content")
         if "value" not in content:
@@ -279,14 +286,14 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         draft.writes[slot] = None if delete else commit.content_hash
 
     def _judge_migrate(self, commit: Commit, draft: Draft) -> None:
-        """By the manifest's entry, or, where it has none, without: but only ever by an owner."""
+        """Judge a Migrate: only an owner may, and by the manifest's entry if it has one."""
         if not self.is_owner(draft.bitmask(commit.from_)):
             raise Unauthorized("only the owner may Migrate")
         if ("Migrate", "C", None) in self._index:
             self._authorise(_Act(commit.from_, "C", Subject("Migrate")), draft)
 
     def _judge_revision(self, commit: Commit, draft: Draft) -> None:
-        """Update and Delete: U or D on the target's type."""
+        """Judge an Update or Delete: it needs U or D on the target's type."""
         target_id, target = find_target(commit, draft, PREDEFINED)
         contexts = frozenset(["Self", "Sender"]) if target.from_ == commit.from_ else frozenset[str]()
         self._authorise(_Act(commit.from_, commit.type[0], Subject(target.type), contexts), draft)
@@ -295,7 +302,8 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
     # Reading and delivery
 
     def subject(self, commit: Commit, target: Target | None) -> Subject:
-        """An Update or Delete counts as its target's type, so that whoever follows a type learns of its edits."""
+        """Return the subject. An Update or Delete counts as its target's type, so that subscribers
+        of a type get its edits."""
         if commit.type in ("Update", "Delete"):
             return Subject(target.type if target else commit.type)
         if commit.type not in ("Move", "Grant", "Revoke", "Transfer", "Shared", "Own"):
@@ -316,7 +324,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         is_closed: Callable[[str], bool],
         is_node: bool = False,
     ) -> frozenset[str]:
-        """The sequencer has no rights as such: `Node` is no column here."""
+        """Return the rights. The sequencer has none as such: version 2 has no column `Node`."""
         columns = self.columns_of(bitmask, ("Self", "Sender") if is_author else ())
         return frozenset(op for op in "RPN" if _giving(op, _open(self._matching(op, subject, columns), is_closed)))
 
@@ -325,13 +333,14 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         others = self._extents(self.columns_of(bitmask), is_closed)
         reaches = {
             type_: _reach(own.get(type_, own["*"]), others.get(type_, others["*"]))
-            # An Update or Delete counts as its target's type, so an entry that names them speaks about nothing.
+            # An Update or Delete counts as its target's type, so an entry that names them has no effect.
             for type_ in (own.keys() | others.keys()) - {"*", "Update", "Delete"}
         }
         return ReadScope(reaches, _reach(own["*"], others["*"]))
 
     def _extents(self, columns: frozenset[str], is_closed: Callable[[str], bool]) -> dict[str, Reach]:
-        """How much of each type these columns may read, in one pass over the entries; `*` is for types not named."""
+        """Return how much of each type these columns may read, in one pass over the entries; `*` is
+        for other types."""
         gives, denies = defaultdict[str, set[Kind]](set), defaultdict[str, set[Kind]](set)
         about = [entry for entry in self.entries if "R" in entry.ops | entry.denies and entry.columns & columns]
         for entry in _open(about, is_closed):
@@ -349,7 +358,8 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def _extent(given: set[Kind], denied: set[Kind], everything: bool = False) -> Reach:
-    """How much of a type may be read, by the kinds that entries give and deny; None is all of it."""
+    """Return how much of a type may be read, by the kinds that entries give and deny; None is every
+    kind."""
     everything = everything or None in given
     if None in denied or not (everything or given - denied):
         return "none"
@@ -363,14 +373,14 @@ def _reach(own: Reach, others: Reach) -> Reach:
 
 
 def _open(entries: list[Entry], is_closed: Callable[[str], bool]) -> list[Entry]:
-    """The entries whose gate, if they have one, is open. Each gate is asked once."""
+    """Return the entries without a gate or with an open one. Each gate is looked up once."""
     aliases = {entry.alias for entry in entries if entry.alias is not None}
     closed = {alias for alias in aliases if is_closed(alias)}
     return [entry for entry in entries if entry.alias not in closed]
 
 
 def _giving(op: str, entries: list[Entry]) -> list[Entry]:
-    """The entries that give `op`: none, where any of them denies it."""
+    """Return the entries that give `op`; none if any entry denies it."""
     if any(op in entry.denies for entry in entries):
         return []
     return [entry for entry in entries if op in entry.ops]

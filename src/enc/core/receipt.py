@@ -1,4 +1,5 @@
-"""Receipts: what a client holds against its node (docs/protocol.md, section 6.3)."""
+"""Receipts: a node's signed proof, kept by the client, that it accepted a commit (docs/protocol.md,
+section 6.3)."""
 
 from typing import Any
 
@@ -55,7 +56,8 @@ def parse_receipt(data: bytes | str) -> Receipt:
 
 
 def check_receipt(receipt: Receipt, commit: Commit, sequencer: bytes) -> None:
-    """The receipt is `sequencer`'s, and for this very commit."""
+    """Check that the receipt is signed by `sequencer` and is for this commit; otherwise raise
+    InvalidProof."""
     if receipt.sequencer != sequencer:
         raise InvalidProof("receipt: signed by another sequencer")
     if (receipt.hash, receipt.sig, receipt.alg) != (commit.hash, commit.sig, commit.alg):

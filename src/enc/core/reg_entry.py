@@ -1,7 +1,9 @@
-"""The entries of a registry: what Reg_Node, Reg_Enclave and Reg_Identity say (docs/protocol.md, section 23.2).
+"""The entries of a registry: Reg_Node, Reg_Enclave and Reg_Identity (docs/protocol.md, section
+23.2).
 
-`parse_*` reads a content and holds it to its limits, `wire_*` writes one. What is missing, mistyped or too long raises
-InvalidCommit naming the field. Extra fields are kept and ignored. No rule is asked here.
+`parse_*` parses a content and checks its limits, `wire_*` builds one. A missing, mistyped or
+overlong field raises InvalidCommit, which names it. Extra fields are kept and ignored. The rules of
+the registry are checked elsewhere.
 """
 
 import re
@@ -23,13 +25,13 @@ MAX_ENDPOINTS = MAX_PROTOCOLS = 10
 MAX_URI = 2048
 MAX_ENCLAVES = 256
 MAX_LABEL = 64
-"""Characters of a label, of a protocol's name and of an app's."""
+"""Maximum characters of a label, of a protocol's name and of an app's."""
 MAX_DESC = 1024
 MAX_META = 4096
 MAX_MANIFEST = 256 << 10
-"""Bytes of the Manifest's content."""
+"""Maximum bytes of the Manifest's content."""
 MAX_TEXT = 256
-"""Characters of each field that a search looks through."""
+"""Characters of each field that a search looks through, from its start."""
 
 _URI = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\x00-\x1f\x7f]+", re.ASCII)
 
@@ -51,7 +53,7 @@ class IdentityEntry(Struct, frozen=True):
     id_pub: bytes
     enclaves: Mapping[str, bytes]
     sub_pub: bytes | None = None
-    """The key that others seal to."""
+    """Key to which others seal."""
 
 
 class EnclaveEntry(Struct, frozen=True):
@@ -59,21 +61,23 @@ class EnclaveEntry(Struct, frozen=True):
     owner_proof: OwnerProof | None = None
     links: tuple[Link, ...] = ()
     sequencer: bytes | None = None
-    """Whose log it is, where neither a link nor the Manifest's event says so."""
+    """Sequencer of the log, if neither a link nor the Manifest's event names it."""
     app: str = ""
     desc: str = ""
     meta: Mapping[str, Any] = {}
 
     @property
     def declared_sequencer(self) -> bytes:
-        """Whose log it is, by the entry alone; in a registry that keeps its rules, the record says the same."""
+        """The sequencer by the entry alone. In a registry that follows the rules, the record has
+        the same."""
         if self.links:
             return parse_migrate(self.links[-1].event).new_sequencer
         return self.sequencer or self.manifest_event.sequencer
 
     @property
     def text(self) -> str:
-        """What a search looks through: `desc`, and `name` and `description` of `meta`, without case."""
+        """Text that a search looks through: `desc`, and `name` and `description` of `meta`,
+        case-folded."""
         found = (self.desc, self.meta.get("name"), self.meta.get("description"))
         return "\n".join(each[:MAX_TEXT].casefold() for each in found if isinstance(each, str) and each)
 
@@ -128,12 +132,12 @@ def _endpoint(value: Any, i: int) -> Endpoint:
         _wrong(f"{path}.uri", f"expected scheme://…, at most {MAX_URI} characters")
     priority = value.get("priority", i)
     if type(priority) is not int or not 0 <= priority <= MAX_INT:
-        _wrong(f"{path}.priority", "expected a whole number, not negative")
+        _wrong(f"{path}.priority", "expected a non-negative integer")
     return Endpoint(uri, priority)
 
 
 def wire_node(seq_pub: bytes, uris: Sequence[str], *, protocols: Sequence[str] = (), enc_v: int = 2) -> dict[str, Any]:
-    """The content of a Reg_Node; the first URI is the preferred one."""
+    """Return the content of a Reg_Node; the first URI is the preferred one."""
     endpoints = [{"uri": uri, "priority": i + 1} for i, uri in enumerate(uris)]
     return {"seq_pub": seq_pub.hex(), "endpoints": endpoints, "protocols": list(protocols), "enc_v": enc_v}
 
@@ -156,7 +160,7 @@ def parse_identity(commit: Commit) -> IdentityEntry:
 
 
 def wire_identity(id_pub: bytes, enclaves: Mapping[str, bytes], sub_pub: bytes | None = None) -> dict[str, Any]:
-    """The content of a Reg_Identity."""
+    """Return the content of a Reg_Identity."""
     wire: dict[str, Any] = {"id_pub": id_pub.hex(), "enclaves": {name: id_.hex() for name, id_ in enclaves.items()}}
     return wire if sub_pub is None else {**wire, "sub_pub": sub_pub.hex()}
 
@@ -195,13 +199,14 @@ def _manifest_event(value: Any) -> Event:
 
 
 def _links(content: dict[str, Any]) -> tuple[Link, ...]:
-    """`migrate_events`, or a single `migrate_event`; the documents' place for that is inside the owner proof."""
+    """Return the links in `migrate_events`, or the one in `migrate_event`, which the documents put
+    inside the owner proof."""
     proof = content.get("owner_proof")
     places = [("", content)] + ([("owner_proof.", proof)] if isinstance(proof, dict) else [])
     names = ("migrate_events", "migrate_event")
     found = [(f"{prefix}{name}", place[name]) for prefix, place in places for name in names if name in place]
     if len(found) > 1:
-        _wrong(found[1][0], f"stands beside {found[0][0]}: expected one chain")
+        _wrong(found[1][0], f"conflicts with {found[0][0]}: expected one chain")
     for path, value in found:
         return parse_chain(value, path) if path.endswith("s") else (parse_link(value, path),)
     return ()
@@ -225,8 +230,8 @@ def wire_enclave(
     desc: str = "",
     meta: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The content of a Reg_Enclave. `sequencer`, the present one, is needed after a move that an earlier entry proved,
-    and may always be given."""
+    """Return the content of a Reg_Enclave. `sequencer`, the present one, is needed after a move
+    that an earlier entry proved, and may always be given."""
     optional = {
         "owner_proof": owner_proof and wire_owner_proof(owner_proof),
         "migrate_events": [wire_link(link) for link in links],

@@ -1,14 +1,16 @@
-"""The rules of a registry: which entries stand, and who may replace or delete them (docs/protocol.md, section 23).
+"""The rules of a registry: which entries are active, and who may replace or delete them
+(docs/protocol.md, section 23).
 
-An enclave is a registry iff its Manifest says `"registry": true`, so replay gives the same records on every machine.
+An enclave is a registry iff its Manifest says `"registry": true`, so replay gives the same records
+on every machine.
 
- - one active entry a key; a newer one by someone entitled supersedes it; no Update; a Delete deregisters
- - a node and an identity speak for themselves alone
- - an enclave's entry belongs to its holder: the creator, until somebody else brings an owner proof
- - the sequencer changes by a chain of Migrate events alone, and the log's first event never
+ - each key has one active entry; an entitled author supersedes it with a newer one; no Update; a Delete deregisters
+ - a node and an identity register only themselves
+ - an enclave's entry belongs to its holder: the creator, until someone else submits an owner proof
+ - the sequencer changes only by a chain of Migrate events, and the log's first event never
  - entries are never erased
 
-What the manifest says of Reg_* types (who may C and D) holds as well, and is asked first.
+The manifest's rules for Reg_* types (who may C and D) apply as well, and are checked first.
 """
 
 from collections.abc import Callable
@@ -30,7 +32,7 @@ from enc.core.types import REGISTRY_TYPES, Commit, Event, Record, RecordKind
 
 
 def judge_registry(commit: Commit, policy: Policy, draft: Draft) -> None:
-    """Judge a commit in a registry. What is about no entry is the policy's alone."""
+    """Judge a commit in a registry. Only the policy judges commits that concern no entry."""
     if commit.type in _JUDGES:
         if auto_delete_at(commit) is not None:
             raise InvalidCommit("tags: an entry of a registry is never erased")
@@ -60,7 +62,7 @@ def _judge_revision(commit: Commit, policy: Policy, draft: Draft) -> None:
 
 
 def _enter(draft: Draft, record: Record) -> None:
-    """The commit becomes the active entry of its key."""
+    """Make the commit the active entry of its key."""
     before = draft.record(record.kind, record.key)
     if before is not None and before.entry is not None:
         draft.supersedes.append(before.entry)
@@ -71,14 +73,14 @@ def _enter(draft: Draft, record: Record) -> None:
 
 
 def _judge_node(commit: Commit, policy: Policy, draft: Draft) -> None:
-    _speak_for_oneself(commit, policy, draft, "node", parse_node(commit).seq_pub, "seq_pub")
+    _register_own_key(commit, policy, draft, "node", parse_node(commit).seq_pub, "seq_pub")
 
 
 def _judge_identity(commit: Commit, policy: Policy, draft: Draft) -> None:
-    _speak_for_oneself(commit, policy, draft, "identity", parse_identity(commit).id_pub, "id_pub")
+    _register_own_key(commit, policy, draft, "identity", parse_identity(commit).id_pub, "id_pub")
 
 
-def _speak_for_oneself(commit: Commit, policy: Policy, draft: Draft, kind: RecordKind, key: bytes, field: str) -> None:
+def _register_own_key(commit: Commit, policy: Policy, draft: Draft, kind: RecordKind, key: bytes, field: str) -> None:
     policy.judge(commit, draft)
     if commit.from_ != key:
         raise Unauthorized(f"content.{field}: only its own key may register it")
@@ -95,7 +97,7 @@ def _judge_enclave(commit: Commit, policy: Policy, draft: Draft) -> None:
     record = draft.record("enclave", manifest.enclave)
     if record is not None and record.manifest != manifest.id:
         raise RegistryConflict("manifest_event: the enclave is registered with another log")
-    known = _entitle(entry, commit.from_, _known(manifest, record))
+    known = _check_entitled(entry, commit.from_, _known_ownership(manifest, record))
     _check_sequencer(entry, known)
     _enter(
         draft,
@@ -115,8 +117,8 @@ def _judge_enclave(commit: Commit, policy: Policy, draft: Draft) -> None:
     )
 
 
-def _known(manifest: Event, record: Record | None) -> KnownOwnership:
-    """What stands before this registration; before the first one, what the Manifest says."""
+def _known_ownership(manifest: Event, record: Record | None) -> KnownOwnership:
+    """Return the ownership before this registration; before the first one, by the Manifest."""
     try:
         check_event(manifest, manifest_version(manifest))
         policy = parse_manifest(manifest.content or "")
@@ -127,13 +129,14 @@ def _known(manifest: Event, record: Record | None) -> KnownOwnership:
     return KnownOwnership(manifest, policy, record.holder, record.proved_size, record.sequencer, record.moved_at)
 
 
-def _entitle(entry: EnclaveEntry, submitter: bytes, known: KnownOwnership) -> KnownOwnership:
-    """Who holds the entry from now on, which is the submitter; or why it may not be."""
+def _check_entitled(entry: EnclaveEntry, submitter: bytes, known: KnownOwnership) -> KnownOwnership:
+    """Return the ownership with the submitter as holder, or raise why the submitter may not be
+    it."""
 
     def refuse(message: str) -> NoReturn:
         raise (RegistryConflict if entry.links else Unauthorized)(message)
 
-    if submitter == known.holder:  # who holds it may go back to an older copy of the log, by force
+    if submitter == known.holder:  # the holder may return to an older copy of the log, by a forced Migrate
         known = replace(known, moved_at=-1)
     try:
         known = check_chain(entry.links, known)
@@ -150,7 +153,8 @@ def _entitle(entry: EnclaveEntry, submitter: bytes, known: KnownOwnership) -> Kn
 
 
 def _check_sequencer(entry: EnclaveEntry, known: KnownOwnership) -> None:
-    """The entry itself says whose log it is, so that who reads it alone learns the same."""
+    """Check that the entry itself names the sequencer on record, so that readers of the entry alone
+    see the same."""
     if entry.declared_sequencer != known.sequencer or entry.sequencer not in (None, known.sequencer):
         raise RegistryConflict("sequencer: another than the one on record needs migrate_events")
 

@@ -1,17 +1,17 @@
-"""Replay: read a log from its first event and believe nothing (docs/protocol.md, sections 7.3 and 18.2).
+"""Replay: verify a log from its first event on (docs/protocol.md, sections 7.3 and 18.2).
 
-For each event, in this order:
+Checked for each event, in this order:
 
- 1. it is the next one: enclave, seq without gaps, the Manifest first; only what applications wrote may be erased
+ 1. it is the next one: enclave, seq without gaps, the Manifest first; only content events may be erased
  2. commit hash, author's signature, sequencer's signature, id
- 3. time: never before the event before it, at most a minute after `exp`, `exp` at most 61 minutes after it
+ 3. its timestamp is not before the previous event's, at most a minute after `exp`, and at most 61 minutes before it
  4. no commit hash occurs twice
  5. the sequencer is the expected one, or takes over by a Migrate that names it
  6. lifecycle and authorisation against the state before it; a Migrate's checkpoint
- 7. a content that is gone has a cause: an Update or Delete, or an auto-delete tag
+ 7. an erased content has a cause: an Update or Delete, or an auto-delete tag
 
-A node's own limits, quotas and clock are not asked. Memory grows with the events' metadata, not with contents, unless
-the caller keeps what lies behind the state, and the seen commits, elsewhere.
+A node's own limits, quotas and clock do not matter. Memory grows with the events' metadata, not
+with contents, unless the caller passes a store and seen commits that are kept elsewhere.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,13 +45,13 @@ _NOTHING = Effects()
 
 
 class ReplayStore(Reader, Protocol):
-    """What lies behind the state of a log in replay, and takes what each event adds."""
+    """Storage of a log in replay: a Reader that also stores what each event adds."""
 
     def put(self, event: Event | None, transition: Transition) -> None: ...
 
 
 class SeenCommits:
-    """What a replay remembers of earlier events besides: commit hashes, and contents that are gone without a cause."""
+    """Commit hashes that a replay has seen, and erased contents that have no cause so far."""
 
     def __init__(self) -> None:
         self._seen: set[bytes] = set()
@@ -62,30 +62,32 @@ class SeenCommits:
         return event.hash in self._seen
 
     def add(self, event: Event) -> None:
-        """Keep the hash as long as a repeat could still pass the time rule: the set is bounded by an hour's events."""
+        """Store the hash until a duplicate could no longer pass the time rule, which bounds the set
+        to an hour's events."""
         while self._seen_until and self._seen_until[0][0] + SKEW_MS < event.timestamp:
             self._seen.discard(heappop(self._seen_until)[1])
         self._seen.add(event.hash)
         heappush(self._seen_until, (event.exp, event.hash))
 
     def add_unexplained(self, event: Event) -> None:
-        """Its content is gone, and nothing says why so far."""
+        """Store that the event's content is erased without a cause so far."""
         self._unexplained[event.id] = event.seq
 
     def explain(self, event_id: bytes) -> None:
         self._unexplained.pop(event_id, None)
 
     def unexplained(self) -> int | None:
-        """The first seq whose content is gone without a cause."""
+        """Return the first seq whose content is erased without a cause."""
         return min(self._unexplained.values(), default=None)
 
     def all_unexplained(self) -> list[int]:
-        """All such seqs, in order."""
+        """Return all such seqs, in order."""
         return sorted(self._unexplained.values())
 
 
 class Replay:
-    """One log, event by event. `take` raises ReplayFailed, which names the seq and keeps the broken rule's code."""
+    """One log, event by event. `add` raises ReplayFailed, which names the seq and has the broken
+    rule's code."""
 
     def __init__(
         self,
@@ -94,7 +96,7 @@ class Replay:
         seen_commits: SeenCommits | None = None,
         check: Callable[[Event, int], None] = check_event,
     ) -> None:
-        """`check` is check_event, or as good: whoever replays many events may have checked signatures elsewhere."""
+        """`check` is check_event or an equivalent, for callers that check signatures elsewhere."""
         self.enclave = enclave
         self.store: ReplayStore = EnclaveMemory() if store is None else store
         self.sequencers: list[tuple[bytes, int]] = []
@@ -102,7 +104,8 @@ class Replay:
         self._state: EnclaveState | None = None
         self._seen_commits, self._check = seen_commits or SeenCommits(), check
         self._allowed: set[tuple[str, bytes, bytes]] = set()
-        """Type, author and sequencer of content events that were allowed since the state last changed."""
+        """Type, author and sequencer of content events that were allowed since the last change of
+        the state."""
 
     @property
     def state(self) -> EnclaveState:
@@ -119,9 +122,10 @@ class Replay:
         return self._state.seq + 1 if self._state else 0
 
     def add(self, event: Event) -> tuple[Transition, Effects]:
-        """The next event. The effects name, among others, the contents that must be gone after it."""
+        """Verify and apply the next event. The effects include the contents that must be erased
+        after it."""
         try:
-            transition, effects = self._take(event)
+            transition, effects = self._step(event)
         except EncError as e:
             raise ReplayFailed(event.seq, e) from e
         self._state = transition.state
@@ -131,10 +135,11 @@ class Replay:
         return transition, effects
 
     def add_run(self, events: Sequence[Event], at: int) -> int:
-        """Events from number `at` on, up to the first that does more than make the log longer; where that one stands.
+        """Apply events from number `at` on that only extend the log; return the number of the first
+        that does more.
 
-        Most of a log is such runs, and all that `take` would make for each of their events is made once. What is wrong
-        with the event that a run ends before, `take` says.
+        Most of a log is such runs, and this does once for a run what `add` does for each event. If
+        the event after the run is invalid, `add` raises the error.
         """
         state = self._state
         if state is None or state.bundle is None:
@@ -151,7 +156,8 @@ class Replay:
         return at + len(run)
 
     def _end_of_run(self, state: EnclaveState, bundle: OpenBundle, events: Sequence[Event], at: int) -> int:
-        """What `_take` asks of each, while the bundle stays open and others like it were allowed."""
+        """Check each as `_step` does, while the bundle stays open and events like it were
+        allowed."""
         policy, allowed, check, seen_commits = state.policy, self._allowed, self._check, self._seen_commits
         room, deadline = policy.bundle.size - 1 - bundle.count, bundle.deadline(policy.bundle)
         seq, min_timestamp = state.seq, state.min_timestamp
@@ -172,10 +178,11 @@ class Replay:
         return at
 
     def finish(self) -> EnclaveState:
-        """The state after the last event; by now every erased content must be explained."""
+        """Return the state after the last event; raise ReplayFailed if an erased content has no
+        cause."""
         seq = self._seen_commits.unexplained()
         if seq is not None:
-            raise ReplayFailed(seq, InvalidArchive("content: gone without an Update, a Delete or an auto-delete"))
+            raise ReplayFailed(seq, InvalidArchive("content: erased without an Update, a Delete or an auto-delete"))
         return self.state
 
     def state_hash(self) -> bytes:
@@ -184,7 +191,7 @@ class Replay:
     def checkpoint_root(self) -> bytes:
         return checkpoint_root(self.state, self.store)
 
-    def _take(self, event: Event) -> tuple[Transition, Effects]:
+    def _step(self, event: Event) -> tuple[Transition, Effects]:
         state = self._state
         self._check_place(event)
         self._check(event, state.policy.enc_v if state else manifest_version(event))
@@ -202,7 +209,8 @@ class Replay:
         return transition, effects
 
     def _judge(self, state: EnclaveState, event: Event) -> Effects:
-        """Outside a registry a content event is judged by its type, its author and the state: once for many."""
+        """Judge an event. Outside a registry, type, author and state decide about a content event,
+        so results are cached."""
         asked = event.type, event.from_, event.sequencer
         if asked in self._allowed:
             return _NOTHING
@@ -226,10 +234,10 @@ class Replay:
 
     def _check_time(self, event: Event) -> None:
         if self._state is not None and event.timestamp < self._state.min_timestamp:
-            raise InvalidArchive("timestamp: before that of the event before")
+            raise InvalidArchive("timestamp: before the previous event's")
         check_time(event)
         if self._seen_commits.is_duplicate(event):
-            raise Duplicate("the commit stands in the log already")
+            raise Duplicate("the commit is already in the log")
 
     def _explain(self, event: Event, effects: Effects) -> None:
         for gone in effects.erases:

@@ -1,6 +1,7 @@
-"""Update and Delete: which event they are about, and what becomes of it (docs/protocol.md, sections 14.9 and 14.10).
+"""Update and Delete: finding the target and changing its status (docs/protocol.md, sections 14.9
+and 14.10).
 
-Between the two steps the policy asks for U or D on the target's type.
+Between the two steps the policy checks U or D on the target's type.
 """
 
 from enc.core.content import check_reason, content_object, revised_id
@@ -11,7 +12,8 @@ from enc.core.types import Commit, Target
 
 
 def find_target(commit: Commit, draft: Draft, predefined: frozenset[str]) -> tuple[bytes, Target]:
-    """The event that an Update or Delete names: it is in the log, and an application wrote it."""
+    """Return the event that an Update or Delete names. It must be in the log and be a content
+    event."""
     target_id = revised_id(commit)
     if commit.type == "Delete":
         check_reason(content_object(commit))
@@ -19,12 +21,12 @@ def find_target(commit: Commit, draft: Draft, predefined: frozenset[str]) -> tup
     if target is None:
         raise EventNotFound("the target is not in this enclave")
     if target.type in predefined:
-        raise InvalidTarget(f"a {target.type} is neither updated nor deleted")
+        raise InvalidTarget(f"a {target.type} cannot be updated or deleted")
     return target_id, target
 
 
 def revise(commit: Commit, target_id: bytes, draft: Draft) -> None:
-    """Write the target's new status; its content goes, and that of its latest Update."""
+    """Write the target's new status, and erase its content and that of its latest Update."""
     status = draft.leaf(status_key(target_id))
     if status == DELETED:
         raise EventDeleted("the target has been deleted")

@@ -1,7 +1,9 @@
-"""What a version 1 manifest is made of: roles with their bits, the rows of its schema, and who starts with which role.
+"""Parts of a version 1 manifest: roles with their bits, the rows of its schema, and the initial
+roles of identities.
 
-A role is one bit of a bitmask. Of the reserved ones only Owner is ever stored; Self, Node and Any are true of someone
-at a moment. Custom roles take the bits from 32 on, in the order in which the schema names them first.
+A role is one bit of a bitmask. Of the reserved roles only Owner is ever stored; Self, Node and Any
+depend on the actor and the event. Custom roles take the bits from 32 on, in the order in which the
+schema first names them.
 """
 
 from collections.abc import Mapping
@@ -17,11 +19,12 @@ MAX_ROLES = 256 - FIRST_CUSTOM
 OPS = frozenset("CRUDPN")
 EVERY_EVENT = "*"
 WITH_TARGETS = frozenset(["Grant", "Grant_Push", "Revoke", "Revoke_Self", "Move"])
-"""Types whose C entries must say for which roles, in `target_roles`."""
+"""Types whose entries with C must list the roles concerned in `target_roles`."""
 
 
 class Row(Struct, frozen=True):
-    """One entry of the schema: `role` has `ops` on `event`; `targets` are the bits of its `target_roles`."""
+    """One entry of the schema: `role` has `ops` on `event`; `targets` are the bits of its
+    `target_roles`."""
 
     event: str
     role: int
@@ -30,7 +33,7 @@ class Row(Struct, frozen=True):
 
 
 class Assignment(Struct, frozen=True):
-    """A role that the manifest itself gives, with an endpoint if it names one."""
+    """A role that the manifest itself assigns, with its endpoint if it has one."""
 
     identity: bytes
     role: str

@@ -1,7 +1,8 @@
 """Key derivation and authenticated encryption (docs/protocol.md, sections 4.4 and 17.3).
 
-Keys come from ECDH and HKDF-SHA256 with a label; what is sealed is `nonce(24) || ciphertext || tag(16)`,
-XChaCha20-Poly1305 without associated data. The nonce is an argument: draw 24 random bytes for each message.
+Keys come from ECDH and HKDF-SHA256 with a label. Sealed data is `nonce(24) || ciphertext ||
+tag(16)`: XChaCha20-Poly1305 without associated data. The nonce is an argument: callers draw 24
+random bytes for each message.
 """
 
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -23,19 +24,20 @@ _SHA256 = SHA256()
 
 
 class Truncated(DecryptFailed):
-    """Shorter than anything that was ever sealed: cut off on the way. On the wire it has its parent's code."""
+    """The sealed data is shorter than a nonce and a tag: it was cut off. Has its parent's code on
+    the wire."""
 
 
 QUERY, RESPONSE, PUSH = "enc:query", "enc:response", "enc:push"
 
 
 def hkdf(secret: bytes, label: str, size: int = 32, *, salt: bytes = b"") -> bytes:
-    """HKDF-SHA256 with `label` as info."""
+    """Derive a key by HKDF-SHA256 with `label` as info."""
     return HKDF(_SHA256, size, salt or None, label.encode()).derive(secret)
 
 
 def shared_key(key: PrivateKey, public: bytes, label: str) -> bytes:
-    """The symmetric key that `key` and the owner of `public` both derive for `label`."""
+    """Return the symmetric key that `key` and the owner of `public` both derive for `label`."""
     return hkdf(key.ecdh(public), label)
 
 
@@ -44,14 +46,15 @@ def seal(key: bytes, plaintext: bytes, nonce: bytes) -> bytes:
 
 
 def encrypt(key: bytes, plaintext: bytes, nonce: bytes) -> bytes:
-    """What `seal` puts behind the nonce: for who joins large parts and would rather not copy them twice."""
+    """Return what `seal` puts after the nonce, for callers that join large parts and want to copy
+    them once."""
     if len(key) != 32 or len(nonce) != NONCE_SIZE:
         raise MisuseError("sealing takes a 32-byte key and a 24-byte nonce")
     return crypto_aead_xchacha20poly1305_ietf_encrypt(plaintext, None, nonce, key)
 
 
 def open_sealed(key: bytes, sealed: bytes) -> bytes:
-    """The plaintext, or DecryptFailed."""
+    """Return the plaintext, or raise DecryptFailed."""
     if len(key) != 32:
         raise MisuseError("a key is 32 bytes")
     if len(sealed) < NONCE_SIZE + TAG_SIZE:
@@ -63,7 +66,7 @@ def open_sealed(key: bytes, sealed: bytes) -> bytes:
 
 
 def seal_text(key: bytes, plaintext: bytes, nonce: bytes) -> str:
-    """`seal` in base64, as a `content` field carries it."""
+    """Seal, and return base64 as a `content` field carries it."""
     return b64(seal(key, plaintext, nonce))
 
 
@@ -72,5 +75,5 @@ def open_text(key: bytes, text: object) -> bytes:
 
 
 def push_key(key: PrivateKey, peer: bytes) -> bytes:
-    """The key of webhook deliveries, the same from the node's side and from the recipient's."""
+    """Return the key of webhook deliveries; the node and the recipient derive the same."""
     return shared_key(key, peer, PUSH)

@@ -1,11 +1,13 @@
-"""Sessions: a token that names an identity, and the keys that seal requests and answers (docs/protocol.md, section 17).
+"""Sessions: a token that names an identity, and the keys that seal requests and answers
+(docs/protocol.md, section 17).
 
     token = r(32) || session_pub(32) || expires(4, Unix seconds)
 
-`r` and `s` are the halves of the identity's BIP-340 signature over sha256("enc:session:" || be32(expires)). `s`, made
-even, is the session's private key; session_pub = x(lift(r) + e·lift(from)) is BIP-340's own equation. Anyone can make
-a token that satisfies it for anyone's identity, by choosing r: what only the identity can have is `s`. So a token
-alone proves nothing; a request that opens under the keys derived from it does.
+`r` and `s` are the halves of the identity's BIP-340 signature over sha256("enc:session:" ||
+be32(expires)). `s`, made even, is the session's private key; session_pub = x(lift(r) +
+e·lift(from)) is BIP-340's own equation. By choosing r, anyone can make a token that satisfies it
+for any identity, but only the identity can have `s`. So a token alone proves nothing; a request
+that opens under the keys derived from it does.
 """
 
 from typing import Any
@@ -30,7 +32,7 @@ def _message(expires: int) -> bytes:
 
 
 class Token(Struct, frozen=True):
-    """What travels in the open as field `session`."""
+    """The unencrypted field `session` of a request."""
 
     r: bytes
     session_pub: bytes
@@ -52,7 +54,8 @@ class Session(Struct, frozen=True):
 
 
 def open_session(identity: PrivateKey, expires: int) -> Session:
-    """A session until `expires` (Unix seconds); a node takes at most two hours from now."""
+    """Return a session until `expires` (Unix seconds). A node accepts at most two hours from
+    now."""
     if not 0 <= expires < 1 << 32:
         raise MisuseError("expires is Unix seconds, 32 bits")
     sig = identity.sign_schnorr(_message(expires))
@@ -66,9 +69,10 @@ def parse_token(text: Any) -> Token:
 
 
 def check_token(token: Token, from_: bytes, now: int) -> None:
-    """The token names `from_` and holds at `now` (Unix seconds), give or take a minute.
+    """Check that the token names `from_` and is valid at `now` (Unix seconds), give or take a
+    minute.
 
-    That its sender is `from_` follows only when something sealed under its keys opens.
+    It proves that its sender is `from_` only once something sealed under its keys opens.
     """
     if token.expires <= now - SKEW:
         raise SessionExpired("session: expired")
@@ -86,7 +90,8 @@ def _tweak(session_pub: bytes, seq_pub: bytes, enclave: bytes) -> int:
 
 
 class TransportKeys:
-    """What seals requests to one node about one enclave in one session, and its answers. Shown nowhere."""
+    """The keys of requests to one node about one enclave in one session, and of the answers. Never
+    printed."""
 
     __slots__ = ("query", "response")
 
@@ -100,7 +105,7 @@ class TransportKeys:
         return hash((self.query, self.response))
 
     def __reduce__(self) -> Any:
-        raise MisuseError("TransportKeys are not pickled")
+        raise MisuseError("TransportKeys cannot be pickled")
 
 
 def _keys(shared: bytes) -> TransportKeys:
@@ -108,14 +113,15 @@ def _keys(shared: bytes) -> TransportKeys:
 
 
 def client_keys(session: Session, seq_pub: bytes, enclave: bytes) -> TransportKeys:
-    """The client's derivation: ECDH of the signer's private key with the node's public key."""
+    """Derive the keys on the client's side: ECDH of the signer's private key with the node's public
+    key."""
     tweak = _tweak(session.token.session_pub, seq_pub, enclave)
     scalar = (int.from_bytes(session.key.secret, "big") + tweak) % CURVE_ORDER
     return _keys(PrivateKey(scalar.to_bytes(32, "big")).ecdh(seq_pub))
 
 
 def node_keys(token: Token, key: PrivateKey, enclave: bytes) -> TransportKeys:
-    """The node's derivation, from the token and its own private key. Check the token first."""
+    """Derive the keys on the node's side, from a checked token and the node's private key."""
     tweak = _tweak(token.session_pub, key.public, enclave)
     signer_pub = add_generator(token.session_pub, tweak.to_bytes(32, "big"))
     if signer_pub is None:

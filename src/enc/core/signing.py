@@ -1,9 +1,10 @@
 """Identity keys and the two signature schemes over secp256k1 (docs/protocol.md, section 4).
 
-The C functions of libsecp256k1 are called directly: signing and checking are what a node does all day. Checks release
-the interpreter lock, so threads check in parallel. Signing keeps it: it takes half as long, and whoever signs event
-after event would have to win the lock back each time. Parsed public keys are cached, because lifting an x-coordinate
-to a point costs a fifth of a check.
+The module calls the C functions of libsecp256k1 directly, because a node spends most of its time
+signing and checking. Checks release the interpreter lock, so that threads check in parallel.
+Signing keeps the lock: it takes half as long, and a thread that signs event after event would have
+to win the lock back each time. Parsed public keys are cached, because lifting an x-coordinate to a
+point costs a fifth of a check.
 """
 
 import ctypes
@@ -42,7 +43,7 @@ def _point(compressed: bytes) -> Any:
 
 
 def is_public_key(public: bytes) -> bool:
-    """Whether these 32 bytes are the x-coordinate of a point on the curve."""
+    """Return whether these 32 bytes are the x-coordinate of a point on the curve."""
     return _xonly(public) is not None
 
 
@@ -52,24 +53,27 @@ def check_public_key(public: bytes, field: str, error: type[PeerError] = Invalid
 
 
 def is_schnorr(public: bytes, digest: bytes, sig: bytes) -> bool:
-    """Whether this is a BIP-340 signature: for who checks many and raises for none."""
+    """Return whether this is a valid BIP-340 signature, for callers that check many and do not want
+    exceptions."""
     key = _xonly(public)
     return key is not None and len(sig) == 64 and len(digest) == 32 and _verify(_ctx, sig, digest, 32, key) == 1
 
 
 def check_schnorr(public: bytes, digest: bytes, sig: bytes) -> None:
-    """BIP-340, or InvalidSignature."""
+    """Check a BIP-340 signature; raise InvalidSignature if it is not valid."""
     if not is_schnorr(public, digest, sig):
         raise InvalidSignature("the Schnorr signature does not check")
 
 
 def check_ecdsa(public: bytes, digest: bytes, sig: bytes) -> None:
-    """ECDSA over secp256k1 against 0x02 || public, compact r || s, low s only; or InvalidSignature."""
+    """Check ECDSA over secp256k1 against 0x02 || public, compact r || s, low s only; or raise
+    InvalidSignature."""
     check_ecdsa_point(b"\x02" + public, digest, sig)
 
 
 def check_ecdsa_point(compressed: bytes, digest: bytes, sig: bytes) -> None:
-    """check_ecdsa for a key given as a compressed point. libsecp256k1 itself refuses a high s."""
+    """Do what `check_ecdsa` does, for a key given as a compressed point. libsecp256k1 itself
+    rejects a high s."""
     key, parsed = _point(compressed), ffi.new("secp256k1_ecdsa_signature *")
     if (
         key is None
@@ -82,7 +86,7 @@ def check_ecdsa_point(compressed: bytes, digest: bytes, sig: bytes) -> None:
 
 
 def check_signature(alg: Alg, public: bytes, digest: bytes, sig: bytes) -> None:
-    """The one check that `alg` names; there is no fallback to the other."""
+    """Check a signature by the algorithm that `alg` names, without falling back to the other."""
     if alg == "schnorr":
         check_schnorr(public, digest, sig)
     else:
@@ -90,15 +94,17 @@ def check_signature(alg: Alg, public: bytes, digest: bytes, sig: bytes) -> None:
 
 
 class PrivateKey:
-    """A private key in the form whose public point has even y, so that one number serves BIP-340, ECDSA and ECDH.
+    """A private key in the form whose public point has even y, so that one number serves BIP-340,
+    ECDSA and ECDH.
 
-    `public` is its x-only public key: the identity. The secret shows neither in repr() nor in any message.
+    `public` is its x-only public key: the identity. Neither repr() nor any message shows the
+    secret.
     """
 
     __slots__ = ("_address", "_keypair", "_secret", "public")
 
     def __init__(self, secret: bytes) -> None:
-        """`secret`: 32 bytes, a number in [1, n − 1]; it is negated here if its point has odd y."""
+        """`secret` is 32 bytes, a number in [1, n − 1]. It is negated if its point has odd y."""
         keypair, full = ffi.new("secp256k1_keypair *"), ffi.new("secp256k1_pubkey *")
         if len(secret) != 32 or not lib.secp256k1_keypair_create(_ctx, keypair, secret):
             raise MisuseError("a private key is 32 bytes, a number from 1 to the curve order less 1")
@@ -113,17 +119,18 @@ class PrivateKey:
 
     @property
     def secret(self) -> bytes:
-        """The 32 bytes themselves, even form: for key files and key derivation only."""
+        """The 32 bytes in even form, for key files and key derivation only."""
         return self._secret
 
     def __repr__(self) -> str:
         return f"PrivateKey(public={self.public.hex()})"
 
     def __reduce__(self) -> Any:
-        raise MisuseError("a PrivateKey is not pickled: pass `secret` where it must travel")
+        raise MisuseError("a PrivateKey cannot be pickled: pass its `secret` instead")
 
     def sign_schnorr(self, digest: bytes) -> bytes:
-        """BIP-340 with 32 zero bytes of auxiliary randomness: the same digest always gives the same signature."""
+        """Sign by BIP-340 with 32 zero bytes of auxiliary randomness: one digest always gives one
+        signature."""
         if len(digest) != 32:
             raise MisuseError("a digest is 32 bytes")
         sig = ctypes.create_string_buffer(64)
@@ -132,7 +139,7 @@ class PrivateKey:
         return sig.raw
 
     def sign_ecdsa(self, digest: bytes) -> bytes:
-        """ECDSA, RFC 6979, compact r || s, low s."""
+        """Sign by ECDSA with RFC 6979; return compact r || s with low s."""
         if len(digest) != 32:
             raise MisuseError("a digest is 32 bytes")
         sig, compact = ffi.new("secp256k1_ecdsa_signature *"), ffi.new("unsigned char[64]")
@@ -144,7 +151,8 @@ class PrivateKey:
         return self.sign_schnorr(digest) if alg == "schnorr" else self.sign_ecdsa(digest)
 
     def ecdh(self, public: bytes) -> bytes:
-        """The x-coordinate of the point shared with an x-only or a compressed public key; constant time."""
+        """Return the x-coordinate of the point shared with an x-only or compressed public key;
+        constant time."""
         point = _point(b"\x02" + public if len(public) == 32 else public)
         if point is None:
             raise InvalidCommit("public key: not a point on secp256k1")
@@ -155,13 +163,13 @@ class PrivateKey:
 
 @ffi.callback("int(unsigned char *, const unsigned char *, const unsigned char *, void *)")  # type: ignore[untyped-decorator]
 def _keep_x(out: Any, x: Any, y: Any, data: Any) -> int:
-    """The 'hash function' of our ECDH: the x-coordinate as it is."""
+    """Serve libsecp256k1's ECDH as its hash function: return the x-coordinate unchanged."""
     ffi.memmove(out, x, 32)
     return 1
 
 
 def serialize_point(key: Any) -> bytes:
-    """A libsecp256k1 public key as 33 bytes."""
+    """Return a libsecp256k1 public key as 33 bytes."""
     out, size = ffi.new("unsigned char[33]"), ffi.new("size_t *", 33)
     lib.secp256k1_ec_pubkey_serialize(_ctx, out, size, key, _COMPRESSED)
     return bytes(ffi.buffer(out))
@@ -173,7 +181,7 @@ def _check_scalar(scalar: bytes) -> None:
 
 
 def add_generator(public: bytes, scalar: bytes) -> bytes | None:
-    """lift(public) + scalar·G as a compressed point; None where there is no such point."""
+    """Return lift(public) + scalar·G as a compressed point; None if there is no such point."""
     _check_scalar(scalar)
     key, out = _xonly(public), ffi.new("secp256k1_pubkey *")
     if key is None or not lib.secp256k1_xonly_pubkey_tweak_add(_ctx, out, key, scalar):
@@ -182,9 +190,10 @@ def add_generator(public: bytes, scalar: bytes) -> bytes | None:
 
 
 def add_multiple(base: bytes, scalar: bytes, public: bytes) -> bytes | None:
-    """lift(base) + scalar·lift(public) as a compressed point; None where there is no such point.
+    """Return lift(base) + scalar·lift(public) as a compressed point; None if there is no such
+    point.
 
-    For public values only: it does not run in constant time.
+    For public values only, because it does not run in constant time.
     """
     _check_scalar(scalar)
     start, parsed = _point(b"\x02" + base), _point(b"\x02" + public)

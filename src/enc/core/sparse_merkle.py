@@ -1,19 +1,21 @@
-"""The sparse Merkle tree of an enclave's present state: 168 levels, almost all empty (docs/protocol.md, section 10).
+"""The sparse Merkle tree of an enclave's present state: 168 levels, almost all empty
+(docs/protocol.md, section 10).
 
     leaf = H(0x20, key, value)    node = H(0x21, left, right)    a node with two empty children is empty: sha256("")
 
-**What is stored.** Only leaves and forks (nodes with two children that are not empty), immutable, each under the hash
-that stands at the top of its run of single-child nodes, which is the hash its parent fork holds:
+**What is stored.** Only leaves and forks (nodes with two non-empty children), immutable. The key of each is the hash at
+the top of its run of single-child nodes, which is also the hash in its parent fork:
 
     fork   0x01  depth  path to it, cut to whole bytes  left hash  0x5820  right hash
     leaf   0x00  length of value  key  value  marks
 
-so a tree of n random keys costs two stored nodes a leaf, an update stores O(log n) a key, and every older root can
-still be read: history is a root, not a copy. A fork ends in the very bytes that its hash takes after the fixed
-beginning. A leaf's *marks* are the hashes of its run at the depths MARKS, deepest first, as far as they lie below its
-top: when a new key parts from the run, the leaf's hash further down is then a few steps away instead of up to 168.
+So a tree of n random keys stores two nodes a leaf, an update stores O(log n) nodes a key, and every
+older root remains readable without a copy. A fork ends in exactly the bytes that are hashed after
+the fixed beginning. A leaf's *marks* are the hashes of its run at the depths MARKS, deepest first,
+as far as they are below its top. When a new key branches off the run, they give the leaf's hash
+further down in a few steps instead of up to 168.
 
-All functions read through a Reader and return new nodes; nothing is written here.
+All functions read through a Reader and return new nodes. They write nothing.
 """
 
 from bisect import bisect_left
@@ -32,11 +34,11 @@ KEY_SIZE = 21
 MARKS = (40, 32, 24, 16)
 
 TreeNodes = dict[bytes, bytes]
-"""New stored nodes by hash: what must be stored."""
+"""New nodes to store, by hash."""
 
 
 class Reader(Protocol):
-    """Where nodes are stored, by hash."""
+    """Reads stored nodes by hash."""
 
     def read_node(self, node_hash: bytes) -> bytes: ...
 
@@ -44,7 +46,7 @@ class Reader(Protocol):
 _NODE = b"\x83\x18\x21\x58\x20"  # CBOR of [0x21, bytes(32) …
 _BYTES32 = b"\x58\x20"
 _NO_RIGHT = _BYTES32 + EMPTY
-# A hash object that has taken the fixed beginning is copied faster than a new one is made.
+# Copying a hash object that has consumed the fixed beginning is faster than making a new one.
 _begin = sha256(_NODE).copy
 _begin_no_left = sha256(_NODE + EMPTY + _BYTES32).copy
 # For each byte of a key, whether its run turns right at its eight depths, deepest first.
@@ -52,7 +54,7 @@ _turns = [tuple(byte >> bit & 1 for bit in range(8)) for byte in range(256)].__g
 
 
 def _node(pair: bytes) -> bytes:
-    """The hash of a node, given its two children as `left || 0x5820 || right`."""
+    """Return the hash of a node, given its two children as `left || 0x5820 || right`."""
     hasher = _begin()
     hasher.update(pair)
     return hasher.digest()
@@ -65,7 +67,7 @@ def _leaf(key: bytes, value: bytes) -> bytes:
 
 
 def _climb(key: bytes, node: bytes, start: int, end: int) -> bytes:
-    """The hash at depth `end` of a run along `key` whose hash at depth `start` is `node`.
+    """Return the hash at depth `end` of a run along `key` whose hash at depth `start` is `node`.
 
     Nine tenths of all hashing happens in this loop.
     """
@@ -87,20 +89,20 @@ def _number(key: bytes) -> int:
 
 
 def _shared(a: int, b: int) -> int:
-    """How many leading bits two keys share."""
+    """Return how many leading bits two keys share."""
     return DEPTH - (a ^ b).bit_length()
 
 
-# Stored nodes are handled as they are stored. A fork is told from a leaf by its first byte.
+# Stored nodes are handled in their stored form. The first byte distinguishes a fork from a leaf.
 
 
 def _end(record: bytes) -> int:
-    """The depth of a fork; a leaf's run goes to the bottom."""
+    """Return the depth of a fork; for a leaf, whose run ends at the bottom, DEPTH."""
     return record[1] if record[0] else DEPTH
 
 
 def _path(record: bytes) -> int:
-    """Some key below this node, as a number."""
+    """Return some key below this node, as a number."""
     if record[0]:
         return _number(record[2:-66]) << DEPTH - 8 * (len(record) - 68)
     return _number(record[2:23])
@@ -115,19 +117,21 @@ def _fork_head(depth: int, number: int) -> bytes:
 
 
 def _fork_at(record: bytes, top: int) -> bytes:
-    """The hash of a fork's run at depth `top`."""
+    """Return the hash of a fork's run at depth `top`."""
     node, depth = _node(record[-66:]), record[1]
     return _climb(_path(record).to_bytes(KEY_SIZE, "big"), node, depth, top) if depth > top else node
 
 
 @lru_cache(maxsize=4_096)
 def _leaf_at_mark(key: bytes, value: bytes) -> bytes:
-    """The hash of a leaf's run at its deepest mark. Who comes and goes has one of few values each time."""
+    """Return the hash of a leaf's run at its deepest mark. Cached, because an identity that joins
+    and leaves has one of few values each time."""
     return _climb(key, _leaf(key, value), DEPTH, MARKS[0])
 
 
 def _leaf_up(key: bytes, marks: bytes, node: bytes, at: int, top: int) -> tuple[bytes, bytes]:
-    """The hash of a leaf's run at depth `top`, climbing from `node` at depth `at`; and the marks, with those passed."""
+    """Return the hash of a leaf's run at depth `top`, climbing from `node` at depth `at`; and the
+    marks, including those passed on the way."""
     for mark in MARKS[len(marks) >> 5 :]:
         if mark <= top:
             break
@@ -138,7 +142,8 @@ def _leaf_up(key: bytes, marks: bytes, node: bytes, at: int, top: int) -> tuple[
 
 
 def _leaf_down(record: bytes, top: int) -> tuple[bytes, bytes]:
-    """The hash of a leaf's run at a depth `top` below its own, from the nearest mark; and the marks below that."""
+    """Return the hash of a leaf's run at a depth `top` below its own, from the nearest mark; and
+    the marks below."""
     key, value, marks = record[2:23], _value(record), record[23 + record[1] :]
     kept = len(marks) >> 5
     while kept and MARKS[kept - 1] <= top:
@@ -151,7 +156,8 @@ def _leaf_down(record: bytes, top: int) -> tuple[bytes, bytes]:
 class _Update:
     """One batch: the sorted changes, and the nodes made so far.
 
-    A subtree is the hash at its top, the depth just below its parent fork, or None where it is empty.
+    A subtree is given by the hash at its top, at the depth just below its parent fork; None if it
+    is empty.
     """
 
     def __init__(self, reader: Reader, changes: Mapping[bytes, bytes | None]) -> None:
@@ -164,13 +170,14 @@ class _Update:
         self.nodes: TreeNodes = {}
 
     def apply(self, node: bytes, top: int, low: int, high: int) -> bytes | None:
-        """The subtree `node` after changes [low, high), which all lie below its parent. Untouched, it is not read."""
+        """Return the subtree `node` after changes [low, high), all below its parent. Without
+        changes it is not read."""
         if high - low > 1:
             return self._merge(self.read(node), node, top, top, low, high)
         return node if low == high else self._change(node, top, low)
 
     def build(self, low: int, high: int, top: int) -> bytes | None:
-        """A new subtree from changes [low, high) alone."""
+        """Return a new subtree from changes [low, high) alone."""
         if high - low < 2:
             return None if low == high else self._put_leaf(low, top)
         number = self.numbers[low]
@@ -180,9 +187,11 @@ class _Update:
         return self._join(_fork_head(depth, number), number, top, left, right)
 
     def _merge(self, record: bytes, node: bytes, at: int, top: int, low: int, high: int) -> bytes | None:
-        """The stored `record`, whose hash at depth `at` is `node`, with changes [low, high), placed at depth `top`."""
+        """Place the stored `record`, whose hash at depth `at` is `node`, with changes [low, high)
+        at depth `top`."""
         number, end = _path(record), _end(record)
-        # Where the changes first part from the run that leads here; they are sorted, so the outermost tell.
+        # Depth at which the changes first branch off the run that leads here. They are sorted, so the outermost two
+        # determine it.
         parting = DEPTH - ((self.numbers[low] ^ number) | (self.numbers[high - 1] ^ number)).bit_length()
         if parting < end:
             middle, below = self._split(number, parting, low, high), parting + 1
@@ -206,10 +215,11 @@ class _Update:
         return self._merge(record, node, at, top, low, high)
 
     def _change(self, node: bytes, top: int, index: int) -> bytes | None:
-        """`apply` for one change, which is most of them: a loop down and a loop up.
+        """Do what `apply` does for one change, the most common case: a loop down and a loop up.
 
-        It goes down blindly to some leaf; the forks below the depth where that leaf parts from the key are not on
-        the key's path, and the new leaf belongs above them.
+        The first loop descends to some leaf without comparing paths. The forks below the depth
+        where that leaf branches off the key are not on the key's path, so the new leaf belongs
+        above them.
         """
         number, value, start, read = self.numbers[index], self.values[index], node, self.read
         forks: list[tuple[bytes, int, int]] = []
@@ -230,7 +240,7 @@ class _Update:
         return self._rise(forks, index, self._join(_fork_head(parting, number), number, top, left, right_))
 
     def _rise(self, forks: list[tuple[bytes, int, int]], index: int, tree: bytes | None) -> bytes | None:
-        """From a changed subtree up through the forks above it."""
+        """Rebuild the forks above a changed subtree, up to the top."""
         key, nodes, begin = self.keys[index], self.nodes, _begin
         for record, right, top in reversed(forks):
             if tree is None:
@@ -246,12 +256,13 @@ class _Update:
         return tree
 
     def _split(self, number: int, depth: int, low: int, high: int) -> int:
-        """The first change in [low, high) that goes right at `depth`, all being on the path of `number` until there."""
+        """Return the first change in [low, high) that goes right at `depth`; above it, all follow
+        `number`'s path."""
         below = DEPTH - 1 - depth
         return bisect_left(self.numbers, (number >> below | 1) << below, low, high)
 
     def _join(self, head: bytes, number: int, top: int, left: bytes | None, right: bytes | None) -> bytes | None:
-        """A fork of two subtrees, or the one that is not empty, placed at depth `top`."""
+        """Place a fork of two subtrees, or the one that is not empty, at depth `top`."""
         depth = head[1]
         if left is None or right is None:
             only = right if left is None else left
@@ -263,7 +274,7 @@ class _Update:
         return node
 
     def _put_leaf(self, index: int, top: int) -> bytes | None:
-        """The leaf of one change, new from the bottom up; None where the change removes it."""
+        """Build the leaf of one change from the bottom up; return None if the change removes it."""
         key, value = self.keys[index], self.values[index]
         if value is None:
             return None
@@ -277,11 +288,12 @@ class _Update:
         return node
 
     def _lift(self, node: bytes, at: int, top: int) -> bytes:
-        """A subtree that lost its sibling, placed higher. If it was made by this very batch, its old place goes."""
+        """Place a subtree that lost its sibling higher up. If this batch made it, drop it from its
+        old place."""
         return self._move(self.nodes.pop(node, b"") or self.read(node), node, at, top)
 
     def _move(self, record: bytes, node: bytes, at: int, top: int) -> bytes:
-        """The stored `record`, whose hash at depth `at` is `node`, placed at depth `top`."""
+        """Place the stored `record`, whose hash at depth `at` is `node`, at depth `top`."""
         if record[0]:
             node = _fork_at(record, top)
             self.nodes[node] = record
@@ -296,7 +308,8 @@ class _Update:
 
 
 def update(reader: Reader, root: bytes, changes: Mapping[bytes, bytes | None]) -> tuple[bytes, TreeNodes]:
-    """The root after setting (or, with None, removing) these keys, and the new nodes. Each is hashed once."""
+    """Set these keys, or remove those with None; return the new root and the new nodes. Each is
+    hashed once."""
     batch = _Update(reader, changes)
     count = len(batch.keys)
     tree = batch.build(0, count, 0) if root == EMPTY else batch.apply(root, 0, 0, count)
@@ -304,7 +317,7 @@ def update(reader: Reader, root: bytes, changes: Mapping[bytes, bytes | None]) -
 
 
 def get(reader: Reader, root: bytes, key: bytes) -> bytes | None:
-    """The value at `key` under `root`."""
+    """Return the value at `key` under `root`; None if there is none."""
     for record in _walk(reader, root, key):
         if not record[0]:
             return _value(record) if record[2:23] == key else None
@@ -312,7 +325,8 @@ def get(reader: Reader, root: bytes, key: bytes) -> bytes | None:
 
 
 def _walk(reader: Reader, root: bytes, key: bytes) -> Iterator[bytes]:
-    """The stored nodes from the root towards `key`, down to a leaf or to the fork whose run parts from it."""
+    """Yield the stored nodes from the root towards `key`, down to a leaf or to the fork whose run
+    branches off it."""
     number, node = _number(key), root
     while node != EMPTY:
         record = reader.read_node(node)
@@ -323,7 +337,7 @@ def _walk(reader: Reader, root: bytes, key: bytes) -> Iterator[bytes]:
 
 
 def prove(reader: Reader, root: bytes, key: bytes) -> StateProof:
-    """What stands at `key` under `root`: a value or nothing. O(log n) reads."""
+    """Prove the value at `key` under `root`, or that there is none. O(log n) reads."""
     number, bitmap, siblings, value = _number(key), bytearray(KEY_SIZE), [], None
     for record in _walk(reader, root, key):
         depth = min(_shared(number, _path(record)), _end(record))
@@ -342,9 +356,10 @@ def prove(reader: Reader, root: bytes, key: bytes) -> StateProof:
 
 
 def check_state(proof: StateProof, key: bytes, root: bytes) -> None:
-    """The tree with this root holds `proof.v` at `key`, or nothing where that is None.
+    """Check that the tree with this root holds `proof.v` at `key`, or nothing if that is None.
 
-    Refused: another key, siblings fewer or more than the bitmap says, a listed sibling that is the empty hash.
+    Raises InvalidProof, also for another key, for more or fewer siblings than the bitmap says, and
+    for a listed sibling that is the empty hash.
     """
     if proof.k != key:
         raise InvalidProof("state: the proof is for another key")
@@ -369,7 +384,7 @@ def check_state(proof: StateProof, key: bytes, root: bytes) -> None:
 
 
 def leaves(reader: Reader, root: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Every (key, value) under `root`, by rising key."""
+    """Yield every (key, value) under `root`, by rising key."""
     waiting = [] if root == EMPTY else [root]
     while waiting:
         record = reader.read_node(waiting.pop())

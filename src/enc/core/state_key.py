@@ -1,4 +1,4 @@
-"""Where things stand in the sparse tree: `namespace || sha256(raw key)[:20]` (docs/protocol.md, section 10)."""
+"""Keys of the sparse tree: `namespace || sha256(raw key)[:20]` (docs/protocol.md, section 10)."""
 
 from typing import Literal
 
@@ -11,19 +11,20 @@ RBAC, STATUS, KV = b"\x00", b"\x01", b"\x02"
 _PREFIX: dict[Namespace, bytes] = {"rbac": RBAC, "event_status": STATUS, "kv": KV}
 
 DELETED = b"\x00"
-"""Event status of a deleted event. An updated one holds its latest Update's id, an active one has no leaf."""
+"""Event status of a deleted event. An updated one holds its latest Update's id, an active one has
+no leaf."""
 
 CLOSED = sha256(b"closed")
 """Value of a closed gate. An open one has no leaf."""
 
 
 def tree_key(namespace: Namespace, raw: bytes) -> bytes:
-    """The 21-byte key of the 32-byte raw key that `POST /state` takes."""
+    """Return the 21-byte key for a 32-byte raw key, as `POST /state` takes it."""
     return _PREFIX[namespace] + sha256(raw)[:20]
 
 
 def identity_key(id_pub: bytes) -> bytes:
-    """Holds the identity's bitmask, 32 bytes big-endian; no leaf where it is 0."""
+    """Return the key of an identity's bitmask: 32 bytes big-endian; no leaf if it is 0."""
     return tree_key("rbac", id_pub)
 
 
@@ -32,19 +33,19 @@ def status_key(event_id: bytes) -> bytes:
 
 
 def shared_slot(key: str) -> bytes:
-    """Raw key of a Shared slot."""
+    """Return the raw key of a Shared slot."""
     return H("Shared", key)
 
 
 def own_slot(id_pub: bytes, key: str) -> bytes:
-    """Raw key of an identity's Own slot."""
+    """Return the raw key of an identity's Own slot."""
     return H("Own", id_pub, key)
 
 
 def gate_slot(alias: str) -> bytes:
-    """Raw key of a gate."""
+    """Return the raw key of a gate."""
     return H("Gate", alias)
 
 
 LIFECYCLE_KEY = tree_key("kv", shared_slot("lifecycle"))
-"""Holds sha256 of `paused`, `terminated` or `migrated`; no leaf while the enclave is active."""
+"""Key of sha256 of `paused`, `terminated` or `migrated`; no leaf while the enclave is active."""

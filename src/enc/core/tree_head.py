@@ -1,7 +1,8 @@
 """Signed tree heads (docs/protocol.md, section 9.4).
 
-A plain head names no enclave, so two enclaves of one node may honestly have heads of one size with different roots.
-`bound_sig` names it; only a bound head is evidence by itself.
+A plain head does not name its enclave, so two enclaves of one honest node may have heads of equal
+size with different roots. `bound_sig` also covers the enclave's id; only a bound head is evidence
+by itself.
 """
 
 from typing import Any
@@ -21,7 +22,7 @@ def _message(head: str, enclave: bytes, t: int, ts: int, root: bytes) -> bytes:
 
 
 def sign_head(key: PrivateKey, enclave: bytes, t: int, ts: int, root: bytes) -> TreeHead:
-    """The head for `ts` closed bundles, reached at time `t`."""
+    """Return the signed head for `ts` closed bundles, reached at time `t`."""
     return TreeHead(
         t=t,
         ts=ts,
@@ -32,7 +33,8 @@ def sign_head(key: PrivateKey, enclave: bytes, t: int, ts: int, root: bytes) -> 
 
 
 def check_head(head: TreeHead, sequencer: bytes) -> None:
-    """The head is `sequencer`'s. It does not say of which enclave: see check_bound_head."""
+    """Check that `sequencer` signed the head, of whichever enclave (see check_bound_head); or raise
+    InvalidProof."""
     try:
         check_schnorr(sequencer, _message("enc:sth:", b"", head.t, head.ts, head.r), head.sig)
     except InvalidSignature:
@@ -40,7 +42,7 @@ def check_head(head: TreeHead, sequencer: bytes) -> None:
 
 
 def check_bound_head(head: TreeHead, sequencer: bytes, enclave: bytes) -> None:
-    """The head is `sequencer`'s, and of this enclave."""
+    """Check that `sequencer` signed the head for this enclave; otherwise raise InvalidProof."""
     check_head(head, sequencer)
     if head.bound_sig is None:
         raise InvalidProof("sth: bound_sig is missing")

@@ -1,7 +1,8 @@
-"""The protocol's nouns on one page: frozen, lengths checked at the door, so that nothing inside checks again.
+"""The protocol's data types: frozen, with lengths checked when they are parsed, so that no other
+code checks again.
 
-Hashes, keys and signatures are bytes here and lower-case hex on the wire. The modules named after each noun build,
-parse and check them.
+Hashes, keys and signatures are bytes here and lower-case hex on the wire. The modules named after
+each type build, parse and check them.
 """
 
 from typing import Literal
@@ -13,7 +14,7 @@ from enc.core.signing import Alg
 Tags = tuple[tuple[str, ...], ...]
 
 VERSIONS = (1, 2)
-"""Those of the protocol that are known here."""
+"""Versions of the protocol that this project implements."""
 
 PREDEFINED = frozenset(
     "Manifest Move Grant Revoke Transfer Gate AC_Bundle Shared Own Update Delete Pause Resume Terminate Migrate".split()
@@ -24,15 +25,15 @@ PREDEFINED_V1 = frozenset(
     "Manifest Grant Grant_Push Revoke Revoke_Self Move Force_Move Transfer_Owner AC_Bundle "
     "Update Delete Pause Resume Terminate Migrate".split()
 )
-"""The same in version 1. A Policy says which of the two holds."""
+"""The same in version 1. `Policy.predefined` is one of the two."""
 
 
 REGISTRY_TYPES = frozenset(["Reg_Node", "Reg_Enclave", "Reg_Identity"])
-"""Content events that have rules of their own in a registry, and nowhere else."""
+"""Content events with rules of their own, but only in a registry."""
 
 
 class Limits(Struct, frozen=True):
-    """Sizes that a commit may not exceed (docs/protocol.md, section 5.2). A node may configure its own."""
+    """Maximum sizes in a commit (docs/protocol.md, section 5.2). A node may configure its own."""
 
     content: int = 1 << 20
     type: int = 64
@@ -42,7 +43,8 @@ class Limits(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True, kw_only=True):
-    """What a client signs: a proposed event. `content` is None only in an Event whose content was erased."""
+    """A proposed event, signed by a client. `content` is None only in an Event whose content was
+    erased."""
 
     hash: bytes
     enclave: bytes
@@ -57,7 +59,7 @@ class Commit(Struct, frozen=True, kw_only=True):
 
 
 class Event(Commit, frozen=True, kw_only=True):
-    """A commit that its sequencer has ordered and signed."""
+    """A commit that its sequencer ordered and signed."""
 
     id: bytes
     timestamp: int
@@ -67,7 +69,8 @@ class Event(Commit, frozen=True, kw_only=True):
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
-    """The sequencer's word that a commit is now an event. It names no enclave; the sender knows which."""
+    """The sequencer's signed confirmation that a commit is now an event. It does not name the
+    enclave, which the sender knows."""
 
     id: bytes
     hash: bytes
@@ -80,7 +83,8 @@ class Receipt(Struct, frozen=True, kw_only=True):
 
 
 class TreeHead(Struct, frozen=True):
-    """A signed root of the log. `bound_sig` also binds the enclave: only such a head is evidence by itself."""
+    """A signed root of the log. `bound_sig` also binds the enclave: only such a head is evidence by
+    itself."""
 
     t: int
     ts: int
@@ -123,7 +127,7 @@ class StateProof(Struct, frozen=True):
 
 
 class Target(Struct, frozen=True):
-    """What the rules ask of an earlier event: the object of an Update or Delete."""
+    """What the rules need to know of the earlier event that an Update or Delete is about."""
 
     type: str
     from_: bytes
@@ -134,23 +138,26 @@ RecordKind = Literal["node", "enclave", "identity"]
 
 
 class Record(Struct, frozen=True, kw_only=True):
-    """What a registry holds of one key: its one active entry, and, of an enclave, what outlives every entry."""
+    """What a registry stores for one key: its active entry and, for an enclave, facts that outlive
+    every entry."""
 
     kind: RecordKind
     key: bytes
     """A sequencer's key, an enclave's id, an identity's key."""
     entry: bytes | None
-    """Id of the active entry; None once it is deleted. In Effects, b"" is the event whose effects they are."""
+    """Id of the active entry; None once it is deleted. In Effects, b"" stands for the event whose
+    effects they are."""
     holder: bytes
-    """Who may replace or delete the entry."""
+    """Key that may replace or delete the entry."""
     proved_size: int = 0
-    """Size of the latest tree under which someone proved to own the enclave: older proofs tell nothing new."""
+    """Size of the latest tree under which someone proved to own the enclave. Older proofs are not
+    accepted."""
     sequencer: bytes = b""
     moved_at: int = -1
-    """Seq of the latest Migrate that was brought: an older one moves nothing any more."""
+    """Seq of the latest Migrate that was submitted. An older one has no effect."""
     manifest: bytes = b""
-    """Id of the Manifest's event: with it the log is the same one for good."""
+    """Id of the Manifest's event. It identifies the log for good."""
     creator: bytes = b""
     app: str = ""
     text: str = ""
-    """What a search looks through."""
+    """Text that a search looks through."""

@@ -189,7 +189,7 @@ def _lines(path: str) -> Iterator[list[bytes]]:
             if lines:
                 yield lines
     if left:
-        raise InvalidArchive("the archive is cut off within a line")
+        raise InvalidArchive("the archive is truncated within a line")
 
 
 def _piece(pieces: zstandard.ZstdDecompressionReader) -> bytes:

@@ -252,7 +252,7 @@ def _figures(draw: random.Random) -> dict[str, list[Row]]:
     rows += [_figure("origin", name, count, 0, count * 740, END) for name, count in sources.items()]
     refusals = [
         ("push:https://node.example", "INVALID_SIGNATURE", 14, "the author's signature does not fit the commit"),
-        ("archive:/data/archives/", "INVALID_COMMIT", 3, "the archive is cut off within a line"),
+        ("archive:/data/archives/", "INVALID_COMMIT", 3, "the archive is truncated within a line"),
         (
             "node:http://forger.example:7700",
             "FOREIGN_SEQUENCER",

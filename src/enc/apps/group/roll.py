@@ -135,9 +135,9 @@ class Membership:
         if self._state is None:
             return
         if event.timestamp < self._state.min_timestamp:
-            raise InvalidArchive("timestamp: before that of the event before")
+            raise InvalidArchive("timestamp: before the previous event's")
         if self._seen_commits.is_duplicate(event):
-            raise InvalidArchive("the commit stands in the log already")
+            raise InvalidArchive("the commit is already in the log")
 
     def _judge(self, state: EnclaveState, event: Event) -> Effects:
         """Judge an event. For content events only type, author, sequencer and state matter, so one
