@@ -93,7 +93,7 @@ class World:
         self.keys_asked += 1
         return push_key(NODE, identity) if self.has_key else b""
 
-    async def settle(self, outcomes: tuple[DeliveryResult, ...]) -> bool:
+    async def store_results(self, outcomes: tuple[DeliveryResult, ...]) -> bool:
         await asyncio.sleep(0)
         if not self.is_durable():
             return False
@@ -332,12 +332,12 @@ def test_what_was_told_before_it_stops_is_not_told_twice() -> None:
     async def work() -> tuple[DeliveryResult, ...]:
         told = asyncio.Event()
 
-        async def settle(outcomes: tuple[DeliveryResult, ...]) -> bool:
+        async def store_results(outcomes: tuple[DeliveryResult, ...]) -> bool:
             told.set()
             return await asyncio.Future()
 
         world = World({1: 1})
-        world.settle = settle  # type: ignore[method-assign]
+        world.store_results = store_results  # type: ignore[method-assign]
         sender = PushSender(Schedule(Bounds()), world, world, world, NODE.public, look_s=0.0, clock=world.tick)
         running = asyncio.create_task(sender.run())
         await told.wait()

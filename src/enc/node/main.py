@@ -207,7 +207,7 @@ class Node:
         self._build_apis(identities, addresses)
         self.push_supervisor = None
         if sender_cores is not None:
-            self.push_supervisor = PushSupervisor(config, key, self._has_due, self._settle, sender_cores)
+            self.push_supervisor = PushSupervisor(config, key, self._has_due, self._store_results, sender_cores)
         self._add_gauges()
 
     def _rate_limiters(self) -> tuple[RateLimiter, RateLimiter]:
@@ -313,10 +313,10 @@ class Node:
     def _has_due(self) -> bool:
         return bool(self.store.due(self._now(), 1))
 
-    def _settle(self, outcomes: Sequence[DeliveryResult]) -> None:
-        """Have them written, and tell of those that are the end."""
-        died = self.sequencer.call(lambda: self.store.record_results(outcomes)).result()
-        self.metrics.count_deliveries(outcomes)
+    def _store_results(self, results: Sequence[DeliveryResult]) -> None:
+        """Store results durably, and log the batches that died."""
+        died = self.sequencer.call(lambda: self.store.record_results(results)).result()
+        self.metrics.count_deliveries(results)
         for one in died:
             host = urlsplit(one.url).hostname or ""  # only the host: the rest of the URL may be a secret
             _log.error("batch_dead", identity=one.identity.hex(), host=host, push_seq=one.push_seq, reason=one.error)
@@ -370,7 +370,7 @@ class Node:
         self.importer.stop()
         self.admission.stop()
         if self.push_supervisor is not None:
-            self.push_supervisor.close()  # its last outcomes go through the sequencer
+            self.push_supervisor.close()  # its last results go through the sequencer
         self.sequencer.stop()
         self.executor.shutdown(cancel_futures=True)
 

@@ -52,8 +52,8 @@ class Metrics:
         self._events.observe(steps)
         self._writes.observe(seconds)
 
-    def count_deliveries(self, outcomes: Sequence[DeliveryResult]) -> None:
-        for outcome in outcomes:
+    def count_deliveries(self, results: Sequence[DeliveryResult]) -> None:
+        for outcome in results:
             self._pushed["failed" if outcome.error else "delivered"].inc()
             if outcome.error and outcome.next_try is None:
                 self._pushed["dead"].inc()

@@ -22,7 +22,7 @@ from enc.core.errors import EncError
 from enc.core.sealing import NONCE_SIZE, encrypt
 from enc.node.push_body import EventSource, render
 from enc.node.schedule import QueueHealth, Schedule
-from enc.node.sender_pipe import MAX_OUTCOMES
+from enc.node.sender_pipe import MAX_RESULTS
 from enc.node.store.push import DeliveryResult, DueBatch, PushReads
 
 PAGE = 1024
@@ -51,7 +51,7 @@ class Node(Protocol):
         """Return the key that seals the identity's deliveries; empty if there is none."""
         ...
 
-    async def settle(self, outcomes: tuple[DeliveryResult, ...]) -> bool:
+    async def store_results(self, results: tuple[DeliveryResult, ...]) -> bool:
         """Return whether the results are durable."""
         ...
 
@@ -84,8 +84,8 @@ class PushSender:
         self._look_s, self._clock, self._jitter = look_s, clock, jitter
         self._keys: OrderedDict[bytes, bytes] = OrderedDict()
         self._tries: set[asyncio.Task[None]] = set()
-        self._outcomes: list[DeliveryResult] = []
-        self._told = 0
+        self._results: list[DeliveryResult] = []
+        self._reported = 0
         """Number of results at the start of the list that were reported and not answered yet."""
         self._wake, self._has_news, self._is_over = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._after = 0
@@ -100,7 +100,7 @@ class PushSender:
 
     async def run(self) -> None:
         """Run until `stop` is called. Running requests continue: see `finish`."""
-        telling = asyncio.create_task(self._tell())
+        reporting = asyncio.create_task(self._report_results())
         try:
             while not self._is_over.is_set():
                 self._wake.clear()
@@ -113,7 +113,7 @@ class PushSender:
                     self._start(due)
                 await self._rest()
         finally:
-            telling.cancel()
+            reporting.cancel()
 
     async def finish(self, grace_s: float) -> tuple[DeliveryResult, ...]:
         """Wait up to `grace_s` for running requests; return the results that were not reported to
@@ -121,7 +121,7 @@ class PushSender:
         """
         if self._tries:
             await asyncio.wait(self._tries, timeout=grace_s)
-        return tuple(self._outcomes[self._told :])
+        return tuple(self._results[self._reported :])
 
     async def _rest(self) -> None:
         """Wait until something happens, or until the next look is due."""
@@ -215,7 +215,7 @@ class PushSender:
             _log.warning("endpoint_failing", **_named(due), reason=error)
         if not error and before is QueueHealth.FAILING:
             _log.info("endpoint_recovered", **_named(due))
-        self._outcomes.append(DeliveryResult(due.queue, due.push_seq, now, error, retry_at))
+        self._results.append(DeliveryResult(due.queue, due.push_seq, now, error, retry_at))
         self._wake.set()
         self._has_news.set()
 
@@ -224,24 +224,24 @@ class PushSender:
         self._freed.append(queue)
         self._wake.set()
 
-    # Outcomes
+    # Results
 
-    async def _tell(self) -> None:
+    async def _report_results(self) -> None:
         """Report results to the node, many at once, and repeat until they are durable."""
         while True:
             await self._has_news.wait()
-            told = self._outcomes[:MAX_OUTCOMES]
-            self._told = len(told)
-            is_durable = await self._node.settle(tuple(told))
-            self._told = 0
+            results = self._results[:MAX_RESULTS]
+            self._reported = len(results)
+            is_durable = await self._node.store_results(tuple(results))
+            self._reported = 0
             if not is_durable:
                 await asyncio.sleep(PAUSE_S)
                 continue
-            del self._outcomes[: len(told)]
-            if not self._outcomes:
+            del self._results[: len(results)]
+            if not self._results:
                 self._has_news.clear()
-            for outcome in told:
-                self._free(outcome.queue)
+            for result in results:
+                self._free(result.queue)
 
 
 def sealed(seq_pub: bytes, due: DueBatch, plaintext: bytes, key: bytes) -> bytes:

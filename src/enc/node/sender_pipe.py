@@ -17,7 +17,7 @@ from enc.runtime.logs import Format, Level
 
 LENGTH = Layout(">I")
 MAX_MESSAGE = 1 << 20
-MAX_OUTCOMES = 1024
+MAX_RESULTS = 1024
 """Maximum number of results per message."""
 
 
@@ -52,7 +52,7 @@ class Key(Struct, frozen=True, tag=True):
 
 
 class DeliveryResults(Struct, frozen=True, tag=True):
-    outcomes: tuple[DeliveryResult, ...]
+    results: tuple[DeliveryResult, ...]
 
 
 class ResultsStored(Struct, frozen=True, tag=True):

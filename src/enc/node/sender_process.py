@@ -19,7 +19,7 @@ from enc.node.schedule import Bounds, Schedule
 from enc.node.sender import PushSender
 from enc.node.sender_pipe import (
     LENGTH,
-    MAX_OUTCOMES,
+    MAX_RESULTS,
     AskKey,
     DeliveryResults,
     FromSender,
@@ -50,7 +50,7 @@ class Pipe:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._keys: dict[bytes, asyncio.Future[bytes]] = {}
-        self._settled: asyncio.Future[bool] | None = None
+        self._stored: asyncio.Future[bool] | None = None
 
     async def read(self) -> ToSender | None:
         """Return the next message; None at the end."""
@@ -66,8 +66,8 @@ class Pipe:
         while (message := await self.read()) is not None:
             if isinstance(message, Key) and (key := self._keys.pop(message.identity, None)) is not None:
                 _resolve(key, message.key)
-            if isinstance(message, ResultsStored) and self._settled is not None:
-                _resolve(self._settled, message.is_durable)
+            if isinstance(message, ResultsStored) and self._stored is not None:
+                _resolve(self._stored, message.is_durable)
 
     async def key_of(self, identity: bytes) -> bytes:
         if identity not in self._keys:
@@ -75,10 +75,10 @@ class Pipe:
             self.write(AskKey(identity))
         return await asyncio.shield(self._keys[identity])
 
-    async def settle(self, outcomes: tuple[DeliveryResult, ...]) -> bool:
-        self._settled = asyncio.get_running_loop().create_future()
-        self.write(DeliveryResults(outcomes))
-        return await self._settled
+    async def store_results(self, results: tuple[DeliveryResult, ...]) -> bool:
+        self._stored = asyncio.get_running_loop().create_future()
+        self.write(DeliveryResults(results))
+        return await self._stored
 
     def write(self, message: FromSender) -> None:
         """Write a message. The unwritten data is bounded: an AskKey for each running request, and
@@ -147,8 +147,8 @@ async def _run() -> None:
     sender.stop()
     await running
     left = await sender.finish(GRACE_S)
-    for i in range(0, len(left), MAX_OUTCOMES):
-        pipe.write(DeliveryResults(left[i : i + MAX_OUTCOMES]))
+    for i in range(0, len(left), MAX_RESULTS):
+        pipe.write(DeliveryResults(left[i : i + MAX_RESULTS]))
     await pipe.close()
 
 

@@ -41,7 +41,7 @@ STOP_S = 5.0
 PAUSES = RetryPauses(first_s=1.0, max_s=60.0)
 """Pauses between two starts of a sender that keeps dying."""
 
-Settle = Callable[[Sequence[DeliveryResult]], None]
+StoreResults = Callable[[Sequence[DeliveryResult]], None]
 """Makes delivery results durable, or raises."""
 
 _log = structlog.get_logger("enc.senders")
@@ -106,14 +106,19 @@ class PushSupervisor:
     """
 
     def __init__(
-        self, config: Config, key: PrivateKey, is_due: Callable[[], bool], settle: Settle, cores: Iterable[int] = ()
+        self,
+        config: Config,
+        key: PrivateKey,
+        is_due: Callable[[], bool],
+        store_results: StoreResults,
+        cores: Iterable[int] = (),
     ) -> None:
         """`is_due`: whether there is anything to send. `cores`: where the process runs; empty for
         any core.
         """
         self._start_message = start_message(config, key.public)
         self._interval_s = min(config.push.interval_s, 1.0)
-        self._key, self._is_due, self._settle, self._cores = key, is_due, settle, set(cores)
+        self._key, self._is_due, self._store_results, self._cores = key, is_due, store_results, set(cores)
         self._stopping = threading.Event()
         self._process: _Process | None = None
         self._thread = threading.Thread(target=self._run, name="senders", daemon=True)
@@ -144,7 +149,7 @@ class PushSupervisor:
     def _run(self) -> None:
         pause = 0.0
         while not self._stopping.wait(self._interval_s):
-            if not self._asks_for_one():
+            if not self._is_needed():
                 continue
             try:
                 was_useful = self._serve()
@@ -156,7 +161,7 @@ class PushSupervisor:
             pause = 0.0 if was_useful else PAUSES.after(pause)
             self._stopping.wait(pause)
 
-    def _asks_for_one(self) -> bool:
+    def _is_needed(self) -> bool:
         try:
             return self._is_due()
         except EncError as e:
@@ -186,7 +191,7 @@ class PushSupervisor:
         if isinstance(message, AskKey):
             return Key(message.identity, self._key_of(message.identity))
         try:
-            self._settle(message.outcomes)
+            self._store_results(message.results)
         except EncError as e:
             _log.error("outcomes_not_kept", reason=e.message)
             return ResultsStored(False)

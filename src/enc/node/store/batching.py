@@ -125,8 +125,8 @@ def batches_of(waiting: Iterable[OutboxRun[E]], limits: BatchLimits) -> list[Bat
 
 
 def _notify(drafts: list[BatchDraft[E]], latest: dict[E, tuple[int, dict[str, int]]], limits: BatchLimits) -> None:
-    told, at = iter(latest.items()), 0
-    while some := list(islice(told, limits.events)):
+    notices, at = iter(latest.items()), 0
+    while some := list(islice(notices, limits.events)):
         if at == len(drafts):
             drafts.append(BatchDraft())
         for enclave, (seq, types) in some:

@@ -166,7 +166,7 @@ class PushStore(PushReads, Protocol):
         """
         ...
 
-    def record_results(self, outcomes: Sequence[DeliveryResult]) -> list[DeadBatch]:
+    def record_results(self, results: Sequence[DeliveryResult]) -> list[DeadBatch]:
         """Store the results of attempts in one transaction. Returns the batches that died.
 
         A result of a batch that does not wait changes nothing.

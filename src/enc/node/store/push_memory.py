@@ -195,24 +195,24 @@ class PushMemory:
             )
             queue.batches[queue.push_seq] = _Batch(batch, draft.events, draft.bytes, self._made_at)
 
-    def record_results(self, outcomes: Sequence[DeliveryResult]) -> list[DeadBatch]:
+    def record_results(self, results: Sequence[DeliveryResult]) -> list[DeadBatch]:
         died = list[DeadBatch]()
-        for outcome in outcomes:
-            queue = self._numbered(outcome.queue)
-            batch = queue.batches.get(outcome.push_seq) if queue else None
+        for result in results:
+            queue = self._numbered(result.queue)
+            batch = queue.batches.get(result.push_seq) if queue else None
             if queue is None or batch is None or batch.state != WAITING:
                 continue
-            if not outcome.error:
-                batch.state, batch.settled_at = DELIVERED, outcome.at
+            if not result.error:
+                batch.state, batch.settled_at = DELIVERED, result.at
                 queue.delivered += 1
                 continue
-            queue.last_error, queue.last_error_at = outcome.error[:MAX_ERROR], outcome.at
+            queue.last_error, queue.last_error_at = result.error[:MAX_ERROR], result.at
             batch.tries += 1
-            if outcome.next_try is not None:
-                batch.next_try = outcome.next_try
+            if result.next_try is not None:
+                batch.next_try = result.next_try
                 continue
-            batch.state, batch.settled_at = DEAD, outcome.at
-            died.append(DeadBatch(queue.number, outcome.push_seq, queue.identity, queue.url, outcome.error))
+            batch.state, batch.settled_at = DEAD, result.at
+            died.append(DeadBatch(queue.number, result.push_seq, queue.identity, queue.url, result.error))
         return died
 
     def delete_settled(self, delivered_before: int, dead_before: int, limit: int = 10_000) -> bool:

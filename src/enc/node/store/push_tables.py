@@ -80,16 +80,16 @@ class PushTables:
         self._transact(work)
         return done.is_more
 
-    def record_results(self, outcomes: Sequence[DeliveryResult]) -> list[DeadBatch]:
+    def record_results(self, results: Sequence[DeliveryResult]) -> list[DeadBatch]:
         """Store results without waiting for the disk: after a power cut, the batches are sent once
         more.
         """
         died = list[DeadBatch]()
 
         def work(db: sqlite3.Connection) -> None:
-            died[:] = settling.record_results(db, outcomes)
+            died[:] = settling.record_results(db, results)
 
-        if outcomes:
+        if results:
             self._transact(work, lasting=False)
         return died
 

@@ -23,45 +23,45 @@ MAX_REVIVED = 2000
 """Batches revived by one transaction: it bounds how long commits wait."""
 
 
-def record_results(db: sqlite3.Connection, outcomes: Sequence[DeliveryResult]) -> list[DeadBatch]:
+def record_results(db: sqlite3.Connection, results: Sequence[DeliveryResult]) -> list[DeadBatch]:
     died = list[DeadBatch]()
-    for outcome in outcomes:
-        row = db.execute(FIND, (outcome.queue, outcome.push_seq)).fetchone()
+    for result in results:
+        row = db.execute(FIND, (result.queue, result.push_seq)).fetchone()
         if row is None:
             continue
-        if outcome.error:
-            _note_error(db, outcome)
-        if outcome.error and outcome.next_try is not None:
-            db.execute("UPDATE batches SET tries = tries + 1, next_try = ? WHERE b = ?", (outcome.next_try, row[0]))
+        if result.error:
+            _note_error(db, result)
+        if result.error and result.next_try is not None:
+            db.execute("UPDATE batches SET tries = tries + 1, next_try = ? WHERE b = ?", (result.next_try, row[0]))
         else:
-            _end(db, outcome, *row)
-        if outcome.error and outcome.next_try is None:
-            died.append(_died(db, outcome))
+            _end(db, result, *row)
+        if result.error and result.next_try is None:
+            died.append(_died(db, result))
     return died
 
 
-def _note_error(db: sqlite3.Connection, outcome: DeliveryResult) -> None:
+def _note_error(db: sqlite3.Connection, result: DeliveryResult) -> None:
     query = "UPDATE queues SET last_error = ?, last_error_at = ? WHERE q = ?"
-    db.execute(query, (outcome.error[:MAX_ERROR], outcome.at, outcome.queue))
+    db.execute(query, (result.error[:MAX_ERROR], result.at, result.queue))
 
 
-def _end(db: sqlite3.Connection, outcome: DeliveryResult, b: int, events: int) -> None:
+def _end(db: sqlite3.Connection, result: DeliveryResult, b: int, events: int) -> None:
     """Mark the batch as delivered or dead."""
-    is_dead = bool(outcome.error)
+    is_dead = bool(result.error)
     db.execute(
         "UPDATE batches SET state = ?, settled_at = ?, tries = tries + ? WHERE b = ?",
-        (DEAD if is_dead else DELIVERED, outcome.at, is_dead, b),
+        (DEAD if is_dead else DELIVERED, result.at, is_dead, b),
     )
     db.execute(
         "UPDATE queues SET waiting = waiting - 1, waiting_events = waiting_events - ?, "
         "dead = dead + ?, delivered = delivered + ? WHERE q = ?",
-        (events, is_dead, not is_dead, outcome.queue),
+        (events, is_dead, not is_dead, result.queue),
     )
 
 
-def _died(db: sqlite3.Connection, outcome: DeliveryResult) -> DeadBatch:
-    identity, url = db.execute("SELECT identity, url FROM queues WHERE q = ?", (outcome.queue,)).fetchone()
-    return DeadBatch(outcome.queue, outcome.push_seq, identity, url, outcome.error)
+def _died(db: sqlite3.Connection, result: DeliveryResult) -> DeadBatch:
+    identity, url = db.execute("SELECT identity, url FROM queues WHERE q = ?", (result.queue,)).fetchone()
+    return DeadBatch(result.queue, result.push_seq, identity, url, result.error)
 
 
 def delete_settled(db: sqlite3.Connection, delivered_before: int, dead_before: int, limit: int) -> bool:
