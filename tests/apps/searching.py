@@ -1,4 +1,4 @@
-"""Looking for plaintexts and secrets in everything that a node keeps and logs."""
+"""Searches everything that a node stores and logs for plaintexts and secrets."""
 
 import sqlite3
 from base64 import b64encode
@@ -10,17 +10,19 @@ from typing import Any
 from tests.node.running import RunningNode
 
 PART = 16
-"""Into parts of so many bytes is cut what is searched: a spelling of twice as many fills one, wherever it stands."""
+"""The searched data is cut into parts of this size: a spelling of twice the size fills one,
+wherever it is.
+"""
 
 
 def spellings(secret: bytes) -> set[bytes]:
-    """The ways in which bytes are written down; of base64 what does not depend on where it begins."""
+    """Return the spellings of bytes; of base64, the part that does not depend on the offset."""
     shifted = {b64encode(bytes(i) + secret)[4 * (i > 0) : (i + len(secret)) // 3 * 4] for i in range(3)}
     return {secret, secret.hex().encode(), secret.hex().upper().encode(), *(each for each in shifted if len(each) > 8)}
 
 
 class Search:
-    """For many secrets at once, by their names, in any spelling."""
+    """Searches for many secrets at once, by name, in any spelling."""
 
     def __init__(self, secrets: Mapping[str, bytes]) -> None:
         forms = [(form, name) for name, secret in secrets.items() for form in spellings(secret)]
@@ -29,14 +31,14 @@ class Search:
         self._parts = {form[i : i + PART]: name for form, name in long for i in range(len(form) - PART + 1)}
 
     def __call__(self, data: bytes) -> set[str]:
-        """The names of those that stand there."""
+        """Return the names of those that occur."""
         parts = (data[i : i + PART] for i in range(0, len(data), PART))
         hits = {self._parts[part] for part in parts if part in self._parts}
         return hits | {name for form, name in self._short if form in data}
 
 
 def kept(node: RunningNode) -> Iterator[tuple[str, bytes]]:
-    """Every file of the node's as it lies on disk, what it has logged, and every value in its databases."""
+    """Yield every file of the node, its logs, and every value in its databases."""
     for path in [*node.data.rglob("*"), node.stderr]:
         if not path.is_file():
             continue
@@ -46,7 +48,7 @@ def kept(node: RunningNode) -> Iterator[tuple[str, bytes]]:
 
 
 def values(path: Path) -> Iterator[tuple[str, bytes]]:
-    """A value may lie on several pages of the file: here each is whole."""
+    """A value may span several pages of the file: here each is complete."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
         tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in tables:
@@ -59,6 +61,6 @@ def _raw(value: Any) -> bytes:
 
 
 def found(nodes: list[RunningNode], secrets: Mapping[str, bytes]) -> set[str]:
-    """The names of those that stand anywhere, in any spelling, and where."""
+    """Return the names of those that occur anywhere in any spelling, and where."""
     search = Search(secrets)
     return {f"{name} in {where}" for node in nodes for where, data in kept(node) for name in search(data)}

@@ -1,4 +1,4 @@
-"""The address book: a file that survives crashes and races, and whose names are the user's own."""
+"""The address book: a file that survives crashes and races, with names that the user chose."""
 
 import json
 import multiprocessing

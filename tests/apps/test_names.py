@@ -1,4 +1,4 @@
-"""Names that look alike are one name: nobody gets into the address book beside another by a spelling."""
+"""Names that look alike are one name: no spelling gets a second entry into the address book."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Fleets to audit, and audits of them: in this process, or on whatever master is named."""
+"""Fleets to audit, and audits of them, in this process or on a given Spark master."""
 
 import json
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def planted(folder: Path) -> set[Place]:
 
 
 def audited(folder: Path, runner: Runner | None = None, **more: Any) -> Audit:
-    """All archives and heads of a folder."""
+    """Return all archives and heads of a folder."""
     heads = collect_heads([folder / "heads.jsonl"], {})
     request = Request(paths=found_archives([folder]), heads=heads, **more)
     return run_audit(request, runner or InProcess())

@@ -31,7 +31,7 @@ def root(world: World, size: int) -> bytes:
 
 
 def head(world: World, size: int, *, by: str = "node", wrong: bytes = b"", t: int = 0) -> TreeHead:
-    """The head of a log at one size, or one with a root that nobody made."""
+    """Return the head of a log at one size, or one with a wrong root."""
     return sign_head(person(by), world.state.enclave, START + t, size, wrong or root(world, size))
 
 
@@ -48,7 +48,7 @@ def write(
     says: int | None = None,
     checkpoint: bytes | None = None,
 ) -> str:
-    """An archive of a world's log, or of something else that is said to be it."""
+    """Write an archive of a world's log, or of another log under its name."""
     events = world.events if events is None else events
     own = root_of(world)
     header = Header(
@@ -73,7 +73,7 @@ def root_of(world: World) -> bytes:
 def audit(
     *paths: str, heads: Sequence[CollectedHead] = (), world: World | None = None, cores: int = 1, **more: object
 ) -> Audit:
-    """With more than one core, of a runner that has as many: large archives are many tasks."""
+    """With more than one core: a runner with as many, so that large archives are split."""
     known = {world.state.enclave: list(heads)} if world is not None else {}
     runner = InProcess()
     runner.cores = cores

@@ -1,4 +1,4 @@
-"""Heads against a log, and against each other: what is found, and what an honest world shows and is no finding."""
+"""Heads against a log and against each other: findings, and honest situations without one."""
 
 from pathlib import Path
 
@@ -80,7 +80,7 @@ def test_two_heads_of_one_size_beyond_the_log(world: World, path: str) -> None:
 
 
 def test_heads_without_an_enclave_do_not_contradict_each_other(world: World, path: str) -> None:
-    """They may be of two enclaves of the node; but one that is said to be of this log must be on it."""
+    """They may be of two enclaves of the node; but one that is given for this log must be on it."""
     loose = replace(head(world, 2), bound_sig=None)
     assert told(audit(path, heads=held(loose), world=world)) == []
     wrong = replace(head(world, 2, wrong=WRONG), bound_sig=None)
@@ -156,7 +156,7 @@ def test_roots_after_an_event_that_nobody_can_judge_are_not_held_against_anybody
 
 
 def test_a_stranger_cannot_accuse_itself_into_a_log(world: World, path: str) -> None:
-    """A head that names its own signer: but that one has no part in the log."""
+    """A head that names its own signer, which has no part in the log."""
     stray = CollectedHead(
         head=head(world, 2, by="node2", wrong=WRONG), source="mallory", sequencer=person("node2").public
     )
@@ -206,7 +206,7 @@ def test_files_of_heads(world: World, tmp_path: Path) -> None:
 
 
 def test_heads_that_are_too_many_are_said(world: World, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever brings many of nobody's crowds out no true one without a word."""
+    """Many heads without a known signer cannot displace valid ones silently."""
     monkeypatch.setattr("enc.audit.audit.MAX_HEADS", 3)
     many = held(*(replace(head(world, 3), ts=100 + i) for i in range(3)), head(world, 3, wrong=WRONG))
     assert audit(path, heads=many[:3], world=world).problems == []
@@ -236,7 +236,7 @@ def test_heads_alone_contradict_each_other_where_one_names_who_signed_them(world
 def test_very_many_strangers_do_not_hide_whose_a_head_is(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor is each head tried with every key that a log can name."""
+    """Each head is not checked with every key that a log can name, either."""
     tried: set[bytes] = set()
     monkeypatch.setattr(court, "MAX_SIGNERS", 4)
     monkeypatch.setattr("enc.audit.heads.check_bound_head", lambda head, key, enclave: check(head, key, enclave, tried))

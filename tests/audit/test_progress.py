@@ -1,4 +1,6 @@
-"""A second audit goes on from the first: no signature twice, no head forgotten, nothing believed that changed."""
+"""A second audit continues the first: no signature twice, no head lost, and nothing trusted that
+changed.
+"""
 
 from pathlib import Path
 
@@ -22,7 +24,7 @@ def world() -> World:
 
 
 def again(folder: Path, *paths: str, world: World, heads: object = ()) -> Audit:
-    """An audit that goes on from what is in the folder, and leaves what it found there."""
+    """Run an audit that continues from the folder, and saves its results there."""
     before = load_progress(folder)
     given = [*before.heads.get(world.state.enclave, []), *heads]  # type: ignore[misc]
     found = audit(*paths, heads=given, world=world, known=before.known)
@@ -68,7 +70,7 @@ def test_what_was_verified_and_has_changed_is_checked_again(world: World, tmp_pa
 
 
 def test_an_order_or_a_rule_is_asked_for_again_in_what_was_verified(world: World, tmp_path: Path) -> None:
-    """A log with the same lines is derived anew: heads that come later are held against all of it."""
+    """A log with the same lines is replayed again: later heads are compared with all of it."""
     path = write(tmp_path / "a.enc", world)
     again(tmp_path, path, world=world)
     found = again(tmp_path, path, world=world, heads=held(head(world, 2, wrong=sha256(b"x"))))
@@ -113,7 +115,7 @@ def test_an_enclave_with_a_finding_is_not_kept_as_verified(world: World, tmp_pat
 
 
 def test_a_log_that_shows_nothing_makes_no_head_forgotten(world: World, tmp_path: Path) -> None:
-    """A node that shows rubbish once does not come away with another log the next time."""
+    """A node that shows garbage once cannot show another log the next time."""
     again(tmp_path, write(tmp_path / "a.enc", world, sth=head(world, 5)), world=world)
     broken = again(tmp_path, write(tmp_path / "a.enc", world, world.events[1:]), world=world)
     assert told(broken) == [("gap", 0)]
@@ -141,7 +143,7 @@ def test_very_many_heads_are_kept_and_read_again(world: World, tmp_path: Path) -
 def test_a_line_has_a_bound_that_every_head_fits_in(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many heads an enclave has."""
+    """For any number of heads of an enclave."""
     heads = held(*(head(world, size) for size in range(1, 5)), source="x" * 200)
     save_progress(tmp_path, [(world.state.enclave, VerifiedPrefix(7, "ab"), heads)])
     longest = max(map(len, (tmp_path / NAME).read_bytes().splitlines(keepends=True)))

@@ -1,4 +1,4 @@
-"""Evidence as an audit writes it: whoever gets it finds the same, or there is no file, and it is said why."""
+"""Evidence as an audit writes it: recipients find the same, or there is no file and a reason."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +28,7 @@ def world() -> World:
 
 
 def verified(found: Audit) -> dict[tuple[str, int], Verdict | str]:
-    """What others make of each finding's evidence; why there is none."""
+    """Return what others find in each finding's evidence, or why there is none."""
     return {
         (each.finding.kind, each.finding.seq): check_evidence(load_evidence(each.evidence))
         if each.evidence
@@ -38,7 +38,7 @@ def verified(found: Audit) -> dict[tuple[str, int], Verdict | str]:
 
 
 def respelled(path: str, change: Callable[[list[bytes]], list[bytes]]) -> str:
-    """The archive with other lines under the same header."""
+    """Write the archive with other lines under the same header."""
     lines = [line for block in read_lines(path) for line in block]
     Path(path).write_bytes(b"".join(write_lines(read_header(path), change(lines))))
     return path
@@ -84,11 +84,11 @@ def test_an_event_that_stands_twice(world: World, tmp_path: Path, seq: int) -> N
     for verdict in found.values():
         assert isinstance(verdict, Verdict)
         assert (verdict.convicts, verdict.holds) == (False, True)
-        assert not any("honest" in words for words in verdict.proved)  # an honest one's event may be repeated by others
+        assert not any("honest" in words for words in verdict.proved)  # others may repeat an event of an honest one
 
 
 def test_gaps_around_an_event_that_comes_late(world: World, tmp_path: Path) -> None:
-    """The second gap is one of its own only once the event between them is seen."""
+    """The second gap is separate only if the event between them is seen."""
     events = [*world.events[:3], *world.events[6:9], world.events[4], *world.events[9:]]
     found = verified(audit(write(tmp_path / "a.enc", world, events)))
     assert {("gap", 3), ("reordering", 4), ("gap", 5)} <= set(found)
@@ -104,7 +104,7 @@ def test_of_two_events_of_one_seq_the_wrong_one_is_shown(world: World, tmp_path:
 
 
 def test_of_two_wrong_events_of_one_seq_the_first_is_shown_as_its_own_sequencers(world: World, tmp_path: Path) -> None:
-    """In whichever order the tasks of an audit end."""
+    """In any order of the audit's tasks."""
     one, other = (replace(world.events[3], content=f"not {i}") for i in range(2))
     other = replace(other, sequencer=person("eve").public)
     path = write(tmp_path / "a.enc", world, [*world.events[:3], one, other, *world.events[4:]])
@@ -165,7 +165,9 @@ def test_a_fault_after_a_line_that_cannot_be_read(world: World, tmp_path: Path) 
 
 
 def test_what_others_would_refuse_is_not_written(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The archive's own head of more than it holds: nobody signed that it came with these events."""
+    """The archive's own head covers more than the archive: nobody signed that it came with these
+    events.
+    """
     beyond = write(tmp_path / "a.enc", world, sth=head(world, 9, wrong=sha256(b"x")))
     (why,) = verified(audit(beyond)).values()
     assert str(why).endswith("; the archive itself is the evidence")

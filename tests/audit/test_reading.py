@@ -1,4 +1,4 @@
-"""Archives read in parts: the same lines from every start, and a file that is damaged says so."""
+"""Archives read in parts: the same lines from every start, and errors for damaged files."""
 
 import hashlib
 import os
@@ -56,7 +56,7 @@ def test_what_expands_a_thousandfold_is_met_in_parts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["seq", "timestamp", "exp"])
 @pytest.mark.parametrize("number", [-5, 1 << 53, (1 << 64) - 1])
 def test_a_number_out_of_bounds_is_one_fault_however_it_is_read(path: str, name: str, number: int) -> None:
-    """Also where it is read without its signatures: what no event can say ends no audit."""
+    """Also without signatures: an impossible event does not end the audit."""
     kept, header = lines(path), read_header(path)
     kept[5] = re.sub(rb'"%b":\d+' % name.encode(), b'"%b":%d' % (name.encode(), number), kept[5])
     Path(path).write_bytes(b"".join(write_lines(header, kept)))
@@ -118,7 +118,7 @@ def test_a_folder_that_cannot_be_opened_is_not_passed_over(tmp_path: Path, monke
     scandir = os.scandir
 
     def refusing(path: str) -> object:
-        if str(path).endswith("shut"):  # as for everybody but root
+        if str(path).endswith("shut"):  # as for everyone but root
             raise PermissionError(13, "Permission denied", str(path))
         return scandir(path)
 

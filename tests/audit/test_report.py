@@ -1,4 +1,4 @@
-"""The report: for programs, for people, and beside it a file of evidence for each finding."""
+"""The report: for programs, for people, and an evidence file for each finding."""
 
 import json
 import re

@@ -1,4 +1,6 @@
-"""The same findings on Spark as in one process, with large archives in many tasks, whatever the master."""
+"""The same findings on Spark as in one process, with large archives in many tasks, on any
+master.
+"""
 
 import sys
 from pathlib import Path
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def check_on(spark: "SparkSession", folder: Path) -> None:
-    """An audit there finds what is planted, as one process does, with large logs in many tasks."""
+    """An audit there finds the planted faults, as one process does, with large logs in many
+    tasks.
+    """
     found = audited(folder, OnSpark(spark), part=100)
     alone = audited(folder)
     assert not found.problems

@@ -1,4 +1,6 @@
-"""Every kind of fault, planted in twenty places each: found, named by its kind and its seq, and proved to strangers."""
+"""Every kind of fault, planted in twenty places each: found with its kind and seq, and proved to
+others.
+"""
 
 import json
 import os
@@ -21,12 +23,14 @@ CONVICTS_NOBODY = {
     "wrong_log_root",
     "sequencer_change",
 }
-"""What no signature of the sequencer's contradicts: whoever held the copy, or signed before it, may have done it."""
+"""Kinds that contradict no signature of the sequencer: anyone with a copy, or an earlier signer,
+may have caused them.
+"""
 
 
 @pytest.fixture(scope="module")
 def evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the evidence of all findings, and nothing else."""
+    """Return a folder with the evidence of all findings, and nothing else."""
     return tmp_path_factory.mktemp("evidence")
 
 

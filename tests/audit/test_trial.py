@@ -1,4 +1,6 @@
-"""A trial goes on after a fault: each is told once, with its place, and what follows from it is not told as another."""
+"""A replay continues after a fault: each is reported once, with its seq, and its consequences are
+not.
+"""
 
 from collections.abc import Sequence
 
@@ -34,7 +36,7 @@ MANIFEST = {
 
 @pytest.fixture
 def world() -> World:
-    """A log of eleven events: messages, one of them edited, and a newcomer."""
+    """A log of eleven events: messages, one of them edited, and a new member."""
     made = World(MANIFEST)
     first = made.send("alice", "message", "one")
     made.send("alice", "Move", {"target": pub("bob"), "from": "OUTSIDER", "to": "MEMBER"})
@@ -59,7 +61,7 @@ def told(events: Sequence[Event]) -> list[tuple[str, int]]:
 
 
 def by(event: Event, name: str, **changes: int) -> Event:
-    """The event as the node `name` would have made it."""
+    """Return the event as the node `name` would have made it."""
     time, seq = changes.get("timestamp", event.timestamp), changes.get("seq", event.seq)
     return finalize(event, person(name), time, seq)
 

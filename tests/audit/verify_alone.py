@@ -1,4 +1,4 @@
-"""A process that has nothing but evidence: it reads files, and says of each what it shows. Run by a test."""
+"""A process that has only evidence files: it prints what each shows. A test runs it."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A fleet as it lies in its folder, read with the kernel alone."""
+"""A generated fleet, read with the kernel alone."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def read(path: Path) -> Archive:
 
 
 def archives(out: Path, enclave: str = "") -> list[Archive]:
-    """Those of an enclave, or all; the whole log before the earlier one."""
+    """Return the archives of an enclave, or all; the whole log before the earlier one."""
     return [read(path) for path in sorted(out.glob(f"{enclave}*.enc"), key=lambda path: len(path.suffixes))]
 
 
@@ -49,7 +49,7 @@ def planted(out: Path) -> list[dict[str, Any]]:
 
 
 def signer(head: TreeHead, archive: Archive) -> bytes | None:
-    """Which of an enclave's sequencers signed a head for it."""
+    """Return which of an enclave's sequencers signed a head for it."""
     for key, _ in archive.header.sequencers:
         try:
             check_bound_head(head, key, archive.header.enclave)
@@ -60,10 +60,10 @@ def signer(head: TreeHead, archive: Archive) -> bytes | None:
 
 
 class Credulous:
-    """A log as its node drew it: judged where `unjudged` does not say otherwise, and taken for what it is.
+    """Replay a log as its node made it; events are judged unless `unjudged` names them.
 
-    `early` and `late`: the seq of an event before which a bundle closes, or does not close, against the rule. `leaf`:
-    the state_hash that one bundle has instead of its own.
+    `early` and `late`: the seq of an event before which a bundle closes, or does not close, against
+    the rule. `leaf`: the state_hash that one bundle has instead of its own.
     """
 
     def __init__(

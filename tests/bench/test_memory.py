@@ -1,4 +1,4 @@
-"""What is kept while a log is made: bounded, however long the log, and right."""
+"""What is stored while a log is made: bounded for any log, and correct."""
 
 from io import BytesIO
 from random import Random

@@ -1,4 +1,4 @@
-"""Each fault does what `kinds` says it does, where planted.json says so, and nothing else is wrong."""
+"""Each fault does what `kinds` describes, where planted.json says so, and nothing else is wrong."""
 
 from io import BytesIO
 from pathlib import Path
@@ -28,7 +28,7 @@ SEEDS = range(10)
 
 
 class Scene:
-    """One enclave with a fault of a kind; every fifth of the seeds is of version 1."""
+    """Return an enclave with a fault of a kind; every fifth seed is of version 1."""
 
     def __init__(self, out: Path, kind: Kind, seed: int, events: int = 0, place: int = 0) -> None:
         out.mkdir(exist_ok=True)
@@ -59,7 +59,9 @@ class Scene:
         return caught.value
 
     def fits(self, log: folder.Credulous, but: tuple[int, ...] = ()) -> None:
-        """Every head, but for those of some sizes, the header's and the checkpoint are those of the log as drawn."""
+        """Check that every head except those of some sizes, the header's and the checkpoint match
+        the log as made.
+        """
         header = self.archive.header
         assert header.events == len(self.archive.events)
         assert header.checkpoint_seq == self.archive.events[-1].seq
@@ -232,14 +234,16 @@ def test_the_first_place_and_the_last_will_do(tmp_path: Path, kind: Kind) -> Non
 
 
 def proved(scene: Scene) -> folder.Head:
-    """The line of heads.jsonl that proves an event; it holds, under a head that its sequencer signed."""
+    """Return the line of heads.jsonl that proves an event, under a head that its sequencer
+    signed.
+    """
     (head,) = (head for head in scene.heads if "inclusion" in head.line)
     check_proof(head, scene.archive)
     return head
 
 
 def replays(scene: Scene) -> Replay:
-    """The events themselves are all right; what is signed over them is not."""
+    """The events themselves are valid; what is signed over them is not."""
     replay = Replay(scene.enclave)
     for event in scene.archive.events:
         replay.add(event)

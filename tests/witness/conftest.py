@@ -1,4 +1,4 @@
-"""An enclave with a past, and a witness that has seen nothing of it yet."""
+"""An enclave with history, and a witness that has seen nothing of it yet."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,8 +1,10 @@
-"""Witnesses, each a process of its own, forked from one that has loaded everything, so that it starts at once.
+"""Witnesses, each a process of its own, forked from one that has loaded everything, so that it
+starts at once.
 
-`python -m tests.witness.launcher` forks a witness for every line on its standard input, which names its arguments, the
-files for what it prints, and a point at which it dies by itself, as by a power cut. It answers with the process's
-number, and with its exit code when that is asked for. When its standard input ends, all of them end.
+`python -m tests.witness.launcher` forks a witness for every line on its standard input, which names
+its arguments, the files for what it prints, and a point at which it dies by itself, as by a power
+cut. It answers with the process's number, and with its exit code when that is asked for. When its
+standard input ends, all of them end.
 """
 
 import os
@@ -21,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Order(Struct, frozen=True):
-    """A witness to be run; or, with a `pid`, one whose end is waited for."""
+    """A witness to run; or, with a `pid`, one whose end is awaited."""
 
     args: list[str] = []
     stdout: str = ""
@@ -31,7 +33,7 @@ class Order(Struct, frozen=True):
 
 
 class Launcher:
-    """The other end."""
+    """The client side."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -51,7 +53,7 @@ class Launcher:
         return self._tell(Order(args, str(stdout), str(stderr), point))
 
     def wait(self, pid: int) -> int:
-        """Its exit code; of a signal, less than zero."""
+        """Return its exit code; negative for a signal."""
         return self._tell(Order(pid=pid))
 
     def close(self) -> None:
@@ -63,7 +65,7 @@ class Launcher:
 
 
 def _arm(point: str) -> None:
-    """`before Ledger store`: a side, a class and a method of it."""
+    """Die at a point such as `before Ledger store`: a side, a class and a method."""
     from enc.witness.docket import EvidenceStore
     from enc.witness.ledger import Ledger
 
@@ -92,7 +94,7 @@ def _run(order: Order) -> None:
 
 
 def _serve() -> None:
-    """Everything that a witness loads is loaded before the first is forked."""
+    """Load everything that a witness needs before the first one is forked."""
     import enc.cli.receiving
     import enc.cli.witness
     import enc.runtime.logs

@@ -1,6 +1,7 @@
-"""A witness at its post: the real service on a stage, in a thread of its own, which looks when it is told to.
+"""A witness on a stage: the real service in a thread of its own, which polls when a test says so.
 
-It asks the stage's nodes, and the stage's clients may ask it: put it into `stage.others` by its host's name.
+It asks the stage's nodes, and the stage's clients may ask it: add it to `stage.others` under its
+host name.
 """
 
 import asyncio
@@ -30,7 +31,9 @@ PATIENCE_S = 30
 
 
 class Post:
-    """`view`: who answers it as the stage's own node, where that is another than who answers clients."""
+    """`view`: answers the witness as the stage's own node, if that differs from what answers
+    clients.
+    """
 
     def __init__(self, stage: Stage, enclave: bytes, folder: Path, name: str = "bob", **settings: Any) -> None:
         self.stage, self.enclave, self.folder = stage, enclave, folder
@@ -86,16 +89,16 @@ class Post:
         self._loop.close()
 
     def settle(self) -> None:
-        """It is no node."""
+        """It is not a node."""
 
-    # What it does
+    # Actions
 
     @property
     def watch(self) -> Any:
         return self.service.watches[self.enclave]
 
     def look(self, times: int = 1) -> str:
-        """How the enclave fares after that."""
+        """Poll, and return the enclave's state."""
         for _ in range(times):
             self.do(self.watch.poll)
         return str(self.watch.state)
@@ -106,17 +109,17 @@ class Post:
             wire["sequencer"] = sequencer.hex()
         return self.ask("POST", "/heads", content=encode(wire))
 
-    # What it shows
+    # What it publishes
 
     @property
     def witness(self) -> Witness:
         return Witness(f"http://{self.host}", self.identity.public)
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        """As a host on the stage."""
+        """Answer as a host on the stage."""
         request.read()
         found = self.ask(request.method, str(request.url), content=request.content)
-        return httpx.Response(found.status_code, content=found.content)  # for a client that awaits, or blocks
+        return httpx.Response(found.status_code, content=found.content)  # for clients that await, or block
 
     def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
         return self.do(self._ask, method, path, more)
@@ -132,7 +135,7 @@ class Post:
         return decode(found.content) if path != "/heads" else [decode(line) for line in found.content.splitlines()]
 
     def cosigned(self) -> list[CosignedHead]:
-        """Everything that it shows as co-signed, each checked."""
+        """Return everything that it shows as co-signed, each checked."""
         found = [parse_cosigned(encode(line)) for line in self.get("/heads")]
         for each in found:
             check_cosigned(each, self.identity.public, self.enclave)

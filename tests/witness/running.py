@@ -1,6 +1,8 @@
-"""Processes: `enc witness run` as an operator starts it, also one that dies at a named point; and a node that lies.
+"""Processes: `enc witness run` as an operator starts it, also one that dies at a given point; and a
+node that lies.
 
-`Liar` serves simulators over HTTP, each under a path of its own, so that one key can show several people several logs.
+`Liar` serves simulators over HTTP, each under a path of its own, so that one key can show several
+people several logs.
 """
 
 import os
@@ -24,13 +26,13 @@ from tests.witness.launcher import Launcher
 
 PATIENCE_S = 60
 INTERVAL = "0.05"
-"""Seconds between two looks."""
+"""Seconds between two polls."""
 
 _numbers = count(1)
 
 
 def until(is_so: Callable[[], Any]) -> Any:
-    """Ask until it is so."""
+    """Poll until the condition holds."""
     end = time.monotonic() + PATIENCE_S
     while not (found := is_so()):
         assert time.monotonic() < end, "it does not come about"
@@ -38,7 +40,7 @@ def until(is_so: Callable[[], Any]) -> Any:
 
 
 class RunningWitness:
-    """`point`: where it dies by itself; it may do so before it says that it is ready."""
+    """`point`: where it dies by itself, possibly before it is ready."""
 
     url: str = ""
     key: bytes = b""
@@ -97,7 +99,7 @@ class RunningWitness:
         )
 
     def ends(self, sig: int | None = None) -> int:
-        """Wait until it has ended, by a signal or by itself; its exit code."""
+        """Wait until it has ended, by a signal or by itself; return its exit code."""
         if self.code is None:
             if sig is not None:
                 os.kill(self.pid, sig)
@@ -124,7 +126,7 @@ class RunningWitness:
 
 
 class Liar:
-    """`views`: who answers under each first part of a path."""
+    """`views`: the simulator for each first part of a path."""
 
     def __init__(self, views: Mapping[str, Simulator]) -> None:
         self.views = dict(views)

@@ -1,4 +1,4 @@
-"""What a witness shows over HTTP, and what it refuses."""
+"""What a witness publishes over HTTP, and what it rejects."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""The ledger: what was co-signed stays, and nothing else comes beside it."""
+"""The ledger: co-signed heads stay, and nothing contradicts them."""
 
 import sqlite3
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_a_smaller_head_or_another_of_one_size_leaves_all_as_it_was(tmp_path: Pa
 def test_whoever_is_believed_nothing_is_signed_beside_what_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pin: Pin
 ) -> None:
-    """However it came about: also if another sequencer's head has taken the place of the one before."""
+    """In every case, also if another sequencer's head has replaced the one before."""
     monkeypatch.setattr("enc.witness.ledger.merge_pins", lambda old, new: new)
     ledger = a_ledger(tmp_path)
     ledger.store(ENCLAVE, a_pin(5))
@@ -75,7 +75,7 @@ def test_whoever_is_believed_nothing_is_signed_beside_what_was(
 
 @pytest.mark.parametrize("pin", [a_pin(9), a_pin(3), a_pin(5, "another")], ids=["larger", "smaller", "other"])
 def test_a_pin_that_was_lost_beside_its_heads_signs_nothing_more(tmp_path: Path, pin: Pin) -> None:
-    """Whatever would be checked then is checked against nothing."""
+    """Otherwise later heads would be checked against nothing."""
     ledger = a_ledger(tmp_path)
     ledger.store(ENCLAVE, a_pin(5))
     ledger.close()
@@ -99,7 +99,9 @@ def test_it_forgets_nothing_when_told_to(tmp_path: Path) -> None:
 
 
 def test_only_what_is_listed_is_co_signed(tmp_path: Path) -> None:
-    """A registry is asked by the same memory, and is nothing that the witness was told to follow."""
+    """The same ledger holds the pin of a registry, which the witness was not configured to
+    follow.
+    """
     ledger = a_ledger(tmp_path)
     ledger.store(SECOND, a_pin(5, enclave=SECOND))
     assert (sizes(ledger), ledger.load(SECOND)) == ([], a_pin(5, enclave=SECOND))

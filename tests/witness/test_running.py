@@ -1,4 +1,6 @@
-"""Witnesses as processes: real nodes, real sockets, kills, moves, a node that shows different people different logs."""
+"""Witnesses as processes: real nodes, real sockets, kills, moves, and a node that shows different
+logs.
+"""
 
 import json
 import signal
@@ -90,12 +92,14 @@ def test_it_goes_on_where_it_stopped(launcher: Launcher, node: RunningNode, tmp_
 
 
 POINTS = ["before Ledger store", "after Ledger _write_pin", "after Ledger _cosign", "after Ledger store"]
-"""Before anything is written; within the transaction, twice; when the disk has it and nobody was shown it."""
+"""Before anything is written; twice within the transaction; and when it is on disk, but not yet
+published.
+"""
 
 
 @pytest.fixture
 def liar(tmp_path: Path) -> Iterator[tuple[Liar, bytes, Simulator, Simulator]]:
-    """Two logs of one key: two bundles that they share, and a third that they do not."""
+    """Two logs of one key: two common bundles, and a different third."""
     clock = Clock()
     node = Simulator(clock)
 
@@ -117,7 +121,7 @@ def liar(tmp_path: Path) -> Iterator[tuple[Liar, bytes, Simulator, Simulator]]:
 
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_any_point_it_co_signs_one_log(launcher: Launcher, liar: Any, tmp_path: Path, point: str) -> None:
-    """It dies over the third bundle of one log, and is shown the other one's when it is back."""
+    """It dies over the third bundle of one log, and is shown the other log's when it is back."""
     served, enclave, node, twin = liar
     witness = RunningWitness(launcher, tmp_path / "w", f"{enclave.hex()}@{served.url('a')}", point=point)
     assert witness.ends() == -signal.SIGKILL
@@ -155,7 +159,7 @@ def test_killed_over_evidence_it_is_found_again(launcher: Launcher, liar: Any, t
 
 
 def test_different_logs_for_different_people(launcher: Launcher, liar: Any, tmp_path: Path) -> None:
-    """Two witnesses and a client are shown two logs of one size: whoever compares, convicts."""
+    """Two witnesses and a client are shown two logs of one size: any comparison convicts."""
     served, enclave, _, _ = liar
     with (
         RunningWitness(launcher, tmp_path / "one", f"{enclave.hex()}@{served.url('a')}") as one,
@@ -216,7 +220,7 @@ def test_a_registry_says_where_and_a_real_move_is_followed(launcher: Launcher, t
     walter.save(key)
     with town(tmp_path, "old", "new") as place, place.client(owner, "old") as client:
         team = founded(client)
-        team.move(walter.public, "OUTSIDER", "MEMBER")  # so that it may read of the move
+        team.move(walter.public, "OUTSIDER", "MEMBER")  # so that it may read the move
         team.register()
         new, flags = place.nodes["new"], ("--key", str(key), "--registry", place.text)
         with RunningWitness(launcher, tmp_path / "w", team.hex, flags=flags) as witness:

@@ -1,4 +1,4 @@
-"""A witness's settings, and how often it may be brought heads."""
+"""A witness's settings, and how many heads may be submitted."""
 
 from pathlib import Path
 from typing import Any

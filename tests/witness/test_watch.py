@@ -25,7 +25,7 @@ from tests.witness.post import Post
 
 
 def verdict(post: Post, filed: Any) -> Any:
-    """What the file of a piece of evidence shows; it is on disk and on the wire alike."""
+    """Return what an evidence file shows, after checking that disk and wire agree."""
     body = post.ask("GET", f"/evidence/{filed['id']}").content
     path = post.folder / "evidence" / f"enc-evidence-{filed['kind']}-{filed['id']}.json"
     assert path.read_bytes() == body
@@ -64,7 +64,7 @@ def test_an_empty_log_is_not_co_signed(moving: Moving, tmp_path: Path) -> None:
 
 
 def lies(moving: Moving) -> dict[str, tuple[str, Callable[[], Any]]]:
-    """A kind of evidence, and how the node brings it about; the witness has seen a log of two bundles."""
+    """A kind of evidence, and how the node causes it; the witness has seen a log of two bundles."""
     node, enclave = moving.node, moving.enclave.id
 
     def shows(ts: int, root: bytes | None = None, t: int | None = None, **changes: Any) -> Callable[[], Any]:
@@ -217,7 +217,7 @@ def test_a_takeover_that_loses_what_was_co_signed_is_not_followed(moving: Moving
     post.close()
 
 
-# Heads that others bring
+# Submitted heads
 
 
 def other_head(moving: Moving, ts: int, root: bytes = b"x" * 32, key: Simulator | None = None) -> TreeHead:
@@ -226,7 +226,7 @@ def other_head(moving: Moving, ts: int, root: bytes = b"x" * 32, key: Simulator 
 
 def test_a_head_that_fits_is_consistent(moving: Moving, post: Post) -> None:
     old = moving.enclave.head()
-    for _ in range(2):  # as the first thing that it hears of, and then known
+    for _ in range(2):  # first unknown, then known
         found = post.bring(old)
         assert (found.status_code, found.json()) == (200, {"verdict": "consistent"})
     moving.grow(moving.node, "five")
@@ -368,7 +368,7 @@ def test_evidence_is_bounded_and_what_convicts_is_not_crowded_out(moving: Moving
     for n in range(MAX_OF_ENCLAVE + 5):
         moving.node.lie("sth", lambda _, n=n: {"rubbish": "x" * (n + 1)})
         post.look()
-    # the words differ, not the fault: so each answer is another piece
+    # the answers differ, not the fault: so each is another piece of evidence
     assert len(post.evidence()) == MAX_OF_ENCLAVE
     moving.node.be_honest()
     found = post.bring(other_head(moving, 2)).json()

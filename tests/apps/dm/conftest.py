@@ -1,4 +1,6 @@
-"""Two real nodes, a registry that knows them, and people with a mailbox each and as many devices as they like."""
+"""Two real nodes, a registry that knows them, and people with a mailbox and several devices
+each.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,7 +16,9 @@ from tests.client.moved import Town, town
 
 
 class Somebody:
-    """One person: a key, a mailbox on node `at`, and devices that know nothing but the key and where it is."""
+    """One person: a key, a mailbox on node `at`, and devices that know only the key and the
+    mailbox.
+    """
 
     def __init__(self, street: "Street", at: str) -> None:
         self.street, self.at, self.identity = street, at, Identity.new()
@@ -27,7 +31,7 @@ class Somebody:
         return self.street.stack.enter_context(Client(node.url, self.identity, **options))
 
     def device(self, **more: Any) -> Mailbox:
-        """A new one, that has read everything."""
+        """Return a new device that has read everything."""
         made = Mailbox(self.client(), self.mailbox.enclave.id, **more)
         made.sync()
         return made
@@ -37,7 +41,9 @@ class Somebody:
         return Place(self.mailbox.enclave.id, self.street.town.nodes[self.at].url)
 
     def thread(self, other: "Somebody") -> list[Entry]:
-        """As a new device has it, which is what the first one has."""
+        """Return the thread as a new device sees it, after checking that the first one sees the
+        same.
+        """
         self.mailbox.sync()
         fresh = self.device()
         assert fresh.thread(other.key) == self.mailbox.thread(other.key)
@@ -56,7 +62,7 @@ class Street:
         return Somebody(self, at)
 
     def friends(self) -> tuple[Somebody, Somebody]:
-        """Alice on node a and bob on node b, each the other's contact, with each other's epochs."""
+        """Alice on node a and bob on node b: contacts of each other, with each other's epochs."""
         alice, bob = self.somebody("a"), self.somebody("b")
         alice.mailbox.add(bob.key, bob.place, greeting="hi")
         bob.mailbox.accept(alice.key)
@@ -79,7 +85,7 @@ def street(two_nodes: Town, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def mirrored(thread: list[Entry]) -> list[tuple[Any, ...]]:
-    """What both people see alike: everything that has arrived."""
+    """Return what both people see alike: everything that has arrived."""
     return [
         (entry.at, entry.id, entry.author, entry.text, entry.is_edited, entry.state == "retracted")
         for entry in thread

@@ -1,4 +1,4 @@
-"""A mailbox's log without a node: events that people signed, in the order in which a test says them."""
+"""A mailbox's log without a node: signed events in the order in which a test writes them."""
 
 import json
 from itertools import count
@@ -26,7 +26,9 @@ def nonce() -> bytes:
 
 
 class Log:
-    """Alice's mailbox, as its node would show it. `secret` is the epoch secret that she makes for somebody."""
+    """Alice's mailbox, as its node would show it. `secret`: the epoch secret that she makes for a
+    contact.
+    """
 
     def __init__(self, owner: str = "alice") -> None:
         self.owner, self.events = person(owner), list[Event]()
@@ -46,11 +48,13 @@ class Log:
         return fold
 
     def erased(self, *gone: Event, shown: bool = True) -> list[Event]:
-        """The log as a new device sees it: contents that were replaced are erased, what was deleted is missing."""
+        """Return the log as a new device sees it: replaced contents are erased, deleted events are
+        missing.
+        """
         ids = {event.id for event in gone}
         return [erase(each) if each.id in ids else each for each in self.events if shown or each.id not in ids]
 
-    # What the owner says
+    # The owner's events
 
     def own_epoch(self, n: int, secret: bytes, **changes: Any) -> dict[str, Any]:
         sealed = dm.seal_epoch(self.owner, self.owner.public, n, secret, nonce())
@@ -77,7 +81,7 @@ class Log:
     def sealed(self, to: str, record: Record) -> str:
         return dm.seal_sent(self.owner, person(to).public, wire_record(record), nonce())
 
-    # What others say
+    # Events of others
 
     def message(self, who: str, content: str, *tags: tuple[str, ...]) -> Event:
         return self.say(who, "message", content, *tags)
@@ -87,7 +91,7 @@ class Log:
 
 
 def words(secret: bytes, seq: int, text: str, epoch: int = 0) -> str:
-    """A message's content."""
+    """Return a message's content."""
     return dm.seal_message(dm.Chain(secret), epoch, seq, text.encode(), nonce())
 
 

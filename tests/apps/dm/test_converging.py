@@ -1,4 +1,6 @@
-"""Two people, two nodes, two devices each: they come to the same thread, and no node has seen a word of it."""
+"""Two people, two nodes, two devices each: all see the same thread, and no node has seen its
+plaintext.
+"""
 
 import json
 import random
@@ -23,12 +25,12 @@ from tests.node.running import RunningNode
 from .conftest import mirrored
 
 MARK = "quince-7c41d2e9-medlar-5b0a9f13-"
-"""Every text begins with it: whoever finds a text finds this."""
+"""The start of every text: a search for it finds any text."""
 MESSAGES = 500
 
 
 class Person:
-    """Somebody with two devices; the second may be off."""
+    """A person with two devices; the second may be off."""
 
     def __init__(self, node: RunningNode, stack: ExitStack) -> None:
         self.node, self.stack, self.identity = node, stack, Identity.new()
@@ -44,7 +46,9 @@ class Person:
         return Mailbox(self._client(), self.place.enclave)
 
     def secrets(self, other: bytes) -> Iterator[bytes]:
-        """What must be found nowhere: the key, what is derived from it, every epoch's secret, every message's key."""
+        """Return what must be found nowhere: the key, keys derived from it, and every epoch's and
+        message's secret.
+        """
         key = self.identity.key
         yield key.secret
         yield dm.sent_key(key, other)
@@ -61,7 +65,7 @@ class Conversation:
     def __init__(self, alice: Person, bob: Person) -> None:
         self.alice, self.bob, self.random = alice, bob, random.Random(7)
         self.said: dict[bytes, str | None] = {}
-        """What every message that arrived says now, by its id."""
+        """The current text of every message that arrived, by its id."""
         self.refused, self._numbers = 0, count()
 
     def text(self) -> str:
@@ -75,7 +79,9 @@ class Conversation:
         bob.devices[0].accept(alice.key)
 
     def step(self, i: int) -> None:
-        """One message, and at times another act, from any device that is on: bob's second is not, half of the time."""
+        """Send a message, and sometimes do something else, from any device that is on: bob's second
+        is off half of the time.
+        """
         me, other = self.random.sample([self.alice, self.bob], 2) if i else (self.bob, self.alice)
         is_off = me is self.bob and i // 25 % 2 == 1
         device = me.devices[0 if is_off else self.random.randrange(2)]
@@ -105,7 +111,7 @@ class Conversation:
             self.refused += 1
 
     def events(self, i: int) -> None:
-        """What happens besides."""
+        """Do something else."""
         alice, bob = self.alice, self.bob
         if i == 180:
             alice.devices[1].block(bob.key)
@@ -119,7 +125,7 @@ class Conversation:
 
 @pytest.fixture(scope="module")
 def over(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Conversation, Path]]:
-    """The whole conversation, with both nodes still there."""
+    """Run the whole conversation, with both nodes still running."""
     home = tmp_path_factory.mktemp("converging")
     with RunningNode(home / "a") as a, RunningNode(home / "b") as b, ExitStack() as stack:
         talk = Conversation(Person(a, stack), Person(b, stack))
@@ -148,7 +154,7 @@ def test_all_devices_converge(over: tuple[Conversation, Path]) -> None:
 
 
 def test_it_was_a_conversation(over: tuple[Conversation, Path]) -> None:
-    """What the others show is shown of enough."""
+    """The test covers enough of the other acts."""
     talk, _ = over
     alice, bob = talk.alice.devices[0], talk.bob.devices[0]
     thread = bob.thread(talk.alice.key)
@@ -161,13 +167,14 @@ def test_it_was_a_conversation(over: tuple[Conversation, Path]) -> None:
 
 
 def test_no_node_has_seen_a_word_or_a_key(over: tuple[Conversation, Path]) -> None:
-    """Neither in the files as they lie there, nor in any value of the databases, nor in what was logged."""
+    """No plaintext or secret is in the files, in any value of the databases, or in the logs."""
     talk, _ = over
     nodes = [talk.alice.node, talk.bob.node]
     secrets = [*talk.alice.secrets(talk.bob.key), *talk.bob.secrets(talk.alice.key)]
     assert len(set(secrets)) > 400
     assert found(nodes, {"a text": MARK.encode(), **{f"secret {i}": each for i, each in enumerate(secrets)}}) == set()
-    # That what is there would be found: an enclave's id, and what is sealed, in the journals and in whole values.
+    # The search works: it finds an enclave's id and sealed contents, in journals and in whole
+    # values.
     item = next(talk.bob.devices[0].enclave.query(type="message", reverse=True))
     sealed = dm.parse_message(json.loads(item.content or "")).ciphertext
     there = found(nodes, {"mailbox": talk.bob.place.enclave, "sealed": unb64(sealed, "")[:32]})

@@ -1,4 +1,6 @@
-"""The event-operator matrix of a mailbox and its State transitions, cell by cell, on a real node over HTTP."""
+"""The event-operator matrix of a mailbox and its State transitions, cell by cell, on a real node
+over HTTP.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -14,11 +16,11 @@ from tests.core.test_matrices import DM_MATRIX, expected
 
 STATES = ("OWNER", "OUTSIDER", "FRIEND", "BLOCKED")
 WRITERS = {"invite": "OUTSIDER", "message": "FRIEND"}
-"""Events that others than the owner write: who may, must be that when it does."""
+"""Events that others than the owner write: the author must have the right State when it writes."""
 
 
 class Mailbox:
-    """A new one, and everybody's view of it."""
+    """A new mailbox, and everyone's view of it."""
 
     def __init__(self, town: Town, stack: ExitStack) -> None:
         self._url, self._stack = town.nodes["a"].url, stack
@@ -35,7 +37,7 @@ class Mailbox:
         return view
 
     def become(self, view: Enclave, from_: str, to: str) -> None:
-        """By the way that the manifest has, which is never longer than one step."""
+        """Move a person by the manifest's path, which is never longer than one step."""
         if from_ != to:
             self.owner.move(who(view), from_, to)
 
@@ -51,7 +53,7 @@ def mailbox(two_nodes: Town) -> Iterator[Mailbox]:
 
 
 def code(call: Callable[[], Any]) -> str:
-    """With which code it is refused; empty where it is not."""
+    """Return the code of the refusal; "" if it was allowed."""
     try:
         call()
     except PeerError as e:
@@ -66,12 +68,14 @@ def is_taken(call: Callable[[], Any], refusal: str = "UNAUTHORIZED") -> bool:
 
 
 def reads(view: Enclave, event: bytes) -> bool:
-    """Who may read nothing is told so; who may read something, but not this, is shown nothing."""
+    """A reader without any rights gets an error; one with some rights, but not this, gets an empty
+    answer.
+    """
     return is_taken(lambda: view.event(event)) and view.event(event) is not None
 
 
 def creating(mailbox: Mailbox, event: str, view: Enclave) -> Callable[[], Any]:
-    """The call that writes such an event."""
+    """Return the call that writes such an event."""
     if event == "Gate(invites)":
         return lambda: view.gate("invites", open=False)
     if event == "Terminate":
@@ -84,7 +88,7 @@ def creating(mailbox: Mailbox, event: str, view: Enclave) -> Callable[[], Any]:
 
 
 def made(mailbox: Mailbox, event: str, author: Enclave, state: str) -> bytes:
-    """An event of `author`'s, which is `state` afterwards."""
+    """Return an event by `author`, who has the State `state` afterwards."""
     needed = WRITERS.get(event, "OWNER")
     if author is not mailbox.owner:
         mailbox.become(author, state, needed)
@@ -102,7 +106,9 @@ def revising(view: Enclave, event: bytes, refusal: str) -> set[str]:
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("event", DM_MATRIX)
 def test_cell(mailbox: Mailbox, event: str, state: str) -> None:
-    """What somebody may do to an event of somebody else's; the owner's alone are always the owner's."""
+    """What each person may do to an event of another; the owner's events are always only the
+    owner's.
+    """
     view = mailbox.somebody(state)
     author = mailbox.somebody(WRITERS[event]) if event in WRITERS else mailbox.owner
     found = set[str]()
@@ -126,7 +132,7 @@ def test_cell(mailbox: Mailbox, event: str, state: str) -> None:
 @pytest.mark.parametrize("state", ["OUTSIDER", "FRIEND", "BLOCKED"])
 @pytest.mark.parametrize("event", WRITERS)
 def test_cell_of_the_author(mailbox: Mailbox, event: str, state: str) -> None:
-    """What an author may do to its own, in whatever State it is by now."""
+    """What an author may do to its own event, in any later State."""
     for op, act in (("U", lambda view, id_: view.update(id_, "anew")), ("D", lambda view, id_: view.delete(id_))):
         view = mailbox.somebody(state)
         subject = made(mailbox, event, view, state)
@@ -141,7 +147,7 @@ ALLOWED = {tuple(re.findall("[A-Z]{3,}", event)) for event in DM_MATRIX if event
 @pytest.mark.parametrize(("from_", "to"), TRANSITIONS)
 @pytest.mark.parametrize("state", [*STATES, "themselves"])
 def test_transition(mailbox: Mailbox, from_: str, to: str, state: str) -> None:
-    """Every one there might be, by everybody: six are the owner's, and there are no others."""
+    """Every possible Move, by everyone: six are the owner's, and there are no others."""
     target = mailbox.somebody(from_)
     actor = target if state == "themselves" else mailbox.somebody(state)
     is_allowed = state == "OWNER" and (from_, to) in ALLOWED
@@ -161,7 +167,7 @@ def test_a_move_says_where_from(mailbox: Mailbox) -> None:
 
 
 def test_the_gate(mailbox: Mailbox) -> None:
-    """Closed, it is closed to all; and it has nothing to say of messages."""
+    """A closed gate is closed for everyone, and does not affect messages."""
     otto, frank = mailbox.somebody("OUTSIDER"), mailbox.somebody("FRIEND")
     mailbox.owner.gate("invites", open=False)
     assert code(lambda: otto.commit("invite", "hi")) == "GATE_CLOSED"

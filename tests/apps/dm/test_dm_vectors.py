@@ -1,4 +1,6 @@
-"""The worked examples of direct messages: every sealed form to the byte, and every refusal with its code."""
+"""The worked examples of direct messages: every sealed form byte by byte, and every rejection with
+its code.
+"""
 
 import json
 from runpy import run_path

@@ -1,4 +1,6 @@
-"""What people run into: the last message, who was a contact once, what is kept, and a registry that is away."""
+"""Everyday situations: the last message, former contacts, stored messages, and a registry that is
+down.
+"""
 
 from typing import Any
 
@@ -28,7 +30,7 @@ def send_nowhere(who: Somebody, to: Somebody, text: str) -> Unreachable:
 
 def test_the_last_message_is_the_last_whatever_became_of_it(street: Street) -> None:
     alice, bob = street.friends()
-    with pytest.raises(NoSuchMessage):  # an invitation is none
+    with pytest.raises(NoSuchMessage):  # an invitation is not a message
         alice.mailbox.last(bob.key)
     one = alice.mailbox.send(bob.key, "one")
     assert alice.device().last(bob.key) == one
@@ -42,7 +44,7 @@ def test_the_last_message_is_the_last_whatever_became_of_it(street: Street) -> N
 
 
 def test_what_is_retracted_or_deleted_is_the_last_still(street: Street) -> None:
-    """Whoever retracts twice, since the first answer was lost, does not retract another."""
+    """A second retraction, after the first answer was lost, does not retract another message."""
     alice, bob = street.friends()
     alice.mailbox.send(bob.key, "one")
     alice.mailbox.retract(bob.key, alice.mailbox.send(bob.key, "two").ref)
@@ -65,7 +67,9 @@ def revisions_refused(who: Somebody, other: Somebody, last: tuple[Any, ...], why
 
 
 def test_the_last_message_is_so_by_one_s_own_log(street: Street) -> None:
-    """The contact's node may have a clock that is ahead: what has not arrived is the last all the same."""
+    """The contact's node may have a clock that is ahead: a pending message is the last one all the
+    same.
+    """
     alice, bob = street.friends()
     one = alice.mailbox.send(bob.key, "one")
     send_nowhere(alice, bob, "two")
@@ -75,7 +79,7 @@ def test_the_last_message_is_so_by_one_s_own_log(street: Street) -> None:
     assert alice.mailbox.last(bob.key).text == "two"
 
 
-# Who was a contact once
+# Former contacts
 
 
 @pytest.mark.parametrize("greeting", ["", "again?"])
@@ -129,7 +133,7 @@ def test_who_is_meant_is_said(street: Street) -> None:
             call(who.public)
 
 
-# What is kept
+# What is stored
 
 
 def test_an_error_says_whether_the_message_is_kept(street: Street) -> None:
@@ -183,7 +187,7 @@ def test_two_who_have_invited_each_other_wait_for_a_message(street: Street) -> N
         alice.mailbox.send(bob.key, "x")
 
 
-# What is known where
+# Where mailboxes are known
 
 
 def test_a_second_mailbox_is_founded_on_purpose_alone(street: Street, tmp_path: Any) -> None:
@@ -204,7 +208,9 @@ def test_a_second_mailbox_is_founded_on_purpose_alone(street: Street, tmp_path: 
 
 
 def test_a_registry_that_is_away_is_not_needed_for_known_contacts(street: Street) -> None:
-    """Where their mailboxes are is in one's own log, from the first message on; an error says who does not answer."""
+    """The owner's log has the place of contacts' mailboxes from the first message on; an error
+    names the node that does not answer.
+    """
     people = [Identity.new(), Identity.new()]
     clients = [street.town.client(who, at, pins=None) for who, at in zip(people, "ab", strict=True)]
     alice, bob = (Mailbox.create(street.stack.enter_context(client)) for client in clients)

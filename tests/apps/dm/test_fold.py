@@ -1,4 +1,6 @@
-"""A mailbox from its log alone: what is taken, what is refused, each with its own error, and what it costs."""
+"""A mailbox computed from its log: what is accepted, what is rejected with which error, and what it
+costs.
+"""
 
 import json
 import random
@@ -46,7 +48,7 @@ def test_messages_are_read_in_their_order(log: Log) -> None:
 
 
 def test_two_devices_may_use_one_sender_seq(log: Log) -> None:
-    """The key is the same, the nonces are not: both are read, as two messages."""
+    """The key is the same and the nonces differ: both are read, as two messages."""
     first, second = words(S, 5, "from the phone"), words(S, 5, "from the desk")
     sealed = [unb64(json.loads(each)["ciphertext"], "")[:24] for each in (first, second)]
     assert sealed[0] != sealed[1]
@@ -143,7 +145,9 @@ def test_no_message(log: Log, content: str) -> None:
 
 
 def test_a_hostile_number_costs_little(log: Log) -> None:
-    """The author's own chain may go to its end, once; other contacts' do not for its sake."""
+    """The author's own chain may be derived to its end once; other contacts' chains may not, for
+    its sake.
+    """
     deep = dm.Chain(U)
     for _ in range(3):
         log.message("bob", dm.seal_message(deep, 0, 3000, b"deep", nonce()))
@@ -160,7 +164,7 @@ def test_refusals_are_bounded(log: Log) -> None:
     assert len(log.fold().refusals) == MAX_REFUSALS
 
 
-# Who may do what
+# Rights
 
 
 @pytest.mark.parametrize("who", ["mallory", "alice"])
@@ -235,7 +239,9 @@ def test_a_removed_contact_may_still_revise(log: Log) -> None:
 
 
 def test_a_device_that_comes_late_sees_the_same(log: Log) -> None:
-    """Edited and retracted meanwhile, and the owner has deleted one: contents are erased, deleted events missing."""
+    """Messages were edited and retracted, and the owner has deleted one: contents are erased,
+    deleted events missing.
+    """
     one, two, three = (log.message("bob", words(S, i, str(i))) for i in range(3))
     first = log.say("bob", "Update", words(S, 3, "1a"), ("r", one.id.hex()))
     log.say("bob", "Update", words(S, 4, "1b"), ("r", one.id.hex()))
@@ -264,7 +270,7 @@ def test_an_unreadable_edit_is_unreadable_everywhere(log: Log) -> None:
     assert log.fold().thread(BOB)[0].code == "DM_WRONG_KEY"
 
 
-# Epochs of one's own
+# The owner's epochs
 
 
 def test_own_epochs_rise_from_zero(log: Log) -> None:
@@ -328,7 +334,9 @@ def test_given_epochs_rise(log: Log) -> None:
 
 
 def test_a_given_epoch_is_its_author_s(log: Log) -> None:
-    """One that carol sealed to alice is passed off as bob's; one that bob sealed to carol."""
+    """An epoch that carol sealed to alice is passed off as bob's; another was sealed by bob to
+    carol.
+    """
     log.message("bob", words(S, 0, "x"), log.given("carol", 0, T))
     log.message("bob", words(S, 1, "x"), log.given("bob", 0, T, to="carol"))
     fold = log.fold()
@@ -430,7 +438,9 @@ def test_an_invitation_is_answered_once(log: Log) -> None:
 
 @pytest.mark.parametrize("how", ["invite", "message"])
 def test_a_contact_with_a_new_mailbox_begins_anew(log: Log, how: str) -> None:
-    """Its epochs are of that mailbox, and it has none of the owner's; of the same mailbox they go on rising."""
+    """A new mailbox has its own epochs, and none of the owner's; in the same mailbox their numbers
+    rise.
+    """
     invite(log, "dave", "hi", log.given("dave", 5, U))
     log.befriend("dave", S)
     log.copy("dave", Record(text="x", state="delivered", id="ab" * 32, at=1, delivers=0, mailbox="cc" * 32))
@@ -494,12 +504,14 @@ def test_events_are_taken_once(log: Log) -> None:
     assert [fold.take(Item(replace(event), "active")) for event in log.events] == [[]] * len(log.events)
 
 
-# Whatever a log may hold
+# Any log
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_log_breaks_it(seed: int) -> None:
-    """Contents and tags that are bent in every way: nothing is raised, and what is good is still read."""
+    """Contents and tags are damaged in every way: nothing raises, and valid events are still
+    read.
+    """
     dice, log = random.Random(seed), Log()
     log.befriend("bob", S)
     good = [words(S, 0, "x"), json.dumps(log.own_epoch(1, T)), log.sealed("bob", Record(text="x")), "", "{}", "[1]"]

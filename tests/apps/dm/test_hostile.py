@@ -1,4 +1,6 @@
-"""What a stranger, a contact, a node or one's own second device can do to a mailbox, and cannot."""
+"""What a stranger, a contact, a node or the owner's second device can and cannot do to a
+mailbox.
+"""
 
 import json
 from typing import Any

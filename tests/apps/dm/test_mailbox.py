@@ -1,4 +1,4 @@
-"""Mailboxes on real nodes: contacts, invitations, messages, epochs, and what is interrupted."""
+"""Mailboxes on real nodes: contacts, invitations, messages, epochs, and interruptions."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def alike(one: Somebody, other: Somebody) -> None:
 
 
 def epoch_tags(mailbox: Mailbox) -> list[str]:
-    """The numbers of the epochs that messages brought."""
+    """Return the numbers of the epochs that messages brought."""
     items = mailbox.enclave.query(type="message")
     return [tag[1] for item in items for tag in item.event.tags if tag[0] == "epoch"]
 
@@ -50,7 +50,9 @@ def test_from_strangers_to_friends(street: Street) -> None:
 
 
 def test_whoever_is_invited_may_write_before_accepting(street: Street) -> None:
-    """One way only: without a Move there is no epoch to give, and the other may not write back."""
+    """One direction only: without a Move there is no epoch to give, and the other may not write
+    back.
+    """
     alice, bob = street.somebody("a"), street.somebody("b")
     alice.mailbox.add(bob.key, bob.place)
     bob.mailbox.send(alice.key, "who is that?")
@@ -67,7 +69,9 @@ def test_whoever_is_invited_may_write_before_accepting(street: Street) -> None:
 
 
 def test_two_who_add_each_other_at_once(street: Street) -> None:
-    """Each is the other's friend already, and so may not invite: the epoch comes in a message that says nothing."""
+    """Each is the other's friend already, so neither may invite: an empty message brings the
+    epoch.
+    """
     alice, bob = street.somebody("a"), street.somebody("b")
     alice.mailbox._befriend(alice.mailbox._known(bob.key))
     bob.mailbox._befriend(bob.mailbox._known(alice.key))
@@ -193,7 +197,7 @@ def test_nobody_is_reached_who_is_nowhere(street: Street) -> None:
 
 
 def test_by_the_registry(street: Street) -> None:
-    """Nothing is told but keys: where mailboxes are, the registry knows, for new devices too."""
+    """Only keys are exchanged: the registry knows the mailboxes, also for new devices."""
     people = [Identity.new(), Identity.new()]
     clients = [
         street.stack.enter_context(street.town.client(who, at, pins=None)) for who, at in zip(people, "ab", strict=True)
@@ -247,7 +251,9 @@ def test_another_device_edits_and_retracts(street: Street) -> None:
 
 
 def test_the_owner_deletes_what_came(street: Street) -> None:
-    """The author learns of it when it tries to revise it: the copy says so, and keeps its text."""
+    """The author notices the deletion when it tries to revise: its copy records it, and keeps the
+    text.
+    """
     alice, bob = street.friends()
     one, two = (alice.mailbox.send(bob.key, text) for text in ("one", "two"))
     bob.mailbox.sync()
@@ -297,7 +303,7 @@ def test_two_devices_send_at_once_with_the_same_number(street: Street) -> None:
     alice, bob = street.friends()
     desk, phone = alice.device(), alice.device()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(phone, "sync", list)  # it has not heard of what the desk sent
+        patch.setattr(phone, "sync", list)  # it has not read what the other device sent
         desk.send(bob.key, "from the desk")
         peer = phone._fold.peer(bob.key)
         phone._outbox.post(peer, _record(peer, "from the phone"), "send")
@@ -375,7 +381,9 @@ def test_an_epoch_that_is_used_up_waits_for_the_next(street: Street) -> None:
 
 
 def test_two_devices_rotate_at_once(street: Street) -> None:
-    """Both say number 1: the log's first counts on every device, and is the one that is given."""
+    """Two devices use number 1: the first in the log counts on every device, and is the one that is
+    given.
+    """
     alice, bob = street.friends()
     desk, phone = alice.device(), alice.device()
     peer = phone._fold.peer(bob.key)
@@ -389,15 +397,15 @@ def test_two_devices_rotate_at_once(street: Street) -> None:
     assert alice.texts(bob)[-1] == "sealed with it"
 
 
-# What is interrupted
+# Interruptions
 
 
 class Killed(BaseException):
-    """As good as a power cut."""
+    """Raised like a power cut."""
 
 
 def killed(monkeypatch: pytest.MonkeyPatch, where: str, work: Any) -> None:
-    """The program dies: before the message is sent, before the outcome is written, or after all."""
+    """The program dies before the message is sent, before the outcome is written, or after both."""
 
     def die(*_: Any) -> None:
         raise Killed
@@ -416,7 +424,7 @@ def killed(monkeypatch: pytest.MonkeyPatch, where: str, work: Any) -> None:
 def test_what_is_interrupted_is_finished_once(
     street: Street, monkeypatch: pytest.MonkeyPatch, where: str, act: str
 ) -> None:
-    """By any device, and also if two do it."""
+    """Any device repairs, also two at once."""
     if act == "invite":
         alice, bob = street.somebody("a"), street.somebody("b")
         killed(monkeypatch, where, lambda: alice.device().add(bob.key, bob.place, greeting="two"))
@@ -489,7 +497,7 @@ def test_a_refusal_stands_in_the_copy(street: Street) -> None:
 
 
 def test_live(street: Street) -> None:
-    """A subscription brings what a query does."""
+    """A subscription brings the same as a query."""
     alice, bob = street.friends()
     box = alice.device()
     live = box.live()

@@ -1,4 +1,6 @@
-"""A new device has what the first one had, in every field that decides what either may do next."""
+"""A new device has the same state as the first, in every field that decides what either may do
+next.
+"""
 
 import os
 from dataclasses import fields
@@ -22,11 +24,11 @@ from .log import Log, codes, current, nonce, of, texts, words
 
 S, T, U = b"\x01" * 32, b"\x02" * 32, b"\x03" * 32
 FORGOTTEN = {"unblocked_seq", "place_seq"}
-"""From which seq on something counts: it shows in what counts."""
+"""Seqs from which something counts: their effect shows in other fields."""
 
 
 def state(fold: Fold, who: bytes) -> dict[str, Any]:
-    """Everything that is known of somebody."""
+    """Return everything that is known of a person."""
     peer = fold.peer(who)
     found = {each.name: getattr(peer, each.name) for each in fields(peer) if each.name not in FORGOTTEN}
     return {
@@ -49,7 +51,9 @@ def delete(log: Log, *tags: tuple[str, ...]) -> None:
 
 
 def recovered(log: Log, who: str, *gone: Event) -> dict[str, Any]:
-    """As the first device has it, which a new one has too: what is deleted is shown to that one no more."""
+    """Return the first device's state, after checking that a new device has the same without the
+    deleted events.
+    """
     key = person(who).public
     first = state(log.fold(), key)
     assert state(log.fold(events=log.erased(*gone, shown=False)), key) == first
@@ -187,7 +191,9 @@ def alike(one: Somebody, *others: Somebody) -> Mailbox:
 
 
 def test_a_life_of_a_mailbox_is_recovered_whole(street: Street) -> None:
-    """Epochs made and given, and the numbers that were used, after everything that may happen to what brought them."""
+    """Epochs made and given, and used numbers, survive whatever happens to the events that brought
+    them.
+    """
     alice, bob = street.friends()
     one = alice.mailbox.send(bob.key, "one")
     alice.mailbox.edit(bob.key, one.ref, "ONE")
@@ -236,7 +242,9 @@ def test_the_greeting_of_a_contact_is_deleted(street: Street) -> None:
 def test_who_cannot_be_found_has_refused_nothing(
     street: Street, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
-    """What arrived, its answer lost, stays pending while a registry does not know the contact, and is settled then."""
+    """A message that arrived, but whose answer was lost, stays pending until the registry knows the
+    contact again.
+    """
     alice, bob = street.friends()
     box = alice.mailbox
     with monkeypatch.context() as patch:

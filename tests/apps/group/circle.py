@@ -1,4 +1,6 @@
-"""A group in memory: the real rules, one log, and a fold for everybody who wants to read it. No node, no chance."""
+"""A group in memory: the real rules, one log, and a fold for each reader. No node, no
+randomness.
+"""
 
 from collections.abc import Iterator
 from itertools import count
@@ -34,7 +36,7 @@ def keys_of(name: str) -> Keys:
 
 
 class Recorder:
-    """Randomness that remembers the secrets it gave out: what an epoch's maker knows."""
+    """Randomness that remembers the secrets it returned: what an epoch's author knows."""
 
     def __init__(self) -> None:
         self.secrets: list[bytes] = []
@@ -52,7 +54,7 @@ class Recorder:
 
 
 class Circle:
-    """alice founds it; `people` are let in one by one, each with an epoch."""
+    """alice creates it; `people` are admitted one by one, each with an epoch."""
 
     def __init__(self, *people: str) -> None:
         self.world = World(group_manifest(pubkey("alice")))
@@ -69,11 +71,11 @@ class Circle:
 
     @property
     def public(self) -> Fold:
-        """What anybody could tell from the log who has no key at all."""
+        """What a reader without any key knows from the log."""
         return self.fold("")
 
     def fold(self, name: str) -> Fold:
-        """The log as somebody reads it, up to now."""
+        """The log as a person reads it, up to now."""
         keys = keys_of(name) if name else Keys(bytes(32))
         fold = self._folds.setdefault(name, Fold(keys, self.world.state.enclave))
         for event in self.events[fold.seq + 1 :]:
@@ -81,7 +83,7 @@ class Circle:
         return fold
 
     def last(self, name: str = "") -> Change:
-        """What the last event changes, for somebody who reads the log anew."""
+        """What the last event changes, for a person who reads the log from the start."""
         fold, change = Fold(keys_of(name) if name else Keys(bytes(32)), self.world.state.enclave), None
         for event in self.events:
             change = fold.apply(event)
@@ -99,7 +101,7 @@ class Circle:
     # Acting
 
     def propose(self, by: str, members: frozenset[bytes], state: State | None = None, **more: Any) -> Json:
-        """An envelope for these members, as JSON."""
+        """Return an envelope for these members, as JSON."""
         chance = self.made.setdefault(by, Recorder()).chance()
         envelope, _, _ = propose(state or self.state, members, pubkey(by), chance, **more)
         found: Json = msgspec.json.decode(msgspec.json.encode(envelope))

@@ -15,7 +15,7 @@ def pubkey(name: str) -> bytes:
 
 
 class Party:
-    """alice founds the group; `bob` and `carol` are members."""
+    """alice creates the group; `bob` and `carol` are members."""
 
     def __init__(self, stage: Stage, *names: str, **options: Any) -> None:
         self.stage = stage
@@ -25,19 +25,19 @@ class Party:
             self.alice.invite(pubkey(name), notify=False)
 
     def device(self, name: str, **options: Any) -> Group:
-        """Somebody's, with nothing on it but the identity's key; what it pins is its own."""
+        """Return a new device with only the identity's key and its own pins."""
         client = self.stage.client(name, pins=None)
         return Group(client, self.id, clock=lambda: self.stage.clock.now, **options)
 
     def texts(self, name: str) -> list[str | None]:
-        """The conversation, as a new device of somebody's has it."""
+        """Return the conversation as a new device of this person reads it."""
         group = self.device(name, heal=False)
         group.sync()
         return [entry.text for entry in group.entries() if not entry.is_deleted]
 
 
 class Crossing(Enclave):
-    """An enclave to which something happens just before the next commit arrives."""
+    """An enclave in which something happens just before the next commit arrives."""
 
     def __init__(self, inner: Enclave, meanwhile: Callable[[], Any]) -> None:
         super().__init__(inner._client, inner._reader)
@@ -51,6 +51,6 @@ class Crossing(Enclave):
 
 
 def cross(group: Group, meanwhile: Callable[[], Any]) -> Group:
-    """Let something happen between what the group's client has read and what it sends next."""
+    """Make something happen between the client's last read and its next send."""
     group._enclave = Crossing(group._enclave, meanwhile)
     return group

@@ -1,4 +1,4 @@
-"""What counts: each condition broken alone, and the epoch is ignored by everybody alike."""
+"""Which epochs count: with each condition broken alone, everyone ignores the epoch."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -19,7 +19,9 @@ FAR = str(START + 3_000_000)
 
 @pytest.fixture
 def circle() -> Circle:
-    """Six members, of whom bob is an admin too; dave has just left, so that the next epoch fills and climbs."""
+    """Six members, bob is an admin too; dave has just left, so that the next epoch fills and
+    climbs.
+    """
     circle = Circle("bob", "carol", "dave", "erin", "frank", "grace")
     circle.send("alice", "Grant", give("bob", "admin"))
     circle.send("dave", "Move", move("dave", "MEMBER", "OUTSIDER"))
@@ -27,7 +29,7 @@ def circle() -> Circle:
 
 
 def ignored(circle: Circle, why: str) -> None:
-    """The last event's epoch does not count, for nobody, and the one after it does all the same."""
+    """The last event's epoch counts for nobody, and the next one counts all the same."""
     for name in EVERYBODY:
         fold = circle.fold(name)
         view = fold.epochs.views[-1]
@@ -165,7 +167,9 @@ def test_who_is_no_admin_makes_no_epoch_by_a_move_of_their_own(circle: Circle) -
 
 
 def test_the_members_are_those_after_the_event(circle: Circle) -> None:
-    """A Move whose epoch leaves out whom it lets in; one who let themselves in just before it."""
+    """A Move whose epoch leaves out the member it admits; and one after a member joined by
+    themselves.
+    """
     circle.send("bob", "Move", move("dave", "OUTSIDER", "MEMBER", epoch=circle.propose("bob", circle.members)))
     ignored(circle, "epoch.members")
 
@@ -203,9 +207,10 @@ def test_an_epoch_of_an_operation_is_no_epoch_but_one_beside_the_operations_is(c
 
 
 def test_a_secret_that_does_not_fit_changes_nothing_for_the_others_but_is_told(circle: Circle) -> None:
-    """carol's wrap holds rubbish: the epoch counts, she reports it, and can seal nothing under it.
+    """carol's wrap is invalid: the epoch counts, she reports it, and can seal nothing under it.
 
-    Nor under later ones that are sealed to the node whose key she lacks; who lets her in anew gives her all of them.
+    The same for later ones that are sealed to the node whose key she lacks; admitting her again
+    gives her all of them.
     """
     epoch = deepcopy(circle.propose("bob", circle.members))
     for wrap in [r["wrap"] for r in epoch["path"]] + [w for f in epoch["fill"] for w in f["wraps"]]:
@@ -235,7 +240,9 @@ def test_a_sub_key_alone_opens_what_is_wrapped_to_it(circle: Circle) -> None:
 
 
 def test_a_handoff_opens_the_epoch_of_its_event_if_it_fits(circle: Circle) -> None:
-    """For who could not open it from the log: here somebody without any key but their name."""
+    """A handoff for a reader who could not open the epoch from the log: here one without any
+    key.
+    """
     event = circle.rotate("bob")
     epoch = circle.fold("alice").epochs.secret(circle.public.epochs.state.n)
     assert epoch is not None

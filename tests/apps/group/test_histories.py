@@ -1,4 +1,4 @@
-"""Random histories of a group: everybody agrees, and nobody opens what is not theirs."""
+"""Random histories of a group: all readers agree, and nobody opens what is not theirs."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ steps = st.lists(
 
 
 class Spy:
-    """Somebody with the whole log, their own keys, and every secret they ever made or could derive."""
+    """A person with the whole log, their own keys, and every secret they made or could derive."""
 
     def __init__(self, name: str, made: list[bytes]) -> None:
         self._keys = {key.public.hex(): key for key in (person(name), Identity(person(name)).sub_key())}
@@ -49,7 +49,7 @@ class Spy:
             self._learn(secret)
 
     def _learn(self, secret: bytes) -> None:
-        """A secret gives a key, and the secrets above it on any path."""
+        """Add a secret, its key, and the secrets above it on any path."""
         for _ in range(len(PEOPLE)):
             if secret in self.secrets:
                 return
@@ -59,7 +59,7 @@ class Spy:
             secret = next_secret(secret)
 
     def read(self, envelopes: list[Envelope]) -> None:
-        """Open all that can be opened, until nothing new comes of it."""
+        """Open all that can be opened, until nothing new is found."""
         known = -1
         while known != len(self.secrets):
             known = len(self.secrets)
@@ -85,7 +85,7 @@ def _wraps(envelope: Envelope) -> list[Wrap]:
 
 
 def envelopes_of(events: list[Event]) -> list[Envelope]:
-    """All that the log holds, counted or not: a spy reads those too."""
+    """Return all epochs of the log, whether they count or not: a spy reads those too."""
     found = []
     for event in events:
         if event.type in ("Move", "rotate"):
@@ -101,7 +101,7 @@ def is_admin(circle: Circle, name: str) -> bool:
 
 
 def act(circle: Circle, op: str, actor: str, target: str) -> None:
-    """One step, if the rules have it; otherwise nothing."""
+    """Do one step if the rules allow it; otherwise nothing."""
     states = {"invite": ("OUTSIDER", "MEMBER"), "remove": ("MEMBER", "OUTSIDER"), "block": ("MEMBER", "BLOCKED")}
     if op in ("leave", "join"):
         way = ("MEMBER", "OUTSIDER") if op == "leave" else ("OUTSIDER", "MEMBER")
@@ -123,7 +123,7 @@ def act(circle: Circle, op: str, actor: str, target: str) -> None:
 
 
 def race(circle: Circle, op: str, actor: str, target: str) -> None:
-    """An epoch; or two made at once; or one made before somebody left."""
+    """Make an epoch; or two at once; or one before a member left."""
     before, members = circle.state, circle.members
     first = circle.propose(actor, members)
     if op == "race" and target != actor and is_admin(circle, target):
@@ -168,7 +168,7 @@ def test_everybody_agrees_and_opens_what_is_theirs_and_nothing_else(history: lis
 
 
 def members_of(circle: Circle) -> list[frozenset[bytes]]:
-    """Of each epoch that counts."""
+    """Return the members of each epoch that counts."""
     fold, found = Fold(Keys(bytes(32))), list[frozenset[bytes]]()
     for event in circle.events:
         change = fold.apply(event)
@@ -178,7 +178,9 @@ def members_of(circle: Circle) -> list[frozenset[bytes]]:
 
 
 def check_secrets(circle: Circle, folds: dict[str, Any], members: list[frozenset[bytes]]) -> None:
-    """Each epoch's secret: with its members, one and the same; with nobody else, whatever they hold."""
+    """Each epoch's secret is the same for its members, and unknown to everyone else, whatever they
+    hold.
+    """
     envelopes = envelopes_of(circle.events)
     spies = {name: Spy(name, circle.made[name].secrets if name in circle.made else []) for name in PEOPLE}
     for spy in spies.values():

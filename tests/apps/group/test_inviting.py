@@ -1,4 +1,6 @@
-"""Invitations: told in the invitee's personal enclave, and believed only if the group's own log says the same."""
+"""Invitations: sent to the invitee's personal enclave, and confirmed only by the group's own
+log.
+"""
 
 from typing import Any
 
@@ -32,7 +34,7 @@ PERSONAL: dict[str, Any] = {
 
 @pytest.fixture
 def personal(stage: Stage) -> Enclave:
-    """dave's."""
+    """dave's personal enclave."""
     found: Enclave = stage.client("dave").create(PERSONAL)
     return found
 
@@ -85,7 +87,7 @@ def test_a_notice_that_cannot_be_written_leaves_a_member_and_says_why(party: Par
 
 
 def forge(party: Party, personal: Enclave, by: str = "mallory", **changes: Any) -> None:
-    """A notice as somebody would like it to be."""
+    """Return a notice with chosen fields."""
     key = person(by)
     notice = Notice(kind="group_invite", enclave_id=party.id.hex(), enclave_kind="group", inviter=key.public.hex())
     sealed = seal_notice(key, pubkey("dave"), replace(notice, **changes), bytes(24))

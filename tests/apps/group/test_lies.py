@@ -1,4 +1,4 @@
-"""A node that lies about a group: what it slips in, leaves out or puts before the door is found, with evidence."""
+"""A node that lies about a group: inserted, omitted and early events are found, with evidence."""
 
 from typing import Any
 
@@ -30,7 +30,9 @@ def caught(group: Group, match: str) -> Distrust:
 
 
 def slip_in(party: Party, by: str, type_: str, content: Any, tags: Any = ()) -> Event:
-    """After the last event, in every page, one that the node signs though it may not stand."""
+    """Add to every page, after the last event, one that the node signs although the rules forbid
+    it.
+    """
     seq = party.alice.status().seq + 1
     text = content if isinstance(content, str) else compact_json(content)
     commit = build_commit(person(by), party.id, type_, text, party.stage.clock.now + LIFETIME, tags)
@@ -69,7 +71,7 @@ def without(party: Party, *seqs: int) -> None:
 
 
 def test_a_removal_that_is_withheld(party: Party) -> None:
-    """The admins' clients would go on sealing to somebody who is gone."""
+    """Otherwise the admins' clients would go on sealing to a removed member."""
     receipt = party.alice.remove(pubkey("carol"))
     party.alice.say("go on")
     without(party, receipt.seq)
@@ -88,7 +90,7 @@ def test_a_place_far_away_costs_nothing(party: Party) -> None:
 
 
 def test_a_message_whose_words_are_withheld(party: Party) -> None:
-    """As if it had been edited; but no edit is there."""
+    """The content is missing as if it had been edited, but there is no edit."""
     said = party.device("bob").say("you will not read this")
 
     def lie(answer: Json) -> None:
@@ -123,7 +125,9 @@ def test_deleted_messages_are_missing_and_proved(party: Party) -> None:
 
 
 def test_a_delete_that_no_head_knows_of_yet_is_no_lie(party: Party) -> None:
-    """What it deletes is in a closed bundle, and proved to be active there; the Delete itself is in an open one."""
+    """The deleted event is in a closed bundle, and proved to be active there; the Delete is in an
+    open one.
+    """
     bob = party.device("bob")
     said = bob.say("one")
     reaction = bob.react(party.alice.say("two").id, "+1")
@@ -139,7 +143,7 @@ def test_a_delete_that_no_head_knows_of_yet_is_no_lie(party: Party) -> None:
 
 
 def test_what_is_active_once_its_delete_must_be_known_is_withheld(party: Party) -> None:
-    """A Delete of something that is there, as if it had been meant; the node does not do it, and hides it."""
+    """An existing event is deleted; the node does not carry it out, and hides the event."""
     bob = party.device("bob")
     said = bob.say("one")
     party.alice.sync()
@@ -170,7 +174,9 @@ def test_one_delete_does_not_account_for_two_places(party: Party) -> None:
 
 
 def covered(party: Party) -> None:
-    """The node and somebody who signs what it likes: a Delete of an event that never was, for an empty place."""
+    """The node and a member who signs what it likes: a Delete of an event that never existed, for
+    an empty seq.
+    """
     removal = party.alice.remove(pubkey("carol"))
     said = party.alice.say("go on")
     party.stage.close_bundle()
@@ -200,7 +206,9 @@ def test_what_must_be_closed_by_now_is_not_pending(party: Party) -> None:
 
 
 def test_who_got_in_before_the_door_was_closed(stage: Stage) -> None:
-    """The node knows the id as soon as it has the Manifest. It lets somebody in; the group is given up."""
+    """The node knows the id as soon as it has the Manifest. It admits someone; the group is
+    abandoned.
+    """
     client = stage.client("alice")
     gate = Enclave.gate
 

@@ -1,4 +1,6 @@
-"""Groups on real nodes: everything that people do, live; thirty people and a move; and what the node's disk tells."""
+"""Groups on real nodes: all actions, live; thirty people and a move; and what the node's disk
+reveals.
+"""
 
 import threading
 from base64 import b64encode
@@ -27,7 +29,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
 
 
 class People:
-    """Each with a client of their own, and a device in the group."""
+    """People, each with a client and a device in the group."""
 
     def __init__(self, node: RunningNode, *names: str) -> None:
         self.identities = {name: Identity.new() for name in names}
@@ -176,7 +178,7 @@ def test_a_conversation_live_while_others_and_oneself_speak(people: People) -> N
     got: list[Change] = []
 
     def hear(work: Callable[[], Any]) -> Any:
-        """One thing after the other: an edit that is deleted before it is heard has lost its words."""
+        """One step after the other: an edit that is deleted before it is read has lost its text."""
         done, change = work(), heard.get(timeout=PATIENCE_S)
         assert change is not None
         got.append(change)
@@ -234,7 +236,9 @@ def test_who_is_put_out_hears_so(people: People) -> None:
 
 
 def test_two_admins_at_once_in_threads(people: People) -> None:
-    """They and a member speak and let people in at once; in the end everybody is in one epoch with every word."""
+    """They and a member write and admit people at once; in the end all share one epoch and every
+    message.
+    """
     ann, ben, cat = people["ann"], people["ben"], people["cat"]
     for name in ("ben", "cat"):
         ann.invite(people.key(name), notify=False)
@@ -333,7 +337,7 @@ def _thirty(place: Town, crowd: list[Identity], clients: list[Client], tmp_path:
             assert entry.text is not None, (i, entry.why)
     with pytest.raises(NotAMember):
         groups[5].sync()
-    with pytest.raises(NotAMember):  # "a" still shows it the way to "b", which shows it nothing
+    with pytest.raises(NotAMember):  # "a" still points to "b", which shows it nothing
         groups[7].sync()
     with place.client(crowd[29], pins=None) as client:
         fresh = Group(client, first.id)
@@ -344,7 +348,7 @@ def _thirty(place: Town, crowd: list[Identity], clients: list[Client], tmp_path:
 
 
 def at_home(client: Client) -> Enclave:
-    """A personal enclave that the registry knows, with a key of its own to seal to."""
+    """Create a personal enclave that the registry knows, with a registered sub-key."""
     owner = [{"identity": client.identity.hex, "state": "OWNER", "traits": []}]
     personal = client.create({**PERSONAL, "init": owner})
     personal.register()
@@ -357,7 +361,9 @@ SECRETS: list[bytes] = []
 
 
 def _secrets(groups: list[Group]) -> list[bytes]:
-    """Every secret that a device of theirs holds: roots, nodes, epochs, messages, private keys."""
+    """Return every secret that a person's device holds: roots, nodes, epochs, messages, private
+    keys.
+    """
     found: set[bytes] = set()
     for group in groups:
         epochs = group._fold.epochs
@@ -373,7 +379,9 @@ def _secrets(groups: list[Group]) -> list[bytes]:
 
 
 def search(place: Town, clients: list[Client], home: Path) -> None:
-    """No file of a node or of a move, databases and logs among them, holds a word that was said or a secret."""
+    """No file of a node or of a move, including databases and logs, holds a message's text or a
+    secret.
+    """
     words = SECRET_WORDS.encode()
     wanted = [words, words.hex().encode(), b64encode(words)[:32]]
     for secret in SECRETS:

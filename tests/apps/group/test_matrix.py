@@ -1,4 +1,6 @@
-"""The event-operator matrix of a group against a node: everybody, every event, every op, by trying it over HTTP."""
+"""The event-operator matrix of a group on a node: everyone, every event, every operation, tried
+over HTTP.
+"""
 
 import re
 from collections.abc import Iterator
@@ -76,7 +78,7 @@ def allowed(event: str, who: str, *contexts: str) -> frozenset[str]:
 
 
 def test_the_rules_are_those_of_the_design() -> None:
-    """Against a transcription of its own."""
+    """Compare with an independent transcription."""
     assert {name: GROUP[name] for name in RULES} == RULES
 
 
@@ -106,7 +108,7 @@ def settle_in(enclave: Enclave, who: str, text: str) -> None:
 
 
 class Place:
-    """A group with everybody in it. One that was changed is left, and the next try gets a new one."""
+    """Return a group with everyone in it. After a change, the next try gets a new one."""
 
     def __init__(self, node: Served) -> None:
         self._node, self._fresh = node, None
@@ -118,7 +120,9 @@ class Place:
         return self._fresh
 
     def tries(self, who: str, type_: str, content: Any, *first: tuple[str, str, Any]) -> str:
-        """The code of the refusal, or "" once it was done; after what must come `first`."""
+        """Return the code of the refusal, or "" if it was done, after the necessary `first`
+        steps.
+        """
         enclave = self.enclave()
         for before in first:
             self._fresh = None
@@ -140,7 +144,7 @@ MOVES = list(permutations(TARGETS, 2))
 
 @pytest.mark.parametrize(("from_", "to"), MOVES, ids=lambda state: str(state))
 def test_every_move(place: Place, from_: str, to: str) -> None:
-    """Of somebody else, and of oneself."""
+    """Moves of others, and of oneself."""
     event = f"Move({from_}, {to})"
     for who, text in PEOPLE.items():
         code = place.tries(who, "Move", move(TARGETS[from_], from_, to))
@@ -195,7 +199,7 @@ def test_every_slot(place: Place, event: str, op: str) -> None:
     for who in PEOPLE:
         setter = "alice" if type_ == "Shared" else who
         if type_ == "Own" and op != "C" and "C" not in allowed(event, who):
-            continue  # nobody else's slot can be set, so there is none of theirs to change
+            continue  # nobody can set another person's slot, so there is none to change
         first = [] if op == "C" else [(setter, type_, {"key": key, "value": "before"})]
         code = place.tries(who, type_, {"key": key, "value": None if op == "D" else "now"}, *first)
         assert (code == "") == (op in allowed(event, who)), (who, code)
@@ -223,7 +227,7 @@ def test_who_creates(place: Place, event: str) -> None:
 
 @pytest.fixture(scope="module")
 def revised(node: Served) -> dict[tuple[str, str], list[Any]]:
-    """Events by type and author, as many as there are tries: written while their authors were admins, all of them."""
+    """Write events by type and author, one for each try, while all authors are admins."""
     enclave = node.found(group_manifest(person("alice").public), bundle={"size": 64, "timeout": 5000})
     made: dict[tuple[str, str], list[Any]] = {("", ""): [enclave]}
     for who in PEOPLE:
@@ -240,7 +244,7 @@ def revised(node: Served) -> dict[tuple[str, str], list[Any]]:
 
 @pytest.mark.parametrize("event", ["message", "reaction", "notice"])
 def test_who_revises(node: Served, revised: dict[tuple[str, str], list[Any]], event: str) -> None:
-    """Each tries it on an event of each author's."""
+    """Everyone tries it on an event of each author."""
     (enclave,) = revised["", ""]
     for author in PEOPLE:
         targets = iter(revised[event, author])
@@ -262,7 +266,9 @@ def test_who_reads(place: Place) -> None:
 
 
 def test_what_is_pushed(node: Served) -> None:
-    """Messages and their edits, to who holds `dataview`; nothing else, and to nobody else."""
+    """Messages and their edits are pushed to holders of `dataview`; nothing else, and to nobody
+    else.
+    """
     enclave = found(node)
     enclave.send("alice", "Grant", give("dirk", "dataview", endpoint=URL))
     first = enclave.send("mona", "message", "sealed")

@@ -1,4 +1,6 @@
-"""A node that is away for longer than patience lasts: who asked for that is told, and goes on when it is back."""
+"""A node that is down for longer than the patience: followers that ask for it are informed, and
+continue when it is back.
+"""
 
 import math
 from collections.abc import Iterator
@@ -22,7 +24,7 @@ def node(tmp_path: Path) -> Iterator[RunningNode]:
 
 
 def back(node: RunningNode) -> RunningNode:
-    """The same node, at the same place."""
+    """The same node at the same address."""
     return RunningNode(node.data, "--port", str(urlsplit(node.url).port))
 
 

@@ -1,4 +1,4 @@
-"""What somebody puts in to harm others stops nobody's client; what a node holds back of one thing costs no other."""
+"""Harmful events stop no client; withholding one thing costs nothing else."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ from .test_inviting import PERSONAL, forge, mail
 
 @pytest.fixture
 def personal(stage: Stage) -> Enclave:
-    """dave's."""
+    """dave's personal enclave."""
     found: Enclave = stage.client("dave").create(PERSONAL)
     return found
 
@@ -37,14 +37,16 @@ def leaves(tree: Tree) -> set[bytes]:
 
 
 def under(tree: Tree, key: str) -> set[bytes]:
-    """The members below the node that has this key."""
+    """Return the members below the tree node with this key."""
     if tree.key is not None and tree.key.hex() == key:
         return leaves(tree)
     return under(tree.left, key) | under(tree.right, key) if isinstance(tree, Inner) else set()
 
 
 def test_a_bad_path_costs_no_key_that_was_filled_rightly() -> None:
-    """bob's path opens for nobody. Who is under a node that he filled opens the next epoch that is sealed to it."""
+    """bob's path opens for nobody. Members below a node that he filled open the next epoch sealed
+    to it.
+    """
     people = [f"m{i}" for i in range(12)]
     circle = Circle(*people, "bob")
     circle.send("alice", "Grant", {"target": pubkey("bob").hex(), "trait": "admin"})
@@ -107,7 +109,9 @@ def test_who_is_removed_is_not_sealed_to_because_the_logs_end_is_withheld(party:
 def test_nobody_gets_in_because_the_log_of_a_new_group_is_withheld(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The node lets mallory in before the Gate, and shows neither until the first epoch is made."""
+    """The node admits mallory before the Gate, and hides both events until the first epoch is
+    made.
+    """
     take, rotated = stage.node.take, list[bytes]()
 
     def taking(commit: Commit) -> Any:
@@ -134,7 +138,7 @@ def test_another_admins_epoch_is_enough(party: Party) -> None:
     party.device("carol").leave()
     (left,) = bob.enclave.query(seq={"start_at": bob.status().seq + 1})
     party.alice.sync()
-    following._group.receive(left)  # what comes live is behind what is in the log
+    following._group.receive(left)  # the live event is older than the end of the log
     assert bob.epochs()[-1] == replace(party.alice.epochs()[-1], author=pubkey("alice"))
     assert bob.status().can_seal
 

@@ -1,4 +1,6 @@
-"""Races: admins who make epochs at once, devices that seal with one key, members who go meanwhile."""
+"""Races: admins who make epochs at once, devices that seal with one key, members who leave
+meanwhile.
+"""
 
 import pytest
 
@@ -25,7 +27,9 @@ def test_two_admins_race_and_end_in_one_valid_epoch_without_help(party: Party) -
 
 
 def test_two_admins_let_somebody_in_at_once(party: Party) -> None:
-    """Both Moves stand; only the first one's epoch counts, and the other's client mends it."""
+    """Both Moves are valid; only the first one's epoch counts, and the other client makes a new
+    one.
+    """
     party.alice.make_admin(pubkey("bob"))
     bob = party.device("bob")
     bob.sync()

@@ -1,4 +1,4 @@
-"""What is refused before it is sent, in the group's own words; and what needs to be meant."""
+"""What is rejected before it is sent, in a group's own terms; and what must be confirmed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ from .party import Party, cross, pubkey
 
 
 def refused(party: Party, error: type[EncError], match: str, work: Callable[[], Any]) -> None:
-    """And nothing of it is in the log."""
+    """Check that it raises, and that the log has not changed."""
     before = len(list(party.stage.node.store.events(party.id, 0, 1000)))
     with pytest.raises(error, match=match) as found:
         work()
@@ -107,7 +107,7 @@ def test_who_has_left_is_no_member_by_their_own_word(party: Party) -> None:
     status = bob.status()
     assert (status.me.state, status.can_seal, status.members) == ("OUTSIDER", False, 2)
     carol = party.device("carol")
-    cross(carol, lambda: party.alice.say("meanwhile"))  # and that carol will not see
+    cross(carol, lambda: party.alice.say("meanwhile"))  # which carol will not see
     carol.leave()
     status = carol.status()
     assert (status.me.state, status.can_seal) == ("OUTSIDER", False)

@@ -1,4 +1,6 @@
-"""Who is what, by the log alone: what the rules refuse stops the fold, and no place stays empty without a Delete."""
+"""Membership from the log alone: forbidden events stop the fold, and no seq stays empty without a
+Delete.
+"""
 
 from copy import deepcopy
 from typing import Any
@@ -25,7 +27,7 @@ def circle() -> Circle:
 
 
 def slipped_in(circle: Circle, by: str, type_: str, content: Any, **more: Any) -> Event:
-    """What a node would make of a commit that it should have refused; signed as it must be."""
+    """Return the event of a commit that the node should have rejected, signed as usual."""
     text = content if isinstance(content, str) else compact_json(content)
     at = circle.world.state.min_timestamp + 1
     commit = build_commit(person(by), circle.world.state.enclave, type_, text, at + LIFETIME, more.pop("tags", ()))
@@ -100,7 +102,7 @@ def test_another_sequencer_takes_over_by_a_migrate_alone(circle: Circle) -> None
     assert circle.events[-1].sequencer == person("node2").public
 
 
-# Places that are not shown
+# Events that are not shown
 
 
 def read_without(circle: Circle, *hidden: Event, name: str = "alice") -> Fold:
@@ -133,7 +135,9 @@ def test_no_other_may(circle: Circle) -> None:
 
 
 def test_a_delete_accounts_for_no_later_place(circle: Circle) -> None:
-    """A Delete of what nobody was ever shown, then an empty place: the Delete comes too early for it."""
+    """A Delete of an event that was never shown, then an empty seq: the Delete is too early for
+    it.
+    """
     said = circle.say("bob", "x")
     fold = circle.fold("alice")
     with pytest.raises(ReplayFailed, match="not in this enclave"):
@@ -218,7 +222,7 @@ def test_a_fold_of_another_enclave_says_so() -> None:
 
 
 def test_a_commit_is_not_put_in_again_once_its_time_is_over(circle: Circle) -> None:
-    """Else a node would let somebody in again, who was removed, by the Move that let them in first."""
+    """Otherwise a node could admit a removed member again, by the Move that admitted them first."""
     invited = circle.move("alice", "dave", "OUTSIDER", "MEMBER")
     circle.move("alice", "dave", "MEMBER", "OUTSIDER")
     circle.send("bob", "message", "much later", at=7_200_000)
@@ -228,7 +232,7 @@ def test_a_commit_is_not_put_in_again_once_its_time_is_over(circle: Circle) -> N
 
 
 def test_a_migrate_stands_where_it_says_that_the_log_ended(circle: Circle) -> None:
-    """Else the new node could leave out what came before it."""
+    """Otherwise the new node could omit the events before it."""
     fold = circle.fold("alice")
     circle.say("bob", "not to be left out")
     migrate = circle.world.commit("alice", "Migrate", circle.world.migrate("node2"))

@@ -1,4 +1,6 @@
-"""The conversation: what opens, what is refused, and what edits, deletions and reactions make of it."""
+"""The conversation: what opens, what is rejected, and the effect of edits, deletions and
+reactions.
+"""
 
 import pytest
 
@@ -99,7 +101,9 @@ def _reading_now(circle: Circle, name: str) -> list[str | None]:
 
 
 def _fold_now(circle: Circle, name: str) -> Fold:
-    """As somebody reads it who comes now: what was edited or deleted is erased, and the deleted is not shown."""
+    """Return the fold of a new reader: edited and deleted contents are erased, deleted events are
+    not shown.
+    """
     events = circle.events
     deleted = {revised_id(event) for event in events if event.type == "Delete"}
     edits: dict[bytes, bytes] = {}
@@ -131,7 +135,7 @@ def test_who_comes_later_sees_what_stands(circle: Circle) -> None:
 
 
 def test_no_device_uses_a_number_again_that_it_cannot_see_any_more(circle: Circle) -> None:
-    """One device wrote and deleted; the other sees an empty place, and counts it as its own."""
+    """One device wrote and deleted; the other sees an empty seq, and counts it as its own."""
     gone = circle.say("bob", "gone")
     circle.delete("bob", gone)
     late = Fold(keys_of("bob"))
@@ -153,7 +157,7 @@ def test_edits_that_were_edited_count_too(circle: Circle) -> None:
 
 
 def test_a_number_beyond_the_log_is_refused_unopened(circle: Circle) -> None:
-    """At or above the events since the epoch: nothing is derived for it."""
+    """A counter at or above the number of events since the epoch: no key is derived for it."""
     circle.say("bob", "just so", sender_seq=0)
     room = circle.events[-1].seq + 1 - circle.public.epochs.counted[-1].seq
     circle.say("bob", "the last that fits", sender_seq=room - 1)
@@ -210,7 +214,7 @@ def test_edits_and_who_may(circle: Circle) -> None:
 
 
 def test_an_edit_that_does_not_open_leaves_nothing(circle: Circle) -> None:
-    """The node has erased what stood before: who comes later could not see it either."""
+    """The node has erased the former text: later readers could not see it either."""
     said = circle.say("bob", "one")
     circle.send("bob", "Update", "rubbish", tags=(("r", said.id.hex()),))
     assert circle.texts("alice") == _reading_now(circle, "alice") == [None]

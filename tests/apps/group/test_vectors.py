@@ -1,4 +1,4 @@
-"""A group's log made by a program that shares nothing with this one, and what every reader must make of it."""
+"""A group's log made by an independent program, and what every reader must get from it."""
 
 import json
 import re

@@ -18,7 +18,7 @@ AT_ONCE = {"size": 1}
 
 
 class Clock:
-    """Time as the apps see it; by default the machine's."""
+    """The clock of the apps; by default the machine's."""
 
     def __init__(self) -> None:
         self.ahead = 0
@@ -28,7 +28,7 @@ class Clock:
 
 
 class Street:
-    """People of one test: each has a client at node "a" or "b", and a store there."""
+    """The people of one test: each has a client at node "a" or "b", and a store there."""
 
     def __init__(self, place: Town, home: Path, stack: ExitStack) -> None:
         self.place, self.home, self._stack = place, home, stack
@@ -47,7 +47,7 @@ class Street:
         return AddressBook(self.home / name / "contacts.json")
 
     def group(self, owner: Client) -> Enclave:
-        """A stand-in for a group: what matters of one here is its Moves."""
+        """A stand-in for a group: only its Moves matter here."""
         manifest = template("team", owner.identity.public)
         found = owner.create({**manifest, "meta": {"n": Identity.new().hex}, "bundle": AT_ONCE})
         if owner.has_registry:

@@ -1,4 +1,4 @@
-"""The fold of a personal enclave, without a node."""
+"""The ledger of a personal enclave, without a node."""
 
 import random
 from typing import Any
@@ -17,7 +17,7 @@ ENCLAVE, OWNER = b"\x01" * 32, person("alice")
 
 
 class Log:
-    """Events in a row. A node that lets anything in."""
+    """A sequence of events, from a node that accepts everything."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
@@ -78,7 +78,9 @@ def test_whatever_the_node_lets_in_only_the_owner_s_word_counts() -> None:
 
 
 def test_a_log_without_its_erased_contents_and_deleted_events_folds_to_the_same() -> None:
-    """What a node still shows later: a new device has the same as one that saw everything."""
+    """Return what a node still shows later, after checking that a new device gets the same
+    result.
+    """
     for seed in range(20):
         log, chance = Log(), random.Random(seed)
         for _ in range(40):

@@ -1,4 +1,4 @@
-"""The personal enclave's event-operator matrix against a node: every cell, by trying it over HTTP."""
+"""The personal enclave's event-operator matrix on a node: every cell, tried over HTTP."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,11 +20,13 @@ from .conftest import AT_ONCE
 
 COLUMNS = {"alice": ["OWNER"], "otto": ["OUTSIDER"], "dave": ["OUTSIDER", "dataview"]}
 MAKERS = {"notice": "otto"}
-"""Who makes an event of a row that others then try to read, update and delete; else alice."""
+"""The author of the events of a row that others then try to read, update and delete; by default
+alice.
+"""
 
 
 class House:
-    """A new personal enclave of alice's, where dave has a dataview; and all three at its door."""
+    """A new personal enclave of alice's, where dave has a dataview; and all three clients."""
 
     def __init__(self, clients: dict[str, Client], endpoint: str | None = None) -> None:
         self.store = Personal.create(clients["alice"], bundle=AT_ONCE)
@@ -83,14 +85,14 @@ def test_each_cell(clients: dict[str, Client], event: str, who: str, op: str) ->
 
 
 def refusal(event: str, op: str) -> type[PeerError]:
-    """What says who is what is never revised, by anybody; and nothing is once the enclave has ended."""
+    """Nobody can revise events about rights, or anything once the enclave is terminated."""
     if op in "CR" or event in ("public", "private", "notice", "Shared(profile)"):
         return Unauthorized
     return EnclaveTerminated if event == "Terminate" else InvalidTarget
 
 
 def test_a_revision_counts_only_from_who_may(clients: dict[str, Client]) -> None:
-    """Otto is the author of his notice, and may still neither read nor revise it."""
+    """Otto is the author of his notice, and may neither read nor revise it."""
     house = House(clients)
     mine = house.create("otto", "notice")
     for revise in (lambda: house.doors["otto"].update(mine.id, "x"), lambda: house.doors["otto"].delete(mine.id)):
@@ -103,7 +105,7 @@ def test_a_revision_counts_only_from_who_may(clients: dict[str, Client]) -> None
 
 
 def test_what_is_pushed(clients: dict[str, Client]) -> None:
-    """P: a dataview hears of each row that has it, of revisions of those, and of no other."""
+    """P: a dataview gets each row that has it, and its revisions, and no other."""
     with Hooks() as hooks:
         house, last = House(clients, hooks.url("dave")), House(clients, hooks.url("dave"))
         alice = house.doors["alice"]
@@ -113,7 +115,7 @@ def test_what_is_pushed(clients: dict[str, Client]) -> None:
         made["Delete of notice"] = alice.delete(made["notice"].id)
         made["Delete of private"] = alice.delete(made["private"].id)
         made["Terminate"] = house.made("Terminate")
-        end = last.made("public")  # one queue, in order: what comes after it will not come
+        end = last.made("public")  # one queue, in order: anything after it will not arrive
         hooks.until(lambda: end.id in pushed(hooks))
         heard = {event for event, receipt in made.items() if receipt.id in pushed(hooks)}
     rows = {event for event, cells in PERSONAL_MATRIX.items() if "P" in cells["dataview"]}

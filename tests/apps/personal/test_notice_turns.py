@@ -1,4 +1,4 @@
-"""However many notices somebody writes, those of others are held against their sources too."""
+"""However many notices one author writes, those of others are verified too."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,6 @@
-"""Notices between people on two nodes: sealed, held against their source, and acted on only if that proves them."""
+"""Notices between people on two nodes: sealed, verified with their source, and used only if it
+proves them.
+"""
 
 import json
 import os
@@ -35,7 +37,7 @@ MAILBOX: dict[str, Any] = {
         {"event": "Move", "from": "FRIEND", "to": "BLOCKED", "operator": "OWNER", "ops": ["C"]},
     ],
 }
-"""As much of a mailbox as an invitation is confirmed by."""
+"""The part of a mailbox that confirms an invitation."""
 
 
 def mailbox(owner: Client, **changes: Any) -> Enclave:
@@ -52,7 +54,7 @@ class Pair:
         self.hers, self.his = street.store(self.ada), street.store(self.bob)
 
     def invited(self) -> tuple[Enclave, Receipt]:
-        """A group of Ada's that Bob is a member of."""
+        """Return a group of Ada's that Bob is a member of."""
         group = self.street.group(self.ada)
         return group, group.move(self.bob.identity.public, "OUTSIDER", "MEMBER")
 
@@ -60,7 +62,7 @@ class Pair:
         return self.hers.notify(self.bob.identity.public, "group_invite", group.id, "group", **more)
 
     def raw(self, content: str, tags: Any = ()) -> Receipt:
-        """What Ada's own program would not write."""
+        """Write a notice that Ada's own program would not write."""
         return self.ada.enclave(self.his.enclave.id).commit("notice", content, tags=tags)
 
     def only(self, **more: Any) -> Received:
@@ -245,7 +247,7 @@ def test_a_kind_of_one_s_own_needs_a_way_to_confirm_it(pair: Pair) -> None:
 
 
 def test_a_move_that_does_not_stand_or_a_state_from_before_it_proves_nothing(pair: Pair) -> None:
-    """No node that keeps the rules has such a log: here is one that does not."""
+    """An honest node has no such log; this one is made by hand."""
     group, move = pair.invited()
     real = pair.bob.enclave(group.id)
     fact, member = real.proof(move.id), real.member(pair.bob.identity.public)
@@ -292,7 +294,7 @@ def test_a_mailbox_at_a_node_that_the_book_names(street: Street) -> None:
     box.move(pair.bob.identity.public, "OUTSIDER", "FRIEND")
     there = Place(pair.his.enclave.id, pair.bob.url)
     pair.hers.notify(pair.bob.identity.public, "dm_invite", box.id, "dm", place=there)
-    assert pair.only().state == "pending"  # nobody says where the mailbox is
+    assert pair.only().state == "pending"  # it is not known where the mailbox is
     book.put(Contact("Ada", pair.ada.identity.public, {"dm": Place(box.id, pair.ada.url)}))
     his = Personal(pair.bob, pair.his.enclave.id, book=book)
     assert [each.state for each in his.notices()] == ["confirmed"]
@@ -340,7 +342,7 @@ def test_whoever_seals_with_a_key_that_is_not_the_author_s_is_discarded(pair: Pa
     assert pair.only().state == "pending"
     assert pair.only().claims is not None
     lone = Personal(pair.street.client(pair.bob.identity, "b", known=False), pair.his.enclave.id)
-    (found,) = lone.notices(discard=False)  # without a registry nobody can say whose key it is
+    (found,) = lone.notices(discard=False)  # without a registry it is not known whose key it is
     assert (found.state, found.claims) == ("pending", None)
 
 

@@ -1,4 +1,4 @@
-"""Whom a word means, against a real registry."""
+"""Resolving words to people, with a real registry."""
 
 import pytest
 

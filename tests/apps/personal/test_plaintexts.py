@@ -1,4 +1,6 @@
-"""No node ever sees what is sealed: after a day of use, everything that the nodes keep is searched for it."""
+"""No node ever sees sealed plaintext: after a day of use, everything that the nodes store is
+searched.
+"""
 
 import os
 

@@ -175,7 +175,7 @@ def test_dataviews_are_granted_and_revoked(street: Street) -> None:
 
 @pytest.mark.parametrize("proved", [True, False])
 def test_a_dataview_is_listed_as_soon_as_it_is_granted(street: Street, proved: bool) -> None:
-    """By the log; that no closed bundle proves it yet is said."""
+    """By the log; it reports that no closed bundle proves it yet."""
     bundle = {"size": 1} if proved else {"size": 256, "timeout": 3_600_000}
     store, (one, two) = (
         street.store(street.client(known=False), bundle=bundle),

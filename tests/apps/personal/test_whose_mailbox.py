@@ -1,4 +1,4 @@
-"""An invitation to direct messages is confirmed only where something says whose the mailbox is."""
+"""An invitation to direct messages is confirmed only if it is known whose mailbox it is."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from .test_notices import Pair, mailbox
 
 @pytest.mark.parametrize("known", [True, False])
 def test_nobody_invites_by_a_mailbox_that_the_book_has_as_another_s(street: Street, known: bool) -> None:
-    """Bob is Ada's friend, whose mailbox no registry has: Eve cannot pass it off as hers."""
+    """Bob is Ada's friend, and no registry has her mailbox: Eve cannot pass it off as hers."""
     pair, book = Pair(street, known=known), street.book()
     box = mailbox(pair.ada)
     box.move(pair.bob.identity.public, "OUTSIDER", "FRIEND")
