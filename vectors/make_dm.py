@@ -1,7 +1,8 @@
-"""Makes dm.json: every sealed form of direct messages, with fixed nonces, and what must not open.
+"""Makes dm.json: every sealed form of direct messages, with fixed nonces, and forms that must not
+open.
 
-It shares no code with the kernel: see sealing_by_hand.py beside it. With which code something is refused is written
-down by hand. The same bytes come out every time.
+The script shares no code with the kernel: see sealing_by_hand.py. The codes of rejected forms are
+written down by hand. Every run gives the same bytes.
 """
 
 import json

@@ -1,8 +1,9 @@
 """Makes group_log.json: the log of a group through ten epochs, with what each reader opens of it.
 
-It shares no code with the kernel, but for the keys of make_log_v1.py beside it, which share none either. A tree is its
-definition, sets of keys parted at their first differing bit, made anew each time; and no rule is implemented: who is a
-member after each event, which epochs count, and what is shown of each message, is written down by hand.
+The script shares no code with the kernel; it takes keys from make_log_v1.py, which shares none
+either. A tree follows the definition, sets of keys split at their first differing bit, and is
+rebuilt each time. No rule is implemented: the members after each event, the epochs that count, and
+the text shown of each message are written down by hand.
 """
 
 import hmac
@@ -17,8 +18,8 @@ from coincurve import PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 FOLDER = Path(__file__).parent
-KEPT = run_path(str(FOLDER / "make_log_v1.py"))
-H, sha256, START, Key = (KEPT[name] for name in ("H", "sha256", "START", "Key"))
+SHARED = run_path(str(FOLDER / "make_log_v1.py"))
+H, sha256, START, Key = (SHARED[name] for name in ("H", "sha256", "START", "Key"))
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
 Json = dict[str, Any]
@@ -35,7 +36,7 @@ def hkdf(secret: bytes, label: str) -> bytes:
 
 
 def even(secret: bytes) -> bytes:
-    """The form of a private key whose point has even y."""
+    """Return the form of a private key whose point has even y."""
     number = int.from_bytes(secret, "big") % ORDER
     point = PublicKey.from_valid_secret(number.to_bytes(32, "big")).format()
     return (number if point[0] == 2 else ORDER - number).to_bytes(32, "big")
@@ -61,7 +62,7 @@ def hexed(name: str) -> str:
 
 
 class Chance:
-    """The same bytes every time."""
+    """Return bytes that are the same in every run."""
 
     def __init__(self) -> None:
         self._n = 0
@@ -78,7 +79,7 @@ chance = Chance()
 
 
 def parts(keys: Set) -> tuple[Set, Set]:
-    """The two children of a node: keys parted at the first bit in which not all are alike."""
+    """Return the two children of a node: its keys, split at the first bit in which they differ."""
     for bit in range(256):
         right = frozenset(key for key in keys if key[bit // 8] >> 7 - bit % 8 & 1)
         if right and right != keys:
@@ -87,7 +88,7 @@ def parts(keys: Set) -> tuple[Set, Set]:
 
 
 def inner(keys: Set) -> list[Set]:
-    """All inner nodes, children before parents, left before right."""
+    """Return all inner nodes, children before parents, left before right."""
     if len(keys) == 1:
         return []
     left, right = parts(keys)
@@ -95,7 +96,7 @@ def inner(keys: Set) -> list[Set]:
 
 
 def way_up(keys: Set, member: bytes) -> list[tuple[Set, Set]]:
-    """From the member's parent to the root: the node, and its other child."""
+    """Return, from the member's parent to the root, each node and its other child."""
     if len(keys) == 1:
         return []
     left, right = parts(keys)
@@ -104,7 +105,7 @@ def way_up(keys: Set, member: bytes) -> list[tuple[Set, Set]]:
 
 
 class Tree:
-    """What everybody knows: public keys and taints of inner nodes, by the sets of keys under them."""
+    """The public state: public keys and taints of inner nodes, by the sets of keys under them."""
 
     def __init__(self) -> None:
         self.n = -1
@@ -126,7 +127,7 @@ class Tree:
 
 
 def commit(tree: Tree, author: str, members: Set) -> tuple[Json, Tree, bytes]:
-    """The envelope, the tree after it, and the root secret."""
+    """Return the envelope, the tree after it, and the root secret."""
     eph, me = Pair(chance(32)), PUB[author]
     after = tree.survivors(members)
     after.n = tree.n + 1
@@ -200,7 +201,8 @@ class Log:
         return event
 
     def send(self, by: str, type_: str, content: Any = "", tags: Any = None, **after: Any) -> Json:
-        """One event, and what everybody must make of it: `epoch` counts or is ignored, `text` is shown or not."""
+        """Add an event, and what readers must make of it: whether its `epoch` counts, and which
+        `text` they show."""
         event = self.event(by, type_, content, tags)
         self.after.append({"members": sorted(self.members), **after})
         return event
@@ -209,7 +211,7 @@ class Log:
         return commit(self.tree, by, frozenset(PUB[name] for name in members))
 
     def count(self, made: tuple[Json, Tree, bytes]) -> Json:
-        """This one will count."""
+        """Record an epoch that counts."""
         envelope, self.tree, root = made
         secret = hkdf(root, "enc:mls:epoch")
         self.epochs.append({"n": self.tree.n, "root_secret": root.hex(), "epoch_secret": secret.hex()})
@@ -237,7 +239,8 @@ class Log:
     def say(
         self, by: str, text: str, *, type_: str = "message", tags: Any = None, shown: bool = True, **how: Any
     ) -> Json:
-        """`shown`: to the members of its epoch; otherwise to nobody."""
+        """Add a sealed message. Members of its epoch can read it if `shown`; otherwise nobody
+        can."""
         content = self.seal(by, text, how.pop("n", None), how.pop("i", None))
         after = {"text": text if shown else None, "readers": self.epochs[content["epoch"]]["members"] if shown else []}
         return self.send(by, type_, content, tags, **after, **how)
@@ -246,7 +249,7 @@ class Log:
 RULES = json.loads((FOLDER / "group_manifest.json").read_text())
 
 
-def told() -> Log:
+def build_log() -> Log:
     log = Log()
     log.members = ["ann"]
     first = {"identity": hexed("ann"), "state": "MEMBER", "traits": ["owner", "admin"]}
@@ -265,12 +268,12 @@ def told() -> Log:
     log.say("cat", "a key for which there is no room", i=40, shown=False)
     log.seals["cat", log.tree.n] = 1
     log.send("ann", "Grant", {"target": hexed("ben"), "trait": "admin"})
-    # Two admins at once: the first counts, the second has its number.
+    # Two admins at once: the first counts, the second has the same number.
     slower = log.propose("ann", log.members)[0]
     log.send("ben", "rotate", {"epoch": log.count(log.propose("ben", log.members))}, epoch="counts")
     log.send("ann", "rotate", {"epoch": slower}, epoch="ignored")
     log.say("dan", "sealed before, sent after", n=log.tree.n - 1, late=True)
-    # dan leaves: what ben made for somebody else meanwhile is for the wrong members.
+    # dan leaves: the epoch that ben made for eve meanwhile is for the wrong members.
     outdated = log.propose("ben", [*log.members, "eve"])[0]
     log.move("dan", "dan", "MEMBER", "OUTSIDER", epoch=False)
     log.members.append("eve")
@@ -281,7 +284,7 @@ def told() -> Log:
     log.send("ben", "rotate", {"epoch": log.count(log.propose("ben", log.members))}, epoch="counts")
     log.say("cat", "eve may read this, dan may not")
     log.say("ann", "everybody, please", type_="notice")
-    # An epoch inside an operation is none; beside the operations it is one.
+    # An epoch inside an operation is ignored; beside the operations it counts.
     inside = {"type": "Move", "target": hexed("fay"), "from": "OUTSIDER", "to": "MEMBER"}
     log.members.append("fay")
     made = log.propose("ann", log.members)
@@ -293,7 +296,7 @@ def told() -> Log:
     log.send("ann", "rotate", f'{{"epoch":{spelled(gone)},"x":1,"x":1}}', epoch="ignored")
     log.move("ben", "cat", "MEMBER", "BLOCKED")
     log.say("eve", "without cat")
-    # ben has made keys for others, whom he does not stand above: they go with him.
+    # ben has made keys of nodes that he is not below: they are dropped when he leaves.
     log.move("ann", "dan", "OUTSIDER", "MEMBER")
     log.move("ann", "ben", "MEMBER", "OUTSIDER")
     log.say("eve", "without ben")
@@ -302,7 +305,7 @@ def told() -> Log:
 
 
 def text() -> str:
-    log = told()
+    log = build_log()
     made = {
         "people": {name: {"priv": pair.secret.hex(), "pub": pair.pub.hex()} for name, pair in PEOPLE.items()},
         "enclave": log.enclave.hex(),

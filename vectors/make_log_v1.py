@@ -1,8 +1,9 @@
-"""Makes log_v1.json: a whole log of version 1, and commits that are refused on the way.
+"""Makes log_v1.json: a whole log of version 1, and rejected commits in between.
 
-It shares no code with the kernel. Trees are computed by their definitions, from the first leaf each time, and no rule
-of access is implemented: what every event changes, and with which code a commit is refused, is written down by hand.
-Run it with Python, cbor2 and coincurve; the same bytes come out every time.
+The script shares no code with the kernel. Trees are computed by their definitions, from the first
+leaf each time. No access rule is implemented: the changes of every event, and the codes of rejected
+commits, are written down by hand. Run it with Python, cbor2 and coincurve; every run gives the same
+bytes.
 """
 
 import json
@@ -96,7 +97,7 @@ def spelled(content: Any) -> str:
 
 
 class Log:
-    """Events so far, and the roles and statuses that they were said to leave."""
+    """The events so far, and the roles and statuses after them, as the script states them."""
 
     def __init__(self) -> None:
         self.enclave = b""
@@ -140,7 +141,8 @@ class Log:
         roles: dict[str, int] | None = None,
         status: tuple[int, bytes | None] | None = None,
     ) -> None:
-        """One event, finalised by the node `by`; `roles` and `status` (seq, value) are what changes with it."""
+        """Add an event, finalised by the node `by`; `roles` and `status` (seq, value) are its
+        changes."""
         commit = self.commit(name, type_, content, tags or [], at)
         self.enclave = bytes.fromhex(commit["enclave"])
         seq, timestamp = len(self.events), START + at
@@ -183,7 +185,7 @@ class Log:
     def refuse(
         self, name: str, type_: str, content: Any, code: str, *, by: str = "node", r: str = "", **context: Any
     ) -> None:
-        """A commit that the node `by` refuses now."""
+        """Add a commit that the node `by` rejects at this point."""
         at = self.events[-1]["timestamp"] - START + 1
         commit = self.commit(name, type_, content, [["r", r]] if r else [], at)
         self.refused.append(
@@ -279,7 +281,7 @@ MODERATED = {"reason": "moderator", "note": "off topic"}
 
 
 def roles_and_contents(log: Log) -> None:
-    """Events 0 to 9."""
+    """Add events 0 to 9."""
     start = {"alice": OWNER, "bob": ADMIN | MEMBER, "carol": MEMBER, "dave": DATAVIEW}
     log.send("alice", "Manifest", MANIFEST, at=0, roles=start)
     log.refuse("alice", "Resume", "", "INVALID_LIFECYCLE_STATE")
@@ -302,7 +304,8 @@ def roles_and_contents(log: Log) -> None:
 
 
 def refused_roles(log: Log) -> None:
-    """What fails while alice is Owner, bob and carol are Admin and Member, erin is Member."""
+    """Add commits that fail while alice is Owner, bob and carol are Admin and Member, erin is
+    Member."""
     both = ADMIN | MEMBER
     log.refuse("dave", "Chat_Message", "no Member", "UNAUTHORIZED")
     log.refuse("carol", "Grant", has("erin", "Admin"), "UNAUTHORIZED")
@@ -333,7 +336,7 @@ def refused_roles(log: Log) -> None:
 
 
 def moves_and_owner(log: Log) -> None:
-    """Events 10 to 15."""
+    """Add events 10 to 15."""
     log.send("carol", "Revoke_Self", {"role": "Member"}, at=6923, roles={"carol": ADMIN})
     log.send("alice", "Move", move("carol", ADMIN, MEMBER), at=6924, roles={"carol": MEMBER})
     forced = move("erin", MEMBER | DATAVIEW, ADMIN | DATAVIEW)
@@ -355,7 +358,7 @@ def moves_and_owner(log: Log) -> None:
 
 
 def lifecycle(log: Log) -> None:
-    """Events 16 to 26."""
+    """Add events 16 to 26."""
     log.send("bob", "Pause", at=6929)
     log.refuse("alice", "Chat_Message", "paused", "ENCLAVE_PAUSED")
     log.refuse("bob", "Pause", "", "ENCLAVE_PAUSED")

@@ -1,8 +1,10 @@
-"""Makes registry.json: an enclave that is sold, moved and sold again, and the log of a registry that follows it.
+"""Makes registry.json: an enclave that is sold, moved and sold again, and the log of a registry
+that follows it.
 
-It shares no code with the kernel, but for the tree definitions of make_log_v1.py beside it, which share none either.
-Proofs are read off whole trees, and no rule is implemented: which entries stand, who holds them, and with which code a
-commit is refused, is written down by hand. The same bytes come out every time.
+The script shares no code with the kernel; it takes the tree definitions of make_log_v1.py, which
+shares none either. Proofs are read off whole trees. No rule is implemented: the active entries,
+their holders, and the codes of rejected commits are written down by hand. Every run gives the same
+bytes.
 """
 
 import json
@@ -66,7 +68,7 @@ def state_path(leaves: dict[bytes, bytes], key: bytes) -> Json:
 
 
 class Log:
-    """Events so far, and the leaves that they were said to leave."""
+    """The events so far, and the leaves after them, as the script states them."""
 
     def __init__(self) -> None:
         self.enclave = b""
@@ -91,7 +93,8 @@ class Log:
         return {**commit, "id": sha256(seq_sig).hex(), **placed, "seq_sig": seq_sig.hex()}
 
     def send(self, by: str, name: str, type_: str, content: Any = "", *, tags: Any = None, **leaves: Any) -> Json:
-        """One event of the node `by`. `leaves`: an identity's bitmask, the lifecycle, the status of an event."""
+        """Add an event of the node `by`. `leaves`: an identity's bitmask, the lifecycle, the status
+        of an event."""
         commit = self.commit(name, type_, content, tags)
         self.enclave = bytes.fromhex(commit["enclave"])
         event = self.finalised(commit, by, len(self.events))
@@ -126,7 +129,7 @@ class Log:
     def migrate(self, to: str) -> Json:
         return {"new_sequencer": pub(to), "prev_seq": len(self.events) - 1, "ct_root": self.checkpoint().hex()}
 
-    # What is proved
+    # Proofs
 
     def head(self, by: str, size: int) -> Json:
         time, root = START + 1000 * size, log_root([H(0x00, *bundle) for bundle in self.closed[:size]])
@@ -169,8 +172,9 @@ def manifest(owner: str, **more: Any) -> Json:
     }
 
 
-def house() -> Log:
-    """Alice's enclave on `node`: sold to bob, moved by him to `node2`, sold to carol there."""
+def sold_enclave() -> Log:
+    """Return alice's enclave on `node`: sold to bob, moved by him to `node2`, sold to carol
+    there."""
     log = Log()
     talk = [{"event": "message", "operator": "Public", "ops": ["C"]}]
     log.send("node", "alice", "Manifest", manifest("alice", customs=talk), alice=OWNER)
@@ -194,21 +198,22 @@ def registry_manifest() -> Json:
     return manifest("registrar", registry=True, customs=customs, readers=readers)
 
 
-class Told:
-    """The registry's log, the records after each event, and what is refused on the way."""
+class RegistryLog:
+    """The registry's log, the records after each event, and rejected commits in between."""
 
     def __init__(self) -> None:
-        self.log, self.house = Log(), house()
+        self.log, self.sold_enclave = Log(), sold_enclave()
         self.state_hashes: list[str] = []
         self.records: list[Json] = []
         self.refused: list[Json] = []
         self._now: Json = {}
 
     def entry(self, **more: Any) -> Json:
-        return {"manifest_event": self.house.events[0], **more}
+        return {"manifest_event": self.sold_enclave.events[0], **more}
 
     def send(self, name: str, type_: str, content: Any, *, tags: Any = None, leaves: Json, **records: Any) -> None:
-        """`records`: what the node's, the enclave's and the identity's record become; entries are seqs."""
+        """Add an event. `records`: the new records of the node, the enclave and the identity;
+        entries are seqs."""
         self.log.send("registry_node", name, type_, content, tags=tags, **leaves)
         self._now = {**self._now, **records}
         self.state_hashes.append(state_root(self.log.leaves).hex())
@@ -220,12 +225,12 @@ class Told:
 
     def record(self, entry: int | None, holder: str, size: int, node: str, app: str = "") -> Json:
         named = {"entry": entry, "holder": pub(holder), "proved_size": size, "sequencer": pub(node)}
-        return {**named, "manifest": self.house.events[0]["id"], "creator": pub("alice"), "app": app}
+        return {**named, "manifest": self.sold_enclave.events[0]["id"], "creator": pub("alice"), "app": app}
 
 
-def told() -> Told:
-    it = Told()
-    sold, _, moved, _, sold_on = it.house.events[2:]
+def build_registry() -> RegistryLog:
+    it = RegistryLog()
+    sold, _, moved, _, sold_on = it.sold_enclave.events[2:]
     it.send("registrar", "Manifest", registry_manifest(), leaves={"registrar": OWNER})
     node = {"seq_pub": pub("node"), "endpoints": [{"uri": "https://node.example:443", "priority": 1}], "enc_v": 2}
     it.refuse("mallory", "Reg_Node", node, "UNAUTHORIZED", "content.seq_pub: only its own key may register it")
@@ -242,10 +247,12 @@ def told() -> Told:
         "a Reg_Enclave is not updated: a new one takes its place",
         [["r", it.log.events[2]["id"]]],
     )
-    bobs = it.house.owner_proof("bob", "node", 2, sold)
+    bobs = it.sold_enclave.owner_proof("bob", "node", 2, sold)
     no_way = "owner_proof.passage: does not lead from the holder to the claimant"
     it.refuse("bob", "Reg_Enclave", it.entry(owner_proof={**bobs, "passage": []}), "UNAUTHORIZED", no_way)
-    forged = it.house.finalised(it.house.commit("mallory", "Migrate", it.house.migrate("mallory")), "mallory", 7)
+    forged = it.sold_enclave.finalised(
+        it.sold_enclave.commit("mallory", "Migrate", it.sold_enclave.migrate("mallory")), "mallory", 7
+    )
     no_owner = "migrate_events[0]: not by the holder, and without an owner proof of its author's"
     it.refuse("mallory", "Reg_Enclave", it.entry(migrate_events=[forged]), "REGISTRY_CONFLICT", no_owner)
     it.send(
@@ -256,7 +263,7 @@ def told() -> Told:
         enclave=it.record(3, "bob", 2, "node"),
     )
     it.refuse("alice", "Reg_Enclave", first, "UNAUTHORIZED", nobody)
-    carols = it.house.owner_proof("carol", "node2", 4, sold_on)
+    carols = it.sold_enclave.owner_proof("carol", "node2", 4, sold_on)
     whole = it.entry(owner_proof=carols, migrate_events=[moved])
     unmoved = "owner_proof.sth: not signed by this sequencer"
     it.refuse("carol", "Reg_Enclave", it.entry(owner_proof=carols), "UNAUTHORIZED", unmoved)
@@ -267,7 +274,7 @@ def told() -> Told:
     it.send(
         "carol", "Delete", gone, tags=tags, leaves={"status_of_4": b"\0"}, enclave=it.record(None, "carol", 4, "node2")
     )
-    identity = {"id_pub": pub("alice"), "enclaves": {"dm": it.house.enclave.hex()}}
+    identity = {"id_pub": pub("alice"), "enclaves": {"dm": it.sold_enclave.enclave.hex()}}
     it.send("alice", "Reg_Identity", identity, leaves={}, identity={"entry": 6, "holder": pub("alice")})
     again = it.entry(sequencer=pub("node2"))
     it.send("carol", "Reg_Enclave", again, leaves={}, enclave=it.record(7, "carol", 4, "node2"))
@@ -275,11 +282,11 @@ def told() -> Told:
 
 
 def text() -> str:
-    it = told()
+    it = build_registry()
     made = {
         "keys": {name: KEYS[name].hex for name in sorted(KEYS)},
-        "enclave": it.house.enclave.hex(),
-        "enclave_events": it.house.events,
+        "enclave": it.sold_enclave.enclave.hex(),
+        "enclave_events": it.sold_enclave.events,
         "registry": it.log.enclave.hex(),
         "registry_events": it.log.events,
         "state_hash_after_each_event": it.state_hashes,

@@ -1,7 +1,8 @@
-"""Makes witness.json: heads as a sequencer signs them and a witness co-signs them, and what nobody may take for that.
+"""Makes witness.json: heads that a sequencer signs and a witness co-signs, and forms that clients
+must reject.
 
-It shares no code with the kernel: points are added in Python's integers, by sealing_by_hand.py beside it, and BIP-340
-is written out here. The same bytes come out every time.
+The script shares no code with the kernel: sealing_by_hand.py adds points with Python's integers,
+and BIP-340 is written out here. Every run gives the same bytes.
 """
 
 import json
@@ -23,7 +24,8 @@ def tagged(tag: str, data: bytes) -> bytes:
 
 
 def schnorr(name: str, digest: bytes) -> bytes:
-    """BIP-340 with auxiliary data of 32 zero bytes; a Key here has the even form already."""
+    """Sign by BIP-340 with auxiliary data of 32 zero bytes; a Key here already has the even
+    form."""
     key = KEYS[name]
     mask = tagged("BIP0340/aux", bytes(32))
     nonce = (key.k ^ int.from_bytes(mask, "big")).to_bytes(32, "big")

@@ -1,8 +1,9 @@
-"""Key agreement, derivation and sealing by their definitions, for the programs here that make examples of sealed forms.
+"""Key agreement, derivation and sealing by their definitions, for the scripts here that make
+examples of sealed forms.
 
-It shares no code with the kernel, nor the libraries that the kernel seals with: points are added in Python's integers
-(SEC 1), HKDF is two lines of HMAC (RFC 5869), and XChaCha20-Poly1305 is HChaCha20 by hand (draft-irtf-cfrg-xchacha) in
-front of another library's ChaCha20-Poly1305 (RFC 8439).
+This module shares neither code nor libraries with the kernel's sealing: it adds points with
+Python's integers (SEC 1), HKDF is two lines of HMAC (RFC 5869), and XChaCha20-Poly1305 is HChaCha20
+by hand (draft-irtf-cfrg-xchacha) in front of another library's ChaCha20-Poly1305 (RFC 8439).
 """
 
 import hmac
@@ -28,7 +29,7 @@ def sha256(data: bytes) -> bytes:
 
 
 def nonce(label: str) -> bytes:
-    """24 bytes that are the same every time."""
+    """Return 24 bytes that are the same in every run."""
     return sha256(f"nonce: {label}".encode())[:24]
 
 
@@ -59,14 +60,14 @@ def multiply(k: int, point: Point) -> tuple[int, int]:
 
 
 def lift(x: bytes) -> Point:
-    """The point of even y."""
+    """Return the point with even y."""
     number = int.from_bytes(x, "big")
     y = pow((number**3 + 7) % P, (P + 1) // 4, P)
     return number, y if y % 2 == 0 else P - y
 
 
 class Key:
-    """A private key in the form whose public point has even y."""
+    """Return a private key in the form whose public point has even y."""
 
     def __init__(self, secret: bytes) -> None:
         k = int.from_bytes(secret, "big") % N
@@ -89,7 +90,7 @@ KEYS = {name: Key(bytes.fromhex(pair["priv"])) for name, pair in json.loads((FOL
 
 
 def hkdf(secret: bytes, label: str) -> bytes:
-    """32 bytes: one block of the expansion is enough."""
+    """Derive 32 bytes: one block of the expansion is enough."""
     extracted = hmac.new(bytes(32), secret, _sha256).digest()
     return hmac.new(extracted, label.encode() + b"\x01", _sha256).digest()
 
@@ -115,5 +116,5 @@ def hchacha20(key: bytes, start: bytes) -> bytes:
 
 
 def encrypt(key: bytes, plaintext: bytes, number: bytes) -> bytes:
-    """Ciphertext and tag, without the nonce in front."""
+    """Return ciphertext and tag, without the nonce."""
     return ChaCha20Poly1305(hchacha20(key, number[:16])).encrypt(bytes(4) + number[16:], plaintext, None)
