@@ -225,7 +225,7 @@ def test_a_folder_that_has_something_in_it_is_left_alone(tmp_path: Path) -> None
         ({"enclaves": 5, "events": 4}, "events: expected at least 5"),
         ({"seed": -1}, "seed: expected 0 to"),
         ({"jobs": 0}, "jobs: expected 1 to"),
-        ({"plants": KINDS[:3], "enclaves": 2, "events": 60}, "of at least 24 events: there are 1, and 3 faults"),
+        ({"plants": KINDS[:3], "enclaves": 2, "events": 60}, "of at least 24 events: there are 1 for 3 faults"),
     ],
 )
 def test_what_is_out_of_bounds_is_refused_before_anything_is_written(tmp_path: Path, wrong: dict, said: str) -> None:
