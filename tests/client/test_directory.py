@@ -232,9 +232,9 @@ def test_so_many_answers_are_kept(office: Office) -> None:
     client = office.client()
     inner = client if office.stage.face == "sync" else client._inner
     registry_client = inner._setup.registry_client
-    registry_client._kept.update({("resolve", n.to_bytes(32)): (0.0, n) for n in range(MAX_CACHED)})
+    registry_client._cache.update({("resolve", n.to_bytes(32)): (0.0, n) for n in range(MAX_CACHED)})
     client.resolve(office.enclave.id)
-    assert len(registry_client._kept) == MAX_CACHED
+    assert len(registry_client._cache) == MAX_CACHED
 
 
 def test_endpoints_are_tried_in_order(office: Office) -> None:

@@ -58,7 +58,7 @@ class Driver:
         self.socket.close()
 
     def take(self, message: Json) -> None:
-        turn = self.feed.take(encode(message).decode())
+        turn = self.feed.receive(encode(message).decode())
         self.seqs += [item.seq for item in turn.items]
         self.send(*turn.send)
 
@@ -669,9 +669,9 @@ def test_a_query_that_is_closed_when_only_a_cut_one_is_left(scene: Scene, monkey
     driver = Driver(scene)
     driver.connect()
     while (message := driver.socket.waiting.popleft())["type"] != "EOSE":
-        driver.feed.take(encode(message).decode())
+        driver.feed.receive(encode(message).decode())
     assert message["more"] is True
-    driver.feed.take(encode(message).decode())
+    driver.feed.receive(encode(message).decode())
     newest = list(driver.feed._queries)[-1]
     with pytest.raises(Unavailable):
-        driver.feed.take(encode({"type": "Closed", "sub_id": newest, "reason": "too_slow"}).decode())
+        driver.feed.receive(encode({"type": "Closed", "sub_id": newest, "reason": "too_slow"}).decode())

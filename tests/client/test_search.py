@@ -148,7 +148,7 @@ def test_the_first_page_is_as_large_as_it_may_be() -> None:
 
 def test_a_page_without_more_is_the_last() -> None:
     search = Search({}, None, False)
-    assert list(search.take(Page([], False))) == []
+    assert list(search.advance(Page([], False))) == []
     assert search.wire is None
 
 

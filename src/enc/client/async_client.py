@@ -25,7 +25,7 @@ from enc.client.items import Item
 from enc.client.lineage import fetch_history
 from enc.client.link import Bundle, EnclaveReader
 from enc.client.members import Member
-from enc.client.moving import Moved, Mover, OnStep, heads_of
+from enc.client.moving import Moved, Mover, OnStep, former_heads
 from enc.client.pins import Pins
 from enc.client.pulls import BatchSelection, select_batches
 from enc.client.push_body import PushedBatch
@@ -193,8 +193,8 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
     async def send(self, commit: Commit) -> Receipt:
         return await self._run(saying.send(self._reader, commit))
 
-    async def _write(self, said: CommitBuilder) -> Receipt:
-        return await self._run(saying.write(self._reader, said))
+    async def _write(self, build: CommitBuilder) -> Receipt:
+        return await self._run(saying.write(self._reader, build))
 
     # Reading
 
@@ -210,7 +210,7 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
 
     async def _items(self, pages: Search, proof: bool) -> AsyncIterator[Item]:
         while pages.wire is not None:
-            for item in pages.take(await self._run(self._reader.page(pages.wire, proof=proof))):
+            for item in pages.advance(await self._run(self._reader.page(pages.wire, proof=proof))):
                 yield item
 
     async def unverified_page(self, wire_filter: Mapping[str, Any]) -> UnverifiedPage:
@@ -343,7 +343,7 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         that an owner unknown to the registry was the owner when they moved the enclave away from there.
         """
         setup, description = self._client._setup, EnclaveDescription(app, desc, meta)
-        heads = heads_of(None, None if archive is None else Path(archive))
+        heads = former_heads(None, None if archive is None else Path(archive))
         return await self._run(register_enclave(setup.required_registry(), self._reader, description, heads))
 
     async def migrate(

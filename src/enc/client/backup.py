@@ -49,13 +49,13 @@ def pull(reader: EnclaveReader, path: Path, progress: Progress = lambda here, to
     part = path.with_name(path.name + ".part")
     replay = Replay(reader.enclave)
     yield from reader.session.head()  # follows the enclave to its current node
-    with opened(part) as file:
+    with open_part(part) as file:
         yield from work(lambda: resume(file, part, replay))
-        head = yield from gather(reader, file, replay, progress)
+        head = yield from append_log(reader, file, replay, progress)
     header = header_of(replay, head)
     with reader.session.known_verifier().blame_node("export", b""):
         check_header(header, replay)
-    yield from work(lambda: finish(header, part, path))
+    yield from work(lambda: write_archive(header, part, path))
     return header
 
 
@@ -72,7 +72,7 @@ def first_event(reader: EnclaveReader) -> Flow[Event]:
     return event
 
 
-def gather(reader: EnclaveReader, file: BinaryIO, replay: Replay, progress: Progress) -> Flow[TreeHead]:
+def append_log(reader: EnclaveReader, file: BinaryIO, replay: Replay, progress: Progress) -> Flow[TreeHead]:
     """Append the rest of the log to a file and a replay, and return the head that came with it."""
     verifier = yield from reader.session.verifier()
     while True:
@@ -86,7 +86,7 @@ def gather(reader: EnclaveReader, file: BinaryIO, replay: Replay, progress: Prog
     return head
 
 
-def opened(part: Path) -> BinaryIO:
+def open_part(part: Path) -> BinaryIO:
     try:
         descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as e:
@@ -122,7 +122,7 @@ def _take(verifier: LogVerifier, text: bytes, replay: Replay, file: BinaryIO) ->
         return page, head_of(page.sth)
 
 
-def finish(header: Header, part: Path, path: Path) -> None:
+def write_archive(header: Header, part: Path, path: Path) -> None:
     """Compress the events received, and rename the file only after it is synced to disk."""
     with atomic_file(path, draft=path.with_name(path.name + ".draft"), private=True) as file:
         for piece in write_lines(header, _lines(part)):
@@ -136,7 +136,7 @@ def _lines(part: Path) -> Iterator[bytes]:
             yield line[:-1]
 
 
-def head_in(archive: Path) -> TreeHead | None:
+def archive_head(archive: Path) -> TreeHead | None:
     """Return the head in an archive, unverified."""
     return read_archive(Call("", file=archive).pieces())[0].sth
 

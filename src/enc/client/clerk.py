@@ -83,7 +83,7 @@ class DeliveryWorker:
         self._after = b""
         """The enclave whose events were delivered last."""
         self._runner: asyncio.Runner | None = None
-        self._thread = threading.Thread(target=self._run, name="enc-clerk", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="enc-delivery", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

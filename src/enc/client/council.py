@@ -36,13 +36,13 @@ from enc.core.types import TreeHead
 T = TypeVar("T")
 
 MAX_WITNESSES = 16
-MAX_WORDS = 200
+MAX_REASON = 200
 """Most characters of a witness's reason for not answering."""
 MAX_KNOWN = 1024
 """Most enclaves for which answers of witnesses are remembered."""
-AGAIN_S = 1.0
+REUSE_S = 1.0
 """How long an answer of witnesses that lag behind is used without asking again."""
-SILENT_S = 60.0
+SKIP_S = 60.0
 """How long a witness that did not answer is skipped if the others suffice."""
 
 
@@ -66,7 +66,7 @@ class WitnessQuorum:
         """By enclave: the last accepted head, and when to ask again."""
         self._ahead: OrderedDict[bytes, tuple[int, float]] = OrderedDict()
         """By enclave: the smallest log shown here that `k` witnesses had not seen, and since when."""
-        self._silent: dict[bytes, float] = {}
+        self._skip_until: dict[bytes, float] = {}
         """By witness: until when it may be skipped."""
 
     def known(self, enclave: bytes, head: TreeHead) -> Witnessed | None:
@@ -82,44 +82,44 @@ class WitnessQuorum:
         backoff = session.node.caller.backoff()
         while True:
             found, why = yield from self._ask(session, head)
-            error = self._unmet(session.enclave, found, why)
+            error = self._quorum_error(session.enclave, found, why)
             if error is None:
-                _remember(self._known, session.enclave, (found, self._clock() + AGAIN_S))
+                _remember(self._known, session.enclave, (found, self._clock() + REUSE_S))
                 return found
             yield Pause(backoff.wait(error))
 
     def _ask(self, session: EnclaveSession, head: TreeHead) -> Flow[tuple[Witnessed, list[str]]]:
         """Ask the witnesses; those that did not answer lately come last, or are skipped if not needed."""
-        heard, why = list[CosignedHead](), list[str]()
-        for member, caller in sorted(self._members, key=lambda each: self._is_silent(each[0])):
-            if self._is_silent(member) and self._witnessed(head, heard).is_whole:
+        answers, why = list[CosignedHead](), list[str]()
+        for member, caller in sorted(self._members, key=lambda each: self._may_skip(each[0])):
+            if self._may_skip(member) and self._witnessed(head, answers).is_whole:
                 continue
             try:
                 cosigned = yield from self._latest(member, caller, session.enclave)
             except (PeerError, WorldError) as e:
-                why.append(f"{member.url}: {e.message[:MAX_WORDS]}")
+                why.append(f"{member.url}: {e.message[:MAX_REASON]}")
                 continue
             reason = yield from self._connect(session, head, cosigned, caller)
             if reason is None:
-                heard.append(cosigned)
+                answers.append(cosigned)
             else:
                 why.append(f"{member.url}: {reason}")
-        return self._witnessed(head, heard), why
+        return self._witnessed(head, answers), why
 
-    def _is_silent(self, member: Witness) -> bool:
-        return self._clock() < self._silent.get(member.key, 0.0)
+    def _may_skip(self, member: Witness) -> bool:
+        return self._clock() < self._skip_until.get(member.key, 0.0)
 
-    def _witnessed(self, head: TreeHead, heard: Sequence[CosignedHead]) -> Witnessed:
-        by_size = sorted(heard, key=lambda each: each.head.ts, reverse=True)
+    def _witnessed(self, head: TreeHead, answers: Sequence[CosignedHead]) -> Witnessed:
+        by_size = sorted(answers, key=lambda each: each.head.ts, reverse=True)
         return Witnessed(head, tuple(by_size), self._k, len(self._members))
 
     def _latest(self, member: Witness, caller: RetryingCaller, enclave: bytes) -> Flow[CosignedHead]:
         try:
             body = yield from caller.request(Call(f"/heads/{enclave.hex()}"))
         except WorldError:
-            self._silent[member.key] = self._clock() + SILENT_S
+            self._skip_until[member.key] = self._clock() + SKIP_S
             raise
-        self._silent.pop(member.key, None)
+        self._skip_until.pop(member.key, None)
         cosigned = parse_cosigned(body)
         check_cosigned(cosigned, member.key, enclave)
         return cosigned
@@ -135,19 +135,19 @@ class WitnessQuorum:
         try:
             yield from _compare(session, head, cosigned, signer)
         except Distrust as e:
-            yield from _tell(caller, session.enclave, verifier.sequencer, head)
+            yield from _report_head(caller, session.enclave, verifier.sequencer, head)
             before = (yield from _of_size(caller, cosigned, head.ts)) if seen.ts > head.ts else None
             if before is not None:
                 _check_root(verifier, head, before, None)
             raise type(e)(e.message, with_cosignature(e.evidence, cosigned)) from e
         return None
 
-    def _unmet(self, enclave: bytes, found: Witnessed, why: list[str]) -> EncError | None:
+    def _quorum_error(self, enclave: bytes, found: Witnessed, why: list[str]) -> EncError | None:
         """Return the error for a violation of rule 4 or 5, if any."""
-        heard, told = len(found.cosigned), f" ({'; '.join(why)})" if why else ""
-        if heard < self._k:
-            message = f"{heard} of {found.n} witnesses confirm the log, but {self._k} are needed{told}"
-            return NotWitnessed(message, witnessed=heard, needed=self._k)
+        answers, details = len(found.cosigned), f" ({'; '.join(why)})" if why else ""
+        if answers < self._k:
+            message = f"{answers} of {found.n} witnesses confirm the log, but {self._k} are needed{details}"
+            return NotWitnessed(message, witnessed=answers, needed=self._k)
         if found.is_whole:
             return None
         size, since = self._ahead.get(enclave, (found.head.ts, self._clock()))
@@ -158,7 +158,7 @@ class WitnessQuorum:
             return None
         message = (
             f"{found.count} of {found.n} witnesses have seen the log of {found.head.ts} bundles, but {self._k} are "
-            f"needed; {self._k} have seen {found.size}, for longer than {self._lag:g} seconds{told}"
+            f"needed; {self._k} have seen {found.size}, for longer than {self._lag:g} seconds{details}"
         )
         return NotWitnessed(message, witnessed=found.count, needed=self._k)
 
@@ -223,7 +223,7 @@ def _of_size(caller: RetryingCaller, cosigned: CosignedHead, size: int) -> Flow[
     return found if (found.head.ts, found.sequencer) == (size, cosigned.sequencer) else None
 
 
-def _tell(caller: RetryingCaller, enclave: bytes, sequencer: bytes, head: TreeHead) -> Flow[None]:
+def _report_head(caller: RetryingCaller, enclave: bytes, sequencer: bytes, head: TreeHead) -> Flow[None]:
     """Report the head shown here to the witness, for everyone who asks it; ignores failures."""
     brought = {"enclave": enclave.hex(), "sequencer": sequencer.hex(), "sth": wire_head(head)}
     with suppress(EncError):

@@ -136,7 +136,7 @@ _answer, _listed = Decoder(_Answer), Decoder(_Listed)
 
 
 @contextmanager
-def _named() -> Iterator[None]:
+def _naming_registry() -> Iterator[None]:
     """Say in the error that the registry did not answer, not the enclave's node."""
     try:
         yield
@@ -150,7 +150,7 @@ class RegistryClient:
 
     def __init__(self, reader: EnclaveReader, clock: Callable[[], float]) -> None:
         self.reader, self._clock = reader, clock
-        self._kept: OrderedDict[tuple[str, bytes], tuple[float, Any]] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, bytes], tuple[float, Any]] = OrderedDict()
 
     def resolve(self, enclave: bytes, *, fresh: bool = False) -> Flow[Resolution]:
         """Return where an enclave is. EnclaveNotFound and NodeNotFound are the registry's statements."""
@@ -172,7 +172,7 @@ class RegistryClient:
 
     def listing(self, search: Mapping[str, str]) -> Flow[tuple[list[dict[str, Any]], str | None]]:
         """Return an unverified page of enclaves, for display, and where the next page begins."""
-        with _named():
+        with _naming_registry():
             verifier = yield from self.reader.session.verifier()
             text = yield from self.reader.node.caller.request(Call(f"/enclaves?{urlencode(search)}"))
         with verifier.blame_node("enclaves", text):
@@ -184,27 +184,27 @@ class RegistryClient:
     # Cache
 
     def _cached(self, kind: _Kind, key: bytes, ask: Callable[[bytes], Flow[T]], fresh: bool) -> Flow[T]:
-        until, found = self._kept.get((kind, key), (0.0, None))
+        until, found = self._cache.get((kind, key), (0.0, None))
         if found is not None and not fresh and self._clock() < until:
             return found  # type: ignore[no-any-return]
-        self._kept.pop((kind, key), None)
+        self._cache.pop((kind, key), None)
         found = yield from ask(key)
-        self._kept[kind, key] = self._clock() + CACHE_S, found
-        if len(self._kept) > MAX_CACHED:
-            self._kept.popitem(last=False)
+        self._cache[kind, key] = self._clock() + CACHE_S, found
+        if len(self._cache) > MAX_CACHED:
+            self._cache.popitem(last=False)
         return found
 
     def forget(self, key: bytes) -> None:
         """Drop the cached answers for a key that has changed."""
         for kind in ("resolve", "identity"):
-            self._kept.pop((kind, key), None)
+            self._cache.pop((kind, key), None)
 
     # Checking
 
     def _ask(self, kind: _Kind, key: bytes) -> Flow[tuple[_Answer, list[Item], bytes]]:
         """Return an answer whose entries are verified current events of the registry."""
         reader = self.reader
-        with _named():
+        with _naming_registry():
             verifier = yield from reader.session.verifier()
             since = verifier.size
             text = yield from reader.node.caller.request(Call(f"/{kind}/{key.hex()}?proof=1"))
@@ -223,19 +223,19 @@ class RegistryClient:
         record = self._record(enclave, answer.enclave or _Entry(), items, text)
         return Resolution(record, self._node(record.sequencer, items, text))
 
-    def _record(self, enclave: bytes, said: _Entry, items: list[Item], text: bytes) -> RegistryRecord:
+    def _record(self, enclave: bytes, stated: _Entry, items: list[Item], text: bytes) -> RegistryRecord:
         with self.reader.session.known_verifier().blame_node("enclave", text):
             for item in _of("Reg_Enclave", items):
                 entry = parse_enclave(item.event)
-                sequencer = unhex(said.sequencer, 32, "sequencer", InvalidProof)
+                sequencer = unhex(stated.sequencer, 32, "sequencer", InvalidProof)
                 if entry.manifest_event.enclave != enclave:
                     raise InvalidProof("the entry belongs to another enclave")
                 if entry.declared_sequencer != sequencer:
                     raise InvalidProof("sequencer: not the one that the entry's Migrates lead to")
-                holder = unhex(said.holder, 32, "holder", InvalidProof)
+                holder = unhex(stated.holder, 32, "holder", InvalidProof)
                 if holder != item.author:
                     raise InvalidProof("holder: not the entry's author")
-                return RegistryRecord(enclave, entry, item, sequencer, holder, said.proved_size)
+                return RegistryRecord(enclave, entry, item, sequencer, holder, stated.proved_size)
             raise InvalidProof("the entry is missing")
 
     def _node(self, seq_pub: bytes, items: list[Item], text: bytes) -> NodeEntry:

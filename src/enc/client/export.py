@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from enc.client.answers import head_of, read
-from enc.client.backup import PAGE, Progress, finish, opened
+from enc.client.backup import PAGE, Progress, open_part, write_archive
 from enc.client.flow import Call, Flow, work
 from enc.client.link import EnclaveReader
 from enc.core.archive import Header, read_lines
@@ -38,12 +38,12 @@ def export(reader: EnclaveReader, path: Path, since: Path | None, progress: Prog
     yield from reader.session.head()  # follows the enclave to its current node
     part = path.with_name(path.name + ".part")
     log = _Log(reader.enclave)
-    with opened(part) as file:
+    with open_part(part) as file:
         file.truncate()
         yield from work(lambda: log.start(file, since))
         head = yield from _gather(reader, file, log, progress)
     header = log.header(head)
-    yield from work(lambda: finish(header, part, path))
+    yield from work(lambda: write_archive(header, part, path))
     return header
 
 

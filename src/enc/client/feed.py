@@ -141,7 +141,7 @@ class Feed:
         """Return a Query in a new session if the current one ends soon."""
         return (self._ask(),) if self.due_in == 0 else ()
 
-    def take(self, text: str | bytes) -> FeedStep:
+    def receive(self, text: str | bytes) -> FeedStep:
         """Process one message from the node. Raises the errors that end the feed."""
         raw = text.encode() if isinstance(text, str) else text
         with self._verifier.blame_node("message", raw):
@@ -157,8 +157,8 @@ class Feed:
         if type_ == "Event":
             return self._event(message, query, raw)
         if type_ == "EOSE":
-            return self._stored(sub_id, query, message.get("more") is True, raw)
-        return self._over(sub_id, query, str(message.get("reason"))) if type_ == "Closed" else FeedStep()
+            return self._end_of_stored(sub_id, query, message.get("more") is True, raw)
+        return self._closed_by_node(sub_id, query, str(message.get("reason"))) if type_ == "Closed" else FeedStep()
 
     # Queries
 
@@ -211,7 +211,7 @@ class Feed:
             return FeedStep((item,), is_good=True)
         return FeedStep(is_good=True)
 
-    def _stored(self, sub_id: str, query: _Query, more: bool, raw: bytes) -> FeedStep:
+    def _end_of_stored(self, sub_id: str, query: _Query, more: bool, raw: bytes) -> FeedStep:
         """Handle the end of the stored events; if they were truncated, ask for the rest."""
         with self._verifier.blame_node("EOSE", raw):
             if query.is_stored or (more and query.last is None):
@@ -224,7 +224,7 @@ class Feed:
         asked = (self._ask(replaces=sub_id),) if more else ()
         return FeedStep(send=(*asked, *self._close(query.replaces or "")), is_good=True)
 
-    def _over(self, sub_id: str, query: _Query, reason: str) -> FeedStep:
+    def _closed_by_node(self, sub_id: str, query: _Query, reason: str) -> FeedStep:
         del self._queries[sub_id]
         self._closed.add(sub_id)
         if reason in _ENDS:

@@ -26,7 +26,7 @@ class Follower(Protocol):
 S = TypeVar("S", bound=Follower)
 
 
-def following(method: Callable[Concatenate[S, P], Flow[T]]) -> Callable[Concatenate[S, P], Flow[T]]:
+def follow_moves(method: Callable[Concatenate[S, P], Flow[T]]) -> Callable[Concatenate[S, P], Flow[T]]:
     """Restart the flow at each node to which the enclave has moved."""
 
     @wraps(method)

@@ -19,7 +19,7 @@ MAX_SEEN = 256
 
 
 class NodeLocator:
-    """`nodes`: URLs of nodes to which an enclave may move. `glance`: the registry client without retries.
+    """`nodes`: URLs of nodes to which an enclave may move. `quick_registry`: the registry client without retries.
 
     `accept_loss`: continue even if events seen before are lost.
     """
@@ -30,7 +30,7 @@ class NodeLocator:
         nodes: Sequence[str] = (),
         registry_client: RegistryClient | None = None,
         *,
-        glance: RegistryClient | None = None,
+        quick_registry: RegistryClient | None = None,
         clock: Callable[[], float] = lambda: 0.0,
         accept_loss: bool = False,
     ) -> None:
@@ -41,7 +41,7 @@ class NodeLocator:
             accept_loss,
         )
         self._seen: dict[bytes, Resolution] = {}
-        self._glance, self._clock, self._due = glance, clock, dict[bytes, float]()
+        self._quick_registry, self._clock, self._due = quick_registry, clock, dict[bytes, float]()
 
     @property
     def can_locate(self) -> bool:
@@ -64,14 +64,14 @@ class NodeLocator:
         self._remember(resolution)
         found = yield from self._first(resolution.urls, resolution.sequencer, None, enclave)
         if found is None:
-            raise _silent(resolution)
+            raise _not_answering(resolution)
         return found
 
     def _check_named(self, enclave: bytes, key: bytes) -> None:
         """Raise Unreachable if the registry names another node than `key`, which did not answer."""
         seen = self._seen.get(enclave)
         if seen is not None and seen.sequencer != key:
-            raise _silent(seen)
+            raise _not_answering(seen)
 
     def find(self, enclave: bytes, sequencer: bytes | None, node: NodeLink) -> Flow[NodeLink | None]:
         """Return a node other than `node`: the one that the registry names, or one with this key."""
@@ -98,7 +98,7 @@ class NodeLocator:
         for url in urls:
             node = self._reach(url)
             try:
-                key = yield from node.seq_pub(node.glance())
+                key = yield from node.seq_pub(node.without_retries())
             except (WorldError, Distrust, MisuseError):
                 continue
             if key != sequencer or (left is not None and not left.is_unresolved and left.found == key):
@@ -123,13 +123,13 @@ class NodeLocator:
         A node that was left by force may continue without knowing it. A registry that does not answer is
         ignored.
         """
-        if self._glance is None or self._clock() < self._due.get(session.enclave, 0.0):
+        if self._quick_registry is None or self._clock() < self._due.get(session.enclave, 0.0):
             return False
         if len(self._due) >= MAX_SEEN:
             self._due.clear()
         self._due[session.enclave] = self._clock() + CACHE_S
         try:
-            resolution = yield from self._glance.resolve(session.enclave)
+            resolution = yield from self._quick_registry.resolve(session.enclave)
         except Distrust:
             raise
         except (PeerError, WorldError):
@@ -148,7 +148,7 @@ class NodeLocator:
         seen = self._seen.get(enclave)
         return seen.origin if seen else None
 
-    def adopt_or_turn(self, session: EnclaveSession, pin: Pin) -> Flow[None]:
+    def adopt_or_switch(self, session: EnclaveSession, pin: Pin) -> Flow[None]:
         """Adopt the node according to its log, or switch to the pinned one; else raise."""
         new = yield from self._adopted(session, pin)
         if new is None:
@@ -169,14 +169,14 @@ class NodeLocator:
         if found is None:
             self._check_named(session.enclave, seq_pub)
             if pin.history.departure(seq_pub) is None:  # not a former sequencer: it must prove how it got the log
-                raise session.foreign(pin.sequencer, seq_pub)
+                raise session.foreign_node(pin.sequencer, seq_pub)
             return None
         session.node = found
         if found.found == pin.sequencer:
             return None
         new = yield from self._adopted(session, pin)
         if new is None and pin.history.departure(found.found or b"") is None:
-            raise session.foreign(pin.sequencer, found.found or b"")
+            raise session.foreign_node(pin.sequencer, found.found or b"")
         return new
 
     def _adopted(self, session: EnclaveSession, pin: Pin) -> Flow[Pin | None]:
@@ -206,14 +206,14 @@ class NodeLocator:
             return None
 
 
-def _silent(resolution: Resolution) -> Unreachable:
+def _not_answering(resolution: Resolution) -> Unreachable:
     where = " ".join(resolution.urls) or "no address"
     return Unreachable(f"the registry names the node {resolution.sequencer.hex()} at {where}, which does not answer")
 
 
 def _has(node: NodeLink, enclave: bytes) -> Flow[bool]:
     try:
-        yield from node.glance().request(Call(f"/{enclave.hex()}/sth"))
+        yield from node.without_retries().request(Call(f"/{enclave.hex()}/sth"))
     except EnclaveNotFound:
         return False
     except (PeerError, WorldError):

@@ -22,7 +22,7 @@ LIFECYCLES: Mapping[bytes | None, Lifecycle] = {
     sha256(b"terminated"): "terminated",
     sha256(b"migrated"): "migrated",
 }
-_ENDS, _TURNS = ("Terminate", "Migrate"), ("Pause", "Resume")
+_END_TYPES, _PAUSE_TYPES = ("Terminate", "Migrate"), ("Pause", "Resume")
 
 
 def lifecycle(reader: EnclaveReader, rules: Policy) -> Flow[Lifecycle]:
@@ -42,24 +42,24 @@ def _by_state(reader: EnclaveReader) -> Flow[Lifecycle]:
             "lifecycle: not a lifecycle value in the state", (fact.value or b"").hex().encode()
         )
     found = LIFECYCLES[fact.value]
-    return (yield from _arrived(reader)) if found == "migrated" else found
+    return (yield from _after_migrate(reader)) if found == "migrated" else found
 
 
-def _arrived(reader: EnclaveReader) -> Flow[Lifecycle]:
+def _after_migrate(reader: EnclaveReader) -> Flow[Lifecycle]:
     """Decide for state `migrated`, which stays until the next event: the new node's enclave is active."""
     history = yield from fetch_history(reader.session)
     if not history.moves or history.sequencer != reader.session.known_verifier().sequencer:
         return "migrated"
-    turn = yield from _last(reader, _TURNS)
+    turn = yield from _last(reader, _PAUSE_TYPES)
     return "paused" if turn is not None and turn.type == "Pause" else "active"
 
 
 def _by_log(reader: EnclaveReader, rules: Policy) -> Flow[Lifecycle]:
     """Decide by the last event that changes the lifecycle; unknown if some may not be read."""
     scope = yield from _scope(reader, rules)
-    if any(scope.of(type_) != "all" for type_ in (*_ENDS, *_TURNS)):
+    if any(scope.of(type_) != "all" for type_ in (*_END_TYPES, *_PAUSE_TYPES)):
         return "unknown"
-    end, turn = (yield from _last(reader, _ENDS)), (yield from _last(reader, _TURNS))
+    end, turn = (yield from _last(reader, _END_TYPES)), (yield from _last(reader, _PAUSE_TYPES))
     if end is not None and end.type == "Terminate":
         return "terminated"
     if end is not None:

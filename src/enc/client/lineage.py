@@ -13,7 +13,7 @@ from enc.core.event import check_event, event_from_wire
 from enc.core.filter import MAX_LIMIT
 from enc.core.types import Event
 
-_WANTED = {"type": ["Manifest", "Migrate"], "limit": MAX_LIMIT}
+_FILTER = {"type": ["Manifest", "Migrate"], "limit": MAX_LIMIT}
 
 
 def fetch_history(session: EnclaveSession, hints: Sequence[Event] = ()) -> Flow[History]:
@@ -24,13 +24,13 @@ def fetch_history(session: EnclaveSession, hints: Sequence[Event] = ()) -> Flow[
     verifier = yield from session.verifier()
     known = [move.event for move in verifier.history.moves]
     try:
-        text = yield from session.ask("/", "Query", {"filter": _WANTED})
+        text = yield from session.ask("/", "Query", {"filter": _FILTER})
     except Unauthorized:
         text = b'{"events":[]}'
     with verifier.blame_node("page", text):
         shown = [event_from_wire(wire.event) for wire in read(text, page_decoder).events]
-        is_told = any(event.type == "Migrate" for event in shown)
-        history = _history(verifier, shown if is_told else [*known, *hints, *shown])
+        has_migrates = any(event.type == "Migrate" for event in shown)
+        history = _history(verifier, shown if has_migrates else [*known, *hints, *shown])
     if history.moves and history.knows(verifier.sequencer) and history.holds(verifier.history):
         verifier.learn(history)
     return history

@@ -23,7 +23,7 @@ from enc.client.answers import (
 )
 from enc.client.facts import Anchor, EventFact, StateFact, check_anchor, check_state_facts
 from enc.client.flow import Flow, Pause, work
-from enc.client.following import following
+from enc.client.following import follow_moves
 from enc.client.identity import Identity
 from enc.client.items import Item, check_order, prove_items, verify_items
 from enc.client.lineage import fetch_history, has_unknown_signer
@@ -91,7 +91,7 @@ class EnclaveReader:
 
     # Events
 
-    @following
+    @follow_moves
     def page(self, wire_filter: Mapping[str, Any], *, proof: bool = False) -> Flow[Page]:
         """Return one page of events. Each is verified, matches the filter and is in the requested order.
 
@@ -139,7 +139,7 @@ class EnclaveReader:
             raise EventNotFound("the event is in the log, but it is deleted or you may not read it")
         return EventFact(page.items[0].event, fact.membership, fact.anchor, fact.status)
 
-    @following
+    @follow_moves
     def place(self, event_id: bytes, *, wait: bool = False) -> Flow[tuple[BundleProof, Anchor]]:
         """Return an event's place in its bundle, and the bundle's anchor under an accepted head."""
         text = yield from self._membership(event_id, wait)
@@ -174,7 +174,7 @@ class EnclaveReader:
                 pause = backoff.wait(e)
             yield Pause(pause)
 
-    @following
+    @follow_moves
     def anchor(self, index: int) -> Flow[Anchor]:
         """Return leaf `index` of the log under an accepted head."""
         verifier = yield from self.session.verifier()
@@ -191,7 +191,7 @@ class EnclaveReader:
         verifier.pin_head(anchor.head)
         return anchor
 
-    @following
+    @follow_moves
     def bundle(self, index: int) -> Flow[Bundle]:
         """Return the ids of all events of a closed bundle, proved to be complete."""
         text = yield from self.session.ask("/bundle", "Bundle_Proof", {"leaf_index": index})
@@ -224,7 +224,7 @@ class EnclaveReader:
         body = {"keys": [{"namespace": namespace, "key": key.hex()} for namespace, key in keys]}
         return (yield from self._state("/state-batch", "State_Batch", body, keys, tree_size))
 
-    @following
+    @follow_moves
     def _state(
         self,
         path: str,

@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import Decoder
 
 from enc.client.answers import read
-from enc.client.backup import finish, gather, head_in, opened, resume
+from enc.client.backup import append_log, archive_head, open_part, resume, write_archive
 from enc.client.directory import RegistryClient
 from enc.client.errors import ForeignSequencer, LostRange, Unreachable
 from enc.client.flow import Call, Flow, Pause, work
@@ -29,7 +29,7 @@ from enc.client.pins import Pin
 from enc.client.reads import manifest_event
 from enc.client.registering import register_enclave
 from enc.client.succession import lost_range
-from enc.client.welcome import NodeTerms, begins_with, check_existing_log, checkpoint_size, terms
+from enc.client.welcome import NodeTerms, begins_with, check_existing_log, checkpoint_size, fetch_terms
 from enc.core.archive import header_of, read_archive, verify_archive
 from enc.core.commit import wire_commit
 from enc.core.content import parse_migrate
@@ -108,10 +108,10 @@ class Mover:
     ) -> None:
         self._reader, self._new, self._folder, self._registry_client = reader, new, folder, registry_client
         self._accept_loss = accept_loss
-        self._tell, self._progress = tell, progress
+        self._report, self._progress = tell, progress
 
     @property
-    def _to(self) -> NodeLink:
+    def _new_node(self) -> NodeLink:
         return self._new.node
 
     def peaceful(self, source: Callable[[], str]) -> Flow[Moved]:
@@ -123,8 +123,8 @@ class Mover:
             return (yield from self._peaceful(journal, source))
 
     def _peaceful(self, journal: Journal, source: Callable[[], str]) -> Flow[Moved]:
-        self._clear_past(journal)
-        event = journal.event() or (yield from self._present()) or (yield from self._migrate(journal))
+        self._clear_outdated(journal)
+        event = journal.event() or (yield from self._completed_migrate()) or (yield from self._migrate(journal))
         journal.keep(event)
         order = {"migrate": wire_event(event)}
         try:
@@ -138,34 +138,34 @@ class Mover:
     def forced(self, archive: Path) -> Flow[Moved]:
         """Move without the old node, from a copy of the log."""
         with (yield from self._journal()) as journal:
-            self._clear_past(journal)
-            event = journal.event() or (yield from self._present())
+            self._clear_outdated(journal)
+            event = journal.event() or (yield from self._completed_migrate())
             if event is None:
                 event = yield from self._take_over(journal, archive)
                 journal.keep(event)
             return (yield from self._finish(journal, event, archive))
 
     def _journal(self) -> Flow[Journal]:
-        return Journal(self._folder, self._reader.enclave, (yield from self._to.seq_pub()))
+        return Journal(self._folder, self._reader.enclave, (yield from self._new_node.seq_pub()))
 
-    def _clear_past(self, journal: Journal) -> None:
+    def _clear_outdated(self, journal: Journal) -> None:
         event = journal.event()
-        if event is not None and self._is_past(event):
+        if event is not None and self._is_outdated(event):
             journal.clear()
 
-    def _is_past(self, event: Event) -> bool:
+    def _is_outdated(self, event: Event) -> bool:
         """Whether the enclave has moved elsewhere since: following this Migrate would make a second log."""
         pin = self._reader.session.pins.load(self._reader.enclave)
         latest = pin.moves[-1].event if pin is not None and pin.moves else event
         return latest.seq >= event.seq and latest.id != event.id
 
-    def _present(self) -> Flow[Event | None]:
+    def _completed_migrate(self) -> Flow[Event | None]:
         """Return the Migrate by which the new node is already the sequencer; None if it is not."""
         try:
             page = yield from self._new.page({"type": "Migrate", "limit": 1, "reverse": True})
         except (EnclaveNotFound, EnclaveMigrated, ForeignSequencer):
             return None
-        key = yield from self._to.seq_pub()
+        key = yield from self._new_node.seq_pub()
         is_there = page.items and self._new.session.known_verifier().history.departure(key) is None
         return page.items[0].event if is_there and page.items[0].event.content else None
 
@@ -174,13 +174,13 @@ class Mover:
     def _migrate(self, journal: Journal) -> Flow[Event]:
         """Return the Migrate as the old node's last event. A stored commit is sent first: it may be accepted."""
         yield from self._reader.session.head()  # follows the enclave to its current node
-        asked = yield from terms(self._to)
+        asked = yield from fetch_terms(self._new_node)
         if journal.commit() is None:  # else it may have been accepted already
             asked.check_open()
         if self._registry_client is not None:
             yield from self._register_before(self._registry_client)
         for _ in range(MAX_TRIES):
-            commit = journal.commit() or (yield from self._signed(journal, asked))
+            commit = journal.commit() or (yield from self._copy_and_sign(journal, asked))
             try:
                 receipt = yield from self._reader.session.submit(commit)
             except (CheckpointMismatch, Expired):
@@ -188,7 +188,7 @@ class Mover:
                 continue
             r = receipt
             event = sequenced(commit, r.id, r.timestamp, r.sequencer, r.seq, r.seq_sig)
-            self._tell("migrate", f"event {event.seq}, accepted by {event.sequencer.hex()}")
+            self._report("migrate", f"event {event.seq}, accepted by {event.sequencer.hex()}")
             return event
         raise CheckpointMismatch("the log grew after each signed Migrate; try again", seq=0, ct_root="")
 
@@ -201,35 +201,35 @@ class Mover:
         if holder != self._reader.identity.public:
             yield from register_enclave(registry_client, self._reader)
 
-    def _signed(self, journal: Journal, asked: NodeTerms) -> Flow[Commit]:
+    def _copy_and_sign(self, journal: Journal, asked: NodeTerms) -> Flow[Commit]:
         """Copy the log, freeze it for the last events, and sign the Migrate for the copy.
 
         Does not sign away a log that the new node would reject.
         """
         replay = Replay(self._reader.enclave)
         manifest = len(((yield from manifest_event(self._reader)).content or "").encode())
-        with opened(journal.part) as file:
+        with open_part(journal.part) as file:
             yield from work(lambda: resume(file, journal.part, replay))
-            head = yield from gather(self._reader, file, replay, self._progress)
-            self._tell("copy", f"{replay.events} events, replayed")
+            head = yield from append_log(self._reader, file, replay, self._progress)
+            self._report("copy", f"{replay.events} events, replayed")
             asked.check_fits(replay, file.tell(), manifest)
-            yield from check_existing_log(self._to, replay)
+            yield from check_existing_log(self._new_node, replay)
             text = yield from self._reader.session.ask("/checkpoint", "Checkpoint", {"hold": HOLD_S})
             with self._reader.session.known_verifier().blame_node("checkpoint", text):
-                said = read(text, _checkpoint)
-            if replay.events <= said.seq:
-                head = yield from gather(self._reader, file, replay, self._progress)
-        self._tell("hold", f"the log is at event {said.seq}")
+                checkpoint = read(text, _checkpoint)
+            if replay.events <= checkpoint.seq:
+                head = yield from append_log(self._reader, file, replay, self._progress)
+        self._report("hold", f"the log is at event {checkpoint.seq}")
         with self._reader.session.known_verifier().blame_node("checkpoint", text):
-            if (said.seq, said.ct_root) != (replay.state.seq, replay.checkpoint_root().hex()):
+            if (checkpoint.seq, checkpoint.ct_root) != (replay.state.seq, replay.checkpoint_root().hex()):
                 raise InvalidProof("does not match the log")
         header = header_of(replay, head)
         journal.copy.unlink(missing_ok=True)
-        yield from work(lambda: finish(header, journal.part, journal.copy))
+        yield from work(lambda: write_archive(header, journal.part, journal.copy))
         return (yield from self._sign(journal, replay))
 
     def _sign(self, journal: Journal, replay: Replay) -> Flow[Commit]:
-        to = yield from self._to.seq_pub()
+        to = yield from self._new_node.seq_pub()
         content = {
             "new_sequencer": to.hex(),
             "prev_seq": replay.state.seq,
@@ -237,7 +237,7 @@ class Mover:
         }
         commit = self._reader.session.prepare("Migrate", compact_json(content), dialect=replay.state.policy.dialect)
         journal.keep(commit)
-        self._tell("sign", f"after event {replay.state.seq}, to {to.hex()}")
+        self._report("sign", f"after event {replay.state.seq}, to {to.hex()}")
         return commit
 
     # Forced
@@ -248,7 +248,7 @@ class Mover:
             if commit is None:
                 replay = yield from work(lambda: self._replayed(archive))
                 self._check_loss(replay)
-                self._tell("copy", f"{replay.events} events, replayed")
+                self._report("copy", f"{replay.events} events, replayed")
                 commit = yield from self._sign(journal, replay)
             try:
                 return (yield from self._import({"migrate": wire_commit(commit)}, commit, archive))
@@ -288,20 +288,20 @@ class Mover:
         """Order the import, wait for its end, and return the Migrate as an event of the log."""
         body = msgspec.json.encode(order)
         call = Call("/import", body) if archive is None else _upload(body, archive)
-        caller, status = self._to.caller, f"/import/{migrate.hash.hex()}"
-        answer = _told((yield from caller.request(call)))
-        self._tell("import", f"requested from {self._to.url}")
+        caller, status = self._new_node.caller, f"/import/{migrate.hash.hex()}"
+        answer = _read_status((yield from caller.request(call)))
+        self._report("import", f"requested from {self._new_node.url}")
         while answer.status == "running":
             self._progress(answer.events, answer.total)
             yield Pause(POLL_S)
             try:
-                answer = _told((yield from caller.request(Call(status))))
+                answer = _read_status((yield from caller.request(Call(status))))
             except EnclaveNotFound:  # the node restarted meanwhile: it has kept nothing, or all
-                answer = _told((yield from caller.request(call)))
+                answer = _read_status((yield from caller.request(call)))
         if answer.status == "failed" or answer.receipt is UNSET:
             raise from_wire(answer.error if answer.error is not UNSET else {})
         event = _finalised(migrate, answer.receipt)
-        self._tell("wait", f"{event.seq + 1} events are at {self._to.url}")
+        self._report("wait", f"{event.seq + 1} events are at {self._new_node.url}")
         return event
 
     def _finish(self, journal: Journal, event: Event, archive: Path | None = None) -> Flow[Moved]:
@@ -310,14 +310,14 @@ class Mover:
         self._new.session.restart()
         head = yield from self._new.session.head()
         yield from self._new.place(event.id)
-        self._tell("verify", f"a head of {head.ts} bundles; {self._loss(before, event)}")
+        self._report("verify", f"a head of {head.ts} bundles; {self._loss(before, event)}")
         receipt = None
         if self._registry_client is not None:
-            heads = heads_of(before, archive, journal.copy if journal.copy.exists() else None)
+            heads = former_heads(before, archive, journal.copy if journal.copy.exists() else None)
             receipt = yield from register_enclave(self._registry_client, self._new, heads=heads)
-            self._tell("register", "registered" if receipt else "registered already")
+            self._report("register", "registered" if receipt else "registered already")
         journal.close()
-        self._reader.session.node = self._to
+        self._reader.session.node = self._new_node
         self._reader.session.restart()
         return Moved(event, head, receipt)
 
@@ -331,10 +331,10 @@ class Mover:
         return "it extends what was seen before" if loss is None else loss.message
 
 
-def heads_of(pin: Pin | None, *archives: Path | None) -> list[TreeHead]:
+def former_heads(pin: Pin | None, *archives: Path | None) -> list[TreeHead]:
     """Return heads of former sequencers: the pinned one, and those in the archives."""
     found = [None if pin is None else pin.head]
-    found += [head_in(archive) for archive in archives if archive is not None]
+    found += [archive_head(archive) for archive in archives if archive is not None]
     return [head for head in found if head is not None and head.ts]
 
 
@@ -342,7 +342,7 @@ def _upload(order: bytes, archive: Path) -> Call:
     return Call("/import", order + b"\n", file=archive, kind="application/x-enc-import")
 
 
-def _told(body: bytes) -> _Status:
+def _read_status(body: bytes) -> _Status:
     try:
         return read(body, _status)
     except InvalidProof as e:

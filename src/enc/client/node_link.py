@@ -23,7 +23,7 @@ class NodeLink:
         """None: the client's own node."""
         return self.caller.base
 
-    def glance(self) -> RetryingCaller:
+    def without_retries(self) -> RetryingCaller:
         """Return a caller that does not retry."""
         return self.caller if self.url is None else self.caller.for_node(self.url, 0)
 

@@ -11,7 +11,7 @@ from msgspec.json import Decoder
 
 from enc.client.answers import read
 from enc.client.flow import Flow
-from enc.client.following import following
+from enc.client.following import follow_moves
 from enc.client.link import EnclaveReader
 from enc.core.errors import InvalidProof
 from enc.core.filter import parse_filter
@@ -35,7 +35,7 @@ class _Page(Struct):
 _page = Decoder(_Page)
 
 
-@following
+@follow_moves
 def unverified_page(reader: EnclaveReader, wire_filter: dict[str, Any]) -> Flow[UnverifiedPage]:
     """Return one page of matching events. Raises Distrust for a malformed or oversized answer."""
     limit = parse_filter(wire_filter).limit

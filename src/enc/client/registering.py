@@ -115,8 +115,8 @@ def _entry(
     if record is not None:
         known = replace(known, holder=record.holder, proved_size=record.proved_size, sequencer=record.sequencer)
     steps, known = _steps((yield from fetch_history(reader.session)), known, me, events)
-    said = _said(description, record)
-    if record is not None and not steps and record.holder == me and _description(record) == said:
+    merged = _merged(description, record)
+    if record is not None and not steps and record.holder == me and _description(record) == merged:
         return None, False
     has_more = len(steps) > MAX_LINKS
     steps, known = yield from _chain(reader, known, steps[:MAX_LINKS], events, heads)
@@ -128,7 +128,7 @@ def _entry(
     if not has_more:
         known = replace(known, sequencer=reader.session.known_verifier().sequencer)
     proof = None if me == known.holder else (yield from _owner_proof(reader, known, events))
-    about: dict[str, Any] = {"app": said.app or "", "desc": said.desc or "", "meta": said.meta}
+    about: dict[str, Any] = {"app": merged.app or "", "desc": merged.desc or "", "meta": merged.meta}
     return wire_enclave(manifest, owner_proof=proof, links=steps, sequencer=known.sequencer, **about), has_more
 
 
@@ -143,7 +143,7 @@ def _description(record: RegistryRecord) -> EnclaveDescription:
     return EnclaveDescription(record.entry.app, record.entry.desc, dict(record.entry.meta))
 
 
-def _said(description: EnclaveDescription, record: RegistryRecord | None) -> EnclaveDescription:
+def _merged(description: EnclaveDescription, record: RegistryRecord | None) -> EnclaveDescription:
     before = EnclaveDescription("", "", {}) if record is None else _description(record)
     fields = {name: getattr(description, name) for name in description.__struct_fields__}
     return replace(before, **{name: value for name, value in fields.items() if value is not None})

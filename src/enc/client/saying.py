@@ -21,12 +21,12 @@ CommitBuilder = Callable[[Dialect], tuple[str, str, Tags]]
 """Returns the type, the content and the tags of a commit in a dialect."""
 
 
-def write(reader: EnclaveReader, saying: CommitBuilder) -> Flow[Receipt]:
+def write(reader: EnclaveReader, build: CommitBuilder) -> Flow[Receipt]:
     """Write in the enclave's dialect. Raises, before anything is sent, if no version supports it."""
     verifier = yield from reader.session.current_verifier()
     if verifier.enc_v is not None:
-        return (yield from reader.session.send((yield from _prepare(reader, saying, verifier.dialect))))
-    return (yield from _try(reader, saying))
+        return (yield from reader.session.send((yield from _prepare(reader, build, verifier.dialect))))
+    return (yield from _try(reader, build))
 
 
 def send(reader: EnclaveReader, commit: Commit) -> Flow[Receipt]:
@@ -59,7 +59,7 @@ def _is_other(reader: EnclaveReader, commit: Commit, error: PeerError) -> bool:
     return isinstance(error, InvalidHash) or commit.alg != "schnorr"
 
 
-def _try(reader: EnclaveReader, saying: CommitBuilder) -> Flow[Receipt]:
+def _try(reader: EnclaveReader, build: CommitBuilder) -> Flow[Receipt]:
     """Try each version in turn; one may support what another does not.
 
     If none does, raises the error of the last one, which may have read the Manifest.
@@ -67,7 +67,7 @@ def _try(reader: EnclaveReader, saying: CommitBuilder) -> Flow[Receipt]:
     wrong, refused = list[EncError](), list[EncError]()
     for enc_v in sorted(VERSIONS, reverse=True):
         try:
-            commit = yield from _prepare(reader, saying, dialect_of(enc_v))
+            commit = yield from _prepare(reader, build, dialect_of(enc_v))
         except MisuseError as e:
             wrong.append(e)
             continue
@@ -80,10 +80,10 @@ def _try(reader: EnclaveReader, saying: CommitBuilder) -> Flow[Receipt]:
     raise wrong[-1] if wrong else refused[0]
 
 
-def _prepare(reader: EnclaveReader, saying: CommitBuilder, dialect: Dialect) -> Flow[Commit]:
+def _prepare(reader: EnclaveReader, build: CommitBuilder, dialect: Dialect) -> Flow[Commit]:
     """Return a signed commit; reads the Manifest if the meaning of a role's name depends on it."""
     try:
-        said = saying(dialect)
+        parts = build(dialect)
     except RolesUnknownError:
         try:
             rules = yield from policy(reader)
@@ -91,5 +91,5 @@ def _prepare(reader: EnclaveReader, saying: CommitBuilder, dialect: Dialect) -> 
             message = "the Manifest defines the bits of roles, but you may not read it: give bitmasks, such as"
             raise MisuseError(f"{message} 0x100000000") from e
         dialect = rules.dialect
-        said = saying(dialect)
-    return reader.session.prepare(*said, dialect)
+        parts = build(dialect)
+    return reader.session.prepare(*parts, dialect)

@@ -60,7 +60,7 @@ class LogVerifier:
         self._pins, self._is_pinned, self._lock = pins, False, Lock()
         self.history = History(sequencer)
         self._seen: OrderedDict[int, Event] = OrderedDict()
-        self._places: dict[bytes, int] = {}
+        self._seqs: dict[bytes, int] = {}
         """Seqs of the remembered events, by hash of the commit."""
 
     @property
@@ -130,7 +130,7 @@ class LogVerifier:
         message = f"{what}: signed by {key.hex()}, but the enclave's sequencer is {(known or self.sequencer).hex()}"
         return ForeignSequencer(message, answer_evidence("foreign", self.enclave, self.sequencer, message, answer))
 
-    def _split(self, event: Event, what: str) -> SplitBrain | None:
+    def _split_brain(self, event: Event, what: str) -> SplitBrain | None:
         """Return the error for an event that a former sequencer signed after its term, if it did."""
         move = self.history.superseded(event.sequencer, event.seq)
         if move is None:
@@ -150,7 +150,7 @@ class LogVerifier:
         r = receipt
         event = sequenced(commit, r.id, r.timestamp, r.sequencer, r.seq, r.seq_sig)
         self._check_signer(event, "receipt", answer)
-        self._see([event], answer)
+        self._record_events([event], answer)
         self.enc_v = self.enc_v or version_of(commit)
 
     def verify_events(self, events: Sequence[Event], answer: bytes) -> None:
@@ -167,16 +167,16 @@ class LogVerifier:
             check_events(events, enc_v)
         for event in sorted(events, key=lambda event: event.seq):
             self._check_signer(event, f"event {event.seq}", answer)
-        self._see(events, answer)
+        self._record_events(events, answer)
         self.enc_v = enc_v
 
     def _check_signer(self, event: Event, what: str, answer: bytes) -> None:
         if self.history.at(event.seq) != event.sequencer:
-            raise self._split(event, what) or self._foreign(what, event.sequencer, answer)
+            raise self._split_brain(event, what) or self._foreign(what, event.sequencer, answer)
         if event.type == "Migrate" and event.sequencer == self.sequencer and event.seq > self.history.reach:
-            self._note(event, answer)
+            self._record_departure(event, answer)
 
-    def _note(self, event: Event, answer: bytes) -> None:
+    def _record_departure(self, event: Event, answer: bytes) -> None:
         """Record a Migrate by which the enclave leaves this node: later signatures of it do not count."""
         with self.blame_node("event", answer):
             move = move_of(event, self.sequencer, self.enclave)
@@ -184,25 +184,25 @@ class LogVerifier:
             first = self.history.first if self.history.moves else self.sequencer
             self.learn(History(first, (*self.history.moves, move)))
 
-    def _see(self, events: Sequence[Event], answer: bytes) -> None:
+    def _record_events(self, events: Sequence[Event], answer: bytes) -> None:
         """Record verified events, and pin the sequencer with the first of them."""
         with self.blame_node("event", answer), self._lock:
             for event in events:
                 _check_place(event)
-                self._place(event)
+                self._record_seq(event)
         if events and not self._is_pinned:
             self._pins.store(self.enclave, pin_of(self.sequencer, None, self.history))
             self._check_pin()
             self._is_pinned = True
 
-    def _place(self, event: Event) -> None:
+    def _record_seq(self, event: Event) -> None:
         first = self._seen.get(event.seq)
         if first is None:
-            if self._places.setdefault(event.hash, event.seq) != event.seq:
-                raise InvalidProof(f"{event.seq}: the same commit is already event {self._places[event.hash]}")
+            if self._seqs.setdefault(event.hash, event.seq) != event.seq:
+                raise InvalidProof(f"{event.seq}: the same commit is already event {self._seqs[event.hash]}")
             self._seen[event.seq] = erase(event)
             if len(self._seen) > MAX_SEEN:
-                self._places.pop(self._seen.popitem(last=False)[1].hash, None)
+                self._seqs.pop(self._seen.popitem(last=False)[1].hash, None)
         elif first.id != event.id:
             message = f"two different events are signed as event {event.seq}"
             raise Equivocation(message, two_events(first, erase(event), message))
@@ -228,9 +228,9 @@ class LogVerifier:
         if pinned is None:
             return None
         if head.ts < min(since, pinned.ts):
-            raise self._against(Rollback, "rollback", "the node shows an older log than before", pinned, head)
+            raise self._contradiction(Rollback, "rollback", "the node shows an older log than before", pinned, head)
         if head.ts == pinned.ts and head.r != pinned.r:
-            raise self._against(Fork, "fork", "the node signed two logs of the same size", pinned, head)
+            raise self._contradiction(Fork, "fork", "the node signed two logs of the same size", pinned, head)
         return pinned if head.ts != pinned.ts and head.ts and pinned.ts else None
 
     def _check_term(self, head: TreeHead) -> None:
@@ -246,7 +246,9 @@ class LogVerifier:
                 f"the node's term as sequencer ended with Migrate {move.event.seq}", new_sequencer=pin.sequencer.hex()
             )
 
-    def _against(self, error: type[Distrust], kind: Kind, message: str, pinned: TreeHead, head: TreeHead) -> Distrust:
+    def _contradiction(
+        self, error: type[Distrust], kind: Kind, message: str, pinned: TreeHead, head: TreeHead
+    ) -> Distrust:
         message = f"{message}: {pinned.ts} bundles before, {head.ts} now"
         return error(message, two_heads(kind, self.enclave, self.sequencer, message, pinned, head))
 

@@ -47,7 +47,7 @@ def beyond(seq: Any, last: int, reverse: bool = False) -> Any:
 
 
 class Search:
-    """`wire`: the filter of the next page, None after the last; `take` consumes a page."""
+    """`wire`: the filter of the next page, None after the last; `advance` consumes a page."""
 
     def __init__(self, search: Mapping[str, Any], limit: int | None, reverse: bool) -> None:
         self._filter, self._left, self._reverse = as_filter(search), limit, reverse
@@ -62,7 +62,7 @@ class Search:
             wire["seq"] = beyond(self._filter.get("seq", {}), last, self._reverse)
         return wire
 
-    def take(self, page: Page) -> Iterator[Item]:
+    def advance(self, page: Page) -> Iterator[Item]:
         yield from page.items
         if self._left is not None:
             self._left -= len(page.items)

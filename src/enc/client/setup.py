@@ -84,7 +84,7 @@ class Setup:
             self._reach,
             [base_url(each) for each in nodes],
             self.registry_client,
-            glance=None if registry is None else self._open_registry(registry, 0),
+            quick_registry=None if registry is None else self._open_registry(registry, 0),
             clock=time.monotonic,
             accept_loss=settings.accept_loss,
         )

@@ -15,7 +15,7 @@ import msgspec
 from enc.client.errors import ForeignSequencer
 from enc.client.evidence import answer_evidence
 from enc.client.flow import Call, Flow, Pause
-from enc.client.following import following
+from enc.client.following import follow_moves
 from enc.client.identity import Identity
 from enc.client.node_link import NodeLink
 from enc.client.pins import Pin, Pins
@@ -69,7 +69,7 @@ class NodeLocator(Protocol):
         """Return a node other than `node`: one with this key, or the one that a registry names."""
         ...
 
-    def adopt_or_turn(self, session: "EnclaveSession", pin: Pin) -> Flow[None]:
+    def adopt_or_switch(self, session: "EnclaveSession", pin: Pin) -> Flow[None]:
         """Adopt a node that is not the pinned one, or switch to the pinned one, or raise."""
         ...
 
@@ -112,9 +112,9 @@ class EnclaveSession:
         self.node, self.identity, self.enclave, self.pins, self.now, self.alg = node, identity, enclave, pins, now, alg
         self._locator, self._quorum = locator, quorum
         self._verifier: LogVerifier | None = None
-        self._former: LogVerifier | None = None
+        self._former_verifier: LogVerifier | None = None
         """Verifier for the node that was just left; still used for its late answers."""
-        self._turning = Lock()
+        self._switch_lock = Lock()
         """Held while node and verifier change; threads may share a session."""
         self._session: Session | None = None
         self._exp = 0
@@ -123,43 +123,43 @@ class EnclaveSession:
         """Return the verifier for the pinned sequencer or its successor; else for the node's own key."""
         if self._verifier is None:
             self.pins.check()
-            yield from self._meet()
+            yield from self._identify_node()
         if self._locator is not None and (yield from self._locator.names_other_node(self)):
             left = self.node
             found = yield from self._locator.find(self.enclave, None, left)
             if found is not None:
-                self._turn(left, found)
+                self._switch(left, found)
         while self._verifier is None:  # another thread may have switched nodes meanwhile
-            yield from self._meet()
+            yield from self._identify_node()
         return self.known_verifier()
 
-    def _turn(self, left: NodeLink, found: NodeLink) -> None:
+    def _switch(self, left: NodeLink, found: NodeLink) -> None:
         """Switch to another node, unless another user of this session has done so already."""
-        with self._turning:
+        with self._switch_lock:
             if self.node is left:
-                self._former = self._verifier or self._former
+                self._former_verifier = self._verifier or self._former_verifier
                 self.node, self._verifier = found, None
 
-    def _meet(self) -> Flow[None]:
+    def _identify_node(self) -> Flow[None]:
         if self.node.is_unresolved and self._locator is not None:
             self.node = yield from self._locator.locate(self.enclave)
         seq_pub = yield from self.node.seq_pub()
-        pin = self.pins.load(self.enclave) or self._vouched()
+        pin = self.pins.load(self.enclave) or self._registry_pin()
         if pin is not None and pin.sequencer != seq_pub:
             if self._locator is None:
-                raise self.foreign(pin.sequencer, seq_pub)
-            yield from self._locator.adopt_or_turn(self, pin)
+                raise self.foreign_node(pin.sequencer, seq_pub)
+            yield from self._locator.adopt_or_switch(self, pin)
             seq_pub = yield from self.node.seq_pub()
-        with self._turning:
+        with self._switch_lock:
             if self.node.found == seq_pub:
                 self._verifier = self._verifier or LogVerifier(self.enclave, seq_pub, self.pins)
 
-    def _vouched(self) -> Pin | None:
+    def _registry_pin(self) -> Pin | None:
         """Return a pin with the first sequencer, if only a registry entry is known of the enclave."""
         origin = None if self._locator is None else self._locator.origin(self.enclave)
         return None if origin is None else Pin(origin, None)
 
-    def foreign(self, sequencer: bytes, seq_pub: bytes) -> ForeignSequencer:
+    def foreign_node(self, sequencer: bytes, seq_pub: bytes) -> ForeignSequencer:
         message = f"the node's key is {seq_pub.hex()}, but the enclave's sequencer is {sequencer.hex()}"
         return ForeignSequencer(message, answer_evidence("foreign", self.enclave, sequencer, message, b""))
 
@@ -172,15 +172,15 @@ class EnclaveSession:
         if isinstance(error, EnclaveMigrated):
             key = _key(error.context.get("new_sequencer"))
             if key is None or key != self.node.found:  # else another user of this session has switched
-                yield from self._await_new(key, error)
+                yield from self._wait_for_new_node(key, error)
             return
         pin = self.pins.load(self.enclave)
         key = self.node.found or (pin.sequencer if pin else None)
         if not (yield from self._locator.may_have_moved(self.enclave, key)):
             raise error
-        yield from self._await_new(None, error)
+        yield from self._wait_for_new_node(None, error)
 
-    def _await_new(self, sequencer: bytes | None, error: EncError) -> Flow[None]:
+    def _wait_for_new_node(self, sequencer: bytes | None, error: EncError) -> Flow[None]:
         """Retry until the new node is found and switch to it, or raise `error`.
 
         A Migrate is known before the new node has the log, and before a registry lists it.
@@ -189,7 +189,7 @@ class EnclaveSession:
         while self._locator is not None:
             found = yield from self._locator.find(self.enclave, sequencer, left)
             if found is not None:
-                self._turn(left, found)
+                self._switch(left, found)
             if self.node is not left:
                 return
             if not self._locator.can_locate:
@@ -199,17 +199,17 @@ class EnclaveSession:
 
     def restart(self) -> None:
         """Discard the verifier: the next request asks the node for its key again."""
-        with self._turning:
-            self._former, self._verifier = self._verifier or self._former, None
+        with self._switch_lock:
+            self._former_verifier, self._verifier = self._verifier or self._former_verifier, None
 
-    @following
+    @follow_moves
     def current_verifier(self) -> Flow[LogVerifier]:
         """Return the verifier, following the enclave to its current node."""
         return (yield from self.verifier())
 
     def known_verifier(self) -> LogVerifier:
         """Return the verifier of an earlier request; raise MisuseError before the first."""
-        found = self._verifier or self._former
+        found = self._verifier or self._former_verifier
         if found is None:
             raise MisuseError("no request was sent for this enclave yet")
         return found
@@ -245,7 +245,7 @@ class EnclaveSession:
         self.enclave = commit.enclave
         return (yield from self.send(commit))
 
-    @following
+    @follow_moves
     def send(self, commit: Commit) -> Flow[Receipt]:
         """Send a commit until a receipt arrives; a repeated commit gets its first receipt again.
 
@@ -309,7 +309,7 @@ class EnclaveSession:
 
     # Heads
 
-    @following
+    @follow_moves
     def head(self) -> Flow[TreeHead]:
         """Return the node's newest head, verified: signed for this enclave, extending the pinned one."""
         verifier = yield from self.verifier()

@@ -17,7 +17,7 @@ from enc.client.feed import MOVE_CHECK_S, RECOVERABLE, Feed, FeedStep
 from enc.client.flow import Flow
 from enc.client.following import MAX_HOPS
 from enc.client.items import Item
-from enc.client.transport import LOST, unreachable, web_socket_url
+from enc.client.transport import CONNECTION_ERRORS, unreachable, web_socket_url
 from enc.core.errors import EncError, RateLimited, WorldError
 from enc.runtime.backoff import Backoff
 
@@ -25,7 +25,7 @@ MAX_MESSAGE = 16 << 20
 """Most bytes of one message."""
 
 
-_PASSING = (*LOST, RateLimited, WorldError)
+_TRANSIENT = (*CONNECTION_ERRORS, RateLimited, WorldError)
 """Errors after which to reconnect while patience lasts."""
 
 
@@ -49,7 +49,7 @@ class _Subscription:
         self._items: deque[Item] = deque()
         self._is_closed = False
 
-    def _take(self, turn: FeedStep) -> tuple[str, ...]:
+    def _store(self, turn: FeedStep) -> tuple[str, ...]:
         """Store the events and return the messages to send."""
         self._items += turn.items
         if turn.is_good:
@@ -60,7 +60,7 @@ class _Subscription:
             self._failures = 0
         return turn.send
 
-    def _hop(self, error: EncError) -> None:
+    def _count_hop(self, error: EncError) -> None:
         """Count a node that brought no event; raise the error after too many."""
         self._hops += 1
         if self._hops > MAX_HOPS:
@@ -125,12 +125,12 @@ class Subscription(_Subscription):
 
     def _step(self) -> None:
         try:
-            self._turn()
+            self._exchange()
         except RECOVERABLE as e:
-            self._lose()
-            self._elsewhere(e)
-        except _PASSING as e:
-            self._lose()
+            self._disconnect()
+            self._recover(e)
+        except _TRANSIENT as e:
+            self._disconnect()
             if not self._is_closed:
                 self._pause(e)
 
@@ -139,19 +139,19 @@ class Subscription(_Subscription):
         try:
             time.sleep(self._wait(error))
         except (Unreachable, TimedOut) as e:
-            self._elsewhere(e)
+            self._recover(e)
             self._backoff.reset()
         except (RateLimited, WorldError) as e:
             time.sleep(self._again(e))
 
-    def _elsewhere(self, error: EncError) -> None:
+    def _recover(self, error: EncError) -> None:
         try:
-            self._hop(error)
+            self._count_hop(error)
             self._run(self._feed.recover(error))
         except (RateLimited, WorldError) as e:
             time.sleep(self._again(e))
 
-    def _turn(self) -> None:
+    def _exchange(self) -> None:
         if self._socket is None:
             self._run(self._feed.check_moved())
             self._url = self._feed.url or self._url
@@ -161,25 +161,25 @@ class Subscription(_Subscription):
             text = self._socket.recv(timeout=min(self._feed.due_in, MOVE_CHECK_S))
         except TimeoutError:
             if self._run(self._feed.check_moved()):
-                self._lose()
+                self._disconnect()
             else:
                 self._send(self._feed.tick())
             return
-        self._send(self._take(self._feed.take(text)))
+        self._send(self._store(self._feed.receive(text)))
 
     def _send(self, messages: tuple[str, ...]) -> None:
         for message in messages:
             if self._socket is not None:
                 self._socket.send(message)
 
-    def _lose(self) -> None:
+    def _disconnect(self) -> None:
         socket, self._socket = self._socket, None
         if socket is not None:
             socket.close()
 
     def close(self) -> None:
         self._is_closed = True
-        self._lose()
+        self._disconnect()
 
     def __enter__(self) -> Self:
         return self
@@ -233,31 +233,31 @@ class AsyncSubscription(_Subscription):
 
     async def _step(self, feed: Feed) -> None:
         try:
-            await self._turn(feed)
+            await self._exchange(feed)
         except RECOVERABLE as e:
-            await self._lose()
-            await self._elsewhere(e, feed)
-        except _PASSING as e:
-            await self._lose()
+            await self._disconnect()
+            await self._recover(e, feed)
+        except _TRANSIENT as e:
+            await self._disconnect()
             await self._pause(e, feed)
 
     async def _pause(self, error: Exception, feed: Feed) -> None:
         try:
             await asyncio.sleep(self._wait(error))
         except (Unreachable, TimedOut) as e:
-            await self._elsewhere(e, feed)
+            await self._recover(e, feed)
             self._backoff.reset()
         except (RateLimited, WorldError) as e:
             await asyncio.sleep(self._again(e))
 
-    async def _elsewhere(self, error: EncError, feed: Feed) -> None:
+    async def _recover(self, error: EncError, feed: Feed) -> None:
         try:
-            self._hop(error)
+            self._count_hop(error)
             await self._run(feed.recover(error))
         except (RateLimited, WorldError) as e:
             await asyncio.sleep(self._again(e))
 
-    async def _turn(self, feed: Feed) -> None:
+    async def _exchange(self, feed: Feed) -> None:
         if self._socket is None:
             await self._run(feed.check_moved())
             self._url = feed.url or self._url
@@ -267,25 +267,25 @@ class AsyncSubscription(_Subscription):
             text = await asyncio.wait_for(self._socket.recv(), min(feed.due_in, MOVE_CHECK_S))
         except TimeoutError:
             if await self._run(feed.check_moved()):
-                await self._lose()
+                await self._disconnect()
             else:
                 await self._send(feed.tick())
             return
-        await self._send(self._take(feed.take(text)))
+        await self._send(self._store(feed.receive(text)))
 
     async def _send(self, messages: tuple[str, ...]) -> None:
         for message in messages:
             if self._socket is not None:
                 await self._socket.send(message)
 
-    async def _lose(self) -> None:
+    async def _disconnect(self) -> None:
         socket, self._socket = self._socket, None
         if socket is not None:
             await socket.close()
 
     async def close(self) -> None:
         self._is_closed = True
-        await self._lose()
+        await self._disconnect()
 
     async def __aenter__(self) -> Self:
         return self

@@ -39,7 +39,7 @@ RecordLookup = Callable[[bytes], Flow[RegistryRecord | None]]
 """Returns a registry's entry for an enclave; None if no registry lists it."""
 
 
-def _nothing(enclave: bytes) -> Flow[RegistryRecord | None]:
+def _no_record(enclave: bytes) -> Flow[RegistryRecord | None]:
     return None
     yield
 
@@ -50,7 +50,7 @@ def adopt_sequencer(
     hints: Sequence[Event] = (),
     *,
     accept_loss: bool = False,
-    record: RecordLookup = _nothing,
+    record: RecordLookup = _no_record,
 ) -> Flow[Pin | None]:
     """Return the pin for the node that `probe` asks with empty pins; None if it does not continue the log.
 
@@ -63,21 +63,25 @@ def adopt_sequencer(
         if not history.knows(node) or pin.history.holds(history):
             return None
         raise EnclaveMigrated("the enclave has left this node too", new_sequencer=(history.sequencer or b"").hex())
-    fresh = _fresh(history, pin)
-    if not fresh:
+    new_moves = _new_moves(history, pin)
+    if not new_moves:
         return None
     sizes = pin.history.sizes()
-    for move in fresh:
-        sizes[move.event.id] = yield from _size(probe, move)
-    fresh = _beyond(fresh, pin, sizes)
-    if not fresh:
+    for move in new_moves:
+        sizes[move.event.id] = yield from _term_size(probe, move)
+    new_moves = _drop_signed_returns(new_moves, pin, sizes)
+    if not new_moves:
         return None
     head = yield from probe.session.head()
-    loss = lost_range(history, pin, fresh[0], sizes[fresh[0].event.id])
-    base = pin.head if loss is None else (yield from _accepted(probe, loss, fresh[0], record if accept_loss else None))
+    loss = lost_range(history, pin, new_moves[0], sizes[new_moves[0].event.id])
+    base = (
+        pin.head
+        if loss is None
+        else (yield from _check_loss_accepted(probe, loss, new_moves[0], record if accept_loss else None))
+    )
     if base is not None and base.ts:
         yield from _check_extends(probe, pin.sequencer, base, head)
-    for move in fresh:
+    for move in new_moves:
         if move.is_forced:
             size = sizes[move.event.id]
             yield from _check_root(probe, move, size, head)
@@ -85,7 +89,7 @@ def adopt_sequencer(
     return pin_of(node, head, history.sized(sizes))
 
 
-def _fresh(history: History, pin: Pin) -> tuple[Move, ...]:
+def _new_moves(history: History, pin: Pin) -> tuple[Move, ...]:
     """Return the moves since the pinned sequencer's term, or since the last earlier one that both know.
 
     Of several terms of one key, takes the one that the pinned moves lead to, or else the first: the
@@ -104,14 +108,14 @@ def _fresh(history: History, pin: Pin) -> tuple[Move, ...]:
     return ()
 
 
-def _beyond(fresh: tuple[Move, ...], pin: Pin, sizes: dict[bytes, int]) -> tuple[Move, ...]:
+def _drop_signed_returns(new_moves: tuple[Move, ...], pin: Pin, sizes: dict[bytes, int]) -> tuple[Move, ...]:
     """Drop the moves up to the last return to the pinned sequencer that it has signed for."""
     size = pin.head.ts if pin.head else 0
-    signed = [m.new_sequencer == pin.sequencer and (m.is_forced or sizes[m.event.id] <= size) for m in fresh]
-    return fresh[len(signed) - signed[::-1].index(True) :] if True in signed else fresh
+    signed = [m.new_sequencer == pin.sequencer and (m.is_forced or sizes[m.event.id] <= size) for m in new_moves]
+    return new_moves[len(signed) - signed[::-1].index(True) :] if True in signed else new_moves
 
 
-def _size(probe: EnclaveReader, move: Move) -> Flow[int]:
+def _term_size(probe: EnclaveReader, move: Move) -> Flow[int]:
     """Return the bundles of the log at the end of the old term: a Migrate closes or opens a bundle."""
     membership, anchor = yield from probe.place(move.event.id)
     with blame_for_content(probe, move.event):
@@ -120,7 +124,9 @@ def _size(probe: EnclaveReader, move: Move) -> Flow[int]:
     return anchor.index + (not move.is_forced)
 
 
-def _accepted(probe: EnclaveReader, loss: LostRange, move: Move, record: RecordLookup | None) -> Flow[TreeHead | None]:
+def _check_loss_accepted(
+    probe: EnclaveReader, loss: LostRange, move: Move, record: RecordLookup | None
+) -> Flow[TreeHead | None]:
     """Raise the loss unless the user accepts it and the registry confirms the new owner.
 
     Anyone who continues from a copy is the owner according to that copy, which may be older than a
@@ -129,7 +135,7 @@ def _accepted(probe: EnclaveReader, loss: LostRange, move: Move, record: RecordL
     if record is None:
         raise loss
     known = yield from record(probe.enclave)
-    if known is not None and not (yield from _rests_on(known, probe, move.event)):
+    if known is not None and not (yield from _confirms(known, probe, move.event)):
         message = (
             f"Migrate {move.event.seq}: {move.event.from_.hex()} took over from a copy without events seen before, "
             f"but the registry names {known.holder.hex()} as the enclave's owner"
@@ -138,7 +144,7 @@ def _accepted(probe: EnclaveReader, loss: LostRange, move: Move, record: RecordL
     return None
 
 
-def _rests_on(known: RegistryRecord, probe: EnclaveReader, migrate: Event) -> Flow[bool]:
+def _confirms(known: RegistryRecord, probe: EnclaveReader, migrate: Event) -> Flow[bool]:
     """Whether a registry entry confirms a Migrate: it is its author's, contains it, or belongs to a later owner.
 
     A later owner got the enclave from the author, in the log of the node that the entry names; then an
@@ -200,11 +206,11 @@ def _check_owner(probe: EnclaveReader, move: Move, base: int, size: int) -> Flow
     rules, events = yield from ownership_history(probe, move.event.seq)
     owner = move.event.from_
     if not (yield from _owns(probe, rules, owner, size)):
-        raise _no_owner(probe, move)
+        raise _not_owner(probe, move)
     if base == 0:
         manifest = events[0]
         if find_passage(rules, events, manifest.from_, owner) is None:
-            raise _no_owner(probe, move)
+            raise _not_owner(probe, move)
         return
     for event in [None, *reversed(events)]:
         if event is not None:
@@ -215,7 +221,7 @@ def _check_owner(probe: EnclaveReader, move: Move, base: int, size: int) -> Flow
             owner = event.from_
         if (yield from _owns(probe, rules, owner, base)):
             return
-    raise _no_owner(probe, move)
+    raise _not_owner(probe, move)
 
 
 def _owns(probe: EnclaveReader, rules: Policy, identity: bytes, size: int) -> Flow[bool]:
@@ -223,6 +229,6 @@ def _owns(probe: EnclaveReader, rules: Policy, identity: bytes, size: int) -> Fl
     return rules.is_owner(int.from_bytes(fact.value or b"", "big"))
 
 
-def _no_owner(probe: EnclaveReader, move: Move) -> Forgery:
+def _not_owner(probe: EnclaveReader, move: Move) -> Forgery:
     message = f"Migrate {move.event.seq}: the author {move.event.from_.hex()} is not proved to be the owner"
     return probe.session.known_verifier().forgery(message, msgspec.json.encode(wire_event(move.event)))

@@ -15,7 +15,7 @@ from enc.core.errors import MisuseError
 MAX_ANSWER = 64 << 20
 """Most bytes of one answer: no node sends more, and a hostile one must not exhaust memory."""
 
-WHOLE = 6
+ANSWER_TIMEOUTS = 6
 """A complete answer may take this many timeouts; each wait for a part of it may take one."""
 
 
@@ -46,7 +46,7 @@ def web_socket_url(url: str) -> str:
     return "ws" + url.removeprefix("http") + "/"
 
 
-LOST = (WebSocketException, OSError, TimeoutError, ValueError)
+CONNECTION_ERRORS = (WebSocketException, OSError, TimeoutError, ValueError)
 """Raised by a WebSocket that cannot be opened or that was lost."""
 
 
@@ -55,7 +55,7 @@ def unreachable(url: str, error: Exception) -> Unreachable:
 
 
 @contextmanager
-def _translated(url: str) -> Iterator[None]:
+def _translate_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (httpx.TimeoutException, TimeoutError):
@@ -84,7 +84,7 @@ class _Body:
     def __init__(self, url: str, timeout: float, most: int | None = None) -> None:
         self._url, self._parts, self._size = url, list[bytes](), 0
         self._most = MAX_ANSWER if most is None else most
-        self._whole = WHOLE * timeout
+        self._whole = ANSWER_TIMEOUTS * timeout
 
     def check(self, response: httpx.Response) -> None:
         """Start the clock. Rejects compressed answers: a few bytes could expand beyond memory."""
@@ -92,7 +92,7 @@ class _Body:
         if response.headers.get("content-encoding", "identity") != "identity":
             raise Unreachable(f"{self._url} answered in an encoding that was not requested")
 
-    def take(self, part: bytes) -> None:
+    def add(self, part: bytes) -> None:
         self._size += len(part)
         if time.monotonic() > self._until:
             raise TimedOut(f"{self._url} takes too long to answer")
@@ -100,7 +100,7 @@ class _Body:
             raise Unreachable(f"{self._url} answered with more than {self._most} bytes")
         self._parts.append(part)
 
-    def whole(self) -> bytes:
+    def content(self) -> bytes:
         return b"".join(self._parts)
 
 
@@ -114,7 +114,7 @@ class Transport:
         self._client = client or httpx.Client(timeout=timeout, follow_redirects=False, verify=self._secured)
         self._other: httpx.Client | None = None
 
-    def _to(self, url: str) -> httpx.Client:
+    def _client_for(self, url: str) -> httpx.Client:
         """Return a client that checks certificates exactly if this URL has them."""
         if self._is_given or _secured(url) == self._secured:
             return self._client
@@ -127,13 +127,13 @@ class Transport:
         method, body = "GET" if call.body is None else "POST", _Body(url, self.timeout)
         content = call.body if call.file is None else call.pieces()
         with (
-            _translated(url),
-            self._to(url).stream(method, url + call.path, content=content, headers=_headers(call)) as response,
+            _translate_errors(url),
+            self._client_for(url).stream(method, url + call.path, content=content, headers=_headers(call)) as response,
         ):
             body.check(response)
             for part in response.iter_bytes():
-                body.take(part)
-            return Answer(response.status_code, body.whole())
+                body.add(part)
+            return Answer(response.status_code, body.content())
 
     def close(self) -> None:
         self._client.close()
@@ -153,7 +153,7 @@ class AsyncTransport:
         self._client = client or httpx.AsyncClient(timeout=timeout, follow_redirects=False, verify=self._secured)
         self._other: httpx.AsyncClient | None = None
 
-    def _to(self, url: str) -> httpx.AsyncClient:
+    def _client_for(self, url: str) -> httpx.AsyncClient:
         """Return a client that checks certificates exactly if this URL has them."""
         if self._is_given or _secured(url) == self._secured:
             return self._client
@@ -165,15 +165,17 @@ class AsyncTransport:
         url = _base(self.url, call)
         method, body = "GET" if call.body is None else "POST", _Body(url, self.timeout, self._most)
         content = call.body if call.file is None else _pieces(call)
-        with _translated(url):
+        with _translate_errors(url):
             async with (
-                asyncio.timeout(WHOLE * self.timeout if call.file is None else None),
-                self._to(url).stream(method, url + call.path, content=content, headers=_headers(call)) as response,
+                asyncio.timeout(ANSWER_TIMEOUTS * self.timeout if call.file is None else None),
+                self._client_for(url).stream(
+                    method, url + call.path, content=content, headers=_headers(call)
+                ) as response,
             ):
                 body.check(response)
                 async for part in response.aiter_bytes():
-                    body.take(part)
-                return Answer(response.status_code, body.whole())
+                    body.add(part)
+                return Answer(response.status_code, body.content())
 
     async def close(self) -> None:
         await self._client.aclose()

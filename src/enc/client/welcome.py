@@ -39,14 +39,14 @@ class NodeTerms(Struct, frozen=True):
         if self.imports.at_once == 0:
             raise Unauthorized("the node accepts no imports: nothing was moved")
 
-    def check_fits(self, replay: Replay, unfolded: int, manifest: int) -> None:
+    def check_fits(self, replay: Replay, log_bytes: int, manifest: int) -> None:
         """Check this log: `unfolded` bytes as JSON lines, with a Manifest of `manifest` bytes."""
         enc_v = replay.state.policy.enc_v
         if self.enc_v and enc_v not in self.enc_v:
             raise InvalidArchive(f"the node hosts no enclaves of version {enc_v}: nothing was moved")
-        if unfolded > self.imports.total_bytes:
+        if log_bytes > self.imports.total_bytes:
             most = self.imports.total_bytes
-            raise InvalidArchive(f"the log has {unfolded} bytes, but the node accepts {most}: nothing was moved")
+            raise InvalidArchive(f"the log has {log_bytes} bytes, but the node accepts {most}: nothing was moved")
         if manifest > self.limits.manifest:
             most = self.limits.manifest
             raise InvalidArchive(f"the Manifest has {manifest} bytes, but the node accepts {most}: nothing was moved")
@@ -55,7 +55,7 @@ class NodeTerms(Struct, frozen=True):
 _terms = Decoder(NodeTerms)
 
 
-def terms(node: NodeLink) -> Flow[NodeTerms]:
+def fetch_terms(node: NodeLink) -> Flow[NodeTerms]:
     """Return the terms in the node's `/info`."""
     try:
         return read((yield from node.caller.request(Call("/info"))), _terms)

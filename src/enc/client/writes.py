@@ -66,7 +66,7 @@ class Writes(ABC, Generic[R]):
         """Send a commit from `prepare`. Sent again, also after a restart, it does not become a second event."""
 
     @abstractmethod
-    def _write(self, said: CommitBuilder) -> R:
+    def _write(self, parts: CommitBuilder) -> R:
         """Write a commit in the enclave's dialect."""
 
     def prepare(self, type: str, content: Content, *, tags: TagList = ()) -> Commit:
@@ -75,17 +75,17 @@ class Writes(ABC, Generic[R]):
 
     def commit(self, type: str, content: Content, *, tags: TagList = ()) -> R:
         """Write an event of a type that the manifest declares."""
-        said = type, _text(content), as_tags(tags)
-        return self._write(lambda dialect: said)
+        parts = type, _text(content), as_tags(tags)
+        return self._write(lambda dialect: parts)
 
-    def _say(self, build: Callable[[Dialect], TypedContent]) -> R:
+    def _write_access(self, build: Callable[[Dialect], TypedContent]) -> R:
         """Write an access-control event."""
 
-        def saying(dialect: Dialect) -> tuple[str, str, Tags]:
+        def builder(dialect: Dialect) -> tuple[str, str, Tags]:
             type_, content = build(dialect)
             return type_, _text(content), ()
 
-        return self._write(saying)
+        return self._write(builder)
 
     def update(self, event: Id, content: Content, *, tags: TagList = ()) -> R:
         """Replace an event's content. The old content is erased; that it existed stays provable."""
@@ -103,44 +103,46 @@ class Writes(ABC, Generic[R]):
         Force_Move.
         """
         who = as_hex(target, "target")
-        return self._say(lambda dialect: dialect.move(who, from_, to, force=force))
+        return self._write_access(lambda dialect: dialect.move(who, from_, to, force=force))
 
     def grant(self, target: Id, trait: str, *, endpoint: str | None = None) -> R:
         """Give an identity a trait or a role; with `endpoint`, the URL to which its events are pushed."""
         who = as_hex(target, "target")
-        return self._say(lambda dialect: dialect.grant(who, trait, endpoint))
+        return self._write_access(lambda dialect: dialect.grant(who, trait, endpoint))
 
     def revoke(self, target: Id, trait: str) -> R:
         """Take a trait or a role away from an identity."""
         who = as_hex(target, "target")
-        return self._say(lambda dialect: dialect.revoke(who, trait))
+        return self._write_access(lambda dialect: dialect.revoke(who, trait))
 
     def revoke_self(self, trait: str) -> R:
         """Give up a trait or a role of your own."""
         me = self._reader.identity.public.hex()
-        return self._say(lambda dialect: dialect.revoke_self(me, trait))
+        return self._write_access(lambda dialect: dialect.revoke_self(me, trait))
 
     def transfer(self, target: Id, trait: str) -> R:
         """Pass on a trait that you hold; in an enclave of version 1, Owner."""
         who = as_hex(target, "target")
-        return self._say(lambda dialect: dialect.transfer(who, trait))
+        return self._write_access(lambda dialect: dialect.transfer(who, trait))
 
     def gate(self, alias: str, *, open: bool) -> R:
         """Open or close a gate of the manifest."""
-        return self._say(lambda dialect: dialect.gate(alias, "open" if open else "closed"))
+        return self._write_access(lambda dialect: dialect.gate(alias, "open" if open else "closed"))
 
     def shared(self, key: str, value: Any) -> R:
         """Set a shared slot; None unsets it."""
-        return self._say(lambda dialect: dialect.slot("Shared", key, value))
+        return self._write_access(lambda dialect: dialect.slot("Shared", key, value))
 
     def own(self, key: str, value: Any) -> R:
         """Set a slot of your own; None unsets it."""
-        return self._say(lambda dialect: dialect.slot("Own", key, value))
+        return self._write_access(lambda dialect: dialect.slot("Own", key, value))
 
     def ac_bundle(self, operations: Sequence[Mapping[str, Any]]) -> R:
         """Write several operations (see `operation`), all or none."""
         listed = [dict(operation) for operation in operations]
-        return self._say(lambda dialect: ("AC_Bundle", {"operations": [dialect.operation(each) for each in listed]}))
+        return self._write_access(
+            lambda dialect: ("AC_Bundle", {"operations": [dialect.operation(each) for each in listed]})
+        )
 
     def pause(self) -> R:
         """Reject commits until `resume`."""
