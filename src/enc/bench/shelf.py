@@ -14,7 +14,7 @@ MAX_LEAVES = 16_384
 
 
 class StateMemory:
-    """A Reader of the state machine. It drops the nodes of former roots from time to time."""
+    """A StoredEnclave of the state machine. It drops the nodes of former roots from time to time."""
 
     def __init__(self, recent: RecentMessages) -> None:
         self._recent = recent

@@ -5,8 +5,9 @@ a documented code.
     apply(state, event, effects, …) -> Transition   given the finalised event: the next state, and what to store
 
 A state is frozen and small, whatever the log's size: the edge of the log, the edge of the open
-bundle, a root, and the changes since that root. Everything older is read through a Reader. Nodes,
-replays of archives and audits use the same two functions, so all of them reach the same roots.
+bundle, a root, and the changes since that root. Everything older is read through a StoredEnclave.
+Nodes, replays of archives and audits use the same two functions, so all of them reach the same
+roots.
 """
 
 from collections.abc import Mapping
@@ -50,7 +51,7 @@ _ENDS_AS: dict[str, Lifecycle] = {
 }
 
 
-class Reader(Protocol):
+class StoredEnclave(Protocol):
     """Reads what is stored besides a state: the enclave's tree nodes, events and, in a registry,
     records."""
 
@@ -122,7 +123,7 @@ class Transition(Struct, frozen=True, kw_only=True):
 class _View:
     """The present state: pending changes on top of the tree."""
 
-    def __init__(self, state: EnclaveState, reader: Reader) -> None:
+    def __init__(self, state: EnclaveState, reader: StoredEnclave) -> None:
         self._pending, self._root, self._reader = state.pending, state.root, reader
 
     def leaf(self, key: bytes) -> bytes | None:
@@ -154,7 +155,7 @@ class _NoState:
         return None
 
 
-def view(state: EnclaveState, reader: Reader) -> Draft:
+def view(state: EnclaveState, reader: StoredEnclave) -> Draft:
     """Return the present state for reading bitmasks, gates and leaves."""
     return Draft(_View(state, reader), state.sequencer)
 
@@ -177,7 +178,7 @@ def judge_manifest(commit: Commit) -> tuple[Policy, Effects]:
 def judge(
     state: EnclaveState,
     commit: Commit,
-    reader: Reader,
+    reader: StoredEnclave,
     *,
     sequencer: bytes,
     takeover: bool = False,
@@ -227,7 +228,7 @@ def _lifecycle_leaf(lifecycle: Lifecycle) -> bytes | None:
     return None if lifecycle == "active" else sha256(lifecycle.encode())
 
 
-def _check_checkpoint(state: EnclaveState, migrate: Migrate, reader: Reader) -> None:
+def _check_checkpoint(state: EnclaveState, migrate: Migrate, reader: StoredEnclave) -> None:
     root = checkpoint_root(state, reader)
     if (migrate.prev_seq, migrate.ct_root) != (state.seq, root):
         raise CheckpointMismatch("not the log's checkpoint", seq=state.seq, ct_root=root.hex())
@@ -263,7 +264,7 @@ class _NothingStored:
         raise KeyError(node_hash)
 
 
-def apply(state: EnclaveState, event: Event, effects: Effects, reader: sparse_merkle.Reader) -> Transition:
+def apply(state: EnclaveState, event: Event, effects: Effects, reader: sparse_merkle.TreeNodeReader) -> Transition:
     """Return the enclave after `event`, whose commit `judge` allowed with these effects."""
     if (plain := _plain(state, event, effects)) is not None:
         return plain
@@ -314,7 +315,7 @@ def _plain(state: EnclaveState, event: Event, effects: Effects) -> Transition | 
     return Transition(state=after)
 
 
-def seal(state: EnclaveState, clock: int, reader: sparse_merkle.Reader) -> Transition | None:
+def seal(state: EnclaveState, clock: int, reader: sparse_merkle.TreeNodeReader) -> Transition | None:
     """Close the open bundle if `clock` has reached its deadline, after which no event can enter;
     else return None.
 
@@ -331,7 +332,7 @@ def seal(state: EnclaveState, clock: int, reader: sparse_merkle.Reader) -> Trans
 class _Step:
     """One transition under construction: the state so far, and what must be stored for it."""
 
-    def __init__(self, state: EnclaveState, reader: sparse_merkle.Reader) -> None:
+    def __init__(self, state: EnclaveState, reader: sparse_merkle.TreeNodeReader) -> None:
         self.state, self._reader = state, reader
         self.leaves: dict[bytes, bytes | None] = {}
         self.closed: list[ClosedBundle] = []
@@ -374,12 +375,12 @@ class _Step:
         )
 
 
-def state_hash(state: EnclaveState, reader: sparse_merkle.Reader) -> bytes:
+def state_hash(state: EnclaveState, reader: sparse_merkle.TreeNodeReader) -> bytes:
     """Return the root of the sparse tree after the latest event."""
     return sparse_merkle.update(reader, state.root, state.pending)[0]
 
 
-def checkpoint_root(state: EnclaveState, reader: sparse_merkle.Reader) -> bytes:
+def checkpoint_root(state: EnclaveState, reader: sparse_merkle.TreeNodeReader) -> bytes:
     """Return the root of the log with its last bundle counted as closed, which a Migrate names as
     `ct_root`."""
     if state.bundle is None:

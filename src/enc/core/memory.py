@@ -10,7 +10,7 @@ from enc.core.types import Event, Record, RecordKind, Target
 
 
 class EnclaveMemory:
-    """Stores transitions in dictionaries, and is a Reader of the state machine, the log and the
+    """Stores transitions in dictionaries, and reads them for the state machine, the log and the
     sparse tree."""
 
     def __init__(self) -> None:

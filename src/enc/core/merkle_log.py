@@ -3,8 +3,8 @@
 
 Only perfect subtrees are stored, each once, under (level, index): the subtree over leaves [index ·
 2^level, (index + 1) · 2^level). All other hashes are computed from them. A proof reads O(log n) of
-them through a Reader. Appending reads none, because the right edge holds the subtrees that a new
-leaf may join.
+them through a LogNodeReader. Appending reads none, because the right edge holds the subtrees that a
+new leaf may join.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from enc.core.hashing import EMPTY_HASH, log_node
 from enc.core.types import ConsistencyProof, InclusionProof
 
 
-class Reader(Protocol):
+class LogNodeReader(Protocol):
     """Reads stored perfect subtrees. Level 0 holds the leaves."""
 
     def read_hash(self, level: int, index: int) -> bytes: ...
@@ -81,7 +81,7 @@ class Edge(Struct, frozen=True):
         return root
 
 
-def read_edge(reader: Reader, size: int) -> Edge:
+def read_edge(reader: LogNodeReader, size: int) -> Edge:
     """Return the edge that a log had at `size`: one read for each bit that is set in `size`."""
     peaks, start = [], 0
     for level in reversed(range(size.bit_length())):
@@ -96,7 +96,7 @@ def _split(size: int) -> int:
     return 1 << (size - 1).bit_length() - 1
 
 
-def _subtree(reader: Reader, start: int, size: int) -> bytes:
+def _subtree(reader: LogNodeReader, start: int, size: int) -> bytes:
     """Return MTH(D[start : start + size]); `start` is a multiple of the largest power of two in
     `size`."""
     peaks, end = [], start + size
@@ -110,11 +110,11 @@ def _subtree(reader: Reader, start: int, size: int) -> bytes:
     return root
 
 
-def prove_inclusion(reader: Reader, index: int, size: int) -> InclusionProof:
+def prove_inclusion(reader: LogNodeReader, index: int, size: int) -> InclusionProof:
     """Prove by RFC 9162 section 2.1.3.1 that leaf `index` is in the log of `size` leaves. O(log
     size) reads.
 
-    The caller bounds `size`: the Reader must hold that many leaves.
+    The caller bounds `size`: the LogNodeReader must hold that many leaves.
     """
     if not 0 <= index < size:
         raise LeafNotFound(f"leaf_index: {index} is not below the tree size {size}")
@@ -152,12 +152,12 @@ def check_inclusion(proof: InclusionProof, leaf: bytes, root: bytes) -> None:
         raise InvalidProof("inclusion: the path leads to another root")
 
 
-def prove_consistency(reader: Reader, first: int, second: int) -> ConsistencyProof:
+def prove_consistency(reader: LogNodeReader, first: int, second: int) -> ConsistencyProof:
     """Prove by RFC 9162 section 2.1.4.1 that the log of `first` leaves is a prefix of that of
     `second`.
 
     O(log second) reads. For equal sizes the path is the one root. The caller bounds `second`: the
-    Reader must hold that many leaves.
+    LogNodeReader must hold that many leaves.
     """
     if not 0 < first <= second:
         raise InvalidRange(f"from must be 1 to {second}")

@@ -25,7 +25,7 @@ from enc.core.commit import SKEW_MS, manifest_version
 from enc.core.content import revised_id
 from enc.core.enclave import (
     EnclaveState,
-    Reader,
+    StoredEnclave,
     Transition,
     apply,
     apply_manifest,
@@ -44,8 +44,8 @@ MAX_ALLOWED = 65_536
 _NOTHING = Effects()
 
 
-class ReplayStore(Reader, Protocol):
-    """Storage of a log in replay: a Reader that also stores what each event adds."""
+class ReplayStore(StoredEnclave, Protocol):
+    """Storage of a log in replay: a StoredEnclave that also stores what each event adds."""
 
     def put(self, event: Event | None, transition: Transition) -> None: ...
 

@@ -15,7 +15,7 @@ the fixed beginning. A leaf's *marks* are the hashes of its run at the depths MA
 as far as they are below its top. When a new key branches off the run, they give the leaf's hash
 further down in a few steps instead of up to 168.
 
-All functions read through a Reader and return new nodes. They write nothing.
+All functions read through a TreeNodeReader and return new nodes. They write nothing.
 """
 
 from bisect import bisect_left
@@ -37,7 +37,7 @@ TreeNodes = dict[bytes, bytes]
 """New nodes to store, by hash."""
 
 
-class Reader(Protocol):
+class TreeNodeReader(Protocol):
     """Reads stored nodes by hash."""
 
     def read_node(self, node_hash: bytes) -> bytes: ...
@@ -160,7 +160,7 @@ class _Update:
     is empty.
     """
 
-    def __init__(self, reader: Reader, changes: Mapping[bytes, bytes | None]) -> None:
+    def __init__(self, reader: TreeNodeReader, changes: Mapping[bytes, bytes | None]) -> None:
         if any(len(k) != KEY_SIZE or not (v is None or 0 < len(v) < 256) for k, v in changes.items()):
             raise MisuseError("the tree takes keys of 21 bytes and values of 1 to 255")
         self.read = reader.read_node
@@ -307,7 +307,7 @@ class _Update:
         return node
 
 
-def update(reader: Reader, root: bytes, changes: Mapping[bytes, bytes | None]) -> tuple[bytes, TreeNodes]:
+def update(reader: TreeNodeReader, root: bytes, changes: Mapping[bytes, bytes | None]) -> tuple[bytes, TreeNodes]:
     """Set these keys, or remove those with None; return the new root and the new nodes. Each is
     hashed once."""
     batch = _Update(reader, changes)
@@ -316,7 +316,7 @@ def update(reader: Reader, root: bytes, changes: Mapping[bytes, bytes | None]) -
     return tree or EMPTY, batch.nodes
 
 
-def get(reader: Reader, root: bytes, key: bytes) -> bytes | None:
+def get(reader: TreeNodeReader, root: bytes, key: bytes) -> bytes | None:
     """Return the value at `key` under `root`; None if there is none."""
     for record in _walk(reader, root, key):
         if not record[0]:
@@ -324,7 +324,7 @@ def get(reader: Reader, root: bytes, key: bytes) -> bytes | None:
     return None
 
 
-def _walk(reader: Reader, root: bytes, key: bytes) -> Iterator[bytes]:
+def _walk(reader: TreeNodeReader, root: bytes, key: bytes) -> Iterator[bytes]:
     """Yield the stored nodes from the root towards `key`, down to a leaf or to the fork whose run
     branches off it."""
     number, node = _number(key), root
@@ -336,7 +336,7 @@ def _walk(reader: Reader, root: bytes, key: bytes) -> Iterator[bytes]:
         node = record[-32:] if number >> DEPTH - 1 - record[1] & 1 else record[-66:-34]
 
 
-def prove(reader: Reader, root: bytes, key: bytes) -> StateProof:
+def prove(reader: TreeNodeReader, root: bytes, key: bytes) -> StateProof:
     """Prove the value at `key` under `root`, or that there is none. O(log n) reads."""
     number, bitmap, siblings, value = _number(key), bytearray(KEY_SIZE), [], None
     for record in _walk(reader, root, key):
@@ -383,7 +383,7 @@ def check_state(proof: StateProof, key: bytes, root: bytes) -> None:
         raise InvalidProof("state: the path leads to another root")
 
 
-def leaves(reader: Reader, root: bytes) -> Iterator[tuple[bytes, bytes]]:
+def leaves(reader: TreeNodeReader, root: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield every (key, value) under `root`, by rising key."""
     waiting = [] if root == EMPTY else [root]
     while waiting:

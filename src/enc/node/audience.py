@@ -9,7 +9,7 @@ which the store recognises them.
 from typing import Protocol
 
 from enc.core import sparse_merkle
-from enc.core.enclave import EnclaveState, Reader, Transition, view
+from enc.core.enclave import EnclaveState, StoredEnclave, Transition, view
 from enc.core.policy import Draft, Effects, Subject, recipients
 from enc.core.state_key import KV, identity_key
 from enc.core.types import Event, Record, RecordKind, Target
@@ -31,7 +31,7 @@ class _Store(Protocol):
 class _StateAfter:
     """Reads behind the state after a step that is not stored yet."""
 
-    def __init__(self, transition: Transition, before: Reader) -> None:
+    def __init__(self, transition: Transition, before: StoredEnclave) -> None:
         self._nodes, self._before = transition.tree_nodes, before
 
     def read_node(self, node_hash: bytes) -> bytes:
@@ -74,7 +74,9 @@ class _EnclaveRecipients:
         self._answers: dict[tuple[Subject, bytes | None], Recipients] = {}
         self._same: dict[Recipients, Recipients] = {}
 
-    def recipients_of(self, subject: Subject, author: bytes, transition: Transition, reader: Reader) -> Recipients:
+    def recipients_of(
+        self, subject: Subject, author: bytes, transition: Transition, reader: StoredEnclave
+    ) -> Recipients:
         """Return the recipients of an event; the result may depend on whether the author is one of
         the identities.
         """
@@ -134,7 +136,7 @@ class RecipientCache:
         self._has_grown = False
 
     def recipients_of(
-        self, event: Event, subject: Subject, effects: Effects, transition: Transition, reader: Reader
+        self, event: Event, subject: Subject, effects: Effects, transition: Transition, reader: StoredEnclave
     ) -> Recipients:
         """Return the recipients of the event; `reader` reads behind the state before it."""
         enclave = event.enclave
@@ -162,7 +164,7 @@ class RecipientCache:
         subject: Subject,
         effects: Effects,
         transition: Transition,
-        reader: Reader,
+        reader: StoredEnclave,
     ) -> Recipients:
         if effects.writes:
             enclave_recipients.invalidate(event, effects)

@@ -4,7 +4,7 @@ from enc.core.types import Record, RecordKind, Target
 
 
 class GroupState:
-    """A Reader of the state machine without a tree: the root of the state is not computed.
+    """A StoredEnclave of the state machine without a tree: the root of the state is not computed.
 
     `guess`: the Target assumed for an event that the node does not show because it was deleted.
     """
