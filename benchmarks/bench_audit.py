@@ -17,12 +17,12 @@ from tempfile import TemporaryDirectory
 
 from floors import missed, raw_verify, verdict
 
+from enc.audit.archive_reader import found_archives, read_lines
 from enc.audit.audit import Request, run_audit
 from enc.audit.heads import collect_heads
-from enc.audit.reading import found_archives, read_lines
 from enc.bench.fleet import generate
-from enc.core.event import parse_event
-from enc.core.hashing import event_hash
+from enc.core.log.event import parse_event
+from enc.core.primitives.hashing import event_hash
 
 AT_LEAST = 0.6
 FLEETS = {"1,000 enclaves": (1000, 1_000_000), "one enclave": (1, 300_000)}
@@ -69,7 +69,7 @@ def floor(checks: Checks, cores: int) -> float:
 @contextmanager
 def spark(cores: int) -> Iterator[object]:
     from enc.audit.job import OnSpark
-    from enc.dataview.session import spark_session
+    from enc.dataview.lake.session import spark_session
 
     session = spark_session("bench audit", f"local[{cores}]")
     runner = OnSpark(session)

@@ -3,15 +3,15 @@
 import msgspec
 from floors import best_by_turns, raw_verify, report
 
-from enc.client.answers import page_decoder, read
-from enc.client.items import check_order, verify_items
-from enc.client.pins import MemoryPins
-from enc.client.sceptic import LogVerifier
-from enc.core.commit import build_commit
-from enc.core.event import finalize, wire_event
-from enc.core.filter import parse_filter
-from enc.core.hashing import event_hash
-from enc.core.signing import PrivateKey
+from enc.client.verify.answers import page_decoder, read
+from enc.client.verify.items import check_order, verify_items
+from enc.client.verify.log_verifier import LogVerifier
+from enc.client.verify.pins import MemoryPins
+from enc.core.log.commit import build_commit
+from enc.core.log.event import finalize, wire_event
+from enc.core.log.filter import parse_filter
+from enc.core.primitives.hashing import event_hash
+from enc.core.primitives.signing import PrivateKey
 
 COUNT, AT, ENCLAVE = 1000, 1_790_000_000_000, b"\x07" * 32
 

@@ -3,8 +3,8 @@
 import msgspec
 from floors import best_by_turns, raw_verify, report
 
-from enc.core.commit import build_commit, check_commit, parse_commit, wire_commit
-from enc.core.signing import PrivateKey
+from enc.core.log.commit import build_commit, check_commit, parse_commit, wire_commit
+from enc.core.primitives.signing import PrivateKey
 
 COUNT = 200
 

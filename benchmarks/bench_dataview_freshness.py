@@ -22,9 +22,9 @@ from floors import verdict
 from node_commits import AUTHORS, LIFE_MS, now_ms, wire
 from node_process import Node, describe, send
 
-from enc.core.commit import build_commit, build_manifest
-from enc.core.encoding import compact_json
-from enc.core.receipt import parse_receipt
+from enc.core.log.commit import build_commit, build_manifest
+from enc.core.log.receipt import parse_receipt
+from enc.core.primitives.encoding import compact_json
 
 PER_SECOND, SECONDS, WARM_S = 500, 30, 60
 AT_MOST_S = 5.0

@@ -27,11 +27,11 @@ EVENTS, BATCH, WARM = int(os.environ.get("ENC_BENCH_EVENTS", "1000000")), 100_00
 
 def fill(path: Path, n: int, size: int) -> None:
     """The archive of bench enclave `n`, all signatures true."""
-    from enc.core.archive import Header, write_archive
-    from enc.core.commit import build_commit
-    from enc.core.event import finalize
-    from enc.core.signing import PrivateKey
-    from enc.core.types import Event
+    from enc.core.log.commit import build_commit
+    from enc.core.log.event import finalize
+    from enc.core.machine.archive import Header, write_archive
+    from enc.core.primitives.signing import PrivateKey
+    from enc.core.primitives.types import Event
 
     node, founding, start = PrivateKey(bytes([99] * 32)), manifest(n), now_ms()
     exp = start + 60_000
@@ -87,12 +87,12 @@ class Running:
     """A stream over a directory of archives into a new lake, as `enc dataview run` has it, and warm."""
 
     def __init__(self, home: Path, *, check: bool) -> None:
-        from enc.dataview.archive_source import ArchiveSource
-        from enc.dataview.heads import Heads
-        from enc.dataview.ingest import Ingest
-        from enc.dataview.lake import Lake
-        from enc.dataview.pipeline import PipelineContext
-        from enc.dataview.session import spark_session
+        from enc.dataview.fold.heads import Heads
+        from enc.dataview.lake.lake import Lake
+        from enc.dataview.lake.session import spark_session
+        from enc.dataview.pipeline.ingest import Ingest
+        from enc.dataview.pipeline.pipeline import PipelineContext
+        from enc.dataview.source.archive_source import ArchiveSource
 
         self._home, self._inbox = home, home / "inbox"
         self._inbox.mkdir(parents=True)

@@ -2,9 +2,9 @@
 
 from floors import best_by_turns, raw_sign, report
 
-from enc.core.commit import build_commit
-from enc.core.event import finalize
-from enc.core.signing import PrivateKey
+from enc.core.log.commit import build_commit
+from enc.core.log.event import finalize
+from enc.core.primitives.signing import PrivateKey
 
 COUNT = 200
 

@@ -23,15 +23,15 @@ from floors import Work, best_by_turns, raw_sha256, report, verdict
 from msgspec import Struct
 
 from enc.apps.group import Fold, Keys, group_manifest
-from enc.core import group_message, group_ratchet
-from enc.core.commit import build_commit, build_manifest
-from enc.core.encoding import compact_json, strict_json, unb64
-from enc.core.event import finalize
-from enc.core.group_envelope import Envelope, parse_envelope
-from enc.core.group_message import Chain, check_place, open_message, read_sealed, seal_message
-from enc.core.group_ratchet import NO_EPOCH, Randomness, Secrets, State, accept, consume, epoch_secret, propose
-from enc.core.signing import PrivateKey
-from enc.core.types import Event
+from enc.core.apps import group_message, group_ratchet
+from enc.core.apps.group_envelope import Envelope, parse_envelope
+from enc.core.apps.group_message import Chain, check_place, open_message, read_sealed, seal_message
+from enc.core.apps.group_ratchet import NO_EPOCH, Randomness, Secrets, State, accept, consume, epoch_secret, propose
+from enc.core.log.commit import build_commit, build_manifest
+from enc.core.log.event import finalize
+from enc.core.primitives.encoding import compact_json, strict_json, unb64
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import Event
 
 _SHA256, _DRAWN = SHA256(), random.Random(7)
 SIZES = (8, 64, 512, 4096)

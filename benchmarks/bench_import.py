@@ -15,21 +15,21 @@ from tempfile import TemporaryDirectory
 
 from floors import raw_verify, verdict
 
-from enc.core import enclave as machine
-from enc.core.archive import header_of, write_archive
-from enc.core.commit import build_commit, build_manifest
-from enc.core.encoding import compact_json
-from enc.core.event import finalize
-from enc.core.hashing import event_hash, sha256
-from enc.core.memory import EnclaveMemory
-from enc.core.replay import Replay
-from enc.core.signing import PrivateKey
-from enc.core.types import Commit, Event
-from enc.node.directory import StateCache
-from enc.node.importing import Importer, Job, Order, Permits
+from enc.core.log.commit import build_commit, build_manifest
+from enc.core.log.event import finalize
+from enc.core.machine import enclave as machine
+from enc.core.machine.archive import header_of, write_archive
+from enc.core.machine.memory import EnclaveMemory
+from enc.core.machine.replay import Replay
+from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.hashing import event_hash, sha256
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import Commit, Event
+from enc.node.imports.jobs import Importer, Job, Order, Permits
 from enc.node.main import GC_THRESHOLD
-from enc.node.sequencer import NO_QUOTA, Sequencer
-from enc.node.store.sqlite import SqliteStore
+from enc.node.sequence.sequencer import NO_QUOTA, Sequencer
+from enc.node.sequence.state_cache import StateCache
+from enc.node.store.sqlite.store import SqliteStore
 from enc.runtime.rate_limit import RateLimiter
 
 EVENTS, FEW = 100_000, 10_000

@@ -7,8 +7,8 @@ from typing import Any
 
 from floors import raw_sha256
 
-from enc.core.hashing import EMPTY_HASH, sha256
-from enc.core.merkle_log import (
+from enc.core.primitives.hashing import EMPTY_HASH, sha256
+from enc.core.trees.merkle_log import (
     Edge,
     check_consistency,
     check_inclusion,

@@ -25,13 +25,13 @@ from node_process import NAMES, Node, describe, load, send
 from node_proofs import READERS, Reader, bench_proofs
 from node_writing import bench_commits, bench_half, bench_many
 
-from enc.core.envelope import parse_request
-from enc.core.sealing import seal_text
-from enc.core.session import client_keys
-from enc.node.answers import Answers
-from enc.node.directory import StateCache
+from enc.core.primitives.sealing import seal_text
+from enc.core.session.envelope import parse_request
+from enc.core.session.session import client_keys
 from enc.node.main import GC_THRESHOLD
-from enc.node.store.sqlite import SqliteStore
+from enc.node.read.sealed_requests import Answers
+from enc.node.sequence.state_cache import StateCache
+from enc.node.store.sqlite.store import SqliteStore
 from enc.runtime.rate_limit import RateLimiter
 
 ACTIVE = 100

@@ -21,11 +21,11 @@ import httpx
 from floors import verdict
 from pyspark.sql.types import StructType
 
-from enc.dataview import lake
-from enc.dataview.publishing import INDEXES
+from enc.dataview.lake import lake
+from enc.dataview.publish.changes import INDEXES
+from enc.dataview.publish.serving_writer import served_schema
+from enc.dataview.publish.status import PIPELINE
 from enc.dataview.serving.database import Database
-from enc.dataview.serving.publish import served_schema
-from enc.dataview.status import PIPELINE
 
 EVENTS, ENCLAVES, LARGE, MEMBERS = 1_000_000, 10_000, 200_000, 100_000
 """One enclave is large: a fifth of all events are its own."""

@@ -18,11 +18,11 @@ from node_commits import AUTHORS, LIFE_MS, now_ms, sign, wire
 from node_process import NAMES, Node, send
 from push_sink import Sink
 
-from enc.core.commit import build_commit, build_manifest
-from enc.core.encoding import compact_json
-from enc.core.envelope import open_push, seal_push
-from enc.core.signing import PrivateKey
-from enc.node.store.connection import open_existing
+from enc.core.log.commit import build_commit, build_manifest
+from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.signing import PrivateKey
+from enc.core.session.envelope import open_push, seal_push
+from enc.node.store.sqlite.connection import open_existing
 
 ENDPOINTS = 100
 SUBSCRIBERS = [PrivateKey(bytes([i + 1, 0x77] * 16)) for i in range(ENDPOINTS)]

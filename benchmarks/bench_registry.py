@@ -9,13 +9,13 @@ from node_commits import AUTHORS, LIFE_MS, now_ms, wire
 from node_load import Result
 from node_process import CONNECTIONS, Node, load, send
 
-from enc.client.templates import template
-from enc.core.commit import build_commit, build_manifest
-from enc.core.encoding import compact_json
-from enc.core.event import finalize
-from enc.core.reg_entry import wire_enclave, wire_node
-from enc.core.signing import PrivateKey
-from enc.core.types import Commit
+from enc.client.enclave.templates import template
+from enc.core.log.commit import build_commit, build_manifest
+from enc.core.log.event import finalize
+from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import Commit
+from enc.core.registry.reg_entry import wire_enclave, wire_node
 
 ENCLAVES, REQUESTS, AT_LEAST = 1000, 4000, 0.3
 EXP = now_ms() + LIFE_MS

@@ -11,8 +11,8 @@ import tracemalloc
 
 from floors import raw_sha256, report, verdict
 
-from enc.core.hashing import EMPTY_HASH
-from enc.core.sparse_merkle import DEPTH, check_state, prove, update
+from enc.core.primitives.hashing import EMPTY_HASH
+from enc.core.trees.sparse_merkle import DEPTH, check_state, prove, update
 
 BATCH = 256
 

@@ -7,10 +7,10 @@ from multiprocessing.pool import Pool as Workers
 
 import msgspec
 
-from enc.core.commit import build_commit, build_manifest, wire_commit
-from enc.core.encoding import compact_json
-from enc.core.signing import PrivateKey
-from enc.core.types import Commit
+from enc.core.log.commit import build_commit, build_manifest, wire_commit
+from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import Commit
 
 LIFE_MS = 50 * 60_000
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 from node_commits import AUTHORS, LIFE_MS, manifest, now_ms, text
 
-from enc.core import enclave as machine
-from enc.core.hashing import content_hash
-from enc.core.memory import EnclaveMemory
-from enc.core.policy import Effects
-from enc.core.types import Commit, Event, TreeHead
-from enc.node.store.base import Step
-from enc.node.store.sqlite import SqliteStore
+from enc.core.machine import enclave as machine
+from enc.core.machine.memory import EnclaveMemory
+from enc.core.primitives.hashing import content_hash
+from enc.core.primitives.types import Commit, Event, TreeHead
+from enc.core.rules.policy import Effects
+from enc.node.store.protocol import Step
+from enc.node.store.sqlite.store import SqliteStore
 
 ENCLAVES, EVENTS, LONGEST = 10_000, 1_000_000, 100_000
 """What the filled store holds, and how many of the events lie in one enclave."""

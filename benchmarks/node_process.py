@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from node_commits import manifest, wire
 from node_load import Job, Result, name_of, run
 
-from enc.core.commit import parse_commit
-from enc.core.receipt import check_receipt, parse_receipt
+from enc.core.log.commit import parse_commit
+from enc.core.log.receipt import check_receipt, parse_receipt
 
 CONNECTIONS, WINDOW = 64, 256
 """HTTP connections with one request each; requests under way on the one WebSocket."""

@@ -9,14 +9,21 @@ from node_commits import AUTHORS, now_ms
 from node_load import Result
 from node_process import SAMPLE, Node, describe, load
 
-from enc.core.bundle import check_membership
-from enc.core.envelope import RequestType, open_answer, seal_request
-from enc.core.proof import Leaf, check_leaf, check_state_proof, parse_bundle_proof, parse_inclusion, parse_state_proof
-from enc.core.receipt import parse_receipt
-from enc.core.session import Session, client_keys, open_session
-from enc.core.state_key import tree_key
-from enc.core.tree_head import check_bound_head, parse_head
-from enc.core.types import TreeHead
+from enc.core.log.receipt import parse_receipt
+from enc.core.primitives.types import TreeHead
+from enc.core.session.envelope import RequestType, open_answer, seal_request
+from enc.core.session.session import Session, client_keys, open_session
+from enc.core.trees.bundle import check_membership
+from enc.core.trees.proof import (
+    Leaf,
+    check_leaf,
+    check_state_proof,
+    parse_bundle_proof,
+    parse_inclusion,
+    parse_state_proof,
+)
+from enc.core.trees.state_key import tree_key
+from enc.core.trees.tree_head import check_bound_head, parse_head
 
 READERS = 16
 """Connections that ask."""

@@ -10,7 +10,7 @@ from node_fill import ENCLAVES, EVENTS
 from node_load import Result
 from node_process import NAMES, Node, describe, found, send
 
-from enc.core.commit import build_commit
+from enc.core.log.commit import build_commit
 
 FLOOR_S = 1.0
 """For how long the floor is measured before and after a run."""

@@ -15,10 +15,13 @@ from typing import Any
 
 from websockets.sync.client import connect
 
-from enc.core import commit, envelope, event, proof, receipt, sealing, session, tree_head
-from enc.core.encoding import compact_json
-from enc.core.signing import PrivateKey
-from enc.core.types import Commit
+from enc.core.log import commit, event, receipt
+from enc.core.primitives import sealing
+from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import Commit
+from enc.core.session import envelope, session
+from enc.core.trees import proof, tree_head
 
 alice = PrivateKey(urandom(32))
 constitution = {

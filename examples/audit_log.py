@@ -9,8 +9,8 @@ from pathlib import Path
 from a_local_node import local_node
 
 from enc import Client
-from enc.client.proof_file import Proof, check_proof, load_proof
-from enc.client.templates import template
+from enc.client.enclave.templates import template
+from enc.client.verify.proof_file import Proof, check_proof, load_proof
 from enc.core.errors import InvalidProof, Unauthorized
 
 STEPS = ["stopped the shop", "copied 1200 orders", "started the shop"]

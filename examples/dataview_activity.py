@@ -14,12 +14,12 @@ import httpx
 from a_local_node import local_node
 
 from enc.client import Client, Identity, check_proof, load_proof
-from enc.core.encoding import compact_json
-from enc.dataview.job import Job, JobSettings
+from enc.core.primitives.encoding import compact_json
+from enc.dataview.lake.session import spark_session
+from enc.dataview.pipeline.job import Job, JobSettings
 from enc.dataview.serving.config import Config
 from enc.dataview.serving.rights import ViewRights
 from enc.dataview.serving.server import ServingServer
-from enc.dataview.session import spark_session
 
 ending = contextlib.ExitStack()
 folder = Path(ending.enter_context(tempfile.TemporaryDirectory()))

@@ -8,21 +8,21 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from enc.core.archive import header_of, read_archive, verify_archive, write_archive
-from enc.core.bundle import prove_membership
-from enc.core.commit import Commit, build_commit, build_manifest, check_commit
-from enc.core.enclave import EnclaveState, apply, apply_manifest, judge, judge_manifest, next_timestamp
 from enc.core.errors import EncError
-from enc.core.event import Event, erase, finalize
-from enc.core.hashing import content_hash
-from enc.core.memory import EnclaveMemory
-from enc.core.merkle_log import prove_inclusion
-from enc.core.proof import Leaf, check_event_proof, check_state_proof
-from enc.core.replay import Replay
-from enc.core.signing import PrivateKey
-from enc.core.sparse_merkle import prove
-from enc.core.state_key import identity_key
-from enc.core.tree_head import check_bound_head, sign_head
+from enc.core.log.commit import Commit, build_commit, build_manifest, check_commit
+from enc.core.log.event import Event, erase, finalize
+from enc.core.machine.archive import header_of, read_archive, verify_archive, write_archive
+from enc.core.machine.enclave import EnclaveState, apply, apply_manifest, judge, judge_manifest, next_timestamp
+from enc.core.machine.memory import EnclaveMemory
+from enc.core.machine.replay import Replay
+from enc.core.primitives.hashing import content_hash
+from enc.core.primitives.signing import PrivateKey
+from enc.core.trees.bundle import prove_membership
+from enc.core.trees.merkle_log import prove_inclusion
+from enc.core.trees.proof import Leaf, check_event_proof, check_state_proof
+from enc.core.trees.sparse_merkle import prove
+from enc.core.trees.state_key import identity_key
+from enc.core.trees.tree_head import check_bound_head, sign_head
 
 alice, bob, eve, node = (PrivateKey(name.ljust(32, b"-")) for name in (b"alice", b"bob", b"eve", b"node"))
 CLOCK = 1_790_000_000_000

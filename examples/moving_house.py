@@ -11,7 +11,7 @@ from a_local_node import local_node
 
 from enc import Client, Identity
 from enc.client import load_proof
-from enc.client.proof_file import Proof, check_proof
+from enc.client.verify.proof_file import Proof, check_proof
 from enc.core.errors import EnclaveMigrated
 
 alice, bob = Identity.new(), Identity.new()

@@ -7,9 +7,9 @@ from a_local_node import local_node
 
 from enc import Client, Identity
 from enc.apps import Personal
-from enc.apps.address_book import Place
+from enc.apps.people.address_book import Place
 from enc.apps.personal import NotConfirmed
-from enc.client.templates import template
+from enc.client.enclave.templates import template
 
 AT_ONCE = {"size": 1}  # each event is a bundle, and so is proved at once
 ada, bob = Identity.new(), Identity.new()

@@ -14,7 +14,7 @@ from a_local_node import local_node
 from a_server import serving
 
 from enc import Client, Identity, PushReceiver
-from enc.core.types import Event
+from enc.core.primitives.types import Event
 
 till, counter = Identity.new(), Identity.new()
 MANIFEST = {

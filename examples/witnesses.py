@@ -13,7 +13,7 @@ from a_local_node import local_node, running
 
 from enc import Client, Identity
 from enc.client import ClientSettings, Fork, Witness, check_evidence, load_evidence
-from enc.client.templates import template
+from enc.client.enclave.templates import template
 
 alice, bob = Identity.new(), Identity.new()
 

@@ -8,7 +8,7 @@ from typer import Context
 from typer.main import get_command
 
 from enc.cli import app
-from enc.cli.command import _PANEL as SHARED
+from enc.cli.shell.command import _PANEL as SHARED
 
 TOP = """\
 # Commands

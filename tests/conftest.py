@@ -38,7 +38,7 @@ def logs_as_they_were() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def java() -> None:
     """Skips where there is no Java, or no jars; workers find `tests` and `enc` as this process does."""
-    from enc.dataview.session import check_java, delta_jars
+    from enc.dataview.lake.session import check_java, delta_jars
 
     try:
         check_java()
@@ -52,7 +52,7 @@ def java() -> None:
 @pytest.fixture(scope="session")
 def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """The one session of this process: nobody but this fixture stops it."""
-    from enc.dataview.session import LOCAL_JAVA, spark_session
+    from enc.dataview.lake.session import LOCAL_JAVA, spark_session
     from tests.dataview.pipeline_driver import SMALL
 
     home = tmp_path_factory.mktemp("spark")

@@ -20,29 +20,29 @@ from msgspec.json import decode, encode
 from msgspec.structs import replace
 from starlette.requests import Request as HttpRequest
 
-from enc.core import enclave as machine
-from enc.core.commit import build_commit, check_commit, manifest_version, parse_commit
-from enc.core.encoding import compact_json, unhex
-from enc.core.envelope import answer_text, open_request, parse_request, seal_answer
 from enc.core.errors import EncError, EnclaveNotFound
-from enc.core.event import finalize
-from enc.core.filter import Filter, parse_filter
-from enc.core.hashing import log_leaf
-from enc.core.merkle_log import Edge
-from enc.core.policy import Effects
-from enc.core.receipt import wire_receipt
-from enc.core.sealing import NONCE_SIZE, seal_text
-from enc.core.session import TransportKeys, node_keys
-from enc.core.signing import PrivateKey
-from enc.core.tree_head import sign_head
-from enc.core.types import Commit, Event, Receipt, TreeHead
-from enc.node.answers import SealedHandlers
-from enc.node.directory import StateCache
-from enc.node.proofs import Proofs
-from enc.node.registry_api import RegistryApi
-from enc.node.sequencer import AdmittedCommit, CommitOutcome, Sequencer
-from enc.node.store.base import Step, search_item
-from enc.node.store.memory import MemoryStore
+from enc.core.log.commit import build_commit, check_commit, manifest_version, parse_commit
+from enc.core.log.event import finalize
+from enc.core.log.filter import Filter, parse_filter
+from enc.core.log.receipt import wire_receipt
+from enc.core.machine import enclave as machine
+from enc.core.primitives.encoding import compact_json, unhex
+from enc.core.primitives.hashing import log_leaf
+from enc.core.primitives.sealing import NONCE_SIZE, seal_text
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import Commit, Event, Receipt, TreeHead
+from enc.core.rules.policy import Effects
+from enc.core.session.envelope import answer_text, open_request, parse_request, seal_answer
+from enc.core.session.session import TransportKeys, node_keys
+from enc.core.trees.merkle_log import Edge
+from enc.core.trees.tree_head import sign_head
+from enc.node.api.registry import RegistryApi
+from enc.node.read.proofs import Proofs
+from enc.node.read.sealed_requests import SealedHandlers
+from enc.node.sequence.sequencer import AdmittedCommit, CommitOutcome, Sequencer
+from enc.node.sequence.state_cache import StateCache
+from enc.node.store.memory.store import MemoryStore
+from enc.node.store.protocol import Step, search_item
 from enc.runtime.rate_limit import RateLimiter
 from tests.node.served import NODE, Clock
 

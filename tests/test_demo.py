@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_first_errors import without_java
-from tests.cli.test_up import descendants, is_there, until
+from tests.cli.up.test_commands import descendants, is_there, until
 
 DEMO = Path(__file__).parents[1] / "examples/demo.py"
 PATIENCE_S = 600

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from enc.dataview.view_file import check_view, parse_view
+from enc.dataview.views.view_file import check_view, parse_view
 from tests.documents import ROOT, blocks, text_of
 
 GUIDE = "docs/guide-auditor.md"

@@ -3,7 +3,7 @@
 import json
 
 from demo.stage import Stage, free_port
-from enc.client.templates import template
+from enc.client.enclave.templates import template
 
 TALK = ("--type", "message", "--type", "Update", "--type", "Delete")
 AT_ONCE = {"size": 1}

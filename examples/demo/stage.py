@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
-from enc.cli.up_part import ending_with_parent
+from enc.cli.up.process import ending_with_parent
 
 ENC = Path(sys.executable).with_name("enc")
 PATIENCE_S = 900.0

@@ -15,7 +15,7 @@ PATIENCE_S = 60.0
 
 def foresee(stage: Stage) -> None:
     """Say at once, and not after minutes, that these steps cannot be done here."""
-    from enc.dataview.session import check_java, delta_jars
+    from enc.dataview.lake.session import check_java, delta_jars
 
     try:
         check_java()
@@ -75,7 +75,7 @@ def tables(stage: Stage) -> None:
 
 
 def _settings(stage: Stage) -> None:
-    from enc.dataview.views import readable
+    from enc.dataview.views.catalog import readable
 
     lines = [
         'database = "serving.db"',

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from enc.audit.archive_reader import found_archives
 from enc.audit.audit import Audit, InProcess, Request, Runner, run_audit
 from enc.audit.heads import collect_heads
-from enc.audit.reading import found_archives
 from enc.bench.fleet import generate
 from enc.bench.kinds import KINDS, Kind
 

@@ -5,14 +5,13 @@ from pathlib import Path
 
 from enc.audit.audit import Audit, InProcess, Request, run_audit
 from enc.audit.heads import CollectedHead
-from enc.core.archive import Header, write_archive
-from enc.core.hashing import log_leaf
-from enc.core.merkle_log import Edge
-from enc.core.tree_head import sign_head
-from enc.core.types import Event, TreeHead
+from enc.core.machine.archive import Header, write_archive
+from enc.core.primitives.hashing import log_leaf
+from enc.core.primitives.types import Event, TreeHead
+from enc.core.trees.merkle_log import Edge
+from enc.core.trees.tree_head import sign_head
+from tests.audit.test_audit_replay import MANIFEST
 from tests.core.world import START, World, person
-
-from .test_trial import MANIFEST
 
 
 def talk(messages: int = 20, by: str = "alice") -> World:
@@ -65,7 +64,7 @@ def write(
 
 
 def root_of(world: World) -> bytes:
-    from enc.core.enclave import checkpoint_root
+    from enc.core.machine.enclave import checkpoint_root
 
     return checkpoint_root(world.state, world.memory)
 

@@ -6,17 +6,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from enc.audit import court
+from enc.audit import replay_task
 from enc.audit.heads import CollectedHead, collect_heads, read_heads
 from enc.client import check_evidence, load_evidence
 from enc.core.errors import MisuseError
-from enc.core.event import finalize
-from enc.core.hashing import sha256
-from enc.core.tree_head import check_bound_head, wire_head
-from enc.core.types import TreeHead
+from enc.core.log.event import finalize
+from enc.core.primitives.hashing import sha256
+from enc.core.primitives.types import TreeHead
+from enc.core.trees.tree_head import check_bound_head, wire_head
+from tests.audit.logs import audit, head, held, talk, told, write
 from tests.core.world import World, person, pub
-
-from .logs import audit, head, held, talk, told, write
 
 WRONG = sha256(b"no log has this root")
 
@@ -238,7 +237,7 @@ def test_very_many_strangers_do_not_hide_whose_a_head_is(
 ) -> None:
     """Each head is not checked with every key that a log can name, either."""
     tried: set[bytes] = set()
-    monkeypatch.setattr(court, "MAX_SIGNERS", 4)
+    monkeypatch.setattr(replay_task, "MAX_SIGNERS", 4)
     monkeypatch.setattr("enc.audit.heads.check_bound_head", lambda head, key, enclave: check(head, key, enclave, tried))
     events = [event if event.seq < 12 else replace(event, sequencer=sha256(event.id)) for event in world.events]
     found = audit(write(tmp_path / "a.enc", world, events), heads=held(head(world, 2, wrong=WRONG)), world=world)

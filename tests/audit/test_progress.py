@@ -11,11 +11,10 @@ from enc.audit.audit import Audit, InProcess, Request, run_audit
 from enc.audit.plan import VerifiedPrefix
 from enc.audit.progress import NAME, load_progress, save_progress
 from enc.core.errors import MisuseError
-from enc.core.event import erase
-from enc.core.hashing import sha256
+from enc.core.log.event import erase
+from enc.core.primitives.hashing import sha256
+from tests.audit.logs import audit, head, held, root_of, talk, told, write
 from tests.core.world import World, person
-
-from .logs import audit, head, held, root_of, talk, told, write
 
 
 @pytest.fixture

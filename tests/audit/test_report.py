@@ -12,11 +12,10 @@ from enc.audit.page import page
 from enc.audit.report import AuditRun, write_report
 from enc.client import check_evidence, load_evidence
 from enc.core.errors import MisuseError
-from enc.core.fault import FAULT_KINDS
-from enc.core.hashing import sha256
+from enc.core.primitives.fault import FAULT_KINDS
+from enc.core.primitives.hashing import sha256
+from tests.audit.logs import audit, head, held, talk, write
 from tests.core.world import START, World, pub
-
-from .logs import audit, head, held, talk, write
 
 MADE = AuditRun(START, 1.25, "one process", ("archives",))
 

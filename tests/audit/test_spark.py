@@ -46,7 +46,7 @@ def test_a_mixed_fleet_on_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def main(master: str, folder: str) -> None:
-    from enc.dataview.session import spark_session
+    from enc.dataview.lake.session import spark_session
 
     spark = spark_session("audit tests", master, SMALL)
     check_on(spark, Path(folder))

@@ -7,15 +7,15 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from enc.core.archive import Header, read_archive
-from enc.core.enclave import EnclaveState, apply, apply_manifest, checkpoint_root, judge, judge_manifest, seal
 from enc.core.errors import InvalidProof
-from enc.core.hashing import log_leaf
-from enc.core.memory import EnclaveMemory
-from enc.core.merkle_log import Edge
-from enc.core.policy import Effects
-from enc.core.tree_head import WireHead, check_bound_head, head_from_wire
-from enc.core.types import Event, TreeHead
+from enc.core.machine.archive import Header, read_archive
+from enc.core.machine.enclave import EnclaveState, apply, apply_manifest, checkpoint_root, judge, judge_manifest, seal
+from enc.core.machine.memory import EnclaveMemory
+from enc.core.primitives.hashing import log_leaf
+from enc.core.primitives.types import Event, TreeHead
+from enc.core.rules.policy import Effects
+from enc.core.trees.merkle_log import Edge
+from enc.core.trees.tree_head import WireHead, check_bound_head, head_from_wire
 
 
 class Archive(Struct):

@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from enc.bench.conduct import NodeBehaviour
+from enc.bench.enclave_maker import LogMaker
 from enc.bench.fleet import generate, make, sizes
 from enc.bench.group_script import GroupScript
 from enc.bench.kinds import KINDS
-from enc.bench.making import LogMaker
+from enc.bench.node_behaviour import NodeBehaviour
 from enc.bench.plan import draw_plan
 from enc.bench.script import Act
-from enc.core.archive import read_archive, verify_archive
-from enc.core.content import parse_migrate
 from enc.core.errors import MisuseError, Unauthorized
-from enc.core.proof import (
+from enc.core.machine.archive import read_archive, verify_archive
+from enc.core.machine.replay import Replay
+from enc.core.rules.content import parse_migrate
+from enc.core.trees.proof import (
     Leaf,
     WireBundleProof,
     WireInclusion,
@@ -26,7 +27,6 @@ from enc.core.proof import (
     check_event_proof,
     inclusion_from_wire,
 )
-from enc.core.replay import Replay
 from tests.bench import folder
 
 MIXED = {"enclaves": 24, "events": 5000, "seed": 10}

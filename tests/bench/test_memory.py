@@ -5,14 +5,14 @@ from random import Random
 
 import pytest
 
-from enc.bench import shelf as shelf_module
-from enc.bench.conduct import NodeBehaviour
-from enc.bench.making import LogMaker
+from enc.bench import state_memory as shelf_module
+from enc.bench.enclave_maker import LogMaker
+from enc.bench.node_behaviour import NodeBehaviour
 from enc.bench.plan import draw_plan
 from enc.bench.recent import CAPACITY, Message, RecentMessages
-from enc.core.archive import verify_archive
-from enc.core.event import parse_event
-from enc.core.replay import Replay
+from enc.core.log.event import parse_event
+from enc.core.machine.archive import verify_archive
+from enc.core.machine.replay import Replay
 
 
 def test_nodes_of_former_roots_are_thrown_away_and_nothing_that_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from enc.cli import app
-from enc.client.templates import template
+from enc.client.enclave.templates import template
 
 ENC = Path(sys.executable).parent / "enc"
 PATIENCE_S = 60

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from .scene import Scene
-from .stage import FACES, Stage
+from tests.client.scene import Scene
+from tests.client.stage import FACES, Stage
 
 
 @pytest.fixture(params=FACES)

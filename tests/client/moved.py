@@ -7,10 +7,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from enc.client import Client, Identity, Registry
-from enc.node import key_file
+from enc.node.ops import key_file
+from tests.client.settings import with_settings
 from tests.node.running import RunningNode
-
-from .settings import with_settings
 
 
 class Town(Struct, frozen=True):

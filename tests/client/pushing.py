@@ -9,19 +9,18 @@ import pytest
 from msgspec.json import encode
 
 from enc.client import Identity, PushReceiver, ReceiverSettings
-from enc.client.inbox_file import Db
-from enc.core.commit import build_commit
-from enc.core.envelope import seal_push
-from enc.core.event import wire_event
-from enc.core.sealing import NONCE_SIZE
-from enc.core.signing import PrivateKey
-from enc.core.types import Event
+from enc.client.receive.inbox_file import Db
+from enc.core.log.commit import build_commit
+from enc.core.log.event import wire_event
+from enc.core.primitives.sealing import NONCE_SIZE
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import Event
+from enc.core.session.envelope import seal_push
 from enc.runtime.backoff import RetryPauses
+from tests.client.stage import URL, Stage
 from tests.core.world import LIFETIME, person
 from tests.node.served import NODE
 from tests.simulator import Json, Simulator
-
-from .stage import URL, Stage
 
 HOOK = "https://bob.test/hook"
 TURNS = 20_000

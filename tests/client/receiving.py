@@ -18,8 +18,8 @@ import msgspec
 import uvicorn
 
 from enc.client import Identity, PushReceiver, ReceiverSettings
-from enc.client.inbox_file import Db
-from enc.core.types import Event
+from enc.client.receive.inbox_file import Db
+from enc.core.primitives.types import Event
 from enc.runtime.backoff import RetryPauses
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS seen (n INTEGER PRIMARY KEY, enclave TEXT, seq INTEGER, id TEXT)"

@@ -3,16 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-from enc.core.commit import build_commit
 from enc.core.errors import EncError
-from enc.core.event import wire_event
-from enc.core.receipt import build_receipt, wire_receipt
-from enc.core.state_key import shared_slot
-from enc.core.types import Commit, Event, Receipt, Tags
+from enc.core.log.commit import build_commit
+from enc.core.log.event import wire_event
+from enc.core.log.receipt import build_receipt, wire_receipt
+from enc.core.primitives.types import Commit, Event, Receipt, Tags
+from enc.core.trees.state_key import shared_slot
+from tests.client.stage import Stage, caught
 from tests.core.world import LIFETIME, person
 from tests.simulator import Alter, Json, Simulator
-
-from .stage import Stage, caught
 
 TOPIC = shared_slot("topic")
 

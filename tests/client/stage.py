@@ -18,13 +18,12 @@ from msgspec.json import encode
 from websockets.exceptions import ConnectionClosedError
 
 from enc.client import AsyncClient, AsyncEnclave, Client, Distrust, Enclave, Identity, check_evidence, load_evidence
-from enc.client.link import EnclaveReader
-from enc.client.transport import AsyncTransport, Transport
+from enc.client.link.enclave_reader import EnclaveReader
+from enc.client.wire.transport import AsyncTransport, Transport
+from tests.client.settings import with_settings
 from tests.core.world import person
 from tests.node.served import SMALL, Clock
 from tests.simulator import Simulator, Socket
-
-from .settings import with_settings
 
 HOST = "node.test"
 URL = f"http://{HOST}"
@@ -61,12 +60,13 @@ class Stage:
             patch.setattr(f"enc.client.{name}.time", time)
         for name in ("async_client", "subscription"):
             patch.setattr(f"enc.client.{name}.asyncio", awaiting)
-        patch.setattr("enc.client.client.Transport", lambda url, timeout: Transport(url, timeout, http()))
+        patch.setattr("enc.client.faces.client.Transport", lambda url, timeout: Transport(url, timeout, http()))
         patch.setattr(
-            "enc.client.async_client.AsyncTransport", lambda url, timeout: AsyncTransport(url, timeout, http_async())
+            "enc.client.faces.async_client.AsyncTransport",
+            lambda url, timeout: AsyncTransport(url, timeout, http_async()),
         )
-        patch.setattr("enc.client.subscription.connect", self._connect)
-        patch.setattr("enc.client.subscription.connect_async", self._connect_async)
+        patch.setattr("enc.client.subscribe.subscription.connect", self._connect)
+        patch.setattr("enc.client.subscribe.subscription.connect_async", self._connect_async)
 
     def _connect(self, url: str, **options: Any) -> "Connection":
         self.connected.append((url, options))
@@ -146,7 +146,7 @@ class Blocking:
             return self._plain(self._runner.run(found))
         if hasattr(found, "__anext__"):
             return Drained(found, self._runner)
-        return Blocking(found, self._runner) if type(found).__module__ == "enc.client.async_client" else found
+        return Blocking(found, self._runner) if type(found).__module__ == "enc.client.faces.async_client" else found
 
 
 class Drained(Blocking):

@@ -14,14 +14,17 @@ import msgspec
 import pytest
 import zstandard
 
-from enc.core.archive import header_of, read_archive, write_archive
-from enc.core.commit import build_commit, build_manifest, parse_commit, wire_commit
-from enc.core.cosigning import parse_cosigned, wire_cosigned
-from enc.core.encoding import compact_json, strict_json
 from enc.core.errors import PeerError
-from enc.core.event import erase, finalize, parse_event, wire_event
-from enc.core.manifest import parse_manifest
-from enc.core.proof import (
+from enc.core.log.commit import build_commit, build_manifest, parse_commit, wire_commit
+from enc.core.log.event import erase, finalize, parse_event, wire_event
+from enc.core.log.receipt import build_receipt, parse_receipt, wire_receipt
+from enc.core.machine.archive import header_of, read_archive, write_archive
+from enc.core.machine.replay import Replay
+from enc.core.primitives.encoding import compact_json, strict_json
+from enc.core.rules.manifest import parse_manifest
+from enc.core.session.session import open_session, parse_token
+from enc.core.trees.cosigning import parse_cosigned, wire_cosigned
+from enc.core.trees.proof import (
     parse_bundle_proof,
     parse_consistency,
     parse_inclusion,
@@ -31,12 +34,8 @@ from enc.core.proof import (
     wire_inclusion,
     wire_state_proof,
 )
-from enc.core.receipt import build_receipt, parse_receipt, wire_receipt
-from enc.core.replay import Replay
-from enc.core.session import open_session, parse_token
-from enc.core.tree_head import parse_head, sign_head, wire_head
-
-from .vectors import KEYS, load
+from enc.core.trees.tree_head import parse_head, sign_head, wire_head
+from tests.core.vectors import KEYS, load
 
 COUNT = 100_000
 ALICE, NODE = KEYS["alice"], KEYS["node"]

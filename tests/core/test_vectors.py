@@ -7,16 +7,21 @@ from runpy import run_path
 import msgspec
 import pytest
 
-from enc.core import sparse_merkle
-from enc.core.bundle import check_membership, events_root, prove_membership
-from enc.core.commit import build_commit, check_commit, parse_commit, wire_commit
-from enc.core.content_v1 import OPERATIONS
-from enc.core.enclave import judge, view
 from enc.core.errors import EncError
-from enc.core.event import check_sequenced, finalize, parse_event, wire_event
-from enc.core.hashing import EMPTY_HASH, content_hash, enclave_id, log_leaf
-from enc.core.memory import EnclaveMemory
-from enc.core.merkle_log import (
+from enc.core.log.commit import build_commit, check_commit, parse_commit, wire_commit
+from enc.core.log.event import check_sequenced, finalize, parse_event, wire_event
+from enc.core.machine.enclave import judge, view
+from enc.core.machine.memory import EnclaveMemory
+from enc.core.machine.replay import Replay
+from enc.core.primitives.hashing import EMPTY_HASH, content_hash, enclave_id, log_leaf
+from enc.core.primitives.sealing import open_sealed, push_key, seal
+from enc.core.primitives.signing import PrivateKey, check_ecdsa
+from enc.core.primitives.types import PREDEFINED_V1, Commit
+from enc.core.rules.v1.content import OPERATIONS
+from enc.core.session.session import check_token, client_keys, node_keys, open_session, parse_token
+from enc.core.trees import sparse_merkle
+from enc.core.trees.bundle import check_membership, events_root, prove_membership
+from enc.core.trees.merkle_log import (
     Edge,
     check_consistency,
     check_inclusion,
@@ -24,16 +29,10 @@ from enc.core.merkle_log import (
     prove_inclusion,
     read_edge,
 )
-from enc.core.proof import parse_consistency, parse_inclusion, parse_state_proof, wire_state_proof
-from enc.core.replay import Replay
-from enc.core.sealing import open_sealed, push_key, seal
-from enc.core.session import check_token, client_keys, node_keys, open_session, parse_token
-from enc.core.signing import PrivateKey, check_ecdsa
-from enc.core.state_key import LIFECYCLE_KEY, gate_slot, own_slot, shared_slot, tree_key
-from enc.core.tree_head import check_head, parse_head, sign_head
-from enc.core.types import PREDEFINED_V1, Commit
-
-from .vectors import FOLDER, KEYS, load
+from enc.core.trees.proof import parse_consistency, parse_inclusion, parse_state_proof, wire_state_proof
+from enc.core.trees.state_key import LIFECYCLE_KEY, gate_slot, own_slot, shared_slot, tree_key
+from enc.core.trees.tree_head import check_head, parse_head, sign_head
+from tests.core.vectors import FOLDER, KEYS, load
 
 NAME_OF = {key.public.hex(): name for name, key in KEYS.items()}
 

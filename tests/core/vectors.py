@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from enc.core.signing import PrivateKey
+from enc.core.primitives.signing import PrivateKey
 
 FOLDER = Path(__file__).parents[2] / "vectors"
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from enc.core.commit import build_commit, build_manifest
-from enc.core.enclave import (
+from enc.core.errors import EncError
+from enc.core.log.commit import build_commit, build_manifest
+from enc.core.log.event import finalize
+from enc.core.machine.enclave import (
     Transition,
     apply,
     apply_manifest,
@@ -18,17 +20,14 @@ from enc.core.enclave import (
     state_hash,
     view,
 )
-from enc.core.encoding import compact_json
-from enc.core.errors import EncError
-from enc.core.event import finalize
-from enc.core.hashing import sha256
-from enc.core.memory import EnclaveMemory
-from enc.core.policy import Effects, ReadScope
-from enc.core.signing import PrivateKey
-from enc.core.state_key import LIFECYCLE_KEY, gate_slot, own_slot, shared_slot, status_key, tree_key
-from enc.core.types import Commit, Event, Tags
-
-from .vectors import KEYS
+from enc.core.machine.memory import EnclaveMemory
+from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.hashing import sha256
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import Commit, Event, Tags
+from enc.core.rules.policy import Effects, ReadScope
+from enc.core.trees.state_key import LIFECYCLE_KEY, gate_slot, own_slot, shared_slot, status_key, tree_key
+from tests.core.vectors import KEYS
 
 Json = dict[str, Any]
 

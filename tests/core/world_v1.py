@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .world import Json, pub
+from tests.core.world import Json, pub
 
 OWNER = 1 << 1
 ENDPOINT = "https://example.org/push"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from enc.dataview.lake import Lake
+from enc.dataview.lake.lake import Lake
 from tests.dataview.flow import Flow
 from tests.dataview.logs import Log, small_log
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from enc.client import Identity, ReceiverSettings
 from enc.core.errors import EncError
-from enc.dataview.landing import LandingZone
-from enc.dataview.receive import LandingReceiver
+from enc.dataview.source.landing import LandingZone
+from enc.dataview.source.receive import LandingReceiver
 from tests.core.world import person
 from tests.node.served import NODE
 

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from enc.core.archive import Header, header_of, write_archive
-from enc.core.event import wire_event
-from enc.core.memory import EnclaveMemory
-from enc.core.replay import Replay
-from enc.core.types import Event
+from enc.core.log.event import wire_event
+from enc.core.machine.archive import Header, header_of, write_archive
+from enc.core.machine.memory import EnclaveMemory
+from enc.core.machine.replay import Replay
+from enc.core.primitives.types import Event
 from tests.core.world import GROUP, World, about, move, pub
 
 Json = dict[str, Any]

@@ -8,8 +8,8 @@ import signal
 import sys
 from datetime import UTC, datetime
 
-from enc.dataview.job import Job, JobSettings
-from enc.dataview.session import LOCAL_JAVA, SMALL_LAKE_CONF, spark_session
+from enc.dataview.lake.session import LOCAL_JAVA, SMALL_LAKE_CONF, spark_session
+from enc.dataview.pipeline.job import Job, JobSettings
 from tests.cluster import SMALL as CLUSTER
 from tests.core.world import START
 

@@ -5,8 +5,8 @@ from random import Random
 from typing import Any
 
 from enc.core.errors import EncError
-from enc.core.event import erase
-from enc.core.types import Event
+from enc.core.log.event import erase
+from enc.core.primitives.types import Event
 from tests.core import world_v1
 from tests.core.world import GROUP, PERSONAL, START, Json, World, about, gated, give, grant, move, path, pub, rule
 from tests.core.world_v1 import ENDPOINT, change, has, initial, row

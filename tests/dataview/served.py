@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from enc.client import Client, Enclave, Identity
-from enc.core.signing import PrivateKey
+from enc.core.primitives.signing import PrivateKey
 from tests.core.world import PERSONAL, person
 from tests.node.served import Clock, Served
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from enc.dataview.held import driver_frame
-from enc.dataview.lake import Lake
-from enc.dataview.tables import Table, Txn
+from enc.dataview.lake.driver_rows import driver_frame
+from enc.dataview.lake.lake import Lake
+from enc.dataview.lake.tables import Table, Txn
 
 FILLED = ("events", "quarantine", "content_status", "access", "slots", "enclaves")
 Row = Mapping[str, Any]

@@ -22,26 +22,28 @@ from typing import Any, Self
 from msgspec import Struct
 from msgspec.json import decode, encode
 
-from enc.core import enclave as machine
 from enc.core.errors import EncError
-from enc.node import janitor, main, migration
-from enc.node.admission import Admission
-from enc.node.answers import SealedHandlers
-from enc.node.api_http import HttpApi
-from enc.node.api_ws import Connection
+from enc.core.machine import enclave as machine
+from enc.node import main
+from enc.node.api.http import HttpApi
+from enc.node.api.send_queue import SendQueue
+from enc.node.api.subscriptions import SubscriptionHub
+from enc.node.api.websocket import Connection
 from enc.node.config import load_config
-from enc.node.desk import CommitIntake, CommitReplies
-from enc.node.importing import Importer
-from enc.node.line import SendQueue
-from enc.node.migration import StagedReplay
-from enc.node.sequencer import Sequencer
-from enc.node.source import RemoteLog
-from enc.node.store import connection, ids, spreading, staging
-from enc.node.store.connection import Writer
-from enc.node.store.sqlite import SqliteStore
-from enc.node.store.staging import SqliteStaging
-from enc.node.subscriptions import SubscriptionHub
-from enc.node.uploads import Upload, Uploads
+from enc.node.imports import replay as migration
+from enc.node.imports.jobs import Importer
+from enc.node.imports.replay import StagedReplay
+from enc.node.imports.source_node import RemoteLog
+from enc.node.imports.uploads import Upload, Uploads
+from enc.node.ops import retention
+from enc.node.read.sealed_requests import SealedHandlers
+from enc.node.sequence.admission import Admission
+from enc.node.sequence.commit_intake import CommitIntake, CommitReplies
+from enc.node.sequence.sequencer import Sequencer
+from enc.node.store.sqlite import connection, event_index, fan_out, staging
+from enc.node.store.sqlite.connection import Writer
+from enc.node.store.sqlite.staging import SqliteStaging
+from enc.node.store.sqlite.store import SqliteStore
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
@@ -183,11 +185,11 @@ ON_THE_WAY: Mapping[str, Place] = {
 SPREADING: Mapping[str, Place] = {
     "before who hears is written": statement("INSERT INTO outbox"),
     "before an endpoint is": statement("INSERT OR REPLACE INTO endpoints"),
-    "before batches are made": before(spreading, "fan_out"),
+    "before batches are made": before(fan_out, "fan_out"),
     "before one is written": statement("INSERT INTO batches"),
     "before its queue counts it": statement("UPDATE queues SET push_seq"),
     "before the outbox is emptied": statement("DELETE FROM outbox WHERE o"),
-    "after batches are made": after(spreading, "fan_out"),
+    "after batches are made": after(fan_out, "fan_out"),
     "after they are written": after(SqliteStore, "fan_out"),
 }
 ERASING: Mapping[str, Place] = {
@@ -330,8 +332,8 @@ def small_steps() -> None:
     main.Senders.start = lambda senders: None
     main.StatusPages._probe_until = property(lambda node: 0.0, lambda node, until: None)
     connection.CHECKPOINT_PAGES = 40
-    ids.GENERATION, ids.STRIDE = 64, 8
-    janitor.MAX_ERASED, janitor.MAX_PURGED, janitor.REST_MS = 2, 12, 0
+    event_index.GENERATION, event_index.STRIDE = 64, 8
+    retention.MAX_ERASED, retention.MAX_PURGED, retention.REST_MS = 2, 12, 0
     migration.SLICE_EVENTS, staging.GENERATION = 4, 5
 
 

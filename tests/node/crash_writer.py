@@ -7,13 +7,13 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from enc.core.commit import build_commit
-from enc.core.encoding import compact_json
-from enc.core.types import Receipt
-from enc.node.sequencer import AdmittedCommit, CommitOutcome, Sequencer
-from enc.node.store.push import BatchLimits
-from enc.node.store.push import DeliveryResult as Sent
-from enc.node.store.sqlite import SqliteStore
+from enc.core.log.commit import build_commit
+from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.types import Receipt
+from enc.node.sequence.sequencer import AdmittedCommit, CommitOutcome, Sequencer
+from enc.node.store.sqlite.push import BatchLimits
+from enc.node.store.sqlite.push import DeliveryResult as Sent
+from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import START, give, person, pub
 
 

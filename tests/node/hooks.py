@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from enc.core.envelope import Push, open_push
+from enc.core.session.envelope import Push, open_push
 from tests.core.world import person
 
 PATIENCE_S = 60

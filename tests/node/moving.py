@@ -11,22 +11,21 @@ from typing import Any, Self
 import httpx
 from msgspec.json import decode, encode
 
-from enc.core.archive import header_of, write_archive
-from enc.core.commit import wire_commit
-from enc.core.enclave import EnclaveState
-from enc.core.envelope import open_request, parse_request, seal_answer
-from enc.core.event import parse_event, wire_event
-from enc.core.replay import Replay
-from enc.core.sealing import NONCE_SIZE
-from enc.core.signing import PrivateKey
-from enc.core.tree_head import sign_head, wire_head
-from enc.core.types import Commit, Event, TreeHead
-from enc.node.checkers import ImportSignaturePool
-from enc.node.migration import StagedReplay
-from enc.node.store.base import Store
+from enc.core.log.commit import wire_commit
+from enc.core.log.event import parse_event, wire_event
+from enc.core.machine.archive import header_of, write_archive
+from enc.core.machine.enclave import EnclaveState
+from enc.core.machine.replay import Replay
+from enc.core.primitives.sealing import NONCE_SIZE
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import Commit, Event, TreeHead
+from enc.core.session.envelope import open_request, parse_request, seal_answer
+from enc.core.trees.tree_head import sign_head, wire_head
+from enc.node.imports.replay import StagedReplay
+from enc.node.signatures.import_check import ImportSignaturePool
+from enc.node.store.protocol import Store
 from tests.core.world import START, person
-
-from .served import NODE, Enclave, Json, Served, good
+from tests.node.served import NODE, Enclave, Json, Served, good
 
 WITH_ARCHIVE = {"content-type": "application/x-enc-import"}
 

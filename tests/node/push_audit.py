@@ -6,12 +6,12 @@ Who was to hear is judged anew for every event, from the log alone, which is tak
 from collections import Counter, defaultdict
 from typing import Literal
 
-from enc.core.content import revised_id
-from enc.core.enclave import apply, apply_manifest, judge, judge_manifest, view
-from enc.core.memory import EnclaveMemory
-from enc.core.policy import recipients
-from enc.node.store.base import Store
-from enc.node.store.push import Endpoints, register
+from enc.core.machine.enclave import apply, apply_manifest, judge, judge_manifest, view
+from enc.core.machine.memory import EnclaveMemory
+from enc.core.rules.content import revised_id
+from enc.core.rules.policy import recipients
+from enc.node.store.protocol import Store
+from enc.node.store.sqlite.push import Endpoints, register
 
 Queue = tuple[bytes, str]
 Heard = dict[Queue, dict[bytes, list[int]]]

@@ -8,10 +8,9 @@ from typing import Any
 from msgspec import structs
 
 from enc.node.config import Config, Push
-from enc.node.store.push import BatchLimits, DeliveryResult, QueueReport
+from enc.node.store.sqlite.push import BatchLimits, DeliveryResult, QueueReport
 from tests.core.world import person, pub
-
-from .served import DEV, PATIENCE_S, SMALL, Enclave, Json, Served
+from tests.node.served import DEV, PATIENCE_S, SMALL, Enclave, Json, Served
 
 URL, OTHER_URL = "https://hooks.example/push", "https://hooks.example/other"
 

@@ -21,7 +21,7 @@ CREATE INDEX enclaves_terminated ON enclaves (terminated_at) WHERE terminated_at
 
 CREATE TABLE states (         -- written with every batch; apart from the manifest, which may be long
   e INTEGER PRIMARY KEY,
-  state BLOB NOT NULL,        -- enc.node.store.snapshot
+  state BLOB NOT NULL,        -- enc.node.store.sqlite.snapshot
   deadline INTEGER            -- of the open bundle
 );
 CREATE INDEX states_deadline ON states (deadline) WHERE deadline IS NOT NULL;
@@ -61,7 +61,7 @@ CREATE TABLE ids (            -- where an event stands, by its id
   PRIMARY KEY (id8, k)
 ) WITHOUT ROWID;
 
-CREATE TABLE recent_ids (     -- the latest of them, in the order they came, until they go into `ids` (enc.node.store.ids)
+CREATE TABLE recent_ids (     -- the latest of them, in the order they came, until they go into `ids` (enc.node.store.sqlite.event_index)
   n INTEGER PRIMARY KEY,
   id BLOB NOT NULL,
   k INTEGER NOT NULL

@@ -21,22 +21,22 @@ import httpx
 import uvloop
 from msgspec.json import decode, encode
 
-from enc.core.commit import build_commit, build_manifest, manifest_version, wire_commit
-from enc.core.encoding import compact_json
-from enc.core.envelope import open_answer, seal_request
 from enc.core.errors import WIRE_ERRORS, EncError, from_wire
-from enc.core.receipt import check_receipt, parse_receipt
-from enc.core.sealing import NONCE_SIZE
-from enc.core.session import Session, client_keys, open_session
-from enc.core.signing import PrivateKey
-from enc.core.types import Commit, Receipt
+from enc.core.log.commit import build_commit, build_manifest, manifest_version, wire_commit
+from enc.core.log.receipt import check_receipt, parse_receipt
+from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.sealing import NONCE_SIZE
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import Commit, Receipt
+from enc.core.session.envelope import open_answer, seal_request
+from enc.core.session.session import Session, client_keys, open_session
 from enc.node import main
-from enc.node.api_http import SEALED_PATHS
+from enc.node.api.http import SEALED_PATHS
 from enc.node.config import Config
-from enc.node.server import Server
-from enc.node.store.base import Store
-from enc.node.store.memory import MemoryStore
-from enc.node.store.sqlite import SqliteStore
+from enc.node.http.server import Server
+from enc.node.store.memory.store import MemoryStore
+from enc.node.store.protocol import Store
+from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import LIFETIME, START, person, pub
 
 Json = dict[str, Any]

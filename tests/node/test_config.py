@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from enc.core import types
 from enc.core.errors import MisuseError
+from enc.core.primitives import types
 from enc.node import config as module
 from enc.node.config import FIELDS, PREFIX, SECTIONS, Config, Limits, Rates, describe, load_config, load_with_sources
 from tests.core.strategies import examples

@@ -24,24 +24,33 @@ from msgspec.json import decode, encode
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
-from enc.core.commit import auto_delete_at, build_commit, build_manifest, wire_commit
-from enc.core.encoding import MAX_INT, compact_json
-from enc.core.envelope import seal_request
-from enc.core.merkle_log import check_consistency
-from enc.core.proof import parse_consistency
-from enc.core.receipt import build_receipt, check_receipt, parse_receipt
-from enc.core.sealing import open_text
-from enc.core.session import TransportKeys, client_keys, open_session
-from enc.core.tree_head import check_bound_head, parse_head
-from enc.core.types import Commit, Receipt, TreeHead
+from enc.core.log.commit import auto_delete_at, build_commit, build_manifest, wire_commit
+from enc.core.log.receipt import build_receipt, check_receipt, parse_receipt
+from enc.core.primitives.encoding import MAX_INT, compact_json
+from enc.core.primitives.sealing import open_text
+from enc.core.primitives.types import Commit, Receipt, TreeHead
+from enc.core.session.envelope import seal_request
+from enc.core.session.session import TransportKeys, client_keys, open_session
+from enc.core.trees.merkle_log import check_consistency
+from enc.core.trees.proof import parse_consistency
+from enc.core.trees.tree_head import check_bound_head, parse_head
 from enc.node.fsck import check_store
-from enc.node.store.sqlite import SqliteStore
+from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import give, grant, person, rule
-
-from .crash_node import ERASING, ON_THE_WAY, PURGING, SPREADING, STARTING, STOPPING, Launched, Launcher, set_clock
-from .push_audit import check_queues
-from .small_v1 import SMALL_V1
-from .test_store import MANIFEST
+from tests.node.crash_node import (
+    ERASING,
+    ON_THE_WAY,
+    PURGING,
+    SPREADING,
+    STARTING,
+    STOPPING,
+    Launched,
+    Launcher,
+    set_clock,
+)
+from tests.node.push_audit import check_queues
+from tests.node.small_v1 import SMALL_V1
+from tests.node.store.test_store import MANIFEST
 
 HEARD = {
     "traits": ["owner(0)", "admin(1)", "watch(2)"],

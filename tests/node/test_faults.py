@@ -18,15 +18,14 @@ import pytest
 from msgspec.json import decode, encode
 from websockets.asyncio.client import connect
 
-from enc.core.commit import wire_commit
-from enc.core.envelope import open_answer, seal_request
-from enc.core.session import client_keys, open_session
-from enc.core.types import Commit
+from enc.core.log.commit import wire_commit
+from enc.core.primitives.types import Commit
+from enc.core.session.envelope import open_answer, seal_request
+from enc.core.session.session import client_keys, open_session
 from tests.core.world import person
-
-from .crash_node import PATIENCE_S, Launched, Launcher, set_clock
-from .running import RunningNode
-from .test_crash_node import NO_TLS, Load, Outside, Story, send
+from tests.node.crash_node import PATIENCE_S, Launched, Launcher, set_clock
+from tests.node.running import RunningNode
+from tests.node.test_crash_node import NO_TLS, Load, Outside, Story, send
 
 MINUTE_MS = 60_000
 

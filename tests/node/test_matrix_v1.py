@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from enc.core.commit import wire_commit
-from enc.core.types import PREDEFINED_V1
-from tests.core.test_matrices_v1 import MATRICES, NOT_CREATED, PEOPLE, WITH_TARGETS, expected
+from enc.core.log.commit import wire_commit
+from enc.core.primitives.types import PREDEFINED_V1
+from tests.core.rules.v1.test_matrices import MATRICES, NOT_CREATED, PEOPLE, WITH_TARGETS, expected
 from tests.core.world import pub
 from tests.core.world_v1 import ENDPOINT, change, has, initial, manifest
-
-from .served import Enclave, Json, Served, about
+from tests.node.served import Enclave, Json, Served, about
 
 EVERYBODY = [*PEOPLE, "otto", "node"]
 

@@ -11,11 +11,14 @@ from msgspec.json import decode, encode
 from msgspec.structs import replace
 from websockets.sync.client import ClientConnection, connect
 
-from enc.core.commit import build_commit, build_manifest, check_commit, wire_commit
-from enc.core.encoding import compact_json
-from enc.core.envelope import seal_request
-from enc.core.event import check_event, parse_event
-from enc.core.proof import (
+from enc.core.log.commit import build_commit, build_manifest, check_commit, wire_commit
+from enc.core.log.event import check_event, parse_event
+from enc.core.machine.replay import Replay
+from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.sealing import open_text
+from enc.core.session.envelope import seal_request
+from enc.core.session.session import SKEW, client_keys
+from enc.core.trees.proof import (
     Leaf,
     check_event_proof,
     check_state_proof,
@@ -23,21 +26,17 @@ from enc.core.proof import (
     parse_inclusion,
     parse_state_proof,
 )
-from enc.core.replay import Replay
-from enc.core.sealing import open_text
-from enc.core.session import SKEW, client_keys
-from enc.core.state_key import DELETED, Namespace, identity_key, status_key
-from enc.core.tree_head import check_bound_head, parse_head
+from enc.core.trees.state_key import DELETED, Namespace, identity_key, status_key
+from enc.core.trees.tree_head import check_bound_head, parse_head
 from enc.node.config import Config, Endpoints
 from enc.node.fsck import check_store
-from enc.node.store.base import Store
-from enc.node.store.memory import MemoryStore
-from enc.node.store.sqlite import SqliteStore
+from enc.node.store.memory.store import MemoryStore
+from enc.node.store.protocol import Store
+from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import LIFETIME, NO_POINT, give, person, pub
 from tests.core.world_v1 import EXAMPLE, bundle, change, has, initial, manifest, row
-
-from .served import NODE, SMALL, Enclave, Json, Served, about, bad, good
-from .small_v1 import ADMIN, DATAVIEW, ENDPOINT, MEMBER, OWNER, SCHEMA, SMALL_V1
+from tests.node.served import NODE, SMALL, Enclave, Json, Served, about, bad, good
+from tests.node.small_v1 import ADMIN, DATAVIEW, ENDPOINT, MEMBER, OWNER, SCHEMA, SMALL_V1
 
 GONE = {"reason": "author"}
 VERSIONS = pytest.mark.parametrize("constitution", [SMALL_V1, SMALL], ids=["version 1", "version 2"])

@@ -14,9 +14,9 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enc.core.commit import build_commit
 from enc.core.errors import Duplicate, MisuseError
-from enc.core.signing import PrivateKey
+from enc.core.log.commit import build_commit
+from enc.core.primitives.signing import PrivateKey
 from enc.runtime.logs import MAX_ITEMS, MAX_TEXT, REDACTED, SECRETS, redact, setup_logs
 from tests.core.strategies import examples
 

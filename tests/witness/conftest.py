@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.client.move.test_follow_moves import Moving
 from tests.client.stage import Stage
-from tests.client.test_sequencers import Moving
 from tests.witness.post import Post
 
 

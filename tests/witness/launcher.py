@@ -66,7 +66,7 @@ class Launcher:
 
 def _arm(point: str) -> None:
     """Die at a point such as `before Ledger store`: a side, a class and a method."""
-    from enc.witness.docket import EvidenceStore
+    from enc.witness.evidence_store import EvidenceStore
     from enc.witness.ledger import Ledger
 
     side, kind, name = point.split()
@@ -95,8 +95,8 @@ def _run(order: Order) -> None:
 
 def _serve() -> None:
     """Load everything that a witness needs before the first one is forked."""
-    import enc.cli.receiving
-    import enc.cli.witness
+    import enc.cli.enclave.receiver
+    import enc.cli.ops.witness
     import enc.runtime.logs
     import enc.witness.main  # noqa: F401
 

@@ -16,10 +16,10 @@ import httpx
 from msgspec.json import decode, encode
 
 from enc.client import Identity, Witness
-from enc.client.transport import AsyncTransport
-from enc.core.cosigning import CosignedHead, check_cosigned, parse_cosigned
-from enc.core.tree_head import wire_head
-from enc.core.types import TreeHead
+from enc.client.wire.transport import AsyncTransport
+from enc.core.primitives.types import TreeHead
+from enc.core.trees.cosigning import CosignedHead, check_cosigned, parse_cosigned
+from enc.core.trees.tree_head import wire_head
 from enc.witness import main
 from enc.witness.config import load_config
 from enc.witness.ledger import Ledger

@@ -20,7 +20,7 @@ import httpx
 from msgspec.json import decode
 
 from enc.client import Witness
-from enc.core.cosigning import CosignedHead, check_cosigned, parse_cosigned
+from enc.core.trees.cosigning import CosignedHead, check_cosigned, parse_cosigned
 from tests.simulator import Simulator
 from tests.witness.launcher import Launcher
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from msgspec.json import decode, encode
 
-from enc.core.cosigning import parse_cosigned
-from enc.core.tree_head import wire_head
+from enc.core.trees.cosigning import parse_cosigned
+from enc.core.trees.tree_head import wire_head
 from enc.version import __version__
-from enc.witness import api, exchange
-from tests.client.test_sequencers import Moving
+from enc.witness import api, http_util
+from tests.client.move.test_follow_moves import Moving
 from tests.witness.post import Post
 
 
@@ -75,7 +75,7 @@ def test_heads_in_lines_page_by_page(moving: Moving, looked: Post) -> None:
 
 
 def test_a_page_has_a_bound(looked: Post, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "MAX_LIMIT", 2)
+    monkeypatch.setattr(http_util, "MAX_LIMIT", 2)
     assert len(looked.ask("GET", "/heads").content.splitlines()) == 2
     assert len(looked.ask("GET", "/heads?limit=999").content.splitlines()) == 2
 
@@ -112,7 +112,7 @@ def test_what_is_brought_is_bounded_and_well_formed(moving: Moving, looked: Post
     def bring(body: Any) -> tuple[int, str]:
         return refused(looked, "POST", "/heads", content=body if isinstance(body, bytes) else encode(body))
 
-    assert bring(b" " * (exchange.MAX_BODY + 1)) == (413, "INVALID_COMMIT")
+    assert bring(b" " * (http_util.MAX_BODY + 1)) == (413, "INVALID_COMMIT")
     assert bring({**good, "enclave": "00" * 32}) == (404, "ENCLAVE_NOT_FOUND")
     for body in (b"", b"[]", b"{", b"\xff", b"[" * 9000, {}, {**good, "sth": None}, {**good, "sequencer": "x"}):
         assert bring(body) == (400, "INVALID_QUERY")

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from enc.client.history import History
-from enc.client.pins import Pin, pin_of
-from enc.core.cosigning import check_cosigned
+from enc.client.verify.pins import Pin, pin_of
+from enc.client.verify.sequencer_history import History
 from enc.core.errors import MisuseError, Unavailable
-from enc.core.hashing import sha256
-from enc.core.tree_head import sign_head
+from enc.core.primitives.hashing import sha256
+from enc.core.trees.cosigning import check_cosigned
+from enc.core.trees.tree_head import sign_head
 from enc.witness.ledger import Ledger
 from tests.core.world import person
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from enc.client import Client, ClientSettings, Fork, Identity, NotWitnessed, check_evidence, load_evidence
-from enc.client.templates import template
-from enc.core.commit import build_commit, build_manifest
-from enc.core.encoding import compact_json
-from enc.core.types import Receipt
+from enc.client.enclave.templates import template
+from enc.core.log.commit import build_commit, build_manifest
+from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.types import Receipt
 from tests.cli.people import Person
 from tests.client.moved import town
 from tests.core.world import LIFETIME, person

@@ -7,14 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from enc.apps.address_book import AddressBook
     from enc.apps.dm import Mailbox
     from enc.apps.group import Group
+    from enc.apps.people.address_book import AddressBook
     from enc.apps.personal import Personal
 
 __all__ = ["AddressBook", "Group", "Mailbox", "Personal"]
 
-_HOMES = {"AddressBook": "address_book", "Group": "group", "Mailbox": "dm", "Personal": "personal"}
+_HOMES = {"AddressBook": "people.address_book", "Group": "group", "Mailbox": "dm", "Personal": "personal"}
 
 
 def __getattr__(name: str) -> Any:

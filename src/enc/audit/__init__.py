@@ -4,7 +4,7 @@ can check (docs/audit.md).
 reading    an archive's lines, from any position on, with bounded memory
 piece      checks of a single event: hashes, signatures, ids
 spill      the state of a log being replayed, moved to a file when it grows large
-court      one archive: its events checked and its log replayed (enc.core.trial), in one task or several
+court      one archive: its events checked and its log replayed (enc.core.machine.audit_replay), in one task or several
 lies       proofs of a node that its own log contradicts: a bundle, a state
 heads      signed heads, collected from files
 verdict    the results of all tasks for an enclave, each fault once; all heads compared with all logs

@@ -6,12 +6,12 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct, field
 
-from enc.audit.collecting import CollectedLogs
-from enc.audit.court import CheckResult, ReplayResult
+from enc.audit.collect import CollectedLogs
+from enc.audit.evidence_builder import ProvedFinding, prove
 from enc.audit.finding import Finding
 from enc.audit.heads import MAX_HEADS, CollectedHead
 from enc.audit.plan import PART, AuditTask, Survey, VerifiedPrefix, plan, survey
-from enc.audit.proving import ProvedFinding, prove
+from enc.audit.replay_task import CheckResult, ReplayResult
 from enc.audit.verdict import EnclaveVerdict, judge_enclave, judge_heads
 
 MAX_UNSIGNED = 1000

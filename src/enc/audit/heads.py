@@ -12,12 +12,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from enc.core.claim import Claim, WireClaim, WireLeaf, claim_from_wire
-from enc.core.encoding import decode_json, unhex
 from enc.core.errors import InvalidProof, MisuseError
-from enc.core.proof import WireBundleProof
-from enc.core.tree_head import WireHead, check_bound_head, check_head, head_from_wire, wire_head
-from enc.core.types import TreeHead
+from enc.core.machine.claim import Claim, WireClaim, WireLeaf, claim_from_wire
+from enc.core.primitives.encoding import decode_json, unhex
+from enc.core.primitives.types import TreeHead
+from enc.core.trees.proof import WireBundleProof
+from enc.core.trees.tree_head import WireHead, check_bound_head, check_head, head_from_wire, wire_head
 
 MAX_LINE = 1 << 20
 MAX_HEADS = 10_000

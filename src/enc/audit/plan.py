@@ -9,10 +9,10 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from enc.audit.court import CheckResult, ReplayResult, check_and_replay, check_part, replay_log
+from enc.audit.archive_reader import digest_of, read_header, read_lines
+from enc.audit.event_check import log_version
 from enc.audit.heads import CollectedHead
-from enc.audit.piece import log_version
-from enc.audit.reading import digest_of, read_header, read_lines
+from enc.audit.replay_task import CheckResult, ReplayResult, check_and_replay, check_part, replay_log
 from enc.core.errors import EncError
 
 PART = 40_000

@@ -17,8 +17,8 @@ from msgspec import Struct
 from enc.audit.heads import MAX_LINE as LINE_OF_HEAD
 from enc.audit.heads import CollectedHead, parse_line
 from enc.audit.plan import VerifiedPrefix
-from enc.core.encoding import unhex
 from enc.core.errors import EncError, InvalidProof, MisuseError
+from enc.core.primitives.encoding import unhex
 from enc.runtime.files import atomic_file
 
 NAME = "progress.jsonl"

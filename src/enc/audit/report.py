@@ -11,12 +11,12 @@ import msgspec
 from msgspec import Struct
 
 from enc.audit.audit import Audit
+from enc.audit.evidence_builder import ProvedFinding
 from enc.audit.finding import Finding
 from enc.audit.page import page
 from enc.audit.progress import save_progress
-from enc.audit.proving import ProvedFinding
 from enc.core.errors import MisuseError
-from enc.core.fault import FAULT_KINDS
+from enc.core.primitives.fault import FAULT_KINDS
 from enc.runtime.files import write_atomic
 
 EVIDENCE, EARLIER, REPORT, PAGE = "evidence", "earlier", "report.json", "report.html"

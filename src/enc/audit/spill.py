@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-from enc.core import sparse_merkle
-from enc.core.enclave import Transition
-from enc.core.event import target_of
-from enc.core.memory import EnclaveMemory
-from enc.core.replay import SeenCommits
-from enc.core.types import Event, Target
+from enc.core.log.event import target_of
+from enc.core.machine.enclave import Transition
+from enc.core.machine.memory import EnclaveMemory
+from enc.core.machine.replay import SeenCommits
+from enc.core.primitives.types import Event, Target
+from enc.core.trees import sparse_merkle
 
 MAX_KEPT = 1 << 18
 """Entries of one kind in memory: about 100 MB for all kinds."""

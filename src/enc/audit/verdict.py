@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from enc.audit.court import MAX_FAULTS, CheckResult, ReplayResult
 from enc.audit.finding import Finding
 from enc.audit.heads import MAX_SIGNERS, CollectedHead, signer_of
-from enc.core.fault import FaultKind
-from enc.core.hashing import EMPTY_HASH
-from enc.core.types import TreeHead
+from enc.audit.replay_task import MAX_FAULTS, CheckResult, ReplayResult
+from enc.core.primitives.fault import FaultKind
+from enc.core.primitives.hashing import EMPTY_HASH
+from enc.core.primitives.types import TreeHead
 
 Held = tuple[CollectedHead, bytes | None]
 

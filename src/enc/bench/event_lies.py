@@ -2,17 +2,17 @@
 
 from msgspec.structs import replace
 
-from enc.bench.conduct import Wire
 from enc.bench.lie import FaultyBehaviour
+from enc.bench.node_behaviour import Wire
 from enc.bench.people import NODES, key_of
 from enc.bench.plan import Plan
 from enc.bench.script import Act, Script
-from enc.bench.shelf import StateMemory
-from enc.core import hashing
-from enc.core.enclave import EnclaveState
-from enc.core.policy import Effects
-from enc.core.signing import PrivateKey
-from enc.core.types import Commit, Event
+from enc.bench.state_memory import StateMemory
+from enc.core.machine.enclave import EnclaveState
+from enc.core.primitives import hashing
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import Commit, Event
+from enc.core.rules.policy import Effects
 
 
 class _PlainFault(FaultyBehaviour):

@@ -13,13 +13,13 @@ from tempfile import SpooledTemporaryFile
 import msgspec
 from msgspec import Struct
 
-from enc.bench.collecting import Line, collect
+from enc.bench.archives import earlier, pack, whole
+from enc.bench.enclave_maker import LogMaker
+from enc.bench.fault_places import assign, behaviour_of
+from enc.bench.head_files import Line, collect
 from enc.bench.kinds import Kind, Planted
-from enc.bench.making import LogMaker
-from enc.bench.packing import earlier, pack, whole
 from enc.bench.people import population
 from enc.bench.plan import Plan, draw_plan
-from enc.bench.planting import assign, behaviour_of
 from enc.core.errors import MisuseError
 
 MAX_ENCLAVES, MAX_EVENTS, MAX_SEED, MAX_JOBS = 100_000, 100_000_000, 2**53 - 1, 256

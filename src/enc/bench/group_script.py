@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from enc.bench.plan import Plan
 from enc.bench.recent import RecentMessages
 from enc.bench.script import Act, Script
-from enc.core.encoding import compact_json
+from enc.core.primitives.encoding import compact_json
 
 
 class GroupScript(Script):

@@ -3,8 +3,8 @@
 from enc.bench.lie import FaultyBehaviour
 from enc.bench.log import Log
 from enc.bench.script import Act, Script
-from enc.core.enclave import EnclaveState
-from enc.core.types import TreeHead
+from enc.core.machine.enclave import EnclaveState
+from enc.core.primitives.types import TreeHead
 
 
 class _HeadFault(FaultyBehaviour):

@@ -2,9 +2,9 @@
 planted.json.
 """
 
-from enc.bench.conduct import NodeBehaviour
 from enc.bench.kinds import Planted
 from enc.bench.log import Log
+from enc.bench.node_behaviour import NodeBehaviour
 from enc.bench.plan import Plan
 from enc.core.errors import MisuseError
 

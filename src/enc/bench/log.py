@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from enc.core.archive import Header
-from enc.core.hashing import EMPTY_HASH
-from enc.core.merkle_log import Edge
-from enc.core.signing import PrivateKey
-from enc.core.tree_head import sign_head
-from enc.core.types import TreeHead
+from enc.core.machine.archive import Header
+from enc.core.primitives.hashing import EMPTY_HASH
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import TreeHead
+from enc.core.trees.merkle_log import Edge
+from enc.core.trees.tree_head import sign_head
 
 
 class Bundle(Struct, frozen=True):

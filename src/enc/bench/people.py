@@ -3,8 +3,8 @@
 from functools import lru_cache
 from typing import Literal
 
-from enc.core.hashing import sha256
-from enc.core.signing import CURVE_ORDER, PrivateKey
+from enc.core.primitives.hashing import sha256
+from enc.core.primitives.signing import CURVE_ORDER, PrivateKey
 
 Role = Literal["person", "node", "stranger"]
 

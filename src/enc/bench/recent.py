@@ -4,7 +4,7 @@ from random import Random
 
 from msgspec import Struct
 
-from enc.core.types import Target
+from enc.core.primitives.types import Target
 
 CAPACITY = 512
 

@@ -12,9 +12,9 @@ from enc.bench.people import key_of
 from enc.bench.plan import Plan
 from enc.bench.recent import Message, RecentMessages
 from enc.bench.words import REACTIONS, WORDS
-from enc.core.encoding import compact_json
-from enc.core.signing import Alg, PrivateKey
-from enc.core.types import Tags
+from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.signing import Alg, PrivateKey
+from enc.core.primitives.types import Tags
 
 MAX_CROWD = 40
 HOUR_MS = 3_600_000

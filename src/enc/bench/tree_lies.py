@@ -5,15 +5,15 @@ from msgspec.structs import replace
 from enc.bench.lie import FaultyBehaviour
 from enc.bench.people import key_of
 from enc.bench.plan import Plan
-from enc.bench.shelf import StateMemory
-from enc.core import enclave as machine
-from enc.core import sparse_merkle
-from enc.core.bundle import BundleConfig, closes_before
-from enc.core.enclave import ClosedBundle, EnclaveState, Transition
-from enc.core.hashing import log_leaf
-from enc.core.policy import Effects
-from enc.core.state_key import identity_key
-from enc.core.types import Event
+from enc.bench.state_memory import StateMemory
+from enc.core.machine import enclave as machine
+from enc.core.machine.enclave import ClosedBundle, EnclaveState, Transition
+from enc.core.primitives.hashing import log_leaf
+from enc.core.primitives.types import Event
+from enc.core.rules.policy import Effects
+from enc.core.trees import sparse_merkle
+from enc.core.trees.bundle import BundleConfig, closes_before
+from enc.core.trees.state_key import identity_key
 
 _NEVER = 1 << 50
 _RIGHTS = (0x302).to_bytes(32, "big")

@@ -4,34 +4,22 @@ import sys
 
 import typer
 
-from enc.cli import (
-    access,
-    archive,
-    audit,
-    bench,
-    config,
-    dataview,
-    dataview_job,
-    dataview_receive,
-    dataview_run,
-    dm,
-    enclave,
-    exits,
-    group,
-    key,
-    me,
-    migrate,
-    node_queues,
-    proofs,
-    push,
-    reading,
-    registry,
-    slots,
-    up,
-    witness,
-    writing,
-)
-from enc.cli.command import Group
+from enc.cli.dataview import commands as dataview
+from enc.cli.dataview import job as dataview_job
+from enc.cli.dataview import receive as dataview_receive
+from enc.cli.dataview import run as dataview_run
+from enc.cli.dm import commands as dm
+from enc.cli.enclave import access, archive, migrate, proofs, push, registry, slots
+from enc.cli.enclave import commands as enclave
+from enc.cli.enclave import read as reading
+from enc.cli.enclave import write as writing
+from enc.cli.group import commands as group
+from enc.cli.me import commands as me
+from enc.cli.ops import audit, bench, node_queues, witness
+from enc.cli.profile import config, key
+from enc.cli.shell import exits
+from enc.cli.shell.command import Group
+from enc.cli.up import commands as up
 from enc.version import __version__
 
 app = typer.Typer(

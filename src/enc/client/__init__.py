@@ -1,9 +1,12 @@
 """The client that apps import. It trusts no node: `enc.core` verifies everything."""
 
-from enc.client.async_client import AsyncClient, AsyncEnclave
-from enc.client.client import Client, Enclave
-from enc.client.deliveries import Delivery
-from enc.client.directory import Registry, Resolution
+from enc.client.enclave.deliveries import Delivery
+from enc.client.enclave.kinds import KINDS, kind_of, of_kind
+from enc.client.enclave.members import Member
+from enc.client.enclave.push_body import Notice, PushedBatch
+from enc.client.enclave.reads import Overview
+from enc.client.enclave.slots import Slot
+from enc.client.enclave.writes import operation
 from enc.client.errors import (
     Distrust,
     Equivocation,
@@ -18,20 +21,17 @@ from enc.client.errors import (
     TooManyMoves,
     Unreachable,
 )
-from enc.client.evidence import Evidence, check_evidence, load_evidence
-from enc.client.facts import EventFact, StateFact
-from enc.client.identity import Identity, PassphraseNeeded, WrongPassphrase
-from enc.client.items import Item
-from enc.client.kinds import KINDS, kind_of, of_kind
-from enc.client.members import Member
-from enc.client.proof_file import Proof, Statement, check_proof, load_proof
-from enc.client.push_body import Notice, PushedBatch
-from enc.client.reads import Overview
-from enc.client.receiver import Gap, PushReceiver, ReceiverSettings
-from enc.client.setup import ClientSettings
-from enc.client.slots import Slot
-from enc.client.witnesses import Witness, Witnessed
-from enc.client.writes import operation
+from enc.client.evidence.evidence import Evidence, check_evidence, load_evidence
+from enc.client.faces.async_client import AsyncClient, AsyncEnclave
+from enc.client.faces.client import Client, Enclave
+from enc.client.faces.setup import ClientSettings
+from enc.client.keys.identity import Identity, PassphraseNeeded, WrongPassphrase
+from enc.client.receive.receiver import Gap, PushReceiver, ReceiverSettings
+from enc.client.registry.registry_client import Registry, Resolution
+from enc.client.verify.facts import EventFact, StateFact
+from enc.client.verify.items import Item
+from enc.client.verify.proof_file import Proof, Statement, check_proof, load_proof
+from enc.client.witness.witnesses import Witness, Witnessed
 
 __all__ = [
     "KINDS",

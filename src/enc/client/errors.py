@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from enc.core.errors import InvalidProof, PeerError, WorldError
 
 if TYPE_CHECKING:
-    from enc.client.evidence import Evidence
+    from enc.client.evidence.evidence import Evidence
 
 
 class Unreachable(WorldError):

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct, ValidationError, convert, structs
 
-from enc.core import types
-from enc.core.encoding import MAX_INT
 from enc.core.errors import MisuseError
+from enc.core.primitives import types
+from enc.core.primitives.encoding import MAX_INT
 from enc.runtime.logs import Format, Level
 
 PREFIX = "ENC_NODE_"

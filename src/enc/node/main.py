@@ -24,37 +24,37 @@ import uvloop
 from msgspec.json import encode
 from starlette.types import Receive, Scope, Send
 
-from enc.core.enclave import EnclaveState
 from enc.core.errors import EncError, MisuseError, Unavailable
-from enc.core.signing import PrivateKey
-from enc.core.types import VERSIONS, Receipt
-from enc.node import key_file
-from enc.node.admission import Admission, CommitValidator
-from enc.node.announcing import Announcer
-from enc.node.answers import SealedHandlers
-from enc.node.api_http import HttpApi, ReadPool, with_cors
-from enc.node.api_import import ImportApi
-from enc.node.api_ws import WebSocketApi, WebSocketLimits
-from enc.node.calling import authorities
+from enc.core.machine.enclave import EnclaveState
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import VERSIONS, Receipt
+from enc.node.api.http import HttpApi, ReadPool, with_cors
+from enc.node.api.imports import ImportApi
+from enc.node.api.registry import RegistryApi
+from enc.node.api.subscriptions import SubscriptionHub
+from enc.node.api.websocket import WebSocketApi, WebSocketLimits
 from enc.node.config import Config
-from enc.node.desk import CommitIntake, CommitReplies
-from enc.node.directory import StateCache
-from enc.node.importing import Importer, ImportPolicy
-from enc.node.janitor import RetentionSweeper
-from enc.node.mailroom import BatchRetention, PushBatcher
-from enc.node.metrics import CachedReading, Metrics
-from enc.node.openapi import document
-from enc.node.quota import Quota
-from enc.node.registry_api import RegistryApi
-from enc.node.senders import PushSupervisor
-from enc.node.sequencer import Checkpoint, Sequencer, SequencerSettings
-from enc.node.signals import SignalledServer
-from enc.node.store.base import Step, Store
-from enc.node.store.push import BatchLimits, DeliveryResult
-from enc.node.store.sqlite import SqliteStore
-from enc.node.subscriptions import SubscriptionHub
-from enc.node.uploads import UploadLimits, Uploads
-from enc.node.verifiers import SignaturePool
+from enc.node.http.signals import SignalledServer
+from enc.node.imports.jobs import Importer, ImportPolicy
+from enc.node.imports.uploads import UploadLimits, Uploads
+from enc.node.limits.quota import Quota
+from enc.node.net.calling import authorities
+from enc.node.openapi.document import document
+from enc.node.ops import key_file
+from enc.node.ops.metrics import CachedReading, Metrics
+from enc.node.ops.registration import Announcer
+from enc.node.ops.retention import RetentionSweeper
+from enc.node.push.batches import BatchRetention, PushBatcher
+from enc.node.push.supervisor import PushSupervisor
+from enc.node.read.sealed_requests import SealedHandlers
+from enc.node.sequence.admission import Admission, CommitValidator
+from enc.node.sequence.commit_intake import CommitIntake, CommitReplies
+from enc.node.sequence.sequencer import Checkpoint, Sequencer, SequencerSettings
+from enc.node.sequence.state_cache import StateCache
+from enc.node.signatures.pool import SignaturePool
+from enc.node.store.protocol import Step, Store
+from enc.node.store.sqlite.push import BatchLimits, DeliveryResult
+from enc.node.store.sqlite.store import SqliteStore
 from enc.runtime.logs import setup_logs
 from enc.runtime.rate_limit import RateLimiter
 from enc.runtime.signals import end_on_next_signal

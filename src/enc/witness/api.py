@@ -23,8 +23,6 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from enc.core.cosigning import wire_cosigned
-from enc.core.encoding import decode_json, unhex
 from enc.core.errors import (
     EncError,
     EnclaveNotFound,
@@ -38,12 +36,14 @@ from enc.core.errors import (
     UpstreamUnreachable,
     WorldError,
 )
-from enc.core.tree_head import WireHead, head_from_wire
+from enc.core.primitives.encoding import decode_json, unhex
+from enc.core.trees.cosigning import wire_cosigned
+from enc.core.trees.tree_head import WireHead, head_from_wire
 from enc.runtime.rate_limit import RateLimiter
 from enc.version import __version__
-from enc.witness.exchange import JSON, body, enclave_id, error_response, number, page, tagged
+from enc.witness.http_util import JSON, body, enclave_id, error_response, number, page, tagged
 from enc.witness.ledger import Ledger, Row
-from enc.witness.watch import Watch
+from enc.witness.watcher import Watch
 
 MAX_REQUESTS = 128
 """Requests served at the same time."""

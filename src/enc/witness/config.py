@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from enc.client.directory import Registry, parse_registry
-from enc.client.transport import base_url
-from enc.client.writes import as_bytes
+from enc.client.enclave.writes import as_bytes
+from enc.client.registry.registry_client import Registry, parse_registry
+from enc.client.wire.transport import base_url
 from enc.core.errors import MisuseError
 
 MAX_ENCLAVES, MAX_NODES = 1000, 64

@@ -18,15 +18,15 @@ from threading import RLock
 from msgspec import Struct
 from msgspec.json import encode
 
-from enc.client.evidence import Evidence
-from enc.client.pins import Pin, format_pin, merge_pins, parse_pin
-from enc.core.cosigning import CosignedHead, cosign, parse_cosigned, wire_cosigned
+from enc.client.evidence.evidence import Evidence
+from enc.client.verify.pins import Pin, format_pin, merge_pins, parse_pin
 from enc.core.errors import MisuseError, Unavailable
-from enc.core.signing import PrivateKey
-from enc.core.types import TreeHead
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import TreeHead
+from enc.core.trees.cosigning import CosignedHead, cosign, parse_cosigned, wire_cosigned
 from enc.runtime import private_file
 from enc.runtime.locks import FileLock, LockHeld
-from enc.witness.docket import EvidenceStore, StoredEvidence
+from enc.witness.evidence_store import EvidenceStore, StoredEvidence
 
 APPLICATION, VERSION = 0x454E4357, 1
 """The database's application id, "ENCW", and its version."""
@@ -61,7 +61,7 @@ class Ledger:
     """`now`: Unix milliseconds. `followed`: enclaves whose heads are co-signed. `keep`: heads
     stored for each.
 
-    It implements `enc.client.pins.Pins`: every head that the client pins, it co-signs.
+    It implements `enc.client.verify.pins.Pins`: every head that the client pins, it co-signs.
     """
 
     def __init__(

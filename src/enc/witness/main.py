@@ -13,17 +13,17 @@ import structlog
 import uvicorn
 from msgspec.json import encode
 
-from enc.client.flow import Flow, run_async
-from enc.client.identity import Identity
-from enc.client.pins import Pin
-from enc.client.setup import Setup
-from enc.client.transport import AsyncTransport
+from enc.client.faces.setup import Setup
+from enc.client.keys.identity import Identity
+from enc.client.verify.pins import Pin
+from enc.client.wire.flow import Flow, run_async
+from enc.client.wire.transport import AsyncTransport
 from enc.runtime.rate_limit import RateLimiter
 from enc.runtime.signals import end_by_signal, stop_signals_to
 from enc.witness.api import Api
 from enc.witness.config import Config, FollowedEnclave
 from enc.witness.ledger import Ledger
-from enc.witness.watch import Watch
+from enc.witness.watcher import Watch
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from enc.apps.address_book import Place
 from enc.apps.dm import Entry, Mailbox
+from enc.apps.people.address_book import Place
 from enc.client import Client, Identity
 from tests.client.moved import Town, town
 

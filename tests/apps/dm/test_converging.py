@@ -12,17 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from enc.apps.address_book import Place
 from enc.apps.dm import Entry, Mailbox
+from enc.apps.people.address_book import Place
 from enc.client import Client, Identity
-from enc.core import dm
-from enc.core.encoding import unb64
+from enc.core.apps import dm
 from enc.core.errors import EncError, Unauthorized
-from enc.core.sealing import shared_key
+from enc.core.primitives.encoding import unb64
+from enc.core.primitives.sealing import shared_key
+from tests.apps.dm.conftest import mirrored
 from tests.apps.searching import Search, found, kept
 from tests.node.running import RunningNode
-
-from .conftest import mirrored
 
 MARK = "quince-7c41d2e9-medlar-5b0a9f13-"
 """The start of every text: a search for it finds any text."""

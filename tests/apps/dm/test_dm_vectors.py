@@ -8,9 +8,9 @@ from runpy import run_path
 import pytest
 
 from enc.apps.dm.epochs import OwnEpochs, next_given, open_epoch
-from enc.apps.dm.opening import open_copy, open_greeting, open_text
+from enc.apps.dm.open_message import open_copy, open_greeting, open_text
 from enc.apps.dm.records import parse_record
-from enc.core import dm
+from enc.core.apps import dm
 from enc.core.errors import DecryptFailed, PeerError
 from tests.core.vectors import FOLDER, KEYS, load
 

@@ -8,12 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from enc.apps import AddressBook
-from enc.apps.address_book import Place
 from enc.apps.dm import Mailbox, NoEpoch, NoSuchMessage, UnknownContact
+from enc.apps.people.address_book import Place
 from enc.client import Client, Identity, Registry, Unreachable
 from enc.core.errors import EnclaveNotFound, GateClosed, MisuseError, Unauthorized
-
-from .conftest import Somebody, Street, mirrored
+from tests.apps.dm.conftest import Somebody, Street, mirrored
 
 NOWHERE = "http://127.0.0.1:1"
 

@@ -13,11 +13,11 @@ from enc.apps.dm import Rotation, errors
 from enc.apps.dm.fold import MAX_REFUSALS
 from enc.apps.dm.records import Record
 from enc.client import Item
-from enc.core import dm, sealing
-from enc.core.encoding import b64, unb64
+from enc.core.apps import dm
+from enc.core.primitives import sealing
+from enc.core.primitives.encoding import b64, unb64
+from tests.apps.dm.log import Log, codes, current, nonce, of, texts, words
 from tests.core.world import person
-
-from .log import Log, codes, current, nonce, of, texts, words
 
 S, T, U = b"\x01" * 32, b"\x02" * 32, b"\x03" * 32
 BOB = person("bob").public

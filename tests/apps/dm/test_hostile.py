@@ -9,16 +9,15 @@ import pytest
 
 from enc.apps import AddressBook
 from enc.apps.dm import Mailbox
-from enc.apps.dm.composing import Composer
-from enc.apps.dm.opening import MAX_AHEAD
+from enc.apps.dm.compose import Composer
+from enc.apps.dm.open_message import MAX_AHEAD
 from enc.apps.dm.records import Record
 from enc.client import Client, Identity
-from enc.core import dm
+from enc.core.apps import dm
 from enc.core.errors import WorldError
+from tests.apps.dm.conftest import Street
+from tests.apps.dm.log import Log, codes, current, nonce, of, texts, words
 from tests.core.world import person
-
-from .conftest import Street
-from .log import Log, codes, current, nonce, of, texts, words
 
 S, T, U = b"\x07" * 32, b"\x08" * 32, b"\x09" * 32
 

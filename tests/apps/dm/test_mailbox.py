@@ -4,17 +4,16 @@ from typing import Any
 
 import pytest
 
-from enc.apps.address_book import Place
 from enc.apps.dm import Mailbox, NoEpoch, NoPlace, NoSuchMessage, Rotation, UnknownContact
 from enc.apps.dm.mailbox import _at
 from enc.apps.dm.outbox import Outbox
 from enc.apps.dm.records import MAX_TEXT
+from enc.apps.people.address_book import Place
 from enc.client import Client, Identity, Unreachable
-from enc.core import dm
-from enc.core.encoding import strict_json
+from enc.core.apps import dm
 from enc.core.errors import Expired, GateClosed, MisuseError, Unauthorized
-
-from .conftest import Somebody, Street, mirrored
+from enc.core.primitives.encoding import strict_json
+from tests.apps.dm.conftest import Somebody, Street, mirrored
 
 
 def alike(one: Somebody, other: Somebody) -> None:
@@ -451,7 +450,7 @@ def test_a_commit_that_grew_too_old_is_made_anew(street: Street, monkeypatch: py
 
     def old(*what: Any) -> Any:
         with monkeypatch.context() as patch:
-            patch.setattr("enc.client.speech.EXPIRY_MS", -3_600_000)
+            patch.setattr("enc.client.link.enclave_session.EXPIRY_MS", -3_600_000)
             return compose(*what)
 
     with monkeypatch.context() as patch:

@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from enc.apps.address_book import Place
 from enc.apps.dm import Fold, Mailbox
-from enc.apps.dm import opening as module
-from enc.apps.dm.composing import Composer, decline_tags
+from enc.apps.dm import open_message as module
+from enc.apps.dm.compose import Composer, decline_tags
 from enc.apps.dm.records import MAX_TEXT, Record
-from enc.core import dm
+from enc.apps.people.address_book import Place
+from enc.core.apps import dm
 from enc.core.errors import EnclaveNotFound, IdentityNotFound
-from enc.core.types import Event
+from enc.core.primitives.types import Event
+from tests.apps.dm.conftest import Somebody, Street
+from tests.apps.dm.log import Log, codes, current, nonce, of, texts, words
 from tests.core.world import person
-
-from .conftest import Somebody, Street
-from .log import Log, codes, current, nonce, of, texts, words
 
 S, T, U = b"\x01" * 32, b"\x02" * 32, b"\x03" * 32
 FORGOTTEN = {"unblocked_seq", "place_seq"}

@@ -11,11 +11,11 @@ import msgspec
 from enc.apps.group import Fold, Keys, group_manifest
 from enc.apps.group.views import Change
 from enc.client import Identity
-from enc.core.group_message import seal_message
-from enc.core.group_ratchet import Randomness, State, propose
-from enc.core.hashing import sha256
-from enc.core.signing import PrivateKey
-from enc.core.types import Event
+from enc.core.apps.group_message import seal_message
+from enc.core.apps.group_ratchet import Randomness, State, propose
+from enc.core.primitives.hashing import sha256
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import Event
 from tests.core.world import World, move, person
 
 Json = dict[str, Any]

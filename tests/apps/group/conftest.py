@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.apps.group.party import Party
 from tests.client.stage import Stage
-
-from .party import Party
 
 
 @pytest.fixture

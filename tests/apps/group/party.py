@@ -5,7 +5,7 @@ from typing import Any
 
 from enc.apps.group import Group
 from enc.client import Enclave
-from enc.core.types import Commit, Receipt
+from enc.core.primitives.types import Commit, Receipt
 from tests.client.stage import Stage
 from tests.core.world import person
 

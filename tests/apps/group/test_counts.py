@@ -8,10 +8,9 @@ import pytest
 
 from enc.apps.group import Fold, Keys
 from enc.client import Identity
-from enc.core.encoding import compact_json
+from enc.core.primitives.encoding import compact_json
+from tests.apps.group.circle import Circle, Json, pubkey
 from tests.core.world import NO_POINT, START, give, move, person
-
-from .circle import Circle, Json, pubkey
 
 EVERYBODY = ("", "alice", "bob", "carol", "dave", "erin")
 FAR = str(START + 3_000_000)

@@ -8,15 +8,14 @@ from hypothesis import strategies as st
 
 from enc.apps.group import Fold, Keys
 from enc.client import Identity
-from enc.core.encoding import strict_json
+from enc.core.apps.group_envelope import Envelope, Wrap, parse_envelope, unwrap
+from enc.core.apps.group_ratchet import next_secret, node_key
 from enc.core.errors import EncError
-from enc.core.group_envelope import Envelope, Wrap, parse_envelope, unwrap
-from enc.core.group_ratchet import next_secret, node_key
-from enc.core.signing import PrivateKey
-from enc.core.types import Event
+from enc.core.primitives.encoding import strict_json
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import Event
+from tests.apps.group.circle import Circle, pubkey
 from tests.core.world import give, move, person
-
-from .circle import Circle, pubkey
 
 PEOPLE = ("alice", "bob", "carol", "dave", "erin", "frank", "grace")
 OPS = (

@@ -8,16 +8,15 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from enc.apps.address_book import Place
 from enc.apps.group import Group, Invitation, invitations
+from enc.apps.people.address_book import Place
 from enc.client import Enclave, Identity
-from enc.client.templates import template
+from enc.client.enclave.templates import template
+from enc.core.apps.personal import Notice, seal_handoff, seal_notice
 from enc.core.errors import MisuseError
-from enc.core.personal import Notice, seal_handoff, seal_notice
+from tests.apps.group.party import Party, cross, pubkey
 from tests.client.stage import Stage
 from tests.core.world import person
-
-from .party import Party, cross, pubkey
 
 DAY = 24 * 3600 * 1000
 PERSONAL: dict[str, Any] = {

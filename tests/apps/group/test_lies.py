@@ -6,18 +6,17 @@ import pytest
 
 from enc.apps.group import Group, NotAlone, NotAMember
 from enc.client import Distrust, Enclave, Forgery, check_evidence, load_evidence
-from enc.core.commit import build_commit
-from enc.core.encoding import compact_json
 from enc.core.errors import EventPending
-from enc.core.event import wire_event
-from enc.core.hashing import content_hash
-from enc.core.types import Event
+from enc.core.log.commit import build_commit
+from enc.core.log.event import wire_event
+from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.hashing import content_hash
+from enc.core.primitives.types import Event
+from tests.apps.group.party import Party, pubkey
 from tests.client.scene import instead
 from tests.client.stage import Stage
 from tests.core.world import LIFETIME, move, person
 from tests.simulator import Json
-
-from .party import Party, pubkey
 
 
 def caught(group: Group, match: str) -> Distrust:

@@ -11,7 +11,7 @@ import pytest
 
 from enc.apps.group import group_manifest
 from enc.apps.group.manifest import RULES
-from enc.core.commit import wire_commit
+from enc.core.log.commit import wire_commit
 from tests.core.world import GROUP, give, move, person, pub
 from tests.node.pushing import CONFIG, URL, pull, seqs, spread
 from tests.node.served import Enclave, Served, about

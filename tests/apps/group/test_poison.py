@@ -5,24 +5,23 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from enc.apps.address_book import Place
 from enc.apps.group import Group
+from enc.apps.people.address_book import Place
 from enc.client import Enclave, Forgery
-from enc.client.speech import EnclaveSession
-from enc.core.commit import build_commit
-from enc.core.encoding import compact_json
+from enc.client.link.enclave_session import EnclaveSession
+from enc.core.apps.group_tree import Inner, Tree
+from enc.core.apps.personal import seal_handoff
 from enc.core.errors import Unavailable
-from enc.core.event import erase
-from enc.core.group_tree import Inner, Tree
-from enc.core.personal import seal_handoff
-from enc.core.types import Commit
+from enc.core.log.commit import build_commit
+from enc.core.log.event import erase
+from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.types import Commit
+from tests.apps.group.circle import Circle, pubkey
+from tests.apps.group.party import Party, cross
+from tests.apps.group.test_inviting import PERSONAL, forge, mail
 from tests.client.stage import Stage
 from tests.core.world import LIFETIME, move, person
 from tests.simulator import Json
-
-from .circle import Circle, pubkey
-from .party import Party, cross
-from .test_inviting import PERSONAL, forge, mail
 
 
 @pytest.fixture

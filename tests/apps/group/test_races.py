@@ -5,8 +5,7 @@ meanwhile.
 import pytest
 
 from enc.apps.group import NotSealable
-
-from .party import Party, cross, pubkey
+from tests.apps.group.party import Party, cross, pubkey
 
 
 def test_two_admins_race_and_end_in_one_valid_epoch_without_help(party: Party) -> None:

@@ -8,10 +8,9 @@ import pytest
 from enc.apps.group import Irreplaceable, Muted, NotAMember, NotAnAdmin, NotTheOwner, TooManyMembers
 from enc.apps.group.rights import MAX_PROFILE, MAX_TOPIC
 from enc.core.errors import EncError, MisuseError
-from enc.core.signing import PrivateKey
+from enc.core.primitives.signing import PrivateKey
+from tests.apps.group.party import Party, cross, pubkey
 from tests.client.stage import Stage
-
-from .party import Party, cross, pubkey
 
 
 def refused(party: Party, error: type[EncError], match: str, work: Callable[[], Any]) -> None:

@@ -10,15 +10,14 @@ from msgspec.structs import replace
 
 from enc.apps.group import Fold, Keys, NotAGroup, check_group, group_manifest
 from enc.apps.group.manifest import RULES
-from enc.core.commit import build_commit
-from enc.core.enclave import judge_manifest
-from enc.core.encoding import compact_json
 from enc.core.errors import ReplayFailed
-from enc.core.event import erase, finalize
-from enc.core.types import Event
+from enc.core.log.commit import build_commit
+from enc.core.log.event import erase, finalize
+from enc.core.machine.enclave import judge_manifest
+from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.types import Event
+from tests.apps.group.circle import Circle, keys_of, pubkey
 from tests.core.world import LIFETIME, START, World, give, init, move, person, pub
-
-from .circle import Circle, keys_of, pubkey
 
 
 @pytest.fixture

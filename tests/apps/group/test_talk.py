@@ -5,14 +5,13 @@ reactions.
 import pytest
 
 from enc.apps.group import Fold
-from enc.apps.group.talk import REPEAT
-from enc.core.content import revised_id
+from enc.apps.group.messages import REPEAT
+from enc.core.apps.group_message import seal_message
 from enc.core.errors import EventDeleted, Unauthorized
-from enc.core.event import erase
-from enc.core.group_message import seal_message
+from enc.core.log.event import erase
+from enc.core.rules.content import revised_id
+from tests.apps.group.circle import Circle, fresh, keys_of, pubkey
 from tests.core.world import give, move
-
-from .circle import Circle, fresh, keys_of, pubkey
 
 
 @pytest.fixture

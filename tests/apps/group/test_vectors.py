@@ -9,8 +9,8 @@ import pytest
 
 from enc.apps.group import Fold, Keys
 from enc.apps.group.manifest import RULES
-from enc.core.event import check_event, parse_event
-from enc.core.signing import PrivateKey
+from enc.core.log.event import check_event, parse_event
+from enc.core.primitives.signing import PrivateKey
 from tests.core.vectors import FOLDER, load
 
 LOG: dict[str, Any] = load("group_log")

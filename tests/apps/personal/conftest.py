@@ -9,8 +9,8 @@ import pytest
 
 from enc.apps import AddressBook, Personal
 from enc.client import Client, Enclave, Identity
-from enc.client.setup import now_ms
-from enc.client.templates import template
+from enc.client.enclave.templates import template
+from enc.client.faces.setup import now_ms
 from tests.client.moved import Town, town
 
 AT_ONCE = {"size": 1}

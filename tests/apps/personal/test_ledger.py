@@ -8,9 +8,9 @@ import pytest
 from enc.apps.personal import Ledger
 from enc.apps.personal.ledger import MAX_NOTICE
 from enc.client import Item
-from enc.core.commit import build_commit
 from enc.core.errors import MisuseError
-from enc.core.event import finalize
+from enc.core.log.commit import build_commit
+from enc.core.log.event import finalize
 from tests.core.world import LIFETIME, START, person
 
 ENCLAVE, OWNER = b"\x01" * 32, person("alice")

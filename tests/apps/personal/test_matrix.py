@@ -10,13 +10,12 @@ import pytest
 from enc.apps import Personal
 from enc.client import Client, Enclave, Identity
 from enc.core.errors import EnclaveTerminated, InvalidTarget, PeerError, Unauthorized
-from enc.core.types import Receipt
+from enc.core.primitives.types import Receipt
+from tests.apps.personal.conftest import AT_ONCE
 from tests.client.moved import Town
-from tests.core.test_matrices import PERSONAL_MATRIX, expected
+from tests.core.rules.test_matrices import PERSONAL_MATRIX, expected
 from tests.core.world import person
 from tests.node.hooks import Hooks
-
-from .conftest import AT_ONCE
 
 COLUMNS = {"alice": ["OWNER"], "otto": ["OUTSIDER"], "dave": ["OUTSIDER", "dataview"]}
 MAKERS = {"notice": "otto"}

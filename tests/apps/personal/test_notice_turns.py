@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from enc.apps import AddressBook
-from enc.apps.address_book import Contact
+from enc.apps.people.address_book import Contact
 from enc.apps.personal import CONFIRMERS, Entry, Received
 from enc.apps.personal.inbox import Inbox
 from enc.client import Identity

@@ -12,20 +12,19 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from enc.apps import Personal
-from enc.apps.address_book import Contact, Place
-from enc.apps.people import Person, UnknownName
+from enc.apps.people.address_book import Contact, Place
+from enc.apps.people.lookup import Person, UnknownName
 from enc.apps.personal import NotConfirmed, Question, Received, Refuted, Unconfirmed
 from enc.apps.personal.inbox import MAX_SILENT
 from enc.apps.personal.ledger import MAX_NOTICE
-from enc.apps.personal.notifying import NoPersonalStore
-from enc.apps.personal.reconciling import PENDING_MS, SILENT_MS, confirm_group_invite
+from enc.apps.personal.notice_verification import PENDING_MS, SILENT_MS, confirm_group_invite
+from enc.apps.personal.send_notice import NoPersonalStore
 from enc.client import Client, Enclave, Identity
+from enc.core.apps.personal import ContradictingTag, ForeignSender, Notice, seal_handoff, seal_notice
 from enc.core.errors import GateClosed, MisuseError, Unauthorized, WorldError
-from enc.core.personal import ContradictingTag, ForeignSender, Notice, seal_handoff, seal_notice
-from enc.core.state_key import DELETED
-from enc.core.types import Receipt
-
-from .conftest import AT_ONCE, Street
+from enc.core.primitives.types import Receipt
+from enc.core.trees.state_key import DELETED
+from tests.apps.personal.conftest import AT_ONCE, Street
 
 MAILBOX: dict[str, Any] = {
     "enc_v": 2,

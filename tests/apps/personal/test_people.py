@@ -2,12 +2,11 @@
 
 import pytest
 
-from enc.apps.address_book import Contact, Place
-from enc.apps.people import Ambiguous, Person, UnknownName, find, place_of
+from enc.apps.people.address_book import Contact, Place
+from enc.apps.people.lookup import Ambiguous, Person, UnknownName, find, place_of
 from enc.client import Identity
 from enc.core.errors import MisuseError
-
-from .conftest import Street
+from tests.apps.personal.conftest import Street
 
 
 def unique(street: Street) -> str:

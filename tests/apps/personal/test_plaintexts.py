@@ -6,12 +6,11 @@ import os
 
 import pytest
 
-from enc.core import personal
-from enc.core.sealing import shared_key
+from enc.core.apps import personal
+from enc.core.primitives.sealing import shared_key
+from tests.apps.personal.test_notices import Pair
 from tests.apps.searching import found
 from tests.client.moved import Town
-
-from .test_notices import Pair
 
 
 @pytest.fixture

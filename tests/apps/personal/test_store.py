@@ -6,14 +6,13 @@ import pytest
 
 from enc.apps import Personal
 from enc.apps.personal.documents import MAX_PLAINTEXT, NoDocument
-from enc.apps.personal.notifying import NoPersonalStore
+from enc.apps.personal.send_notice import NoPersonalStore
 from enc.client import Identity
+from enc.core.apps.personal import seal_private
 from enc.core.errors import DecryptFailed, EventNotFound, MisuseError, Unauthorized
-from enc.core.personal import seal_private
-from enc.core.sealing import Truncated
-from enc.core.state_key import shared_slot
-
-from .conftest import Street
+from enc.core.primitives.sealing import Truncated
+from enc.core.trees.state_key import shared_slot
+from tests.apps.personal.conftest import Street
 
 
 def test_a_store_is_known_in_the_registry_under_its_label_and_its_owner_s_name(street: Street) -> None:

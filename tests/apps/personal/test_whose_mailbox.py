@@ -3,10 +3,9 @@
 import pytest
 
 from enc.apps import Personal
-from enc.apps.address_book import Contact, Place
-
-from .conftest import Street
-from .test_notices import Pair, mailbox
+from enc.apps.people.address_book import Contact, Place
+from tests.apps.personal.conftest import Street
+from tests.apps.personal.test_notices import Pair, mailbox
 
 
 @pytest.mark.parametrize("known", [True, False])

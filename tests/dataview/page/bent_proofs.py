@@ -7,18 +7,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from enc.client.evidence import answer_evidence, two_heads, with_cosignature
-from enc.client.facts import EventFact, StateFact
-from enc.client.proof_file import Proof
-from enc.core import hashing
-from enc.core.commit import build_commit
-from enc.core.cosigning import cosign
-from enc.core.encoding import compact_json
-from enc.core.event import finalize, wire_event
-from enc.core.hashing import EMPTY_HASH, sha256
-from enc.core.signing import CURVE_ORDER, Alg, PrivateKey
-from enc.core.state_key import shared_slot, tree_key
-from enc.core.types import BundleProof, Commit, Event, InclusionProof, Tags
+from enc.client.evidence.evidence import answer_evidence, two_heads, with_cosignature
+from enc.client.verify.facts import EventFact, StateFact
+from enc.client.verify.proof_file import Proof
+from enc.core.log.commit import build_commit
+from enc.core.log.event import finalize, wire_event
+from enc.core.primitives import hashing
+from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.hashing import EMPTY_HASH, sha256
+from enc.core.primitives.signing import CURVE_ORDER, Alg, PrivateKey
+from enc.core.primitives.types import BundleProof, Commit, Event, InclusionProof, Tags
+from enc.core.trees.cosigning import cosign
+from enc.core.trees.state_key import shared_slot, tree_key
 from tests.core.world import NO_POINT, START, person
 from tests.dataview.page.proof_files import ALICE, BOB, NODE, OTHER, Made, log_of
 

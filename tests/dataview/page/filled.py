@@ -10,14 +10,14 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from enc.dataview import lake
-from enc.dataview.publishing import INDEXES
+from enc.dataview.lake import lake
+from enc.dataview.publish.changes import INDEXES
+from enc.dataview.publish.serving_writer import served_schema
+from enc.dataview.publish.status import PIPELINE
 from enc.dataview.serving.columns import ViewSchema
 from enc.dataview.serving.database import Database
-from enc.dataview.serving.publish import served_schema
 from enc.dataview.serving.rights import ViewRights
-from enc.dataview.status import PIPELINE
-from enc.dataview.views import built_in
+from enc.dataview.views.catalog import built_in
 from tests.core.world import GROUP, START, pub
 from tests.dataview.logs import Log, small_log
 from tests.dataview.serving.rows import event_row

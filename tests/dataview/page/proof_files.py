@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from enc.client.evidence import (
+from enc.client.evidence.evidence import (
     Evidence,
     answer_evidence,
     split_event,
@@ -15,24 +15,24 @@ from enc.client.evidence import (
     unconnected,
     with_cosignature,
 )
-from enc.client.facts import Anchor, EventFact, StateFact
-from enc.client.history import history_of
-from enc.client.log_evidence import order_parts, single_parts
-from enc.client.proof_file import Proof
-from enc.core import sparse_merkle
-from enc.core.bundle import events_root, prove_membership
-from enc.core.commit import build_commit, build_manifest
-from enc.core.cosigning import cosign
-from enc.core.encoding import compact_json
-from enc.core.event import erase, finalize, wire_event
-from enc.core.hashing import EMPTY_HASH, log_leaf, sha256
-from enc.core.merkle_log import Edge, LogNodes, prove_consistency, prove_inclusion
-from enc.core.proof import Leaf
-from enc.core.receipt import build_receipt, wire_receipt
-from enc.core.signing import Alg, PrivateKey
-from enc.core.state_key import DELETED, Namespace, shared_slot, tree_key
-from enc.core.tree_head import sign_head, wire_head
-from enc.core.types import Event, Tags, TreeHead
+from enc.client.evidence.log_evidence import order_parts, single_parts
+from enc.client.verify.facts import Anchor, EventFact, StateFact
+from enc.client.verify.proof_file import Proof
+from enc.client.verify.sequencer_history import history_of
+from enc.core.log.commit import build_commit, build_manifest
+from enc.core.log.event import erase, finalize, wire_event
+from enc.core.log.receipt import build_receipt, wire_receipt
+from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.hashing import EMPTY_HASH, log_leaf, sha256
+from enc.core.primitives.signing import Alg, PrivateKey
+from enc.core.primitives.types import Event, Tags, TreeHead
+from enc.core.trees import sparse_merkle
+from enc.core.trees.bundle import events_root, prove_membership
+from enc.core.trees.cosigning import cosign
+from enc.core.trees.merkle_log import Edge, LogNodes, prove_consistency, prove_inclusion
+from enc.core.trees.proof import Leaf
+from enc.core.trees.state_key import DELETED, Namespace, shared_slot, tree_key
+from enc.core.trees.tree_head import sign_head, wire_head
 from tests.core.world import START, person
 
 NODE, OTHER, ALICE, BOB = (person(name) for name in ("node", "node2", "alice", "bob"))

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from enc.cli.proofs import _checked
+from enc.cli.enclave.proofs import _checked
 from enc.core.errors import InvalidProof
-from tests.core.test_external_vectors import FOLDER as EXTERNAL
+from tests.core.primitives.test_external_vectors import FOLDER as EXTERNAL
 from tests.core.vectors import load
 from tests.dataview.page.bent_proofs import bent
 from tests.dataview.page.browsing import visiting
@@ -178,8 +178,8 @@ def test_ecdsa_by_others(page: "Page") -> None:
     if not path.is_file():
         pytest.skip("Wycheproof's test data is not beside the checkout")
     from enc.core.errors import InvalidSignature
-    from enc.core.hashing import sha256
-    from enc.core.signing import check_ecdsa
+    from enc.core.primitives.hashing import sha256
+    from enc.core.primitives.signing import check_ecdsa
 
     cases, expected = [], []
     for group in json.loads(path.read_text())["testGroups"]:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from enc.core.bundle import BundleConfig, closes_after, closes_before, open_bundle
-from enc.core.types import Event
+from enc.core.primitives.types import Event
+from enc.core.trees.bundle import BundleConfig, closes_after, closes_before, open_bundle
 from tests.core.world import pub
 from tests.dataview.logs import Log
 from tests.dataview.page import filled
@@ -351,7 +351,7 @@ def check_download(tab: Visit, site: Site, tmp_path: Path, label: str) -> None:
 
 
 def test_a_large_view_is_downloaded_in_parts(tab: Visit, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("enc.dataview.serving.desk.MAX_PAGE", 20_000)
+    monkeypatch.setattr("enc.dataview.serving.handlers.MAX_PAGE", 20_000)
     page = tab.go("#/views/registry_enclaves")
     with page.expect_download() as first:
         page.get_by_role("button", name="CSV", exact=True).click()

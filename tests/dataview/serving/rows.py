@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from enc.core.types import Event
+from enc.core.primitives.types import Event
 from enc.dataview.serving import cursor, query
 from enc.dataview.serving.columns import Column, ViewSchema
 from enc.dataview.serving.database import Database

@@ -93,7 +93,7 @@ def test_pages_follow_each_other(http: httpx.Client) -> None:
 def test_a_page_of_large_contents_ends_early_and_goes_on(
     place: str, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("enc.dataview.serving.desk.MAX_PAGE", 1000)
+    monkeypatch.setattr("enc.dataview.serving.handlers.MAX_PAGE", 1000)
     sizes = [10, 2000, 400, 400, 400, 10]
     database.upsert(PEOPLE, (person(f"p{n}", enclave=None, born="x" * size) for n, size in enumerate(sizes)), {})
     found, url = list[list[int]](), "/views/people?select=born"

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from enc.cli import app
 from enc.client import Enclave
-from enc.core.event import event_from_wire, parse_event
-from enc.core.types import Event
+from enc.core.log.event import event_from_wire, parse_event
+from enc.core.primitives.types import Event
 from enc.dataview.serving.columns import Column, ViewSchema
 from enc.dataview.serving.database import Database
 from enc.dataview.serving.proofs import Prover, RowEvent
@@ -102,7 +102,7 @@ def test_an_event_of_an_open_bundle_has_its_signatures_only(node: Served, place:
 
 
 def _wire() -> Any:
-    from enc.core.event import WireEvent
+    from enc.core.log.event import WireEvent
 
     return WireEvent
 
@@ -179,7 +179,7 @@ def test_few_verified_answers_are_made_at_once() -> None:
 
 
 def test_erased_content_stays_erased(place: str) -> None:
-    from enc.core.event import erase
+    from enc.core.log.event import erase
 
     log = small_log(2)
     events = [erase(event) if event.type == "message" else event for event in log.events]

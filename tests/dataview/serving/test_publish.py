@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from enc.core.errors import MisuseError
+from enc.dataview.publish.serving_writer import ServingWriter, schema_of
 from enc.dataview.serving.database import Database
-from enc.dataview.serving.publish import ServingWriter, schema_of
 from tests.dataview.serving.rows import A, ask
 
 SCHEMA = """name string, small int, n bigint, x double, money decimal(10,2), whole decimal(18,0), yes boolean,

@@ -10,8 +10,8 @@ import pytest
 
 from enc.client import Identity
 from enc.core.errors import MisuseError
-from enc.core.session import Session, open_session
-from enc.core.signing import PrivateKey
+from enc.core.primitives.signing import PrivateKey
+from enc.core.session.session import Session, open_session
 from enc.dataview.serving import rights as module
 from enc.dataview.serving.config import load
 from enc.dataview.serving.database import Database

@@ -15,11 +15,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from enc.apps.address_book import Place
 from enc.apps.dm.epochs import open_epoch
 from enc.apps.dm.errors import NotAllowed
-from enc.apps.dm.introducing import ContactClaims
-from enc.apps.dm.opening import open_copy, open_text
+from enc.apps.dm.introductions import ContactClaims
+from enc.apps.dm.open_message import open_copy, open_text
 from enc.apps.dm.peer import Invite, Peer
 from enc.apps.dm.records import Record, parse_record
 from enc.apps.dm.tags import (
@@ -31,13 +30,14 @@ from enc.apps.dm.tags import (
     tag_value,
 )
 from enc.apps.dm.thread import Entry, sent_entry
-from enc.client.items import Item
-from enc.core import dm
-from enc.core.content import content_object, revised_id
-from enc.core.encoding import unhex
+from enc.apps.people.address_book import Place
+from enc.client.verify.items import Item
+from enc.core.apps import dm
 from enc.core.errors import PeerError
-from enc.core.signing import PrivateKey
-from enc.core.types import Event
+from enc.core.primitives.encoding import unhex
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import Event
+from enc.core.rules.content import content_object, revised_id
 
 MAX_REFUSALS = 1000
 

@@ -5,23 +5,23 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Self
 
-from enc.apps.address_book import AddressBook, Place
-from enc.apps.announcing import announce, own_place
-from enc.apps.dm.composing import Composer, Random, TagList, check_text, decline_tags
+from enc.apps.dm.compose import Composer, Random, TagList, check_text, decline_tags
+from enc.apps.dm.contact_nodes import LABEL, MailboxLocator
 from enc.apps.dm.errors import NoPlace, NoSuchMessage, UnknownContact
 from enc.apps.dm.fold import ChangedEntry, Fold, Refusal
 from enc.apps.dm.outbox import Outbox, Repaired, mark_kept
 from enc.apps.dm.peer import Contact, ContactState, Invite, Peer
-from enc.apps.dm.reaching import LABEL, MailboxLocator
 from enc.apps.dm.records import Kind, Record, State
 from enc.apps.dm.rotation import Rotation
 from enc.apps.dm.thread import Entry
+from enc.apps.people.address_book import AddressBook, Place
+from enc.apps.people.announcing import announce, own_place
 from enc.client import Client, Item
-from enc.client.setup import now_ms
-from enc.client.writes import Id, as_bytes
-from enc.core import dm
+from enc.client.enclave.writes import Id, as_bytes
+from enc.client.faces.setup import now_ms
+from enc.core.apps import dm
 from enc.core.errors import EncError, MisuseError, Unauthorized, WorldError
-from enc.core.signing import is_public_key
+from enc.core.primitives.signing import is_public_key
 
 
 class Mailbox:

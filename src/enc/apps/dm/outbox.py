@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from msgspec import Struct
 from msgspec.structs import replace
 
-from enc.apps.address_book import Place
 from enc.apps.dm import records
-from enc.apps.dm.composing import Composer, TagList
+from enc.apps.dm.compose import Composer, TagList
 from enc.apps.dm.peer import Peer
 from enc.apps.dm.records import Act, Kind, Record
 from enc.apps.dm.tags import TO_TAG
+from enc.apps.people.address_book import Place
 from enc.client import Distrust, Enclave, LostRange
-from enc.core import dm
+from enc.core.apps import dm
 from enc.core.errors import (
     EncError,
     EnclaveNotFound,
@@ -30,8 +30,8 @@ from enc.core.errors import (
     RateLimited,
     WorldError,
 )
-from enc.core.signing import PrivateKey
-from enc.core.types import Commit
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import Commit
 
 UNKNOWN = (Distrust, LostRange, RateLimited, Expired, EnclaveNotFound, NodeNotFound)
 """Errors after which the delivery stays pending: the contact's node has not rejected it. A node

@@ -5,10 +5,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from enc.apps.address_book import Place
 from enc.apps.dm.epochs import GivenEpoch, OwnEpochs
 from enc.apps.dm.records import Record
 from enc.apps.dm.thread import Entry
+from enc.apps.people.address_book import Place
 
 ContactState = Literal["OUTSIDER", "OWNER", "FRIEND", "BLOCKED"]
 

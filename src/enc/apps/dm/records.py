@@ -11,10 +11,10 @@ from msgspec import Struct
 from msgspec.json import Decoder
 from msgspec.structs import asdict, replace
 
-from enc.core.commit import parse_commit, wire_commit
-from enc.core.encoding import compact_json, decode_json, unhex
 from enc.core.errors import DecryptFailed, PeerError
-from enc.core.types import Commit, Receipt
+from enc.core.log.commit import parse_commit, wire_commit
+from enc.core.primitives.encoding import compact_json, decode_json, unhex
+from enc.core.primitives.types import Commit, Receipt
 
 MAX_TEXT = 32 << 10
 """Bytes of one text: the copy with its commit stays below the node's limit."""

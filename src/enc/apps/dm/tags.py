@@ -1,9 +1,9 @@
 """Reads the tags of a mailbox's events: their unsealed part."""
 
-from enc.client.transport import base_url
-from enc.core.encoding import MAX_INT
+from enc.client.wire.transport import base_url
 from enc.core.errors import MisuseError
-from enc.core.types import Event
+from enc.core.primitives.encoding import MAX_INT
+from enc.core.primitives.types import Event
 
 AT_TAG, FROM_TAG, TO_TAG, MAILBOX_TAG, NODE_TAG = "at", "from", "to", "enclave_id", "node"
 

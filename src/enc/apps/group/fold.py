@@ -7,11 +7,11 @@ by the keys they were given.
 from typing import Any
 
 from enc.apps.group.epochs import Epochs, Keys
-from enc.apps.group.roll import Membership
-from enc.apps.group.talk import Messages
+from enc.apps.group.membership import Membership
+from enc.apps.group.messages import Messages
 from enc.apps.group.views import Change, ChangeKind, EpochView, Person, Status
-from enc.core.content import content_object
-from enc.core.types import Event
+from enc.core.primitives.types import Event
+from enc.core.rules.content import content_object
 
 _KINDS: dict[str, ChangeKind] = {
     "Manifest": "people",

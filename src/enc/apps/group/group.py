@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from enc.apps.group.errors import NotAlone
-from enc.apps.group.inviting import InviteActions
+from enc.apps.group.invite import InviteActions
 from enc.apps.group.manifest import AUTO_JOIN, group_manifest
+from enc.apps.group.message_actions import MessageActions
 from enc.apps.group.rights import MAX_TOPIC, check_text
-from enc.apps.group.talking import MessageActions
 from enc.client import Client
 from enc.core.errors import EncError
 

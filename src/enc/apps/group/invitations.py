@@ -8,19 +8,19 @@ from collections.abc import Callable, Mapping
 
 from msgspec import UNSET
 
-from enc.apps.address_book import AddressBook
 from enc.apps.group.errors import NotAGroup
 from enc.apps.group.group import Group
-from enc.apps.group.inviting import KIND
+from enc.apps.group.invite import KIND
 from enc.apps.group.views import Invitation
+from enc.apps.people.address_book import AddressBook
 from enc.apps.personal import Personal, Question, Received, Refuted, Unconfirmed
-from enc.apps.personal.reconciling import Confirmer
+from enc.apps.personal.notice_verification import Confirmer
 from enc.client import Client
-from enc.client.setup import now_ms
-from enc.client.writes import Id
-from enc.core.encoding import unhex
+from enc.client.enclave.writes import Id
+from enc.client.faces.setup import now_ms
+from enc.core.apps.personal import Notice
 from enc.core.errors import MisuseError
-from enc.core.personal import Notice
+from enc.core.primitives.encoding import unhex
 
 
 def confirm_by_log(asked: Question) -> None:

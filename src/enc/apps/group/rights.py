@@ -8,8 +8,8 @@ from typing import Any
 from enc.apps.group.errors import Irreplaceable, Muted, NotAMember, NotAnAdmin, NotTheOwner
 from enc.apps.group.fold import Fold
 from enc.apps.group.views import Person
-from enc.core.encoding import compact_json
 from enc.core.errors import MisuseError
+from enc.core.primitives.encoding import compact_json
 
 MAX_TEXT = 256 << 10
 """Bytes of one text."""

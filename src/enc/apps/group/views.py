@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from enc.core.personal import Handoff
-from enc.core.types import Receipt
+from enc.core.apps.personal import Handoff
+from enc.core.primitives.types import Receipt
 
 State = Literal["OUTSIDER", "PENDING", "MEMBER", "BLOCKED"]
 EntryKind = Literal["message", "notice"]

@@ -5,15 +5,8 @@ notices.
 from enc.apps.personal.dataviews import Dataview
 from enc.apps.personal.documents import Document
 from enc.apps.personal.ledger import Entry, Ledger
+from enc.apps.personal.notice_verification import CONFIRMERS, NotConfirmed, Question, Received, Refuted, Unconfirmed
 from enc.apps.personal.profile import Profile
-from enc.apps.personal.reconciling import (
-    CONFIRMERS,
-    NotConfirmed,
-    Question,
-    Received,
-    Refuted,
-    Unconfirmed,
-)
 from enc.apps.personal.store import Personal
 
 __all__ = [

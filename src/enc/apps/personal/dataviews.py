@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from enc.client import Enclave, Item
-from enc.core.content import content_object
-from enc.core.encoding import unhex
 from enc.core.errors import PeerError, TreeSizeNotFound
+from enc.core.primitives.encoding import unhex
+from enc.core.rules.content import content_object
 
 DATAVIEW = "dataview"
 

@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from enc.apps.address_book import AddressBook
+from enc.apps.people.address_book import AddressBook
 from enc.apps.personal.ledger import Entry
-from enc.apps.personal.opening import opened_notice
-from enc.apps.personal.reconciling import Confirmer, Question, Received, Unconfirmed, judge, unconfirmed_state
+from enc.apps.personal.notice_verification import Confirmer, Question, Received, Unconfirmed, judge, unconfirmed_state
+from enc.apps.personal.open_notice import opened_notice
 from enc.client import Client
+from enc.core.apps.personal import Notice
 from enc.core.errors import DecryptFailed, PeerError, WorldError
-from enc.core.personal import Notice
 
 MAX_SILENT = 4
 """Sources without an answer that one review waits for: strangers choose the sources."""

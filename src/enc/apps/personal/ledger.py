@@ -3,10 +3,10 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from enc.client.items import Item
-from enc.core.content import revised_id
+from enc.client.verify.items import Item
 from enc.core.errors import MisuseError
-from enc.core.types import Tags
+from enc.core.primitives.types import Tags
+from enc.core.rules.content import revised_id
 
 PUBLIC, PRIVATE, NOTICE = "public", "private", "notice"
 TYPES = (PUBLIC, PRIVATE, NOTICE, "Update", "Delete")

@@ -2,7 +2,7 @@
 
 from enc.client import Client
 from enc.core.errors import IdentityNotFound
-from enc.core.signing import PrivateKey
+from enc.core.primitives.signing import PrivateKey
 
 
 def registered_sub_key(client: Client, identity: bytes, *, fresh: bool = False) -> bytes | None:

@@ -6,27 +6,27 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from enc.apps.address_book import AddressBook, Place
-from enc.apps.announcing import announce, own_place
-from enc.apps.people import Person, known
+from enc.apps.people.address_book import AddressBook, Place
+from enc.apps.people.announcing import announce, own_place
+from enc.apps.people.lookup import Person, known
 from enc.apps.personal import profile as profiles
 from enc.apps.personal.dataviews import DATAVIEW, Dataview, dataviews
 from enc.apps.personal.documents import Document, Unreadable, open_document, plain, seal_document, search
 from enc.apps.personal.inbox import Inbox
 from enc.apps.personal.ledger import NOTICE, PRIVATE, PUBLIC, TYPES, Entry, Ledger
-from enc.apps.personal.notifying import NoPersonalStore, make_notice, notify
-from enc.apps.personal.opening import opened_handoff
+from enc.apps.personal.notice_verification import CONFIRMERS, Confirmer, Received
+from enc.apps.personal.open_notice import opened_handoff
 from enc.apps.personal.profile import Profile
-from enc.apps.personal.reconciling import CONFIRMERS, Confirmer, Received
+from enc.apps.personal.send_notice import NoPersonalStore, make_notice, notify
 from enc.client import Client, of_kind
-from enc.client.setup import now_ms
-from enc.client.templates import template
-from enc.client.writes import Id, as_bytes
+from enc.client.enclave.templates import template
+from enc.client.enclave.writes import Id, as_bytes
+from enc.client.faces.setup import now_ms
+from enc.core.apps.personal import Handoff
 from enc.core.errors import DecryptFailed, EventDeleted, EventNotFound, MisuseError
-from enc.core.personal import Handoff
-from enc.core.sealing import NONCE_SIZE
-from enc.core.state_key import gate_slot
-from enc.core.types import Receipt
+from enc.core.primitives.sealing import NONCE_SIZE
+from enc.core.primitives.types import Receipt
+from enc.core.trees.state_key import gate_slot
 
 LABEL, GATE = "personal", "notices"
 MAX_REVIEWED = 256

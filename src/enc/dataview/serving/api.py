@@ -27,8 +27,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from enc.core.errors import EncError, InternalError, InvalidQuery, NoSuchPath, Unavailable
 from enc.dataview.serving import openapi, page
 from enc.dataview.serving.database import Database
-from enc.dataview.serving.desk import JSON, ViewHandlers, ViewRequest, ViewResponse
 from enc.dataview.serving.errors import Unauthenticated
+from enc.dataview.serving.handlers import JSON, ViewHandlers, ViewRequest, ViewResponse
 from enc.dataview.serving.proofs import Prover
 from enc.dataview.serving.rights import Rights
 

@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from enc.client.identity import Identity
+from enc.client.keys.identity import Identity
 from enc.core.errors import MisuseError
 from enc.dataview.serving.rights import Rights, ViewRights, load_tokens
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from msgspec import Struct
 
 from enc.core.errors import InvalidQuery
-from enc.core.hashing import sha256
+from enc.core.primitives.hashing import sha256
 from enc.dataview.serving import values
 from enc.dataview.serving.columns import Column
 

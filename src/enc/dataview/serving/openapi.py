@@ -6,8 +6,8 @@ import msgspec
 
 from enc.dataview.serving.columns import Column, Kind
 from enc.dataview.serving.database import StoredView
-from enc.dataview.serving.desk import ViewHandlers, ViewRequest, ViewResponse
 from enc.dataview.serving.formats import FORMATS
+from enc.dataview.serving.handlers import ViewHandlers, ViewRequest, ViewResponse
 from enc.dataview.serving.proofs import MAX_PROVED, event_reference
 from enc.dataview.serving.query import ALLOWED, DEFAULT_LIMIT, MAX_LIMIT, PARAMETERS
 from enc.version import __version__

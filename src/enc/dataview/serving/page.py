@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from enc.core.errors import InvalidQuery, NoSuchPath
-from enc.core.hashing import sha256
+from enc.core.primitives.hashing import sha256
 
 FOLDER = Path(__file__).parents[1] / "page"
 INDEX = "index.html"

@@ -17,11 +17,11 @@ import msgspec
 import sqlalchemy as sa
 from msgspec import Struct
 
-from enc.core.commit import version_of
-from enc.core.encoding import convert_json
 from enc.core.errors import EncError, InvalidCommit, MisuseError, Unavailable, WorldError
-from enc.core.event import WireEvent, check_event, event_from_wire
-from enc.core.types import Event
+from enc.core.log.commit import version_of
+from enc.core.log.event import WireEvent, check_event, event_from_wire
+from enc.core.primitives.encoding import convert_json
+from enc.core.primitives.types import Event
 from enc.dataview.serving.columns import ViewSchema
 from enc.dataview.serving.database import Snapshot
 
@@ -130,7 +130,7 @@ class Prover:
         event = found.event
         if event is None:
             return {"shows": "nothing", "why": found.why, "event": None, "proof": None}
-        from enc.core.event import wire_event
+        from enc.core.log.event import wire_event
 
         proof, why = self._proof(event, unanswered, deadline)
         shows = "signatures" if proof is None else "inclusion"
@@ -162,7 +162,7 @@ _ONLY = "only the signatures of author and sequencer can be shown"
 
 
 def _prove(enclave: "Enclave", event: Event) -> bytes:
-    from enc.client.proof_file import Proof
+    from enc.client.verify.proof_file import Proof
 
     fact = enclave.proof(event.id, wait=False)
     return Proof(enclave.id, enclave.sequencer(), fact, tuple(enclave.sequencers().moves)).json().strip()

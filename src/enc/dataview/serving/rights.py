@@ -21,12 +21,12 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from enc.core.encoding import decode_json, unhex
 from enc.core.errors import InvalidSession, MisuseError, SessionExpired
-from enc.core.hashing import sha256
-from enc.core.sealing import open_text, seal_text
-from enc.core.session import SKEW, Session, check_token, client_keys, node_keys, parse_token
-from enc.core.signing import PrivateKey
+from enc.core.primitives.encoding import decode_json, unhex
+from enc.core.primitives.hashing import sha256
+from enc.core.primitives.sealing import open_text, seal_text
+from enc.core.primitives.signing import PrivateKey
+from enc.core.session.session import SKEW, Session, check_token, client_keys, node_keys, parse_token
 from enc.dataview.serving.errors import Unauthenticated
 from enc.runtime import private_file
 

@@ -143,8 +143,8 @@ def _connect(config: Config) -> "Callable[[], Client] | None":
     if not config.node and not config.registry:
         return None
     from enc.client import Client, Identity, Registry
-    from enc.client.transport import base_url
-    from enc.client.writes import as_bytes
+    from enc.client.enclave.writes import as_bytes
+    from enc.client.wire.transport import base_url
 
     url = base_url(config.node) if config.node else None
     identity = Identity.load(config.identity) if config.identity else None

@@ -6,11 +6,11 @@ from collections.abc import Callable, Generator
 
 import httpx
 
-from enc.client.identity import Identity
-from enc.core.encoding import unhex
+from enc.client.keys.identity import Identity
 from enc.core.errors import InvalidSession
-from enc.core.sealing import NONCE_SIZE
-from enc.core.session import Session, open_session
+from enc.core.primitives.encoding import unhex
+from enc.core.primitives.sealing import NONCE_SIZE
+from enc.core.session.session import Session, open_session
 from enc.dataview.serving.rights import authorization
 
 DURATION_S = 3600

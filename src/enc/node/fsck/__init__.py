@@ -1,7 +1,7 @@
 """fsck: derives everything in a node's store from its logs again, and reports the first difference.
 
 The only trusted part of the store is the log, and of the log only what proves itself. Each
-enclave's events are replayed from the first (enc.core.replay: hashes, signatures, ids, order,
+enclave's events are replayed from the first (enc.core.machine.replay: hashes, signatures, ids, order,
 rights, causes of erasure), and each result of the replay is compared with the store:
 
 - `events`: each event by seq, by id, by commit hash and as a target; its status; that a content
@@ -15,8 +15,8 @@ rights, causes of erasure), and each result of the replay is compared with the s
 - `usage`: over the whole store, what each identity has used
 - `report`: the differences found
 
-The rows of a SQLite store are also checked column by column (enc.node.store.sqlite_check), and its
-queues against each other and the logs (enc.node.store.push_check): no log records whether an
+The rows of a SQLite store are also checked column by column (enc.node.store.sqlite.check), and its
+queues against each other and the logs (enc.node.store.sqlite.push_check): no log records whether an
 endpoint answered.
 
 The check writes nothing. Its memory does not grow with the log: tree nodes and targets are read

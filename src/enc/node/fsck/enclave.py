@@ -3,18 +3,18 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
-from enc.core.enclave import EnclaveState
-from enc.core.filter import Filter
-from enc.core.replay import Replay
+from enc.core.log.filter import Filter
+from enc.core.machine.enclave import EnclaveState
+from enc.core.machine.replay import Replay
 from enc.node.fsck.difference import Difference
 from enc.node.fsck.ending import FinalStateCheck
 from enc.node.fsck.events import EventCheck
 from enc.node.fsck.searches import EVERYTHING, SearchCheck
 from enc.node.fsck.trees import TreeCheck
 from enc.node.fsck.usage import Tally
-from enc.node.store.base import Store
-from enc.node.store.sqlite import SqliteStore
-from enc.node.store.sqlite_check import Finding, RowCheck, open_row_check
+from enc.node.store.protocol import Store
+from enc.node.store.sqlite.check import Finding, RowCheck, open_row_check
+from enc.node.store.sqlite.store import SqliteStore
 
 Progress = Callable[[int], None]
 """Called with the number of further events that were checked."""

@@ -2,12 +2,12 @@
 nothing is beyond it.
 """
 
-from enc.core.enclave import EnclaveState, seal
-from enc.core.replay import Replay
+from enc.core.machine.enclave import EnclaveState, seal
+from enc.core.machine.replay import Replay
 from enc.node.fsck.difference import Difference
 from enc.node.fsck.trees import TreeCheck
-from enc.node.store.base import Store
-from enc.node.store.sqlite_check import WRONG
+from enc.node.store.protocol import Store
+from enc.node.store.sqlite.check import WRONG
 
 
 class FinalStateCheck:

@@ -2,18 +2,18 @@
 
 from functools import cached_property
 
-from enc.core.content import revised_id
-from enc.core.event import is_erasable, target_of
-from enc.core.hashing import content_hash
-from enc.core.policy import Effects
-from enc.core.replay import Replay
-from enc.core.state_key import DELETED
-from enc.core.types import Event
+from enc.core.log.event import is_erasable, target_of
+from enc.core.machine.replay import Replay
+from enc.core.primitives.hashing import content_hash
+from enc.core.primitives.types import Event
+from enc.core.rules.content import revised_id
+from enc.core.rules.policy import Effects
+from enc.core.trees.state_key import DELETED
 from enc.node.fsck.difference import Difference
 from enc.node.fsck.usage import Tally
-from enc.node.store.base import Charge, Store
-from enc.node.store.push import Endpoints, register
-from enc.node.store.sqlite_check import WRONG, CheckedEvent
+from enc.node.store.protocol import Charge, Store
+from enc.node.store.sqlite.check import WRONG, CheckedEvent
+from enc.node.store.sqlite.push import Endpoints, register
 
 PAGE = 250
 """Events per page, with their contents."""

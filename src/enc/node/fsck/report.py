@@ -8,9 +8,9 @@ from enc.core.errors import ReplayFailed, Unavailable
 from enc.node.fsck.difference import Difference
 from enc.node.fsck.enclave import EnclaveCheck, Progress
 from enc.node.fsck.usage import Tally, check_usage
-from enc.node.store.base import Store
-from enc.node.store.sqlite import SqliteStore
-from enc.node.store.sqlite_check import WRONG, check_integrity, check_whole
+from enc.node.store.protocol import Store
+from enc.node.store.sqlite.check import WRONG, check_integrity, check_whole
+from enc.node.store.sqlite.store import SqliteStore
 
 
 class Report(Struct, frozen=True):

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from enc.core.event import wire_event
-from enc.core.filter import MAX_LIMIT, Filter, Range
-from enc.core.policy import ReadScope
-from enc.core.state_key import DELETED
+from enc.core.log.event import wire_event
+from enc.core.log.filter import MAX_LIMIT, Filter, Range
+from enc.core.rules.policy import ReadScope
+from enc.core.trees.state_key import DELETED
 from enc.node.fsck.difference import Difference
-from enc.node.store.base import ReadRights, SearchItem, Store
-from enc.node.store.sqlite_check import WRONG, CheckedEvent
+from enc.node.store.protocol import ReadRights, SearchItem, Store
+from enc.node.store.sqlite.check import WRONG, CheckedEvent
 
 BLOCK = 4000
 """Events per block: more than a store would scan rather than look up in an index."""

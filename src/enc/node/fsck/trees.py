@@ -5,16 +5,16 @@ registry's records.
 from collections.abc import Callable
 from typing import Any
 
-from enc.core.enclave import ClosedBundle, Transition
 from enc.core.errors import InvalidProof
-from enc.core.hashing import log_leaf
-from enc.core.memory import EnclaveMemory
-from enc.core.merkle_log import Edge
-from enc.core.tree_head import check_bound_head
-from enc.core.types import Event, Target
+from enc.core.machine.enclave import ClosedBundle, Transition
+from enc.core.machine.memory import EnclaveMemory
+from enc.core.primitives.hashing import log_leaf
+from enc.core.primitives.types import Event, Target
+from enc.core.trees.merkle_log import Edge
+from enc.core.trees.tree_head import check_bound_head
 from enc.node.fsck.difference import Difference
-from enc.node.store.base import Store
-from enc.node.store.sqlite_check import WRONG, RowCheck
+from enc.node.store.protocol import Store
+from enc.node.store.sqlite.check import WRONG, RowCheck
 
 CACHED = 65_536
 """Tree nodes that are cached after they were read."""

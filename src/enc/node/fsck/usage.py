@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from enc.core.types import Event
-from enc.node.store.base import Charge, Store
-from enc.node.store.sqlite import SqliteStore
-from enc.node.store.sqlite_check import WRONG, identities
+from enc.core.primitives.types import Event
+from enc.node.store.protocol import Charge, Store
+from enc.node.store.sqlite.check import WRONG, identities
+from enc.node.store.sqlite.store import SqliteStore
 
 
 class Used(Struct):

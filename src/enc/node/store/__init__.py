@@ -1,1 +1,1 @@
-"""A node's storage: the protocol (`base`, `push`) and its SQLite implementation."""
+"""Storage: one protocol, implemented on SQLite."""

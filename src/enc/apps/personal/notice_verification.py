@@ -1,0 +1,213 @@
+"""Verification of notices: the enclave that a notice names must prove its claim.
+
+Anyone can write a notice. It is *confirmed* when its source proves what it claims, *pending* while
+the source does not show it yet, and *discarded* when it is refuted or was not confirmed in time.
+How a claim is confirmed depends on its kind: `CONFIRMERS`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from msgspec import UNSET, Struct
+
+from enc.apps.people.address_book import Contact
+from enc.client import Client, Enclave, EventFact
+from enc.core.apps.personal import Notice
+from enc.core.errors import (
+    EncError,
+    EnclaveNotFound,
+    IdentityNotFound,
+    MisuseError,
+    NodeNotFound,
+    PeerError,
+    WorldError,
+)
+from enc.core.primitives.types import Event
+from enc.core.rules.content import content_object
+from enc.core.rules.manifest import parse_manifest
+from enc.core.rules.policy import Policy
+
+PENDING_MS = 24 * 60 * 60 * 1000
+"""How long a notice may be pending while its source answers, but does not show the action."""
+SILENT_MS = 30 * PENDING_MS
+"""How long a notice may be pending while its source cannot be asked: a dead node proves nothing."""
+MEMBER, FRIEND = "MEMBER", "FRIEND"
+FRIEND_STATE = 2
+"""FRIEND in a mailbox's bitmask: the second State. Contacts may not read a mailbox's Manifest."""
+MAX_MOVES = 1000
+"""Moves of an inviter that are searched if a notice names none."""
+
+State = Literal["confirmed", "pending", "discarded"]
+
+
+class Unconfirmed(PeerError):
+    """The source does not show the action yet."""
+
+    code = "UNCONFIRMED"
+
+
+class Refuted(PeerError):
+    """The source shows that the claim is wrong and will stay so."""
+
+    code = "REFUTED"
+
+
+class NotConfirmed(MisuseError):
+    """The notice is not confirmed, so nothing may be done because of it."""
+
+
+class Received(Struct, frozen=True):
+    """A notice and the state of its claim."""
+
+    id: bytes
+    seq: int
+    author: bytes
+    timestamp: int
+    state: State
+    reason: str = ""
+    """Why it is not confirmed."""
+    claims: Notice | None = None
+    """Its contents, which nothing has proved; None if it does not open."""
+
+    @property
+    def is_actionable(self) -> bool:
+        return self.state == "confirmed"
+
+    @property
+    def notice(self) -> Notice:
+        """Its contents, for callers that act on them; raises NotConfirmed unless they are
+        proved.
+        """
+        if self.claims is None or not self.is_actionable:
+            raise NotConfirmed(f"the notice {self.id.hex()} is {self.state}: {self.reason}")
+        return self.claims
+
+
+class Question(Struct, frozen=True):
+    """A confirmer's input. `source`: the enclave the notice names; `known`: its author's
+    contact.
+    """
+
+    client: Client
+    author: bytes
+    notice: Notice
+    source: Enclave
+    known: Contact | None = None
+
+    @property
+    def me(self) -> bytes:
+        return self.client.identity.public
+
+
+Confirmer = Callable[[Question], None]
+"""Returns if the claim is proved. Raises Refuted, Unconfirmed, or another PeerError or
+WorldError.
+"""
+
+
+# A group's invitation: the Move that made the recipient a member
+
+
+def confirm_group_invite(asked: Question) -> None:
+    fact = _move(asked)
+    if not _makes_member(fact.event, asked.me):
+        raise Refuted("move_ref: not a Move that makes you a member")
+    if fact.event.from_.hex() != asked.notice.inviter:
+        raise Refuted("inviter: not the author of the Move")
+    if fact.status != "active":
+        raise Refuted("move_ref: the Move is not in force")
+    member = asked.source.member(asked.me)
+    if member.state != MEMBER or member.fact.anchor.index < fact.anchor.index:
+        raise Unconfirmed(f"you are {member.state} there")
+    claimed = asked.notice.manifest_hash
+    if claimed is not UNSET and asked.source.manifest().content_hash.hex() != claimed:
+        raise Refuted("manifest_hash: not that of the enclave's Manifest")
+
+
+def _makes_member(event: Event, who: bytes) -> bool:
+    if event.type != "Move":
+        return False
+    content = content_object(event)
+    return (content.get("target"), content.get("to")) == (who.hex(), MEMBER)
+
+
+def _move(asked: Question) -> EventFact:
+    """Return the proved Move that the notice names; if it names none, the inviter's last such
+    Move.
+    """
+    named = asked.notice.move_ref
+    if named is not UNSET:
+        return asked.source.proof(named, wait=False)
+    moves = asked.source.query(type="Move", author=asked.notice.inviter, reverse=True, limit=MAX_MOVES)
+    for item in moves:
+        if _makes_member(item.event, asked.me):
+            return asked.source.proof(item.id, wait=False)
+    raise Unconfirmed("the inviter has not made you a member")
+
+
+# A contact's invitation: the recipient is a friend in the sender's mailbox
+
+
+def confirm_dm_invite(asked: Question) -> None:
+    if asked.author.hex() != asked.notice.inviter:
+        raise Refuted("inviter: not the author of the notice")
+    state_of = _mailbox(asked)
+    fact = asked.source.state("rbac", asked.me)
+    if state_of(int.from_bytes(fact.value or b"", "big")) != FRIEND:
+        raise Unconfirmed("you are not a friend in that mailbox")
+
+
+def _mailbox(asked: Question) -> Callable[[int], str]:
+    """Return a function that reads a bitmask of the mailbox, by its Manifest if the registry has
+    it.
+
+    The mailbox must be the inviter's, by the registry or the address book: one may also be a friend
+    in another person's mailbox.
+    """
+    policy = _registered_policy(asked) if asked.client.has_registry else None
+    if policy is None:
+        place = None if asked.known is None else asked.known.places.get("dm")
+        if place is None or place.enclave != asked.source.id:
+            raise Unconfirmed("enclave_id: neither registry nor address book has it as the inviter's mailbox")
+        return lambda bits: FRIEND if bits & 0xFF == FRIEND_STATE else ""
+    if asked.author not in policy.initial_members:
+        raise Refuted("enclave_id: not the inviter's mailbox")
+    return policy.state_of
+
+
+def _registered_policy(asked: Question) -> Policy | None:
+    """Return the mailbox's policy; None if the registry does not know the mailbox.
+
+    Raise Unconfirmed if the inviter has registered another mailbox.
+    """
+    try:
+        named = asked.client.lookup(asked.author).enclaves.get("dm", asked.source.id)
+        if named != asked.source.id:
+            raise Unconfirmed("enclave_id: not the mailbox that the inviter has registered")
+    except IdentityNotFound:
+        pass
+    try:
+        entry = asked.client.resolve(asked.source.id).record.entry
+    except (EnclaveNotFound, NodeNotFound):
+        return None
+    return parse_manifest(entry.manifest_event.content or "")
+
+
+CONFIRMERS: Mapping[str, Confirmer] = {"group_invite": confirm_group_invite, "dm_invite": confirm_dm_invite}
+"""By kind. Notices of other kinds are never confirmed."""
+
+
+def judge(ask: Callable[[], None], age_ms: int) -> tuple[State, str]:
+    """Return a claim's state and the reason, from asking its source and from the notice's age."""
+    try:
+        ask()
+    except Refuted as e:
+        return "discarded", e.message
+    except (PeerError, WorldError) as e:
+        return unconfirmed_state(e, age_ms), e.message
+    return "confirmed", ""
+
+
+def unconfirmed_state(why: EncError, age_ms: int) -> State:
+    """Return "pending" until the time for a notice that cannot be confirmed is over."""
+    return "pending" if age_ms <= (SILENT_MS if isinstance(why, WorldError) else PENDING_MS) else "discarded"

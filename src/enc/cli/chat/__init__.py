@@ -1,0 +1,1 @@
+"""The chat screen that `enc dm chat` and `enc group chat` share."""

@@ -1,0 +1,1 @@
+"""`enc dataview`."""

@@ -1,0 +1,218 @@
+"""`enc dataview run`: reads events from all sources, builds tables and views, and serves them, in one process."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enc.cli.dataview.commands import MISSING, app
+from enc.cli.dataview.job import Conf, Database, Lake, Master, Views, lake_lock, open_job, parse_pair, print_built
+from enc.cli.dataview.receive import Cert, Enclaves, Key, Nodes, Only, ReceiverSettings, SkipLost, running_receiver
+from enc.cli.shell.command import command
+from enc.cli.shell.command_context import CommandContext
+from enc.core.errors import MisuseError
+from enc.runtime.signals import stop_event
+
+if TYPE_CHECKING:
+    from enc.cli.enclave.receiver import Listener
+    from enc.dataview.pipeline.progress import Progress
+    from enc.dataview.source.receive import ReceiverPaths
+
+
+def _sources(
+    pull: list[str] | None, archives: list[str] | None, landing: list[Path] | None, zone: "ReceiverPaths | None" = None
+) -> tuple[dict[str, str], ...]:
+    """Return the options of all sources. Raises MisuseError if there is none.
+
+    `pull`: options of format enc, as NAME=VALUE;NAME=VALUE. `zone`: where received pushes are written.
+    """
+    found = [{"format": "enc", **dict(parse_pair(each, "--pull") for each in text.split(";"))} for text in pull or ()]
+    if zone is not None:
+        found = [{"notices": str(zone.notices), **each} for each in found]
+    found += [{"format": "enc_archive", "path": path} for path in archives or ()]
+    found += [{"format": "landing", "path": str(path)} for path in landing or ()]
+    if zone is not None:
+        found.append(zone.source)
+    if not found:
+        raise MisuseError("no source: give --pull, --archive, --landing or --receive")
+    return tuple(found)
+
+
+@command(
+    app,
+    'enc dataview run --pull "node=http://127.0.0.1:7700;enclaves=ID;keyFile=me.key" --database serving.db',
+    "enc dataview run --receive 0.0.0.0:7781 --url https://me.example/push --database serving.db --serve",
+    "enc dataview run --once --archive backup.enc --lake tables",
+    flags=("as_json", "identity", "profile", "timeout"),
+)
+def run(
+    ctx: CommandContext,
+    pull: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OPTIONS", help="Enclaves of a node or registry: options of format enc, as NAME=VALUE;…"),
+    ] = None,
+    archive: Annotated[
+        list[str] | None, typer.Option(metavar="PATH", help="Archives: a file, folder or glob; may be repeated.")
+    ] = None,
+    landing: Annotated[
+        list[Path] | None, typer.Option(metavar="DIR", help="Landing zone of `enc dataview receive`; may be repeated.")
+    ] = None,
+    receive: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Listen here for pushes and notifications; needs --url.")
+    ] = None,
+    lake: Lake = "lake",
+    database: Database = None,
+    views: Views = None,
+    serve: Annotated[bool, typer.Option("--serve", help="Also serve the views of --database over HTTP.")] = False,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings of --serve, in TOML.")] = None,
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address that --serve listens on.")] = None,
+    public: Annotated[
+        list[str] | None, typer.Option(metavar="VIEW", help="A view that anybody may read; may be repeated.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Process the events there are, and stop.")] = False,
+    small: Annotated[
+        bool, typer.Option("--small", help="Tune Spark for few events on one machine: it starts and refreshes faster.")
+    ] = False,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Verify nothing. For archives that are verified already.")
+    ] = False,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="--receive: its public URL, as registered for pushes.")
+    ] = None,
+    nodes: Nodes = None,
+    enclaves: Enclaves = None,
+    only: Only = None,
+    cert: Cert = None,
+    key: Key = None,
+    skip_lost: SkipLost = False,
+    master: Master = "local[*]",
+    conf: Conf = None,
+) -> None:
+    """Read events, verify them, and keep all tables and views up to date, until a signal.
+
+    With --receive, pushed events are written to the lake's folder first; a notification makes --pull fetch at once.
+    --node to --skip-lost work as for `enc dataview receive`; without --node, the nodes of --pull may push. Shows
+    progress when stdout is a terminal; with --json, prints a line whenever the progress changes.
+    """
+    if serve and not database:
+        raise MisuseError("--serve: needs --database")
+    if receive is not None and (url is None or once):
+        raise MisuseError("--receive: needs --url, and cannot be used with --once")
+    if receive is None and (url or nodes or enclaves or only or cert or key or skip_lost):
+        raise MisuseError("--url, --node, --enclave, --only, --cert, --key, --skip-lost: only with --receive")
+    zone = None if receive is None else _zone(lake)
+    sources = _sources(pull, archive, landing, zone)
+    _check(ctx, sources, once)
+    pushes = ReceiverSettings(
+        url=url or "",
+        listen=receive or "",
+        nodes=nodes or sorted({source["node"] for source in sources if "node" in source}),
+        enclaves=enclaves or [id_ for source in sources for id_ in _enclave_ids(source)],
+        only=only or [],
+        cert=cert,
+        key=key,
+        skip_lost=skip_lost,
+    )
+    how: dict[str, Any] = {"sources": sources, "database": database, "views": views, "verify": not trust}
+    with ExitStack() as stack:
+        writer = stack.enter_context(lake_lock(lake, "run"))
+        checks: list[Callable[[], None]] = []
+        if zone is not None:
+            checks.append(stack.enter_context(_receiving(ctx, pushes, zone)).check)
+        if serve:
+            found = stack.enter_context(_serving(config, database, listen, public))
+            _announce(ctx, {"serving": found}, f"serving on {found}")
+        settings = [*(_small() if small else ()), *(conf or ())]
+        job = stack.enter_context(open_job(lake, master, settings, writer, **how))
+        if once:
+            print_built(ctx, job.drain())
+            return
+        job.run(stop_event(), _ProgressPrinter(ctx, checks))
+
+
+def _small() -> list[str]:
+    """Return Spark's settings for few rows, as `--conf` takes them."""
+    from enc.dataview.lake.session import SMALL_LAKE_CONF
+
+    return [f"{name}={value}" for name, value in SMALL_LAKE_CONF.items()]
+
+
+def _check(ctx: CommandContext, sources: tuple[dict[str, str], ...], once: bool) -> None:
+    """Report what is known to fail before Spark starts, with a helpful message."""
+    from enc.cli.dataview.check import check_pulls
+
+    try:
+        from enc.dataview.lake.session import check_java
+
+        check_java()
+        check_pulls(ctx, sources, once=once)
+    except ModuleNotFoundError as e:
+        raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
+
+
+def _enclave_ids(source: dict[str, str]) -> list[str]:
+    """Return the enclaves that a source names."""
+    text = source.get("enclaves") or source.get("enclave") or ""
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def _announce(ctx: CommandContext, wire: dict[str, Any], text: str) -> None:
+    """Print a line of JSON for programs, or a note for people."""
+    ctx.emit(wire, text) if ctx.as_json else ctx.note(text)
+
+
+def _zone(lake: str) -> "ReceiverPaths":
+    try:
+        from enc.dataview.source.receive import ReceiverPaths
+    except ModuleNotFoundError as e:
+        raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
+    return ReceiverPaths(lake)
+
+
+@contextmanager
+def _receiving(ctx: CommandContext, pushes: ReceiverSettings, zone: "ReceiverPaths") -> Iterator["Listener"]:
+    zone.create()
+    with running_receiver(ctx, pushes, zone.landing, zone.state, zone.notices) as listener:
+        host, port = listener.address
+        wire = {"host": host, "port": port, "url": pushes.url}
+        _announce(ctx, {"receiving": wire}, f"receiving on {host} port {port}, for {pushes.url}")
+        yield listener
+
+
+@contextmanager
+def _serving(config: Path | None, database: str | None, listen: str | None, public: list[str] | None) -> Iterator[str]:
+    from enc.dataview.serving.config import load
+    from enc.dataview.serving.server import ServingServer
+
+    with ServingServer(load(config, {"database": database, "listen": listen}, public or ())).running() as url:
+        yield url
+
+
+class _ProgressPrinter:
+    """Shows progress: one line that is overwritten on a terminal; lines of JSON for programs; else nothing."""
+
+    def __init__(self, ctx: CommandContext, checks: Sequence[Callable[[], None]]) -> None:
+        """`checks` raise if a server that runs beside the pipeline has ended."""
+        self._ctx, self._checks, self._last = ctx, checks, ""
+
+    def __call__(self, progress: "Progress") -> None:
+        for check in self._checks:
+            check()
+        if self._ctx.as_json:
+            self._print_json(progress)
+        elif self._ctx.is_terminal:
+            text = (
+                f"{progress.events:,} events, {progress.rate:,.0f}/s, {progress.quarantined:,} quarantined, "
+                f"{progress.behind:,} to fetch, {progress.waiting:,} to derive, {progress.built:,} views made"
+            )
+            typer.echo(f"\r\x1b[K{text}", nl=False, err=True)
+
+    def _print_json(self, progress: "Progress") -> None:
+        names = ("events", "quarantined", "behind", "waiting", "built")
+        wire = {name: getattr(progress, name) for name in names}
+        text = str(wire)
+        if text != self._last:
+            self._last = text
+            self._ctx.emit({**wire, "rate": round(progress.rate, 1)}, "")

@@ -1,0 +1,1 @@
+"""`enc dm`: direct messages."""

@@ -1,0 +1,113 @@
+"""`enc dm chat`: a conversation with a contact, in a terminal or through a pipe.
+
+There are three clients, one per thread that talks to a node: a mailbox belongs to one thread.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from enc.cli.chat.loop import run_chat
+from enc.cli.chat.slash_commands import HISTORY
+from enc.cli.chat.source import ChatUpdate, patience
+from enc.cli.dm.context import MailboxContext, Who, Yes, find_mailbox
+from enc.cli.dm.slash_commands import MailboxCommands
+from enc.cli.dm.view import line_of, wire_entry
+from enc.cli.shell.command import NODE, command
+from enc.cli.shell.command_context import CommandContext
+from enc.cli.shell.exits import FAILED
+from enc.cli.shell.output import short
+
+if TYPE_CHECKING:
+    from enc.apps.dm import Entry, Mailbox
+    from enc.client import Enclave
+    from enc.client.subscribe.subscription import Subscription
+
+app = typer.Typer()
+
+
+@command(
+    app,
+    "enc dm chat bob",
+    "enc dm chat bob --history 100",
+    "echo hello | enc dm chat bob",
+    "enc dm chat bob --stay --json",
+    flags=NODE,
+)
+def chat(
+    ctx: CommandContext,
+    who: Who,
+    history: Annotated[int, typer.Option(min=0, metavar="N", help="Show this many earlier messages.")] = HISTORY,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Without a terminal: continue listening when stdin ends.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Chat with a contact: shows the history, then new messages; sends what you type. /help lists commands.
+
+    Without a terminal it reads and prints line by line.
+    """
+    from enc.apps import AddressBook
+
+    me = ctx.identity()
+    with ctx.client_as(me) as shows, ctx.client_as(me) as writes, ctx.client_as(me, **patience(ctx, stay)) as listens:
+        book = AddressBook()
+        shown, written, heard = (find_mailbox(each, book) for each in (shows, writes, listens))
+        dm = MailboxContext(ctx, shows, book, shown)
+        identity = dm.resolve(who, yes)
+        shown.sync()
+        source = MailboxChat(shown, written, heard.enclave, identity, dm.name(identity))
+        is_pending = any(
+            entry.state == "pending" for entry in shown.thread(identity)
+        )  # interrupted, on this device or another
+        is_well = run_chat(ctx, source, history, stay=stay, first="/retry" if is_pending else "")
+    if not is_well:
+        raise typer.Exit(FAILED)
+
+
+class MailboxChat:
+    """A conversation with one contact. `shown` is read, `written` sends, `feed` is subscribed to."""
+
+    def __init__(self, shown: "Mailbox", written: "Mailbox", feed: "Enclave", who: bytes, name: str) -> None:
+        self._shown, self._feed, self._who, self._name = shown, feed, who, name
+        self.commands = MailboxCommands(written, who, name)
+        self.seq = shown.last_seq
+        self._seen: dict[bytes, Entry] = {}
+        self._live: Subscription | None = None
+        self._is_closed = False
+        self.status = self._status_line()
+
+    def _status_line(self) -> str:
+        return f"{self._name} | {short(self._who)} | {self._shown.contact(self._who).state}"
+
+    def past(self, limit: int) -> Iterable[ChatUpdate]:
+        thread = self._shown.thread(self._who)
+        self._seen = {entry.ref: entry for entry in thread}
+        return [self._show(entry) for entry in (thread[-limit:] if limit else ())]
+
+    def live(self) -> Iterator[ChatUpdate]:
+        self._live = self._feed.subscribe(after=self.seq)
+        if self._is_closed:
+            self._live.close()
+        for item in self._live:
+            for who, ref in self._shown.take(item):
+                entry = self._shown.entry(who, ref)
+                if who == self._who and entry is not None and entry != self._seen.get(ref):
+                    self._seen[ref] = entry
+                    yield self._show(entry)
+            self.status = self._status_line()
+            yield ChatUpdate((), {}, item.seq)
+
+    def _show(self, entry: "Entry") -> ChatUpdate:
+        is_mine = entry.author == self._shown.identity
+        line = line_of(entry, self._shown.identity, self._name)
+        return ChatUpdate([line], wire_entry(entry), -1, confirms=(entry.text or "") if is_mine else "")
+
+    def warning_for(self, line: str) -> str:
+        return ""
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._live is not None:
+            self._live.close()

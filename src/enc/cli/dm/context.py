@@ -1,0 +1,115 @@
+"""What a command of `enc dm` works with: one's mailbox, and the people that arguments name."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from enc.cli.me.context import Who, Yes, resolve_person
+from enc.cli.shell.command_context import CommandContext
+from enc.core.errors import EncError, MisuseError
+
+if TYPE_CHECKING:
+    from enc.apps.dm import Mailbox
+    from enc.apps.people.address_book import AddressBook, Place
+    from enc.client import Client
+
+__all__ = ["At", "MailboxContext", "Where", "Who", "Yes", "find_mailbox", "open_mailbox"]
+
+Where = Annotated[
+    str | None,
+    typer.Option("--mailbox", metavar="ID", help="Their mailbox, if no registry knows it. It is remembered."),
+]
+At = Annotated[str | None, typer.Option("--at", metavar="URL", help="The node of their mailbox.")]
+
+
+class MailboxContext:
+    """One's mailbox, with the address book that resolves names."""
+
+    def __init__(self, ctx: CommandContext, client: "Client", book: "AddressBook", mailbox: "Mailbox") -> None:
+        self._ctx, self._client, self._book, self.mailbox = ctx, client, book, mailbox
+
+    def resolve(self, word: str, yes: bool = False) -> bytes:
+        """Return the key of a person given by key or name.
+
+        A name that only a registry knows is shown with its key, and kept once the user confirms it.
+        """
+        return resolve_person(self._ctx, word, self._client, self._book, yes).identity
+
+    @contextmanager
+    def place_of(self, identity: bytes, mailbox: str | None, there: str | None) -> Iterator["Place | None"]:
+        """Yield a contact's mailbox: the one given, else the known one.
+
+        A given mailbox is stored in the address book if the block succeeds.
+        """
+        from enc.apps.people.address_book import Contact, Place
+        from enc.client.enclave.writes import as_bytes
+
+        known = self._book.of(identity)
+        if mailbox is None:
+            if there is not None:
+                raise MisuseError("--at: needs --mailbox")
+            yield None if known is None else known.places.get("dm")
+            return
+        place = Place(as_bytes(mailbox, "mailbox"), there)
+        yield place
+        if known is not None:
+            self._book.put(Contact(known.name, identity, {"dm": place}))
+
+    @cached_property
+    def _names(self) -> dict[bytes, str]:
+        return self._book.names()
+
+    def name(self, identity: bytes) -> str:
+        return self._names.get(identity, identity.hex())
+
+    def explain(self, error: EncError) -> str:
+        """Return an error's message with names instead of keys, and with commands instead of methods."""
+        from enc.apps.dm import NoPlace
+
+        if isinstance(error, NoPlace):
+            return "their mailbox is unknown: give --mailbox ID, and --at URL if it is on another node"
+        named = re.sub("[0-9a-f]{64}", lambda key: self.name(bytes.fromhex(key[0])), error.message)
+        return named.replace("`repair`", "`enc dm repair`")
+
+    def message_ref(self, who: bytes, id_: str | None, *, mine: bool) -> bytes:
+        """Return the ref of one's own last message in any state, or of the message whose id starts so."""
+        if id_ is None:
+            return self.mailbox.last(who).ref
+        author = self.mailbox.identity if mine else who
+        thread = self.mailbox.thread(who)
+        found = [each for each in thread if each.author == author and each.id.hex().startswith(id_.lower())]
+        if len(found) != 1:
+            raise MisuseError(f"{id_}: more than one message id starts so" if found else f"{id_}: no such message")
+        return found[0].ref
+
+
+@contextmanager
+def open_mailbox(ctx: CommandContext) -> Iterator[MailboxContext]:
+    """Yield the mailbox of the profile's identity, synced."""
+    from enc.apps import AddressBook
+
+    with ctx.client() as client:
+        book = AddressBook()
+        mailbox = find_mailbox(client, book)
+        mailbox.sync()
+        dm = MailboxContext(ctx, client, book, mailbox)
+        try:
+            yield dm
+        except EncError as e:
+            e.message = dm.explain(e)
+            raise
+
+
+def find_mailbox(client: "Client", book: "AddressBook") -> "Mailbox":
+    from enc.apps.dm import Mailbox, NoPlace
+
+    try:
+        return Mailbox.find(client, book=book)
+    except NoPlace:
+        raise MisuseError(
+            "you have no mailbox yet: `enc dm create` makes one, `enc dm use ID` uses an existing one"
+        ) from None

@@ -1,0 +1,1 @@
+"""Commands on one enclave: create, read, write, prove, push, migrate."""

@@ -1,0 +1,121 @@
+"""`enc migrate` and `enc follow`: move an enclave to another node, and follow one that moved."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from enc.cli.enclave.archive import ProgressBar
+from enc.cli.shell.command import command
+from enc.cli.shell.command_context import CommandContext
+from enc.cli.shell.output import fields
+from enc.core.errors import MisuseError
+
+app = typer.Typer()
+PANEL = "Lifecycle of an enclave"
+
+_ID = "5c1f0a9be5d2416883aa1b0c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f80"
+"""An id for the examples."""
+
+Loss = Annotated[
+    bool,
+    typer.Option("--accept-loss", help="Continue even if events you saw on the old node are missing from the log."),
+]
+
+
+@command(
+    app,
+    "enc migrate --to https://node.example",
+    "enc migrate --force --archive backup.enc --to https://node.example",
+    panel=PANEL,
+)
+def migrate(
+    ctx: CommandContext,
+    to: Annotated[str, typer.Option("--to", metavar="URL", help="The new node.")],
+    which: Annotated[str | None, typer.Argument(metavar="ENCLAVE", help="The enclave. Default: --enclave.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Without the old node, from an archive.")] = False,
+    archive: Annotated[Path | None, typer.Option(metavar="FILE", help="With --force: a copy of the whole log.")] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="URL at which the new node reaches the old one. Default: the one you use."),
+    ] = None,
+    accept_loss: Loss = False,
+    use: Annotated[bool, typer.Option("--use", help="The profile uses the new node from now on.")] = False,
+) -> None:
+    """Move your enclave to another node, and update the registry. After an interruption, run the same command again.
+
+    The log is first copied and replayed here. Then the old node accepts the Migrate as its last event, and the new node
+    pulls the log and replays it, too. At the end its head is checked to extend what you saw at the old node. With
+    --force, the new node gets your archive: events that the old node accepted later are lost.
+    """
+    if force != (archive is not None):
+        raise MisuseError("--force and --archive FILE: give both or neither")
+    more: dict[str, Any] = {"accept_loss": accept_loss, **({"url": to} if force else {})}
+    with ctx.client_as(ctx.identity(), **more) as client, ProgressBar(ctx.is_terminal) as bar:
+        enclave, tell = client.enclave(which or ctx.settings.get("enclave")), partial(_print_step, ctx)
+        found = enclave.migrate(to, _folder(), archive=archive, source=source, tell=tell, progress=bar.show)
+    if use:
+        ctx.settings.store("node", to)
+    ctx.emit(
+        {
+            "enclave": found.migrate.enclave.hex(),
+            "node": to,
+            "sequencer": found.sequencer.hex(),
+            "migrate": {"seq": found.migrate.seq, "id": found.migrate.id.hex()},
+            "head": found.head.ts,
+            "registered": found.registered is not None,
+        },
+        f"{found.migrate.enclave.hex()} is at {to}: {found.head.ts} bundles",
+    )
+
+
+def _folder() -> Path:
+    from enc.client.verify.pins import default_directory
+
+    return default_directory().parent / "moves"
+
+
+def _print_step(ctx: CommandContext, step: str, what: str) -> None:
+    """Print a line for each step: on stdout for programs, on stderr for people."""
+    if ctx.as_json:
+        ctx.emit({"step": step, "what": what}, "")
+    else:
+        ctx.note(f"{step:<8}  {what}")
+
+
+@command(app, "enc follow", f"enc follow {_ID}", "enc follow --at https://node.example --accept-loss", panel=PANEL)
+def follow(
+    ctx: CommandContext,
+    which: Annotated[str | None, typer.Argument(metavar="ENCLAVE", help="The enclave. Default: --enclave.")] = None,
+    there: Annotated[
+        str | None, typer.Option("--at", metavar="URL", help="The new node. Default: the one in the registry.")
+    ] = None,
+    accept_loss: Loss = False,
+    use: Annotated[bool, typer.Option("--use", help="The profile uses that node from now on.")] = False,
+) -> None:
+    """Switch to the node that an enclave moved to, checked by its Migrates and by what you saw before."""
+    more: dict[str, Any] = {"url": there or ctx.settings.values["node"].value, "accept_loss": accept_loss}
+    if there is None and ctx.settings.values["registry"].value is not None:
+        more["url"] = None
+    with ctx.client_as(ctx.identity(), **more) as client:
+        enclave = client.enclave(which or ctx.settings.get("enclave"))
+        head, history = enclave.head(), enclave.sequencers()
+        url = enclave.url
+    _follow_groups(enclave.id, url)
+    if use:
+        ctx.settings.store("node", url)
+    terms = [{"sequencer": (term.sequencer or b"").hex(), "from_seq": term.from_seq} for term in history.terms()]
+    wire = {"enclave": enclave.hex, "node": url, "head": head.ts, "sequencers": terms}
+    lines = {f"from {term['from_seq']}": term["sequencer"] for term in terms}
+    ctx.emit(wire, fields(enclave=enclave.hex, node=url, head=f"{head.ts} bundles", **lines))
+
+
+def _follow_groups(enclave: bytes, url: str) -> None:
+    """Update the node of the enclave's group in the address book."""
+    from enc.apps.people.address_book import AddressBook, Place
+
+    book = AddressBook()
+    for each in book.groups():
+        if each.place.enclave == enclave and each.place.node != url:
+            book.put_group(each.name, Place(enclave, url))

@@ -1,0 +1,100 @@
+"""`enc query` and `enc watch`: stored events, and new ones as they arrive."""
+
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from enc.cli.shell.command import command
+from enc.cli.shell.command_context import CommandContext
+from enc.cli.shell.output import Row, format_time, short
+from enc.cli.shell.search import Authors, Ids, SearchTags, Seqs, Since, Types, Until, as_search
+
+if TYPE_CHECKING:
+    from enc.client import Item
+
+app = typer.Typer()
+
+Limit = Annotated[int | None, typer.Option(min=0, metavar="N", help="At most this many events.")]
+
+
+@command(
+    app,
+    "enc query",
+    "enc query --type message --since 2026-01-31 --limit 20 --reverse",
+    "enc query --seq 10:20 --proof --json",
+    panel="Reading",
+)
+def query(
+    ctx: CommandContext,
+    types: Types = None,
+    authors: Authors = None,
+    ids: Ids = None,
+    seq: Seqs = None,
+    tags: SearchTags = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = None,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Print the newest first.")] = False,
+    proof: Annotated[bool, typer.Option("--proof", help="Also verify a proof that each event is in the log.")] = False,
+) -> None:
+    """Print events of the enclave, each verified: a table on a terminal, lines elsewhere.
+
+    With --proof, each event's place in the log is verified, too. A search cannot show that the node left out no match.
+    """
+    search = as_search(types, authors, tags, ids, seq, since, until)
+    with ctx.enclave() as enclave:
+        found = enclave.query(proof=proof, limit=limit, reverse=reverse, **search)
+        columns = ("seq", "time", "type", "author", *(["bundle"] if proof else []), "content")
+        ctx.rows(columns, (_row(ctx, item, enclave.sequencer() if proof else None) for item in found), cut=True)
+        ctx.note_if_moved(enclave)
+
+
+@command(app, "enc watch", "enc watch --after 41 --type message --json", panel="Reading")
+def watch(
+    ctx: CommandContext,
+    after: Annotated[
+        int | None,
+        typer.Option(
+            min=-1, metavar="SEQ", help="Start after this seq; -1: from the first event. Default: only new events."
+        ),
+    ] = None,
+    types: Types = None,
+    authors: Authors = None,
+    tags: SearchTags = None,
+    limit: Limit = None,
+) -> None:
+    """Print new events as they arrive, one line each, until Ctrl-C. Reconnects without gaps or repeats."""
+    with (
+        ctx.enclave() as enclave,
+        enclave.subscribe(after=after, **as_search(types, authors, tags)) as events,
+    ):
+        ctx.stream(_row(ctx, item) for item in islice(events, limit))
+
+
+def _row(ctx: CommandContext, item: "Item", sequencer: bytes | None = None) -> Row:
+    """Return an item's row; with its proof if `sequencer` is given, which signed the proof's head."""
+    place = (str(item.seq), format_time(item.event.timestamp), item.type)
+    author = short(item.author) if ctx.is_terminal else item.author.hex()
+    content = f"({'updated' if item.updated_by else 'erased'})" if item.content is None else item.content
+    if sequencer is None:
+        return wire_item(item), (*place, author, content)
+    bundle = "open" if item.fact is None else str(item.fact.anchor.index)
+    return {**wire_item(item), "proof": _wire_proof(item, sequencer)}, (*place, author, bundle, content)
+
+
+def wire_item(item: "Item") -> dict[str, object]:
+    from enc.core.log.event import wire_event
+
+    updated_by = None if item.updated_by is None else item.updated_by.hex()
+    return {**wire_event(item.event), "status": item.status, "updated_by": updated_by}
+
+
+def _wire_proof(item: "Item", sequencer: bytes) -> object:
+    """Return the proof as `enc prove` would write it to a file."""
+    from enc.client.verify.proof_file import Proof
+
+    if item.fact is None:
+        return None
+    return msgspec.json.decode(Proof(item.event.enclave, sequencer, item.fact).json())

@@ -1,0 +1,212 @@
+"""The server of `enc push receive` and `enc dataview`: its socket, its lines on stderr, its shutdown."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import uvicorn
+
+from enc.cli.enclave.event_sink import EventSink, SinkClosed, report_line
+from enc.client import Gap, PushReceiver
+from enc.core.errors import MisuseError
+from enc.runtime.signals import end_by_signal, stop_signals_to
+
+END_S = 30.0
+"""Time a listener has to end."""
+
+
+class ReceiverServer:
+    """Serves a receiver until a signal, evidence against a node, or the closing of stdout."""
+
+    def __init__(self) -> None:
+        self._server: _Server | None = None
+        self._error: Exception | None = None
+
+    def end(self, error: Exception) -> None:
+        self._error = self._error or error
+        if self._server is not None:
+            self._server.should_exit = True
+
+    def serve(
+        self, receiver: PushReceiver, sink: EventSink, listening: socket.socket, cert: Path | None, key: Path | None
+    ) -> None:
+        """Serve until the end. Raises the error that ended it, unless a signal did."""
+        try:
+            self._server = _Server(_server_config(receiver.app, cert, key), receiver.url, sink)
+            asyncio.run(self._server.serve(sockets=[listening]))
+        finally:
+            receiver.close()
+        if self._error is not None:
+            raise self._error
+
+
+class Listener:
+    """Serves an ASGI app on a socket in a thread of this process, as a context manager."""
+
+    def __init__(self, app: Any, listening: socket.socket, cert: Path | None = None, key: Path | None = None) -> None:
+        self._socket, self._server = listening, uvicorn.Server(_server_config(app, cert, key))
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="enc-listener", daemon=True)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and port that it listens on."""
+        host, port, *_ = self._socket.getsockname()
+        return host, port
+
+    def check(self) -> None:
+        """Raise MisuseError if the server has ended by itself."""
+        if self._ended.is_set():
+            raise MisuseError("the receiver has ended unexpectedly")
+
+    def __enter__(self) -> Self:
+        """Start the server; return when it listens."""
+        self._thread.start()
+        while not self._server.started:
+            if self._ended.wait(0.01):
+                raise MisuseError("the receiver did not start")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join(END_S)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._server.serve(sockets=[self._socket]))
+        except (OSError, RuntimeError, SystemExit):
+            pass  # `check` and `__enter__` report it
+        finally:
+            self._ended.set()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, url: str, sink: EventSink) -> None:
+        super().__init__(config)
+        self._url, self._sink, self._is_stopping = url, sink, False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in sockets or ():
+            host, port, *_ = listening.getsockname()
+            report_line(f"listening on {host} port {port}, for {self._url}")
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM stop it gracefully; a second one kills it and its command at once."""
+        with stop_signals_to(self.handle_exit, asyncio.get_running_loop()):
+            yield
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        if self._is_stopping:
+            self._sink.kill()
+            end_by_signal(sig)
+        self._is_stopping = self.should_exit = True
+        self._sink.stop()
+
+
+def _server_config(app: Any, cert: Path | None, key: Path | None) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,
+        interface="asgi3",
+        lifespan="on",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=256,
+        timeout_graceful_shutdown=10,
+        ssl_certfile=cert,
+        ssl_keyfile=key,
+    )
+    config.load()
+    return config
+
+
+def enclave_filter(only: Sequence[str] | None) -> Callable[[bytes], bool]:
+    """Return a predicate that accepts the named enclaves, or all if none is named."""
+    from enc.client.enclave.writes import as_bytes
+
+    wanted = None if not only else {as_bytes(each, "--only") for each in only}
+    return lambda enclave: wanted is None or enclave in wanted
+
+
+def check_tls(cert: Path | None, key: Path | None) -> None:
+    """Raise MisuseError unless the certificate and its key can be used."""
+    if cert is None:
+        if key is not None:
+            raise MisuseError("--key: expected --cert with it")
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
+    except ssl.SSLError as e:
+        hint = "" if key else "; without --key, the file of --cert must hold the key, too"
+        raise MisuseError(
+            f"--cert, --key: expected a certificate and its unencrypted key, in PEM: {e.reason or e}{hint}"
+        ) from None
+    except OSError as e:
+        raise MisuseError(f"--cert, --key: cannot be read: {e.strerror}") from None
+
+
+def listen(place: str) -> socket.socket:
+    """Return a socket that listens on HOST:PORT. Raises MisuseError."""
+    host, _, port = place.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise MisuseError(f"--listen: expected HOST:PORT, got {place!r}")
+    try:
+        family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, int(port)), family=family)
+    except OSError as e:
+        is_named = isinstance(e, socket.gaierror) or not e.errno  # an unknown host name has its own error text
+        why = e.strerror or e if is_named else os.strerror(e.errno or 0)
+        raise MisuseError(f"--listen: cannot listen on {place}: {why}") from None
+
+
+def gap_handler(skip_lost: bool) -> Callable[[Gap], bool]:
+    """Return a handler that reports lost batches, and continues past unreadable ones with `skip_lost`."""
+
+    def report(gap: Gap) -> bool:
+        lost = f"batches {gap.first} to {gap.last} are lost"
+        if not gap.refused:
+            report_line(f"{lost}; their events were read from the log")
+        else:
+            held = ", ".join(enclave.hex() for enclave in gap.refused)
+            hint = "" if skip_lost else ": --skip-lost continues without them"
+            report_line(f"{lost}, and you have no right to read their events from the log of {held}{hint}")
+        return skip_lost
+
+    return report
+
+
+class _LineHandler(logging.Handler):
+    """Prints each log record as a line; of an exception only its message, without a traceback."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, SinkClosed):
+            return
+        report_line(f"{record.getMessage()}" + ("" if error is None else f": {error or type(error).__name__}"))
+
+
+@contextlib.contextmanager
+def log_to_stderr() -> Iterator[None]:
+    """Print the receiver library's log on stderr, and stop its propagation to other handlers."""
+    logger, lines = logging.getLogger("enc.client.receiver"), _LineHandler()
+    before = logger.level, logger.propagate
+    logger.addHandler(lines)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(lines)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]

@@ -1,0 +1,57 @@
+"""`enc commit`, `enc update` and `enc delete`: events of the manifest's types."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from enc.cli.shell.command import command
+from enc.cli.shell.command_context import CommandContext, content, event_id
+from enc.cli.shell.search import as_tag
+
+app = typer.Typer()
+PANEL = "Writing"
+
+Event = Annotated[str, typer.Argument(metavar="EVENT", help="The event: its id, or its seq.")]
+Text = Annotated[str | None, typer.Argument(metavar="CONTENT", help="The content; - reads stdin.")]
+File = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Read the content from this file.")]
+Tag = Annotated[
+    list[str] | None, typer.Option("--tag", metavar="NAME[=VALUE]", help="A tag of the event; may be repeated.")
+]
+
+
+@command(app, 'enc commit message "hello"', "date | enc commit entry - --tag host=web1", panel=PANEL)
+def commit(
+    ctx: CommandContext,
+    type_: Annotated[str, typer.Argument(metavar="TYPE", help="An event type of the manifest.")],
+    text: Text = None,
+    file: File = None,
+    tags: Tag = None,
+) -> None:
+    """Write an event, and print the node's verified receipt."""
+    said = content(text, file)
+    with ctx.enclave() as enclave:
+        ctx.print_receipt(enclave, enclave.commit(type_, said, tags=list(map(as_tag, tags or ()))))
+
+
+@command(app, 'enc update 7 "hello, all"', panel=PANEL)
+def update(ctx: CommandContext, event: Event, text: Text = None, file: File = None, tags: Tag = None) -> None:
+    """Replace an event's content. The old content is erased; that it existed stays provable."""
+    said = content(text, file)
+    with ctx.enclave() as enclave:
+        ctx.print_receipt(enclave, enclave.update(event_id(enclave, event), said, tags=list(map(as_tag, tags or ()))))
+
+
+@command(app, "enc delete 7", 'enc delete 7 --moderator --note "off topic"', panel=PANEL)
+def delete(
+    ctx: CommandContext,
+    event: Event,
+    moderator: Annotated[
+        bool, typer.Option("--moderator", help="Delete another author's event, as a moderator.")
+    ] = False,
+    note: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason. It stays in the log.")] = None,
+) -> None:
+    """Delete an event. Its content is erased; that it existed stays provable. This cannot be undone."""
+    with ctx.enclave() as enclave:
+        id_ = event_id(enclave, event)
+        ctx.print_receipt(enclave, enclave.delete(id_, reason="moderator" if moderator else "author", note=note))

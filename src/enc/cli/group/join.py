@@ -1,0 +1,126 @@
+"""`enc group invitations`, `accept`, `apply`, `join`, `leave`, `gate`: joining and leaving a group."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from enc.cli.group.context import GroupName, NewName, Yes, hint_at_yes, open_group, own_store
+from enc.cli.group.view import display_name, epoch_text, wire
+from enc.cli.shell.command import NODE, command
+from enc.cli.shell.command_context import CommandContext
+from enc.cli.shell.output import fields
+from enc.core.errors import MisuseError
+
+app = typer.Typer()
+PANEL = "Joining and leaving"
+_ID = "5c1f0a9be5d2416883aa1b0c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f80"
+"""An id for the examples."""
+
+
+@command(app, "enc group gate plans applications open", flags=NODE, panel=PANEL)
+def gate(
+    ctx: CommandContext,
+    name: GroupName,
+    which: Annotated[
+        Literal["applications", "auto-join"], typer.Argument(help="Whether people may apply, or join without approval.")
+    ],
+    state: Annotated[Literal["open", "closed"], typer.Argument(help="Its new state.")],
+) -> None:
+    """Open or close a gate: applications as an admin, joining without approval as the owner."""
+    with open_group(ctx, name) as (group, *_):
+        ctx.print_receipt(group.enclave, group.set_gate(which.replace("-", "_"), open=state == "open"))
+
+
+@command(app, "enc group apply plans", flags=NODE, panel=PANEL)
+def apply(ctx: CommandContext, name: GroupName) -> None:
+    """Apply for membership, while applications are open."""
+    with open_group(ctx, name) as (group, *_):
+        ctx.print_receipt(group.enclave, group.apply())
+
+
+@command(app, "enc group withdraw plans", flags=NODE, panel=PANEL)
+def withdraw(ctx: CommandContext, name: GroupName) -> None:
+    """Withdraw your application."""
+    with open_group(ctx, name) as (group, *_):
+        ctx.print_receipt(group.enclave, group.withdraw())
+
+
+@command(app, "enc group join plans", flags=NODE, panel=PANEL)
+def join(ctx: CommandContext, name: GroupName) -> None:
+    """Join without approval, while auto-join is open.
+
+    You can read and write from the next epoch on, which an admin's client makes.
+    """
+    with open_group(ctx, name) as (group, *_):
+        ctx.print_receipt(group.enclave, group.join())
+    ctx.note("you can read and write from the next epoch on, which an admin's client makes")
+
+
+@command(app, "enc group leave plans", flags=NODE, panel=PANEL)
+def leave(ctx: CommandContext, name: GroupName, yes: Yes = False) -> None:
+    """Leave the group. You could still read messages until an admin's client makes the next epoch."""
+    with open_group(ctx, name) as (group, *_), hint_at_yes():
+        ctx.print_receipt(group.enclave, group.leave(even_so=yes))
+
+
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store", metavar="ID", help="Your personal store, if neither your address book nor the registry has it."
+    ),
+]
+
+
+@command(app, "enc group invitations", f"enc group invitations --store {_ID}", flags=NODE, panel=PANEL)
+def invitations(ctx: CommandContext, store: Store = None) -> None:
+    """List groups that made you a member: invitations in your personal store that the group's log confirms."""
+    from enc.apps import AddressBook
+    from enc.apps.group import invitations_in
+
+    book = AddressBook()
+    names = book.names()
+    with ctx.client() as client:
+        found = invitations_in(own_store(client, book, store))
+    confirmed = [each for each in found if each.is_confirmed]
+    if len(confirmed) < len(found):
+        ctx.note(
+            f"{len(found) - len(confirmed)} more claim to be invitations, but their groups' logs do not confirm them"
+        )
+    ctx.rows(
+        ("invitation", "by", "topic", "greeting"),
+        [
+            (
+                wire(each),
+                (each.enclave.hex(), display_name(each.inviter, names), each.topic or "-", each.greeting or "-"),
+            )
+            for each in confirmed
+        ],
+    )
+
+
+@command(app, f"enc group accept plans {_ID}", flags=NODE, panel=PANEL)
+def accept(
+    ctx: CommandContext,
+    name: NewName,
+    enclave: Annotated[str, typer.Argument(metavar="ID", help="The group's id, from `enc group invitations`.")],
+    store: Store = None,
+) -> None:
+    """Accept an invitation, and name the group. You are a member already: this gets the keys you were sent."""
+    from enc.apps import AddressBook
+    from enc.apps.group import Group, invitations_in
+    from enc.apps.people.address_book import Place
+    from enc.client.enclave.writes import as_bytes
+
+    wanted, book = as_bytes(enclave, "id"), AddressBook()
+    with ctx.client() as client:
+        found = [each for each in invitations_in(own_store(client, book, store)) if each.enclave == wanted]
+        invitation = next((each for each in reversed(found) if each.is_confirmed), None)
+        if invitation is None:
+            raise MisuseError(
+                f"no confirmed invitation: {found[-1].why if found else 'there is no invitation to that group'}"
+            )
+        group = Group(client, client.enclave(invitation.enclave, at=book.node_of(invitation.enclave)))
+        group.accept(invitation)
+        book.put_group(name, Place(group.id, group.enclave.url))
+        found_status = group.status()
+    ctx.emit({"group": name, **wire(found_status)}, fields(group=group.hex, epoch=epoch_text(found_status)))

@@ -1,0 +1,1 @@
+"""`enc me`: the personal store."""

@@ -1,0 +1,89 @@
+"""The address book of `enc me`: your names for people's keys, and their enclaves."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enc.cli.me.context import Who, Yes, resolve_person
+from enc.cli.shell.command import LOCAL, NODE, command
+from enc.cli.shell.command_context import CommandContext
+from enc.cli.shell.output import Row, fields
+from enc.core.errors import MisuseError
+
+if TYPE_CHECKING:
+    from enc.apps.people.address_book import Contact
+
+app = typer.Typer()
+
+
+@command(app, "enc me contacts", flags=LOCAL)
+def contacts(ctx: CommandContext) -> None:
+    """List the people in your address book."""
+    from enc.apps import AddressBook
+
+    ctx.rows(("name", "identity", "enclaves"), map(_row, AddressBook().contacts()))
+
+
+def _wire(contact: "Contact") -> dict[str, Any]:
+    places = {label: {"enclave": place.enclave.hex(), "node": place.node} for label, place in contact.places.items()}
+    return {"name": contact.name, "identity": contact.identity.hex(), "enclaves": places}
+
+
+def _row(contact: "Contact") -> Row:
+    return _wire(contact), (contact.name, contact.identity.hex(), " ".join(sorted(contact.places)))
+
+
+@command(app, "enc me know bob 3f0c…", "enc me know bob 3f0c… --store 77ab… --at https://node.example", flags=LOCAL)
+def know(
+    ctx: CommandContext,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Your name for them.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Their public key.")],
+    to: Annotated[str | None, typer.Option("--store", metavar="ID", help="Their personal store.")] = None,
+    mailbox: Annotated[str | None, typer.Option(metavar="ID", help="Their mailbox.")] = None,
+    there: Annotated[str | None, typer.Option("--at", metavar="URL", help="The node of these enclaves.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Reassign a name that is another person's now.")] = False,
+) -> None:
+    """Add a person to your address book."""
+    from enc.apps import AddressBook
+    from enc.apps.people.address_book import Contact, Place
+    from enc.client.enclave.writes import as_bytes
+
+    book, identity = AddressBook(), as_bytes(key, "key")
+    before = book.get(name)
+    if before is not None and before.identity != identity and not again:
+        raise MisuseError(f"{before.name} is {before.identity.hex()}: --again reassigns the name")
+    if there is not None and to is None and mailbox is None:
+        raise MisuseError("--at: needs --store or --mailbox")
+    given = {"personal": to, "dm": mailbox}
+    places = {label: Place(as_bytes(id_, label), there) for label, id_ in given.items() if id_ is not None}
+    found = book.put(Contact(name, identity, places), again=again)
+    ctx.emit(_wire(found), fields(name=found.name, identity=found.identity.hex()))
+
+
+@command(app, "enc me forget bob", flags=LOCAL)
+def forget(
+    ctx: CommandContext, name: Annotated[str, typer.Argument(metavar="NAME", help="Your name for them.")]
+) -> None:
+    """Remove a person from your address book."""
+    from enc.apps import AddressBook
+
+    AddressBook().remove(name)
+    ctx.emit({"forgotten": name}, f"{name} is forgotten")
+
+
+@command(app, "enc me whois 'Ada L.'", flags=NODE)
+def whois(ctx: CommandContext, who: Who, yes: Yes = False) -> None:
+    """Print the key of a person: of a name in your address book, or else in the registry.
+
+    Anybody can register any name: one from the registry is stored only after you confirm its key. With --json it does
+    not ask, and stores nothing without --yes.
+    """
+    from enc.apps import AddressBook
+    from enc.apps.people.lookup import find
+
+    with ctx.client_as(None) as client:
+        book = AddressBook()
+        is_asked = yes or not ctx.as_json
+        found = resolve_person(ctx, who, client, book, yes) if is_asked else find(who, book, client)
+    wire = {"identity": found.identity.hex(), "name": found.name or "", "source": found.source}
+    ctx.emit(wire, fields(**wire))

@@ -1,0 +1,177 @@
+"""The inbox of `enc me`: notices, verified at their sources; its gate; and the dataviews."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enc.cli.me.context import Which, Who, Yes, find_id, open_store, place_of_store, resolve_person
+from enc.cli.shell.command import NODE, command
+from enc.cli.shell.command_context import CommandContext
+from enc.cli.shell.output import Row, format_time, short
+from enc.core.errors import MisuseError
+
+if TYPE_CHECKING:
+    from enc.apps.personal import Dataview, Received
+
+app = typer.Typer()
+
+
+@command(app, "enc me notices", "enc me notices --all --keep", flags=NODE)
+def notices(
+    ctx: CommandContext,
+    everything: Annotated[bool, typer.Option("--all", help="Also unconfirmed notices: do not act on them.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Do not delete refuted or expired notices.")] = False,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Verify at most this many.")] = 256,
+) -> None:
+    """List notices of others' actions that concern you, if the enclave they name proves them.
+
+    Notices that are not proved yet are verified again the next time, and discarded after a day. Those that their
+    source refutes, or that cannot be opened, are discarded at once.
+    """
+    with open_store(ctx) as mine:
+        found = mine.notices(discard=not keep, limit=limit)
+        shown = [each for each in found if everything or each.is_actionable]
+        columns = ("seq", "state", "time", "kind", "enclave", "from", "about")
+        ctx.rows(columns, (_row(ctx, each) for each in shown), cut=True)
+        left = len({each.id for each in mine.inbox()} - {each.id for each in found})
+    if left:
+        ctx.note(f"{left} more were not verified: enc me notices --limit {limit + left}")
+    hidden = sum(each.state == "pending" for each in found if each not in shown)
+    if hidden:
+        ctx.note(f"{hidden} not confirmed yet: enc me notices --all shows them")
+
+
+def _row(ctx: CommandContext, received: "Received") -> Row:
+    claims = received.claims
+    wire: dict[str, Any] = {
+        "id": received.id.hex(),
+        "seq": received.seq,
+        "state": received.state,
+        "actionable": received.is_actionable,
+        "reason": received.reason,
+        "author": received.author.hex(),
+        "timestamp": received.timestamp,
+        "claims": None if claims is None else _claims(claims),
+    }
+    said = "" if claims is None else _about(wire["claims"])
+    about = said if received.is_actionable else f"UNPROVED: {said} ({received.reason})" if said else received.reason
+    return wire, (
+        str(received.seq),
+        received.state,
+        format_time(received.timestamp),
+        "" if claims is None else claims.kind,
+        "" if claims is None else claims.enclave_id,
+        short(received.author) if ctx.is_terminal else received.author.hex(),
+        about,
+    )
+
+
+def _about(claims: dict[str, Any]) -> str:
+    return " ".join(str(claims[name]) for name in ("topic", "greeting") if name in claims)
+
+
+def _claims(notice: Any) -> dict[str, Any]:
+    """Return the sealed fields without the secret: only whether there is one."""
+    from msgspec import UNSET
+    from msgspec.structs import asdict
+
+    said = {name: value for name, value in asdict(notice).items() if value is not UNSET}
+    return {**said, "handoff": True} if "handoff" in said else said
+
+
+@command(app, "enc me dismiss 9", flags=NODE)
+def dismiss(ctx: CommandContext, which: Which) -> None:
+    """Delete a notice."""
+    with open_store(ctx) as mine:
+        known = {each.id: each.seq for each in mine.inbox()}
+        ctx.print_receipt(mine.enclave, mine.remove(find_id(which, known)))
+
+
+@command(
+    app,
+    "enc me notify bob group_invite 5c1f… --of group --move 8e02… --topic Garden",
+    "enc me notify 3f0c… x-poke 5c1f… --of personal --store 77ab… --at https://node.example",
+    flags=NODE,
+)
+def notify(
+    ctx: CommandContext,
+    who: Who,
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="group_invite, dm_invite, or x-…")],
+    source: Annotated[str, typer.Argument(metavar="ENCLAVE", help="The enclave where it happened, which proves it.")],
+    of: Annotated[str, typer.Option(metavar="WORD", help="The kind of that enclave: group, dm, …")],
+    move: Annotated[str | None, typer.Option(metavar="ID", help="The id of the Move.")] = None,
+    topic: Annotated[str | None, typer.Option(metavar="TEXT", help="The enclave's topic.")] = None,
+    greeting: Annotated[str | None, typer.Option(metavar="TEXT", help="A text for them.")] = None,
+    there: Annotated[str | None, typer.Option("--at", metavar="URL", help="The node of their store.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--store", metavar="ID", help="Their store, if no registry knows it.")
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Notify a person of something you did in another enclave. The notice is sealed to them."""
+    from enc.apps import AddressBook
+
+    place = place_of_store(to, there)
+    with open_store(ctx) as mine:
+        whom = resolve_person(ctx, who, mine.client, AddressBook(), yes)
+        receipt = mine.notify(whom, kind, source, of, place=place, move_ref=move, topic=topic, greeting=greeting)
+        ctx.emit({"id": receipt.id.hex(), "seq": receipt.seq, "to": whom.identity.hex()}, receipt.id.hex())
+
+
+@command(app, "enc me gate closed", flags=NODE)
+def gate(
+    ctx: CommandContext,
+    state: Annotated[str | None, typer.Argument(metavar="[open|closed]", help="The new state.")] = None,
+) -> None:
+    """Show whether your store accepts notices; or open or close it."""
+    if state not in (None, "open", "closed"):
+        raise MisuseError(f"{state}: expected open or closed")
+    with open_store(ctx) as mine:
+        if state is not None:
+            ctx.print_receipt(mine.enclave, mine.set_open(state == "open"))
+            return
+        is_open = mine.is_open()
+    ctx.emit({"open": is_open}, "open" if is_open else "closed")
+
+
+# Dataviews
+
+
+@command(app, "enc me grant 3f0c… --endpoint https://view.example/push", flags=NODE)
+def grant(
+    ctx: CommandContext,
+    who: Who,
+    endpoint: Annotated[str | None, typer.Option(metavar="URL", help="The URL that the node pushes to.")] = None,
+    yes: Yes = False,
+) -> None:
+    """Let the node push your profile, your posts and the arrival of notices, still sealed, to a service."""
+    from enc.apps import AddressBook
+
+    with open_store(ctx) as mine:
+        whom = resolve_person(ctx, who, mine.client, AddressBook(), yes)
+        ctx.print_receipt(mine.enclave, mine.grant_dataview(whom.identity, endpoint=endpoint))
+
+
+@command(app, "enc me revoke 3f0c…", flags=NODE)
+def revoke(ctx: CommandContext, who: Who, yes: Yes = False) -> None:
+    """Stop pushes to a service."""
+    from enc.apps import AddressBook
+
+    with open_store(ctx) as mine:
+        whom = resolve_person(ctx, who, mine.client, AddressBook(), yes)
+        ctx.print_receipt(mine.enclave, mine.revoke_dataview(whom.identity))
+
+
+@command(app, "enc me dataviews", flags=NODE)
+def dataviews(ctx: CommandContext) -> None:
+    """List the services that receive your public data."""
+    with open_store(ctx) as mine:
+        found = mine.dataviews()
+        ctx.rows(("identity", "proved"), map(_view, found))
+    if not all(each.proved for each in found):
+        ctx.note("not proved yet: no closed bundle contains it")
+
+
+def _view(view: "Dataview") -> Row:
+    key = view.identity.hex()
+    return {"identity": key, "proved": view.proved}, (key, "proved" if view.proved else "not yet proved")

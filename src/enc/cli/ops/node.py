@@ -1,0 +1,257 @@
+"""`enc node`: run a node, show its settings and its key, check and back up its data. See also `node_queues`."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from enc.cli.shell import exits
+from enc.cli.shell.exits import one_line
+from enc.core.errors import MisuseError
+from enc.node.config import SECTIONS, Config, Setting, describe, load_with_sources
+
+if TYPE_CHECKING:
+    from enc.node.fsck import Report
+    from enc.node.store.sqlite.store import SqliteStore
+
+app = typer.Typer(
+    name="node",
+    help="Run a node, show its settings and its key, check and back up its data.\n\n"
+    "Each setting comes from its default, the file of --config, the environment (for example ENC_NODE_PORT or "
+    "ENC_NODE_LIMITS_CONTENT) or a flag; each overrides those before it.",
+    epilog=exits.HELP,
+    no_args_is_help=True,
+)
+
+NAME = "enc node"
+
+
+def epilog_with(example: str) -> str:
+    """Return the end of a command's help: an example and the exit codes."""
+    return f"{example}\n\n{exits.HELP}"
+
+
+ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML.")]
+Data = Annotated[str | None, typer.Option(metavar="DIR", help="Directory of the node's data. Default: ./enc-data.")]
+Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")]
+# Numbers and choices are read as text here, so that an invalid one is rejected as in the file.
+Port = Annotated[str | None, typer.Option(metavar="PORT", help="Port; 0 takes a free one. Default: 7700.")]
+Dev = Annotated[bool | None, typer.Option("--dev/--no-dev", help="Open private endpoints, lift rate limits.")]
+LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. Default: info.")]
+LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="json or console. Default: json.")]
+RegistryId = Annotated[str | None, typer.Option("--registry", metavar="ID", help="Registry whose lookups to serve.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+@app.command(epilog=epilog_with("Example: enc node run --data /var/lib/enc --host 0.0.0.0 --port 7700"))
+def run(
+    config: ConfigFile = None,
+    data: Data = None,
+    host: Host = None,
+    port: Port = None,
+    dev: Dev = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+    registry: RegistryId = None,
+) -> None:
+    """Run a node until a signal. The first line on stdout holds its URL; logs are written to stderr.
+
+    SIGTERM or Ctrl-C stops it gracefully, with exit code 0; a second one ends it at once.
+    """
+    with exits.exit_on_error(NAME):
+        settings, _ = load(config, data, host, port, dev, log_level, log_format, registry)
+        from enc.node import main
+
+        code = main.run(settings)
+    raise typer.Exit(code)
+
+
+@app.command(epilog=epilog_with("Example: enc node config --port 8000 > node.toml"))
+def config(
+    config: ConfigFile = None,
+    data: Data = None,
+    host: Host = None,
+    port: Port = None,
+    dev: Dev = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+    registry: RegistryId = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print every setting in force, with its meaning and source, as a file for --config."""
+    with exits.exit_on_error(NAME):
+        settings = describe(*load(config, data, host, port, dev, log_level, log_format, registry))
+    # Bytes: TOML and JSON are UTF-8, whatever the terminal is set to.
+    typer.echo((_json(settings) if as_json else _toml(settings)).encode())
+
+
+@app.command(epilog=epilog_with("Example: enc node fsck --data /var/lib/enc"))
+def fsck(
+    config: ConfigFile = None,
+    data: Data = None,
+    enclave: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Check only this enclave; may be repeated.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Derive a node's whole store from its logs again, and print each enclave's first difference.
+
+    The node must not be running. Exit code 1: there are differences, or the store could not be checked.
+    """
+    with exits.exit_on_error(NAME):
+        settings, _ = load(config, data)
+        report = _check(settings, [_enclave_id(text) for text in enclave or ()])
+    typer.echo((_report_json if as_json else _report_text)(report))
+    raise typer.Exit(exits.FAILED if report.differences else exits.DONE)
+
+
+@app.command(epilog=epilog_with("Example: enc node backup --data /var/lib/enc --to /backup/enc.db"))
+def backup(
+    to: Annotated[Path, typer.Option(metavar="FILE", help="The copy to write. The file must not exist.")],
+    config: ConfigFile = None,
+    data: Data = None,
+) -> None:
+    """Copy the node's database in its present state, also while the node runs. The copy does not contain the key.
+
+    The copy is one private file; a failure leaves no file.
+    """
+    from enc.node.ops.backup import backup as copy
+
+    with exits.exit_on_error(NAME):
+        size = copy(load(config, data)[0].store_path, to)
+    typer.echo(f"{to}: {size:,} bytes")
+
+
+@app.command(epilog=epilog_with("Example: enc node key --data /var/lib/enc"))
+def key(config: ConfigFile = None, data: Data = None) -> None:
+    """Print the node's public key (seq_pub). The first `enc node run` creates it."""
+    from enc.node.ops import key_file
+
+    with exits.exit_on_error(NAME):
+        found = key_file.load(load(config, data)[0].key_path)
+    typer.echo(found.public.hex())
+
+
+def load(
+    path: Path | None,
+    data: str | None,
+    host: str | None = None,
+    port: str | None = None,
+    dev: bool | None = None,
+    log_level: str | None = None,
+    log_format: str | None = None,
+    registry: str | None = None,
+) -> tuple[Config, Any]:
+    flags = {"data": data, "host": host, "port": port, "dev": dev, "log_level": log_level, "log_format": log_format}
+    flags["registry.enclave"] = registry
+    return load_with_sources(path, os.environ, flags)
+
+
+# enc node config
+
+
+def _toml(settings: list[Setting]) -> str:
+    lines: list[str] = []
+    for section, found in groupby(settings, lambda setting: setting.key.rpartition(".")[0]):
+        if section:
+            meaning = (SECTIONS[section].__doc__ or "").partition(": ")[2]
+            lines += [f"# {meaning[:1].upper()}{meaning[1:]}", f"[{section}]", ""]
+        for setting in found:
+            lines += [*_comment(setting), f"{setting.key.rpartition('.')[2]} = {_value(setting.value)}", ""]
+    return "\n".join(lines[:-1])
+
+
+def _comment(setting: Setting) -> list[str]:
+    unit = f"in {setting.unit}; " if setting.unit else ""
+    default, source = _value(setting.default), setting.source
+    return [f"# {setting.meaning}", f"# {unit}default {default}; variable {setting.variable}; here from: {source}"]
+
+
+def _value(value: Any) -> str:
+    """Format a value as TOML. JSON is the same here: no setting holds a control character."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _json(settings: list[Setting]) -> str:
+    shown = {
+        setting.key: {
+            "value": setting.value,
+            "default": setting.default,
+            "source": setting.source,
+            "variable": setting.variable,
+            "unit": setting.unit,
+            "meaning": setting.meaning,
+        }
+        for setting in settings
+    }
+    return json.dumps(shown, ensure_ascii=False, indent=2)
+
+
+# enc node fsck
+
+
+def _enclave_id(text: str) -> bytes:
+    try:
+        raw = bytes.fromhex(text)
+    except ValueError:
+        raw = b""
+    if len(raw) != 32:
+        raise MisuseError("--enclave: expected 64 hex digits")
+    return raw
+
+
+def _check(settings: Config, chosen: list[bytes]) -> "Report":
+    from enc.node.fsck import check_store
+    from enc.node.ops import key_file
+    from enc.node.store.sqlite.connection import open_existing
+    from enc.node.store.sqlite.store import SqliteStore
+
+    open_existing(settings.store_path).close()  # SqliteStore would create an empty store at a wrong path
+    seq_pub = key_file.load(settings.key_path).public
+    with closing(SqliteStore(settings.store_path)) as store:
+        enclaves = list(store.enclaves())
+        for missing in set(chosen) - set(enclaves):
+            raise MisuseError(f"--enclave: this node has no enclave {missing.hex()}")
+        with _progress(store, chosen or enclaves) as advance:
+            return check_store(store, seq_pub, list(dict.fromkeys(chosen)) or None, advance)
+
+
+@contextmanager
+def _progress(store: "SqliteStore", enclaves: Iterable[bytes]) -> Iterator[Callable[[int], None]]:
+    """Show a bar if stderr is a terminal. Yields a function to call with the number of checked events."""
+    if not sys.stderr.isatty():
+        yield lambda more: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("events"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("events", total=_count(store, enclaves))
+        yield lambda more: bar.advance(task, more)
+
+
+def _count(store: "SqliteStore", enclaves: Iterable[bytes]) -> int | None:
+    """Count the events to check by the stored states; None if one cannot be read: the check reports that."""
+    try:
+        states = [store.load(enclave) for enclave in enclaves]
+    except Exception:  # a damaged row can make its decoder raise anything
+        return None
+    return sum(state.seq + 1 for state in states if state is not None)
+
+
+def _report_text(report: "Report") -> str:
+    lines = [one_line(difference.message) for difference in report.differences]
+    result = f"{len(lines)} difference{'s' * (len(lines) > 1)}" if lines else "clean"
+    return "\n".join([*lines, f"{result}: {report.enclaves} enclaves, {report.events} events"])
+
+
+def _report_json(report: "Report") -> str:
+    differences = [{"enclave": d.enclave.hex(), "seq": d.seq, "what": d.what} for d in report.differences]
+    return json.dumps({"enclaves": report.enclaves, "events": report.events, "differences": differences})

@@ -1,0 +1,1 @@
+"""`enc key` and `enc config`: the user's keys and settings."""

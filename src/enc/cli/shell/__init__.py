@@ -1,0 +1,1 @@
+"""What all commands share: context, output, errors, exit codes, profiles."""

@@ -1,0 +1,1 @@
+"""`enc up`: a local node, DataView and page in one command."""

@@ -1,0 +1,36 @@
+"""The events through which the ownership of an enclave may have been passed on."""
+
+import msgspec
+
+from enc.client.enclave.reads import blame_for_content, manifest_event
+from enc.client.link.enclave_reader import EnclaveReader
+from enc.client.wire.flow import Flow
+from enc.core.log.event import wire_event
+from enc.core.log.filter import MAX_LIMIT
+from enc.core.primitives.types import Event
+from enc.core.rules.manifest import parse_manifest
+from enc.core.rules.policy import Policy
+
+TYPES = ["Manifest", "Move", "Grant", "Transfer", "Transfer_Owner", "AC_Bundle"]
+"""Event types that can make an identity an owner."""
+MAX_EVENTS = 100_000
+"""Most events about rights that are examined."""
+
+
+def ownership_history(reader: EnclaveReader, before: int | None = None) -> Flow[tuple[Policy, list[Event]]]:
+    """Return the rules, and the Manifest with all events before `before` that may pass ownership on."""
+    events = list[Event]()
+    end = {} if before is None else {"end_before": before}
+    while True:
+        start = {"start_after": events[-1].seq} if events else {}
+        page = yield from reader.page({"type": TYPES, "seq": {**start, **end}, "limit": MAX_LIMIT})
+        events += [item.event for item in page.items]
+        if len(events) > MAX_EVENTS:
+            message = f"more than {MAX_EVENTS} events about rights"
+            raise reader.session.known_verifier().forgery(message, msgspec.json.encode(wire_event(events[-1])))
+        if not page.more:
+            break
+    if not events or events[0].type != "Manifest":
+        events.insert(0, (yield from manifest_event(reader)))
+    with blame_for_content(reader, events[0]):
+        return parse_manifest(events[0].content or ""), events

@@ -1,0 +1,1 @@
+"""Evidence files that prove a node's misbehaviour, and their verdicts."""

@@ -1,0 +1,1 @@
+"""The blocking and the async client, and their setup."""

@@ -1,0 +1,1 @@
+"""The connection to one enclave on its node, and to its next node after a move."""

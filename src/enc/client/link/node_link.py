@@ -1,0 +1,52 @@
+"""A connection to one node, with the part that all its enclaves share: the node's key."""
+
+from enc.client.errors import ForeignSequencer, Forgery
+from enc.client.evidence.evidence import answer_evidence
+from enc.client.verify.answers import info_decoder, read
+from enc.client.wire.flow import Call, Flow
+from enc.client.wire.retrying_caller import RetryingCaller
+from enc.core.errors import InvalidProof
+from enc.core.primitives.encoding import unhex
+from enc.core.primitives.signing import check_public_key
+
+
+class NodeLink:
+    """One node; with `is_unresolved` not known yet: a registry will name it."""
+
+    def __init__(self, caller: RetryingCaller, seq_pub: bytes | None, *, is_unresolved: bool = False) -> None:
+        self.caller, self._expected, self.is_unresolved = caller, seq_pub, is_unresolved
+        self.found: bytes | None = None
+        """The key, once the node has answered with it."""
+
+    @property
+    def url(self) -> str | None:
+        """None: the client's own node."""
+        return self.caller.base
+
+    def without_retries(self) -> RetryingCaller:
+        """Return a caller that does not retry."""
+        return self.caller if self.url is None else self.caller.for_node(self.url, 0)
+
+    def seq_pub(self, by: RetryingCaller | None = None) -> Flow[bytes]:
+        """Return the node's key from its `/info`; raise if another was expected. `by`: caller to use."""
+        if self.found is None:
+            body = yield from (by or self.caller).request(Call("/info"))
+            found = self._read(body)
+            if self._expected not in (None, found):
+                message = f"the node's key is {found.hex()}, but {(self._expected or b'').hex()} was expected"
+                raise ForeignSequencer(
+                    message, answer_evidence("foreign", bytes(32), self._expected or b"", message, body)
+                )
+            self.found = found
+        return self.found
+
+    def _read(self, body: bytes) -> bytes:
+        try:
+            found = unhex(read(body, info_decoder).seq_pub, 32, "seq_pub", InvalidProof)
+            check_public_key(found, "seq_pub", InvalidProof)
+            return found
+        except InvalidProof as e:
+            message = f"info: {e.message}"
+            raise Forgery(
+                message, answer_evidence("answer", bytes(32), self._expected or bytes(32), message, body)
+            ) from e

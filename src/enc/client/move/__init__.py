@@ -1,0 +1,1 @@
+"""Moves an enclave to another node, and follows enclaves that moved."""

@@ -1,0 +1,144 @@
+"""A receiver as an ASGI app: one POST per push, answered with 200 once it is on disk, else an error.
+
+Importing it needs no server. A stranger's load is bounded: requests at a time, bytes per request, and
+time to send them.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import msgspec
+
+from enc.client.receive.delivery_worker import DeliveryWorker
+from enc.core.errors import EncError, MisuseError
+
+MAX_BODY = 16 << 20
+"""Most bytes of a push: a node sends at most 4 MiB of events in one, or a single larger event."""
+MAX_REQUESTS = 32
+BODY_S = 30.0
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class _Receiver(Protocol):
+    worker: DeliveryWorker
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def take(self, body: bytes) -> None: ...
+
+
+class _Refused(Exception):
+    """An HTTP-level refusal."""
+
+    def __init__(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
+        super().__init__(message)
+        self.status, self.message, self.headers = status, message, headers
+
+
+class ReceiverApp:
+    def __init__(self, receiver: _Receiver, path: str, max_body: int) -> None:
+        self._receiver, self._path, self._max_body = receiver, path, max_body
+        self._requests = 0
+        # Not the loop's own threads: a handler that uses those would wait for pushes that wait for it.
+        self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="enc-push")
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    self._start()
+                except MisuseError as e:
+                    await send({"type": "lifespan.startup.failed", "message": e.message})
+                    return
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await asyncio.to_thread(self._receiver.close)
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    def _start(self) -> None:
+        """Start the receiver; async handlers run on the server's loop."""
+        self._receiver.worker.loop = asyncio.get_running_loop()
+        self._receiver.start()
+
+    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
+        status, wire, headers = 200, {"type": "Taken"}, list[tuple[bytes, bytes]]()
+        try:
+            await self._take(scope, receive)
+        except _Refused as e:
+            status, wire = e.status, {"type": "Error", "message": e.message}
+            headers += e.headers
+        except EncError as e:
+            status, wire = e.status, {"type": "Error", "code": e.code, "message": e.message}
+            if "retry_after_ms" in e.context:
+                headers.append((b"retry-after", b"%d" % -(-e.context["retry_after_ms"] // 1000)))
+        body = msgspec.json.encode(wire)
+        headers += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _take(self, scope: Message, receive: Receive) -> None:
+        self._check(scope)
+        if self._requests >= MAX_REQUESTS:
+            raise _Refused(503, "too many requests at a time", (b"retry-after", b"1"))
+        self._requests += 1
+        try:
+            async with asyncio.timeout(BODY_S):
+                body = await self._body(scope, receive)
+            self._start()
+            await asyncio.get_running_loop().run_in_executor(self._threads, self._receiver.take, body)
+        except TimeoutError:
+            raise _Refused(408, "the request body took too long to arrive") from None
+        except MisuseError:
+            raise _Refused(503, "the receiver is stopping", (b"retry-after", b"1")) from None
+        finally:
+            self._requests -= 1
+
+    def _check(self, scope: Message) -> None:
+        if scope["path"] != self._path:
+            raise _Refused(404, "not found: pushes are accepted at another path")
+        if scope["method"] != "POST":
+            raise _Refused(405, "use POST", (b"allow", b"POST"))
+        type_ = _header(scope, b"content-type").split(b";")[0].strip().lower()
+        if type_ != b"application/json":
+            raise _Refused(415, "expected application/json")
+        if _header(scope, b"content-encoding") not in (b"", b"identity"):
+            raise _Refused(415, "expected an uncompressed body")
+
+    async def _body(self, scope: Message, receive: Receive) -> bytes:
+        length = _header(scope, b"content-length")
+        if length.isdigit() and (len(length) > 15 or int(length) > self._max_body):
+            raise self._too_large()
+        parts, size, more = list[bytes](), 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _Refused(400, "the request ended early")
+            parts.append(message.get("body", b""))
+            size, more = size + len(parts[-1]), message.get("more_body", False)
+            if size > self._max_body:
+                raise self._too_large()
+        return b"".join(parts)
+
+    def _too_large(self) -> _Refused:
+        return _Refused(413, f"a push has at most {self._max_body} bytes", (b"connection", b"close"))
+
+
+def _header(scope: Message, name: bytes) -> bytes:
+    return next((value for key, value in scope["headers"] if key.lower() == name), b"")

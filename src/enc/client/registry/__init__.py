@@ -1,0 +1,1 @@
+"""Looks enclaves, nodes and identities up in a registry, and registers them."""

@@ -1,0 +1,1 @@
+"""Live subscriptions to an enclave."""

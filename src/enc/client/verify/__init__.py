@@ -1,0 +1,1 @@
+"""Verifies what a node answers: events, heads, proofs; remembers pinned heads."""

@@ -1,0 +1,1 @@
+"""Transport: requests as steps, retries, HTTP."""

@@ -1,0 +1,1 @@
+"""Asks witnesses for co-signed heads, and requires a quorum of them."""

@@ -1,0 +1,1 @@
+"""Encrypted forms of the apps: personal store, direct messages, group keys."""

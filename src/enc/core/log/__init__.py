@@ -1,0 +1,1 @@
+"""What a log holds and what a client gets for it: commits, events, receipts, filters."""

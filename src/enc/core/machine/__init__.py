@@ -1,0 +1,1 @@
+"""The state machine of an enclave: judge, apply and seal commits; replay and audit whole logs."""

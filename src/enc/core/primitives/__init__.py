@@ -1,0 +1,1 @@
+"""Bytes: encodings, hashes, signatures, encryption, and the shared data types."""

@@ -1,0 +1,1 @@
+"""The rules of a registry: its entries, owner proofs and chains of Migrate events."""

@@ -1,0 +1,1 @@
+"""Access rules: manifests become policies, and policies decide who may do what."""

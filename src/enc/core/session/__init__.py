@@ -1,0 +1,1 @@
+"""Session tokens and the sealed envelopes that travel under them."""

@@ -1,0 +1,1 @@
+"""Computes state from events: contents, sequencers, heads."""

@@ -1,0 +1,1 @@
+"""Delta tables: the lake's layout, its lock, small cached tables, Spark's session."""

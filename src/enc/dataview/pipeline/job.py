@@ -1,0 +1,430 @@
+"""The pipeline as a job: its sources, both streams, views, upkeep and publishing.
+
+Apart from session.py, this is the only module that holds a SparkSession.
+
+    source = {"format": "enc", "node": url, "enclaves": ids}
+    job = Job(JobSettings(root="lake", sources=(source,), database="serving.db"), spark_session())
+    job.drain()         process everything that is available now, then return
+    job.run(stop)       run until `stop` is set
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from functools import partial
+from threading import Event, Lock
+from time import monotonic
+from typing import Any
+
+from msgspec import Struct
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from enc.core.errors import Unavailable
+from enc.dataview.fold.heads import Heads
+from enc.dataview.lake.driver_rows import DriverLimits
+from enc.dataview.lake.lake import CHECKPOINT_AFTER, Lake
+from enc.dataview.lake.lock import LakeLock
+from enc.dataview.lake.session import MICRO_BATCH_CONF, SPARK_ERRORS, spark_message, stream_pool
+from enc.dataview.lake.tables import Table
+from enc.dataview.pipeline.derive import DERIVED, Derive
+from enc.dataview.pipeline.ingest import Ingest
+from enc.dataview.pipeline.pipeline import PipelineContext, txn_app_id
+from enc.dataview.pipeline.progress import Meter, Progress
+from enc.dataview.pipeline.sources import Source, open_stream, register, sources_by_checkpoint
+from enc.dataview.pipeline.upkeep import RetentionSettings, Upkeep
+from enc.dataview.publish.changes import ChangePublisher
+from enc.dataview.publish.serving_writer import ServingWriter
+from enc.dataview.publish.status import PartStatus, stream_state
+from enc.dataview.serving.columns import micros
+from enc.dataview.views.catalog import load_views
+from enc.dataview.views.run import BuildResult, Views
+
+logger = logging.getLogger("enc.dataview")
+
+RECOUNT_S = 30.0
+CHECKPOINTS_S = 10.0
+"""Interval between two checks whether a table's log needs a checkpoint."""
+RESTART_DELAY_S = 5.0
+"""Delay before restarting a stream that stopped because a peer did not answer."""
+_TRANSIENT = re.compile(
+    r"\benc\.[\w.]+\.(Unreachable|TimedOut|Unavailable|UpstreamUnreachable|InternalError): "
+    r"|Python worker failed to connect back"
+)
+
+REST_FACTOR = 3
+"""After building views, the job waits this many times as long before the next build: meanwhile the
+streams have the machine.
+"""
+MAX_REST_S = 30.0
+"""Longest such wait: the first builds are the slowest, because Spark has just started."""
+
+
+class JobSettings(Struct, frozen=True, kw_only=True):
+    """Settings of a pipeline, independent of the machine that runs it."""
+
+    root: str
+    sources: tuple[Source, ...] = ()
+    database: str | None = None
+    views: str | None = None
+    verify: bool = True
+    ingest_seconds: float = 1.0
+    derive_seconds: float = 5.0
+    views_seconds: float = 10.0
+    upkeep_seconds: float = 900.0
+    vacuum_seconds: float = 86_400.0
+    """Vacuuming lists every file of every table, so it runs less often than the rest of upkeep."""
+    retention: RetentionSettings = RetentionSettings()
+    limits: DriverLimits = DriverLimits()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Job:
+    """The pipeline over one lake. Every method that writes holds the lake's lock while it runs
+    (writer.py).
+    """
+
+    def __init__(
+        self,
+        settings: JobSettings,
+        spark: SparkSession,
+        reached: Callable[[str], None] | None = None,
+        now: Callable[[], datetime] = _now,
+        lock: LakeLock | None = None,
+    ) -> None:
+        """`now` decides which contents have expired. `lock` is a lock that the caller holds
+        already.
+        """
+        self.settings, self.spark, self._now = settings, spark, now
+        self.lake, self.lock = Lake(settings.root), lock or LakeLock(settings.root)
+        self._serving_writer = ServingWriter(settings.database, settings.limits) if settings.database else None
+        self._publisher = ChangePublisher(self._serving_writer) if self._serving_writer else None
+        self._meter, limits = Meter(), settings.limits
+        more = {"reached": reached} if reached else {}
+        self._context = PipelineContext(
+            lake=self.lake, publisher=self._publisher, meter=self._meter, limits=limits, **more
+        )
+        self._heads = Heads(self.lake, limits)
+        own = load_views(settings.views) if settings.views else ()
+        self.views = Views(self.lake, own, self._publisher, limits)
+        self._cached_next_seqs: tuple[int, dict[str, int]] = (-1, {})
+        self._reported: dict[str, tuple[str, ...]] = {}
+        """By view, the failures logged last; by table, the last error of a log checkpoint."""
+        self._is_lake_created = False
+        self.upkeep = Upkeep(self.lake, settings.retention, self._publisher)
+        self._stream_locks = {"ingest": Lock(), "derive": Lock()}
+        """Sources write the same tables, and upkeep rewrites what the streams write: each takes its
+        turn.
+        """
+        self._restarts: dict[str, Callable[[], StreamingQuery]] = {}
+        """By name, the function that restarts a stream from its checkpoint."""
+        register(spark)
+
+    def close(self) -> None:
+        if self._serving_writer is not None:
+            self._serving_writer.close()
+
+    @contextmanager
+    def _locked(self, what: str) -> Iterator[None]:
+        with self.lock.locked(what):
+            if not self._is_lake_created:
+                self.lake.create(self.spark)
+                self._is_lake_created = True
+            yield
+
+    # Streams
+
+    def ingest(self, **trigger: Any) -> list[StreamingQuery]:
+        """Start a stream for each source. The caller must hold the lock."""
+        found = sources_by_checkpoint(self.settings.sources)
+        root, verify = self.lake.root, self.settings.verify
+        frames = {name: open_stream(self.spark, source, root, verify=verify) for name, source in found.items()}
+        return [self._start_stream(name, rows, trigger, self._ingest) for name, rows in frames.items()]
+
+    def _ingest(self, app: str) -> Ingest:
+        return Ingest(self._context, app, self._heads)
+
+    def derive(self, **trigger: Any) -> StreamingQuery:
+        stream = self.spark.readStream.format("delta").option("skipChangeCommits", "true")
+        events = stream.option("maxFilesPerTrigger", 200).load(self.lake["events"].path)
+        return self._start_stream("derive", events, trigger, lambda app: Derive(self._context, app))
+
+    def _start_stream(
+        self,
+        name: str,
+        rows: DataFrame,
+        trigger: dict[str, Any],
+        make: Callable[[str], Callable[[DataFrame, int], None]],
+    ) -> StreamingQuery:
+        checkpoint, turn = self.lake.checkpoint(name), self._stream_locks[name.partition("-")[0]]
+        made: list[Callable[[DataFrame, int], None]] = []
+
+        def body(batch: DataFrame, batch_id: int) -> None:
+            if not made:
+                for setting, value in MICRO_BATCH_CONF.items():  # each query has its own session
+                    batch.sparkSession.conf.set(setting, value)
+                made.append(make(txn_app_id(batch.sparkSession, checkpoint, name)))
+            with turn:
+                made[0](batch, batch_id)
+
+        self._restarts[f"enc-{name}"] = partial(self._start_stream, name, rows, trigger, make)
+        writer = rows.writeStream.queryName(f"enc-{name}").foreachBatch(body)
+        with stream_pool(self.spark):
+            return writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
+
+    # Commands
+
+    def drain(self) -> list[BuildResult]:
+        """Process everything that is available now, then return the results of the views."""
+        with self._locked("drain"):
+            self._publish_backlog()
+            queries = self.ingest(availableNow=True)
+            self._await_all(queries)
+            queries.append(self.derive(availableNow=True))
+            self._await_all(queries[-1:])
+            self.upkeep.expire(self.spark, self._now())
+            self.upkeep.erase(self.spark)
+            built = self.build()
+        self._publish_status(queries, built)
+        return built
+
+    def _await_all(self, queries: Sequence[StreamingQuery]) -> None:
+        """Wait for all streams to end; if one fails, stop the others."""
+        try:
+            for query in queries:
+                with suppress(StreamingQueryException):  # `_raise_if_failed` reports it
+                    while not query.awaitTermination(CHECKPOINTS_S):  # type: ignore[arg-type]
+                        self.checkpoint_logs()
+                _raise_if_failed(query)
+            self.checkpoint_logs()
+        finally:
+            for query in queries:
+                query.stop()
+
+    def run(self, stop: Event, on_progress: Callable[[Progress], None] | None = None) -> None:
+        """Run until `stop` is set, or a stream fails permanently."""
+        seconds, queries = self.settings, list[StreamingQuery]()
+        chores = _Maintenance(self, queries, stop)
+        with self._locked("run"):
+            self._publish_backlog()
+            self._reset_meter()
+            try:
+                queries += self.ingest(processingTime=f"{seconds.ingest_seconds} seconds")
+                queries.append(self.derive(processingTime=f"{seconds.derive_seconds} seconds"))
+                # Maintenance ends before the streams do: a stream that waits for its turn cannot be
+                # stopped.
+                with ThreadPoolExecutor(1, "enc-chores") as aside:
+                    doing = aside.submit(chores.run_due)
+                    while not stop.wait(1.0):
+                        for i, query in enumerate(queries):
+                            queries[i] = self._restart_if_transient(query, stop)
+                        if doing.done():
+                            doing.result()
+                            doing = aside.submit(chores.run_due)
+                        if on_progress is not None:
+                            on_progress(self._meter.read(_source_progress(queries)))
+                    doing.result()
+            finally:
+                for query in queries:
+                    query.stop()
+
+    def _restart_if_transient(self, query: StreamingQuery, stop: Event) -> StreamingQuery:
+        """Return the stream, restarted from its checkpoint if it stopped because a peer did not
+        answer.
+        """
+        error = query.exception()
+        if error is None or not is_transient(said := spark_message(error)):
+            _raise_if_failed(query)
+            return query
+        logger.warning("%s restarts from its checkpoint: %s", query.name, said)
+        stop.wait(RESTART_DELAY_S)
+        with self._stream_locks["ingest"], self._stream_locks["derive"]:
+            self._reset_meter()  # events it had already written are not counted twice
+        return self._restarts[query.name]()
+
+    def _reset_meter(self) -> None:
+        self._meter.start(self._sum_events("heads"), self._sum_events("fold"), self._count_quarantined())
+
+    def _sum_events(self, table: str) -> int:
+        sums = self.lake[table].read(self.spark).groupBy().sum("events").first()
+        return int((sums and sums[0]) or 0)
+
+    def _count_quarantined(self) -> int:
+        return self.lake["quarantine"].read(self.spark).count()
+
+    def _publish_status(self, queries: Sequence[StreamingQuery], built: Sequence[BuildResult]) -> None:
+        """Publish the status of the streams and views to the serving database."""
+        if self._publisher is None:
+            return
+        now = micros(self._now())
+        failing = [f"{each.name} is not published: {failure}" for each in built for failure in each.failures[:1]]
+        made = sum(each.changed for each in built)
+        views = PartStatus(part="views", told_at=now, rows=made, error="; ".join(failing)[:1000] or None)
+        names = [query.name.removeprefix("enc-") for query in queries]
+        parts = ["ingest", "derive"] if len(names) == 2 else names
+        streams = zip(parts, queries, strict=True)
+        self._publisher.publish_status(
+            [*(stream_state(part, query.lastProgress, now) for part, query in streams), views]
+        )
+
+    def refresh_views(self, queries: Sequence[StreamingQuery], stop: Event) -> None:
+        """Build the views and publish the job's status."""
+        made = self.build(should_stop=stop.is_set)
+        self._meter.built(sum(each.changed for each in made))
+        if not stop.is_set():  # otherwise the views that were not started would be missing
+            self._publish_status(queries, made)
+
+    def recount(self) -> None:
+        """Recount quarantined rows in the table: events may be rejected late."""
+        self._meter.refused(self._count_quarantined())
+
+    def checkpoint_logs(self) -> None:
+        """Checkpoint the tables' logs that have grown, so that batches rarely have to."""
+        with self._locked("checkpoint"):
+            for name in self.lake.names:
+                said: tuple[str, ...] = ()
+                try:
+                    self.lake[name].checkpoint_log(self.spark, CHECKPOINT_AFTER)
+                except SPARK_ERRORS as e:  # an optimization: nothing depends on it
+                    said = (spark_message(e),)
+                if said and said != self._reported.get(name):
+                    logger.warning("cannot checkpoint the log of %s: %s", name, *said)
+                self._reported[name] = said
+
+    def build(self, names: Iterable[str] = (), should_stop: Callable[[], bool] = lambda: False) -> list[BuildResult]:
+        """Build the views that are out of date, until `should_stop` returns True."""
+        with self._locked("build"):
+            found = self.views.build(self.spark, tuple(names), self._next_seqs(), should_stop)
+        for each in found:
+            if each.failures and each.failures != self._reported.get(each.name):
+                logger.warning("view %s is not published: %s", each.name, "; ".join(each.failures))
+        self._reported |= {each.name: each.failures for each in found}
+        return found
+
+    def rebuild(self, name: str) -> BuildResult:
+        with self._locked("rebuild"):
+            return self.views.rebuild(self.spark, name, self._next_seqs())
+
+    def run_upkeep(self, *, vacuum: bool = True) -> None:
+        """Run upkeep on all tables while the streams wait, then rebuild the views of expired
+        contents.
+        """
+        tables = [self.views.table(name) for name in self.views.views]
+        with self._locked("upkeep"):
+            with self._stream_locks["ingest"], self._stream_locks["derive"]:
+                there = [each for each in tables if each.exists(self.spark)]
+                self.upkeep.run(self.spark, self._now(), there, vacuum=vacuum)
+            self.build()
+
+    def _publish_backlog(self) -> None:
+        """Publish the lake's changes that the serving database, which may be new or behind, does
+        not have.
+        """
+        if self._publisher is None:
+            return
+        for table, names in (("heads", ("events", "heads")), ("fold", DERIVED)):
+            progress = self._read_next_seqs(table)
+            for name in names if progress else ():
+                self._publisher.push(self.spark, self.lake[name], progress)
+
+    def _next_seqs(self) -> dict[str, int]:
+        """By enclave, the progress of the tables that views are built from."""
+        if self._publisher is None:
+            return {}
+        version = self.lake["fold"].version(self.spark)
+        if version != self._cached_next_seqs[0]:
+            self._cached_next_seqs = version, self._read_next_seqs("fold")
+        return self._cached_next_seqs[1]
+
+    def _read_next_seqs(self, table: str) -> dict[str, int]:
+        """Return the next seq of each enclave from `heads` or `fold`."""
+        rows: list[Any] = self.lake[table].read(self.spark).select("enclave", "next_seq").collect()
+        return {row.enclave: row.next_seq for row in rows}
+
+    def tables(self) -> list[tuple[str, str, Table]]:
+        """Return every table and view: its layer, its name and its table."""
+        found = [(spec.layer, name, self.lake[name]) for name in self.lake.names if (spec := self.lake[name].spec)]
+        return [*found, *((view.layer, name, self.views.table(name)) for name, view in self.views.views.items())]
+
+
+class _Maintenance:
+    """Runs checkpoints, views, upkeep and recounts of a running job when due, beside the loop that
+    watches its streams.
+    """
+
+    def __init__(self, job: Job, queries: Sequence[StreamingQuery], stop: Event) -> None:
+        """Once `stop` is set, tasks that have not started are skipped."""
+        self._job, self._queries, self._stop, seconds = job, queries, stop, job.settings
+        self._views, self._upkeep = _DueTimer(seconds.views_seconds), _DueTimer(seconds.upkeep_seconds)
+        self._vacuum, self._recount = _DueTimer(seconds.vacuum_seconds), _DueTimer(RECOUNT_S)
+        self._checkpoints = _DueTimer(CHECKPOINTS_S)
+
+    def run_due(self) -> None:
+        if self._checkpoints.is_due():
+            self._job.checkpoint_logs()
+        if self._views.is_due():
+            began = monotonic()
+            self._job.refresh_views(self._queries, self._stop)
+            self._views.done_after(monotonic() - began)
+        if self._stop.is_set():
+            return
+        if self._upkeep.is_due():
+            self._job.run_upkeep(vacuum=self._vacuum.is_due())
+        if self._recount.is_due():
+            self._job.recount()
+
+
+class _DueTimer:
+    """Tells when a periodic task is due."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._next = seconds, monotonic() + seconds
+
+    def done_after(self, seconds: float) -> None:
+        """Schedule the next run after one that took `seconds`, so that other work gets most of the
+        time.
+        """
+        self._next = monotonic() + max(self._seconds, min(REST_FACTOR * seconds, MAX_REST_S))
+
+    def is_due(self) -> bool:
+        if monotonic() < self._next:
+            return False
+        self._next = monotonic() + self._seconds
+        return True
+
+
+def _source_progress(queries: Iterable[StreamingQuery]) -> list[Any]:
+    """Return Spark's last progress report of each stream's source."""
+    return [source for query in queries if (last := query.lastProgress) for source in last["sources"]]
+
+
+def is_transient(said: str) -> bool:
+    """Return True if a retry may succeed: a node or the serving database did not answer, or the
+    machine was so busy that Python did not start within Spark's ten seconds.
+    """
+    return _TRANSIENT.search(said) is not None
+
+
+def _raise_if_failed(query: StreamingQuery) -> None:
+    error = query.exception()
+    if error is not None:
+        raise Unavailable(f"the stream {query.name} stopped: {spark_message(error)}", retry_after_ms=1000)
+
+
+@contextmanager
+def open_job(
+    settings: JobSettings, spark: SparkSession, now: Callable[[], datetime] = _now, lock: LakeLock | None = None
+) -> Iterator[Job]:
+    """Open a job and close it at the end. The caller owns the Spark session."""
+    job = Job(settings, spark, now=now, lock=lock)
+    try:
+        yield job
+    finally:
+        job.close()

@@ -1,0 +1,1 @@
+"""Publishes changed rows to the serving database."""

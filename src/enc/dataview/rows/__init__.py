@@ -1,0 +1,1 @@
+"""Rows of events: schema, conversion, verification."""

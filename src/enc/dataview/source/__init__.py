@@ -1,0 +1,1 @@
+"""Spark sources: nodes, archives, pushes."""

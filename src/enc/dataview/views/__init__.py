@@ -1,0 +1,1 @@
+"""Views: built-in SQL, user files, incremental refresh."""

@@ -1,0 +1,1 @@
+"""The node's HTTP and WebSocket API: parses requests and calls the layers below."""

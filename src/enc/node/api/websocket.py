@@ -1,0 +1,473 @@
+"""The WebSocket API: one connection carries commits and subscriptions of several identities.
+
+A Query subscribes: the node sends its stored events, EOSE, then live ones. A commit is answered by
+a Receipt or an Error, in any order; an Error names the commit's `hash` if it could be read. The
+connection ends with its last subscription, and stays open if it never had one.
+
+Output waits in a queue of bounded size. The node does not read from a peer that does not read. A
+subscription whose events find the queue full, or too many bytes waiting for all peers, goes back to
+reading from the store at the peer's pace. It is closed with `too_slow` if the peer reads nothing at
+all while events are skipped.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import Decoder, encode
+from msgspec.structs import replace
+from starlette.types import Receive, Scope, Send
+
+from enc.core.errors import EncError, InvalidQuery, RateLimited, Unavailable
+from enc.core.log.filter import MAX_LIMIT, Filter, Range, parse_filter
+from enc.core.log.receipt import wire_receipt
+from enc.core.primitives.encoding import MAX_INT, decode_json
+from enc.core.primitives.types import Receipt
+from enc.core.session.envelope import Request, parse_request
+from enc.node.api.http import ReadPool, is_commit
+from enc.node.api.send_queue import FLUSH_S, SendQueue
+from enc.node.api.subscriptions import Reason, Subscription, SubscriptionHub, end_reason
+from enc.node.http.peers import Peer
+from enc.node.read.sealed_requests import OpenedRequest, parse_query, seal_between
+from enc.node.sequence.commit_intake import CommitIntake, Result
+from enc.node.sequence.sequencer import internal_error
+from enc.runtime.rate_limit import RateLimiter, address_key
+
+MAX_SUB_ID = 64
+MAX_SLICE = 1 << 20
+"""Most bytes of stored events in memory for one connection, unless a single event is longer."""
+MAX_CONCURRENT_READS = 16
+"""Most slices that all connections read from the store at the same time."""
+MAX_SKIPPED = 32
+"""How often events may be skipped for a subscription that fell behind while its peer reads nothing.
+"""
+NORMAL, OVERLOADED = 1000, 1013
+
+
+class _Message(Struct):
+    type: Any = None
+    sub_id: Any = None
+
+
+class _Hash(Struct):
+    hash: str = ""
+
+
+_message, _hash = Decoder(_Message), Decoder(_Hash)
+
+
+class WebSocketLimits(Struct, frozen=True):
+    """Limits of WebSocket connections."""
+
+    max_subscriptions: int
+    max_buffer: int
+    max_websockets: int
+
+
+class WebSocketApi:
+    """The ASGI application for WebSockets."""
+
+    def __init__(
+        self,
+        intake: CommitIntake,
+        reads: ReadPool,
+        hub: SubscriptionHub,
+        rates: RateLimiter,
+        limits: WebSocketLimits,
+        seq_pub: bytes,
+    ) -> None:
+        self.intake, self.reads, self.hub, self.rates = intake, reads, hub, rates
+        self.limits, self.seq_pub = limits, seq_pub
+        self.connections: set[Connection] = set()
+        self.read_slots = asyncio.Semaphore(MAX_CONCURRENT_READS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one WebSocket; the protocol has already checked the path."""
+        await receive()
+        await send({"type": "websocket.accept"})
+        address = address_key(scope["client"][0] if scope["client"] else "")
+        connection = Connection(self, receive, send, address, scope["state"]["peer"])
+        if len(self.connections) >= self.limits.max_websockets:
+            connection.send(Unavailable("too many WebSockets", retry_after_ms=1000).to_wire())
+            connection.end(OVERLOADED)
+        self.connections.add(connection)
+        try:
+            await connection.run()
+        finally:
+            self.connections.discard(connection)
+
+    def shut_down(self) -> None:
+        """Notify every subscriber, and end every connection once its commits are answered."""
+        for connection in list(self.connections):
+            connection.shut_down()
+
+    async def ended(self) -> None:
+        """Wait, for a bounded time, until every connection has ended."""
+        deadline = asyncio.get_running_loop().time() + FLUSH_S + 1
+        while self.connections and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.005)
+
+
+class Connection:
+    """One WebSocket."""
+
+    def __init__(self, api: WebSocketApi, receive: Receive, send: Send, address: str, peer: Peer) -> None:
+        self._api, self._receive, self._address, self._peer = api, receive, address, peer
+        self._queue = SendQueue(send, api.limits.max_buffer, peer.add_unsent)
+        self._subscriptions: dict[str, Subscription] = {}
+        self._name_count = 0
+        self._commits = 0
+        """Number of commits without an answer."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Tasks of subscriptions that are catching up or are still being opened."""
+        self._pending = 0
+        """Number of Queries that are still being opened."""
+        self._is_closing = False
+        self._page = asyncio.Lock()
+        """Held while a slice of stored events is in memory: a peer that does not read holds at most
+        one.
+        """
+        self._skipped: dict[Subscription, tuple[int, int]] = {}
+        """For each subscription that fell behind: the queue's `sent` at the last skip, and the
+        number of skips without progress.
+        """
+
+    async def run(self) -> None:
+        """Serve until the peer has gone or the connection has ended."""
+        loop = asyncio.get_running_loop()
+        tasks = (loop.create_task(self._read()), loop.create_task(self._queue.run()))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for subscription in self._subscriptions.values():
+                self._api.hub.remove(subscription)
+            others = tuple(self._tasks)
+            for task in (*tasks, *others):
+                task.cancel()
+            await asyncio.gather(*tasks, *others, return_exceptions=True)
+
+    async def _read(self) -> None:
+        while True:
+            await self._queue.wait_for_room()
+            message = await self._receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            if self._queue.has_ended:
+                continue  # nobody would receive the answer
+            body = message.get("bytes")
+            self._handle(message["text"].encode() if body is None else body)
+
+    def shut_down(self) -> None:
+        if not self._is_closing:
+            self.send({"type": "Notice", "message": "the node is shutting down"})
+        self._is_closing = True
+        for task in self._tasks:
+            task.cancel()
+        for subscription in list(self._subscriptions.values()):
+            self._close(subscription, "shutting_down")
+        self._end_if_idle()
+
+    # Output
+
+    def send(self, message: dict[str, Any]) -> None:
+        self._queue.put(encode(message))
+
+    def end(self, code: int) -> None:
+        self._queue.end(code)
+
+    def _end_if_idle(self) -> None:
+        """End the connection if its last subscription is gone and its commits are answered."""
+        if (self._name_count or self._is_closing) and not (self._subscriptions or self._pending or self._commits):
+            self.end(NORMAL)
+
+    # Input
+
+    def _handle(self, body: bytes) -> None:
+        try:
+            self._api.rates.take(self._address)
+            if is_commit(body):
+                self._api.intake.submit(body, self._commit_done)
+                self._commits += 1
+                return
+            message = decode_json(body, _message, InvalidQuery)
+            if message.type == "Close":
+                self._unsubscribe(message.sub_id)
+            elif message.type == "Query":
+                self._subscribe(parse_request(body), message.sub_id)
+            else:
+                raise InvalidQuery("type: expected Query, Close or a commit")
+        except EncError as e:
+            self.send({**e.to_wire(), **_subject_of(body)})
+        except Exception as e:
+            self.send(internal_error(e, "websocket").to_wire())
+
+    def _commit_done(self, result: Result, commit_hash: bytes | None) -> None:
+        self._commits -= 1
+        if isinstance(result, Receipt):
+            self.send(wire_receipt(result))
+        else:
+            self.send({**result.to_wire(), **({"hash": commit_hash.hex()} if commit_hash else {})})
+        if not self._commits:
+            self._end_if_idle()
+
+    def _unsubscribe(self, sub_id: Any) -> None:
+        subscription = self._subscriptions.get(sub_id) if isinstance(sub_id, str) else None
+        if subscription is None:
+            raise InvalidQuery("sub_id: no such subscription on this connection")
+        self._drop(subscription)
+
+    # Subscriptions
+
+    def _subscribe(self, request: Request, offered: Any) -> None:
+        if not (offered is None or _is_name(offered)):
+            raise InvalidQuery(f"sub_id: expected a text of 1 to {MAX_SUB_ID} characters")
+        if self._is_closing:
+            raise Unavailable("the node is shutting down", retry_after_ms=1000)
+        if len(self._subscriptions) + self._pending >= self._api.limits.max_subscriptions:
+            raise RateLimited("too many subscriptions on this connection", retry_after_ms=1000)
+        self._api.hub.reserve()
+        self._pending += 1
+        pending = PendingSubscription()
+        self._run(self._start(request, offered, pending)).add_done_callback(lambda _: self._pending_done(pending))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _pending_done(self, pending: "PendingSubscription") -> None:
+        """Count a Query as opened or failed, also one that was cancelled before its first step."""
+        if not pending.is_over:
+            pending.is_over = True
+            self._pending -= 1
+            if not pending.is_subscription:
+                self._api.hub.release()
+                self._end_if_idle()
+
+    async def _start(self, request: Request, offered: str | None, pending: "PendingSubscription") -> None:
+        subscription: Subscription | None = None
+        try:
+            opened, filter_ = await self._api.reads.run(self._open, request)
+            subscription = self._add(opened, filter_, offered)
+        except EncError as e:
+            self.send({**e.to_wire(), **({} if offered is None else {"sub_id": offered})})
+        except Exception as e:
+            self.send(internal_error(e, "subscription").to_wire())
+        pending.is_subscription = subscription is not None
+        self._pending_done(pending)
+        if subscription is not None:
+            await self._run_subscription(subscription, self._catch_up)
+
+    async def _run_subscription(
+        self, subscription: Subscription, work: Callable[[Subscription], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Run the task that makes a subscription live; report its failure as an Error and drop the
+        subscription.
+        """
+        try:
+            await work(subscription)
+        except Exception as e:
+            error = e if isinstance(e, EncError) else internal_error(e, "subscription")
+            if self._is_open(subscription):
+                self.send({**error.to_wire(), "sub_id": subscription.sub_id})
+                self._drop(subscription)
+
+    def _open(self, request: Request) -> tuple[OpenedRequest, Filter]:
+        opened = self._api.reads.handlers.open(request)
+        filter_ = parse_filter(parse_query(opened.inner).filter)
+        opened.access.check_reads()
+        return opened, filter_
+
+    def _add(self, opened: OpenedRequest, filter_: Filter, offered: str | None) -> Subscription:
+        sub_id = offered or ""
+        while not sub_id or sub_id in self._subscriptions:
+            self._name_count += 1
+            sub_id = f"sub-{self._name_count}"
+        self._name_count += 1
+        expires = opened.outer.token.expires
+        subscription = Subscription(
+            sub_id,
+            opened.access,
+            filter_,
+            opened.inner.keys,
+            expires,
+            self._send_event,
+            self._fall_back,
+            self._count_skipped,
+            self._close,
+        )
+        self._subscriptions[sub_id] = subscription
+        self._api.hub.add(subscription)
+        return subscription
+
+    async def _catch_up(self, subscription: Subscription) -> None:
+        """Send stored events, EOSE, and the events written meanwhile; then go live."""
+        newest = subscription.access.state.seq
+        more = await self._send_stored(subscription, in_seq_range(subscription.filter, 0, newest))
+        subscription.after = newest
+        if self._is_open(subscription):
+            self.send({"type": "EOSE", "sub_id": subscription.sub_id, **({"more": True} if more else {})})
+            await self._read_missed(subscription)
+
+    async def _send_stored(self, subscription: Subscription, filter_: Filter) -> bool:
+        """Send what the filter finds, slice by slice, each with current rights; return whether the
+        limit cut it.
+        """
+        left = rows = filter_.limit
+        while True:
+            sent = await self._send_slice(subscription, replace(filter_, limit=rows))
+            left -= sent.count
+            if not (sent.more and left and self._refresh_rights(subscription)):
+                return sent.more
+            filter_, rows = after_seq(filter_, sent.last), sent.rows_after(left)
+
+    async def _read_missed(self, subscription: Subscription) -> None:
+        """Send the stored events that were not considered yet, until there are none."""
+        rows = MAX_LIMIT
+        while self._is_open(subscription) and not self._go_live(subscription):
+            state = subscription.access.state
+            filter_ = in_seq_range(subscription.filter, subscription.after + 1, state.seq)
+            sent = await self._send_slice(subscription, replace(filter_, limit=rows, reverse=False))
+            subscription.after, rows = sent.last if sent.more else state.seq, sent.rows_after(MAX_LIMIT)
+        reason = end_reason(subscription.access, self._api.seq_pub)
+        if reason is None and not subscription.was_paused and subscription.access.state.lifecycle == "paused":
+            reason = "enclave_paused"
+        if reason is not None:
+            self._close(subscription, reason)
+
+    def _go_live(self, subscription: Subscription) -> bool:
+        """Go live and return True if every stored event was considered; then the hub delivers the
+        next one.
+        """
+        if not self._refresh_rights(subscription):
+            return True
+        subscription.live = subscription.after >= subscription.access.state.seq
+        subscription.fell_behind = subscription.fell_behind and not subscription.live
+        return subscription.live
+
+    def _refresh_rights(self, subscription: Subscription) -> bool:
+        """Look up the subscriber's rights again; return whether the subscription is still open."""
+        if self._is_open(subscription):
+            subscription.refresh_rights(
+                self._api.reads.handlers.access(subscription.enclave, subscription.access.identity)
+            )
+            if not subscription.access.scope:
+                self._close(subscription, "access_revoked")
+        return self._is_open(subscription)
+
+    def _is_open(self, subscription: Subscription) -> bool:
+        return self._subscriptions.get(subscription.sub_id) is subscription
+
+    async def _send_slice(self, subscription: Subscription, filter_: Filter) -> "SentSlice":
+        """Send the first slice of what the filter finds."""
+        reads = self._api.reads
+        async with self._page:
+            await self._queue.wait_for_room()
+            async with self._api.read_slots:
+                items, more = await reads.run(reads.handlers.page, subscription.access, filter_, MAX_SLICE)
+            with self._peer.counting_unsent(sum(len(item.head) + len(item.rest) for item in items)):
+                for item in items:
+                    await self._queue.wait_for_room()
+                    if self._is_open(subscription):
+                        self._queue.put(event_message(subscription, item.json))
+        return SentSlice(len(items), items[-1].seq if items else -1, more)
+
+    def _send_event(self, subscription: Subscription, item: bytes) -> bool:
+        """Queue a live event; return False if there is no room."""
+        if self._queue.is_full or self._peer.is_crowded:
+            return False
+        self._queue.put(event_message(subscription, item))
+        return True
+
+    def _fall_back(self, subscription: Subscription) -> None:
+        self._skipped[subscription] = (self._queue.sent, 0)
+        self._run(self._run_subscription(subscription, self._read_missed))
+
+    def _count_skipped(self, subscription: Subscription) -> None:
+        """Count events skipped for a subscription that fell behind; close it if its peer reads
+        nothing meanwhile.
+        """
+        sent, skipped = self._skipped.get(subscription, (-1, 0))
+        skipped = skipped + 1 if sent == self._queue.sent and not self._queue.is_empty else 0
+        self._skipped[subscription] = (self._queue.sent, skipped)
+        if skipped >= MAX_SKIPPED:
+            self._close(subscription, "too_slow")
+
+    def _close(self, subscription: Subscription, reason: Reason) -> None:
+        if self._is_open(subscription):
+            self.send({"type": "Closed", "sub_id": subscription.sub_id, "reason": reason})
+            self._drop(subscription)
+
+    def _drop(self, subscription: Subscription) -> None:
+        del self._subscriptions[subscription.sub_id]
+        self._skipped.pop(subscription, None)
+        self._api.hub.remove(subscription)
+        self._end_if_idle()
+
+
+def _is_name(offered: Any) -> bool:
+    return isinstance(offered, str) and 0 < len(offered) <= MAX_SUB_ID
+
+
+def _subject_of(body: bytes) -> dict[str, str]:
+    """Return the `hash` or `sub_id` of a message that was rejected before it was parsed, if
+    readable.
+    """
+    try:
+        if is_commit(body):
+            name = _hash.decode(body).hash
+            return {"hash": name} if len(name) == 64 else {}
+        message = _message.decode(body)
+    except (ValueError, RecursionError):
+        return {}
+    return {"sub_id": message.sub_id} if message.type == "Query" and _is_name(message.sub_id) else {}
+
+
+class SentSlice(Struct, frozen=True):
+    """What was sent of the stored events: their number, the last seq, and whether there are more.
+
+    It does not hold the events, so that they are freed while the peer reads.
+    """
+
+    count: int
+    last: int
+    more: bool
+
+    def rows_after(self, most: int) -> int:
+        """Return the limit of the next slice: little more than this one held, since the store reads
+        all that it finds.
+        """
+        return min(most, 2 * self.count or most)
+
+
+class PendingSubscription:
+    """A Query that is being opened."""
+
+    is_over = is_subscription = False
+
+
+def event_message(subscription: Subscription, item: bytes) -> bytes:
+    """Return a sealed Event message in ASCII: other characters in a long str take several times the
+    memory.
+    """
+    name = encode(subscription.sub_id)
+    name = name if name.isascii() else json.dumps(subscription.sub_id).encode()
+    return seal_between(b'{"type":"Event","sub_id":%b,"event":"' % name, subscription.keys, item, b'"}')
+
+
+def after_seq(filter_: Filter, seq: int) -> Filter:
+    """Return the filter restricted to what it finds after this seq."""
+    return in_seq_range(filter_, 0, seq - 1) if filter_.reverse else in_seq_range(filter_, seq + 1, MAX_INT)
+
+
+def in_seq_range(filter_: Filter, low: int, high: int) -> Filter:
+    """Return the filter restricted to seqs from `low` to `high`."""
+    seqs = filter_.seqs
+    if isinstance(seqs, frozenset):
+        return replace(filter_, seqs=frozenset(seq for seq in seqs if low <= seq <= high))
+    if seqs is None:
+        return replace(filter_, seqs=Range(low, high))
+    return replace(filter_, seqs=Range(max(low, seqs.low), min(high, seqs.high)))

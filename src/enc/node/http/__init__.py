@@ -1,0 +1,1 @@
+"""HTTP and WebSocket protocols on the socket, with limits per connection and peer."""

@@ -1,0 +1,1 @@
+"""Imports enclaves from other nodes: jobs, uploads, download, replay into staging."""

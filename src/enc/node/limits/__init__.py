@@ -1,0 +1,1 @@
+"""Limits per peer and per enclave."""

@@ -1,0 +1,1 @@
+"""Which addresses the node may call."""

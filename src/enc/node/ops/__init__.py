@@ -1,0 +1,1 @@
+"""What an operator needs: node key, metrics, retention, backup, registration in a registry."""

@@ -1,0 +1,1 @@
+"""Delivers events to webhooks: builds batches, schedules them, sends them from a child process."""

@@ -1,0 +1,224 @@
+"""Decides which batch of which queue is sent next. A pure state machine: no I/O, and the time is an
+argument.
+
+- A queue sends one batch at a time: the batch holds its queue until its result is durable.
+- A queue's health is the result of its last attempt: QUICK, FAILING, or UNKNOWN, which means never
+  tried or slow. FAILING queues get at most a quarter of every resource (connections, memory for
+  bodies, places in line), FAILING and UNKNOWN ones together at most three quarters. So QUICK ones
+  never wait for endpoints that hang.
+- Within these shares, first come, first served: no queue starves.
+- A host gets a limited number of requests per second, whatever the number of its endpoints. Further
+  requests wait without delaying other hosts.
+- A failed attempt is repeated after a delay that doubles, up to a limit; after a number of attempts
+  the batch is dead.
+
+Its memory is bounded: places in line, batches in flight, and the health of recently tried queues,
+of which the oldest is forgotten first (such a queue is UNKNOWN again).
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from enum import IntEnum
+from heapq import heappop, heappush
+from itertools import islice
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from enc.node.store.sqlite.push import DueBatch
+
+OVERHEAD = 16 * 1024
+"""Memory that a connection takes beside its body."""
+COPIES = 3
+"""A body is larger than its events, and is also in the socket's buffers while it is sent."""
+HOST_BURST_MS = 1000
+"""An idle host may get at once what this time allows."""
+HOST_AHEAD_MS = 1000
+"""How long a request may wait in line for its host: places are for requests that can be sent."""
+
+
+class QueueHealth(IntEnum):
+    """Result of a queue's last attempt."""
+
+    QUICK = 0
+    UNKNOWN = 1
+    FAILING = 2
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    connections: int = 256
+    unsent_bytes: int = 128 << 20
+    waiting: int = 4096
+    """Places in line."""
+    known: int = 65_536
+    """Queues whose health is remembered."""
+    slow_ms: int = 5000
+    """A slower answer is not QUICK."""
+    host_per_s: float = 0.0
+    """0: no limit."""
+    tries: int = 10
+    first_retry_ms: int = 1000
+    max_retry_ms: int = 300_000
+
+
+class _Share:
+    """A limited resource, and how much of it queues of each health use."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self._used = total, [0, 0, 0]
+
+    @property
+    def used(self) -> int:
+        return sum(self._used)
+
+    def fits(self, standing: QueueHealth, amount: int) -> bool:
+        _, unknown, failing = self._used
+        if standing >= QueueHealth.UNKNOWN and unknown + failing + amount > self.total * 3 // 4:
+            return False
+        if standing == QueueHealth.FAILING and failing + amount > self.total // 4:
+            return False
+        return self.used + amount <= self.total
+
+    def add(self, standing: QueueHealth, amount: int) -> None:
+        self._used[standing] += amount
+
+
+class _InFlight(Struct):
+    """A batch that was taken and whose result is not durable yet."""
+
+    health: QueueHealth
+    weight: int
+    is_over: bool = False
+    """The request has ended; its result is not durable yet."""
+
+
+class Schedule:
+    """Schedules batches: `offer` due ones, `take` the next to send, `finish` an attempt, `free` its
+    queue once the result is durable.
+    """
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self._known: OrderedDict[int, QueueHealth] = OrderedDict()
+        self._lines: tuple[list[tuple[float, int, DueBatch]], ...] = ([], [], [])
+        """For each health a heap, by the earliest time to send, then by arrival."""
+        self._in_line: set[int] = set()
+        self._flights: dict[int, _InFlight] = {}
+        self._hosts: dict[str, float] = {}
+        """When all scheduled requests to a host are used up by its rate."""
+        self._count = 0
+        self._places = _Share(bounds.waiting)
+        self._connections, self._bytes = _Share(bounds.connections), _Share(bounds.unsent_bytes)
+
+    def health(self, due: DueBatch) -> QueueHealth:
+        """Return a queue's health; if unknown, judged by the batch's failed attempts."""
+        return self._known.get(due.queue, QueueHealth.FAILING if due.tries else QueueHealth.UNKNOWN)
+
+    def remember_failing(self, queues: Iterable[int]) -> None:
+        """Mark queues as failing after a restart: endpoints that hang must not delay others again."""
+        self._known.update((queue, QueueHealth.FAILING) for queue in islice(queues, self.bounds.known))
+
+    @property
+    def waiting(self) -> int:
+        return self._places.used
+
+    @property
+    def calling(self) -> int:
+        """Requests in flight."""
+        return self._connections.used
+
+    def holds(self, queue: int) -> bool:
+        return queue in self._in_line or queue in self._flights
+
+    def offer(self, due: DueBatch, now: int, ahead_ms: int = HOST_AHEAD_MS) -> bool:
+        """Put a batch in line, unless its queue is in line or in flight, or there is no place.
+        Returns whether it was.
+
+        `ahead_ms`: how long it may wait there for its host.
+        """
+        standing, host = self.health(due), urlsplit(due.url).hostname or ""
+        ready_at = max(now, self._hosts.get(host, 0.0) - HOST_BURST_MS)
+        if self.holds(due.queue) or ready_at > now + ahead_ms or not self._places.fits(standing, 1):
+            return False
+        self._places.add(standing, 1)
+        self._in_line.add(due.queue)
+        self._count += 1
+        heappush(self._lines[standing], (ready_at, self._count, due))
+        self._promise(host, now)
+        return True
+
+    def take(self, now: int) -> DueBatch | None:
+        """Return the batch to send now; None if there is none."""
+        heads = [(line[0], standing) for standing, line in self._open_lines() if line[0][0] <= now]
+        if not heads:
+            return None
+        (_, _, due), standing = min(heads, key=lambda head: head[0][:2])
+        heappop(self._lines[standing])
+        self._places.add(standing, -1)
+        self._in_line.discard(due.queue)
+        flight = _InFlight(standing, self._weight(due))
+        self._connections.add(standing, 1)
+        self._bytes.add(standing, flight.weight)
+        self._flights[due.queue] = flight
+        return due
+
+    def next_at(self) -> float | None:
+        """Return when `take` will have a batch if nothing else happens; None if it will not."""
+        return min((line[0][0] for _, line in self._open_lines()), default=None)
+
+    def finish(self, queue: int, *, has_failed: bool, took_ms: int) -> tuple[QueueHealth, QueueHealth]:
+        """Record the end of an attempt. Returns its queue's health before and after. The queue is
+        held until `free`.
+        """
+        flight = self._flights[queue]
+        self._release(flight)
+        well = QueueHealth.QUICK if took_ms < self.bounds.slow_ms else QueueHealth.UNKNOWN
+        now = QueueHealth.FAILING if has_failed else well
+        self._known[queue] = now
+        self._known.move_to_end(queue)
+        while len(self._known) > self.bounds.known:
+            self._known.popitem(last=False)
+        return flight.health, now
+
+    def free(self, queue: int) -> None:
+        """Release a queue whose result is durable, or that had nothing to send."""
+        self._release(self._flights.pop(queue))
+
+    def retry_at(self, due: DueBatch, now: int, jitter: float) -> int | None:
+        """Return when to retry a batch that failed just now; None: never. `jitter`: from 0 up to 1."""
+        if due.tries + 1 >= self.bounds.tries:
+            return None
+        delay = min(self.bounds.first_retry_ms << due.tries, self.bounds.max_retry_ms)
+        return now + delay - int(delay * jitter / 5)
+
+    def _open_lines(self) -> list[tuple[QueueHealth, list[tuple[float, int, DueBatch]]]]:
+        """Return the lines whose first batch fits its share; none while too many results are not
+        durable.
+        """
+        if len(self._flights) >= self.bounds.waiting:
+            return []
+        return [
+            (standing, line)
+            for standing, line in zip(QueueHealth, self._lines, strict=True)
+            if line and self._connections.fits(standing, 1) and self._bytes.fits(standing, self._weight(line[0][2]))
+        ]
+
+    def _weight(self, due: DueBatch) -> int:
+        """Return the memory that a batch takes while it is sent; at most the smallest share, or it
+        could never be sent.
+        """
+        return min(due.bytes * COPIES + OVERHEAD, self.bounds.unsent_bytes // 4)
+
+    def _release(self, flight: _InFlight) -> None:
+        if not flight.is_over:
+            self._connections.add(flight.health, -1)
+            self._bytes.add(flight.health, -flight.weight)
+            flight.is_over = True
+
+    def _promise(self, host: str, now: int) -> None:
+        """Charge a host for one more request."""
+        if not self.bounds.host_per_s:
+            return
+        if len(self._hosts) > self.bounds.waiting:
+            self._hosts = {host: paid for host, paid in self._hosts.items() if paid > now}
+        self._hosts[host] = max(self._hosts.get(host, 0.0), now) + 1000 / self.bounds.host_per_s

@@ -1,0 +1,81 @@
+"""The messages between a node and its sender, over the sender's standard input and output.
+
+    node    Start, first and once; Key, for each AskKey; ResultsStored, for each DeliveryResults;
+            end of input: stop
+    sender  AskKey, for an identity; DeliveryResults, the next only after the last was answered
+
+A message is its length in four bytes, and MessagePack.
+"""
+
+from struct import Struct as Layout
+
+from msgspec import Struct
+from msgspec.msgpack import Decoder, Encoder
+
+from enc.node.store.sqlite.push import DeliveryResult
+from enc.runtime.logs import Format, Level
+
+LENGTH = Layout(">I")
+MAX_MESSAGE = 1 << 20
+MAX_RESULTS = 1024
+"""Maximum number of results per message."""
+
+
+class Start(Struct, frozen=True, kw_only=True, tag=True):
+    """What a sender must know. It contains no key: the sender asks for each recipient's."""
+
+    store: str
+    seq_pub: bytes
+    allow_private: bool
+    timeout_s: float
+    tries: int
+    first_retry_s: float
+    max_retry_s: float
+    connections: int
+    unsent_bytes: int
+    host_per_s: float
+    interval_s: float
+    ca_file: str
+    log_level: Level
+    log_format: Format
+
+
+class AskKey(Struct, frozen=True, tag=True):
+    identity: bytes
+
+
+class Key(Struct, frozen=True, tag=True):
+    """The key that seals an identity's deliveries; empty if the identity is not a public key."""
+
+    identity: bytes
+    key: bytes
+
+
+class DeliveryResults(Struct, frozen=True, tag=True):
+    results: tuple[DeliveryResult, ...]
+
+
+class ResultsStored(Struct, frozen=True, tag=True):
+    is_durable: bool
+    """False: the store cannot be written; the sender reports the same results again."""
+
+
+ToSender = Start | Key | ResultsStored
+FromSender = AskKey | DeliveryResults
+
+read_to_sender = Decoder(ToSender).decode
+read_from_sender = Decoder(FromSender).decode
+_encode = Encoder().encode
+
+
+def packed(message: ToSender | FromSender) -> bytes:
+    body = _encode(message)
+    return LENGTH.pack(len(body)) + body
+
+
+def length(head: bytes) -> int:
+    """Return the length of a message. Raises ValueError if it is too long."""
+    (size,) = LENGTH.unpack(head)
+    if size > MAX_MESSAGE:
+        raise ValueError("message too long")
+    return int(size)

@@ -1,0 +1,230 @@
+"""Supervises the sender's process: starts it when there is something to send, and replaces it when
+it dies.
+
+Sending has its own process so that sealing and TLS take no time from the sequencer, and so that no
+endpoint's answer reaches the process that holds the node's key. One thread here serves the process:
+it answers with the keys of recipients, and has delivery results stored.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+import structlog
+from msgspec import ValidationError
+
+from enc.core.errors import EncError
+from enc.core.primitives.sealing import push_key
+from enc.core.primitives.signing import PrivateKey
+from enc.node.config import Config
+from enc.node.push.sender_pipe import (
+    LENGTH,
+    AskKey,
+    FromSender,
+    Key,
+    ResultsStored,
+    Start,
+    ToSender,
+    length,
+    packed,
+    read_from_sender,
+)
+from enc.node.signatures.worker import read_exactly
+from enc.node.store.sqlite.push import DeliveryResult
+from enc.runtime.backoff import RetryPauses
+
+STOP_S = 5.0
+"""How long a sender may take to stop before it is killed."""
+PAUSES = RetryPauses(first_s=1.0, max_s=60.0)
+"""Pauses between two starts of a sender that keeps dying."""
+
+StoreResults = Callable[[Sequence[DeliveryResult]], None]
+"""Makes delivery results durable, or raises."""
+
+_log = structlog.get_logger("enc.senders")
+
+
+class _Process:
+    def __init__(self, cores: Iterable[int]) -> None:
+        command = [sys.executable, "-m", "enc.node.push.sender_process"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)  # noqa: S603
+        self.pid = self._process.pid
+        if cores:
+            with suppress(OSError):
+                os.sched_setaffinity(self.pid, cores)
+        self._lock = threading.Lock()
+
+    def write(self, message: ToSender) -> None:
+        """Send a message. Does nothing if the process has ended: `read` then reports the end."""
+        with self._lock, suppress(OSError, ValueError):
+            if self._process.stdin is not None:
+                self._process.stdin.write(packed(message))
+
+    def read(self) -> FromSender | None:
+        """Return the next message; None at the end of the output, or after an invalid message."""
+        if self._process.stdout is None:
+            return None
+        descriptor = self._process.stdout.fileno()
+        try:
+            head = read_exactly(descriptor, LENGTH.size)
+            return read_from_sender(read_exactly(descriptor, length(head))) if len(head) == LENGTH.size else None
+        except (OSError, ValueError, ValidationError):
+            return None
+
+    def end_input(self) -> None:
+        """Ask the process to stop. Kills one that does not even read."""
+        if not self._lock.acquire(timeout=STOP_S):
+            self.kill()
+            return
+        with suppress(OSError):
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+        self._lock.release()
+
+    def kill(self) -> None:
+        with suppress(OSError):
+            self._process.kill()
+
+    def close(self) -> None:
+        """Wait for the process to end; kill it after STOP_S."""
+        self.end_input()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+class PushSupervisor:
+    """Runs the sender's process between `start` and `close`. Calls `is_due` and `settle` on its own
+    thread.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        key: PrivateKey,
+        is_due: Callable[[], bool],
+        store_results: StoreResults,
+        cores: Iterable[int] = (),
+    ) -> None:
+        """`is_due`: whether there is anything to send. `cores`: where the process runs; empty for
+        any core.
+        """
+        self._start_message = start_message(config, key.public)
+        self._interval_s = min(config.push.interval_s, 1.0)
+        self._key, self._is_due, self._store_results, self._cores = key, is_due, store_results, set(cores)
+        self._stopping = threading.Event()
+        self._process: _Process | None = None
+        self._thread = threading.Thread(target=self._run, name="senders", daemon=True)
+
+    @property
+    def pid(self) -> int | None:
+        """Id of the process, while there is one."""
+        process = self._process
+        return process.pid if process else None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Let the process finish running requests for a short time. Batches without a stored result
+        are sent again later.
+        """
+        self._stopping.set()
+        if (process := self._process) is not None:  # the thread may set it to None at any time
+            process.end_input()
+        if self._thread.ident is None:
+            return
+        self._thread.join(STOP_S)
+        if self._thread.is_alive() and (process := self._process) is not None:
+            process.kill()
+            self._thread.join(STOP_S)
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._stopping.wait(self._interval_s):
+            if not self._is_needed():
+                continue
+            try:
+                was_useful = self._serve()
+            except OSError as e:
+                _log.error("sender_not_started", reason=e.strerror)
+                was_useful = False
+            if self._stopping.is_set():
+                return
+            pause = 0.0 if was_useful else PAUSES.after(pause)
+            self._stopping.wait(pause)
+
+    def _is_needed(self) -> bool:
+        try:
+            return self._is_due()
+        except EncError as e:
+            _log.error("push_store_failed", reason=e.message)
+            return False
+
+    def _serve(self) -> bool:
+        """Serve one process from its start to its end. Returns whether any results were stored."""
+        self._process = process = _Process(self._cores)
+        if self._stopping.is_set():
+            process.end_input()
+        was_useful = False
+        try:
+            process.write(self._start_message)
+            while (message := process.read()) is not None:
+                answer = self._answer(message)
+                was_useful |= answer == ResultsStored(True)
+                process.write(answer)
+        finally:
+            if not self._stopping.is_set():
+                _log.error("sender_failed", pid=process.pid)
+            process.close()
+            self._process = None
+        return was_useful
+
+    def _answer(self, message: FromSender) -> Key | ResultsStored:
+        if isinstance(message, AskKey):
+            return Key(message.identity, self._key_of(message.identity))
+        try:
+            self._store_results(message.results)
+        except EncError as e:
+            _log.error("outcomes_not_kept", reason=e.message)
+            return ResultsStored(False)
+        except Exception as e:  # a damaged row must not end this thread
+            _log.error("outcomes_not_kept", reason=type(e).__name__, exc_info=e)
+            return ResultsStored(False)
+        return ResultsStored(True)
+
+    def _key_of(self, identity: bytes) -> bytes:
+        """Return the key for an identity's deliveries; empty if the identity is not a public key,
+        since any 32 bytes may be granted rights.
+        """
+        try:
+            return push_key(self._key, identity)
+        except (EncError, ValueError):
+            return b""
+
+
+def start_message(config: Config, seq_pub: bytes) -> Start:
+    push = config.push
+    return Start(
+        store=str(config.store_path),
+        seq_pub=seq_pub,
+        allow_private=config.private_endpoints,
+        timeout_s=push.timeout_s,
+        tries=push.tries,
+        first_retry_s=push.first_retry_s,
+        max_retry_s=push.max_retry_s,
+        connections=push.connections,
+        unsent_bytes=push.unsent_bytes,
+        host_per_s=config.host_per_s,
+        interval_s=push.interval_s,
+        ca_file=push.ca_file,
+        log_level=config.log_level,
+        log_format=config.log_format,
+    )

@@ -1,0 +1,1 @@
+"""Answers sealed requests: access checks, queries, proofs, pulls, registry lookups."""

@@ -1,0 +1,1 @@
+"""Orders commits: intake, admission checks, the sequencer thread, its state cache."""

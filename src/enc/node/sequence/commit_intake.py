@@ -1,0 +1,114 @@
+"""The event loop's side of writing: takes in commits as they arrive and passes their results back.
+
+Commits that arrive within a few milliseconds go to admission as one group, and the results of one
+batch come back in one call. Under load, threads are woken once for many commits, not once for each.
+A commit that arrives alone does not wait.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from enc.core.errors import EncError, Unavailable
+from enc.core.primitives.types import Receipt
+from enc.node.sequence.admission import MAX_GROUP, Admission, Arrival, Rejection
+from enc.node.sequence.sequencer import CommitOutcome, internal_error
+
+MAX_BYTES = 256 << 20
+"""Total size of the commits that may wait."""
+GATHER_S = 0.004
+"""Time between two groups, unless a group is full earlier."""
+
+Result = Receipt | EncError
+Reply = Callable[[Result, bytes | None], None]
+"""Takes a commit's result, and its hash if it could be parsed. Called on the event loop's thread."""
+
+
+class CommitReplies:
+    """Passes results to the senders of commits. `reject` and `deliver` may be called from any thread."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_results: Callable[[Sequence[Result]], None] = lambda results: None,
+    ) -> None:
+        self._loop, self._on_results = loop, on_results
+        self.waiting = self.bytes = 0
+        """Number and total size of the commits that have no result yet."""
+
+    def expect(self, size: int) -> None:
+        """Count a commit of `size` bytes that will get a result."""
+        self.waiting += 1
+        self.bytes += size
+
+    def reject(self, rejections: Sequence[Rejection]) -> None:
+        self._loop.call_soon_threadsafe(self._reply, rejections)
+
+    def deliver(self, outcomes: Sequence[CommitOutcome]) -> None:
+        results = [(admitted.sender, result, admitted.commit.hash) for admitted, result in outcomes]
+        self._loop.call_soon_threadsafe(self._reply, results)
+
+    def _reply(self, results: Sequence[tuple[Any, Result, bytes | None]]) -> None:
+        self.waiting -= len(results)
+        for (reply, size), result, commit_hash in results:
+            self.bytes -= size
+            try:
+                reply(result, commit_hash)
+            except Exception as e:  # a failing reply must not affect the others
+                internal_error(e, "reply")
+        self._on_results([result for _, result, _ in results])
+
+
+class CommitIntake:
+    """Groups commits and submits them to admission. To be used on the event loop's thread."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        admission: Admission,
+        replies: CommitReplies,
+        max_waiting: int,
+        gather_s: float = GATHER_S,
+    ) -> None:
+        self._loop, self._admission, self._replies = loop, admission, replies
+        self._max_waiting, self._gather_s = max_waiting, gather_s
+        self._arrivals: list[Arrival] = []
+        self._due = 0.0
+        """Earliest time of the next group, by the loop's clock."""
+        self._timer: asyncio.Handle
+        self.is_closed = False
+        """Whether the node is stopping: waiting commits are answered, new ones are rejected."""
+
+    @property
+    def waiting(self) -> int:
+        """Number of commits that have no result yet."""
+        return self._replies.waiting
+
+    def submit(self, body: bytes, reply: Reply) -> None:
+        """Queue a commit; `reply` is called once with its result. Raises Unavailable if the queue is full."""
+        if self.is_closed:
+            raise Unavailable("the node is shutting down", retry_after_ms=1000)
+        if self._replies.waiting >= self._max_waiting or self._replies.bytes >= MAX_BYTES:
+            raise Unavailable("too many commits are waiting", retry_after_ms=1000)
+        self._replies.expect(len(body))
+        self._arrivals.append((body, (reply, len(body))))
+        if len(self._arrivals) == 1:
+            self._timer = self._schedule()
+        elif len(self._arrivals) == MAX_GROUP:
+            self._timer.cancel()
+            self._pass_on()
+
+    def _schedule(self) -> asyncio.Handle:
+        if self._due <= self._loop.time():
+            return self._loop.call_soon(self._pass_on)
+        return self._loop.call_at(self._due, self._pass_on)
+
+    def _pass_on(self) -> None:
+        self._due = self._loop.time() + self._gather_s
+        arrivals, self._arrivals = self._arrivals, []
+        self._admission.submit(arrivals)
+
+    async def drained(self) -> None:
+        """Wait until no commit waits for its result."""
+        while self._replies.waiting:
+            await asyncio.sleep(0.005)

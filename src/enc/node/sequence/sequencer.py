@@ -1,0 +1,403 @@
+"""The sequencer: the only thread that orders commits, and the only writer of the store.
+
+It takes all waiting commits, judges one after the other against states in memory, and writes all
+accepted ones in one transaction: one fsync serves them all. Only after that are their senders
+answered and their events published. If the transaction fails, the states are those before it, since
+states are values; every sender gets the error and nothing has happened. If the process dies, the
+store has all of the batch or none, and nobody was answered.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+import structlog
+from msgspec import Struct
+
+from enc.core.errors import Duplicate, EncError, EnclaveNotFound, InternalError, Unavailable
+from enc.core.log.commit import SKEW_MS
+from enc.core.log.event import finalize
+from enc.core.log.receipt import build_receipt, wire_receipt
+from enc.core.machine import enclave as machine
+from enc.core.machine.enclave import Transition
+from enc.core.primitives.hashing import log_leaf
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import Commit, Event, Receipt, Target, TreeHead
+from enc.core.rules.content import revised_id
+from enc.core.rules.policy import Effects
+from enc.core.trees.merkle_log import Edge
+from enc.core.trees.tree_head import sign_head
+from enc.node.limits.quota import NO_QUOTA, Quota, Spending
+from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache
+from enc.node.sequence.recipients import RecipientCache
+from enc.node.sequence.state_cache import StateCache
+from enc.node.store.protocol import Step, Store
+
+MAX_BATCH = 1024
+"""Maximum number of commits in one transaction."""
+MAX_SEALS = 256
+"""Maximum number of idle bundles that one transaction closes."""
+IDLE_S = 0.2
+"""Seconds after which an idle sequencer looks for bundles to seal."""
+MAX_HOLD_MS = 30_000
+
+T = TypeVar("T")
+_log = structlog.get_logger("enc.sequencer")
+
+
+class AdmittedCommit(Struct, frozen=True):
+    """A commit that passed admission (form, hash, signature, expiry), and a value that identifies
+    its sender.
+    """
+
+    commit: Commit
+    sender: Any = None
+
+
+CommitOutcome = tuple[AdmittedCommit, Receipt | EncError]
+
+
+class Checkpoint(Struct, frozen=True):
+    """The end of a log, as a Migrate must state it."""
+
+    seq: int
+    ct_root: bytes
+
+
+class _Batch:
+    """A transaction that is being put together."""
+
+    def __init__(self, now: int, spending: Spending) -> None:
+        self.now, self.spending = now, spending
+        self.committed: dict[bytes, Event] = {}
+        """Events by the hash of their commits: those of this batch, and earlier ones that it
+        repeats.
+        """
+        self.overlays: dict[bytes, BatchOverlay] = {}
+        self.steps: list[Step] = []
+
+
+class SequencerSettings(Struct, frozen=True, kw_only=True):
+    """What an operator decides about sequencing."""
+
+    seal_idle: bool = True
+    """Whether bundles whose time is up are closed without a further event."""
+    max_batch: int = MAX_BATCH
+    quota: Quota = NO_QUOTA
+
+
+class Sequencer:
+    """Orders commits. `submit` and `call` may be called from any thread; `deliver` and `publish`
+    run on the sequencer's own thread, after the fsync.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        key: PrivateKey,
+        clock: Callable[[], int],
+        *,
+        deliver: Callable[[Sequence[CommitOutcome]], None],
+        publish: Callable[[Sequence[Step]], None] = lambda steps: None,
+        observe_write: Callable[[int, float], None] = lambda events, seconds: None,
+        maintain: Callable[[int], None] = lambda now: None,
+        states: StateCache | None = None,
+        settings: SequencerSettings = SequencerSettings(),  # noqa: B008
+    ) -> None:
+        self._store, self._key, self._clock = store, key, clock
+        self._deliver, self._publish, self._observe_write, self._maintain = deliver, publish, observe_write, maintain
+        self._states = StateCache(store) if states is None else states
+        self._settings = settings
+        self._highest = store.clock()
+        self._queue: SimpleQueue[Sequence[AdmittedCommit] | Callable[[], None] | None] = SimpleQueue()
+        self._cache = NodeCache()
+        self._recipients = RecipientCache(store)
+        self._holds: dict[bytes, int] = {}
+        self._is_behind = False
+        self._unsealed: set[bytes] = set()
+        """Enclaves that could not be sealed since the start."""
+        self._thread = threading.Thread(target=self._run, name="sequencer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, admitted: Sequence[AdmittedCommit]) -> None:
+        """Queue commits; their order is kept."""
+        self._queue.put(admitted)
+
+    def call(self, work: Callable[[], T]) -> "Future[T]":
+        """Run something on the sequencer's thread, between two batches: all data that it reads is
+        durable and does not change meanwhile.
+        """
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(work())
+            except BaseException as e:
+                future.set_exception(e)
+
+        self._queue.put(run)
+        return future
+
+    def stop(self) -> None:
+        """Finish what was submitted, then end the thread."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def probe(self) -> None:
+        """Write an empty batch; raises if the store fails. Call it on the sequencer's thread."""
+        self._check_clock(self._clock())
+        self._store.write([], self._clock())
+
+    def checkpoint(self, enclave: bytes, hold_ms: int) -> Checkpoint:
+        """Return the end of the log; for `hold_ms`, reject everything but a Migrate. Call it on the
+        sequencer's thread.
+        """
+        state = self._states.get(enclave)
+        if state is None:
+            raise EnclaveNotFound("no such enclave on this node")
+        overlay = BatchOverlay(self._store, enclave, state, self._cache)
+        found = Checkpoint(state.seq, machine.checkpoint_root(state, overlay))
+        if hold_ms:
+            now = self._clock()
+            self._holds = {held: until for held, until in self._holds.items() if until > now}
+            self._holds[enclave] = now + min(hold_ms, MAX_HOLD_MS)
+        return found
+
+    def forget(self, enclave: bytes) -> None:
+        """Drop cached data of an enclave that was written without this sequencer. Call it on the
+        sequencer's thread.
+        """
+        self._states.forget(enclave)
+        self._recipients.forget(enclave)
+
+    # The thread
+
+    def _run(self) -> None:
+        running = True
+        while running:
+            admitted, calls, running = self._take()
+            self.run_once(admitted)
+            for call in calls:
+                call()
+            self._maintain(self._clock())
+
+    def _take(self) -> tuple[list[AdmittedCommit], list[Callable[[], None]], bool]:
+        """Return the waiting commits up to the batch limit, the calls to run after them, and
+        whether to go on.
+        """
+        admitted: list[AdmittedCommit] = []
+        calls: list[Callable[[], None]] = []
+        try:
+            item = self._queue.get(timeout=IDLE_S)
+            while True:
+                if item is None:
+                    return admitted, calls, False
+                if callable(item):
+                    calls.append(item)
+                else:
+                    admitted.extend(item)
+                if calls or len(admitted) >= self._settings.max_batch:
+                    break
+                item = self._queue.get_nowait()
+        except Empty:
+            pass
+        return admitted, calls, True
+
+    def run_once(self, admitted: Sequence[AdmittedCommit]) -> None:
+        """Process one batch: judge, write, answer."""
+        batch = _Batch(self._clock(), Spending(self._store, self._settings.quota))
+        try:
+            self._check_clock(batch.now)
+            if admitted:
+                batch.committed = self._store.committed_among([admitted.commit for admitted in admitted])
+            outcomes = [(admitted, self._outcome(admitted.commit, batch)) for admitted in admitted]
+            failure = self._write(batch)
+        except EncError as e:
+            outcomes, failure = [(admitted, e) for admitted in admitted], e
+        except Exception as e:
+            failure = internal_error(e, "sequencer")
+            outcomes = [(admitted, failure) for admitted in admitted]
+        if failure is not None:
+            outcomes = [(admitted, failure) for admitted, _ in outcomes]
+        self._recipients.trim()
+        if outcomes:
+            self._deliver(outcomes)
+        if failure is None and batch.steps:
+            self._publish(batch.steps)
+
+    def _outcome(self, commit: Commit, batch: _Batch) -> Receipt | EncError:
+        try:
+            return build_receipt(self._sequence(commit, batch))
+        except EncError as e:
+            return e
+        except Exception as e:  # an internal error must not affect the others
+            return internal_error(e, "sequencer")
+
+    def _write(self, batch: _Batch) -> EncError | None:
+        """Seal overdue bundles and make the batch durable. On failure, return the error and drop
+        the cached states.
+        """
+        try:
+            if self._settings.seal_idle:
+                self._seal(batch)
+            if not batch.steps:
+                return None
+            start = time.perf_counter()
+            self._store.write(batch.steps, batch.now)
+            self._observe_write(len(batch.steps), time.perf_counter() - start)
+        except EncError as e:
+            _log.error("store_failed", reason=e.message, steps=len(batch.steps))
+            return self._fail(batch, e)
+        except Exception as e:
+            return self._fail(batch, internal_error(e, "store"))
+        for enclave, overlay in batch.overlays.items():
+            if overlay.state is not None:
+                self._states.put(overlay.state)
+                if overlay.state.migrated:
+                    self._holds.pop(enclave, None)
+            self._cache.put(overlay.nodes.items())
+        return None
+
+    def _fail(self, batch: _Batch, error: EncError) -> EncError:
+        for enclave in batch.overlays:
+            self._states.forget(enclave)
+            self._recipients.forget(enclave)
+        return error
+
+    # One commit
+
+    def _sequence(self, commit: Commit, batch: _Batch) -> Event:
+        """Return the event that the commit becomes, as a step of the batch that is not durable yet."""
+        overlay = self._overlay(commit.enclave, batch)
+        if (first := batch.committed.get(commit.hash)) is not None:
+            raise duplicate(first, commit)
+        self._check_hold(commit, batch.now)
+        batch.spending.check(commit)
+        state = overlay.state
+        if state is None:
+            if commit.type != "Manifest":
+                raise EnclaveNotFound("no such enclave on this node")
+            timestamp = machine.next_timestamp(None, commit, batch.now)
+            policy, effects = machine.judge_manifest(commit)
+            event = finalize(commit, self._key, timestamp, 0)
+            transition = machine.apply_manifest(event, policy, effects)
+        else:
+            effects = machine.judge(state, commit, overlay, sequencer=self._key.public)
+            timestamp = machine.next_timestamp(state, commit, batch.now)
+            event = finalize(commit, self._key, timestamp, state.seq + 1)
+            transition = machine.apply(state, event, effects, overlay)
+        target = overlay.target(revised_id(event)) if event.type in ("Update", "Delete") else None
+        self._add_step(batch, overlay, transition, event, effects, target)
+        batch.spending.charge(commit)
+        batch.committed[commit.hash] = event
+        return event
+
+    def _overlay(self, enclave: bytes, batch: _Batch) -> BatchOverlay:
+        overlay = batch.overlays.get(enclave)
+        if overlay is None:
+            state = self._states.get(enclave)
+            overlay = batch.overlays[enclave] = BatchOverlay(self._store, enclave, state, self._cache)
+        return overlay
+
+    def is_behind(self, now: int) -> bool:
+        """Return whether the node's clock shows less than it has shown before. Safe from any
+        thread.
+        """
+        return now < self._highest - SKEW_MS
+
+    def _check_clock(self, now: int) -> None:
+        is_behind, was_behind = self.is_behind(now), self._is_behind
+        self._is_behind = is_behind
+        if is_behind:
+            if not was_behind:
+                _log.error("clock_behind", by_ms=self._highest - now)
+            raise Unavailable(
+                "this node's clock shows less than it has shown before", retry_after_ms=self._highest - now
+            )
+        self._highest = max(self._highest, now)
+
+    def _check_hold(self, commit: Commit, now: int) -> None:
+        until = self._holds.get(commit.enclave, 0)
+        if until > now and commit.type != "Migrate":
+            raise Unavailable("the enclave is held for a Migrate", retry_after_ms=until - now)
+
+    def _add_step(
+        self,
+        batch: _Batch,
+        overlay: BatchOverlay,
+        transition: Transition,
+        event: Event | None,
+        effects: Effects,
+        target: Target | None = None,
+    ) -> None:
+        heads = self._sign_heads(transition, overlay)
+        if event is None:
+            step = Step(transition=transition, heads=heads)
+        else:
+            subject = transition.state.policy.subject(event, target)
+            step = Step(
+                transition=transition,
+                event=event,
+                effects=effects,
+                subject=subject.type,
+                heads=heads,
+                recipients=self._recipients.recipients_of(event, subject, effects, transition, overlay),
+            )
+        overlay.take(transition, event)
+        batch.steps.append(step)
+
+    def _sign_heads(self, transition: Transition, overlay: BatchOverlay) -> tuple[TreeHead, ...]:
+        """Return a signed head for each tree size that the step reached."""
+        if not transition.closed:
+            return ()
+        state, before = transition.state, overlay.state.log if overlay.state else Edge()
+        heads = []
+        for bundle in transition.closed:
+            before = before.append(log_leaf(bundle.events_root, bundle.state_hash))[0]
+            heads.append(sign_head(self._key, state.enclave, state.min_timestamp, before.size, before.root()))
+        return tuple(heads)
+
+    def _seal(self, batch: _Batch) -> None:
+        """Close bundles whose time is up and that no event closed."""
+        for enclave in self._store.overdue(batch.now, MAX_SEALS + len(self._unsealed)):
+            if enclave in self._unsealed:
+                continue
+            try:
+                self._seal_one(enclave, batch)
+            except Unavailable:
+                raise
+            except Exception as e:  # one damaged enclave must not stop the others; fsck reports more
+                internal_error(e, "seal")
+                self._unsealed.add(enclave)
+                batch.overlays.pop(enclave, None)
+
+    def _seal_one(self, enclave: bytes, batch: _Batch) -> None:
+        overlay = self._overlay(enclave, batch)
+        if overlay.state is None or overlay.state.sequencer != self._key.public:
+            return
+        transition = machine.seal(overlay.state, batch.now, overlay)
+        if transition is not None:
+            self._add_step(batch, overlay, transition, None, Effects())
+
+
+def internal_error(error: BaseException, where: str) -> InternalError:
+    """Log an internal error and return the one for the wire, which contains nothing that the peer
+    sent.
+    """
+    _log.error("internal_error", where=where, exc_info=error)
+    return InternalError(f"internal error: {type(error).__name__}")
+
+
+def duplicate(first: Event, commit: Commit) -> Duplicate:
+    """Return the error for a repeated commit. If the signature is the same, it contains the first
+    one's receipt.
+    """
+    context = {"receipt": wire_receipt(build_receipt(first))} if first.sig == commit.sig else {}
+    return Duplicate("the commit was already accepted", **context)

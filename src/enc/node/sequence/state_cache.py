@@ -1,0 +1,74 @@
+"""A cache of the durable states of enclaves in use.
+
+The sequencer puts a state here after it is on disk; readers find it here or load it. An enclave
+that is not used leaves memory and costs only disk.
+"""
+
+import threading
+from collections import OrderedDict
+
+from enc.core.machine.enclave import EnclaveState
+from enc.core.primitives.encoding import compact_size
+from enc.node.store.protocol import Store
+
+CAPACITY = 2048
+"""Maximum number of cached states."""
+MAX_WEIGHT = 4 << 20
+"""Maximum size of the Manifests of cached states: a policy may take sixty times its Manifest's size
+in memory.
+"""
+
+
+class StateCache:
+    """Durable states by enclave. Safe to use from any thread."""
+
+    def __init__(self, store: Store, capacity: int = CAPACITY) -> None:
+        self._store, self._capacity = store, capacity
+        self._states: OrderedDict[bytes, EnclaveState] = OrderedDict()
+        self._weights: dict[bytes, int] = {}
+        self._weight = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def get(self, enclave: bytes) -> EnclaveState | None:
+        """Return the state after the latest durable step; None if the enclave does not exist here."""
+        with self._lock:
+            state = self._states.get(enclave)
+            if state is not None:
+                self._states.move_to_end(enclave)
+                return state
+        loaded = self._store.load(enclave)
+        return None if loaded is None else self.put(loaded)
+
+    def forget(self, enclave: bytes) -> None:
+        """Drop a state, so that it is loaded again: a write that was reported as failed may have
+        reached the disk.
+        """
+        with self._lock:
+            if self._states.pop(enclave, None) is not None:
+                self._weight -= self._weights.pop(enclave)
+
+    def put(self, state: EnclaveState) -> EnclaveState:
+        """Cache a durable state, unless a later one is cached: a reader may have loaded it before
+        the last write.
+        """
+        with self._lock:
+            known = self._states.get(state.enclave)
+            if known is None:
+                self._weights[state.enclave] = weight = compact_size(state.policy.manifest)
+                self._weight += weight
+            if known is None or _age(known) <= _age(state):
+                self._states[state.enclave] = known = state
+            self._states.move_to_end(state.enclave)
+            while len(self._states) > self._capacity or (self._weight > MAX_WEIGHT and len(self._states) > 1):
+                self._weight -= self._weights.pop(self._states.popitem(last=False)[0])
+            return known
+
+
+def _age(state: EnclaveState) -> tuple[int, int]:
+    """Return a key by which later states compare greater: more events, or as many and one more
+    closed bundle.
+    """
+    return state.seq, state.log.size

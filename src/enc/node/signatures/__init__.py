@@ -1,0 +1,1 @@
+"""Checks signatures in child processes."""

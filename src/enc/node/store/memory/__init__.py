@@ -1,0 +1,1 @@
+"""A store in dictionaries, for tests."""

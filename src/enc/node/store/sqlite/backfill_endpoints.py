@@ -1,0 +1,73 @@
+"""Fills `endpoints` from the logs, once, after an upgrade from a version without endpoints.
+
+Only events that change access are judged again, in order: no others change an endpoint, and all
+were signed and allowed when they were accepted. So no tree is built and no signature is checked,
+and memory holds the rights of one enclave.
+"""
+
+import sqlite3
+from contextlib import suppress
+
+from enc.core.errors import EncError
+from enc.core.primitives.types import Event, Record, RecordKind, Target
+from enc.core.rules.manifest import parse_manifest
+from enc.core.rules.policy import Draft, Effects, Policy
+from enc.node.store.sqlite.push import Endpoints, register
+from enc.node.store.sqlite.rows import COLUMNS, unpack_event
+
+_ELSE = frozenset(["Update", "Delete", "Shared", "Own"])
+"""Predefined types that do not change endpoints."""
+
+
+class _Rights:
+    """The state leaves that decide access, so far."""
+
+    def __init__(self) -> None:
+        self.leaves: dict[bytes, bytes | None] = {}
+
+    def leaf(self, key: bytes) -> bytes | None:
+        return self.leaves.get(key)
+
+    def target(self, event_id: bytes) -> Target | None:
+        return None
+
+    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+        return None
+
+    def record_of(self, event_id: bytes) -> Record | None:
+        return None
+
+
+def backfill_endpoints(db: sqlite3.Connection) -> None:
+    """Fill `endpoints` in one transaction, if that is pending."""
+    (is_due,) = db.execute("SELECT endpoints_due FROM node").fetchone()
+    if not is_due:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    for e, manifest in db.execute("SELECT e, manifest FROM enclaves WHERE purged = 0").fetchall():
+        rows = [(e, *key, url) for key, url in _endpoints(db, e, parse_manifest(manifest)).items()]
+        db.executemany("INSERT INTO endpoints VALUES (?, ?, ?, ?)", rows)
+        db.executemany("INSERT OR IGNORE INTO queues (identity, url) VALUES (?, ?)", [(row[1], row[3]) for row in rows])
+    db.execute("UPDATE node SET endpoints_due = 0")
+    db.execute("COMMIT")
+
+
+def _endpoints(db: sqlite3.Connection, e: int, policy: Policy) -> Endpoints:
+    kinds = db.execute("SELECT c, type FROM kinds WHERE e = ?", (e,)).fetchall()
+    numbers = [c for c, type_ in kinds if type_ in policy.predefined - _ELSE]
+    query = f"SELECT {COLUMNS} FROM events WHERE c IN ({','.join('?' * len(numbers))}) ORDER BY k"  # noqa: S608
+    rights, found = _Rights(), Endpoints()
+    for row in db.execute(query, numbers):
+        with suppress(EncError):  # fsck reports a damaged log
+            register(found, _effects(policy, unpack_event(row), rights))
+    return found
+
+
+def _effects(policy: Policy, event: Event, rights: _Rights) -> Effects:
+    draft = Draft(rights, event.sequencer)
+    if event.seq == 0:
+        policy.write_initial_state(draft)
+    else:
+        policy.judge(event, draft)
+    rights.leaves.update(draft.writes)
+    return draft.effects("terminated" if event.type == "Terminate" else None)

@@ -1,0 +1,60 @@
+"""`enc archive`: pull a whole enclave by the installed command, and say of any file whether it holds."""
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from enc.core.machine.archive import read_archive, write_archive
+from enc.core.primitives.types import Event
+from tests.cli.people import Person
+
+FIELDS = ["ok", "events", "bundles", "state_hash", "ct_root", "checkpoint_root", "enclave", "sequencer"]
+
+
+def test_pull_and_verify(alice: Person) -> None:
+    for text in ("one", "two"):
+        alice.ask("commit", "message", text)
+    pulled = alice.json("archive", "pull", "a.enc")
+    assert (pulled["file"], pulled["events"], pulled["head"]) == ("a.enc", 3, 3)
+    found = alice.json("archive", "verify", "a.enc")
+    assert list(found) == FIELDS
+    assert (found["ok"], found["events"], found["bundles"]) == (True, 3, 3)
+    assert found["enclave"] == pulled["enclave"]
+    assert found["ct_root"] == found["checkpoint_root"] == alice.json("head")["r"]
+    assert "events           3" in alice.run("archive", "verify", "a.enc")
+
+
+def test_a_file_that_does_not_hold(alice: Person) -> None:
+    alice.ask("archive", "pull", "a.enc")
+    whole = (alice.home / "a.enc").read_bytes()
+    for name, data in (("cut.enc", whole[:-9]), ("empty.enc", b""), ("more.enc", whole + b"x"), ("text.enc", b"hello")):
+        (alice.home / name).write_bytes(data)
+        found = alice.json("archive", "verify", name, code=1)
+        assert list(found) == ["ok", "code", "seq", "message"]
+        assert (found["ok"], found["code"], found["seq"]) == (False, "INVALID_ARCHIVE", None)
+
+
+def test_an_event_that_breaks_a_rule_is_named_by_its_seq(alice: Person) -> None:
+    alice.ask("commit", "message", "one")
+    alice.ask("archive", "pull", "a.enc")
+    header, events = read_archive([(alice.home / "a.enc").read_bytes()])
+    forged: list[Event] = [replace(event, seq_sig=bytes(64)) if event.seq == 1 else event for event in events]
+    (alice.home / "b.enc").write_bytes(b"".join(write_archive(header, forged)))
+    (found,) = alice.tell("archive", "verify", "b.enc", code=1)
+    assert (found["ok"], found["code"], found["seq"]) == (False, "INVALID_SIGNATURE", 1)
+
+
+def test_wrong_uses(alice: Person, tmp_path: Path) -> None:
+    assert alice.refused("archive", "verify", "nothing.enc", code=2)["code"] == "MISUSE"
+    (alice.home / "a.enc").write_bytes(b"")
+    assert "already exists" in alice.refused("archive", "pull", "a.enc", code=2)["message"]
+    assert alice.refused("archive", "pull", "no/a.enc", code=2)["code"] == "MISUSE"
+
+
+def test_somebody_else_may_not_pull(alice: Person, tmp_path: Path) -> None:
+    stranger = Person(tmp_path / "stranger")
+    stranger.ask("key", "new")
+    for name in ("node", "enclave"):
+        (shown,) = alice.tell("config", "show")
+        stranger.ask("config", "set", name, str(shown[name]["value"]))
+    assert stranger.refused("archive", "pull", "a.enc", code=1)["code"] == "UNAUTHORIZED"

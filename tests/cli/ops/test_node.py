@@ -1,0 +1,492 @@
+"""`enc node`: what its commands print, and how they end."""
+
+import io
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from enc.cli import app
+from enc.cli.ops import node
+from enc.core.errors import MisuseError, Unavailable
+from enc.core.primitives.signing import PrivateKey
+from enc.node import fsck
+from enc.node.config import FIELDS, SECTIONS, Config, describe, load_config
+from enc.node.fsck import Difference, Report
+from enc.node.store.sqlite.store import SqliteStore
+from tests.node.store.test_store import NODE, Host
+
+COMMANDS = ["run", "config", "fsck", "backup", "key", "queues", "redeliver"]
+EXIT_CODES = "Exit codes: 0 done; 1 the check found damage, or the work failed; 2 wrong use or configuration."
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("ENC_NODE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+def enc(*args: str | Path) -> Result:
+    return CliRunner().invoke(app, ["node", *map(str, args)], catch_exceptions=False)
+
+
+def failure(result: Result, code: int = 2) -> str:
+    """The one line on stderr of a command that failed with this code."""
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert re.fullmatch(r"enc node: [^\n]+\n", result.stderr), result.stderr
+    return result.stderr.removeprefix("enc node: ").rstrip("\n")
+
+
+# Help
+
+
+def test_without_a_command_it_shows_help_with_the_exit_codes() -> None:
+    result = enc()
+    shown = " ".join((result.stdout + result.stderr).split())
+    assert all(command in shown for command in COMMANDS)
+    assert EXIT_CODES in shown
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example_and_the_exit_codes(command: str) -> None:
+    result = enc(command, "--help")
+    assert result.exit_code == 0
+    shown = " ".join(result.stdout.split())
+    assert f"Example: enc node {command}" in shown
+    assert EXIT_CODES in shown
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_option(command: str) -> None:
+    result = enc(command, "--nonsense")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "nonsense" in result.stderr
+
+
+# enc node run
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
+    from enc.node import main
+
+    found: list[Config] = []
+    monkeypatch.setattr(main, "run", lambda config: found.append(config) or 7)
+    return found
+
+
+def test_run_starts_a_node_with_the_settings_and_ends_with_its_exit_code(
+    started: list[Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text("port = 1\nhost = 'f'\n[limits]\ntags = 5\n")
+    monkeypatch.setenv("ENC_NODE_HOST", "e")
+    flags = f"--port 2 --data d --dev --log-level debug --log-format console --registry {'ab' * 32}".split()
+    assert enc("run", "--config", file, *flags).exit_code == 7
+    expected = {"port": 2, "host": "e", "data": "d", "dev": True, "log_level": "debug", "log_format": "console"}
+    assert started == [load_config(None, {}, {**expected, "limits.tags": 5, "registry.enclave": "ab" * 32})]
+
+
+def test_run_with_no_flags_has_the_defaults(started: list[Config]) -> None:
+    enc("run")
+    assert started == [Config()]
+
+
+def test_dev_of_the_environment_can_be_taken_back(started: list[Config], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENC_NODE_DEV", "1")
+    enc("run"), enc("run", "--no-dev")
+    assert [config.dev for config in started] == [True, False]
+
+
+@pytest.mark.parametrize("command", ["run", "config"])
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--port", "x"], "--port: port: expected a whole number from 0 to 65535"),
+        (["--log-level", "loud"], "--log-level: log_level: expected one of debug, info, warning, error"),
+        (["--log-format", "xml"], "--log-format: log_format: expected one of json, console"),
+        (
+            ["--registry", "xyz"],
+            "--registry: registry.enclave: expected an enclave's id of 64 lower-case hex digits, or nothing",
+        ),
+        (["--host", ""], "--host: host: expected an address or a host's name"),
+        (["--config", "none.toml"], "none.toml: cannot be read: No such file or directory"),
+        (["--config", "a\nb"], r"a\nb: cannot be read: No such file or directory"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(command: str, flags: list[str], message: str, started: list[Config]) -> None:
+    assert failure(enc(command, *flags)) == message
+    assert started == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_looks_at_the_environment(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENC_NODE_PROT", "1")
+    needed = ["--to", "copy.db"] if command == "backup" else []
+    assert failure(enc(command, *needed)) == "ENC_NODE_PROT: there is no setting with this variable"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (MisuseError("key file x: is open to others"), 2, "key file x: is open to others"),
+        (Unavailable("the store is held by another process"), 1, "the store is held by another process"),
+        (OSError(98, "Address already in use"), 1, "[Errno 98] Address already in use"),
+        (sqlite3.OperationalError("disk I/O error"), 1, "disk I/O error"),
+    ],
+)
+def test_a_node_that_cannot_run(monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, message: str) -> None:
+    from enc.node import main
+
+    def fail(config: Config) -> int:
+        raise error
+
+    monkeypatch.setattr(main, "run", fail)
+    assert failure(enc("run"), code) == message
+
+
+def run_on(data: Path) -> subprocess.CompletedProcess[str]:
+    """A node in a process of its own, which does not come to run."""
+    command = [sys.executable, "-c", "from enc.cli import main; main()", "node", "run", "--data", data, "--port", "0"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_run_on_a_store_in_use_names_it(data: Path) -> None:
+    with closing(SqliteStore(data / "enc.db")):
+        done = run_on(data)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"enc node: the store is in use by another process, which holds {data / 'enc.db.lock'}\n"
+
+
+def test_run_with_a_lock_that_cannot_be_opened_names_it(data: Path) -> None:
+    (data / "enc.db.lock").unlink()
+    (data / "enc.db.lock").mkdir()
+    done = run_on(data)
+    assert (done.returncode, done.stdout) == (1, "")
+    message = f"the store's lock file cannot be opened: {data / 'enc.db.lock'}: Is a directory"
+    assert done.stderr == f"enc node: {message}\n"
+
+
+# enc node config
+
+
+def test_config_prints_a_file_that_gives_the_same_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENC_NODE_ADMISSION_ALLOW", ",".join(["ab" * 32, "cd" * 32]))
+    monkeypatch.setenv("ENC_NODE_RATES_IDENTITY_PER_S", "1e-7")
+    monkeypatch.setenv("ENC_NODE_ADMISSION_MAX_BYTES", str(2**53 - 1))
+    monkeypatch.setenv("ENC_NODE_SEQUENCING_SEAL_IDLE", "false")
+    monkeypatch.setenv("ENC_NODE_TLS_CERTIFICATE", 'a "quoted" \\ pätħ 🔑 #1')
+    monkeypatch.setenv("ENC_NODE_TLS_KEY", "'k'")
+    result = enc("config", "--port", "0", "--dev")
+    assert result.exit_code == 0
+    printed = tmp_path / "printed.toml"
+    printed.write_text(result.stdout, encoding="utf-8")
+    again = load_config(printed, {}, {})
+    assert again == load_config(None, os.environ, {"port": 0, "dev": True})
+    assert again != Config()
+
+
+def test_config_prints_every_setting_with_its_meaning_and_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text("[limits]\ntags = 7\n")
+    monkeypatch.setenv("ENC_NODE_HOST", "e")
+    printed = enc("config", "--config", file, "--port", "5").stdout
+    assert set(tomllib.loads(printed)) == {key for key in FIELDS if "." not in key} | set(SECTIONS)
+    for setting in describe(Config()):
+        assert f"# {setting.meaning}\n" in printed
+        assert f"; variable {setting.variable}; " in printed
+    comments = dict(re.findall(r"^# (.*)\n(\w+) = ", printed, re.MULTILINE)[::-1])
+    sources = {name: comment.rpartition("here from: ")[2] for comment, name in comments.items()}
+    assert (sources["tags"], sources["host"], sources["port"]) == ("file", "environment", "flag")
+    assert set(sources.values()) == {"default", "file", "environment", "flag"}
+    assert "# in bytes; default 1048576; variable ENC_NODE_LIMITS_CONTENT; here from: default\n" in printed
+
+
+def test_config_for_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENC_NODE_HOST", "é")
+    shown = json.loads(enc("config", "--json", "--port", "5").stdout)
+    assert list(shown) == list(FIELDS)
+    assert shown["host"]["value"] == "é"
+    assert shown["port"] == {
+        "value": 5,
+        "default": 7700,
+        "source": "flag",
+        "variable": "ENC_NODE_PORT",
+        "unit": "",
+        "meaning": "Port to listen on; 0: a free one.",
+    }
+
+
+def test_config_is_utf8_whatever_the_terminal_is_set_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    command = [sys.executable, "-c", "from enc.cli import main; main()", "node", "config", "--host", "é"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    assert 'host = "é"'.encode() in done.stdout
+
+
+# enc node key
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A node's data: a key and a store with two enclaves."""
+    directory = tmp_path / "data"
+    directory.mkdir()
+    (directory / "node.key").write_text(NODE.secret.hex())
+    (directory / "node.key").chmod(0o600)
+    store = SqliteStore(directory / "enc.db")
+    host = Host(store)
+    host.found("alice")
+    host.found("alice", meta={"second": True})
+    store.close()
+    return directory
+
+
+def ids(data: Path) -> list[bytes]:
+    store = SqliteStore(data / "enc.db")
+    try:
+        return list(store.enclaves())
+    finally:
+        store.close()
+
+
+def test_key_prints_the_public_key(data: Path) -> None:
+    assert enc("key", "--data", data).stdout == NODE.public.hex() + "\n"
+
+
+def test_key_looks_where_the_settings_say(data: Path, tmp_path: Path) -> None:
+    other = PrivateKey(b"o" * 32)
+    (tmp_path / "other.key").write_text(other.secret.hex())
+    (tmp_path / "other.key").chmod(0o600)
+    (tmp_path / "node.toml").write_text("key_file = 'other.key'")
+    assert enc("key", "--data", data, "--config", "node.toml").stdout == other.public.hex() + "\n"
+
+
+def test_backup_copies_the_store_and_takes_no_file_s_place(data: Path, tmp_path: Path) -> None:
+    result = enc("backup", "--data", data, "--to", tmp_path / "copy.db")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        f"{tmp_path}/copy.db: {(tmp_path / 'copy.db').stat().st_size:,} bytes\n",
+    )
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy.db").rename(tmp_path / "copy" / "enc.db")
+    assert ids(tmp_path / "copy") == ids(data)
+    assert "already exists" in failure(enc("backup", "--data", data, "--to", tmp_path / "copy" / "enc.db"))
+    assert "no such file" in failure(enc("backup", "--data", tmp_path / "nowhere", "--to", tmp_path / "x"))
+
+
+def test_backup_of_a_damaged_store_names_the_store(data: Path, tmp_path: Path) -> None:
+    (data / "enc.db").write_bytes(b"x" * 10_000)
+    message = failure(enc("backup", "--data", data, "--to", tmp_path / "copy.db"), 1)
+    assert message == f"{data / 'enc.db'}: cannot be read: file is not a database"
+
+
+def test_run_makes_no_key_beside_a_database(data: Path) -> None:
+    (data / "node.key").unlink()
+    assert "is missing, and" in failure(enc("run", "--data", data, "--port", "0"))
+    assert not (data / "node.key").exists()
+
+
+def test_key_makes_none(tmp_path: Path) -> None:
+    message = failure(enc("key", "--data", tmp_path))
+    assert message == f"key file {tmp_path / 'node.key'}: cannot be read: No such file or directory"
+    assert list(tmp_path.iterdir()) == []
+
+
+# enc node fsck
+
+
+class Check:
+    """In the place of check_store: notes what it is asked, and answers with `differences`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *differences: Difference) -> None:
+        self.asked: list[Any] = []
+        self.differences = list(differences)
+        monkeypatch.setattr(fsck, "check_store", self)
+
+    def __call__(
+        self, store: Any, seq_pub: bytes, enclaves: Iterable[bytes] | None, progress: Callable[[int], None]
+    ) -> Report:
+        self.asked.append((seq_pub, enclaves))
+        for _ in range(5):
+            progress(2)
+        return Report(2, 10, self.differences)
+
+
+def test_fsck_of_clean_data(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = Check(monkeypatch)
+    result = enc("fsck", "--data", data)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "clean: 2 enclaves, 10 events\n", "")
+    assert check.asked == [(NODE.public, None)]
+
+
+def test_fsck_of_chosen_enclaves(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check, (first, second) = Check(monkeypatch), ids(data)
+    enc("fsck", "--data", data, "--enclave", second.hex())
+    enc("fsck", "--data", data, "--enclave", second.hex(), "--enclave", first.hex(), "--enclave", second.hex())
+    assert check.asked == [(NODE.public, [second]), (NODE.public, [second, first])]
+
+
+def test_fsck_tells_every_difference(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = Difference(b"\1" * 32, 5, "hash: not this\nline"), Difference(b"\2" * 32, None, "head: missing")
+    Check(monkeypatch, one, two)
+    result = enc("fsck", "--data", data)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        f"enclave {'01' * 32}: seq 5: hash: not this\\nline",
+        f"enclave {'02' * 32}: head: missing",
+        "2 differences: 2 enclaves, 10 events",
+    ]
+
+
+def test_fsck_for_programs(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = Check(monkeypatch)
+    result = enc("fsck", "--data", data, "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {"enclaves": 2, "events": 10, "differences": []}
+    check.differences = [Difference(b"\1" * 32, 5, "a"), Difference(b"\2" * 32, None, "b")]
+    result = enc("fsck", "--data", data, "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["differences"] == [
+        {"enclave": "01" * 32, "seq": 5, "what": "a"},
+        {"enclave": "02" * 32, "seq": None, "what": "b"},
+    ]
+
+
+def test_fsck_of_one_difference_is_counted_right(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Check(monkeypatch, Difference(b"\1" * 32, 5, "a"))
+    assert enc("fsck", "--data", data).stdout.endswith("\n1 difference: 2 enclaves, 10 events\n")
+
+
+@pytest.mark.parametrize("text", ["", "ab", "zz" * 32, "ab" * 33])
+def test_fsck_of_what_is_no_enclave(data: Path, text: str) -> None:
+    assert failure(enc("fsck", "--data", data, "--enclave", text)) == "--enclave: expected 64 hex digits"
+
+
+def test_fsck_of_an_enclave_that_is_not_there(data: Path) -> None:
+    message = failure(enc("fsck", "--data", data, "--enclave", "ab" * 32))
+    assert message == f"--enclave: this node has no enclave {'ab' * 32}"
+
+
+def test_fsck_of_no_data_makes_none(tmp_path: Path) -> None:
+    assert failure(enc("fsck", "--data", tmp_path)) == f"{tmp_path / 'enc.db'}: no such file"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fsck_without_a_key(data: Path) -> None:
+    (data / "node.key").unlink()
+    assert "node.key: cannot be read" in failure(enc("fsck", "--data", data))
+    assert not (data / "node.key").exists()
+
+
+@pytest.mark.parametrize(
+    ("raw", "code", "why"),
+    [(b"", 2, "not a node's store"), (b"not a database" * 1000, 1, "cannot be read: file is not a database")],
+)
+def test_fsck_of_a_file_that_is_no_store(data: Path, raw: bytes, code: int, why: str) -> None:
+    for file in data.glob("enc.db*"):
+        file.unlink()
+    (data / "enc.db").write_bytes(raw)
+    assert failure(enc("fsck", "--data", data), code) == f"{data / 'enc.db'}: {why}"
+    assert (data / "enc.db").read_bytes() == raw
+
+
+def test_fsck_of_another_program_s_database(data: Path) -> None:
+    for file in data.glob("enc.db*"):
+        file.unlink()
+    with sqlite3.connect(data / "enc.db") as db:
+        db.execute("CREATE TABLE other (x)")
+    db.close()
+    assert failure(enc("fsck", "--data", data)).endswith("enc.db: not a node's store")
+
+
+@pytest.mark.parametrize("error", [Unavailable("held by a node"), OSError(5, "x"), sqlite3.OperationalError("x")])
+def test_fsck_that_could_not_be_done_prints_no_report(
+    data: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*args: Any) -> Report:
+        raise error
+
+    monkeypatch.setattr(fsck, "check_store", fail)
+    failure(enc("fsck", "--data", data), 1)
+    failure(enc("fsck", "--data", data, "--json"), 1)
+
+
+def test_fsck_while_a_node_runs_names_the_store(data: Path) -> None:
+    with closing(SqliteStore(data / "enc.db")):
+        message = failure(enc("fsck", "--data", data), 1)
+    assert message == f"the store is in use by another process, which holds {data / 'enc.db.lock'}"
+    assert enc("fsck", "--data", data).exit_code == 0
+
+
+def test_fsck_lets_go_of_the_store(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any) -> Report:
+        raise Unavailable("x")
+
+    monkeypatch.setattr(fsck, "check_store", fail)
+    enc("fsck", "--data", data)
+    SqliteStore(data / "enc.db").close()
+
+
+def test_fsck_interrupted_is_not_a_difference(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*args: Any) -> Report:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fsck, "check_store", stop)
+    assert enc("fsck", "--data", data).exit_code == 130
+
+
+class CommandContext(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_fsck_shows_a_bar_on_a_terminal_and_nowhere_else(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = CommandContext()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    store = SqliteStore(data / "enc.db")
+    try:
+        with node._progress(store, store.enclaves()) as advance:
+            advance(1)
+            advance(1)
+        assert re.search(r"events .*2/2", terminal.getvalue(), re.DOTALL)
+        shown = terminal.getvalue()
+        monkeypatch.setattr(terminal, "isatty", lambda: False)
+        with node._progress(store, store.enclaves()) as advance:
+            advance(1)
+        assert terminal.getvalue() == shown
+    finally:
+        store.close()
+
+
+def test_a_damaged_state_does_not_stop_the_check_before_it_begins() -> None:
+    class Damaged:
+        def load(self, enclave: bytes) -> Any:
+            raise ValueError(enclave)
+
+    assert node._count(Damaged(), [b""]) is None  # type: ignore[arg-type]
+
+
+def test_fsck_for_real(data: Path) -> None:
+    result = enc("fsck", "--data", data)
+    assert (result.exit_code, result.stdout) == (0, "clean: 2 enclaves, 2 events\n")
+    with sqlite3.connect(data / "enc.db") as db:
+        db.execute("UPDATE events SET timestamp = timestamp + 1")
+    db.close()
+    result = enc("fsck", "--data", data)
+    assert result.exit_code == 1
+    assert all(enclave.hex() in result.stdout for enclave in ids(data))

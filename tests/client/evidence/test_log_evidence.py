@@ -1,0 +1,343 @@
+"""Evidence from a log, to somebody who has nothing else: what convicts, what only shows, and what is no evidence."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from enc.client import Evidence, check_evidence, load_evidence
+from enc.client.evidence.evidence import Kind
+from enc.client.evidence.log_evidence import log_parts, order_parts, single_parts
+from enc.client.evidence.verdict import Verdict
+from enc.core.errors import InvalidProof
+from enc.core.log.event import erase, finalize, wire_event
+from enc.core.machine.claim import Claim
+from enc.core.primitives.fault import FaultKind
+from enc.core.primitives.hashing import log_leaf, sha256
+from enc.core.primitives.types import Event, TreeHead
+from enc.core.trees.bundle import events_root, prove_membership
+from enc.core.trees.merkle_log import Edge, LogNodes, prove_inclusion
+from enc.core.trees.proof import Leaf
+from enc.core.trees.tree_head import sign_head
+from tests.core.world import START, World, person, pub
+
+MANIFEST = {
+    "enc_v": 2,
+    "states": ["MEMBER"],
+    "traits": ["owner(0)"],
+    "moves": [{"event": "Move", "from": "OUTSIDER", "to": "MEMBER", "operator": "owner", "ops": ["C"]}],
+    "customs": [{"event": "message", "operator": "MEMBER", "ops": ["C"]}],
+    "lifecycle": [{"event": "Migrate", "operator": "owner", "ops": ["C"]}],
+    "init": [{"identity": pub("alice"), "state": "MEMBER", "traits": ["owner"]}],
+    "bundle": {"size": 4, "timeout": 1000},
+}
+NODE = person("node")
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    made = World(MANIFEST)
+    for i in range(14):
+        made.send("alice", "message", f"number {i}")
+    return made
+
+
+def head(world: World, size: int, root: bytes | None = None, by: str = "node") -> TreeHead:
+    return sign_head(
+        person(by), world.state.enclave, START, size, edge(world, size)[0].root() if root is None else root
+    )
+
+
+def edge(world: World, size: int, leaves: Sequence[bytes] = ()) -> tuple[Edge, LogNodes]:
+    own = [log_leaf(bundle.events_root, bundle.state_hash) for bundle in world.memory.bundles[:size]]
+    return Edge().extend(leaves or own)
+
+
+def evidence(world: World, parts: dict[str, Any], kind: Kind = "log", by: str = "node") -> Evidence:
+    made = Evidence(kind=kind, enclave=world.state.enclave, sequencer=person(by).public, message="found", parts=parts)
+    return load_evidence(made.json())
+
+
+def log(
+    world: World, fault: FaultKind, seq: int, events: Sequence[Event] | None = None, by: str = "node", **more: Any
+) -> Verdict:
+    shown = world.events if events is None else events
+    return check_evidence(evidence(world, log_parts(fault, seq, shown, **more), by=by))
+
+
+def refused(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(InvalidProof, match=words):
+        call()
+
+
+def bare(world: World) -> list[Event]:
+    """Contents that no rule looks into may be left out."""
+    return [world.events[0], *map(erase, world.events[1:])]
+
+
+# Heads
+
+
+def test_a_head_with_another_root_convicts(world: World) -> None:
+    wrong = head(world, 2, sha256(b"wrong"))
+    verdict = log(world, "head_not_on_log", 7, bare(world), head=wrong)
+    assert verdict.convicts
+    assert "15 events: each with its author's signature" in verdict.proved[0]
+    refused(lambda: log(world, "head_not_on_log", 7, head=head(world, 2)), "the head is the log's")
+    refused(lambda: log(world, "head_not_on_log", 6, head=wrong), "of another size")
+    refused(lambda: log(world, "head_not_on_log", 7, bare(world)[:5], head=wrong), "of another size")
+    refused(lambda: log(world, "head_not_on_log", 7, head=wrong, by="node2"), "not signed by this sequencer")
+    forged = replace(wrong, bound_sig=bytes(64))
+    refused(lambda: log(world, "head_not_on_log", 7, head=forged), "bound_sig is not")
+    refused(lambda: log(world, "wrong_log_root", 7), "neither a head nor a checkpoint")
+
+
+def test_nobody_is_convicted_by_a_head_that_names_no_enclave(world: World) -> None:
+    unbound = replace(head(world, 2, sha256(b"wrong")), bound_sig=None)
+    verdict = log(world, "head_not_on_log", 7, head=unbound)
+    assert (verdict.convicts, verdict.holds) == (False, True)
+    assert any("names none" in each for each in verdict.not_proved)
+    refused(lambda: log(world, "head_not_on_log", 7, head=unbound, by="node2"), "not signed by this sequencer")
+
+
+def test_nobody_is_convicted_by_a_log_that_was_cut(world: World) -> None:
+    """An honest head of four bundles, and events that end within the fourth."""
+    sealed = World(MANIFEST)
+    for i in range(15):
+        sealed.send("alice", "message", f"number {i}")
+    verdict = log(world, "wrong_log_root", 13, sealed.events[:14], head=head(sealed, 4))
+    assert not verdict.convicts
+    assert verdict.holds
+    assert any("no event after 13" in each for each in verdict.not_proved)
+
+
+def test_nobody_is_convicted_by_an_event_that_the_node_did_not_sign(world: World) -> None:
+    forged = [*bare(world)[:3], finalize(world.events[3], person("node2"), world.events[3].timestamp, 3)]
+    forged[3] = replace(forged[3], sequencer=NODE.public)
+    verdict = log(world, "head_not_on_log", 7, [*forged, *bare(world)[4:]], head=head(world, 2))
+    assert not verdict.convicts
+    assert any("event 3" in each for each in verdict.not_proved)
+
+
+def test_a_checkpoint_is_nobodys_word(world: World) -> None:
+    verdict = log(world, "wrong_log_root", 14, checkpoint=(14, bytes(32)))
+    assert (verdict.convicts, verdict.holds) == (False, True)
+
+
+# Whom a log binds
+
+
+@pytest.fixture(scope="module")
+def admitted() -> World:
+    """An honest log, in which event 2 lets bob write."""
+    made = World(MANIFEST)
+    made.send("alice", "message", "hello")
+    made.send("alice", "Move", {"target": pub("bob"), "from": "OUTSIDER", "to": "MEMBER"})
+    for i in range(9):
+        made.send("bob", "message", f"number {i}")
+    return made
+
+
+def doctored(world: World, how: str) -> list[Event]:
+    """An honest log as somebody passes it on who wants its node convicted of event 3."""
+    events = list(world.events)
+    if how == "left out":
+        return [*events[:2], *events[3:]]
+    if how == "moved":
+        return [*events[:2], *events[3:5], events[2], *events[5:]]
+    if how == "erased":
+        events[2] = erase(events[2])
+    if how == "stranger":
+        events[2] = finalize(world.commit("alice", "message", "hi", at=2), person("eve"), events[2].timestamp, 2)
+    return events
+
+
+@pytest.mark.parametrize("how", ["left out", "moved", "erased", "stranger"])
+def test_nobody_is_convicted_by_a_log_that_others_changed(admitted: World, how: str) -> None:
+    events = doctored(admitted, how)
+    verdict = log(admitted, "unauthorised_event", 3, events)
+    assert (verdict.convicts, verdict.holds) == (False, True)
+    assert any("that the log is" in each for each in verdict.not_proved)
+
+
+@pytest.mark.parametrize(("how", "size", "seq"), [("left out", 2, 8), ("moved", 2, 7), ("stranger", 3, 6)])
+def test_nobody_is_convicted_by_a_head_beside_such_a_log(admitted: World, how: str, size: int, seq: int) -> None:
+    verdict = log(admitted, "head_not_on_log", seq, doctored(admitted, how), head=head(admitted, size))
+    assert (verdict.convicts, verdict.holds) == (False, True)
+
+
+def test_nobody_is_convicted_by_an_event_of_another_enclave(admitted: World) -> None:
+    """The node signed it, and for that place: of another log."""
+    other = World({**MANIFEST, "bundle": {"size": 5, "timeout": 1000}})
+    other.send("alice", "message", "there")
+    other.send("alice", "message", "and there")
+    events = [*admitted.events[:2], other.events[2], *admitted.events[3:]]
+    verdict = log(admitted, "unauthorised_event", 2, events)
+    assert (verdict.convicts, verdict.holds) == (False, True)
+
+
+def test_nobody_is_convicted_by_a_stranger_who_closes_a_bundle(admitted: World) -> None:
+    event = admitted.events[6]
+    early = finalize(admitted.commit("alice", "message", "no", at=6), person("eve"), event.timestamp, 6)
+    verdict = log(admitted, "head_not_on_log", 5, [*admitted.events[:6], early], head=head(admitted, 2))
+    assert (verdict.convicts, verdict.holds) == (False, True)
+
+
+def test_nobody_is_convicted_by_a_log_that_another_went_on_with(world: World) -> None:
+    """An owner went on elsewhere from an older copy: the node's head of its own log is not on that one."""
+    copy = World(MANIFEST)
+    for i in range(5):
+        copy.send("alice", "message", f"number {i}")
+    assert copy.events == world.events[:6]
+    copy.send("alice", "Migrate", copy.migrate("node2"), node="node2", takeover=True)
+    for i in range(9):
+        copy.send("alice", "message", f"there {i}", node="node2")
+    verdict = log(copy, "head_not_on_log", 6, head=head(world, 3))
+    assert (verdict.convicts, verdict.holds) == (False, True)
+    cut = log(copy, "head_not_on_log", 5, head=head(world, 2))
+    assert (cut.convicts, cut.holds) == (False, True)
+    wrong = log(copy, "head_not_on_log", 10, head=head(copy, 4, sha256(b"x"), by="node2"), by="node2")
+    assert wrong.convicts
+
+
+def test_a_sequencer_is_bound_by_the_migrate_that_gave_it_the_log(world: World) -> None:
+    moved = World(MANIFEST)
+    moved.send("alice", "Migrate", moved.migrate("node2"))
+    moved.send("alice", "message", "there", node="node2")
+    event = finalize(moved.commit("carol", "message", "hello"), person("node2"), START + moved.next, 3)
+    verdict = log(moved, "unauthorised_event", 3, [*moved.events, event], by="node2")
+    assert verdict.convicts
+    assert any(pub("node") in each for each in verdict.not_proved)
+    rest = finalize(moved.commit("alice", "message", "no move"), NODE, moved.events[1].timestamp, 1)
+    framed = log(moved, "sequencer_change", 2, [moved.events[0], rest, moved.events[2]], by="node2")
+    assert (framed.convicts, framed.holds) == (False, True)
+
+
+def test_a_log_in_evidence_has_a_bound(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("enc.client.evidence.log_evidence.MAX_EVENTS", 14)
+    refused(lambda: log(world, "gap", 3), "over 14 events")
+
+
+# What the node proved
+
+
+def claim(world: World, index: int, ids: Sequence[bytes], state: bytes) -> tuple[Claim, TreeHead]:
+    """A bundle as a lying node would prove it, and the head over it."""
+    leaves = [log_leaf(bundle.events_root, bundle.state_hash) for bundle in world.memory.bundles]
+    leaf = Leaf(events_root(ids), state)
+    leaves[index] = log_leaf(leaf.events_root, leaf.state_hash)
+    grown, nodes = Edge().extend(leaves)
+    reader = type("Nodes", (), {"read_hash": lambda self, level, at: nodes[level, at]})()
+    seq = next(event.seq for event in world.events if event.id == ids[-1])
+    shown = Claim(
+        seq=seq,
+        membership=prove_membership(ids, len(ids) - 1),
+        leaf=leaf,
+        inclusion=prove_inclusion(reader, index, grown.size),
+    )
+    return shown, head(world, grown.size, grown.root())
+
+
+def test_a_bundle_that_the_rule_does_not_draw_convicts(world: World) -> None:
+    state = world.memory.bundles[1].state_hash
+    short, over = claim(world, 1, [event.id for event in world.events[4:7]], state)
+    assert log(world, "wrong_bundle_boundary", 7, head=over, claim=short).convicts
+    refused(lambda: log(world, "wrong_bundle_boundary", 6, head=over, claim=short), "wrong in another way")
+    refused(lambda: log(world, "wrong_state_root", 7, head=over, claim=short), "wrong in another way")
+    refused(lambda: log(world, "wrong_bundle_boundary", 7, head=head(world, 3), claim=short), "does not stand")
+    refused(lambda: log(world, "wrong_bundle_boundary", 7, head=over), "is missing")
+    right, honest = claim(world, 1, [event.id for event in world.events[4:8]], state)
+    refused(lambda: log(world, "wrong_bundle_boundary", 7, head=honest, claim=right), "is what the log gives")
+
+
+def test_nobody_is_convicted_by_a_bundle_that_was_cut(world: World) -> None:
+    right, honest = claim(world, 1, [event.id for event in world.events[4:8]], world.memory.bundles[1].state_hash)
+    refused(lambda: log(world, "wrong_bundle_boundary", 6, world.events[:6], head=honest, claim=right), "missing")
+    ids = [event.id for event in world.events[4:8]]
+    early = replace(right, seq=5, membership=prove_membership(ids, 1))
+    refused(
+        lambda: log(world, "wrong_bundle_boundary", 6, world.events[:6], head=honest, claim=early), "is what the log"
+    )
+
+
+def test_a_state_that_nobody_made_convicts(world: World) -> None:
+    wrong, over = claim(world, 1, [event.id for event in world.events[4:8]], sha256(b"a state"))
+    assert log(world, "wrong_state_root", 7, bare(world), head=over, claim=wrong).convicts
+
+
+# The log itself
+
+
+def test_what_the_rules_refuse_convicts_who_took_it(world: World) -> None:
+    event = finalize(world.commit("carol", "message", "hello"), NODE, START + world.next, 15)
+    events = [*bare(world), erase(event)]
+    assert log(world, "unauthorised_event", 15, events).convicts
+    refused(lambda: log(world, "unauthorised_event", 14, events), "no unauthorised_event at 14")
+    refused(lambda: log(world, "gap", 15, events), "no gap at 15")
+    refused(lambda: log(world, "unauthorised_event", 15, events, by="node2"), "another sequencer's")
+
+
+def test_a_gap_convicts_with_a_head_over_it(world: World) -> None:
+    events = [*bare(world)[:6], *bare(world)[7:]]
+    alone = log(world, "gap", 6, events)
+    assert (alone.convicts, alone.holds) == (False, True)
+    bundles = [events[:4], events[4:8], events[8:12]]
+    state = world.memory.bundles[0].state_hash
+    leaves = [log_leaf(events_root([event.id for event in each]), state) for each in bundles]
+    over = sign_head(NODE, world.state.enclave, START, 3, Edge().extend(leaves)[0].root())
+    assert log(world, "gap", 6, events, head=over).convicts
+    assert not log(world, "gap", 6, events, head=head(world, 3)).convicts
+
+
+def test_a_content_that_is_gone_convicts_nobody(world: World) -> None:
+    events = list(world.events)
+    events[5] = erase(events[5])
+    verdict = log(world, "erasure_without_cause", 5, events)
+    assert (verdict.convicts, verdict.holds) == (False, True)
+    refused(lambda: log(world, "erasure_without_cause", 4, events), "no erasure_without_cause at 4")
+
+
+def test_a_log_that_cannot_be_read(world: World) -> None:
+    parts = log_parts("gap", 3, world.events)
+    for bad in ("%%%", "aGVsbG8=", parts["log"][:-40]):
+        refused(lambda bad=bad: check_evidence(evidence(world, {**parts, "log": bad})), "evidence")  # type: ignore[misc]
+    refused(lambda: check_evidence(evidence(world, {**parts, "fault": "sin"})), "fault")
+
+
+# One event, and two
+
+
+def test_an_event_that_does_not_check_convicts_nobody(world: World) -> None:
+    def alone(fault: FaultKind, event: Event, by: str = "node") -> Verdict:
+        line = msgspec.json.encode(wire_event(event))
+        return check_evidence(evidence(world, single_parts(fault, line, 2), "event", by))
+
+    good = world.events[3]
+    bad = replace(good, sig=bytes(64))
+    assert alone("invalid_signature", bad).holds
+    assert not alone("invalid_signature", bad).convicts
+    assert alone("altered_content", replace(good, content="other")).holds
+    refused(lambda: alone("altered_content", bad), "wrong in another way")
+    refused(lambda: alone("invalid_signature", good), "the event checks")
+    refused(lambda: alone("invalid_signature", bad, by="node2"), "another enclave or sequencer")
+    unreadable = evidence(world, single_parts("altered_content", b"{", 2), "event")
+    assert check_evidence(unreadable).holds
+    worse = evidence(world, single_parts("invalid_signature", b"{", 2), "event")
+    refused(lambda: check_evidence(worse), "cannot be read")
+
+
+def test_a_time_that_falls_convicts(world: World) -> None:
+    def pair(first: Event, then: Event, by: str = "node") -> Verdict:
+        return check_evidence(evidence(world, order_parts(first, then), "order", by))
+
+    good, later = world.events[3], world.events[4]
+    fallen = finalize(later, NODE, good.timestamp - 1, 4)
+    assert pair(good, fallen).convicts
+    refused(lambda: pair(good, later), "do not fall")
+    refused(lambda: pair(fallen, good), "do not fall")
+    refused(lambda: pair(good, fallen, by="node2"), "another sequencer's")
+    refused(lambda: pair(good, replace(fallen, seq_sig=bytes(64))), "seq_sig")
+    anybodys = pair(finalize(good, person("eve"), later.timestamp + 9, 3), later)
+    assert (anybodys.convicts, anybodys.holds) == (False, True)

@@ -1,0 +1,220 @@
+"""Moves that go wrong before they are made rather than after, and clients that wait for the end of one."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from enc.client import Client, Forgery, Identity, LostRange, Unreachable
+from enc.client.verify.pins import FilePins
+from enc.core.errors import EncError, EnclaveExists, EnclaveNotFound, InvalidArchive, MisuseError, Unauthorized
+from tests.client.move.test_migrate import found_team
+from tests.client.moved import Town, introduce, town
+from tests.node.push.test_chaos import free_port
+from tests.node.running import RunningNode
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    with town(tmp_path_factory.mktemp("town"), "a", "b") as found:
+        yield found
+
+
+# The new node is asked first
+
+REFUSALS: dict[str, tuple[str, type[EncError], str]] = {
+    "ADMISSION_CREATE": ("closed", Unauthorized, "accepts no enclaves"),
+    "IMPORTS_AT_ONCE": ("0", Unauthorized, "accepts no imports"),
+    "IMPORTS_TOTAL_BYTES": ("1024", InvalidArchive, "the node accepts 1024"),
+    "LIMITS_MANIFEST": ("1024", InvalidArchive, "the node accepts 1024"),
+}
+
+
+@pytest.mark.parametrize("setting", REFUSALS)
+def test_a_node_that_would_refuse_is_not_moved_to(place: Town, tmp_path: Path, setting: str) -> None:
+    value, error, reason = REFUSALS[setting]
+    with (
+        RunningNode(tmp_path / "node", env={f"ENC_NODE_{setting}": value}) as node,
+        place.client(Identity.new(), "a") as mine,
+    ):
+        team = found_team(mine)
+        with pytest.raises(error, match=reason):
+            team.migrate(node.url, tmp_path / "moves")
+        assert team.commit("message", "still here").sequencer == place.nodes["a"].seq_pub
+        assert list(team.query(type="Migrate")) == []
+
+
+def test_nor_is_one_that_holds_another_log(place: Town, tmp_path: Path) -> None:
+    """It was left by force, and went on."""
+    alice = Identity.new()
+    with place.client(alice, "a") as mine, Client(place.nodes["a"].url, alice, pins=None) as unaware:
+        team = found_team(mine, bundle={"size": 1})
+        team.archive(tmp_path / "copy.enc")
+        team.migrate(place.nodes["b"].url, tmp_path / "moves", archive=tmp_path / "copy.enc")
+        unaware.enclave(team.id).commit("message", "nobody told me")
+        with pytest.raises(EnclaveExists, match="another log"):
+            team.migrate(place.nodes["a"].url, tmp_path / "moves")
+        assert team.commit("message", "here").sequencer == place.nodes["b"].seq_pub
+
+
+# Loss
+
+
+def test_what_a_takeover_would_lose_is_told_before_it(place: Town, tmp_path: Path) -> None:
+    alice, told = Identity.new(), list[str]()
+    with place.client(alice, "a") as mine, place.client(alice, "a", accept_loss=True) as bold:
+        team = found_team(mine, bundle={"size": 1})
+        team.archive(tmp_path / "copy.enc")
+        last, *_ = [team.commit("message", f"lost {n}") for n in range(3)]
+        team.head()
+        with pytest.raises(LostRange, match="nothing was sent") as lost:
+            team.migrate(place.nodes["b"].url, tmp_path / "moves", archive=tmp_path / "copy.enc")
+        assert lost.value.context == {"first_seq": last.seq, "bundles": [0, 4]}
+        with Client(place.nodes["b"].url, alice, pins=None) as there, pytest.raises(EnclaveNotFound):
+            there.enclave(team.id).head()
+        bold.enclave(team.id).migrate(
+            place.nodes["b"].url,
+            tmp_path / "moves",
+            archive=tmp_path / "copy.enc",
+            tell=lambda step, what: told.append(what) if step == "verify" else None,
+        )
+        assert "is lost" in told[0]
+        assert "extends" not in told[0]
+
+
+def test_whoever_registers_has_seen_a_head(place: Town, tmp_path: Path) -> None:
+    """A former owner with an old copy is then seen to have lost something."""
+    alice, bob = Identity.new(), Identity.new()
+    with place.client(alice, "a") as mine, place.client(bob, "a") as his:
+        team = found_team(mine, bundle={"size": 1})
+        team.move(bob.public, "OUTSIDER", "MEMBER")
+        team.archive(tmp_path / "copy.enc")
+        team.transfer(bob.public, "owner")
+        his.enclave(team.id).register()
+        pin = FilePins(place.home / "pins" / bob.hex).load(team.id)
+        assert pin is not None
+        assert pin.head is not None
+        assert pin.head.ts == 3
+    with place.client(alice, "a", registry=None, pins=None) as thief:
+        thief.enclave(team.id).migrate(place.nodes["b"].url, tmp_path / "moves", archive=tmp_path / "copy.enc")
+    with place.client(bob, "b", registry=None) as his, pytest.raises(LostRange):
+        his.enclave(team.id).head()
+
+
+@pytest.mark.parametrize("way", ["a registry", "no registry", "a registry that is behind", "a silent registry"])
+def test_a_former_owner_s_takeover_is_not_followed_for_being_told_to_accept_a_loss(
+    place: Town, tmp_path: Path, way: str
+) -> None:
+    """By the old copy alice owns the enclave still; only the registry can tell a reader that she does not."""
+    alice, bob, carol = Identity.new(), Identity.new(), Identity.new()
+    with place.client(alice, "a") as mine, place.client(bob, "a") as his, place.client(carol, "a") as hers:
+        team = found_team(mine, bundle={"size": 1})
+        for who in (bob, carol):
+            team.move(who.public, "OUTSIDER", "MEMBER")
+        team.archive(tmp_path / "copy.enc")
+        team.transfer(bob.public, "owner")
+        if way != "a registry that is behind":
+            his.enclave(team.id).register()
+        hers.enclave(team.id).head()
+    with place.client(alice, "a", registry=None, pins=None) as thief:
+        thief.enclave(team.id).migrate(place.nodes["b"].url, tmp_path / "moves", archive=tmp_path / "copy.enc")
+        if way == "a registry":
+            thief.enclave(team.id).transfer(bob.public, "owner")  # as if that made the takeover good
+    silent = replace(place.registry, url=f"http://127.0.0.1:{free_port()}")
+    options = {"no registry": {"registry": None}, "a silent registry": {"registry": silent, "patience": 0.0}}
+    with place.client(carol, "b", accept_loss=True, **options.get(way, {})) as hers:
+        if way == "a silent registry":
+            with pytest.raises(Unreachable):
+                hers.enclave(team.id).head()
+        elif way == "a registry":
+            with pytest.raises(Forgery, match=f"by the registry the enclave is {bob.hex}'s"):
+                hers.enclave(team.id).head()
+        else:
+            assert hers.enclave(team.id).head().ts == 4
+    pin = FilePins(place.home / "pins" / carol.hex).load(team.id)
+    assert pin is not None
+    assert (pin.sequencer == place.nodes["a"].seq_pub) == (way in ("a registry", "a silent registry"))
+
+
+@pytest.mark.parametrize("is_registered", [False, True])
+def test_a_loss_that_the_registry_has_taken_is_followed_under_its_next_owner_too(
+    place: Town, tmp_path: Path, is_registered: bool
+) -> None:
+    """Whether the entry brings the Migrate, or the one before it did."""
+    alice, bob, carol = Identity.new(), Identity.new(), Identity.new()
+    with place.client(alice, "a", registry=None) as mine, place.client(carol, "a", registry=None) as hers:
+        team = found_team(mine, bundle={"size": 1})
+        for who in (bob, carol):
+            team.move(who.public, "OUTSIDER", "MEMBER")
+        team.archive(tmp_path / "copy.enc")
+        hers.enclave(team.id).commit("message", "lost")
+        hers.enclave(team.id).head()
+    with place.client(alice, "b", **({} if is_registered else {"registry": None}), pins=None) as mine:
+        team = mine.enclave(team.id)
+        team.migrate(place.nodes["b"].url, tmp_path / "moves", archive=tmp_path / "copy.enc")
+        team.transfer(bob.public, "owner")
+    with place.client(bob, "b") as his:
+        his.enclave(team.id).register()
+        assert his.resolve(team.id, fresh=True).record.holder == bob.public
+    with place.client(carol, "b", accept_loss=True) as hers:
+        assert hers.enclave(team.id).commit("message", "on").sequencer == place.nodes["b"].seq_pub
+
+
+# Where it is
+
+
+def test_who_moved_it_knows_where_it_is(place: Town, tmp_path: Path) -> None:
+    with place.client(Identity.new(), "a", registry=None) as mine:
+        team = found_team(mine)
+        team.migrate(place.nodes["b"].url, tmp_path / "moves")
+        assert team.commit("message", "x").sequencer == place.nodes["b"].seq_pub
+        assert mine.enclave(team.id).commit("message", "y").sequencer == place.nodes["b"].seq_pub
+
+
+def test_a_node_that_the_registry_names_and_that_is_down(place: Town, tmp_path: Path) -> None:
+    alice = Identity.new()
+    with RunningNode(tmp_path / "node") as node:
+        introduce(place, node)
+        with Client(node.url, alice, registry=place.registry, pins=None) as mine:
+            team = found_team(mine)
+            team.register()
+    with place.client(alice, patience=0) as mine, pytest.raises(Unreachable, match=node.url):
+        mine.enclave(team.id).head()
+    with place.client(alice, patience=0) as mine, pytest.raises(EnclaveNotFound):
+        mine.enclave(bytes(32)).head()
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_where_it_has_come_to_it_is_not_migrated(place: Town, tmp_path: Path, is_paused: bool) -> None:
+    with place.client(Identity.new(), "a", registry=None) as mine:
+        team = found_team(mine)
+        if is_paused:
+            team.pause()
+        team.migrate(place.nodes["b"].url, tmp_path / "moves")
+        assert team.overview().lifecycle == ("paused" if is_paused else "active")
+    with Client(place.nodes["a"].url, mine.identity, pins=None) as old:
+        assert old.enclave(team.id).overview().lifecycle == "migrated"
+
+
+def test_two_moves_at_once(place: Town, tmp_path: Path) -> None:
+    alice, refused = Identity.new(), list[Any]()
+    with place.client(alice, "a") as mine:
+        team = found_team(mine)
+
+        def again() -> None:
+            with place.client(alice, "a") as other, pytest.raises(MisuseError, match="another move") as found:
+                other.enclave(team.id).migrate(place.nodes["b"].url, tmp_path / "moves")
+            refused.append(found)
+
+        def tell(step: str, _: str) -> None:
+            if step == "copy":
+                thread = threading.Thread(target=again)
+                thread.start()
+                thread.join()
+
+        team.migrate(place.nodes["b"].url, tmp_path / "moves", tell=tell)
+    assert refused
+    assert list((tmp_path / "moves").iterdir()) == []

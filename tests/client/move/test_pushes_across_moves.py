@@ -1,0 +1,81 @@
+"""Pushes across a move: an endpoint that was registered at the old node hears of each event once, from either."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enc.client import Client, Identity
+from tests.client.running_receiver import RunningReceiver
+from tests.core.world import grant, rule
+from tests.node.push.test_chaos import free_port
+from tests.node.running import RunningNode
+
+MANIFEST: dict[str, Any] = {
+    "enc_v": 2,
+    "traits": ["owner(0)", "dataview(1)"],
+    "readers": [{"type": "owner", "reads": "*"}, {"type": "dataview", "reads": "*"}],
+    "grants": [grant(type_, "owner", "dataview", "OUTSIDER") for type_ in ("Grant", "Revoke")],
+    "lifecycle": [rule("Migrate", "owner", "C")],
+    "customs": [rule("message", "owner", "C"), rule("message", "dataview", "P"), rule("Migrate", "dataview", "P")],
+    "bundle": {"size": 4, "timeout": 200},
+}
+FAST = {"ENC_NODE_PUSH_INTERVAL_S": "0.01", "ENC_NODE_PUSH_FIRST_RETRY_S": "0.05"}
+
+
+class Line:
+    """Two nodes that push, an enclave at the first, and somebody who has an endpoint in it."""
+
+    def __init__(self, home: Path, a: RunningNode, b: RunningNode) -> None:
+        self.home, self.a, self.b = home, a, b
+        self.alice, self.vera, self._port = Identity.new(), Identity.new(), free_port()
+        self.hook = f"http://127.0.0.1:{self._port}/hook"
+
+    def found(self, mine: Client) -> Any:
+        init = [{"identity": self.alice.hex, "state": "OUTSIDER", "traits": ["owner"]}]
+        team = mine.create({**MANIFEST, "init": init})
+        team.grant(self.vera.public, "dataview", endpoint=self.hook)
+        return team
+
+    def heard(self, count: int) -> list[int]:
+        """What has been handed over once so many events were, in all lives of the receiver."""
+        nodes = {node.seq_pub.hex(): node.url for node in (self.a, self.b)}
+        orders = {"secret": self.vera.key.secret.hex(), "url": self.hook, "port": self._port, "nodes": nodes}
+        with RunningReceiver(self.home / "inbox.db", **orders, tell_at=count) as receiver:
+            receiver.wait_for(count)
+            return receiver.seqs()
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Iterator[Line]:
+    with RunningNode(tmp_path / "a", env=FAST) as a, RunningNode(tmp_path / "b", env=FAST) as b:
+        yield Line(tmp_path, a, b)
+
+
+def test_each_event_reaches_an_endpoint_once_across_a_move(line: Line) -> None:
+    """The receiver is down while the enclave moves: both nodes have something to say when it comes back."""
+    with Client(line.a.url, line.alice, pins=line.home / "pins") as mine:
+        team = line.found(mine)
+        receipts = [team.commit("message", "first")]
+        assert line.heard(1) == [receipts[0].seq]
+        receipts += [team.commit("message", f"at a {n}") for n in range(4)]
+        migrate = team.migrate(line.b.url, line.home / "moves").migrate
+        receipts += [team.commit("message", f"at b {n}") for n in range(5)]
+        expected = sorted([*(receipt.seq for receipt in receipts), migrate.seq])
+        assert line.heard(len(expected)) == expected
+        expected.append(team.commit("message", "and one more").seq)
+        assert line.heard(len(expected)) == expected
+
+
+def test_and_across_a_takeover_once_the_receiver_has_heard_of_it(line: Line) -> None:
+    with Client(line.a.url, line.alice, pins=line.home / "pins") as mine:
+        team = line.found(mine)
+        expected = [team.commit("message", f"at a {n}").seq for n in range(5)]
+        assert line.heard(5) == expected
+        team.archive(line.home / "copy.enc")
+        team.migrate(line.b.url, line.home / "moves", archive=line.home / "copy.enc")
+        expected += [team.commit("message", f"at b {n}").seq for n in range(5)]
+        with Client(line.b.url, line.vera, pins=line.home / "inbox.db.pins") as hers:  # as `enc follow` does
+            hers.enclave(team.id).head()
+        assert line.heard(10) == expected

@@ -1,0 +1,316 @@
+"""Proof files: they say what they prove and what they do not, and nothing in them can be changed."""
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from enc.client.verify import proof_file as module
+from enc.client.verify.facts import Anchor, EventFact, StateFact
+from enc.client.verify.proof_file import Proof, check_proof, load_proof
+from enc.core.errors import InvalidProof
+from enc.core.log.commit import build_commit
+from enc.core.log.event import finalize
+from enc.core.primitives.hashing import log_leaf, sha256
+from enc.core.primitives.types import InclusionProof
+from enc.core.trees.bundle import events_root, prove_membership
+from enc.core.trees.merkle_log import Edge
+from enc.core.trees.proof import Leaf
+from enc.core.trees.state_key import shared_slot
+from enc.core.trees.tree_head import sign_head
+from tests.client.scene import TOPIC, Scene
+from tests.client.stage import Stage
+from tests.client.tampering import leaves, tampered
+from tests.core.world import START, person
+from tests.node.served import NODE
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with pytest.MonkeyPatch.context() as patch:
+        stage = Stage("sync", tmp_path_factory.mktemp("proofs"), patch)
+        yield Scene(stage)
+        stage.close()
+
+
+@pytest.fixture(scope="module")
+def proofs(scene: Scene) -> dict[str, Proof]:
+    e = scene.enclave
+    facts: dict[str, EventFact | StateFact] = {
+        "active": e.proof(scene.id("one")),
+        "updated": e.proof(scene.id("two")),
+        "padded": e.proof(scene.id("games")),
+        "of a page": next(e.query(proof=True, id=scene.id("one"))).fact,
+        "without a status": replace(e.proof(scene.id("one")), status_fact=None),
+        "value": e.state("kv", TOPIC),
+        "old value": e.state("kv", TOPIC, tree_size=1),
+        "nothing": e.state("kv", shared_slot("agenda")),
+        "bitmask": e.state("rbac", person("bob").public),
+        "deletion": deleted(scene),
+    }
+    return {name: Proof(e.id, NODE.public, fact) for name, fact in facts.items()}
+
+
+def deleted(scene: Scene) -> StateFact:
+    e = scene.enclave
+    receipt = e.commit("message", "not for long")
+    e.delete(receipt.id)
+    scene.stage.close_bundle()
+    fact: StateFact = e.state("event_status", receipt.id)
+    return fact
+
+
+NAMES = [
+    "active",
+    "updated",
+    "padded",
+    "of a page",
+    "without a status",
+    "value",
+    "old value",
+    "nothing",
+    "bitmask",
+    "deletion",
+]
+by_name = pytest.mark.parametrize("name", NAMES)
+
+
+@by_name
+def test_a_proof_goes_through_a_file(proofs: dict[str, Proof], name: str, tmp_path: Path) -> None:
+    (tmp_path / "proof.json").write_bytes(proofs[name].json())
+    again = load_proof((tmp_path / "proof.json").read_bytes())
+    assert again == proofs[name]
+    assert check_proof(again) == check_proof(proofs[name])
+
+
+def test_what_the_proof_of_an_event_says(proofs: dict[str, Proof], scene: Scene) -> None:
+    fact = proofs["active"].fact
+    assert isinstance(fact, EventFact)
+    event, node, e = fact.event, NODE.public.hex(), scene.enclave.hex
+    assert check_proof(proofs["active"]).proved == (
+        f"{event.from_.hex()} signed an event of type message for enclave {e}",
+        f"{node} made it event 1 at {event.timestamp} (Unix milliseconds)",
+        "it is in bundle 0 of the log",
+        "after bundle 1 it is active",
+        f"all of it is under a head of 2 bundles that {node} signed for this enclave",
+    )
+
+
+def test_what_the_proof_of_an_erased_event_says(proofs: dict[str, Proof]) -> None:
+    proved = check_proof(proofs["updated"]).proved
+    assert "its content was erased; a copy can be checked against content_hash" in proved
+    assert "after bundle 1 it is updated" in proved
+
+
+def test_what_a_proof_without_a_status_says(proofs: dict[str, Proof]) -> None:
+    assert not any("it is active" in line for line in check_proof(proofs["without a status"]).proved)
+
+
+def test_what_the_proof_of_a_state_says(proofs: dict[str, Proof]) -> None:
+    def says(name: str) -> str:
+        return check_proof(proofs[name]).proved[0]
+
+    value, old = proofs["value"].fact, proofs["old value"].fact
+    assert isinstance(value, StateFact)
+    assert isinstance(old, StateFact)
+    assert says("value") == f"after bundle 1 the value at kv {TOPIC.hex()} is {(value.value or b'').hex()}"
+    assert says("old value") == f"after bundle 0 the value at kv {TOPIC.hex()} is {(old.value or b'').hex()}"
+    assert value.value != old.value
+    assert says("nothing").endswith(": nothing")
+    assert says("deletion").endswith(": 00")
+
+
+@by_name
+def test_what_no_proof_says(proofs: dict[str, Proof], name: str) -> None:
+    missing = " ".join(check_proof(proofs[name]).not_proved)
+    for words in ("that this key is the enclave's sequencer", "nothing has changed since", "everybody sees this log"):
+        assert words in missing
+
+
+def refused(data: bytes) -> None:
+    with pytest.raises(InvalidProof):
+        check_proof(load_proof(data))
+
+
+SIZE = ("event", "membership", "size")
+
+
+@by_name
+def test_every_text_and_number_of_a_proof_counts(proofs: dict[str, Proof], name: str) -> None:
+    data = proofs[name].json()
+    paths = list(leaves(json.loads(data)))
+    assert len(paths) > 12
+    for path in paths:
+        if path != SIZE:
+            refused(tampered(data, path))
+
+
+@by_name
+def test_every_part_of_a_proof_is_needed(proofs: dict[str, Proof], name: str) -> None:
+    """But for the tags of an event without any, and for the status, without which less is said."""
+    data = proofs[name].json()
+    for path in leaves(json.loads(data)):
+        whole = json.loads(data)
+        inner = whole
+        for key in path[:-1]:
+            inner = inner[key]
+        del inner[path[-1]]
+        refused(json.dumps(whole).encode())
+
+
+@by_name
+def test_a_proof_of_another_form_is_refused(proofs: dict[str, Proof], name: str) -> None:
+    data = proofs[name].json()
+    for path in leaves(json.loads(data)):
+        for wrong in (None, [], {}, True, -1, 1.5, "", "zz", 2**60):
+            if path[-1] != "v" or wrong is not None:
+                refused(tampered(data, path, lambda _, wrong=wrong: wrong))
+
+
+def test_the_size_of_a_bundle_is_not_bound_and_so_not_spoken_of(proofs: dict[str, Proof]) -> None:
+    """docs/protocol.md, section 8.3: a padded bundle fits more than one size."""
+    four = load_proof(tampered(proofs["padded"].json(), SIZE, lambda size: size + 1))
+    assert check_proof(four) == check_proof(proofs["padded"])
+    for size in (0, 1, 2, 5):
+        refused(tampered(proofs["padded"].json(), SIZE, lambda _, size=size: size))
+
+
+def test_a_value_is_not_taken_away(proofs: dict[str, Proof]) -> None:
+    for name in ("value", "bitmask", "deletion"):
+        refused(tampered(proofs[name].json(), ("state", "proof", "v"), lambda _: None))
+
+
+# Parts of two proofs in one
+
+
+def mixed(one: Proof, other: Proof, *path: str) -> bytes:
+    """One proof with a part of another."""
+    whole, source = json.loads(one.json()), json.loads(other.json())
+    inner = whole
+    for key in path[:-1]:
+        inner, source = inner[key], source[key]
+    inner[path[-1]] = source[path[-1]]
+    return json.dumps(whole).encode()
+
+
+@pytest.mark.parametrize("part", ["event", "membership", "anchor", "status"])
+def test_a_part_of_another_event_s_proof(proofs: dict[str, Proof], part: str) -> None:
+    refused(mixed(proofs["active"], proofs["padded"], "event", part))
+
+
+@pytest.mark.parametrize("part", ["key", "proof", "namespace"])
+def test_a_part_of_another_state_s_proof(proofs: dict[str, Proof], part: str) -> None:
+    refused(mixed(proofs["value"], proofs["bitmask"], "state", part))
+    if part != "namespace":
+        refused(mixed(proofs["value"], proofs["nothing"], "state", part))
+
+
+def test_an_older_value_under_a_newer_leaf(proofs: dict[str, Proof]) -> None:
+    refused(mixed(proofs["value"], proofs["old value"], "state", "proof"))
+    refused(mixed(proofs["value"], proofs["old value"], "state", "anchor"))
+
+
+def test_a_status_from_before_the_event(proofs: dict[str, Proof], scene: Scene) -> None:
+    fact = proofs["padded"].fact
+    assert isinstance(fact, EventFact)
+    before = scene.enclave.state("event_status", fact.event.id, tree_size=1)
+    refused(Proof(scene.enclave.id, NODE.public, replace(fact, status_fact=before)).json())
+
+
+def test_a_status_of_another_event(proofs: dict[str, Proof], scene: Scene) -> None:
+    one, padded = proofs["active"].fact, proofs["padded"].fact
+    assert isinstance(one, EventFact)
+    assert isinstance(padded, EventFact)
+    refused(Proof(scene.enclave.id, NODE.public, replace(one, status_fact=padded.status_fact)).json())
+
+
+def test_an_event_that_is_not_in_the_log(proofs: dict[str, Proof], scene: Scene) -> None:
+    """Truly signed by both, and in no bundle."""
+    fact = proofs["active"].fact
+    assert isinstance(fact, EventFact)
+    false = finalize(scene.commit("false"), NODE, fact.event.timestamp, fact.event.seq)
+    refused(Proof(scene.enclave.id, NODE.public, replace(fact, event=false)).json())
+
+
+def test_an_event_of_another_enclave(proofs: dict[str, Proof], scene: Scene) -> None:
+    fact = proofs["without a status"].fact
+    assert isinstance(fact, EventFact)
+    other = scene.stage.found(meta={"n": 2})
+    refused(Proof(other.id, NODE.public, fact).json())
+    refused(Proof(scene.enclave.id, person("node2").public, fact).json())
+
+
+def test_an_event_of_another_enclave_in_this_one_s_log() -> None:
+    """A node may put anything into its bundles."""
+    enclave, other = sha256(b"one"), sha256(b"other")
+    event = finalize(build_commit(person("bob"), other, "message", "x", START + 60_000), NODE, START, 1)
+    leaf = Leaf(events_root([event.id]), sha256(b"state"))
+    root = Edge().append(log_leaf(leaf.events_root, leaf.state_hash))[0].root()
+    anchor = Anchor(leaf, InclusionProof(1, 0, ()), sign_head(NODE, enclave, START, 1, root))
+    fact = EventFact(event, prove_membership([event.id], 0), anchor)
+    with pytest.raises(InvalidProof, match="another enclave"):
+        check_proof(Proof(enclave, NODE.public, fact))
+    with pytest.raises(InvalidProof):
+        check_proof(Proof(other, NODE.public, fact))
+
+
+def test_a_file_holds_one_fact(proofs: dict[str, Proof]) -> None:
+    both = {**json.loads(proofs["active"].json()), **json.loads(proofs["value"].json())}
+    refused(json.dumps(both).encode())
+    neither = {key: both[key] for key in ("format", "version", "enclave", "sequencer")}
+    refused(json.dumps(neither).encode())
+
+
+# Hostile files
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"null", b"[]", b"{}", b"{" * 100_000, b"[" * 1_000_000, b"\xff", b'{"format": "enc-evidence"}'],
+    ids=range(8),
+)
+def test_a_hostile_file_is_refused(data: bytes) -> None:
+    refused(data)
+
+
+@by_name
+def test_a_nested_file_does_no_harm(proofs: dict[str, Proof], name: str) -> None:
+    data = proofs[name].json().rstrip()
+    for depth in [*range(960, 1005), 100_000]:
+        deep = b"[" * depth + b"]" * depth
+        for place in (b'"anchor": {', b'"proof": {', b'"membership": {'):
+            with suppress(InvalidProof):
+                check_proof(load_proof(data.replace(place, place + b'"x": %b,' % deep)))
+
+
+def test_a_huge_file_is_refused_before_it_is_read(proofs: dict[str, Proof], monkeypatch: pytest.MonkeyPatch) -> None:
+    data = proofs["active"].json()
+    monkeypatch.setattr(module, "MAX_PROOF", len(data))
+    check_proof(load_proof(data))
+    monkeypatch.setattr(module, "MAX_PROOF", len(data) - 1)
+    with pytest.raises(InvalidProof, match="over"):
+        load_proof(data)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=st.sampled_from(NAMES), value=json_values, data=st.data())
+def test_any_value_in_any_place_does_no_harm(
+    proofs: dict[str, Proof], name: str, value: Any, data: st.DataObject
+) -> None:
+    whole = proofs[name].json()
+    path = data.draw(st.sampled_from(list(leaves(json.loads(whole)))))
+    with suppress(InvalidProof):
+        check_proof(load_proof(tampered(whole, path, lambda _: value)))

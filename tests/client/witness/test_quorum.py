@@ -1,0 +1,436 @@
+"""A client that was told of witnesses: what counts for it, and what it makes of those who disagree."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from msgspec.json import decode, encode
+
+from enc.client import Fork, Identity, NotWitnessed, Rollback, Witness, check_evidence, load_evidence
+from enc.client.witness.quorum import MAX_WITNESSES
+from enc.client.witness.witnesses import parse_witness, parse_witnesses
+from enc.core.errors import InvalidProof, MisuseError
+from enc.core.trees.cosigning import cosign, wire_cosigned
+from tests.client.move.test_follow_moves import AT_B, B, Moving
+from tests.client.scene import Scene
+from tests.client.stage import FACES, URL, Stage
+from tests.core.world import person
+from tests.witness.post import Post
+
+NAMES = ("bob", "carol", "dave")
+
+
+class Court(Moving):
+    """The scene, with three witnesses that have seen all of it."""
+
+    def __init__(self, stage: Stage, folder: Path) -> None:
+        super().__init__(stage)
+        self.posts = [Post(stage, self.enclave.id, folder / name, name, nodes=(AT_B,)) for name in NAMES]
+        stage.others |= {post.host: post for post in self.posts}  # type: ignore[misc]
+        self.look()
+
+    def look(self, *which: int) -> None:
+        for n in which or range(len(self.posts)):
+            self.posts[n].look()
+
+    def reader(self, k: int | None = 2, count: int = 3, **more: Any) -> Any:
+        """Somebody who asks the witnesses, with pins of their own."""
+        witnesses = [post.witness for post in self.posts[:count]]
+        more = {"pins": None, "witnesses": witnesses, "k": k, **more}
+        return self.stage.client("bob", **more).enclave(self.enclave.id)
+
+    def silence(self, *which: int) -> None:
+        for n in which:
+            del self.stage.others[self.posts[n].host]
+
+    def instead(self, n: int, answer: Callable[[httpx.Request], httpx.Response]) -> None:
+        """Another answers for a witness."""
+
+        class Answers:
+            def __call__(self, request: httpx.Request) -> httpx.Response:
+                return answer(request)
+
+            def settle(self) -> None: ...
+
+        self.stage.others[self.posts[n].host] = Answers()  # type: ignore[assignment]
+
+
+@pytest.fixture
+def stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    """Of the blocking face, but for the tests that say so: what is asked is written once for both."""
+    stage = Stage(getattr(request, "param", "sync"), tmp_path, monkeypatch)
+    yield stage
+    stage.close()
+
+
+both = pytest.mark.parametrize("stage", FACES, indirect=True)
+
+
+@pytest.fixture
+def court(stage: Stage, tmp_path: Path) -> Iterator[Court]:
+    court = Court(stage, tmp_path)
+    yield court
+    for post in court.posts:
+        post.close()
+
+
+@both
+def test_a_head_that_witnesses_have_seen(court: Court) -> None:
+    reader = court.reader()
+    assert reader.head().ts == 2
+    found = reader.witnessed()
+    assert (found.head, found.count, found.k, found.n, found.size) == (reader.head(), 3, 2, 3, 2)
+    assert (str(found), found.is_whole) == ("3 of 3", True)
+    assert {each.witness for each in found.cosigned} == {post.identity.public for post in court.posts}
+    assert court.stage.client("alice").enclave(court.enclave.id).witnessed() is None
+
+
+def test_proofs_stand_under_witnessed_heads(court: Court) -> None:
+    reader = court.reader()
+    fact = reader.proof(court.id("one"))
+    assert str(reader.witnessed(fact.anchor.head)) == "3 of 3"
+    court.silence(0, 1)
+    fresh = court.reader()
+    reads: list[Callable[[], Any]] = [
+        fresh.head,
+        lambda: fresh.proof(court.id("one")),
+        lambda: fresh.state("rbac", person("bob").public),
+        lambda: fresh.bundle(0),
+        lambda: list(fresh.query(proof=True)),
+        fresh.witnessed,
+    ]
+    for read in reads:
+        with pytest.raises(NotWitnessed):
+            read()
+    assert [item.seq for item in fresh.query(seq=1)] == [1], "what stands under no head needs no witness"
+
+
+def test_what_is_not_witnessed_is_not_believed(court: Court) -> None:
+    pins = court.stage.pins / "apart"
+    reader = court.reader(pins=pins)
+    reader.head()
+    before = (pins / f"{court.enclave.hex}.json").read_bytes()
+    court.grow(court.node, "five")
+    court.silence(0, 1, 2)
+    with pytest.raises(NotWitnessed):
+        reader.head()
+    assert (pins / f"{court.enclave.hex}.json").read_bytes() == before
+
+
+def test_too_few_answer(court: Court) -> None:
+    court.silence(0)
+    assert str(court.reader(k=2).witnessed()) == "2 of 3"
+    with pytest.raises(NotWitnessed, match="2 of 3 witnesses confirm the log, but 3 are needed") as error:
+        court.reader(k=3).head()
+    assert (error.value.code, error.value.context) == ("NOT_WITNESSED", {"witnessed": 2, "needed": 3})
+    assert court.posts[0].host in error.value.message
+    with pytest.raises(NotWitnessed):
+        court.reader(k=None).head()
+
+
+@both
+def test_they_are_waited_for(court: Court) -> None:
+    court.silence(0)
+    reader, host = court.reader(k=3, patience=30.0), court.posts[0].host
+
+    def settle() -> None:
+        if len(court.stage.naps) == 2:
+            court.stage.others[host] = court.posts[0]  # type: ignore[assignment]
+
+    court.node.settle = settle  # type: ignore[method-assign]
+    assert reader.head().ts == 2
+    assert len(court.stage.naps) == 2
+
+
+def forged(court: Court, n: int, **changes: Any) -> bytes:
+    """A witness's word, with something else in it."""
+    found = court.posts[n].ask("GET", f"/heads/{court.enclave.hex}").content
+    return encode({**decode(found), **changes})
+
+
+@pytest.mark.parametrize(
+    "what", ["another's key", "another's word", "a forged head", "another enclave", "no JSON", "nothing", "redirect"]
+)
+def test_what_is_no_witness_s_word_does_not_count(court: Court, what: str) -> None:
+    liar, other = Identity.new(), court.posts[1]
+    head, sequencer = court.enclave.head(), court.node.key.public
+    strange = cosign(liar.key, court.enclave.id, sequencer, head, 1)
+    root = cosign(court.posts[0].identity.key, court.enclave.id, sequencer, head, 1)
+    bodies = {
+        "another's key": encode(wire_cosigned(strange)),
+        "another's word": other.ask("GET", f"/heads/{court.enclave.hex}").content,
+        "a forged head": encode({**wire_cosigned(root), "sth": {**wire_cosigned(root)["sth"], "r": "00" * 32}}),
+        "another enclave": forged(court, 0, enclave="00" * 32),
+        "no JSON": b"<html>",
+        "nothing": b"",
+        "redirect": b"",
+    }
+    status = 302 if what == "redirect" else 200
+    court.instead(0, lambda _: httpx.Response(status, content=bodies[what], headers={"location": URL}))
+    assert str(court.reader(k=2).witnessed()) == "2 of 3"
+    with pytest.raises(NotWitnessed):
+        court.reader(k=3).head()
+
+
+def test_witnesses_that_are_behind(court: Court) -> None:
+    """A head is taken for a while; what `k` have seen is said."""
+    reader = court.reader(lag=60.0)
+    reader.head()
+    court.grow(court.node, "five")
+    court.look(0)
+    found = reader.witnessed()
+    assert (found.head.ts, found.count, found.size, found.is_whole) == (3, 1, 2, False)
+    assert str(found) == "1 of 3; 2 have seen 2 of 3 bundles"
+    court.stage.clock.tick(61_000)
+    with pytest.raises(NotWitnessed, match="1 of 3 witnesses have seen the log of 3 bundles, but 2 are needed"):
+        reader.head()
+    court.look(1)
+    assert str(reader.witnessed()) == "2 of 3"
+
+
+def test_none_may_be_behind(court: Court) -> None:
+    reader = court.reader(lag=0)
+    court.grow(court.node, "five")
+    court.stage.clock.tick(1)
+    with pytest.raises(NotWitnessed):
+        reader.head()
+    court.look()
+    assert reader.head().ts == 3
+
+
+def test_a_log_of_ever_new_heads_that_no_witness_sees(court: Court) -> None:
+    """A date is the node's own word: how long it goes on is measured here."""
+    reader = court.reader(lag=60.0)
+    reader.head()
+    for n in range(12):
+        court.grow(court.node, f"for you alone {n}")
+        court.stage.clock.tick(5000)
+        if n < 5:
+            assert reader.head().ts == 3 + n
+    with pytest.raises(NotWitnessed):
+        reader.head()
+    court.look(0, 1)
+    assert reader.head().ts == 14
+    court.grow(court.node, "and on")
+    assert reader.head().ts == 15, "what is ahead of them now is new"
+
+
+def test_witnesses_that_keep_coming_along(court: Court) -> None:
+    """Never quite there, and never long behind."""
+    reader = court.reader(lag=60.0)
+    for n in range(4):
+        court.grow(court.node, str(n))
+        assert reader.witnessed().size == 2 + n
+        court.look()
+        court.stage.clock.tick(40_000)
+
+
+def test_a_head_that_is_old_and_that_nobody_saw(court: Court) -> None:
+    court.grow(court.node, "five")
+    court.stage.clock.tick(61_000)
+    with pytest.raises(NotWitnessed):
+        court.reader().head()
+
+
+def test_answers_are_kept_as_long_as_the_head_is_the_same(court: Court) -> None:
+    reader = court.reader()
+    reader.head()
+    court.silence(0, 1, 2)
+    assert reader.head().ts == 2
+    assert reader.proof(court.id("one")).anchor.head.ts == 2
+
+
+def test_one_that_is_silent_is_left_alone_while_the_others_are_enough(court: Court) -> None:
+    asked = list[str]()
+
+    def gone(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        raise httpx.ConnectError("nobody there")
+
+    court.instead(0, gone)
+    reader = court.reader(k=2)
+    reader.head()
+    for n in range(3):
+        court.grow(court.node, str(n))
+        court.look()
+        assert reader.witnessed().is_whole
+    assert len(asked) == 1
+    court.stage.clock.tick(61_000)
+    court.grow(court.node, "later")
+    court.look()
+    reader.head()
+    assert len(asked) == 2
+
+
+# Those who disagree
+
+
+def caught(error: Any) -> Any:
+    """The evidence, as somebody reads it who has nothing but the file."""
+    return check_evidence(load_evidence(error.value.evidence.json()))
+
+
+def split(court: Court) -> Any:
+    """The node shows witnesses another log than clients: of one size, from the third bundle on."""
+    twin = court.fork()
+    for post in court.posts:
+        post.view = twin
+    return twin
+
+
+@both
+def test_another_log_of_one_size_convicts(court: Court) -> None:
+    split(court)
+    court.look()
+    with pytest.raises(Fork) as error:
+        court.reader().head()
+    verdict = caught(error)
+    assert verdict.convicts
+    assert "different roots" in verdict.proved[0]
+    assert f"the witness {court.posts[0].identity.hex} co-signed the first, of 3 bundles" in verdict.proved[-1]
+    (filed,) = court.posts[0].evidence()
+    assert (filed["kind"], filed["convicts"]) == ("fork", True), "the witness was told"
+
+
+def test_one_witness_is_enough_to_tell(court: Court) -> None:
+    twin = court.fork()
+    court.posts[2].view = twin
+    court.look()
+    with pytest.raises(Fork) as error:
+        court.reader(k=2).head()
+    assert caught(error).convicts
+
+
+def test_a_larger_log_of_the_witnesses(court: Court) -> None:
+    """What the witness saw when it was as large as the one shown here convicts."""
+    twin = split(court)
+    court.look()
+    court.grow(twin, "more", "and more")
+    court.look()
+    assert court.posts[0].sizes() == [2, 3, 4]
+    with pytest.raises(Fork) as error:
+        court.reader().head()
+    assert caught(error).convicts
+
+
+def test_a_larger_log_here(court: Court) -> None:
+    split(court)
+    court.look()
+    court.grow(court.node, "more")
+    with pytest.raises(Fork) as error:
+        court.reader().head()
+    verdict = caught(error)
+    assert not verdict.convicts
+    assert any("no proof" in line for line in verdict.proved)
+    assert "the witness" in verdict.proved[-1]
+    assert [filed["kind"] for filed in court.posts[0].evidence()] == ["rollback"]
+
+
+def test_a_log_that_is_shown_here_as_it_was(court: Court) -> None:
+    """The node withholds what it showed others."""
+    old = court.node.copy()
+    court.grow(court.node, "five")
+    court.look()
+    court.stage.node = old
+    with pytest.raises(Rollback) as error:
+        court.reader().head()
+    verdict = caught(error)
+    assert "the witness" in verdict.proved[-1]
+
+
+def test_a_witness_that_looked_a_moment_later_is_no_contradiction(court: Court) -> None:
+    """The node answers, grows, and is seen by the witnesses, all before they are asked."""
+    reader, old = court.reader(), court.node.copy()
+    stale = encode(old.proofs(court.enclave.id).sth())
+    court.grow(court.node, "five")
+    court.look()
+    answers = [stale]
+
+    def once(request: httpx.Request, response: httpx.Response) -> httpx.Response:
+        is_head = request.url.path.endswith("/sth") and answers
+        return httpx.Response(200, content=answers.pop()) if is_head else response
+
+    court.node.wire = once
+    head = reader.head()
+    assert (head.ts, str(reader.witnessed(head))) == (2, "3 of 3")
+    assert reader.head().ts == 3
+
+
+def test_evidence_with_another_s_word_in_it_is_none(court: Court) -> None:
+    split(court)
+    court.look()
+    with pytest.raises(Fork) as error:
+        court.reader().head()
+    wire = decode(error.value.evidence.json())
+    for change in ({"seen": 1}, {"witness": court.posts[1].identity.hex}, {"sequencer": B.public.hex()}):
+        bent = {**wire, "parts": {**wire["parts"], "cosigned": {**wire["parts"]["cosigned"], **change}}}
+        with pytest.raises(InvalidProof):
+            check_evidence(load_evidence(encode(bent)))
+    third = court.node.head(court.enclave.id, 3, b"q" * 32)
+    other = cosign(court.posts[0].identity.key, court.enclave.id, court.node.key.public, third, 1)
+    bent = {**wire, "parts": {**wire["parts"], "cosigned": wire_cosigned(other)}}
+    with pytest.raises(InvalidProof, match="neither of the heads"):
+        check_evidence(load_evidence(encode(bent)))
+
+
+# Moves
+
+
+def test_witnesses_that_are_still_at_the_former_node(court: Court) -> None:
+    reader = court.reader(nodes=[AT_B])
+    reader.head()
+    new = court.stage.others["b.test"] = court.depart()
+    court.write(new, "there")
+    court.stage.close_bundle()
+    stranger = court.reader(url=AT_B)
+    assert list(stranger.query(type="message"))
+    assert stranger.sequencers()
+    found = stranger.witnessed()
+    assert (found.head.ts, found.count, found.size) == (4, 0, 2)
+    for _ in range(3):
+        court.look()
+    court.stage.clock.tick(1001)  # an answer is good for a second
+    assert str(stranger.witnessed()) == "2 of 3", "the third may not read the Migrate, and has no registry"
+
+
+def test_witnesses_that_have_followed_a_move_that_is_not_known_here(court: Court) -> None:
+    court.stage.others["b.test"] = court.depart()
+    for _ in range(3):
+        court.look()
+    with pytest.raises(NotWitnessed, match=f"at another sequencer, {B.public.hex()}"):
+        court.reader().head()
+
+
+# What a caller says
+
+
+def test_witnesses_are_named_by_url_and_key(scene: Scene) -> None:
+    key = person("bob").public
+    assert parse_witness(f"http://w/x=y={key.hex()}") == Witness("http://w/x=y", key)
+    assert parse_witnesses(f"1 http://a={key.hex()}") == ([Witness("http://a", key)], 1)
+    assert parse_witnesses(f"http://a={key.hex()}") == ([Witness("http://a", key)], None)
+    for text in ("", "http://a", "http://a=12", f"=={key.hex()}", f"ftp://a={key.hex()}", f"http://a={'00' * 32}"):
+        with pytest.raises(MisuseError):
+            parse_witness(text)
+    for text in ("", "2", f"2 http://a={key.hex()}", f"0 http://a={key.hex()}", f"http://a={key.hex()} 2"):
+        with pytest.raises(MisuseError):
+            parse_witnesses(text)
+
+
+def test_what_cannot_be_asked_for(scene: Scene) -> None:
+    many = [Witness(f"http://{n}", person(f"w{n}").public) for n in range(MAX_WITNESSES + 1)]
+    wrong: list[dict[str, Any]] = [
+        {"witnesses": many[:2], "k": 3},
+        {"witnesses": many[:2], "k": 0},
+        {"witnesses": [], "k": 1},
+        {"witnesses": many},
+        {"witnesses": [many[0], Witness("http://other", many[0].key)]},
+        {"witnesses": many[:1], "lag": -1},
+    ]
+    for options in wrong:
+        with pytest.raises(MisuseError):
+            scene.stage.client("bob", **options)
+    with pytest.raises(MisuseError):
+        Witness("http://a", b"short")

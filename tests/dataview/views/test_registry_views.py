@@ -1,0 +1,147 @@
+"""The registry's views against a real registry: what its node answers to lookups is what stands in them."""
+
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from enc.core.registry.reg_entry import wire_identity
+from enc.dataview.lake.driver_rows import DriverLimits
+from enc.dataview.source.node_reader import Span, read_span
+from enc.dataview.source.options import parse_options
+from tests.core.registry_world import House, node_entry
+from tests.core.world import person, pub
+from tests.dataview.flow import Flow
+from tests.dataview.served import real_clock
+from tests.node.api.test_registry import GONE, Scene, registry_id, serving
+from tests.node.served import Served, about
+
+VIEWS = ("registry_nodes", "registry_enclaves", "registry_identities")
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with Served(serving(registry_id()), clock=real_clock()) as node:
+        yield Scene(node)
+
+
+class Life:
+    """What happens in a registry, in two parts."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene, self.send = scene, scene.registry.send
+        self.houses = [scene.house() for _ in range(3)]
+
+    def first(self) -> None:
+        self.send("node", "Reg_Node", {**node_entry("node"), "endpoints": [{"uri": f"https://{x}.x"} for x in "cab"]})
+        self.node2 = self.send("node2", "Reg_Node", node_entry("node2", "https://two.example"))
+        self.send("alice", "Reg_Identity", wire_identity(person("alice").public, {"personal": b"p" * 32}))
+        self.alice = self.send("alice", "Reg_Identity", {"id_pub": pub("alice")})
+        self.bob = self.send("bob", "Reg_Identity", wire_identity(person("bob").public, {}))
+        self.send("alice", "note", "no entry")
+        for n, house in enumerate(self.houses):
+            self.entry = self.scene.register(house, app="chat", desc=f"house {n}", meta={"n": n})
+
+    def second(self) -> None:
+        """Superseded, moved, sold, deleted; deleted and there again; superseded, and then deleted."""
+        ends = [{"uri": "https://b.x", "priority": 7}, {"uri": "https://a.x", "priority": 2}]
+        self.send("node", "Reg_Node", {**node_entry("node"), "endpoints": ends, "protocols": ["https"]})
+        self.send("node2", "Delete", GONE, about(self.node2))
+        self.send("alice", "Delete", GONE, about(self.alice))
+        self.send("bob", "Delete", GONE, about(self.bob))
+        self.send("bob", "Reg_Identity", wire_identity(person("bob").public, {"a": b"a" * 32}, person("carol").public))
+        moved, plain, gone = self.houses
+        self._move(moved)
+        self.scene.register(plain, app="other")
+        self.send("alice", "Delete", GONE, about(self.entry))
+        assert gone
+
+    def _move(self, house: House) -> None:
+        link = house.move_to("node2")
+        house.transfer("alice", "bob")
+        self.scene.register(house, by="bob", owner_proof=house.proof("bob"), links=[link], app="moved")
+        # Again, without the Migrate: who sequences is its word.
+        self.scene.register(house, by="bob", sequencer=person("node2").public, desc="moved")
+
+
+def length(scene: Scene) -> int:
+    state = scene.node.node.store.load(scene.registry.id)
+    assert state is not None
+    return int(state.seq) + 1
+
+
+def pulled(spark: SparkSession, scene: Scene, span: range) -> Any:
+    enclave = scene.registry.id.hex()
+    options = parse_options({"node": scene.node.url, "enclave": enclave})
+    batches = read_span(options, Span(enclave, span.start, span.stop, 2))
+    return spark.createDataFrame(pa.Table.from_batches(list(batches)))
+
+
+def answers(scene: Scene, houses: Iterable[House]) -> dict[str, dict[str, Any]]:
+    """What the node says of everybody who may be in the registry, by view and key; who is not is not in it."""
+    names = ("node", "node2", "alice", "bob", "carol")
+    asked = {
+        "registry_nodes": [(pub(name), f"/nodes/{pub(name)}") for name in names],
+        "registry_identities": [(pub(name), f"/identity/{pub(name)}") for name in names],
+        "registry_enclaves": [(id_, f"/enclaves/{id_}") for id_ in (house.state.enclave.hex() for house in houses)],
+    }
+    found = {view: {key: scene.node.get(path) for key, path in paths} for view, paths in asked.items()}
+    return {view: {k: r.json() for k, r in each.items() if r.status_code == 200} for view, each in found.items()}
+
+
+def check(flow: Flow, scene: Scene, houses: Iterable[House], unknown: Collection[str] = ()) -> None:
+    """`unknown`: keys of entries of which nobody can know any more that they do not stand."""
+    assert not [built.failures for built in flow.views.build(flow.spark, VIEWS) if built.failures]
+    said = answers(scene, houses)
+    keys = {"registry_nodes": "seq_pub", "registry_identities": "id_pub", "registry_enclaves": "enclave_id"}
+    for view, key in keys.items():
+        rows = {row[key]: row for row in flow.rows(view) if row[key] not in unknown}
+        assert rows.keys() == said[view].keys(), view
+        for id_, row in rows.items():
+            assert _seen(view, row) == _told(view, said[view][id_]), view
+
+
+def _told(view: str, said: dict[str, Any]) -> dict[str, Any]:
+    """The node's answer, in the view's words."""
+    entry = {"enclave": said["entry"]["enclave"], "event": said["entry"]["id"], "seq": said["entry"]["seq"]}
+    if view == "registry_nodes":
+        more = {"endpoints": [each["uri"] for each in said["endpoints"]], "protocols": said["protocols"]}
+        return {**entry, **more, "enc_v": said["enc_v"]}
+    if view == "registry_identities":
+        return {**entry, "enclaves": said["enclaves"], "sub_pub": said.get("sub_pub")}
+    names = {"app": "app", "desc": "description", "creator": "creator", "sequencer": "sequencer", "holder": "author"}
+    return {**entry, **{here: said[there] for there, here in names.items()}}
+
+
+def _seen(view: str, row: dict[str, Any]) -> dict[str, Any]:
+    """The same of a row; what an entry does not say is null there."""
+    nothing: dict[str, Any] = {"protocols": [], "enclaves": {}, "app": "", "description": ""}
+    names = {
+        "registry_nodes": ("endpoints", "protocols", "enc_v"),
+        "registry_identities": ("enclaves", "sub_pub"),
+        "registry_enclaves": ("app", "description", "creator", "sequencer", "author"),
+    }[view]
+    return {name: nothing.get(name) if row[name] is None else row[name] for name in ("enclave", "event", "seq", *names)}
+
+
+def test_what_the_node_says_is_what_stands_there(
+    spark: SparkSession, flow: Flow, scene: Scene, empty_lake: Path, tmp_path: Path
+) -> None:
+    life = Life(scene)
+    life.first()
+    middle = length(scene)
+    flow.feed(pulled(spark, scene, range(middle)))
+    check(flow, scene, life.houses)
+    life.second()
+    end = length(scene)
+    flow.feed(pulled(spark, scene, range(middle, end)))
+    check(flow, scene, life.houses)
+    # Whoever comes when all is over, and with many more events than the driver takes.
+    late = Flow.at(spark, empty_lake, tmp_path / "late", DriverLimits(max_rows=3, max_listed_values=1))
+    late.feed(pulled(spark, scene, range(end)))
+    # What was deleted is shown to nobody: that alice's last entry, which took the place of her first, was one of hers.
+    check(late, scene, life.houses, [pub("alice")])
+    assert pub("alice") in {row["id_pub"] for row in late.rows("registry_identities")}

@@ -1,0 +1,106 @@
+"""Signals: the first stops a node in order, the second ends it at once and loses nothing that was acknowledged."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from enc.client import Client, Identity
+from tests.node.api.test_websocket import Room, eventually, peer
+from tests.node.running import PATIENCE_S, RunningNode
+
+pytestmark = pytest.mark.anyio
+
+TERM, INT = signal.SIGTERM, signal.SIGINT
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@contextmanager
+def holding(node: RunningNode, *statements: str) -> Iterator[None]:
+    """Another connection to the node's database has a transaction open."""
+    with closing(sqlite3.connect(node.data / "enc.db", isolation_level=None)) as db:
+        for statement in statements:
+            db.execute(statement).fetchall()
+        yield
+
+
+async def ending(node: RunningNode) -> int:
+    """Its exit code; that of a signal is negative."""
+    code = await asyncio.get_running_loop().run_in_executor(None, node._process.wait, PATIENCE_S)
+    node.kill()
+    return code
+
+
+@pytest.mark.parametrize("number", [TERM, INT])
+async def test_the_first_signal_stops_it_in_order(tmp_path: Path, number: int) -> None:
+    with RunningNode(tmp_path / "node") as node:
+        os.kill(node.pid, number)
+        assert await ending(node) == 0
+
+
+@pytest.mark.parametrize(("first", "second"), [(TERM, TERM), (INT, INT), (TERM, INT)])
+async def test_the_second_ends_it_while_it_waits_for_the_disk(tmp_path: Path, first: int, second: int) -> None:
+    with RunningNode(tmp_path / "node") as node:
+        room = Room(node)
+        acknowledged = room.send("alice", "message")
+        async with peer(node) as ws:
+            with holding(node, "BEGIN IMMEDIATE"):
+                await ws.say(room.commit("alice", "message"))
+                await eventually(node, "enc_waiting_commits", 1.0)
+                os.kill(node.pid, first)
+                assert (await ws.next())["type"] == "Notice"
+                os.kill(node.pid, second)
+                assert await ending(node) == -second
+    with RunningNode(tmp_path / "node") as room.node:
+        kept = room.reader("alice").log(room.node.url)
+    assert [event.id for event in kept[1:]] == [acknowledged.id]
+
+
+@pytest.mark.parametrize("second", [TERM, INT])
+async def test_the_second_ends_it_while_it_closes_the_store(tmp_path: Path, second: int) -> None:
+    with RunningNode(tmp_path / "node") as node:
+        room = Room(node)
+        with holding(node, "BEGIN", "SELECT * FROM node"):
+            acknowledged = room.send("alice", "message")  # the log cannot be folded in while that is not seen
+            os.kill(node.pid, TERM)
+            await without_children(node)
+            os.kill(node.pid, second)
+            assert await ending(node) == -second
+    with RunningNode(tmp_path / "node") as room.node:
+        kept = room.reader("alice").log(room.node.url)
+    assert [event.id for event in kept[1:]] == [acknowledged.id]
+
+
+async def without_children(node: RunningNode) -> None:
+    """The processes that check signatures have ended; what is left to close is the store."""
+    children = Path(f"/proc/{node.pid}/task/{node.pid}/children")
+    async with asyncio.timeout(PATIENCE_S):
+        while children.read_text():
+            await asyncio.sleep(0)
+
+
+async def test_two_that_come_at_once_end_it(tmp_path: Path) -> None:
+    with RunningNode(tmp_path / "node") as node:
+        for number in (signal.SIGSTOP, TERM, INT, signal.SIGCONT):
+            os.kill(node.pid, number)
+        assert await ending(node) in (-TERM, -INT)
+
+
+def test_a_key_under_which_nothing_here_goes_on_is_told_of(tmp_path: Path) -> None:
+    data = tmp_path / "node"
+    with RunningNode(data) as node, Client(node.url, Identity.new(), pins=None) as client:
+        client.create("notes")
+    assert "key_of_no_enclave" not in node.stderr.read_text()
+    (data / "node.key").write_text("7" * 64)
+    with RunningNode(data) as other:
+        assert other.seq_pub != node.seq_pub
+    assert other.stderr.read_text().count("key_of_no_enclave") == 1

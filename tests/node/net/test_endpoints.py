@@ -1,0 +1,305 @@
+"""Who may be called: every way we know to make a node call where it must not, refused."""
+
+from ipaddress import IPv6Address, ip_address, ip_network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from enc.core.errors import InvalidEndpointUrl
+from enc.node.config import Config, Endpoints
+from enc.node.net.endpoints import MAX_URL, check_address, parse_endpoint
+from tests.core.world import give, pub
+from tests.node.served import Json, Served
+
+GOOD = [
+    ("https://example.com/", "example.com", 443),
+    ("https://example.com", "example.com", 443),
+    ("HTTPS://EXAMPLE.com/hook?x=1&y=%20", "example.com", 443),
+    ("https://example.com:443/", "example.com", 443),
+    ("https://example.com:1024/a", "example.com", 1024),
+    ("https://example.com:65535/a", "example.com", 65535),
+    ("https://a-b.c1.example.co.uk/x", "a-b.c1.example.co.uk", 443),
+    ("https://xn--bcher-kva.example/", "xn--bcher-kva.example", 443),
+    ("https://93.184.216.34/", "93.184.216.34", 443),
+    ("https://[2606:2800:220:1::1]:8443/x", "2606:2800:220:1::1", 8443),
+    ("https://intranet/", "intranet", 443),  # a name: its address decides, when it is called
+]
+
+
+@pytest.mark.parametrize(("url", "host", "port"), GOOD)
+def test_a_url_that_may_be_called(url: str, host: str, port: int) -> None:
+    endpoint = parse_endpoint(url)
+    assert (endpoint.url, endpoint.host, endpoint.port, endpoint.is_tls) == (url, host, port, True)
+
+
+HOSTILE = [
+    "",
+    "x" * (MAX_URL + 1),
+    "example.com",
+    "//example.com/",
+    "http://example.com/",
+    "ftp://example.com/",
+    "file:///etc/passwd",
+    "gopher://example.com/",
+    "javascript:alert(1)",
+    "https:",
+    "https:///path",
+    "https://",
+    "https://:443/",
+    "https:/example.com",
+    "https:example.com",
+    "https://user@example.com/",
+    "https://user:secret@example.com/",
+    "https://@example.com/",
+    "https://example.com@127.0.0.1/",
+    "https://example.com:80/",
+    "https://example.com:22/",
+    "https://example.com:1023/",
+    "https://example.com:0/",
+    "https://example.com:-1/",
+    "https://example.com:65536/",
+    "https://example.com:x/",
+    "https://example.com:4 43/",
+    "https://exam ple.com/",
+    "https://example.com/a b",
+    "https://example.com/\n",
+    "https://example.com/\r\nHost: internal",
+    "https://example.com/\x00",
+    "https://example.com/\x7f",
+    "https://example.com\\@127.0.0.1/",
+    "https:\\\\127.0.0.1\\",
+    "https://example.com/#fragment",
+    "https://example.com#@127.0.0.1/",
+    "https://b\u00fccher.example/",
+    "https://\u24db\u24de\u24d2\u24d0\u24db\u24d7\u24de\u24e2\u24e3/",
+    "https://example\u3002com/",
+    "https://-example.com/",
+    "https://example-.com/",
+    "https://exa_mple.com/",
+    "https://example..com/",
+    "https://.example.com/",
+    "https://example.com./",
+    "https://" + "a" * 64 + ".com/",
+    "https://" + "a." * 127 + "com/",
+    "https://exam%70le.com/",
+    "https://%31%32%37.0.0.1/",
+    "https://[::1/",
+    "https://::1/",
+    "https://[127.0.0.1]/",
+    "https://[example.com]/",
+    "https://[fe80::1%25eth0]/",
+    "https://[fe80::1%eth0]/",
+    "https://[2606:2800:220:1::1%1]/",
+    "https://[2606:2800:220:1::1]example.com/",
+    "https://[2606:2800:220:1::1]x:443/",
+    "https://2130706433/",
+    "https://0x7f000001/",
+    "https://0x7f.1/",
+    "https://127.1/",
+    "https://127.0.1/",
+    "https://0177.0.0.1/",
+    "https://127.0.0.01/",
+    "https://1.2.3.4.5/",
+    "https://1.2.3.256/",
+    "https://999/",
+    "https://0x/",
+    "https://example.0x7f/",
+]
+
+ADDRESSES = [
+    "0.0.0.0",  # noqa: S104
+    "0.1.2.3",
+    "10.0.0.1",
+    "10.255.255.255",
+    "100.64.0.1",
+    "100.127.255.254",
+    "127.0.0.1",
+    "127.255.255.254",
+    "169.254.169.254",
+    "172.16.0.1",
+    "172.31.255.255",
+    "192.0.0.8",
+    "192.0.2.1",
+    "192.88.99.1",
+    "192.168.0.1",
+    "198.18.0.1",
+    "198.19.255.255",
+    "198.51.100.7",
+    "203.0.113.7",
+    "224.0.0.1",
+    "239.255.255.250",
+    "240.0.0.1",
+    "255.255.255.255",
+    "::",
+    "::1",
+    "::2",
+    "::127.0.0.1",
+    "::ffff:127.0.0.1",
+    "::ffff:10.0.0.1",
+    "::ffff:169.254.169.254",
+    "::ffff:0:127.0.0.1",
+    "64:ff9b::7f00:1",
+    "64:ff9b::10.0.0.1",
+    "64:ff9b:1::1",
+    "100::1",
+    "2001::1",
+    "2001:0:7f00:1::",
+    "2001:2::1",
+    "2001:10::1",
+    "2001:20::1",
+    "2001:db8::1",
+    "2002:7f00:1::",
+    "2002:a00:1::1",
+    "3fff::1",
+    "5f00::1",
+    "fc00::1",
+    "fd12:3456:789a::1",
+    "fe80::1",
+    "fe80::1%eth0",
+    "febf::1",
+    "fec0::1",
+    "ff02::1",
+    "ff0e::1",
+    "2606:2800::5efe:7f00:1",
+    "2606:2800::200:5efe:7f00:1",
+]
+
+
+@pytest.mark.parametrize("url", HOSTILE)
+def test_a_url_that_must_not_be_called(url: str) -> None:
+    with pytest.raises(InvalidEndpointUrl):
+        parse_endpoint(url)
+
+
+@pytest.mark.parametrize("text", ADDRESSES)
+def test_an_address_that_must_not_be_called(text: str) -> None:
+    address = ip_address(text)
+    with pytest.raises(InvalidEndpointUrl, match="no public address"):
+        check_address(address)
+    host = f"[{text}]" if ":" in text else text
+    with pytest.raises(InvalidEndpointUrl):
+        parse_endpoint(f"https://{host}/")
+
+
+NEIGHBOURS = """
+1.1.1.1 9.255.255.255 11.0.0.1 100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.1 169.253.255.255 172.15.255.255
+172.32.0.0 192.167.255.255 192.169.0.0 223.255.255.255 2606:4700::1111 2001:4860:4860::8888 2400:cb00::1 ::ffff:1.1.1.1
+"""
+
+
+@pytest.mark.parametrize("text", NEIGHBOURS.split())
+def test_an_address_that_may_be_called(text: str) -> None:
+    check_address(ip_address(text))
+
+
+@given(st.ip_addresses())
+def test_nothing_that_the_library_calls_private_is_called(address: object) -> None:
+    """Our list is at least as strict as the library's."""
+    found = ip_address(str(address))
+    if not found.is_global or found.is_multicast:
+        with pytest.raises(InvalidEndpointUrl):
+            check_address(found)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_an_ipv4_address_is_judged_alike_however_it_is_wrapped(number: int) -> None:
+    plain, mapped = ip_address(number), IPv6Address((0xFFFF << 32) | number)
+    assert is_public(plain) == is_public(mapped)
+    for wrapped in ("64:ff9b::", "::", "2002::"):
+        network = ip_network(f"{wrapped}/96")
+        assert not is_public(IPv6Address(int(network.network_address) | number))
+
+
+def is_public(address: object) -> bool:
+    try:
+        check_address(address)  # type: ignore[arg-type]
+    except InvalidEndpointUrl:
+        return False
+    return True
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_an_endpoint_or_refused(text: str) -> None:
+    for url in (text, f"https://{text}", f"https://example.com:{text}/", f"https://[{text}]/"):
+        try:
+            endpoint = parse_endpoint(url)
+        except InvalidEndpointUrl:
+            continue
+        assert endpoint.host
+        assert endpoint.port == 443 or endpoint.port > 1023
+
+
+def test_for_development_everything_that_has_the_form_of_a_url_may_be_called() -> None:
+    for url, port in (("http://127.0.0.1:8080/x", 8080), ("http://localhost/", 80), ("https://10.0.0.1:22/", 22)):
+        assert parse_endpoint(url, allow_private=True).port == port
+    for url in ("ftp://localhost/", "http://user@localhost/", "http://127.1/", "http://localhost:0/", ""):
+        with pytest.raises(InvalidEndpointUrl):
+            parse_endpoint(url, allow_private=True)
+
+
+def test_a_url_of_the_greatest_length() -> None:
+    url = "https://example.com/".ljust(MAX_URL, "a")
+    assert parse_endpoint(url).url == url
+
+
+# What a commit would register
+
+MANIFEST: Json = {
+    "enc_v": 2,
+    "states": ["MEMBER"],
+    "traits": ["owner(0)", "helper(1)"],
+    "grants": [{"event": "Grant", "operator": "owner", "scope": ["MEMBER"], "trait": ["helper"]}],
+    "init": [{"identity": pub("alice"), "state": "MEMBER", "traits": ["owner"]}],
+}
+STRICT = Config(port=0)
+PRIVATE = "https://127.0.0.1/hook"
+
+
+def bundle(url: object) -> Json:
+    return {
+        "operations": [
+            {"type": "Grant", **give("alice", "helper")},
+            {"type": "Grant", **give("alice", "helper", endpoint=url)},
+        ]
+    }
+
+
+@pytest.mark.parametrize("url", [PRIVATE, "http://example.com/", "https://example.com:80/", ""])
+def test_a_node_registers_no_endpoint_that_it_would_not_call(url: str) -> None:
+    with Served(STRICT) as node:
+        enclave = node.found(MANIFEST)
+        assert enclave.refused("alice", "Grant", give("alice", "helper", endpoint=url)).code == "INVALID_ENDPOINT_URL"
+        refused = enclave.refused("alice", "AC_Bundle", bundle(url))
+        assert refused.code in ("INVALID_ENDPOINT_URL", "AC_BUNDLE_FAILED")
+        assert enclave.send("alice", "Grant", give("alice", "helper", endpoint="https://example.com/")).seq == 1
+        assert enclave.send("alice", "AC_Bundle", bundle("https://example.com/")).seq == 2
+
+
+def test_a_name_that_is_spelt_with_escapes_is_the_same_name() -> None:
+    with Served(STRICT) as node:
+        enclave = node.found(MANIFEST)
+        content = f'{{"target":"{pub("alice")}","trait":"helper","\\u0065ndpoint":"{PRIVATE}"}}'
+        assert enclave.refused("alice", "Grant", content).code == "INVALID_ENDPOINT_URL"
+
+
+def test_unless_its_operator_opens_them() -> None:
+    with Served(replace(STRICT, endpoints=Endpoints(allow_private=True))) as node:
+        enclave = node.found(MANIFEST)
+        assert enclave.send("alice", "Grant", give("alice", "helper", endpoint="http://127.0.0.1:80/")).seq == 1
+
+
+@pytest.mark.parametrize(
+    "content", ["endpoint", '{"endpoint": 1}', '{"operations": {"endpoint": "x"}}', '{"operations": ["endpoint"]}']
+)
+@pytest.mark.parametrize("type_", ["Grant", "AC_Bundle"])
+def test_whatever_else_is_wrong_with_a_commit_is_said_by_its_rules(type_: str, content: str) -> None:
+    with Served(STRICT) as node:
+        assert node.found(MANIFEST).refused("alice", type_, content).code == "INVALID_COMMIT"
+
+
+def test_an_endpoint_in_another_event_is_only_a_word() -> None:
+    with Served(STRICT) as node:
+        enclave = node.found({**MANIFEST, "customs": [{"event": "note", "operator": "MEMBER", "ops": ["C"]}]})
+        assert enclave.send("alice", "note", {"endpoint": PRIVATE}).seq == 1

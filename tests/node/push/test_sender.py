@@ -1,0 +1,521 @@
+"""The sender between a store, a node and endpoints that fail in turn; and the node's side of its pipe."""
+
+import asyncio
+import os
+import select
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+from msgspec import Struct, structs
+
+from enc.core.errors import InternalError, Unavailable
+from enc.core.primitives.sealing import push_key
+from enc.core.session.envelope import open_push
+from enc.node.config import Config
+from enc.node.push import sender as module
+from enc.node.push import supervisor as parent
+from enc.node.push.schedule import Bounds, Schedule
+from enc.node.push.sender import NO_KEY, NOT_READABLE, PushSender, sealed
+from enc.node.push.sender_pipe import (
+    LENGTH,
+    MAX_MESSAGE,
+    AskKey,
+    DeliveryResults,
+    Key,
+    ResultsStored,
+    length,
+    packed,
+    read_from_sender,
+)
+from enc.node.push.supervisor import PushSupervisor
+from enc.node.store.protocol import RawEvent
+from enc.node.store.sqlite.push import DeliveryResult, DueBatch, EventRange, PushBatch
+from enc.runtime.backoff import RetryPauses
+from tests.core.world import START, person
+
+NODE = person("node")
+PATIENCE_S = 30
+URL = "https://hook.example/in"
+
+
+class Waiting(Struct):
+    push_seq: int
+    next_try: int = 0
+    tries: int = 0
+
+
+class World:
+    """A store with batches, the node that settles them, and endpoints. Failures are put where a test wants them."""
+
+    def __init__(self, batches: dict[int, int]) -> None:
+        """So many batches for each queue."""
+        self.now = START
+        self.store = {
+            queue: [Waiting(push_seq) for push_seq in range(1, count + 1)] for queue, count in batches.items()
+        }
+        self.posted: list[tuple[int, int]] = []
+        """(queue, push_seq) of each try, in order."""
+        self.settled: list[DeliveryResult] = []
+        self.keys_asked = 0
+        self.has_key = True
+        self.is_durable: Callable[[], bool] = lambda: True
+        self.read: Callable[[int, int], None] = lambda queue, push_seq: None
+        """Called before a batch is read, to raise."""
+        self.answer: Callable[[int, int], Awaitable[str]] = self.well
+
+    async def well(self, queue: int, push_seq: int) -> str:
+        return ""
+
+    # The store
+
+    def due(self, now: int, limit: int, after: int = 0) -> list[DueBatch]:
+        found = []
+        for queue, batches in sorted(self.store.items()):
+            ready = [batch for batch in batches if batch.next_try <= now]
+            if ready and queue > after:
+                first = min(ready, key=lambda batch: (batch.next_try, batch.push_seq))
+                identity = person(f"queue{queue}").public
+                found.append(DueBatch(queue, first.push_seq, identity, f"{URL}/{queue}", first.tries, 10))
+        return found[:limit]
+
+    def batch(self, queue: int, push_seq: int) -> PushBatch | None:
+        self.read(queue, push_seq)
+        return PushBatch(push_seq, START, (EventRange(bytes(32), 0, 1),), ())
+
+    def items(self, enclave: bytes, first_seq: int, count: int) -> list[RawEvent]:
+        return []
+
+    # The node
+
+    async def key_of(self, identity: bytes) -> bytes:
+        self.keys_asked += 1
+        return push_key(NODE, identity) if self.has_key else b""
+
+    async def store_results(self, outcomes: tuple[DeliveryResult, ...]) -> bool:
+        await asyncio.sleep(0)
+        if not self.is_durable():
+            return False
+        for outcome in outcomes:
+            self.settled.append(outcome)
+            batches = self.store[outcome.queue]
+            (batch,) = [batch for batch in batches if batch.push_seq == outcome.push_seq]
+            if outcome.next_try is None:
+                batches.remove(batch)
+            else:
+                batch.tries, batch.next_try = batch.tries + 1, outcome.next_try
+        return True
+
+    # Endpoints
+
+    async def call(self, url: str, body: bytes) -> str:
+        queue = int(url.rpartition("/")[2])
+        push = open_push(person(f"queue{queue}"), body)
+        assert (push.from_, push.url) == (NODE.public, url)
+        self.posted.append((queue, push.body["push_seq"]))
+        return await self.answer(queue, push.body["push_seq"])
+
+    def run(
+        self,
+        until: Callable[[], bool],
+        bounds: Bounds = Bounds(first_retry_ms=1),  # noqa: B008
+        look_s: float = 0.0,
+    ) -> PushSender:
+        """Let a sender work until this holds."""
+
+        async def work() -> PushSender:
+            sender = PushSender(
+                Schedule(bounds), self, self, self, NODE.public, look_s=look_s, clock=self.tick, jitter=lambda: 0
+            )
+            running = asyncio.create_task(sender.run())
+            async with asyncio.timeout(PATIENCE_S):
+                while not until() and not running.done():
+                    await asyncio.sleep(0)
+            sender.stop()
+            await running
+            for task in sender._tries:
+                task.cancel()
+            return sender
+
+        return asyncio.run(work())
+
+    def tick(self) -> int:
+        self.now += 1
+        return self.now
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(self.store.values())
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAUSE_S", 0)
+
+
+def test_everything_goes_out_in_order() -> None:
+    world = World({1: 5, 2: 3, 7: 1})
+    world.run(lambda: world.is_empty)
+    for queue, count in ((1, 5), (2, 3), (7, 1)):
+        assert [push_seq for one, push_seq in world.posted if one == queue] == list(range(1, count + 1))
+    assert all(not outcome.error and outcome.next_try is None for outcome in world.settled)
+
+
+def test_what_follows_in_a_queue_goes_without_a_look_at_all_queues() -> None:
+    world = World({3: 50, 4: 50, 9: 1})
+    due, looks = world.due, list[int]()
+
+    def counted(now: int, limit: int, after: int = 0) -> list[DueBatch]:
+        looks.append(limit)
+        return due(now, limit, after)
+
+    world.due = counted  # type: ignore[method-assign]
+    world.run(lambda: world.is_empty, look_s=3600.0)
+    assert looks[0] == module.PAGE
+    assert set(looks[1:]) == {1}
+
+
+def test_more_queues_than_one_look_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that come first do not hide those behind them, however long they take."""
+
+    async def answer(queue: int, push_seq: int) -> str:
+        if queue <= 20:
+            await asyncio.Event().wait()
+        return ""
+
+    monkeypatch.setattr(module, "PAGE", 3)
+    monkeypatch.setattr(module, "PAGES", 2)
+    world = World(dict.fromkeys(range(1, 41), 2))
+    world.answer = answer
+    world.run(lambda: not any(world.store[queue] for queue in range(21, 41)))
+    assert len(world.posted) == 20 + 2 * 20
+
+
+def test_a_batch_is_not_sent_again_while_its_outcome_is_not_durable() -> None:
+    """However often the store cannot be written, and whatever it still says is due."""
+    world = World({1: 2})
+    refused = iter([False] * 20)
+    world.is_durable = lambda: next(refused, True)
+    world.run(lambda: world.is_empty)
+    assert world.posted == [(1, 1), (1, 2)]
+    assert next(refused, None) is None
+
+
+def test_a_failed_batch_is_tried_until_it_is_dead_and_later_ones_go_on() -> None:
+    async def answer(queue: int, push_seq: int) -> str:
+        return "status 500" if push_seq == 1 else ""
+
+    world = World({1: 3})
+    world.answer = answer
+    world.run(lambda: world.is_empty, Bounds(first_retry_ms=100_000, max_retry_ms=100_000, tries=1))
+    assert world.posted == [(1, 1), (1, 2), (1, 3)]
+    assert [(outcome.push_seq, outcome.error, outcome.next_try) for outcome in world.settled] == [
+        (1, "status 500", None),
+        (2, "", None),
+        (3, "", None),
+    ]
+    world = World({1: 3})
+    world.answer = answer
+    world.run(lambda: world.is_empty, Bounds(first_retry_ms=200, max_retry_ms=200, tries=3))
+    assert sorted(world.posted) == [(1, 1)] * 3 + [(1, 2), (1, 3)]
+    assert world.posted[:3] == [(1, 1), (1, 2), (1, 3)]
+    tried = [outcome for outcome in world.settled if outcome.push_seq == 1]
+    assert [None if outcome.next_try is None else outcome.next_try - outcome.at for outcome in tried] == [
+        200,
+        200,
+        None,
+    ]
+
+
+def test_a_queue_whose_endpoint_never_answers_keeps_no_other_waiting() -> None:
+    async def answer(queue: int, push_seq: int) -> str:
+        if queue == 1:
+            await asyncio.Event().wait()
+        return ""
+
+    world = World({1: 3, 2: 30})
+    world.answer = answer
+    world.run(lambda: not world.store[2], Bounds(connections=4))
+    assert [one for one in world.posted if one[0] == 1] == [(1, 1)]
+
+
+def test_an_identity_that_is_no_key_fails_alone() -> None:
+    world = World({1: 1})
+    world.has_key = False
+    world.run(lambda: bool(world.settled), Bounds(first_retry_ms=100_000, max_retry_ms=100_000))
+    assert world.posted == []
+    assert world.settled[0].error == NO_KEY
+
+
+def test_a_damaged_batch_stops_no_other() -> None:
+    def read(queue: int, push_seq: int) -> None:
+        if queue == 1:
+            raise KeyError("a row that is not there")
+
+    world = World({1: 1, 2: 4})
+    world.read = read
+    world.run(lambda: world.is_empty, Bounds(first_retry_ms=1, tries=2))
+    assert [push_seq for _, push_seq in world.posted] == [1, 2, 3, 4]
+    assert [outcome.error for outcome in world.settled if outcome.queue == 1] == [NOT_READABLE] * 2
+
+
+@pytest.mark.parametrize("what", ["due", "batch"])
+def test_a_store_that_cannot_be_read_counts_against_nobody(what: str) -> None:
+    world = World({1: 2})
+    failures, read = iter([True] * 5), getattr(world, what)
+
+    def failing(*args: int) -> object:
+        if next(failures, False):
+            raise Unavailable("the store cannot be read")
+        return read(*args)
+
+    setattr(world, what, failing)
+    world.run(lambda: world.is_empty)
+    assert [outcome.error for outcome in world.settled] == ["", ""]
+    assert next(failures, None) is None
+
+
+def test_a_batch_that_is_gone_is_not_missed() -> None:
+    world = World({1: 1, 2: 1})
+    batch = world.batch
+
+    def gone(queue: int, push_seq: int) -> PushBatch | None:
+        if queue == 1:
+            world.store[1].clear()
+            return None
+        return batch(queue, push_seq)
+
+    world.batch = gone  # type: ignore[method-assign]
+    world.run(lambda: world.is_empty)
+    assert world.posted == [(2, 1)]
+    assert [outcome.queue for outcome in world.settled] == [2]
+
+
+def test_keys_are_asked_for_once_and_not_all_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World({1: 20, 2: 20})
+    world.run(lambda: world.is_empty)
+    assert world.keys_asked == 2
+    monkeypatch.setattr(module, "MAX_KEYS", 4)
+    world = World(dict.fromkeys(range(1, 20), 1))
+    sender = world.run(lambda: world.is_empty)
+    assert len(sender._keys) == 4
+
+
+def test_what_is_under_way_when_it_stops_is_told_of_if_it_ends_in_time() -> None:
+    async def work() -> tuple[DeliveryResult, ...]:
+        let_go = asyncio.Event()
+
+        async def answer(queue: int, push_seq: int) -> str:
+            await (let_go.wait() if queue == 1 else asyncio.Event().wait())
+            return ""
+
+        world = World({1: 1, 2: 1})
+        world.answer = answer
+        sender = PushSender(Schedule(Bounds()), world, world, world, NODE.public, look_s=0.0, clock=world.tick)
+        running = asyncio.create_task(sender.run())
+        while len(world.posted) < 2:
+            await asyncio.sleep(0)
+        sender.stop()
+        await running
+        let_go.set()
+        try:
+            return await sender.finish(0.05)
+        finally:
+            for task in sender._tries:
+                task.cancel()
+
+    assert [(outcome.queue, outcome.error) for outcome in asyncio.run(work())] == [(1, "")]
+
+
+def test_what_was_told_before_it_stops_is_not_told_twice() -> None:
+    async def work() -> tuple[DeliveryResult, ...]:
+        told = asyncio.Event()
+
+        async def store_results(outcomes: tuple[DeliveryResult, ...]) -> bool:
+            told.set()
+            return await asyncio.Future()
+
+        world = World({1: 1})
+        world.store_results = store_results  # type: ignore[method-assign]
+        sender = PushSender(Schedule(Bounds()), world, world, world, NODE.public, look_s=0.0, clock=world.tick)
+        running = asyncio.create_task(sender.run())
+        await told.wait()
+        sender.stop()
+        await running
+        return await sender.finish(PATIENCE_S)
+
+    assert asyncio.run(work()) == ()
+
+
+def test_a_delivery_opens_as_the_kernel_says() -> None:
+    vera = person("vera")
+    one = DueBatch(1, 7, vera.public, 'https://hook.example/"q"?a=1', 0, 1)
+    body = sealed(NODE.public, one, b'{"push_seq":7}', push_key(NODE, vera.public))
+    push = open_push(vera, body)
+    assert (push.from_, push.to, push.url, push.body) == (
+        NODE.public,
+        vera.public,
+        one.url,
+        {"url": one.url, "push_seq": 7},
+    )
+    assert body != sealed(NODE.public, one, b'{"push_seq":7}', push_key(NODE, vera.public))
+
+
+# The node's side
+
+
+class Side:
+    """`PushSupervisor` with a process that a test plays."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+        self.settled: list[DeliveryResult] = []
+        self.refuse: list[Exception] = []
+        self.changed = threading.Condition()
+        popen = parent.subprocess.Popen
+        self.started = 0
+
+        def start(command: Sequence[str], **how: Any) -> Any:
+            with self.changed:
+                self.started += 1
+                self.changed.notify_all()
+            return popen([command[0], "-c", program], **how)
+
+        monkeypatch.setattr(parent.subprocess, "Popen", start)
+        config = structs.replace(Config(), push=structs.replace(Config().push, interval_s=0.01))
+        self.senders = PushSupervisor(config, NODE, lambda: True, self.settle)
+
+    def settle(self, outcomes: Sequence[DeliveryResult]) -> None:
+        with self.changed:
+            if self.refuse:
+                raise self.refuse.pop()
+            self.settled += outcomes
+            self.changed.notify_all()
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(holds, PATIENCE_S)
+
+
+TALK = """
+import os, sys
+from enc.node.sender_pipe import *
+from enc.node.store.push import DeliveryResult
+def hear():
+    head = sys.stdin.buffer.read(4)
+    return read_to_sender(sys.stdin.buffer.read(length(head))) if head else None
+def say(message):
+    os.write(1, packed(message))
+assert isinstance(hear(), Start)
+"""
+
+
+def test_outcomes_are_told_again_until_they_are_kept_and_keys_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = f"""{TALK}
+say(AskKey(bytes.fromhex("{person("vera").public.hex()}")))
+key = hear().key.hex()
+say(AskKey(b"\\xff" * 32))
+assert hear().key == b""
+outcomes = DeliveryResults((DeliveryResult(1, 2, 3, key[:60]),))
+for expected in (False, False, True):
+    say(outcomes)
+    assert hear() == ResultsStored(expected)
+hear()
+"""
+    side = Side(monkeypatch, program)
+    side.refuse = [InternalError("a fault"), KeyError("a damaged row")]
+    side.senders.start()
+    side.until(lambda: bool(side.settled))
+    side.senders.close()
+    key = push_key(NODE, person("vera").public).hex()
+    assert side.settled == [DeliveryResult(1, 2, 3, key[:60])]
+    assert side.started == 1
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "",
+        "import sys; sys.exit(3)",
+        TALK,
+        TALK + "os.write(1, b'\\x00\\x00\\x00\\x05hello'); hear()",
+        TALK + "os.write(1, b'\\xff\\xff\\xff\\xff'); hear()",
+        TALK + "os.write(1, packed(ResultsStored(True))); hear()",
+    ],
+)
+def test_a_sender_that_ends_or_talks_nonsense_is_replaced(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parent, "PAUSES", RetryPauses(max_s=0.0))
+    side = Side(monkeypatch, program)
+    side.senders.start()
+    side.until(lambda: side.started == 3)
+    side.senders.close()
+    assert not side.senders._thread.is_alive()
+    assert side.senders.pid is None
+
+
+def test_a_sender_that_does_not_stop_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parent, "STOP_S", 0.05)
+    program = f"{TALK}say(DeliveryResults((DeliveryResult(1, 1, 1),))); hear(); import time; time.sleep(1000)"
+    side = Side(monkeypatch, program)
+    side.senders.start()
+    side.until(lambda: bool(side.settled))
+    pid = side.senders.pid
+    assert pid is not None
+    descriptor = os.pidfd_open(pid)
+    side.senders.close()
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    assert poll.poll(PATIENCE_S * 1000)
+    os.close(descriptor)
+
+
+def test_without_anything_to_send_there_is_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    side = Side(monkeypatch, TALK)
+    asked = threading.Semaphore(0)
+
+    def is_due() -> bool:
+        asked.release()
+        if side.refuse:
+            raise side.refuse.pop()
+        return False
+
+    side.refuse = [Unavailable("the store cannot be read")]
+    side.senders._is_due = is_due
+    side.senders.start()
+    for _ in range(3):
+        assert asked.acquire(timeout=PATIENCE_S)
+    side.senders.close()
+    assert side.started == 0
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parent, "PAUSES", RetryPauses(max_s=0.0))
+    side = Side(monkeypatch, TALK)
+    start, tried = parent.subprocess.Popen, threading.Semaphore(0)
+
+    def fail(*args: Any, **how: Any) -> Any:
+        tried.release()
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(parent.subprocess, "Popen", fail)
+    side.senders.start()
+    for _ in range(3):
+        assert tried.acquire(timeout=PATIENCE_S)
+    monkeypatch.setattr(parent.subprocess, "Popen", start)
+    side.until(lambda: side.started > 0)
+    side.senders.close()
+
+
+def test_closing_what_was_never_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    Side(monkeypatch, TALK).senders.close()
+
+
+def test_messages_are_bounded() -> None:
+    assert length(LENGTH.pack(MAX_MESSAGE)) == MAX_MESSAGE
+    with pytest.raises(ValueError, match="too long"):
+        length(LENGTH.pack(MAX_MESSAGE + 1))
+    most = tuple(DeliveryResult(1 << 62, 1 << 62, 1 << 62, "x" * 200, 1 << 62) for _ in range(module.MAX_OUTCOMES))
+    assert len(packed(DeliveryResults(most))) < MAX_MESSAGE
+    for message in (AskKey(bytes(32)), DeliveryResults((DeliveryResult(1, 2, 3, "e", 4),))):
+        assert read_from_sender(packed(message)[4:]) == message
+    assert {type(message) for message in (Key(b"", b""), ResultsStored(True))} == {Key, ResultsStored}

@@ -1,0 +1,816 @@
+"""What a node answers: proofs are checked by the kernel, pages against the log, and nobody sees more than theirs."""
+
+from collections.abc import Iterator
+from itertools import combinations_with_replacement, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+from msgspec.json import encode
+
+from enc.core.errors import InvalidProof
+from enc.core.log.event import check_event, parse_event
+from enc.core.log.filter import parse_filter
+from enc.core.machine.enclave import state_hash, view
+from enc.core.machine.replay import Replay
+from enc.core.primitives.hashing import EMPTY_HASH, sha256
+from enc.core.primitives.types import Event, Receipt, TreeHead
+from enc.core.trees.bundle import check_membership, events_root
+from enc.core.trees.merkle_log import check_consistency
+from enc.core.trees.proof import (
+    Leaf,
+    check_event_proof,
+    check_leaf,
+    check_state_proof,
+    parse_bundle_proof,
+    parse_consistency,
+    parse_inclusion,
+    parse_state_proof,
+)
+from enc.core.trees.sparse_merkle import check_state
+from enc.core.trees.state_key import CLOSED, DELETED, Namespace, gate_slot, own_slot, shared_slot, tree_key
+from enc.core.trees.tree_head import check_bound_head, parse_head
+from tests.core.world import give, init, move, person, pub, rule
+from tests.node.served import NODE, SMALL, Clock, Enclave, Json, Served, about, bad, good, sqlite
+
+
+class Life(Struct):
+    """An enclave that has seen everything, with what was kept while it lived."""
+
+    enclave: Enclave
+    heads: dict[int, bytes]
+    """The answers of /sth, by tree size."""
+    events: list[Event]
+    """All of them, as they stand in the store now."""
+    sent: dict[str, Receipt]
+
+    def replayed(self, seq: int) -> Replay:
+        """The log up to and with this event, derived anew."""
+        replay = Replay(self.enclave.id)
+        for event in self.events[: seq + 1]:
+            replay.add(event)
+        return replay
+
+    @property
+    def size(self) -> int:
+        return max(self.heads)
+
+    def head(self, wire: Json) -> TreeHead:
+        """A head of an answer: the node's, for this enclave, and the same that was served when the log had its size."""
+        head = parse_head(encode(wire))
+        check_bound_head(head, NODE.public, self.enclave.id)
+        assert encode(wire) == self.heads[head.ts]
+        return head
+
+
+def sth(enclave: Enclave) -> bytes:
+    return enclave.node.get(f"/{enclave.id.hex()}/sth").content
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    store = sqlite(tmp_path_factory.mktemp("answers"))
+    with Served(store=store) as node:
+        yield node
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def life(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
+    store = sqlite(tmp_path_factory.mktemp("life"))
+    with Served(store=store) as node:  # its clock stands still once it is lived
+        yield lived(node)
+    store.close()
+
+
+def lived(node: Served) -> Life:
+    enclave = node.found(SMALL)
+    heads = {0: sth(enclave)}
+    sent = dict[str, Receipt]()
+
+    def send(*what: Any, called: str = "") -> Receipt:
+        receipt = enclave.send(*what)
+        sent[called or f"{receipt.seq}"] = receipt
+        node.settle()
+        answer = sth(enclave)
+        heads[parse_head(answer).ts] = answer
+        return receipt
+
+    for i in range(4):
+        send("bob", "message", f"message {i}", ("r", "ab"), ("n", f"{i}"), called=f"m{i}")
+    send("mallory", "Move", move("mallory", "OUTSIDER", "PENDING"))
+    send("alice", "Grant", give("bob", "helper"))
+    node.clock.tick(6000)
+    send("bob", "Update", "changed", about(sent["m0"]), called="u0")
+    node.clock.tick(6000)
+    send("bob", "Shared", {"key": "topic", "value": "plans"})
+    send("bob", "Update", "changed again", about(sent["m0"]), called="u1")
+    send("carol", "Own", {"key": "profile", "value": {"name": "Carol"}})
+    send("alice", "Gate", {"alias": "applications", "state": "closed"})
+    send("bob", "Update", "not for long", about(sent["m1"]), called="u2")
+    send("bob", "Delete", {"reason": "author"}, about(sent["m1"]), called="d1")
+    node.clock.tick(6000)
+    node.settle()
+    heads[parse_head(sth(enclave)).ts] = sth(enclave)
+    send("alice", "Revoke", give("bob", "helper"))
+    send("carol", "Own", {"key": "profile", "value": None})
+    send("alice", "message", "by alice", ("k",))
+    send("alice", "Pause")
+    send("alice", "Resume")
+    send("bob", "Update", "pending", about(sent["m2"]), called="u3")
+    send("alice", "Delete", {"reason": "moderator"}, about(sent["m3"]), called="d3")
+    events = node.store.events(enclave.id, 0, 100)
+    return Life(enclave, heads, events, sent)
+
+
+def test_the_life_has_closed_bundles_of_several_sizes_and_pending_events(life: Life) -> None:
+    assert sorted(life.heads) == list(range(life.size + 1))
+    assert life.size > 5
+    assert life.replayed(len(life.events) - 1).state.bundle is not None
+
+
+# Heads and the log
+
+
+def test_every_head_is_bound_to_its_enclave(life: Life) -> None:
+    other = life.enclave.node.found(SMALL)
+    for wire in life.heads.values():
+        head = parse_head(wire)
+        check_bound_head(head, NODE.public, life.enclave.id)
+        with pytest.raises(InvalidProof):
+            check_bound_head(head, NODE.public, other.id)
+
+
+def test_the_head_of_an_empty_log(life: Life) -> None:
+    head = parse_head(life.heads[0])
+    assert (head.ts, head.r, head.t) == (0, EMPTY_HASH, life.events[0].timestamp)
+
+
+def test_roots_are_those_of_replay(life: Life) -> None:
+    replay = life.replayed(len(life.events) - 1)
+    sealed = replay.store.bundles
+    assert parse_head(life.heads[life.size]).r == replay.state.log.root()
+    assert len(sealed) == life.size
+
+
+def test_consistency_of_all_pairs_of_sizes(life: Life) -> None:
+    node = life.enclave.node
+    roots = {size: parse_head(wire).r for size, wire in life.heads.items()}
+    for first, second in combinations_with_replacement(range(1, life.size + 1), 2):
+        answer = good(node.get(f"/{life.enclave.id.hex()}/consistency?from={first}&to={second}"))
+        proof = parse_consistency(encode(answer))
+        assert (proof.ts1, proof.ts2) == (first, second)
+        check_consistency(proof, roots[first], roots[second])
+        assert life.head(answer["sth"]).ts == second
+    for first in range(1, life.size + 1):
+        latest = good(node.get(f"/{life.enclave.id.hex()}/consistency?from={first}"))
+        assert latest["ts2"] == life.size
+
+
+def test_inclusion_of_every_leaf_in_every_size(life: Life) -> None:
+    for size in range(1, life.size + 1):
+        for index in range(size):
+            answer = life.enclave.ask("bob", "Inclusion_Proof", leaf_index=index, tree_size=size)
+            check_ground(life, answer, answer["sth"])
+            assert (answer["ts"], answer["li"]) == (size, index)
+        assert life.enclave.denied("bob", "Inclusion_Proof", leaf_index=size, tree_size=size).code == "LEAF_NOT_FOUND"
+    latest = life.enclave.ask("bob", "Inclusion_Proof", leaf_index=0)
+    assert latest["ts"] == life.size
+    assert life.enclave.denied("bob", "Inclusion_Proof", leaf_index=life.size).code == "LEAF_NOT_FOUND"
+    beyond = life.enclave.denied("bob", "Inclusion_Proof", leaf_index=0, tree_size=life.size + 1)
+    assert beyond.code == "TREE_SIZE_NOT_FOUND"
+    assert life.enclave.denied("bob", "Inclusion_Proof", leaf_index=0, tree_size=0).code == "LEAF_NOT_FOUND"
+
+
+def check_ground(life: Life, inclusion: Json, wire_head: Json) -> Leaf:
+    """The leaf of an inclusion proof, checked up to the head."""
+    leaf = Leaf(bytes.fromhex(inclusion["events_root"]), bytes.fromhex(inclusion["state_hash"]))
+    check_leaf(leaf, parse_inclusion(encode(inclusion)), life.head(wire_head))
+    return leaf
+
+
+# Bundles
+
+
+def test_every_event_of_a_closed_bundle_is_proved_and_no_other(life: Life) -> None:
+    closed = {event.seq for event in life.events} - pending(life)
+    for event in life.events:
+        asked = {"event_id": event.id.hex()}
+        if event.seq not in closed:
+            error = life.enclave.denied("bob", "Bundle_Proof", **asked)
+            assert error.code == "EVENT_PENDING"
+            assert error.context["retry_after_ms"] > 0
+            continue
+        answer = life.enclave.ask("bob", "Bundle_Proof", **asked)
+        inclusion = life.enclave.ask("bob", "Inclusion_Proof", leaf_index=answer["leaf_index"])
+        leaf = Leaf(bytes.fromhex(answer["events_root"]), bytes.fromhex(inclusion["state_hash"]))
+        head = life.head(answer["sth"])
+        check_event_proof(event.id, parse_bundle_proof(encode(answer)), leaf, parse_inclusion(encode(inclusion)), head)
+
+
+def pending(life: Life) -> set[int]:
+    bundle = life.replayed(len(life.events) - 1).state.bundle
+    return set() if bundle is None else set(range(bundle.first_seq, len(life.events)))
+
+
+def test_the_bundles_hold_every_event_in_order(life: Life) -> None:
+    ids, sizes = list[bytes](), list[int]()
+    for index in range(life.size):
+        answer = life.enclave.ask("bob", "Bundle_Proof", leaf_index=index)
+        found = [bytes.fromhex(text) for text in answer["ids"]]
+        inclusion = life.enclave.ask("bob", "Inclusion_Proof", leaf_index=index)
+        assert (answer["leaf_index"], answer["first_seq"]) == (index, len(ids))
+        assert events_root(found).hex() == answer["events_root"] == inclusion["events_root"]
+        life.head(answer["sth"])
+        ids, sizes = ids + found, [*sizes, len(found)]
+    assert ids == [event.id for event in life.events if event.seq not in pending(life)]
+    assert {1, 3, 4} <= set(sizes)
+    assert life.enclave.denied("bob", "Bundle_Proof", leaf_index=life.size).code == "LEAF_NOT_FOUND"
+
+
+def test_an_event_of_another_enclave_or_of_none_is_not_found(life: Life) -> None:
+    node = life.enclave.node
+    other = node.found(SMALL)
+    for enclave, event_id in ((other, life.events[1].id), (life.enclave, bytes(32))):
+        error = enclave.denied("bob", "Bundle_Proof", event_id=event_id.hex())
+        assert (error.status, error.code) == (404, "EVENT_NOT_FOUND")
+
+
+def test_how_long_a_pending_event_waits(node: Served) -> None:
+    enclave = node.found(SMALL)
+    event = enclave.send("bob", "message", "x")
+    asked = {"event_id": event.id.hex()}
+    for wait, left in ((0, 4999), (4998, 1)):
+        node.clock.tick(wait)
+        assert enclave.denied("bob", "Bundle_Proof", **asked).context == {"retry_after_ms": left}
+    node.clock.tick(1)
+    node.settle()
+    answer = enclave.ask("bob", "Bundle_Proof", **asked)
+    check_membership(parse_bundle_proof(encode(answer)), event.id, bytes.fromhex(answer["events_root"]))
+
+
+# State
+
+
+def keys(life: Life) -> list[tuple[Namespace, bytes]]:
+    people = [person(name).public for name in ("alice", "bob", "carol", "dave", "mallory", "nobody")]
+    slots = [shared_slot("topic"), shared_slot("lifecycle"), own_slot(person("carol").public, "profile")]
+    kv = [*slots, gate_slot("applications"), bytes(32)]
+    return [
+        *(("rbac", public) for public in people),
+        *(("event_status", event.id) for event in life.events),
+        *(("kv", raw) for raw in kv),
+    ]
+
+
+def test_state_at_every_size(life: Life) -> None:
+    bundles = life.replayed(len(life.events) - 1).store.bundles
+    for size in range(1, life.size + 1):
+        bundle = bundles[size - 1]
+        replay = life.replayed(bundle.first_seq + bundle.count - 1)
+        for namespace, raw in keys(life):
+            answer = life.enclave.ask("bob", "State_Proof", namespace=namespace, key=raw.hex(), tree_size=size)
+            key = tree_key(namespace, raw)
+            value = view(replay.state, replay.store).leaf(key)
+            assert checked_value(life, key, answer) == value
+            assert answer["leaf_index"] == size - 1
+
+
+def checked_value(life: Life, key: bytes, answer: Json) -> bytes | None:
+    """The value that an answer proves, checked up to its head."""
+    proof, inclusion = parse_state_proof(encode(answer)), answer["inclusion"]
+    leaf = check_ground(life, inclusion, answer["sth"])
+    assert (inclusion["li"], inclusion["state_hash"]) == (answer["leaf_index"], answer["state_hash"])
+    check_state_proof(key, proof, leaf, parse_inclusion(encode(inclusion)), life.head(answer["sth"]))
+    return proof.v
+
+
+def test_state_as_verified_and_as_current(life: Life) -> None:
+    now = life.replayed(len(life.events) - 1)
+    differ = 0
+    for namespace, raw in keys(life):
+        asked = {"namespace": namespace, "key": raw.hex()}
+        verified = life.enclave.ask("bob", "State_Proof", **asked)
+        assert verified == life.enclave.ask("bob", "State_Proof", **asked, mode="verified")
+        assert verified == life.enclave.ask("bob", "State_Proof", **asked, tree_size=life.size)
+        assert verified == life.enclave.ask("bob", "State_Proof", **asked, tree_size=life.size, mode="current")
+        current = life.enclave.ask("bob", "State_Proof", **asked, mode="current")
+        key, proof = tree_key(namespace, raw), parse_state_proof(encode(current))
+        check_state(proof, key, bytes.fromhex(current["state_hash"]))
+        assert proof.v == view(now.state, now.store).leaf(key)
+        assert (current["leaf_index"], "inclusion" in current) == (None, False)
+        assert current["state_hash"] == state_hash(now.state, now.store).hex()
+        life.head(current["sth"])
+        differ += current["v"] != verified["v"]
+    assert differ > 0
+
+
+def test_what_the_state_says(life: Life) -> None:
+    def value(namespace: Namespace, raw: bytes, **more: Any) -> str | None:
+        found: str | None = life.enclave.ask("bob", "State_Proof", namespace=namespace, key=raw.hex(), **more)["v"]
+        return found
+
+    sent = life.sent
+    assert value("event_status", sent["m0"].id) == sent["u1"].id.hex()
+    assert value("event_status", sent["m1"].id) == DELETED.hex()
+    assert value("event_status", sent["m3"].id) is None
+    assert value("event_status", sent["m3"].id, mode="current") == DELETED.hex()
+    assert value("event_status", sent["u1"].id) is None
+    assert value("kv", gate_slot("applications")) == CLOSED.hex()
+    assert value("kv", gate_slot("applications"), tree_size=1) is None
+    assert value("kv", shared_slot("topic")) == sha256(b'{"key":"topic","value":"plans"}').hex()
+    assert value("rbac", person("dave").public) == f"{1:064x}"
+    assert value("rbac", person("alice").public) == f"{0x302:064x}"
+    assert value("rbac", person("nobody").public) is None
+
+
+@pytest.mark.parametrize("when", [{}, {"mode": "verified"}, {"mode": "current"}, {"tree_size": 2}])
+def test_a_batch_is_the_same_proofs_under_one_root(life: Life, when: Json) -> None:
+    wanted = [{"namespace": namespace, "key": raw.hex()} for namespace, raw in keys(life)]
+    wanted += wanted[:2]
+    batch = life.enclave.ask("bob", "State_Batch", keys=wanted, **when)
+    assert len(batch["proofs"]) == len(wanted)
+    for key, proof in zip(wanted, batch["proofs"], strict=True):
+        alone = life.enclave.ask("bob", "State_Proof", **key, **when)
+        assert {**alone, **proof} == alone
+        assert {**alone, **{k: v for k, v in batch.items() if k != "proofs"}} == alone
+
+
+def test_sizes_that_the_log_never_had(life: Life) -> None:
+    node = life.enclave.node
+    fresh = node.found(SMALL)
+    key = {"namespace": "rbac", "key": pub("bob")}
+    for enclave, sizes in ((life.enclave, [0, life.size + 1, 2**53 - 1]), (fresh, [0, 1])):
+        for size in sizes:
+            for type_, body in (("State_Proof", key), ("State_Batch", {"keys": [key]})):
+                error = enclave.denied("bob", type_, **body, tree_size=size)
+                assert (error.status, error.code) == (404, "TREE_SIZE_NOT_FOUND")
+    assert fresh.denied("bob", "State_Proof", **key).code == "TREE_SIZE_NOT_FOUND"
+    assert fresh.ask("bob", "State_Proof", **key, mode="current")["v"] == f"{2:064x}"
+
+
+def test_unknown_namespaces(life: Life) -> None:
+    for namespace in ("", "RBAC", "colour", "00"):
+        key = {"namespace": namespace, "key": pub("bob")}
+        assert life.enclave.denied("bob", "State_Proof", **key).code == "INVALID_NAMESPACE"
+        good_key = {"namespace": "rbac", "key": pub("bob")}
+        assert life.enclave.denied("bob", "State_Batch", keys=[good_key, key]).code == "INVALID_NAMESPACE"
+
+
+# Queries with proofs
+
+
+def test_a_query_with_proofs(life: Life) -> None:
+    answer = life.enclave.ask("bob", "Query", filter={"limit": 1000}, proof=True)
+    head = life.head(answer["sth"])
+    assert head.ts == life.size
+    ground = check_ground(life, answer["state"], answer["sth"])
+    assert answer["state"]["li"] == life.size - 1
+    unproved, statuses = set[int](), dict[int, bytes | None]()
+    for item in answer["events"]:
+        event, proof = parse_event(encode(item["event"])), item["proof"]
+        check_event(event, 2)
+        if proof is None:
+            unproved.add(event.seq)
+            continue
+        leaf = check_ground(life, proof["inclusion"], answer["sth"])
+        assert proof["bundle"]["leaf_index"] == proof["inclusion"]["li"]
+        assert proof["bundle"]["events_root"] == proof["inclusion"]["events_root"]
+        inclusion = parse_inclusion(encode(proof["inclusion"]))
+        check_event_proof(event.id, parse_bundle_proof(encode(proof["bundle"])), leaf, inclusion, head)
+        status = parse_state_proof(encode(proof["status"]))
+        under = parse_inclusion(encode(answer["state"]))
+        check_state_proof(tree_key("event_status", event.id), status, ground, under, head)
+        statuses[event.seq] = status.v
+    sent = life.sent
+    assert unproved == pending(life) - {sent["m3"].seq}
+    assert statuses[sent["m0"].seq] == sent["u1"].id
+    assert statuses[sent["m2"].seq] is None  # its Update is pending
+    assert sent["m1"].seq not in statuses
+    plain = life.enclave.ask("bob", "Query", filter={"limit": 1000})
+    bare = [{k: v for k, v in item.items() if k != "proof"} for item in answer["events"]]
+    assert plain == {"events": bare}
+
+
+def test_a_query_with_proofs_before_the_first_bundle_is_closed(node: Served) -> None:
+    enclave = node.found(SMALL)
+    answer = enclave.ask("bob", "Query", filter={}, proof=True)
+    assert [item["proof"] for item in answer["events"]] == [None]
+    check_bound_head(parse_head(encode(answer["sth"])), NODE.public, enclave.id)
+    assert (answer["sth"]["ts"], "state" in answer) == (0, False)
+
+
+def test_a_query_with_proofs_of_one_page(life: Life) -> None:
+    answer = life.enclave.ask("bob", "Query", filter={"limit": 1, "seq": 5}, proof=True)
+    assert [item["event"]["seq"] for item in answer["events"]] == [5]
+    assert "more" not in answer
+    assert life.enclave.ask("bob", "Query", filter={"limit": 1}, proof=True)["more"] is True
+    empty = life.enclave.ask("bob", "Query", filter={"id": []}, proof=True)
+    assert (empty["events"], empty["sth"]["ts"]) == ([], life.size)
+
+
+# Filters
+
+
+def filters(life: Life) -> list[Json]:
+    ids = [event.id.hex() for event in life.events]
+    times = [event.timestamp for event in life.events]
+    mid = times[6]
+    bounds = [
+        {low: x, high: y}
+        for low in ("start_at", "start_after")
+        for high in ("end_at", "end_before")
+        for x, y in [(2, 9)]
+    ]
+    return [
+        {},
+        {"id": ids[3]},
+        {"id": [ids[1], ids[2], ids[7], "00" * 32]},
+        {"seq": 1},
+        {"seq": [0, 2, 3, 3, 77]},
+        *({"seq": bound} for bound in bounds),
+        *({"seq": {name: 5}} for name in ("start_at", "start_after", "end_at", "end_before")),
+        {"seq": {}},
+        {"seq": {"start_at": 9, "end_at": 3}},
+        {"seq": {"end_before": 0}},
+        *({"timestamp": {name: mid}} for name in ("start_at", "start_after", "end_at", "end_before")),
+        {"timestamp": {"start_at": mid, "end_at": mid}},
+        {"timestamp": {"start_at": times[4], "end_before": times[9], "end_at": times[12]}},
+        {"type": "message"},
+        {"type": ["message", "Update", "Own", "none"]},
+        {"from": pub("bob")},
+        {"from": [pub("alice"), pub("carol"), pub("nobody")]},
+        {"tags": {"r": "ab"}},
+        {"tags": {"r": ["ab", life.sent["m0"].id.hex()]}},
+        {"tags": {"k": True}},
+        {"tags": {"r": True, "n": ["0", "2"]}},
+        {"tags": {"none": True}},
+        {"from": pub("bob"), "type": ["message", "Update"], "seq": {"start_at": 2}, "tags": {"r": True}},
+        {"id": ids, "type": "message", "timestamp": {"end_at": mid}},
+        {"seq": [1, 2, 3], "from": pub("alice")},
+    ]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_every_filter_gives_what_matches_in_order(life: Life, reverse: bool) -> None:
+    gone = {life.sent["m1"].seq, life.sent["m3"].seq}
+    for wire in filters(life):
+        filter_ = parse_filter(wire)
+        expected = [event.seq for event in life.events if filter_.matches(event) and event.seq not in gone]
+        found = life.enclave.seqs("bob", **wire, reverse=reverse)
+        assert found == expected[:: -1 if reverse else 1], wire
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+def test_pages_by_seq_give_every_event_once(life: Life, limit: int, reverse: bool) -> None:
+    found = paged(life.enclave, "bob", limit, reverse)
+    assert [item["event"]["seq"] for item in found] == life.enclave.seqs("bob", limit=1000, reverse=reverse)
+
+
+def paged(enclave: Enclave, name: str, limit: int, reverse: bool = False, **filter_: Any) -> list[Json]:
+    """Everything, page by page; a page that says `more` is full, and one after it is there."""
+    found, range_ = list[Json](), Json()
+    while True:
+        answer = enclave.ask(name, "Query", filter={**filter_, "limit": limit, "reverse": reverse, "seq": range_})
+        found += answer["events"]
+        if "more" not in answer:
+            return found
+        assert len(answer["events"]) == limit
+        range_ = {"end_before" if reverse else "start_after": found[-1]["event"]["seq"]}
+
+
+def test_events_are_served_as_they_were_sent(life: Life) -> None:
+    for item in life.enclave.query("bob"):
+        event = parse_event(encode(item["event"]))
+        assert event == life.events[event.seq]
+        check_event(event, 2)
+
+
+def test_statuses(life: Life) -> None:
+    found = {item["event"]["seq"]: (item["status"], item.get("updated_by")) for item in life.enclave.query("bob")}
+    sent = life.sent
+    assert found.pop(sent["m0"].seq) == ("updated", sent["u1"].id.hex())
+    assert found.pop(sent["m2"].seq) == ("updated", sent["u3"].id.hex())
+    assert {sent["m1"].seq, sent["m3"].seq}.isdisjoint(found)
+    assert set(found.values()) == {("active", None)}
+
+
+# Who may read what
+
+CLUB: Json = {
+    "enc_v": 2,
+    "states": ["MEMBER", "GUEST"],
+    "traits": ["owner(0)", "clerk(1)"],
+    "readers": [
+        {"type": "MEMBER", "reads": "*"},
+        {"type": "GUEST", "reads": ["news"]},
+        {"type": "Sender", "reads": ["letter"]},
+    ],
+    "moves": [
+        {"event": "Move", "from": "GUEST", "to": "OUTSIDER", "operator": "owner", "ops": ["C"]},
+        {"event": "Move", "from": "OUTSIDER", "to": "GUEST", "operator": "owner", "ops": ["C"]},
+    ],
+    "slots": [
+        rule("Shared", "owner", "C U D", key="rules"),
+        rule("Shared", "owner", "C U D", key="ledger"),
+        rule("Shared", "GUEST", "R", key="rules"),
+    ],
+    "customs": [
+        rule("chat", "MEMBER", "C U D"),
+        rule("news", "MEMBER", "C U D"),
+        rule("letter", "Public", "C"),
+        rule("letter", "Sender", "U D"),
+        rule("secret", "MEMBER", "C"),
+        rule("secret", "clerk", "_R"),
+    ],
+    "init": init(alice="MEMBER owner", bob="MEMBER", carol="GUEST", erin="MEMBER clerk"),
+    "bundle": {"size": 64, "timeout": 5000},
+}
+
+
+@pytest.fixture(scope="module")
+def club(node: Served) -> Enclave:
+    enclave = node.found(CLUB)
+    for i in range(60):
+        type_ = "news" if i % 10 == 0 else "chat"
+        enclave.send("bob", type_, f"{i}")
+        if i % 15 == 0:
+            enclave.send("mallory", "letter", f"from mallory {i}")
+            enclave.send("dave", "letter", f"from dave {i}")
+            enclave.send("alice", "secret", f"{i}")
+            enclave.send("alice", "Shared", {"key": "rules", "value": i})
+            enclave.send("alice", "Shared", {"key": "ledger", "value": i})
+    return enclave
+
+
+def types(items: list[Json]) -> set[str]:
+    return {item["event"]["type"] for item in items}
+
+
+def test_who_reads_a_few_of_many_gets_full_pages(club: Enclave) -> None:
+    first = club.ask("carol", "Query", filter={"limit": 4})
+    assert (len(first["events"]), first["more"]) == (4, True)
+    found = paged(club, "carol", 4)
+    assert types(found) == {"news", "Shared"}
+    assert {item["event"]["content"][7:12] for item in found if item["event"]["type"] == "Shared"} == {'"rule'}
+    assert len(found) == 6 + 4
+    assert found == paged(club, "carol", 1000)
+    assert found[::-1] == paged(club, "carol", 3, reverse=True)
+
+
+def test_who_reads_one_key_of_a_type_is_not_shown_the_others(club: Enclave) -> None:
+    shared = paged(club, "carol", 2, type="Shared")
+    assert len(shared) == 4
+    ledger = [item for item in club.query("bob", type="Shared", limit=1000) if '"ledger"' in item["event"]["content"]]
+    assert len(ledger) == 4
+    for item in ledger:
+        assert club.query("carol", id=item["event"]["id"]) == []
+        assert club.query("carol", seq=item["event"]["seq"]) == []
+
+
+def test_who_reads_what_they_wrote(club: Enclave) -> None:
+    for name in ("mallory", "dave"):
+        found = paged(club, name, 2)
+        assert types(found) == {"letter"}
+        assert {item["event"]["from"] for item in found} == {pub(name)}
+        assert len(found) == 4
+        assert found == club.query(name, **{"from": [pub("mallory"), pub("dave"), pub("bob")]})
+    assert club.query("mallory", **{"from": pub("dave")}) == []
+    assert len(club.query("bob", type="letter")) == 8
+
+
+def test_a_denial_outweighs_a_right_to_everything(club: Enclave) -> None:
+    assert types(club.query("bob", limit=1000)) - types(club.query("erin", limit=1000)) == {"secret"}
+    assert club.query("erin", type="secret") == []
+    assert len(club.query("bob", type="secret")) == 4
+
+
+def test_who_may_read_something_gets_an_empty_page_where_it_is_not_theirs(club: Enclave) -> None:
+    assert club.ask("carol", "Query", filter={"type": "chat"}) == {"events": []}
+    assert club.ask("carol", "Query", filter={"type": "Manifest"}) == {"events": []}
+    assert club.ask("nobody", "Query", filter={}) == {"events": []}  # could have written a letter
+
+
+def test_edits_are_read_by_whoever_reads_what_they_edit(node: Served) -> None:
+    enclave = node.found(CLUB)
+    news, chat = enclave.send("bob", "news", "n"), enclave.send("bob", "chat", "c")
+    gone = enclave.send("bob", "news", "g")
+    update = enclave.send("alice", "Update", "n2", about(news))
+    enclave.send("alice", "Update", "c2", about(chat))
+    delete = enclave.send("alice", "Delete", {"reason": "moderator"}, about(gone))
+    assert enclave.seqs("carol") == [news.seq, update.seq, delete.seq]
+    letter = enclave.send("mallory", "letter", "l")
+    edit = enclave.send("mallory", "Update", "l2", about(letter))
+    assert enclave.seqs("mallory") == [letter.seq, edit.seq]
+    assert enclave.seqs("dave") == []
+
+
+def test_rights_are_those_of_now_also_for_old_events(node: Served) -> None:
+    enclave = node.found(CLUB)
+    enclave.send("bob", "news", "n")
+    assert enclave.seqs("carol") == [1]
+    enclave.send("alice", "Move", move("carol", "GUEST", "OUTSIDER"))
+    assert enclave.seqs("carol") == []
+    enclave.send("alice", "Move", move("carol", "OUTSIDER", "GUEST"))
+    enclave.send("bob", "news", "m")
+    assert enclave.seqs("carol") == [1, 4]
+
+
+def test_a_closed_gate_takes_reading_away(node: Served) -> None:
+    gate = {"alias": "window", "gate": {"operator": ["owner"]}}
+    manifest = {**CLUB, "readers": [{"type": "GUEST", "reads": "news", **gate}, {"type": "MEMBER", "reads": "*"}]}
+    enclave = node.found({**manifest, "slots": [], "customs": CLUB["customs"][:2]})
+    enclave.send("bob", "news", "n")
+    assert enclave.seqs("carol") == [1]
+    enclave.send("alice", "Gate", {"alias": "window", "state": "closed"})
+    assert enclave.denied("carol", "Query", filter={}).code == "UNAUTHORIZED"
+    enclave.send("alice", "Gate", {"alias": "window", "state": "open"})
+    assert enclave.seqs("carol") == [1]
+
+
+# Who may read nothing
+
+
+def test_anyone_may_ask_what_the_enclave_says_of_themselves_and_for_that_leaf(life: Life) -> None:
+    """At every leaf, in any order: what the inclusion proof tells is in the answer about their own state, too."""
+    enclave, own = life.enclave, {"namespace": "rbac", "key": pub("mallory")}
+    for size in range(1, life.size + 1):
+        inclusion = enclave.ask("mallory", "Inclusion_Proof", leaf_index=size - 1)
+        check_ground(life, inclusion, inclusion["sth"])
+        answer = enclave.ask("mallory", "State_Proof", **own, tree_size=size)
+        value = checked_value(life, tree_key("rbac", person("mallory").public), answer)
+        assert value in (None, (1).to_bytes(32, "big"))
+        assert {**answer["inclusion"], "sth": answer["sth"]} == inclusion
+    for more in ({}, {"mode": "current"}):
+        assert enclave.ask("mallory", "State_Proof", **own, **more)["v"] == f"{1:064x}"
+        assert len(enclave.ask("mallory", "State_Batch", keys=[own, own], **more)["proofs"]) == 2
+
+
+def test_but_nothing_else(life: Life) -> None:
+    enclave = life.enclave
+    stranger = "trent"
+    own = {"namespace": "rbac", "key": pub(stranger)}
+    others = [
+        {"namespace": "rbac", "key": pub("alice")},
+        {"namespace": "event_status", "key": pub(stranger)},
+        {"namespace": "kv", "key": pub(stranger)},
+        {"namespace": "event_status", "key": life.events[0].id.hex()},
+    ]
+    for key in others:
+        for when in ({}, {"mode": "current"}, {"tree_size": 1}):
+            assert enclave.denied(stranger, "State_Proof", **key, **when).code == "UNAUTHORIZED"
+            assert enclave.denied(stranger, "State_Batch", keys=[own, key], **when).code == "UNAUTHORIZED"
+    assert enclave.denied(stranger, "Query", filter={}).code == "UNAUTHORIZED"
+    assert enclave.denied(stranger, "Query", filter={}, proof=True).code == "UNAUTHORIZED"
+    assert enclave.denied(stranger, "Bundle_Proof", leaf_index=life.size - 1).code == "UNAUTHORIZED"
+    assert enclave.denied(stranger, "Bundle_Proof", event_id=life.events[0].id.hex()).code == "UNAUTHORIZED"
+    assert enclave.denied(stranger, "Bundle_Proof", event_id="00" * 32).code == "UNAUTHORIZED"
+    assert enclave.denied(stranger, "Checkpoint").code == "UNAUTHORIZED"
+    assert enclave.denied(stranger, "Inclusion_Proof", leaf_index=life.size).code == "LEAF_NOT_FOUND"
+
+
+def test_who_was_sent_away_reads_no_more(node: Served) -> None:
+    enclave = node.found(SMALL)
+    for text in "abc":
+        enclave.send("bob", "message", text)
+    assert enclave.ask("bob", "Bundle_Proof", leaf_index=0)["first_seq"] == 0
+    enclave.send("alice", "Move", move("bob", "MEMBER", "OUTSIDER"))
+    assert enclave.denied("bob", "Query", filter={}).code == "UNAUTHORIZED"
+    assert enclave.denied("bob", "Bundle_Proof", leaf_index=0).code == "UNAUTHORIZED"
+    assert enclave.ask("bob", "State_Proof", namespace="rbac", key=pub("bob"), mode="current")["v"] is None
+
+
+# Erased contents
+
+
+def contents(enclave: Enclave) -> dict[int, str | None]:
+    """As served; each event is checked, and an erased one still says what its content's hash was."""
+    found = {}
+    for item in enclave.query("bob", limit=1000):
+        check_event(parse_event(encode(item["event"])), 2)
+        assert ("content_hash" in item["event"]) == (item["event"]["content"] is None)
+        found[item["event"]["seq"]] = item["event"]["content"]
+    return found
+
+
+def test_updates_and_deletes_take_contents_away(tmp_path: Path) -> None:
+    clock, store = Clock(), sqlite(tmp_path)
+    with Served(store=store, clock=clock) as node:
+        enclave = node.found(SMALL)
+        first, second, third = (enclave.send("bob", "message", text) for text in "abc")
+        one, two = (
+            enclave.send("bob", "Update", text, about(first)) for text in ("an edit that goes", "the last edit")
+        )
+        gone = enclave.send("bob", "Update", "an edit of what goes", about(second))
+        enclave.send("bob", "Delete", {"reason": "author", "note": "sorry"}, about(second))
+        before = contents(enclave)
+        assert (before[first.seq], before[one.seq], before[two.seq]) == (None, None, "the last edit")
+        assert (before[gone.seq], before[third.seq]) == (None, "c")
+        assert second.seq not in before
+    store.close()
+    store = sqlite(tmp_path)
+    with Served(store=store, clock=clock) as node:
+        enclave.node = node
+        assert contents(enclave) == before
+        status = {item["event"]["seq"]: item for item in enclave.query("bob")}
+        assert (status[first.seq]["status"], status[first.seq]["updated_by"]) == ("updated", two.id.hex())
+    store.close()
+    disk = (tmp_path / "enc.db").read_bytes()
+    assert (b"an edit that goes" in disk, b"an edit of what goes" in disk, b"the last edit" in disk) == (
+        False,
+        False,
+        True,
+    )
+
+
+def test_contents_go_when_their_time_comes(tmp_path: Path) -> None:
+    clock, store = Clock(), sqlite(tmp_path)
+    when = clock.now + 3_600_000
+    with Served(store=store, clock=clock) as node:
+        enclave = node.found(SMALL)
+        first = enclave.send("bob", "message", "for an hour", ("auto-delete", f"{when}"))
+        lasting = enclave.send("bob", "message", "for good")
+        edited = enclave.send("bob", "message", "for an hour too", ("auto-delete", f"{when}"))
+        update = enclave.send("bob", "Update", "goes with it", about(edited))
+        short = enclave.send("bob", "Update", "only the edit goes", about(lasting), ("auto-delete", f"{when}"))
+        slot = enclave.send("bob", "Shared", {"key": "topic", "value": 1}, ("auto-delete", f"{when}"))
+        later = enclave.send("bob", "message", "for longer", ("auto-delete", f"{when + 2_000}"))
+        clock.tick(when - clock.now - 1)
+        node.settle()
+        assert contents(enclave)[first.seq] == "for an hour"
+        clock.tick(1_001)
+        node.settle()
+        found = contents(enclave)
+        erased = {first.seq, edited.seq, update.seq, short.seq, lasting.seq}
+        assert {seq for seq, content in found.items() if content is None} == erased
+        assert (found[slot.seq], found[later.seq]) == ('{"key":"topic","value":1}', "for longer")
+        statuses = {item["event"]["seq"]: item["status"] for item in enclave.query("bob")}
+        assert (statuses[first.seq], statuses[edited.seq]) == ("active", "updated")
+        answer = enclave.ask("bob", "Query", filter={"seq": first.seq}, proof=True)
+        (item,) = answer["events"]
+        assert item["proof"]["status"]["v"] is None
+    store.close()
+    clock.tick(2_000)
+    store = sqlite(tmp_path)
+    with Served(store=store, clock=clock) as node:  # what fell due meanwhile goes before the first answer
+        enclave.node = node
+        assert contents(enclave) == {**found, later.seq: None}
+    store.close()
+
+
+# After a restart
+
+
+def test_heads_and_proofs_are_the_same_bytes_after_a_restart(tmp_path: Path) -> None:
+    clock, store = Clock(), sqlite(tmp_path)
+
+    def asked(enclave: Enclave, fresh: Enclave) -> list[Any]:
+        url = f"/{enclave.id.hex()}/consistency?from="
+        return [
+            *(sth(each) for each in (enclave, fresh)),
+            *(enclave.node.get(f"{url}{size}").content for size in (1, 2)),
+            enclave.ask("bob", "Query", filter={}, proof=True),
+            *(enclave.ask("bob", "Inclusion_Proof", leaf_index=0, tree_size=size) for size in (1, 2)),
+            *(enclave.ask("bob", "State_Proof", namespace="rbac", key=pub("bob"), tree_size=size) for size in (1, 2)),
+            enclave.ask("bob", "State_Proof", namespace="kv", key=shared_slot("topic").hex(), mode="current"),
+            enclave.ask("alice", "Checkpoint"),
+        ]
+
+    with Served(store=store, clock=clock) as node:
+        enclave, fresh = node.found(SMALL), node.found(SMALL)
+        for text in "abcdef":
+            enclave.send("bob", "message", text)
+        clock.tick(2_000)
+        enclave.send("bob", "message", "the second bundle is full")
+        enclave.send("bob", "Shared", {"key": "topic", "value": "pending"})
+        before = asked(enclave, fresh)
+        clock.tick(1_000)
+        assert asked(enclave, fresh) == before
+    store.close()
+    store = sqlite(tmp_path)
+    with Served(store=store, clock=clock) as node:
+        enclave.node = fresh.node = node
+        assert asked(enclave, fresh) == before
+        assert enclave.send("bob", "message", "and on").seq == 9
+    store.close()
+
+
+def test_the_time_of_a_head_is_when_the_log_reached_its_size(node: Served) -> None:
+    enclave = node.found(SMALL)
+    for text in "abc":
+        last = enclave.send("bob", "message", text)
+    by_size = parse_head(sth(enclave))
+    assert (by_size.ts, by_size.t) == (1, last.timestamp)
+    opened = enclave.send("bob", "message", "d")
+    node.clock.tick(60_000)
+    node.settle()
+    by_time = parse_head(sth(enclave))
+    assert (by_time.ts, by_time.t) == (2, opened.timestamp + 5_000)
+    assert bad(node.get(f"/{enclave.id.hex()}/consistency?from=3")).code == "INVALID_RANGE"
+
+
+def test_timestamps_never_fall_and_seqs_have_no_gaps(life: Life) -> None:
+    assert [event.seq for event in life.events] == list(range(len(life.events)))
+    assert all(a.timestamp <= b.timestamp for a, b in pairwise(life.events))
