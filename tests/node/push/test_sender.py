@@ -514,7 +514,7 @@ def test_messages_are_bounded() -> None:
     assert length(LENGTH.pack(MAX_MESSAGE)) == MAX_MESSAGE
     with pytest.raises(ValueError, match="too long"):
         length(LENGTH.pack(MAX_MESSAGE + 1))
-    most = tuple(DeliveryResult(1 << 62, 1 << 62, 1 << 62, "x" * 200, 1 << 62) for _ in range(module.MAX_OUTCOMES))
+    most = tuple(DeliveryResult(1 << 62, 1 << 62, 1 << 62, "x" * 200, 1 << 62) for _ in range(module.MAX_RESULTS))
     assert len(packed(DeliveryResults(most))) < MAX_MESSAGE
     for message in (AskKey(bytes(32)), DeliveryResults((DeliveryResult(1, 2, 3, "e", 4),))):
         assert read_from_sender(packed(message)[4:]) == message
