@@ -1,4 +1,4 @@
-"""Nodes to be killed: each a process of its own, forked from one that has loaded everything, so that it starts at once.
+"""Nodes to be killed: each in its own process, forked from one that has loaded all modules, so that it starts fast.
 
 `python -m tests.node.crash_node` is the one that forks, a node for every Order on its standard input. An Order may name
 a point on the way from a request to its answer at which the node kills itself, or files that make its COMMITs fail or
@@ -47,7 +47,7 @@ from enc.node.store.sqlite.store import SqliteStore
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
-"""How long a node may take to start or to end before it counts as stuck."""
+"""Seconds after which a node that starts or ends counts as stuck."""
 
 
 class Order(Struct, frozen=True, kw_only=True):
@@ -56,13 +56,13 @@ class Order(Struct, frozen=True, kw_only=True):
     data: str
     point: str = ""
     nth: int = 1
-    """Which pass of the point kills it."""
+    """Which pass of the point kills the node."""
     clock: str = ""
     """A file with the milliseconds by which its clock is ahead."""
     failing: str = ""
-    """A file; while it is there, the statements that it names fail (`Failing`)."""
+    """A file; while it exists, the statements that it names fail (`Failing`)."""
     slow: bool = False
-    """Whether what goes out on WebSockets takes many turns of the event loop."""
+    """Whether sending on WebSockets takes many turns of the event loop."""
     settings: Mapping[str, Any] = {}
 
 
@@ -83,7 +83,7 @@ class Fuse:
 
 
 Place = Callable[[Fuse], None]
-"""Puts a fuse where it belongs."""
+"""Installs a fuse at its point."""
 
 
 def before(owner: Any, name: str, when: Callable[..., object] = lambda *args: True) -> Place:
@@ -129,12 +129,12 @@ def after_awaiting(owner: Any, name: str) -> Place:
 
 
 def _plain(sql: str) -> str:
-    """Without what a statement does where it fails."""
+    """Return the statement without its conflict clause."""
     return sql.lstrip().replace("INSERT OR ROLLBACK INTO", "INSERT INTO", 1)
 
 
 def statement(start: str = "") -> Place:
-    """Right before the writer runs a statement that starts so."""
+    """Blow right before the writer runs a statement with this prefix."""
 
     def place(fuse: Fuse) -> None:
         inner = connection.connect_writer
@@ -278,7 +278,7 @@ POINTS: Mapping[str, Place] = {
 
 
 class Failing:
-    """The writer's connection. While `flag` is there, the statements that it names fail; after `late`, once done."""
+    """The writer's connection. While `flag` exists, the statements that it names fail; with `late`, after they ran."""
 
     def __init__(self, db: sqlite3.Connection, flag: Path) -> None:
         self._db, self._flag = db, flag
@@ -325,7 +325,7 @@ def set_clock(file: Path, ahead_ms: int) -> None:
 
 
 def small_steps() -> None:
-    """Do often what else is rare: copy the log home, move ids into their index, try a write for /health.
+    """Do rare work often: checkpoint the WAL, move ids into their index, probe a write for /health.
 
     What is queued is not sent: that takes a process of its own.
     """
@@ -341,7 +341,7 @@ def small_steps() -> None:
 
 
 def _follow() -> None:
-    """End with whoever ordered this node, however that ended."""
+    """End this node when the process that ordered it ends."""
     os.read(0, 1)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -408,7 +408,7 @@ class Launched:
             self.url, self.seq_pub = line["url"], bytes.fromhex(line["seq_pub"])
 
     def wait(self) -> int:
-        """Its exit code, once it has ended; that of a signal is negative."""
+        """Wait for the end of the node and return its exit code, negative for a signal."""
         if self._status is None:
             self._status = self._launcher.read()["ended"]
         return self._status
@@ -417,7 +417,7 @@ class Launched:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Nothing happens if it has ended."""
+        """Kill the node unless it has ended."""
         if self._status is None:
             self.signal(signal.SIGKILL)
             self.wait()
@@ -453,7 +453,7 @@ class Launcher:
         self._latest: Launched | None = None
 
     def start(self, data: Path, **order: Any) -> Launched:
-        """A node; the one before is killed if it still runs."""
+        """Start a node; kill the previous one if it still runs."""
         if self._latest is not None:
             self._latest.kill()
         self._latest = Launched(self, Order(data=str(data), **order))

@@ -1,4 +1,4 @@
-"""Enclaves that move: orders, archives, and a source that tells whatever log it is given."""
+"""Enclaves that move: orders, archives, and a source that serves any log it is given."""
 
 import os
 import ssl
@@ -38,7 +38,7 @@ def order(node: Served, migrate: Commit, source: str | None = None, archive: byt
 
 
 def ended(node: Served, import_: str) -> Json:
-    """How an import ended."""
+    """Wait for the end of an import and return its status."""
     for thread in list(node.node.importer._threads):
         thread.join()
     status = good(node.get(f"/import/{import_}"))
@@ -47,7 +47,7 @@ def ended(node: Served, import_: str) -> Json:
 
 
 def imported(node: Served, *what: Any, **more: Any) -> Json:
-    """Order an import, and wait for its end."""
+    """Order an import, and wait for its end; return its status."""
     response = order(node, *what, **more)
     assert response.status_code in (200, 202), response.text
     return ended(node, decode(response.content)["import"]) if response.status_code == 202 else decode(response.content)
@@ -60,7 +60,7 @@ def done(node: Served, *what: Any, **more: Any) -> Json:
 
 
 def failure(node: Served, *what: Any, **more: Any) -> Json:
-    """Why an import failed."""
+    """Order an import that fails; return its error."""
     status = imported(node, *what, **more)
     assert status["status"] == "failed", status
     error: Json = status["error"]
@@ -68,7 +68,7 @@ def failure(node: Served, *what: Any, **more: Any) -> Json:
 
 
 def log_of(enclave: Enclave, by: str = "alice") -> list[Event]:
-    """The whole log, as its owner exports it."""
+    """Return the whole log, as its owner exports it."""
     events = list[Event]()
     while True:
         page = enclave.ask(by, "Export", from_seq=len(events))
@@ -85,7 +85,7 @@ def archive_of(events: Sequence[Event], sth: TreeHead | None = None) -> bytes:
 
 
 def migrate_commit(enclave: Enclave, to: Served, by: str = "alice", events: Sequence[Event] | None = None) -> Commit:
-    """The owner's Migrate from what the log is now, or from what they have of it."""
+    """Return the owner's Migrate for the current log, or for the part that they have."""
     replay = Replay()
     for event in log_of(enclave, by) if events is None else events:
         replay.add(event)
@@ -112,7 +112,7 @@ def force(enclave: Enclave, to: Served, by: str = "alice", upto: int | None = No
 
 
 class Telling:
-    """A node that does nothing but export: it tells the events that it was given, page by page, in its own name.
+    """A node that only exports: it serves the events that it was given, page by page, with its own key.
 
     `twist` may change the body of an answer, `answer` may give any answer in its place.
     """
@@ -134,7 +134,7 @@ class Telling:
         self._events = [wire_event(event) if isinstance(event, Event) else event for event in events]
         self._seq = len(events) - 1 if seq is None else seq
         self.asked: list[int] = []
-        """The seq from which each page was asked."""
+        """The first seq of each requested page."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)

@@ -1,4 +1,4 @@
-"""A whole node in this process: real sockets, a thread of its own, and a clock that only the test turns.
+"""A whole node in this process: real sockets, its own thread, and a clock that only the test advances.
 
 with Served() as node:
     enclave = node.found(MANIFEST)
@@ -43,13 +43,13 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 PATIENCE_S = 30
-"""How long anything may take before it counts as stuck."""
+"""Seconds after which an operation counts as stuck."""
 TURNS = 100_000
-"""How often the event loop may turn before what should happen counts as lost."""
+"""Turns of the event loop after which an expected change counts as lost."""
 NODE = person("node")
 DEV = Config(port=0, dev=True)
 PATHS = {type_: path for path, type_ in SEALED_PATHS.items()}
-"""Where sealed requests go that do not go to `/`."""
+"""Paths of the sealed requests that are not sent to `/`."""
 
 
 class Clock:
@@ -73,7 +73,7 @@ class _Server(Server):
 
 
 class Served:
-    """`found`, `post`, `get` and `settle`; `node`, `store` and `server` for whoever must reach inside."""
+    """A served node; `node`, `store` and `server` are for tests that need its parts."""
 
     node: main.Node
     server: _Server
@@ -88,7 +88,7 @@ class Served:
         quick: bool = True,
         key: PrivateKey = NODE,
     ) -> None:
-        """Without `quick`, every `POST /` takes the long way, as those of browsers and proxies do."""
+        """Without `quick`, every `POST /` goes through ASGI, as those of browsers and proxies do."""
         self.store, self.clock = MemoryStore() if store is None else store, clock or Clock()
         self._quick, self.key = quick, key
         self._config, self._ready, self._failure = config, threading.Event(), list[BaseException]()
@@ -127,7 +127,7 @@ class Served:
         self._ready.set()
 
     def stop(self) -> None:
-        """As SIGTERM does it."""
+        """Stop as SIGTERM does."""
         self.begin_stop()
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the node did not stop"
@@ -147,13 +147,13 @@ class Served:
         self.stop()
 
     def settle(self) -> None:
-        """Everything that is due by the clock has been done: bundles sealed, contents erased, data purged."""
+        """Wait until everything that is due is done: bundles sealed, contents erased, data purged."""
         for _ in range(2):
             self.node.sequencer.call(lambda: None).result(PATIENCE_S)
 
     @contextmanager
     def held_up(self) -> Iterator[None]:
-        """The sequencer does nothing meanwhile."""
+        """Block the sequencer inside the block."""
         held, go_on = threading.Event(), threading.Event()
 
         def wait() -> None:
@@ -169,35 +169,35 @@ class Served:
             done.result(PATIENCE_S)
 
     def on_loop(self, work: Callable[[], T]) -> T:
-        """Run something on the event loop's thread."""
+        """Run a function on the event loop's thread and return its result."""
         done: Future[T] = Future()
         self.node.loop.call_soon_threadsafe(lambda: done.set_result(work()))
         return done.result(PATIENCE_S)
 
     def until(self, holds: Callable[[], bool]) -> None:
-        """Let the event loop turn until this holds on its thread."""
+        """Wait until this condition holds on the event loop's thread."""
         for _ in range(TURNS):
             if self.on_loop(holds):
                 return
         raise AssertionError("it never came")
 
-    # ReadPool
+    # Requests
 
     def post(self, body: Any, path: str = "/", **more: Any) -> httpx.Response:
-        """A body of bytes goes as it is, any other as JSON."""
+        """Post bytes unchanged, any other body as JSON."""
         return self.http.post(path, content=body if isinstance(body, bytes) else encode(body), **more)
 
     def get(self, path: str, **more: Any) -> httpx.Response:
         return self.http.get(path, **more)
 
     def submit(self, commit: Commit, **more: Any) -> Receipt:
-        """Send a commit; its receipt is checked."""
+        """Send a commit and return its receipt, verified."""
         receipt = parse_receipt(encode(good(self.post(wire_commit(commit), **more))))
         check_receipt(receipt, commit, self.key.public)
         return receipt
 
     def found(self, manifest: Json, by: str = "alice", **changes: Any) -> "Enclave":
-        """A new enclave: its Manifest has a number of its own."""
+        """Create a new enclave, with a number of its own in its Manifest."""
         meta = {"n": next(self._numbers)}
         commit = self.manifest({**manifest, "meta": meta, **changes}, by)
         self.submit(commit)
@@ -222,7 +222,7 @@ class Enclave:
         return Enclave(node, self.manifest)
 
     def commit(self, name: str, type_: str, content: Any = "", *tags: tuple[str, ...], **more: Any) -> Commit:
-        """A content that is no text is written as JSON. Each commit comes a millisecond after the last."""
+        """Return a commit, one millisecond after the last. A content that is not a str is written as JSON."""
         self.node.clock.tick(1)
         text = content if isinstance(content, str) else compact_json(content)
         exp = more.pop("exp", self.node.clock.now + LIFETIME)
@@ -242,7 +242,7 @@ class Enclave:
         return self.node.post(self.request(name, type_, **body), PATHS.get(type_, "/"))
 
     def ask(self, name: str, type_: str, **body: Any) -> Any:
-        """The opened answer."""
+        """Return the opened answer."""
         session = self.node.session(name)
         response = self.ask_raw(name, type_, session=session, **body)
         return open_answer(client_keys(session, self.node.key.public, self.id), encode(good(response)))
@@ -251,7 +251,7 @@ class Enclave:
         return bad(self.ask_raw(name, type_, **body))
 
     def query(self, name: str, **filter_: Any) -> list[Json]:
-        """The items of one page."""
+        """Return the items of one page."""
         return list(self.ask(name, "Query", filter=filter_)["events"])
 
     def seqs(self, name: str, **filter_: Any) -> list[int]:
@@ -259,7 +259,7 @@ class Enclave:
 
 
 def about(receipt: Receipt) -> tuple[str, str]:
-    """The tag of an Update or Delete."""
+    """Return the tag of an Update or Delete."""
     return ("r", receipt.id.hex())
 
 
@@ -271,7 +271,7 @@ def good(response: httpx.Response) -> Json:
 
 
 def bad(response: httpx.Response) -> EncError:
-    """The error that a response stands for; its form is checked, its status is the response's."""
+    """Return the error of a response, with its form and status checked."""
     assert response.status_code >= 400, response.text
     assert response.headers["content-type"] == "application/json", response.text
     wire = decode(response.content)
@@ -327,4 +327,4 @@ SMALL: Json = {
     ],
     "bundle": {"size": 4, "timeout": 5000},
 }
-"""alice owns, bob writes, carol is an admin, dave applied, and mallory is nobody."""
+"""alice owns, bob writes, carol is an admin, dave applied, and mallory has no rights."""

@@ -1,4 +1,4 @@
-"""Settings: where they come from, who wins, and what is refused with which words."""
+"""Settings: their sources, which source wins, and the errors for invalid values."""
 
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,7 @@ def test_a_default_is_a_value_that_may_be_set(key: str) -> None:
     assert load_config(None, {}, {key: FIELDS[key].default}) == Config()
 
 
-# The later wins
+# Later sources win
 
 
 def test_flags_over_environment_over_file_over_defaults(file: Path) -> None:
@@ -191,7 +191,7 @@ def test_an_empty_variable_is_an_empty_text() -> None:
     assert load_config(None, {"ENC_NODE_PUBLIC_URL": ""}, {"public_url": None}).public_url == ""
 
 
-# Refusals name the source, the key and what is expected
+# Errors name the source, the key and what is expected
 
 WRONG = [
     ("port", "x", "a whole number from 0 to 65535"),
@@ -396,7 +396,7 @@ def test_dev_opens_private_endpoints_and_lifts_the_limits_of_one_address() -> No
     assert (plain.connections_of_address, dev.connections_of_address) == (512, 0)
 
 
-# What people are shown
+# Descriptions
 
 
 @pytest.mark.parametrize("setting", describe(Config()), ids=lambda setting: setting.key)

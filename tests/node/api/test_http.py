@@ -1,4 +1,4 @@
-"""The HTTP surface by real requests: every code with its status and fields, and the order of checks on a commit."""
+"""The HTTP API by real requests: every code with its status and fields, and the order of checks on a commit."""
 
 import os
 import re
@@ -62,7 +62,7 @@ def answers(status: int, code: str) -> Callable[[Case], Case]:
 
 
 def sends(status: int, code: str, *what: Any) -> None:
-    """A commit to a new enclave that is answered so."""
+    """Add a case: a commit to a new enclave with this answer."""
 
     @answers(status, code)
     def case(node: Served) -> httpx.Response:
@@ -71,7 +71,7 @@ def sends(status: int, code: str, *what: Any) -> None:
 
 
 def sends_v1(status: int, code: str, *what: Any) -> None:
-    """The same for an enclave of version 1."""
+    """Add a case for an enclave of version 1."""
 
     @answers(status, code)
     def case(node: Served) -> httpx.Response:
@@ -79,7 +79,7 @@ def sends_v1(status: int, code: str, *what: Any) -> None:
 
 
 def asks(status: int, code: str, name: str, type_: str, **body: Any) -> None:
-    """A sealed request about a new enclave that is answered so."""
+    """Add a case: a sealed request about a new enclave with this answer."""
 
     @answers(status, code)
     def case(node: Served) -> httpx.Response:
@@ -280,7 +280,7 @@ def no_registry(node: Served) -> httpx.Response:
 
 
 ELSEWHERE = {(404, "NODE_NOT_FOUND"), (404, "IDENTITY_NOT_FOUND"), (409, "REGISTRY_CONFLICT")}
-"""Of a node that serves a registry: test_registry_api."""
+"""Codes of a node that serves a registry: see the tests of the registry API."""
 
 
 def test_there_is_a_case_for_every_error_that_the_node_documents_and_for_no_other() -> None:
@@ -408,7 +408,7 @@ def test_a_manifest_for_another_enclave_than_its_own(node: Served) -> None:
 def test_a_version_that_this_node_does_not_host(node: Served) -> None:
     commit = node.manifest({**SMALL, "enc_v": 3})
     assert refused(node, commit) == "INVALID_COMMIT"
-    assert refused(node, commit, **NO_SIG) == "INVALID_COMMIT"  # said before the signature is looked at
+    assert refused(node, commit, **NO_SIG) == "INVALID_COMMIT"  # returned before the signature is checked
 
 
 def test_a_refused_commit_leaves_no_trace(node: Served, enclave: Enclave) -> None:
@@ -517,7 +517,7 @@ def test_a_clock_that_stands_behind_what_it_was_stops_the_node_also_after_a_rest
     store.close()
 
 
-# Sealed requests: what every type and path refuses
+# Sealed requests: what every type and path rejects
 
 BODIES: dict[str, Json] = {
     "Query": {"filter": {}},
@@ -530,13 +530,13 @@ BODIES: dict[str, Json] = {
     "Pull": {"url": "https://a.example", "push_seq": 1},
     "Deliveries": {},
 }
-"""A body of each type that is answered."""
+"""A valid body of each type."""
 
 every_type = pytest.mark.parametrize("type_", BODIES)
 
 
 def sealed(session: Session, enclave: Enclave, type_: str, plaintext: bytes) -> Json:
-    """A request with any inside."""
+    """Return a request with this plaintext sealed inside."""
     content = seal_text(client_keys(session, NODE.public, enclave.id).query, plaintext, os.urandom(NONCE_SIZE))
     return {
         "type": type_,
@@ -680,7 +680,7 @@ def test_a_terminated_enclave_can_be_read_until_its_data_is_gone(tmp_path: Path)
         assert enclave.seqs("bob") == [0, 1, 2]
         assert good(node.get(f"/{enclave.id.hex()}/sth"))["ts"] == 1
         assert enclave.ask("bob", "Bundle_Proof", leaf_index=0)["first_seq"] == 0
-        node.clock.tick(1001)  # past the next look around
+        node.clock.tick(1001)  # past the next sweep
         node.settle()
         for type_, body in BODIES.items():
             assert enclave.denied("alice", type_, **body).code == "ENCLAVE_TERMINATED", type_
@@ -709,9 +709,9 @@ def test_an_enclave_whose_data_goes_while_it_is_read_is_terminated(
         node.settle()
         is_purged = store.is_purged
         for type_, body in BODIES.items():
-            if type_ == "Pull":  # reads nothing of the enclave that it goes by
+            if type_ == "Pull":  # reads nothing of the enclave that it names
                 continue
-            seen = iter([False])  # as it was when the answer was begun
+            seen = iter([False])  # as it was when the answer began
             monkeypatch.setattr(store, "is_purged", lambda found, seen=seen: next(seen, is_purged(found)))
             assert enclave.denied("alice", type_, **body).code == "ENCLAVE_TERMINATED", type_
     store.close()
@@ -898,7 +898,7 @@ def posted(body: Any, *headers: str, version: str = "1.1") -> bytes:
 
 
 def heard(file: BinaryIO) -> tuple[int, dict[str, str], Json]:
-    """One response: status, headers, body."""
+    """Return one response: status, headers, body."""
     status = int(file.readline().split()[1])
     lines = iter(lambda: file.readline().strip().decode(), "")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -1046,7 +1046,7 @@ def test_receipts_of_both_algorithms(node: Served, enclave: Enclave) -> None:
 
 
 def test_a_peer_that_asks_and_goes_is_no_fault_of_ours(node: Served, enclave: Enclave) -> None:
-    """Requests of one connection wait for each other; those that nobody waits for any more are dropped in silence."""
+    """Pipelined requests are answered in order; those of a closed connection are dropped silently."""
     body, state = encode(enclave.request("bob", "Query", filter={})), node.server.server_state
     host, _, port = node.url.rpartition("/")[2].partition(":")
     before = re.findall(r'status="500"} (\S+)', node.get("/metrics").text)

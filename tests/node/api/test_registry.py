@@ -1,4 +1,4 @@
-"""Lookups over a real node: right at once after the receipt, cacheable, with proofs that need no trust in the node."""
+"""Lookups on a real node: current after the receipt, cacheable, with proofs that need no trust in the node."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -41,7 +41,7 @@ GONE = {"reason": "author"}
 
 
 def registry_id(manifest: Json = REGISTRY) -> bytes:
-    """Of olga's registry: known before it is founded."""
+    """Return the id of olga's registry, which is known before it is created."""
     return build_manifest(person("olga"), compact_json(manifest), START, enc_v=manifest["enc_v"]).enclave
 
 
@@ -66,7 +66,7 @@ class Scene:
         return error.status, error.code
 
     def house(self, by: str = "alice", **changes: Any) -> House:
-        """An enclave on the node `node`, which this registry never sees."""
+        """Return an enclave on the node `node`, which this registry never sees."""
         manifest = {**TEAM, "meta": {"n": next(self._numbers)}, "init": init(**{by: "OUTSIDER owner"}), **changes}
         house = House(manifest, by=by)
         house.talk()
@@ -265,7 +265,7 @@ def test_resolve_changes_with_either_entry(scene: Scene) -> None:
 
 
 def checked(scene: Scene, proof: Json) -> list[Event]:
-    """The events that a proof proves to be in the registry's log and not superseded, by its pinned key alone."""
+    """Return the events of a proof, verified with the registry's pinned key to be current."""
     head = parse_head(encode(proof["sth"]))
     check_bound_head(head, NODE.public, scene.registry.id)
     newest = parse_inclusion(encode(proof["state"]))
@@ -497,7 +497,7 @@ def test_a_registry_that_moved_away_is_served_where_it_is() -> None:
 
 
 def test_a_registry_that_moved_here_knows_what_it_knew(tmp_path: Path) -> None:
-    """Records are rebuilt by the replay of its log, and nothing but that."""
+    """Replaying the log alone rebuilds the records."""
     store = sqlite(tmp_path)
     with (
         Served(serving(registry_id())) as old,

@@ -51,7 +51,7 @@ pytestmark = pytest.mark.anyio
 
 NODE = person("node")
 PATIENCE = 20
-"""Seconds after which something that must come counts as lost."""
+"""Seconds after which an expected message counts as lost."""
 
 ROOM: Json = {
     **COMMON,
@@ -106,7 +106,7 @@ class Reader:
         return {**request, **({} if sub_id is None else {"sub_id": sub_id})}
 
     def ask(self, url: str, path: str, type_: Any, **body: Any) -> Json:
-        """What the node answers by HTTP."""
+        """Return the node's answer over HTTP."""
         request = seal_request(self.session, self.seq_pub, self.enclave, type_, body, os.urandom(24))
         answer = httpx.post(url + path, content=encode(request), timeout=PATIENCE)
         assert answer.status_code == 200, answer.text
@@ -114,7 +114,7 @@ class Reader:
         return found
 
     def log(self, url: str) -> list[Event]:
-        """All events that this identity may read, page by page."""
+        """Return all events that this identity may read, page by page."""
         found, more = list[Event](), True
         while more:
             seq = {"start_at": found[-1].seq + 1 if found else 0}
@@ -124,13 +124,13 @@ class Reader:
         return found
 
     def plain(self, message: Json) -> Json:
-        """What an Event message carries, opened and not checked."""
+        """Return the opened content of an Event message, not verified."""
         assert message["type"] == "Event", message
         item: Json = decode(open_text(self.keys.response, message["event"]))
         return item
 
     def item(self, message: Json) -> Json:
-        """The same; its event as an Event, checked as anybody may check it."""
+        """Return the event of an Event message, with its signatures verified."""
         item = self.plain(message)
         event = parse_event(encode(item["event"]))
         check_event(event, 2)
@@ -146,7 +146,7 @@ class Reader:
 
 
 class Hands(Executor):
-    """Does work when it is let; at once, unless held."""
+    """An executor that runs work at once, or on request while held."""
 
     def __init__(self) -> None:
         self.held = False
@@ -175,7 +175,7 @@ class Hands(Executor):
 
 
 class Stage:
-    """What enc.node.main wires, with hands for threads."""
+    """The parts that enc.node.main wires, with an executor on the same thread."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class Stage:
     def clock(self) -> int:
         return self.now
 
-    # Stands in for the threads of admission and sequencer
+    # Replaces the threads of admission and sequencer
 
     def submit(self, work: Sequence[Any]) -> None:
         if work and isinstance(work[0], AdmittedCommit):
@@ -239,7 +239,7 @@ class Stage:
             self.admit()
 
     def admit(self) -> None:
-        """Take in the commits that were kept waiting."""
+        """Submit the commits that were held back."""
         arrivals, self._arrivals = self._arrivals, []
         self._admission.run_once(arrivals)
 
@@ -250,7 +250,7 @@ class Stage:
     def _publish(self, steps: Sequence[Step]) -> None:
         asyncio.get_running_loop().call_soon(self.hub.publish, steps)
 
-    # What people do
+    # Actions of people
 
     def found(self, **changes: Any) -> bytes:
         manifest = build_manifest(person("alice"), compact_json({**ROOM, **changes}), self.now + 60_000)
@@ -263,7 +263,7 @@ class Stage:
         return build_commit(person(name), enclave, type_, text, self.now + 60_000, tags)
 
     def write(self, *commits: Commit) -> list[Event]:
-        """Make them events by one batch, past every connection."""
+        """Sequence these commits in one batch, without a connection."""
         self.outcomes.clear()
         self.sequencer.run_once([AdmittedCommit(commit) for commit in commits])
         assert all(isinstance(outcome, Receipt) for _, outcome in self.outcomes), self.outcomes
@@ -288,7 +288,7 @@ class Stage:
 
 
 class Socket:
-    """A peer of the node, as ASGI shows it: takes what it is sent while it reads."""
+    """A peer of the node behind ASGI; receives messages while it reads."""
 
     was_dropped = False
 
@@ -335,7 +335,7 @@ class Socket:
 
     @property
     def unread(self) -> int:
-        """Messages of this peer that the node has not taken yet."""
+        """Messages of this peer that the node has not read yet."""
         return self._incoming.qsize()
 
     async def hang_up(self) -> None:
@@ -348,19 +348,19 @@ class Socket:
             return await self._outgoing.get()
 
     async def until(self, type_: str) -> list[Json]:
-        """Everything up to the first message of this type, it included."""
+        """Return all messages up to and including the first of this type."""
         found = [await self.next()]
         while found[-1]["type"] != type_:
             found.append(await self.next())
         return found
 
     async def rest(self) -> list[Json]:
-        """What was sent and not looked at, once nobody on the node's side has anything left to do."""
+        """Return the messages that were not read yet, once the node is idle."""
         await quiet()
         return [self._outgoing.get_nowait() for _ in range(self._outgoing.qsize())]
 
     async def ended(self) -> int:
-        """The code that the node closed with."""
+        """Return the code that the node closed with."""
         async with asyncio.timeout(PATIENCE):
             await self.task
         code: int = self._code.result()
@@ -372,7 +372,7 @@ class Socket:
 
 
 async def quiet() -> None:
-    """Let everybody on the loop take all the turns that they want."""
+    """Run the loop until no task has anything left to do."""
     ready: Any = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
     await asyncio.sleep(0)
     while ready:
@@ -469,7 +469,7 @@ async def test_what_is_written_while_a_subscription_catches_up_comes_once_and_in
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     stage.hands.held = True
     socket.say(bob.query(limit=1000))
-    for _ in range(4):  # opened, the first page, then pages of 1,000, each with more behind it
+    for _ in range(4):  # opened, the first page, then pages of 1,000, each followed by more
         await quiet()
         stage.hands.do(1)
         await quiet()
@@ -485,7 +485,7 @@ async def test_what_is_written_while_a_subscription_catches_up_comes_once_and_in
 
 @pytest.mark.parametrize("seed", range(40))
 async def test_no_interleaving_loses_or_repeats_an_event(seed: int) -> None:
-    """Writers, page readers and a peer that reads by fits and starts take their turns in any order.
+    """Writers, page readers and a peer that reads irregularly run in any order.
 
     All events come, in order and once; or those up to a Closed too_slow do.
     """
@@ -517,7 +517,7 @@ async def test_no_interleaving_loses_or_repeats_an_event(seed: int) -> None:
 
 
 async def test_an_event_that_is_published_late_is_not_sent_twice() -> None:
-    """The store may show an event before the hub hears of it."""
+    """The store may show an event before the hub receives it."""
     stage = Stage()
     enclave = stage.found()
     late: list[Sequence[Step]] = []
@@ -619,7 +619,7 @@ async def test_an_update_or_delete_reaches_those_who_read_its_target_s_type() ->
 
 
 async def test_rights_are_those_after_the_event() -> None:
-    """erin hears messages after the Grant, and everything from the Move to MEMBER on, that Move included."""
+    """erin receives messages after the Grant, and everything from the Move to MEMBER on, including it."""
     stage = Stage()
     enclave = stage.found()
     socket, erin = Socket(stage), stage.reader("erin", enclave)
@@ -662,7 +662,7 @@ LOSSES: dict[str, tuple[str, str, Json]] = {
     ),
 }
 WITHOUT_NOTES: Json = {"readers": [reader for reader in ROOM["readers"] if reader["type"] != "Sender"]}
-"""Without the entry by which everybody may read something."""
+"""Without the entry that lets everyone read something."""
 
 
 @pytest.mark.parametrize("what", LOSSES)
@@ -1195,7 +1195,7 @@ async def test_a_peer_that_vanishes_leaves_nothing_behind(when: int) -> None:
     assert stage.store.committed(enclave, commit.hash, commit.exp) is not None
 
 
-# What goes wrong on the way
+# Failures
 
 
 class Breaking(MemoryStore):
@@ -1212,7 +1212,7 @@ class Breaking(MemoryStore):
 
 @pytest.mark.parametrize("good", [0, 1])
 async def test_a_subscription_that_cannot_be_caught_up_is_an_error_and_is_gone(good: int) -> None:
-    """A subscriber who is told of an error must not be counted, nor keep its name, nor stay silent for ever."""
+    """A failed subscription must not be counted, keep its name or stay open without messages."""
     stage = Stage()
     enclave = stage.found()
     broken = Breaking()
@@ -1492,7 +1492,7 @@ async def test_a_subscriber_that_stops_reading_is_cut_and_holds_no_more_than_its
 
 
 async def test_a_subscriber_that_reads_is_not_cut_by_one_large_batch() -> None:
-    """What one batch publishes may be more than the buffer; a peer that takes all it is offered gets all of it."""
+    """One batch may exceed the buffer; a peer that reads at once gets all of it."""
     stage = Stage(buffer=20_000)
     enclave = stage.found()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
@@ -1544,8 +1544,8 @@ async def test_who_does_not_read_answers_is_not_read_from() -> None:
 async def test_a_connection_that_ends_does_not_wait_for_ever_for_a_peer_that_does_not_read(
     stops: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last of what waits, and the closing itself, have bounded time, whenever the peer stopped reading."""
-    monkeypatch.setattr(send_queue, "FLUSH_S", 0.01)
+    """Sending the last messages and closing take bounded time, whenever the peer stopped reading."""
+    monkeypatch.setattr(line, "FLUSH_S", 0.01)
     reads = asyncio.Event()
 
     async def send(message: Any) -> None:
@@ -1582,8 +1582,8 @@ async def test_what_waits_in_lines_and_in_slices_is_counted_and_let_go_of() -> N
 
 @pytest.mark.parametrize("ends", ["hangs up", "is closed"])
 async def test_nothing_waits_for_a_connection_that_is_over(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is anything put in line for it, though its commits are still answered."""
-    monkeypatch.setattr(send_queue, "FLUSH_S", 0.01)
+    """Nothing is queued for it either, though its commits are still answered."""
+    monkeypatch.setattr(line, "FLUSH_S", 0.01)
     stage = Stage(buffer=5_000)
     enclave = stage.found()
     stage.talk(enclave, 60, "x" * 500)
@@ -1608,7 +1608,7 @@ async def test_nothing_waits_for_a_connection_that_is_over(ends: str, monkeypatc
 
 
 async def test_a_line_that_is_over_is_kept_by_nobody() -> None:
-    """Nor by what ended it, which knows what was being sent: that would wait for the collector, or for a timer."""
+    """Nothing that ended it may keep the message: it would wait for the collector or a timer."""
 
     class Gone(Exception):
         pass
@@ -1704,8 +1704,8 @@ async def test_nothing_stored_comes_after_the_end_of_a_session() -> None:
 
 
 async def test_few_more_events_are_read_than_go_into_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also by one that fell behind: each looks for twice as many as the last one held."""
-    monkeypatch.setattr(websocket, "MAX_SLICE", 20_000)
+    """Also by one that fell behind: each slice looks for twice as many as the last one held."""
+    monkeypatch.setattr(api_ws, "MAX_SLICE", 20_000)
     stage = Stage(buffer=20_000)
     enclave = stage.found()
     stage.talk(enclave, 10, "x" * 15_000)
@@ -1743,8 +1743,8 @@ async def test_who_is_sent_away_while_catching_up_gets_no_more_than_the_slice_th
 async def test_a_large_event_reaches_many_subscribers_without_being_held_for_all_of_them_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those for whom it would be too much read it from the store, in their turn; nobody is dropped or cut."""
-    monkeypatch.setattr(websocket, "MAX_CONCURRENT_READS", 4)
+    """Subscribers without room read from the store in turn; none is dropped or closed."""
+    monkeypatch.setattr(api_ws, "MAX_CONCURRENT_READS", 4)
     stage = Stage(unsent=4_000_000)
     enclave = stage.found()
     sockets, bob = [Socket(stage, f"10.0.0.{i}") for i in range(60)], stage.reader("bob", enclave)
@@ -1894,7 +1894,7 @@ async def test_a_query_that_is_cancelled_before_its_first_step_gives_its_place_b
 
 
 async def test_one_subscriber_s_trouble_is_not_the_next_one_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose rights cannot be looked up reads on from the store; the others, and the rest of the batch, go on."""
+    """A subscriber whose rights cannot be looked up reads on from the store; the others continue."""
     stage = Stage()
     enclave = stage.found()
     first, second, bob = Socket(stage), Socket(stage), stage.reader("bob", enclave)

@@ -1,4 +1,4 @@
-"""The WebSocket surface of a running node, as a client meets it on a socket."""
+"""The WebSocket API of a running node, by real clients on sockets."""
 
 import asyncio
 import http.client
@@ -34,7 +34,7 @@ from tests.node.running import RunningNode
 pytestmark = pytest.mark.anyio
 
 PATIENCE = 60
-"""Seconds after which something that must come counts as lost."""
+"""Seconds after which an expected message counts as lost."""
 NOTHING: Json = {"id": "00" * 32}
 """A filter that no event matches."""
 
@@ -69,7 +69,7 @@ class Room:
         self.post(manifest)
 
     def commit(self, name: str, type_: str, content: Any = None, tags: Tags = (), **more: Any) -> Commit:
-        """A commit that nobody made before, unless its content is told."""
+        """Return a new commit, unique unless its content is given."""
         content = f"{next(_numbers)}" if content is None else content
         text = content if isinstance(content, str) else compact_json(content)
         return build_commit(person(name), self.enclave, type_, text, now() + 600_000, tags, **more)
@@ -123,7 +123,7 @@ class Peer:
         return message
 
     async def until(self, type_: str) -> list[Json]:
-        """Everything up to the first message of this type, it included."""
+        """Return all messages up to and including the first of this type."""
         found = [await self.next()]
         while found[-1]["type"] != type_:
             found.append(await self.next())
@@ -133,7 +133,7 @@ class Peer:
         return [await self.next() for _ in range(count)]
 
     async def ended(self) -> tuple[list[Json], int]:
-        """What still came, and the code that the node closed with."""
+        """Return the remaining messages, and the code that the node closed with."""
         found: list[Json] = []
         try:
             while True:
@@ -142,7 +142,7 @@ class Peer:
             return found, e.rcvd.code if e.rcvd else 1006
 
     async def lives(self, room: Room) -> bool:
-        """Whether a commit is still answered here."""
+        """Return whether this connection still answers a commit."""
         await self.say(room.commit("alice", "message"))
         return (await self.until("Receipt"))[-1]["type"] == "Receipt"
 
@@ -167,7 +167,7 @@ def metric(node: RunningNode, name: str) -> float:
 
 
 async def eventually(node: RunningNode, name: str, value: float) -> None:
-    """The node itself says that it has come to this."""
+    """Wait until the node's metric has this value."""
     async with asyncio.timeout(PATIENCE), httpx.AsyncClient(timeout=PATIENCE) as client:
         while True:
             text = (await client.get(f"{node.url}/metrics")).text
@@ -313,7 +313,7 @@ async def test_access_revoked(node: RunningNode, name: str, type_: str, content:
 
 @pytest.mark.parametrize("type_", ENDS)
 async def test_an_enclave_that_pauses_ends_or_moves(node: RunningNode, type_: str) -> None:
-    """Subscribers get the event, then Closed; after an end also those who come later, behind the stored events."""
+    """Subscribers get the event, then Closed; after an end later subscribers get it after the stored events."""
     room = Room(node)
     bob = room.reader("bob")
     async with peer(node) as ws:
@@ -341,7 +341,7 @@ async def _after(ws: Peer, act: Any) -> Json:
 
 
 async def test_session_expired(node: RunningNode) -> None:
-    """A session that is over but for a moment of the minute's grace; the other identity's goes on."""
+    """One session is close to the end of its grace minute; the other identity's continues."""
     room = Room(node)
     bob, alice = room.reader("bob", duration=4 - SKEW), room.reader("alice")
     async with peer(node) as ws:
@@ -357,7 +357,7 @@ async def test_session_expired(node: RunningNode) -> None:
 
 
 async def test_shutting_down(tmp_path: Path) -> None:
-    """Everybody gets a Notice, subscribers Closed; then connections end by 1000, and the node with 0."""
+    """Every peer gets a Notice, subscribers Closed; then connections end with 1000, and the node with 0."""
     with RunningNode(tmp_path / "node") as node:
         room = Room(node)
         bob = room.reader("bob")
@@ -398,7 +398,7 @@ async def test_what_was_taken_before_a_shutdown_is_answered_and_kept(tmp_path: P
 
 
 def test_a_stop_reads_on_until_its_peers_have_closed(tmp_path: Path) -> None:
-    """Who still sends when the node's close comes must not meet a closed socket: its reset would take the answers."""
+    """A peer that still sends when the node closes must not meet a closed socket: a reset would lose the answers."""
     with RunningNode(tmp_path / "node") as node, ThreadPoolExecutor(1) as pool:
         ws = ClientProtocol(parse_uri(node.url.replace("http", "ws")))
         ws.send_request(ws.connect())
@@ -428,7 +428,7 @@ async def test_another_path_is_refused(node: RunningNode, path: str) -> None:
 
 
 def error_of(response: Any) -> tuple[int, str]:
-    """The status and code of an HTTP response that is an error as everywhere."""
+    """Return the status and code of an HTTP response in the project's error format."""
     assert response.headers["content-type"] == "application/json"
     assert response.headers["connection"] == "close"
     wire = decode(response.body)
@@ -512,7 +512,7 @@ async def test_a_character_may_be_torn_between_two_fragments(node: RunningNode) 
 
 
 async def frames(ws: Peer, *sent: Frame | bytes) -> None:
-    """Put these on the wire as they are."""
+    """Send these bytes unchanged."""
     for frame in sent:
         ws.socket.transport.write(frame.serialize(mask=True) if isinstance(frame, Frame) else frame)
 
@@ -587,7 +587,7 @@ async def test_limits_on_subscriptions_and_websockets(tmp_path: Path) -> None:
 
 
 async def test_rate_limits(tmp_path: Path) -> None:
-    """An identity's by its own requests, an address's by every message."""
+    """An identity's rate counts its own requests, an address's every message."""
     env = {
         "ENC_NODE_RATES_IDENTITY_PER_S": "0.001",
         "ENC_NODE_RATES_IDENTITY_BURST": "3",
@@ -620,7 +620,7 @@ async def test_rate_limits(tmp_path: Path) -> None:
 
 
 async def follow(room: Room, start: int, last: int) -> None:
-    """Subscribe from `start` on, page by page as far as pages reach, and hear everything up to `last` once."""
+    """Subscribe from `start` on, and receive every event up to `last` exactly once."""
     bob, seqs, page = room.reader("bob"), list[int](), 0
     async with peer(room.node) as ws:
         await ws.say(bob.query("0", seq={"start_at": start}, limit=1000))
@@ -660,7 +660,7 @@ async def test_subscriptions_that_start_while_thousands_are_written_miss_and_rep
 
 
 async def test_a_healthy_subscriber_of_a_busy_enclave_is_not_cut(node: RunningNode) -> None:
-    """Batches of more bytes than its buffer holds, at the speed at which the node takes them."""
+    """Batches larger than its buffer, as fast as the node accepts them."""
     room = Room(node)
     bob = room.reader("bob")
     async with peer(node) as ws, peer(node) as writer:

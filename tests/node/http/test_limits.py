@@ -1,4 +1,4 @@
-"""Every documented limit of the HTTP surface, at it and just past it; and what is no request at all."""
+"""Every documented limit of the HTTP API, at the limit and just past it; and input that is not a request."""
 
 import gc
 import socket
@@ -43,7 +43,7 @@ WIDE: Json = {
         {"event": "t" * 64, "operator": "MEMBER", "ops": ["C"]},
     ],
 }
-"""With a type of the greatest length."""
+"""With a type of the maximum length."""
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_the_time_of_an_auto_delete(enclave: Enclave, beyond: str) -> None:
 
 
 def padded(size: int) -> str:
-    """A Manifest of exactly this many bytes."""
+    """Return a Manifest of exactly this many bytes."""
     bare = compact_json({**SMALL, "extra": ""})
     return compact_json({**SMALL, "extra": "a" * (size - len(bare.encode()))})
 
@@ -169,7 +169,7 @@ def chunks(body: bytes) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("path", ["/", "/state"])
 def test_body(node: Served, enclave: Enclave, path: str) -> None:
-    """The whole body is taken at the limit, and none of it is kept past it, whether it names its length or not."""
+    """A body at the limit is accepted, a longer one rejected, with or without Content-Length."""
     request: Any = wire_commit(enclave.commit("bob", "message", f"sent to {path}"))
     if path != "/":
         request = enclave.request("alice", "State_Proof", namespace="rbac", key=pub("alice"), mode="current")
@@ -192,16 +192,16 @@ def test_a_body_past_the_limit_is_not_taken_to_its_end(node: Served) -> None:
             for _ in range(64):
                 peer.sendall(chunk)
         except OSError:
-            return  # refused while it was sent
+            return  # rejected while it was sent
         assert heard(peer)[0] == 413
         assert peer.recv(1) == b""
 
 
-# What is no request
+# Input that is not a request
 
 
 def heard(peer: socket.socket) -> tuple[int, dict[str, str], Json]:
-    """One response, after which the peer has nothing to say."""
+    """Return one response, after which the connection is closed."""
     with peer.makefile("rb") as file:
         return read_response(file)
 
@@ -278,7 +278,7 @@ def test_a_head_past_the_limit_that_comes_in_two_parts(node: Served) -> None:
 
 
 def test_a_request_behind_many_others_has_the_same_limit(node: Served) -> None:
-    """Its own head counts, not what came with it."""
+    """Only its own head counts, not the bytes received with it."""
     get = b"GET /info HTTP/1.1\r\nHost: x\r\nX-Long: %b\r\n\r\n"
     with dialed(node) as peer, peer.makefile("rb") as file:
         peer.sendall(get % (b"x" * 30_000) * 6)
@@ -303,7 +303,7 @@ UPGRADE = (
 
 
 def test_an_upgrade_before_what_was_asked_is_answered_is_refused(node: Served, enclave: Enclave) -> None:
-    """What then waited for the answer would never know that the peer has gone."""
+    """A handler that waits for the answer would never learn that the peer has gone."""
     state = node.server.server_state
     with node.held_up(), dialed(node) as peer:
         known = len(state.connections)
@@ -316,7 +316,7 @@ def test_an_upgrade_before_what_was_asked_is_answered_is_refused(node: Served, e
 
 @pytest.mark.parametrize("cut", [1, 0])
 def test_a_body_that_is_cut_off_leaves_nothing(cut: int) -> None:
-    """Also where what came would have been enough."""
+    """Also if the bytes received would have been enough."""
     with Served() as node:
         commit = node.found(SMALL).commit("bob", "message", "not all of it")
         body, state = encode(wire_commit(commit)), node.server.server_state
@@ -344,7 +344,7 @@ def test_who_is_slow_to_send_a_request_is_cut() -> None:
             assert heard(second)[0] == 200
             node.until(lambda: len(state.connections) == 4)
             assert cut(29) == 0
-            assert cut(31) == 2  # who has sent a whole request is left alone
+            assert cut(31) == 2  # a peer that has sent a whole request is not cut
             node.until(lambda: len(state.connections) == 2)
             second.sendall(half % b"/state")
             node.until(lambda: any(not c.cycle.response_complete for c in state.connections))
@@ -357,19 +357,19 @@ def test_who_is_slow_to_send_a_request_is_cut() -> None:
 
 
 def asked(enclave: Enclave, *headers: str) -> bytes:
-    """A Query for everything, on the wire."""
+    """Return a Query for everything as raw bytes."""
     return posted(enclave.request("bob", "Query", filter={}), *headers)
 
 
 @pytest.fixture(scope="module")
 def pages() -> Iterator[Enclave]:
-    """With a page of eight megabytes, and an account of three such answers."""
+    """A node with a page of eight megabytes, and room for three such answers."""
     with filled(replace(DEV, limits=Limits(unsent_bytes=36 * MIB)), ["a" * 900_000] * 9) as enclave:
         yield enclave
 
 
 def untouched(enclave: Enclave) -> None:
-    """Nothing waits for anybody."""
+    """Return whether nothing waits for any peer."""
     enclave.node.until(lambda: enclave.node.server.peers.unsent == 0)
 
 
@@ -378,7 +378,7 @@ WAYS = pytest.mark.parametrize("way", [(), ("Origin: x",)], ids=["the short way"
 
 @WAYS
 def test_who_does_not_take_an_answer_is_cut(pages: Enclave, way: tuple[str, ...]) -> None:
-    """Not who takes some of it now and then."""
+    """A peer that reads some of it now and then is not cut."""
     node, state, loop = pages.node, pages.node.server.server_state, pages.node.node.loop
     with dialed(node) as peer:
         peer.sendall(asked(pages, *way))
@@ -418,7 +418,7 @@ def test_of_many_questions_on_one_connection_one_answer_waits(pages: Enclave, wa
     with dialed(pages.node) as peer, peer.makefile("rb") as file:
         peer.sendall(asked(pages, *way) * 3)
         pages.node.until(lambda: peers.unsent > MIB)
-        assert len(pages.query("bob", limit=1)) == 1  # it was asked later, and answered after them
+        assert len(pages.query("bob", limit=1)) == 1  # asked later, and answered after them
         assert peers.unsent < 12 * MIB
         (one,) = [c for c in pages.node.server.server_state.connections if c.peer.unsent]
         assert one.transport.get_write_buffer_size() <= 2 * CHUNK
@@ -442,7 +442,7 @@ def is_answered(peer: socket.socket) -> bool:
 
 @WAYS
 def test_past_the_bound_on_what_waits_who_reads_nothing_is_dropped(pages: Enclave, way: tuple[str, ...]) -> None:
-    """Peers of one address ask for pages and do not read; another, who is slower than they come, gets his."""
+    """Peers of one address request pages and do not read; a slow peer of another address gets its page."""
     node, peers = pages.node, pages.node.server.peers
     before, held = peers.dropped, list[socket.socket]()
     try:
@@ -501,7 +501,9 @@ def test_an_answer_that_alone_is_too_much_ends_its_connection_in_silence(
             assert not is_answered(peer)
         untouched(pages)
         assert pages.node.server.peers.dropped == 1
-    assert [line for line in caplog.messages if "peers_dropped" not in line] == []  # that it was, the log may say
+    assert [
+        line for line in caplog.messages if "peers_dropped" not in line
+    ] == []  # the log may report that it was dropped
 
 
 def test_a_line_that_alone_is_too_much_ends_its_connection_in_silence(
@@ -519,7 +521,9 @@ def test_a_line_that_alone_is_too_much_ends_its_connection_in_silence(
         untouched(pages)
         pages.node.until(lambda: not pages.node.node.ws.connections)
         assert (pages.node.server.peers.dropped, pages.node.node.hub.count) == (1, 0)
-    assert [line for line in caplog.messages if "peers_dropped" not in line] == []  # that it was, the log may say
+    assert [
+        line for line in caplog.messages if "peers_dropped" not in line
+    ] == []  # the log may report that it was dropped
 
 
 def test_what_waits_behind_tls_is_counted_and_bounded(tmp_path: Path) -> None:
@@ -546,7 +550,7 @@ def test_what_waits_behind_tls_is_counted_and_bounded(tmp_path: Path) -> None:
         before = waiting[0].peer.progress
         while waiting[0].peer.progress == before or not waiting[0].transport.get_write_buffer_size():
             assert peer.recv(KIB)
-        assert (cut(31), cut(60), cut(62)) == (2, 0, 1)  # who takes some of it is not stuck
+        assert (cut(31), cut(60), cut(62)) == (2, 0, 1)  # a peer that reads some of it is not stuck
         node.until(lambda: peers.unsent == peers.count == 0)
 
 
@@ -879,7 +883,7 @@ def test_a_page_ends_at_its_size_in_bytes_and_says_so(reverse: bool) -> None:
         assert sizes == ([3, 3, 3, 1, 1, 1] if not reverse else [1, 1, 3, 3, 3, 1])
 
 
-# Connections and lines
+# Connections and queues
 
 
 def test_connections() -> None:
@@ -975,7 +979,7 @@ def test_waiting_questions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", ["a request", "a message"])
 def test_a_connection_that_is_gone_is_let_go_without_the_collector(kind: str) -> None:
-    """Otherwise what unfinished requests hold adds up until the collector comes by, which is seldom."""
+    """Otherwise the memory of unfinished requests adds up until the collector runs, which is rare."""
     upgrade = "GET / HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
     upgrade += "sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     begun = bytes(100_000)
@@ -999,7 +1003,7 @@ def test_a_connection_that_is_gone_is_let_go_without_the_collector(kind: str) ->
 
 
 def _size(connection: Any) -> int:
-    """What it still keeps. A WebSocket's own parts know each other; what they were filled with is gone."""
+    """Return the bytes still held. A WebSocket's parts refer to each other, but their data is freed."""
     if hasattr(connection, "conn"):
         return len(connection.conn.reader.buffer) + len(connection.frames)
     return 1

@@ -1,4 +1,4 @@
-"""The account of who is connected and of what waits for them."""
+"""Accounting of connected peers and of the bytes that wait for them."""
 
 import random
 
@@ -9,7 +9,7 @@ from enc.node.http.peers import Peer, Peers
 
 
 class World:
-    """Peers by name, and who was dropped."""
+    """Peers by name, and the names of those that were dropped."""
 
     def __init__(self, most: int = 100, of_address: int = 0, unsent: int = 100) -> None:
         self.peers = Peers(most, of_address, unsent)
@@ -83,7 +83,7 @@ def test_all_may_be_used_and_no_more() -> None:
     two.add_unsent(1)
     assert (world.dropped, world.peers.unsent, world.peers.count) == (["1"], 41, 1)
     assert world.peers.dropped == 1
-    one.add_unsent(-60)  # what it held is let go of in its own time
+    one.add_unsent(-60)  # its bytes are freed later
     one.remove()
     assert (world.peers.unsent, world.peers.count) == (41, 1)
 
@@ -104,7 +104,7 @@ def test_of_one_address_who_took_nothing_for_the_longest_time_goes_first() -> No
     one, two, three = (world.peer(name) for name in ("1", "2", "3"))
     for peer in (one, two, three):
         peer.add_unsent(30)
-    one.add_unsent(0)  # a part of it went
+    one.add_unsent(0)  # it read a part
     two.add_unsent(5)  # only more waits
     three.add_unsent(-10)
     three.add_unsent(35)

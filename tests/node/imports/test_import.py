@@ -1,4 +1,4 @@
-"""Orders to take an enclave in: who may give them, what they bring, and every way in which a source can lie."""
+"""Import orders: who may give them, what they contain, and every way in which a source can lie."""
 
 import socket
 import threading
@@ -59,7 +59,7 @@ def moved(made: World | None = None, **wrong: Any) -> World:
 
 
 def forced(made: World, by: str = "alice", **wrong: Any) -> Commit:
-    """A Migrate that nobody has finalised."""
+    """Return a Migrate that no node has finalised."""
     return made.commit(by, "Migrate", made.migrate("node", **wrong), at=LIFETIME // 2)
 
 
@@ -364,7 +364,7 @@ def twist(event: Event, **changes: Any) -> Json:
 
 
 def signed(made: World, seq: int, **changes: Any) -> Event:
-    """What the old node signs instead of an event: another timestamp, place, or commit."""
+    """Return what the old node signs instead of an event: another timestamp, place, or commit."""
     event = made.events[seq]
     commit = changes.pop("commit", event)
     return finalize(
@@ -379,11 +379,11 @@ def commit(made: World, name: str, type_: str, content: Any, at: int, tags: Any 
 
 
 Lie = Callable[[World], list[Any]]
-"""Given a log that ends with its Migrate, the log that is told."""
+"""From a log that ends with its Migrate, the forged log that the source serves."""
 
 
 def put(seq: int, make: Callable[[World], Any]) -> Lie:
-    """Another event in the place of one."""
+    """Return the log with one event replaced."""
 
     def told(made: World) -> list[Any]:
         events: list[Any] = list(made.events)
@@ -581,7 +581,7 @@ def test_a_head_that_is_not_on_the_log(node: Served) -> None:
 
 
 def told(made: World, lines: Sequence[Event], **changes: Any) -> bytes:
-    """An archive with another header than its events deserve."""
+    """Return an archive whose header does not match its events."""
     replay = Replay()
     for event in made.events:
         replay.add(event)
@@ -702,11 +702,11 @@ def test_a_manifest_that_this_node_would_not_take() -> None:
         assert "for a Manifest, 2000 bytes" in error["message"]
 
 
-# What is here already
+# Logs that the node already holds
 
 
 def test_another_enclave_under_this_id_is_not_replaced(node: Served) -> None:
-    """Its author founded it here too, before it was brought."""
+    """Its author created it here, too, before the import."""
     made = moved()
     manifest = made.events[0]
     node.submit(replace_event(manifest))

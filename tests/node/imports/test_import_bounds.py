@@ -1,4 +1,4 @@
-"""A source that trickles, or speaks TLS; and signatures of a log that are checked in many parts."""
+"""Sources that send slowly or use TLS; signatures of a log that are checked in many parts."""
 
 import os
 import socket
@@ -26,7 +26,7 @@ from tests.node.served import NODE, Clock, Served
 
 
 def test_a_source_that_trickles_does_not_keep_the_node_from_stopping() -> None:
-    """One byte after the other, each within the timeout, and never the last."""
+    """Sends one byte at a time, each within the timeout, and never the last."""
     made, began, over = moved(), threading.Event(), threading.Event()
     server = socket.create_server(("127.0.0.1", 0))
 
@@ -69,7 +69,7 @@ def test_slices_are_bounded_by_tags_too() -> None:
 
 @pytest.mark.parametrize("length", [b"content-length: 30000000\r\n", b""])
 def test_a_source_whose_answer_takes_longer_than_it_may(monkeypatch: pytest.MonkeyPatch, length: bytes) -> None:
-    """It has begun, and nobody knows that it will not end: the limit alone does away with it."""
+    """The answer has begun and never ends: only the time limit stops it."""
     monkeypatch.setattr(dialing, "MAX_S", 0)
     monkeypatch.setattr(dialing, "WATCH_S", 0.001)
     monkeypatch.setattr(source_module, "PAUSES_S", ())
@@ -124,7 +124,7 @@ def test_a_source_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how:
 @pytest.mark.parametrize("slice_", [1, 4, 1024])
 @pytest.mark.parametrize("part", [1, 3, 8, 1024])
 def test_a_log_is_checked_in_many_parts(monkeypatch: pytest.MonkeyPatch, part: int, slice_: int) -> None:
-    """Each verdict belongs to its event: of a log with one wrong signature that one is named, wherever it stands."""
+    """Each result belongs to its event: one wrong signature is reported at its own seq."""
     monkeypatch.setattr(migration, "SLICE_EVENTS", slice_)
     monkeypatch.setattr(import_check, "FEW", 0)
     made = moved()

@@ -1,4 +1,4 @@
-"""Enclaves that move between nodes: in peace and by force, back and forth, and what stays true of their logs."""
+"""Enclaves that move between nodes, peacefully and by force, back and forth; invariants of their logs."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -28,7 +28,7 @@ Nodes = tuple[Served, Served, Served]
 
 @pytest.fixture(params=["memory", "sqlite"])
 def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Nodes]:
-    """Three of one clock. In the end each of their stores is what its logs say."""
+    """Three nodes with one clock. At the end each store must match its logs."""
     clock = Clock()
     with ExitStack() as stack:
         found = []
@@ -43,7 +43,7 @@ def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Nodes]:
 
 
 def audit(enclave: Enclave, by: str = "alice") -> Replay:
-    """The log from its first event to its last."""
+    """Return the whole log."""
     replay = Replay(enclave.id)
     for event in log_of(enclave, by):
         replay.add(event)
@@ -57,7 +57,7 @@ def talk(enclave: Enclave, count: int, by: str = "bob") -> None:
 
 
 def heads_of(enclave: Enclave) -> dict[int, dict[str, Any]]:
-    """Every size's head, by the proofs that carry them."""
+    """Return the head of every size, from the proofs that contain them."""
     size = good(enclave.node.get(f"/{enclave.id.hex()}/sth"))["ts"]
     return {n: enclave.ask("alice", "Inclusion_Proof", leaf_index=0, tree_size=n)["sth"] for n in range(1, size + 1)}
 
@@ -288,7 +288,7 @@ def test_a_forced_migrate_may_follow_one_whose_new_sequencer_finalised_nothing(n
 
 
 def test_who_hears_of_events_is_what_the_log_says_when_it_comes_back(nodes: Nodes) -> None:
-    """The node had it without an endpoint; one was registered elsewhere."""
+    """The node had it without an endpoint; one was registered at another node."""
     a, b, _ = nodes
     at_a = a.found(PUSHED)
     say(at_a, "nobody hears")

@@ -1,4 +1,4 @@
-"""Archives on their way: whoever drips keeps nobody out, and what lies here is bounded."""
+"""Uploads of archives: slow ones do not block others, and their number and size are limited."""
 
 import io
 import socket
@@ -28,7 +28,7 @@ BOUNDS = UploadLimits(max_count=3, per_address=3, total_bytes=1000, min_bytes_pe
 
 
 class Desk:
-    """Uploads with a clock of their own, and who was told to stop."""
+    """Uploads with their own clock, and the names of those that were stopped."""
 
     def __init__(self, **changes: Any) -> None:
         self.clock, self.stopped = Clock(), list[str]()
@@ -93,7 +93,7 @@ def test_the_slowest_makes_room_once_its_grace_is_over(desk: Desk) -> None:
 
 
 def test_who_keeps_coming_anew_does_not_push_out_one_that_comes_well(desk: Desk) -> None:
-    """Whoever opens uploads from many addresses, each for less than its grace, has to be faster than it."""
+    """An attacker with uploads from many addresses, each within its grace, must be faster than the owner."""
     owner = desk.add("owner", size=100)
     desk.clock.tick(6_000)
     owner.add_bytes(500)
@@ -114,7 +114,7 @@ def test_one_that_has_come_makes_room_for_nobody(desk: Desk) -> None:
 
 
 def test_one_address_holds_some_of_the_places_only() -> None:
-    """Whether its archives are coming, or are here and wait."""
+    """Both unfinished and complete archives count."""
     desk = Desk(max_count=4, per_address=2)
     first = desk.add("a")
     first.rewind()
@@ -160,7 +160,7 @@ def test_what_has_come_counts_until_it_is_closed() -> None:
 
 @contextmanager
 def dripping(node: Served, migrate: Commit, some: bytes = b"some of it") -> Iterator[socket.socket]:
-    """An archive that begins to come."""
+    """Start the upload of an archive and do not finish it."""
     before = node.on_loop(lambda: len(node.node.uploads))
     head = f"POST /import HTTP/1.1\r\nhost: x\r\ncontent-type: {WITH_ARCHIVE['content-type']}\r\n"
     body = encode({"migrate": wire_commit(migrate)}) + b"\n" + some
@@ -224,7 +224,7 @@ def test_each_piece_that_comes_counts(imports: Imports, status: int) -> None:
 
 
 def test_two_archives_that_come_at_one_time_for_one_enclave_become_one_import() -> None:
-    """When they began to come, neither was an import yet."""
+    """When the uploads began, neither was an import yet."""
     made, first, go_on = world(), moved(world(meta={"n": 2})), threading.Event()
     with (
         Served(replace(DEV, imports=Imports(at_once=1))) as node,
@@ -284,7 +284,7 @@ def test_an_address_is_held_to_its_places_on_the_wire() -> None:
 
 
 def test_archives_that_wait_keep_no_source_out() -> None:
-    """It waits behind them."""
+    """The import from a source waits behind the archives."""
     here, last, go_on = [world(meta={"n": n}) for n in range(2)], moved(world(meta={"n": 3})), threading.Event()
 
     class Slow(io.BytesIO):

@@ -1,4 +1,4 @@
-"""Who may be called: every way we know to make a node call where it must not, refused."""
+"""Which endpoints may be called: every known way to misdirect a node's call is rejected."""
 
 from ipaddress import IPv6Address, ip_address, ip_network
 

@@ -59,18 +59,18 @@ def as_it_is(context: Any, value: Any) -> bytes:
 
 
 DOCUMENT: Json = decode(encode(document()))
-"""As a reader gets it."""
+"""The document as clients receive it."""
 
 
 def validator(name: str) -> jsonschema_rs.Draft202012Validator:
-    """Of the schema of this name."""
+    """Return a validator of the schema of this name."""
     return jsonschema_rs.Draft202012Validator(
         {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}
     )
 
 
 def walk(value: Any) -> Iterator[Json]:
-    """Every object inside."""
+    """Yield every JSON object inside."""
     if isinstance(value, dict):
         yield value
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -117,7 +117,7 @@ def test_it_lists_the_routes_of_the_node_and_no_others(tmp_path: Path) -> None:
 
 
 def named_in_source() -> set[str]:
-    """Error classes that the kernel or the node names anywhere but where they are defined."""
+    """Return the error classes that the kernel or the node names outside their definition."""
     files = [path for part in ("core", "node") for path in (ROOT / "src/enc" / part).rglob("*.py")]
     skipped = ("errors.py", "openapi.py")
     trees = (ast.parse(path.read_text()) for path in files if path.name not in skipped)
@@ -288,7 +288,7 @@ HOUSE = House(TEAM)
 
 
 def constitution(name: str) -> str:
-    """The content of the Manifest of each enclave. A young one has no closed bundle; `roles` is of version 1."""
+    """Return the content of an enclave's Manifest. `young` has no closed bundle; `roles` has version 1."""
     if name == "roles":
         return compact_json({**SMALL_V1, "meta": {"name": name}})
     if name == "registry":
@@ -304,7 +304,7 @@ ENCLAVES = {
 
 
 class Scene:
-    """A running node, the enclaves on it, and those who talk to it. Only `busy` and `held` change after the start."""
+    """A running node, its enclaves and its users. Only `busy` and `held` change after the start."""
 
     def __init__(self, node: RunningNode, http: requests.Session) -> None:
         self.node, self._http = node, http
@@ -339,7 +339,7 @@ class Scene:
     # Commits
 
     def exp(self) -> int:
-        """Soon, and never the same."""
+        """Return a unique expiry in the near future."""
         return time.time_ns() // 1_000_000 + 60_000 + next(self._unique)
 
     def manifest(self, name: str) -> Commit:
@@ -354,7 +354,7 @@ class Scene:
         return build_commit(person(by), ENCLAVES.get(enclave, UNKNOWN), type_, text, exp, **more)
 
     def accept(self, commit: Commit) -> bytes:
-        """Send a commit that becomes an event; the event's id."""
+        """Send a commit that must be accepted; return the event's id."""
         receipt = self.send("/", wire_commit(commit)).json()
         assert receipt["type"] == "Receipt", receipt
         return bytes.fromhex(receipt["id"])
@@ -368,7 +368,7 @@ class Scene:
     # Sealed requests
 
     def sealed(self, type_: str, body: Any, by: str = "alice", enclave: str = "group", lasts: int = 600) -> Json:
-        """A sealed request. A body that is no object is sealed as it is, bytes as what they are."""
+        """Return a sealed request. A body that is not an object, or bytes, is sealed unchanged."""
         id_, session = ENCLAVES.get(enclave, UNKNOWN), open_session(person(by), int(time.time()) + lasts)
         outside = seal_request(session, self.node.seq_pub, id_, type_, {}, os.urandom(NONCE_SIZE))
         inside = {**body, "session": outside["session"], "type": type_} if isinstance(body, dict) else body
@@ -377,7 +377,7 @@ class Scene:
         return {**outside, "content": seal_text(self.keys.query, plaintext, os.urandom(NONCE_SIZE))}
 
     def open(self, type_: str, response: schemathesis.Response) -> Any:
-        """The plaintext of the answer to the last sealed request."""
+        """Return the plaintext of the answer to the last sealed request."""
         answer = open_answer(self.keys, response.content)
         validator(f"{type_}.answer").validate(answer)
         return answer
@@ -390,7 +390,7 @@ class Scene:
     # The wire
 
     def send(self, path: str, body: Json) -> schemathesis.Response:
-        """Post this, and check that the answer is as documented."""
+        """Post this, check that the answer is as documented, and return it."""
         return self.checked(self.schema[path]["POST"].Case(body=body, media_type="application/json"))
 
     def get(self, path: str, enclave: str = "group", **query: Any) -> schemathesis.Response:
@@ -421,7 +421,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         assert "internal_error" not in node.log()
 
 
-# What each code is answered to
+# Requests for each code
 
 COMMITS_REFUSED: dict[str, Callable[[Scene], Json | Commit]] = {
     "INVALID_COMMIT": lambda s: {**wire_commit(s.commit("alice", "message")), "type": ""},
@@ -471,7 +471,7 @@ def test_commits_are_refused_as_documented(scene: Scene, code: str) -> None:
 
 
 Ask = tuple[str, Json, Json]
-"""A type, a body, and what else of the request is not as usual."""
+"""A type, a body, and other deviations of the request."""
 REQUESTS_REFUSED: dict[str, Callable[[Scene], Ask]] = {
     "INVALID_QUERY": lambda s: ("Pull", {}, {}),
     "INVALID_FILTER": lambda s: ("Query", {"filter": {"limit": 0}}, {}),
@@ -575,7 +575,7 @@ def test_the_refusals_above_are_all_that_is_documented() -> None:
     assert seen == {code for _, _, response in responses() for code in codes(response)} - {"INTERNAL_ERROR"}
 
 
-# What is answered to those who may ask
+# Valid requests
 
 ANSWERED: list[Callable[[Scene], Ask]] = [
     lambda s: ("Query", {"filter": {}}, {}),
@@ -634,11 +634,11 @@ def test_a_sealed_request_that_is_changed_outside_is_refused_as_documented(scene
         assert scene.send("/", {name: request[name] for name in request if name != field}).status_code == 400
 
 
-# Words of the document
+# Claims in the document's text
 
 
 def raw(node: RunningNode, request: bytes) -> tuple[int, Any]:
-    """The status and the body of the answer to these bytes."""
+    """Return the status and the body of the answer to these bytes."""
     url = urlsplit(node.url)
     with socket.create_connection((url.hostname, url.port), timeout=30) as peer:
         peer.sendall(request)
@@ -713,7 +713,7 @@ OUTSIDE = schemathesis.openapi.from_dict(document(), config=schemathesis.Config(
 
 @OUTSIDE.hook
 def flatmap_path_parameters(context: schemathesis.HookContext, path_parameters: Json) -> st.SearchStrategy[Json]:
-    """Most of the time an enclave that is there, or somebody who is registered."""
+    """Mostly an existing enclave, or a registered identity."""
     ids = [*ENCLAVES.values(), HOUSE.state.enclave, person("node").public, person("alice").public]
     known = [dict.fromkeys(path_parameters or (), id_.hex()) for id_ in ids]
     return st.sampled_from([path_parameters, *known]) if path_parameters else st.just(path_parameters)
@@ -721,7 +721,7 @@ def flatmap_path_parameters(context: schemathesis.HookContext, path_parameters: 
 
 @OUTSIDE.hook
 def flatmap_query(context: schemathesis.HookContext, query: Json) -> st.SearchStrategy[Json]:
-    """Half of the time sizes that a log may have."""
+    """Half of the time valid log sizes."""
     return st.one_of(st.just(query), SIZES) if query else st.just(query)
 
 
@@ -763,7 +763,7 @@ CHANGES = st.one_of(
 
 
 def test_whatever_is_committed_is_answered_as_documented(scene: Scene) -> None:
-    """Commits of all kinds, signed; every other one then changed in one field."""
+    """Signed commits of all kinds, half of them changed in one field afterwards."""
     seen, written = Counter[str](), [UNKNOWN]
 
     @settings(FUZZ, max_examples=200)
@@ -787,7 +787,7 @@ def test_whatever_is_committed_is_answered_as_documented(scene: Scene) -> None:
 
 
 def unsealed() -> Json:
-    """The document as if nothing were sealed: bodies in place of requests, and their answers."""
+    """Return the document without sealing: bodies instead of requests, and their answers."""
     raw, paths = decode(encode(DOCUMENT)), {}
     for type_, path in PATHS.items():
         operation = raw["paths"][path]["post"]
@@ -812,7 +812,7 @@ INSIDE.config.phases.coverage.unexpected_methods = set()
 
 
 def grounded(value: Any, known: list[bytes], field: str = "") -> Any:
-    """The same, as valid as it was, but with ids, indexes and sizes that there are."""
+    """Return the value with existing ids, indexes and sizes, as valid as before."""
     if isinstance(value, dict):
         return {name: grounded(inner, known, name) for name, inner in value.items()}
     if isinstance(value, list):
@@ -835,7 +835,7 @@ def with_content(response: schemathesis.Response, content: bytes) -> schemathesi
 @INSIDE.parametrize()
 @FUZZ
 def test_whatever_is_sealed_is_answered_as_documented(case: schemathesis.Case, scene: Scene) -> None:
-    """Bodies that fit their schema are taken, and others are refused."""
+    """Bodies that match their schema are accepted, and others are rejected."""
     type_ = case.path.strip("/")
     body = b"" if case.body is NOT_SET else grounded(case.body, scene.known)
     response = scene.send(PATHS[type_], scene.sealed(type_, body, enclave="held" if type_ == "Checkpoint" else "group"))

@@ -1,4 +1,4 @@
-"""Deliveries: how pushes fare, for the owner at every endpoint and for anyone else at their own."""
+"""Deliveries: the state of pushes, for the owner at every endpoint, for others at their own."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -43,7 +43,7 @@ def test_anyone_else_sees_their_own(enclave: Enclave) -> None:
     register(enclave, "vera", "helper", OTHER_URL)
     assert names(told(enclave, "vera")) == [(pub("vera"), "dataview"), (pub("vera"), "helper")]
     assert names(told(enclave, "nick")) == [(pub("nick"), "watcher")]
-    for name in ("bob", "carol", "mallory"):  # a member, an admin, nobody
+    for name in ("bob", "carol", "mallory"):  # a member, an admin, a stranger
         assert enclave.ask(name, "Deliveries") == {"endpoints": []}
 
 

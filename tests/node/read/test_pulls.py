@@ -1,4 +1,4 @@
-"""A Pull gives the asker's own batches again, as they were pushed, with what the asker may have of them now."""
+"""A Pull returns the asker's own batches as they were pushed, with the events that the asker may have now."""
 
 import weakref
 from collections.abc import Iterator
@@ -48,11 +48,11 @@ def enclave(node: Served) -> Enclave:
 
 
 def batches_of(enclave: Enclave, count: int) -> list[list[int]]:
-    """So many batches for vera, of two events each; their seqs."""
+    """Make this many batches of two events for vera; return their seqs."""
     return [say(enclave, f"{i} one", f"{i} two") for i in range(count)]
 
 
-# What is asked for
+# Requests
 
 
 def test_one_by_its_number(enclave: Enclave) -> None:
@@ -170,7 +170,7 @@ CLOSED: Json = {
 }
 
 
-# What is answered
+# Answers
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
@@ -273,7 +273,7 @@ def test_what_was_lost_with_a_trait_is_withheld_and_its_batch_is_not(enclave: En
 
 
 def test_a_queue_outlives_its_endpoint(enclave: Enclave) -> None:
-    """Another trait gives the right, and the endpoint's own is gone."""
+    """Another trait gives the right; the endpoint's own trait was revoked."""
     grant(enclave, "vera", "helper")
     enclave.send("bob", "Shared", {"key": "plans", "value": "p"})
     made = say(enclave, "x")
@@ -313,7 +313,7 @@ def test_an_update_counts_as_what_it_updates(enclave: Enclave) -> None:
 
 
 def test_authors_are_told_apart(node: Served) -> None:
-    """P for the author alone: of two events of one type, each is shown to whom it is."""
+    """Only the author has P: of two events of one type, each is shown to its author."""
     customs: list[Json] = [
         {"event": "message", "operator": "MEMBER", "ops": ["C"]},
         {"event": "message", "operator": "Sender", "ops": ["P"]},
@@ -368,7 +368,7 @@ def test_who_has_only_n_now_is_shown_no_event(enclave: Enclave) -> None:
     assert pull(enclave, "vera", 1) == [{"push_seq": 1}]
 
 
-# What is gone
+# Purged and terminated enclaves
 
 
 def test_contents_that_are_gone(enclave: Enclave) -> None:
@@ -413,7 +413,7 @@ def test_an_enclave_whose_data_goes_while_it_is_read(tmp_path: Path, monkeypatch
         node.settle()
         monkeypatch.setattr(store, "items", lambda found, seq, count: before[seq])  # as it was just before
         assert pull(other, "vera", 1) == [{"push_seq": 1}]
-        is_purged, seen = store.is_purged, [False]  # and when the answer was begun
+        is_purged, seen = store.is_purged, [False]  # and as it was when the answer began
         monkeypatch.setattr(store, "is_purged", lambda found: seen.pop() if seen else is_purged(found))
         assert pull(other, "vera", 1) == [{"push_seq": 1}]
         assert seen == []
@@ -495,4 +495,4 @@ def test_of_many_enclaves_one_is_held_at_a_time(node: Served, monkeypatch: pytes
     (batch,) = pull(node.found(CLOSED), "vera", 1)
     assert len(batch["push"]["enclaves"]) == 3
     assert len(most) == 4
-    assert max(most) <= 3  # who asks, the one before and the one at hand
+    assert max(most) <= 3  # the asker's, the previous and the current one

@@ -1,4 +1,4 @@
-"""What a node answers: proofs are checked by the kernel, pages against the log, and nobody sees more than theirs."""
+"""Answers of a node: the kernel verifies proofs, pages are compared with the log, and rights are kept."""
 
 from collections.abc import Iterator
 from itertools import combinations_with_replacement, pairwise
@@ -36,17 +36,17 @@ from tests.node.served import NODE, SMALL, Clock, Enclave, Json, Served, about, 
 
 
 class Life(Struct):
-    """An enclave that has seen everything, with what was kept while it lived."""
+    """An enclave with every kind of event, and what was recorded while they were sent."""
 
     enclave: Enclave
     heads: dict[int, bytes]
     """The answers of /sth, by tree size."""
     events: list[Event]
-    """All of them, as they stand in the store now."""
+    """All events as the store has them now."""
     sent: dict[str, Receipt]
 
     def replayed(self, seq: int) -> Replay:
-        """The log up to and with this event, derived anew."""
+        """Replay the log up to and including this event."""
         replay = Replay(self.enclave.id)
         for event in self.events[: seq + 1]:
             replay.add(event)
@@ -57,7 +57,7 @@ class Life(Struct):
         return max(self.heads)
 
     def head(self, wire: Json) -> TreeHead:
-        """A head of an answer: the node's, for this enclave, and the same that was served when the log had its size."""
+        """Check a head of an answer: signed by the node, and the same that was served at its size."""
         head = parse_head(encode(wire))
         check_bound_head(head, NODE.public, self.enclave.id)
         assert encode(wire) == self.heads[head.ts]
@@ -79,7 +79,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def life(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
     store = sqlite(tmp_path_factory.mktemp("life"))
-    with Served(store=store) as node:  # its clock stands still once it is lived
+    with Served(store=store) as node:  # its clock does not advance after the history is made
         yield lived(node)
     store.close()
 
@@ -184,7 +184,7 @@ def test_inclusion_of_every_leaf_in_every_size(life: Life) -> None:
 
 
 def check_ground(life: Life, inclusion: Json, wire_head: Json) -> Leaf:
-    """The leaf of an inclusion proof, checked up to the head."""
+    """Return the leaf of an inclusion proof, verified up to the head."""
     leaf = Leaf(bytes.fromhex(inclusion["events_root"]), bytes.fromhex(inclusion["state_hash"]))
     check_leaf(leaf, parse_inclusion(encode(inclusion)), life.head(wire_head))
     return leaf
@@ -278,7 +278,7 @@ def test_state_at_every_size(life: Life) -> None:
 
 
 def checked_value(life: Life, key: bytes, answer: Json) -> bytes | None:
-    """The value that an answer proves, checked up to its head."""
+    """Return the value that an answer proves, verified up to its head."""
     proof, inclusion = parse_state_proof(encode(answer)), answer["inclusion"]
     leaf = check_ground(life, inclusion, answer["sth"])
     assert (inclusion["li"], inclusion["state_hash"]) == (answer["leaf_index"], answer["state_hash"])
@@ -470,7 +470,7 @@ def test_pages_by_seq_give_every_event_once(life: Life, limit: int, reverse: boo
 
 
 def paged(enclave: Enclave, name: str, limit: int, reverse: bool = False, **filter_: Any) -> list[Json]:
-    """Everything, page by page; a page that says `more` is full, and one after it is there."""
+    """Return everything, page by page; a page with `more` is full, and another follows it."""
     found, range_ = list[Json](), Json()
     while True:
         answer = enclave.ask(name, "Query", filter={**filter_, "limit": limit, "reverse": reverse, "seq": range_})
@@ -634,7 +634,7 @@ def test_a_closed_gate_takes_reading_away(node: Served) -> None:
 
 
 def test_anyone_may_ask_what_the_enclave_says_of_themselves_and_for_that_leaf(life: Life) -> None:
-    """At every leaf, in any order: what the inclusion proof tells is in the answer about their own state, too."""
+    """At every leaf: the answer about their own state contains what the inclusion proof reveals."""
     enclave, own = life.enclave, {"namespace": "rbac", "key": pub("mallory")}
     for size in range(1, life.size + 1):
         inclusion = enclave.ask("mallory", "Inclusion_Proof", leaf_index=size - 1)
@@ -686,7 +686,7 @@ def test_who_was_sent_away_reads_no_more(node: Served) -> None:
 
 
 def contents(enclave: Enclave) -> dict[int, str | None]:
-    """As served; each event is checked, and an erased one still says what its content's hash was."""
+    """Return events as served, each verified; an erased one still has its content's hash."""
     found = {}
     for item in enclave.query("bob", limit=1000):
         check_event(parse_event(encode(item["event"])), 2)
@@ -754,7 +754,7 @@ def test_contents_go_when_their_time_comes(tmp_path: Path) -> None:
     store.close()
     clock.tick(2_000)
     store = sqlite(tmp_path)
-    with Served(store=store, clock=clock) as node:  # what fell due meanwhile goes before the first answer
+    with Served(store=store, clock=clock) as node:  # overdue contents are erased before the first answer
         enclave.node = node
         assert contents(enclave) == {**found, later.seq: None}
     store.close()
