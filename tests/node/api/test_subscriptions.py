@@ -1545,7 +1545,7 @@ async def test_a_connection_that_ends_does_not_wait_for_ever_for_a_peer_that_doe
     stops: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sending the last messages and closing take bounded time, whenever the peer stopped reading."""
-    monkeypatch.setattr(line, "FLUSH_S", 0.01)
+    monkeypatch.setattr(send_queue, "FLUSH_S", 0.01)
     reads = asyncio.Event()
 
     async def send(message: Any) -> None:
@@ -1583,7 +1583,7 @@ async def test_what_waits_in_lines_and_in_slices_is_counted_and_let_go_of() -> N
 @pytest.mark.parametrize("ends", ["hangs up", "is closed"])
 async def test_nothing_waits_for_a_connection_that_is_over(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is queued for it either, though its commits are still answered."""
-    monkeypatch.setattr(line, "FLUSH_S", 0.01)
+    monkeypatch.setattr(send_queue, "FLUSH_S", 0.01)
     stage = Stage(buffer=5_000)
     enclave = stage.found()
     stage.talk(enclave, 60, "x" * 500)
@@ -1705,7 +1705,7 @@ async def test_nothing_stored_comes_after_the_end_of_a_session() -> None:
 
 async def test_few_more_events_are_read_than_go_into_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also by one that fell behind: each slice looks for twice as many as the last one held."""
-    monkeypatch.setattr(api_ws, "MAX_SLICE", 20_000)
+    monkeypatch.setattr(websocket, "MAX_SLICE", 20_000)
     stage = Stage(buffer=20_000)
     enclave = stage.found()
     stage.talk(enclave, 10, "x" * 15_000)
@@ -1744,7 +1744,7 @@ async def test_a_large_event_reaches_many_subscribers_without_being_held_for_all
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Subscribers without room read from the store in turn; none is dropped or closed."""
-    monkeypatch.setattr(api_ws, "MAX_CONCURRENT_READS", 4)
+    monkeypatch.setattr(websocket, "MAX_CONCURRENT_READS", 4)
     stage = Stage(unsent=4_000_000)
     enclave = stage.found()
     sockets, bob = [Socket(stage, f"10.0.0.{i}") for i in range(60)], stage.reader("bob", enclave)
