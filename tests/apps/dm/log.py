@@ -44,7 +44,7 @@ class Log:
     def fold(self, *, events: list[Event] | None = None) -> Fold:
         fold = Fold(self.owner)
         for event in self.events if events is None else events:
-            fold.take(Item(event, "active"))
+            fold.apply(Item(event, "active"))
         return fold
 
     def erased(self, *gone: Event, shown: bool = True) -> list[Event]:

@@ -501,7 +501,7 @@ def test_every_refusal_has_a_code_of_its_own() -> None:
 def test_events_are_taken_once(log: Log) -> None:
     log.message("bob", words(S, 0, "x"))
     fold = log.fold()
-    assert [fold.take(Item(replace(event), "active")) for event in log.events] == [[]] * len(log.events)
+    assert [fold.apply(Item(replace(event), "active")) for event in log.events] == [[]] * len(log.events)
 
 
 # Any log

@@ -79,7 +79,7 @@ class Fold:
             "Delete": self._delete,
         }
 
-    def take(self, item: Item) -> list[ChangedEntry]:
+    def apply(self, item: Item) -> list[ChangedEntry]:
         """Apply the next event; return the changed entries. A wrong event is added to the
         refusals.
         """

@@ -86,7 +86,7 @@ class Mailbox:
     def sync(self) -> list[ChangedEntry]:
         """Read new events; return the entries that have changed, with their contacts."""
         items = self.enclave.query(seq={"start_after": self._fold.last_seq} if self._fold.last_seq >= 0 else None)
-        return [each for item in items for each in self._fold.take(item)]
+        return [each for item in items for each in self._fold.apply(item)]
 
     def live(self) -> Iterator[list[ChangedEntry]]:
         """Yield what `sync` returns as events arrive, without end."""
@@ -98,7 +98,7 @@ class Mailbox:
         """Apply one event of the log that the caller has read. Events up to `last_seq` are
         ignored.
         """
-        return self._fold.take(item)
+        return self._fold.apply(item)
 
     @property
     def last_seq(self) -> int:
