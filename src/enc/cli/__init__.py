@@ -37,7 +37,7 @@ app.add_typer(node_queues.app)
 app.add_typer(witness.app)
 app.add_typer(me.app)
 app.add_typer(dm.app)
-app.add_typer(bench.app)
+app.add_typer(bench.app, hidden=not bench.is_installed())
 app.add_typer(dataview.app)
 # Importing these modules adds their commands to the group `dataview`.
 _ = dataview_run, dataview_job, dataview_receive

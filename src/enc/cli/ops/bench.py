@@ -1,6 +1,7 @@
 """`enc bench`: generates logs for benchmarks and tests."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +12,14 @@ from enc.cli.enclave.archive import ProgressBar
 from enc.cli.shell.command import LOCAL, command
 from enc.cli.shell.command_context import CommandContext
 from enc.cli.shell.output import fields
+from enc.core.errors import MisuseError
 
 app = typer.Typer(name="bench", help="Generate logs for benchmarks and tests.", no_args_is_help=True)
+
+
+def is_installed() -> bool:
+    """Return whether the generator is installed: it is a distribution of its own."""
+    return find_spec("enc.bench") is not None
 
 
 @command(
@@ -46,6 +53,8 @@ def generate(
     The first enclave is the largest, the second half as large, the third a third. planted.json lists the planted
     faults.
     """
+    if not is_installed():
+        raise MisuseError("enc bench is not installed: pip install 'enc-protocol[bench]'")
     from enc.bench.fleet import generate as generate_fleet
     from enc.bench.kinds import parse_kind
 
