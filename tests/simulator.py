@@ -176,7 +176,7 @@ class Simulator:
         looks = {"nodes": api._node, "enclaves": api._enclave, "resolve": api._resolve, "identity": api._identity}
         params = {"type": "http", "query_string": request.url.query, "headers": [], "path_params": {LOOKUPS[kind]: key}}
         asked = HttpRequest(params)
-        return api._proved(looks[kind])(asked) if key else api._list(asked)
+        return api._with_optional_proof(looks[kind])(asked) if key else api._list(asked)
 
     def _public(self, enclave: bytes, kind: str, asked: httpx.QueryParams) -> bytes:
         def work(proofs: Proofs) -> Json:
