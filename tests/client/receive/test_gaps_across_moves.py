@@ -178,7 +178,7 @@ def test_what_is_not_to_be_had_there_either_is_told_of_after_some_patience(post:
     catch_up._try()
     assert len(post.gaps) == 1, "it is told once"
     stands_still(receiver, events[0])
-    catch_up._told = Gap(b"", "", 0, 0)  # as after a restart
+    catch_up._reported_gap = Gap(b"", "", 0, 0)  # as after a restart
     catch_up._try()
     handed(receiver, 0, 2, 5, 6)
 

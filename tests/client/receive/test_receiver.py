@@ -166,7 +166,7 @@ def test_an_enclave_is_its_first_node_s(post: Post) -> None:
     with pytest.raises(ForeignSequencer):
         receiver.take(push(1, post.message(first, "mine", 1, by=OTHER), key=OTHER))
     with pytest.raises(ForeignSequencer):
-        receiver.inbox._know(first.enclave, OTHER.public)
+        receiver.inbox._check_sequencer(first.enclave, OTHER.public)
 
 
 def test_an_enclave_that_has_moved_is_its_new_node_s(post: Post) -> None:
@@ -196,7 +196,7 @@ def test_what_the_old_node_still_has_comes_before_what_the_new_one_brings(post: 
         for key, push_seq, event in ((NODE, 1, first), (NODE, 3, two), (OTHER, 1, there)):
             inbox.file(key.public, parse_batch(body(push_seq, event)))
         assert [event.seq for event in inbox.ready(first.enclave, 10)] == [0]
-        inbox._moved = lambda *_: False
+        inbox._is_new_node = lambda *_: False
         inbox.file(NODE.public, parse_batch(body(2, one)))
         assert [event.seq for event in inbox.ready(first.enclave, 10)] == [0, 1, 2, 3]
     finally:

@@ -115,7 +115,7 @@ def test_an_entry_with_the_status_that_it_has_but_shown_as_the_one_that_stands(o
     state = office.node.answers.state(office.id)
 
     def lie(answer: Json) -> Json:
-        proof = decode(office.node.answers.evidence(state, [search_item(first)]))
+        proof = decode(office.node.answers.items_with_proofs(state, [search_item(first)]))
         return {**answer, "proof": {**proof, "events": [*proof["events"], answer["proof"]["events"][1]]}}
 
     office.node.lie("resolve", lie)
@@ -129,7 +129,7 @@ def test_an_entry_that_is_shown_as_superseded(office: Office) -> None:
     state = office.node.answers.state(office.id)
 
     def lie(answer: Json) -> Json:
-        proof = decode(office.node.answers.evidence(state, [search_item(first)]))
+        proof = decode(office.node.answers.items_with_proofs(state, [search_item(first)]))
         proof["events"][0].update(status="updated", updated_by=last.id.hex())
         return {**answer, "proof": {**proof, "events": [*proof["events"], answer["proof"]["events"][1]]}}
 
