@@ -1,12 +1,12 @@
-"""A node in memory that lies on request: the whole of a real one's answers, without sockets, threads or a real clock.
+"""A node in memory that lies on request: all answers of a real one, without sockets, threads or a clock.
 
     node = Simulator(Clock())
     httpx.Client(transport=httpx.MockTransport(node))
 
-It is honest until told otherwise. `lie(kind, alter)` alters every answer of one kind, after it was made and before it
-is sealed; `wire` alters what goes over the wire, and `arrives` may raise for a request that never reaches it. `copy` is
-a second node with the same key and the same past, which may be given another future; `successor` one with another key,
-to which an enclave has moved, and which may say so though it did not.
+It is honest by default. `lie(kind, alter)` alters every answer of one kind, before it is sealed;
+`wire` alters the bytes on the wire, and `arrives` may raise for a request that is lost. `copy` returns
+a second node with the same key and past, which may get another future; `successor` one with another
+key, to which an enclave has moved, or which claims so.
 """
 
 import os
@@ -48,20 +48,19 @@ from tests.node.served import NODE, Clock
 
 Json = dict[str, Any]
 Alter = Callable[[Any], Any]
-"""Given what an honest node would say (or the error that it would raise), what to say instead; None: it was altered
-in place."""
+"""Gets the honest answer (or error) and returns the answer to send; None: it was altered in place."""
 
 MAX_PAGE = 8 << 20
 LOOKUPS = {"nodes": "seq_pub", "enclaves": "enclave_id", "resolve": "enclave_id", "identity": "id_pub"}
-"""Of a registry, with what each is looked up by."""
+"""A registry's lookups, with the parameter of each."""
 
 
 class Simulator:
-    """`asked` is the inside of the last sealed request, `commit` the last commit, `calls` every request's path."""
+    """`asked`: the last sealed request, decrypted; `commit`: the last commit; `calls`: every path."""
 
     commit: Commit
     registry: bytes | None = None
-    """Whose lookups it serves."""
+    """The registry that it serves."""
 
     def __init__(self, clock: Clock, key: PrivateKey = NODE, store: MemoryStore | None = None) -> None:
         self.clock, self.key, self.store = clock, key, store or MemoryStore()
@@ -85,8 +84,8 @@ class Simulator:
     # Lying
 
     def lie(self, kind: str, alter: Alter) -> None:
-        """Alter answers of this kind: `info`, `sth`, `consistency`, `Receipt`, a sealed request's type; of a
-        subscription the `filter` that is searched by, an `Event`, or the `messages` that a Query brings."""
+        """Alter answers of this kind: `info`, `sth`, `consistency`, `Receipt`, a sealed request's type; for
+        subscriptions: the `filter` to search by, an `Event`, or the `messages` of a Query."""
         self._lies[kind] = alter
 
     def be_honest(self) -> None:
@@ -98,7 +97,7 @@ class Simulator:
         return answer if altered is None else altered
 
     def _say(self, kind: str, work: Callable[[], bytes]) -> Any:
-        """The truth, or the error that it is, or a lie instead."""
+        """Return the honest answer or error, or the lie instead."""
         try:
             answer = decode(work())
         except EncError as e:
@@ -111,13 +110,13 @@ class Simulator:
         return Simulator(self.clock, self.key, deepcopy(self.store))
 
     def migrate(self, enclave: bytes, author: PrivateKey, to: PrivateKey, **changes: Any) -> Commit:
-        """The Migrate that the enclave would need now, signed by whoever signs it."""
+        """Return the Migrate that the enclave needs now, signed by any author."""
         found = self.sequencer.checkpoint(enclave, 0)
         content = {"new_sequencer": to.public.hex(), "prev_seq": found.seq, "ct_root": found.ct_root.hex(), **changes}
         return build_commit(author, enclave, "Migrate", compact_json(content), self.clock.now + 600_000)
 
     def successor(self, enclave: bytes, key: PrivateKey, takes: Commit | None = None) -> "Simulator":
-        """A node that goes on with this one's log: after its Migrate, or by one that it takes itself, of anybody's."""
+        """Return a node that continues this one's log: after its Migrate, or with a forced one of any author."""
         twin = Simulator(self.clock, key, deepcopy(self.store))
         kept = twin.store._all[enclave]
         if takes is not None:
@@ -132,19 +131,19 @@ class Simulator:
         return twin
 
     def head(self, enclave: bytes, ts: int, root: bytes, t: int | None = None) -> TreeHead:
-        """Any head, with true signatures."""
+        """Return any head, with valid signatures."""
         return sign_head(self.key, enclave, self.clock.now if t is None else t, ts, root)
 
     def event(self, commit: Commit, seq: int, timestamp: int | None = None) -> Event:
-        """Any event, with true signatures."""
+        """Return any event, with valid signatures."""
         return finalize(commit, self.key, self.clock.now if timestamp is None else timestamp, seq)
 
     def proofs(self, enclave: bytes) -> Proofs:
-        """Whatever can be proved of an enclave, asked for or not."""
+        """Return all proofs of an enclave."""
         return Proofs(self.store, self.key, self.answers.state(enclave), self.clock.now)
 
     def doctor(self, enclave: bytes, leaves: Mapping[bytes, bytes | None]) -> None:
-        """Put into the state what no event put there."""
+        """Put a value into the state that no event has set."""
         state = self.answers.state(enclave)
         self.store._all[enclave].state = replace(state, pending={**state.pending, **leaves})
         self._states.forget(enclave)
@@ -171,7 +170,7 @@ class Simulator:
         return self._public(unhex(parts[0], 32, "enclave", EnclaveNotFound), parts[1], request.url.params)
 
     def _look(self, request: httpx.Request, kind: str, key: str = "") -> bytes:
-        """A lookup in the registry, if this node serves one."""
+        """Answer a lookup in the registry, if this node serves one."""
         api = RegistryApi(self.store, self.answers, self.key.public, self.registry)
         looks = {"nodes": api._node, "enclaves": api._enclave, "resolve": api._resolve, "identity": api._identity}
         params = {"type": "http", "query_string": request.url.query, "headers": [], "path_params": {LOOKUPS[kind]: key}}
@@ -193,13 +192,13 @@ class Simulator:
         return encode(self.said("Receipt", wire_receipt(result)))
 
     def take(self, commit: Commit) -> Receipt | EncError:
-        """What becomes of a commit, by the rules of a node."""
+        """Return the result of a commit, by the rules of a node."""
         self._outcomes.clear()
         self.sequencer.run_once([AdmittedCommit(commit)])
         return self._outcomes[0][1]
 
     def settle(self) -> None:
-        """Close the bundles whose time is up."""
+        """Close the bundles whose time has passed."""
         self.sequencer.run_once([])
 
     def _open(self, body: bytes) -> bytes:
@@ -221,7 +220,7 @@ class Simulator:
 
 
 def _heads(key: PrivateKey, kept: Any) -> Iterator[TreeHead]:
-    """A head of this key for every size of a log."""
+    """Yield a head of this key for every size of a log."""
     log, state = Edge(), kept.state
     for bundle in kept.memory.bundles:
         log = log.append(log_leaf(bundle.events_root, bundle.state_hash))[0]
@@ -230,7 +229,7 @@ def _heads(key: PrivateKey, kept: Any) -> Iterator[TreeHead]:
 
 
 class Socket:
-    """A subscriber's connection. `heard` is what came from the client, `waiting` what it has not taken yet."""
+    """A subscriber's connection. `heard`: messages from the client; `waiting`: messages not yet read."""
 
     def __init__(self, node: Simulator) -> None:
         self.node, self.heard, self.waiting = node, list[Json](), deque[Json]()
@@ -238,7 +237,7 @@ class Socket:
         node.sockets.append(self)
 
     def take(self, text: str) -> None:
-        """A message from the client."""
+        """Receive a message from the client."""
         message = decode(text)
         self.heard.append(message)
         if message["type"] == "Close":
@@ -267,7 +266,7 @@ class Socket:
                 self.waiting.append(self._event(sub_id, keys, search_item(event).json))
 
     def end(self, reason: str) -> None:
-        """Every subscription is over."""
+        """End every subscription."""
         self.waiting += ({"type": "Closed", "sub_id": sub_id, "reason": reason} for sub_id in self._live)
         self._live.clear()
 

@@ -1,4 +1,4 @@
-"""A stage for each face of the client, and an enclave on it."""
+"""A stage for the blocking and for the async client, and an enclave on it."""
 
 from collections.abc import Iterator
 from pathlib import Path

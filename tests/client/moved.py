@@ -13,28 +13,28 @@ from tests.node.running import RunningNode
 
 
 class Town(Struct, frozen=True):
-    """Nodes by name, and the registry that knows them."""
+    """Nodes by name, and the registry that lists them."""
 
     nodes: dict[str, RunningNode]
     registry: Registry
     home: Path
 
     def client(self, who: Identity, at: str | None = None, **more: object) -> Client:
-        """Somebody with pins of their own; at a node, or wherever the registry says."""
+        """Return a client with its own pins, for one node or for the node that the registry names."""
         url = self.nodes[at].url if at else None
         options = with_settings({"pins": self.home / "pins" / who.hex, "registry": self.registry, **more})
         return Client(url, who, **options)  # type: ignore[arg-type]
 
     @property
     def text(self) -> str:
-        """The registry, as a setting has it."""
+        """The registry in the form of a setting."""
         key = (self.registry.seq_pub or b"").hex()
         return f"{self.registry.url}#{self.registry.enclave.hex()}:{key}"
 
 
 @contextmanager
 def town(home: Path, *names: str) -> Iterator[Town]:
-    """A registry on a node of its own, and nodes that are known in it."""
+    """Yield a registry on its own node, and nodes that are registered in it."""
     with RunningNode(home / "registry") as first, Client(first.url, Identity.new(), pins=None) as founder:
         registry = founder.create("registry")
         enclave = registry.id

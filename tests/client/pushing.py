@@ -24,18 +24,18 @@ from tests.simulator import Json, Simulator
 
 HOOK = "https://bob.test/hook"
 TURNS = 20_000
-"""How often the clerk may be asked before what should happen counts as lost."""
+"""How often to poll the delivery worker before an expected event counts as lost."""
 SCHEMA = "CREATE TABLE IF NOT EXISTS seen (n INTEGER PRIMARY KEY, enclave TEXT, seq INTEGER)"
 AT_ONCE = RetryPauses(first_s=0.0, max_s=0.0)
 
 
 def note(event: Event, db: Db) -> None:
-    """A handler: what it saw is in a table of its own."""
+    """A handler that records each event in its own table."""
     db.execute("INSERT INTO seen (enclave, seq) VALUES (?, ?)", (event.enclave.hex(), event.seq))
 
 
 class Post:
-    """Bob's pushes. `send` is the node's side, `seen` what bob's handler has seen, `lies` what he was told of lies."""
+    """Bob's pushes. `send`: the node's side; `seen`: delivered events; `lies`: reported lies."""
 
     def __init__(self, directory: Path, patch: pytest.MonkeyPatch) -> None:
         self.stage = Stage("sync", directory, patch)
@@ -53,7 +53,7 @@ class Post:
         self.stage.close()
 
     def enclave(self, texts: Iterable[str] = (), **changes: Any) -> tuple[Event, ...]:
-        """The events of a new enclave: its Manifest, and a message for each text."""
+        """Return the events of a new enclave: its Manifest, and a message for each text."""
         enclave = self.stage.found(meta={"n": os.urandom(4).hex()}, **changes)
         for text in texts:
             enclave.commit("message", text)
@@ -65,7 +65,7 @@ class Post:
         return tuple(each.event for each in found if each is not None)
 
     def message(self, first: Event, text: str, seq: int, **how: Any) -> Event:
-        """Any event of an enclave, with true signatures: the node signs whatever it is asked to."""
+        """Return any event of an enclave, with valid signatures: the node signs everything."""
         key = how.pop("by", NODE)
         commit = build_commit(person("bob"), first.enclave, "message", text, self.stage.clock.now + LIFETIME)
         return Simulator(self.stage.clock, key).event(commit, seq, **how)
@@ -96,7 +96,7 @@ class Post:
         return receiver
 
     def seen(self, receiver: PushReceiver) -> list[tuple[str, int]]:
-        """What was handed over, once nothing is left that could be."""
+        """Return the delivered events, once nothing more can be delivered."""
         settle(receiver)
         rows: list[tuple[str, int]] = receiver.worker.submit(lambda: rows_of(receiver)).result()
         return rows
@@ -110,21 +110,21 @@ def rows_of(receiver: PushReceiver) -> list[tuple[str, int]]:
 
 
 def until(receiver: PushReceiver, holds: Callable[[], Any]) -> None:
-    """Let the clerk go on until this holds on its thread."""
+    """Poll until this holds on the delivery worker's thread."""
     for _ in range(TURNS):
         if receiver.worker.submit(holds).result():
             return
-    raise AssertionError("it never came")
+    raise AssertionError("it never happened")
 
 
 def settle(receiver: PushReceiver) -> None:
-    """Nothing is left that can be handed over now."""
+    """Wait until nothing more can be delivered now."""
     sql = "SELECT count(*) FROM enc_events JOIN enc_queues USING (seq_pub) WHERE push_seq < next"
     until(receiver, lambda: not receiver.inbox.db.execute(sql).fetchone()[0])
 
 
 def body(push_seq: int, *events: Event, notices: Iterable[Json] = ()) -> Json:
-    """What a node pushes: events by enclave."""
+    """Return the body of a push: events by enclave."""
     enclaves: dict[bytes, list[Json]] = {}
     for event in events:
         enclaves.setdefault(event.enclave, []).append(wire_event(event))

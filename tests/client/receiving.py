@@ -1,9 +1,9 @@
-"""A receiver in a process of its own, under uvicorn: what a test can kill.
+"""A receiver in its own process, under uvicorn, which a test can kill.
 
     python -m tests.client.receiving '{"state": …, "secret": …, "url": …, "nodes": {…}, "trouble": …}'
 
-Its handler writes each event into the table `seen`. It prints its port when it listens, and ends when its standard
-input does. `trouble` is what goes wrong in it, by the number of the push or the event.
+Its handler writes each event into the table `seen`. It prints its port when it listens, and exits when
+its standard input closes. `trouble` defines its failures, by the number of the push or the event.
 """
 
 import asyncio
@@ -33,19 +33,19 @@ class Orders(msgspec.Struct):
     port: int = 0
     group: int = 1
     die_in_event: int = 0
-    """Be killed while this one is handed over, after it was written and before that is final."""
+    """Die while this event is delivered, after it was written and before the commit."""
     die_after_event: int = 0
-    """Be killed when this one is final."""
+    """Die when this event is committed."""
     die_before_answer: int = 0
-    """Be killed when this push, or the next that is taken, is on disk, before its node is told so."""
+    """Die when this push, or the next accepted one, is on disk, before the answer."""
     tell_at: int = 0
-    """Print a line when so many events were handed over, in all lives."""
+    """Print a line after this many delivered events, over all restarts."""
     fail_every: int = 0
-    """Answer 500 to every so many pushes, before they are taken;"""
+    """Answer every n-th push with 500, before it is processed;"""
     lose_every: int = 0
-    """or after they were taken;"""
+    """or after it was processed;"""
     hang_every: int = 0
-    """or never, until the sender has gone. Each is written down beside the state file."""
+    """or never, until the sender gives up. Each is recorded beside the state file."""
 
 
 def say(line: object) -> None:
@@ -73,7 +73,7 @@ class Handler:
 
 
 class Troubled:
-    """The receiver's app, on a bad day."""
+    """The receiver's app with failures."""
 
     def __init__(self, app: Any, orders: Orders) -> None:
         self._app, self._orders, self._pushes = app, orders, 0
@@ -123,7 +123,7 @@ class Troubled:
 
 
 def follow() -> None:
-    """End when whoever started this does."""
+    """Exit when the parent process does."""
     os.read(0, 1)
     die()
 

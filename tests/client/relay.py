@@ -1,4 +1,4 @@
-"""A wire between a client and a node that can be cut, and holds again for the next connection."""
+"""A connection between a client and a node that can be cut; the next connection works again."""
 
 import socket
 import threading
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 
 class Relay:
-    """Passes on bytes, both ways, at `url`; `cut` ends every connection without a word."""
+    """Relays bytes in both directions at `url`; `cut` drops every connection."""
 
     def __init__(self, url: str) -> None:
         self._node = (urlsplit(url).hostname, urlsplit(url).port)

@@ -1,4 +1,4 @@
-"""A receiver in a process of its own (`tests.client.receiving`), as a test starts it, and as it is killed."""
+"""A receiver in its own process (`tests.client.receiving`), which a test starts and kills."""
 
 import sqlite3
 import subprocess
@@ -13,12 +13,12 @@ from msgspec.json import encode
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
-"""How long it may take to start, to answer or to die before it counts as stuck."""
+"""How long it may take to start, to answer or to exit."""
 JSON = {"content-type": "application/json"}
 
 
 class RunningReceiver:
-    """Ready to be asked at `url`. `orders`: see `tests.client.receiving`."""
+    """Answers at `url`. `orders`: see `tests.client.receiving`."""
 
     def __init__(self, state: Path, **orders: Any) -> None:
         self.state = state
@@ -32,14 +32,14 @@ class RunningReceiver:
         self.url = f"http://127.0.0.1:{int(port)}/hook"
 
     def take(self, body: bytes) -> int | None:
-        """The status of its answer; None: there was none."""
+        """Return the status of its answer; None without an answer."""
         try:
             return httpx.post(self.url, content=body, headers=JSON, timeout=PATIENCE_S, trust_env=False).status_code
         except httpx.TransportError:
             return None
 
     def seen(self) -> list[tuple[str, int, str]]:
-        """What its handler has written: enclave, seq and id, in the order in which they came."""
+        """Return what its handler has written: enclave, seq and id, in order of arrival."""
         with closing(sqlite3.connect(self.state)) as db:
             return list(db.execute("SELECT enclave, seq, id FROM seen ORDER BY n"))
 
@@ -47,7 +47,7 @@ class RunningReceiver:
         return [seq for _, seq, _ in self.seen()]
 
     def wait_for(self, size: int) -> None:
-        """So many events are handed over; its orders were to `tell_at` that."""
+        """Wait until this many events are delivered; needs `tell_at` in its orders."""
         assert self._process.stdout is not None
         if self._count() < size:
             guard = threading.Timer(PATIENCE_S, self._process.kill)
@@ -57,7 +57,7 @@ class RunningReceiver:
             guard.join()
             assert line == b"there\n", f"only {self._count()} came"
         while self._count() < size:
-            pass  # the transaction ends
+            pass  # ends the transaction
 
     def _count(self) -> int:
         with closing(sqlite3.connect(self.state)) as db:

@@ -1,4 +1,4 @@
-"""An enclave with a past, and a node that can be told to lie about it."""
+"""An enclave with some events, and a node that can lie about it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,29 +42,29 @@ class Scene:
         return self.sent[text].id
 
     def event(self, text: str) -> Event:
-        """The event as the node has it."""
+        """Return the event as the node has it."""
         found = self.node.store.event(self.enclave.id, self.id(text))
         assert found is not None
         return found.event
 
     def other(self) -> Any:
-        """The enclave as bob sees it, who has seen nothing of it yet; the pin is the same."""
+        """Return the enclave for bob, who has seen nothing of it yet; the pin is shared."""
         return self.stage.client("bob").enclave(self.enclave.id)
 
     def commit(self, text: str, type_: str = "message", tags: Tags = (), **more: Any) -> Commit:
-        """What bob would send now."""
+        """Return what bob would send now."""
         exp = more.pop("exp", self.stage.clock.now + LIFETIME)
         return build_commit(person("bob"), more.pop("enclave", self.enclave.id), type_, text, exp, tags)
 
     def grow(self, node: Simulator, *texts: str) -> None:
-        """Give a node a future: one event for each text, and the bundle closed."""
+        """Continue a node's log: one event for each text, and close the bundle."""
         for text in texts:
             assert isinstance(node.take(self.commit(text)), Receipt)
         self.stage.clock.tick(6000)
         node.settle()
 
     def fork(self) -> Simulator:
-        """Another node with the same key, that has the same size when it has shown somebody else something else."""
+        """Return another node with the same key and a log of the same size, but different events."""
         twin = self.node.copy()
         for node, text in ((self.node, "to you"), (twin, "to others")):
             assert isinstance(node.take(self.commit(text)), Receipt)
@@ -80,7 +80,7 @@ class Scene:
         self.node.lie(kind, alter)
 
     def show(self, seq: int, event: Event) -> None:
-        """Put another event into the place of one, in every page."""
+        """Replace one event by another, in every page."""
 
         def lie(answer: Json) -> None:
             for item in answer["events"]:
@@ -90,7 +90,7 @@ class Scene:
         self.lie("Query", lie)
 
     def alter(self, seq: int, **fields: Any) -> None:
-        """Put other fields into one event, in every page."""
+        """Change fields of one event, in every page."""
 
         def lie(answer: Json) -> None:
             for item in answer["events"]:
@@ -101,12 +101,12 @@ class Scene:
 
 
 def flip(text: str) -> str:
-    """Another hex text of the same length."""
+    """Return another hex text of the same length."""
     return text[:-1] + ("0" if text[-1] != "0" else "1")
 
 
 def instead(error: EncError) -> Alter:
-    """Refuse, whatever the answer would be."""
+    """Return a lie that raises this error instead of any answer."""
 
     def refuse(_: Any) -> Any:
         raise error

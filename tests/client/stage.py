@@ -1,6 +1,6 @@
-"""A stage for a client and its node: the real faces of the library, a simulated node, and a clock that sleeping turns.
+"""A stage for a client and its node: the real clients, a simulated node, and a clock that sleeping turns.
 
-Whatever sleeps here sleeps by moving the clock, so that waiting takes no time and can be looked at afterwards.
+Everything that sleeps here moves the clock, so waiting takes no time and can be examined afterwards.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from tests.simulator import Simulator, Socket
 HOST = "node.test"
 URL = f"http://{HOST}"
 TURNS, CONNECTIONS = 10_000, 200
-"""Messages that one connection may take, and connections that a stage may see, before they count as endless."""
+"""Messages per connection and connections per stage that count as endless."""
 Face = Literal["sync", "async"]
 FACES: tuple[Face, ...] = ("sync", "async")
 
 
 class Stage:
-    """`node` is who answers now: put another one there, and clients speak with that. `others` answer at other hosts."""
+    """`node` answers now; replace it, and clients talk to the new one. `others` answer at other hosts."""
 
     def __init__(self, face: Face, directory: Path, patch: pytest.MonkeyPatch) -> None:
         self.face, self.clock = face, Clock()
@@ -43,7 +43,7 @@ class Stage:
         self.others: dict[str, Simulator] = {}
         self.pins, self.naps = directory / "pins", list[float]()
         self.connected: list[tuple[str, dict[str, Any]]] = []
-        """Where WebSockets were asked for, and how."""
+        """The WebSocket connections that were requested, and their options."""
         self._runner = asyncio.Runner()
         self._clients: list[Any] = []
         self._patch(patch)
@@ -70,15 +70,15 @@ class Stage:
 
     def _connect(self, url: str, **options: Any) -> "Connection":
         self.connected.append((url, options))
-        assert len(self.connected) < CONNECTIONS, "it connects without end"
+        assert len(self.connected) < CONNECTIONS, "it reconnects endlessly"
         return Connection(Socket(self.at(urlsplit(url).hostname or "")))
 
     def at(self, host: str) -> Simulator:
-        """Who answers there."""
+        """Return the node at this host."""
         if host == HOST:
             return self.node
         if host not in self.others:
-            raise httpx.ConnectError(f"nobody is at {host}")
+            raise httpx.ConnectError(f"no node at {host}")
         return self.others[host]
 
     async def _connect_async(self, url: str, **options: Any) -> "AsyncConnection":
@@ -104,7 +104,7 @@ class Stage:
     # People
 
     def client(self, name: str = "alice", **more: Any) -> Any:
-        """A client of this face. One that awaits is driven until it answers, so that a test speaks with both alike."""
+        """Return a client of this kind. An async one is driven until it answers, so tests can use both alike."""
         kind = Client if self.face == "sync" else AsyncClient
         more = {"pins": self.pins, "patience": 0.0, "url": URL, **more}
         client = kind(identity=Identity(person(name)), **with_settings(more))
@@ -112,11 +112,11 @@ class Stage:
         return self._clients[-1]
 
     def found(self, **changes: Any) -> Any:
-        """An enclave of alice's; bob writes, carol is an admin."""
+        """Return an enclave of alice's; bob writes, carol is an admin."""
         return self.client().create({**SMALL, **changes})
 
     def reader(self, enclave: Any) -> EnclaveReader:
-        """What a face of an enclave stands on."""
+        """Return the reader behind an enclave."""
         reader: EnclaveReader = (enclave if self.face == "sync" else enclave._inner)._reader
         return reader
 
@@ -126,12 +126,12 @@ class Stage:
         self.settle()
 
     def pin(self, enclave: Any) -> bytes:
-        """What the disk says of the enclave."""
+        """Return the enclave's pin on disk."""
         return (self.pins / f"{enclave.hex}.json").read_bytes()
 
 
 class Blocking:
-    """An awaiting face, driven until it answers."""
+    """An async client or enclave, driven until it answers."""
 
     def __init__(self, inner: Any, runner: asyncio.Runner) -> None:
         self._inner, self._runner = inner, runner
@@ -150,7 +150,7 @@ class Blocking:
 
 
 class Drained(Blocking):
-    """An iterator that awaits, taken one by one."""
+    """An async iterator, read one item at a time."""
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -163,7 +163,7 @@ class Drained(Blocking):
 
 
 class Connection:
-    """A WebSocket, as the blocking face uses one. When the node has no more to say, it is lost."""
+    """A blocking WebSocket. It is lost when the node has no more messages."""
 
     def __init__(self, socket: Socket) -> None:
         self._socket, self._turns = socket, 0
@@ -176,7 +176,7 @@ class Connection:
 
     def recv(self, timeout: float | None = None) -> str:
         self._turns += 1
-        assert self._turns < TURNS, "it asks without end"
+        assert self._turns < TURNS, "it asks endlessly"
         if not self._socket.waiting:
             raise ConnectionClosedError(None, None)
         return encode(self._socket.waiting.popleft()).decode()
@@ -186,7 +186,7 @@ class Connection:
 
 
 class AsyncConnection:
-    """The same, to be awaited."""
+    """The same, async."""
 
     def __init__(self, inner: Connection) -> None:
         self._inner = inner
@@ -202,9 +202,9 @@ class AsyncConnection:
 
 
 def caught(stage: Stage, enclave: Any, error: type[Distrust], work: Callable[[], Any]) -> Distrust:
-    """The lie is found out: by the right error, with evidence that can be kept, and with the pin as it was.
+    """Check that the lie is detected: the right error, evidence that can be stored, and an unchanged pin.
 
-    What an iterator gave before it came to the lie is true.
+    Items that an iterator returned before the lie are true.
     """
     before, given = stage.pin(enclave), list[Any]()
     with pytest.raises(Distrust) as found:
@@ -220,7 +220,7 @@ def caught(stage: Stage, enclave: Any, error: type[Distrust], work: Callable[[],
 
 
 def drain(answer: Any, into: list[Any] | None = None) -> Any:
-    """All of an iterator; whatever else as it is."""
+    """Return all items of an iterator; anything else unchanged."""
     if not hasattr(answer, "__next__"):
         return answer
     given = list[Any]() if into is None else into

@@ -1,4 +1,4 @@
-"""Every place of a JSON file, each changed in turn."""
+"""Changes every value of a JSON file in turn."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where in the JSON there is a text or a number."""
+    """Return the paths of all strings and numbers in the JSON."""
     if isinstance(value, dict | list):
         for key, each in value.items() if isinstance(value, dict) else enumerate(value):
             yield from leaves(each, (*path, key))
