@@ -46,4 +46,4 @@ class Backoff:
 
     def _retry_after(self, error: EncError) -> float:
         after = error.context.get("retry_after_ms", 0)
-        return min(after / 1000, self._pauses.max_s) if isinstance(after, int | float) else 0.0
+        return min(after, self._pauses.max_s * 1000) / 1000 if isinstance(after, int | float) else 0.0

@@ -98,7 +98,7 @@ def test_nobody_is_convicted_by_a_head_that_names_no_enclave(world: World) -> No
     unbound = replace(head(world, 2, sha256(b"wrong")), bound_sig=None)
     verdict = log(world, "head_not_on_log", 7, head=unbound)
     assert (verdict.convicts, verdict.holds) == (False, True)
-    assert any("names none" in each for each in verdict.not_proved)
+    assert any("names no enclave" in each for each in verdict.not_proved)
     refused(lambda: log(world, "head_not_on_log", 7, head=unbound, by="node2"), "not signed by this sequencer")
 
 
@@ -246,7 +246,7 @@ def test_a_bundle_that_the_rule_does_not_draw_convicts(world: World) -> None:
     assert log(world, "wrong_bundle_boundary", 7, head=over, claim=short).convicts
     refused(lambda: log(world, "wrong_bundle_boundary", 6, head=over, claim=short), "wrong in another way")
     refused(lambda: log(world, "wrong_state_root", 7, head=over, claim=short), "wrong in another way")
-    refused(lambda: log(world, "wrong_bundle_boundary", 7, head=head(world, 3), claim=short), "does not stand")
+    refused(lambda: log(world, "wrong_bundle_boundary", 7, head=head(world, 3), claim=short), "not under the head")
     refused(lambda: log(world, "wrong_bundle_boundary", 7, head=over), "is missing")
     right, honest = claim(world, 1, [event.id for event in world.events[4:8]], state)
     refused(lambda: log(world, "wrong_bundle_boundary", 7, head=honest, claim=right), "is what the log gives")

@@ -289,7 +289,7 @@ def test_dropped_event_that_is_said_to_be_deleted(scene: Scene) -> None:
     e.head()
     scene.lie("Query", lambda answer: without(answer, 4))
     of_one = scene.node.proofs(e.id)
-    proof = of_one.state(status_key(scene.id("one")), of_one.ground(None, False))
+    proof = of_one.state(status_key(scene.id("one")), of_one.root_at(None, False))
     scene.lie("State_Batch", lambda answer: {**answer, "proofs": [proof]})
     scene.caught(Forgery, e.complete)
 
@@ -537,7 +537,7 @@ def test_invented_leaf_in_a_page(scene: Scene) -> None:
         proof["bundle"] = {"ei": 0, "s": [], "size": 1}
         proof["inclusion"]["events_root"] = event.id.hex()
         proofs = scene.node.proofs(scene.enclave.id)
-        proof["status"] = proofs.state(status_key(event.id), proofs.ground(None, False))
+        proof["status"] = proofs.state(status_key(event.id), proofs.root_at(None, False))
         answer["events"] = [item]
 
     scene.lie("Query", lie)
@@ -649,7 +649,7 @@ def test_missing_state_of_a_page(scene: Scene) -> None:
 
 def test_status_of_another_event(scene: Scene) -> None:
     proofs = scene.node.proofs(scene.enclave.id)
-    status = proofs.state(status_key(scene.id("one")), proofs.ground(None, False))
+    status = proofs.state(status_key(scene.id("one")), proofs.root_at(None, False))
     proved(scene, lambda item: item["proof"].update(status=status), seq=2)
     scene.caught(Forgery, lambda: scene.enclave.query(proof=True))
 
@@ -657,7 +657,7 @@ def test_status_of_another_event(scene: Scene) -> None:
 def test_status_from_before_the_last_bundle(scene: Scene) -> None:
     """ "two" was active then."""
     proofs = scene.node.proofs(scene.enclave.id)
-    status = proofs.state(status_key(scene.id("two")), proofs.ground(1, False))
+    status = proofs.state(status_key(scene.id("two")), proofs.root_at(1, False))
 
     def lie(answer: Json) -> None:
         answer["state"] = proofs.bare_inclusion(0, 2)
@@ -690,7 +690,7 @@ def test_deleted_event_presented_as_active(scene: Scene) -> None:
     proof = {
         "bundle": proofs.member(bundle, 1),
         "inclusion": proofs.bare_inclusion(0, 3),
-        "status": proofs.state(status_key(scene.id("one")), proofs.ground(None, False)),
+        "status": proofs.state(status_key(scene.id("one")), proofs.root_at(None, False)),
     }
     scene.lie("Query", lambda answer: answer["events"].insert(1, {**shown, "proof": proof}))
     scene.caught(Forgery, lambda: scene.enclave.query(proof=True))
@@ -708,7 +708,7 @@ def test_false_page_beside_a_true_head(scene: Scene) -> None:
 
 def test_state_proof_for_another_key(scene: Scene) -> None:
     proofs = scene.node.proofs(scene.enclave.id)
-    ground = proofs.ground(None, False)
+    ground = proofs.root_at(None, False)
     other = proofs.state(tree_key("kv", shared_slot("agenda")), ground)
     scene.lie("State_Proof", lambda answer: {**answer, **other})
     scene.caught(Forgery, lambda: scene.enclave.state("kv", TOPIC))
@@ -718,7 +718,7 @@ def test_state_proof_for_another_key(scene: Scene) -> None:
 def test_stale_state_presented_as_new(scene: Scene) -> None:
     """An older leaf of the same log, under the newest head."""
     proofs = scene.node.proofs(scene.enclave.id)
-    ground = proofs.ground(1, False)
+    ground = proofs.root_at(1, False)
     stale = {**proofs.state(tree_key("kv", TOPIC), ground), **proofs.grounds(ground)}
     scene.lie("State_Proof", lambda _: stale)
     scene.caught(Forgery, lambda: scene.enclave.state("kv", TOPIC))
@@ -730,7 +730,7 @@ def test_stale_state_presented_as_new(scene: Scene) -> None:
 
 def test_newer_state_presented_as_that_of_an_older_size(scene: Scene) -> None:
     proofs = scene.node.proofs(scene.enclave.id)
-    ground = proofs.ground(2, False)
+    ground = proofs.root_at(2, False)
     newer = {**proofs.state(tree_key("kv", TOPIC), ground), **proofs.grounds(ground)}
     scene.lie("State_Proof", lambda _: newer)
     scene.caught(Forgery, lambda: scene.enclave.state("kv", TOPIC, tree_size=1))

@@ -130,7 +130,7 @@ def test_a_former_owner_s_takeover_is_not_followed_for_being_told_to_accept_a_lo
             with pytest.raises(Unreachable):
                 hers.enclave(team.id).head()
         elif way == "a registry":
-            with pytest.raises(Forgery, match=f"by the registry the enclave is {bob.hex}'s"):
+            with pytest.raises(Forgery, match=f"the registry names {bob.hex}"):
                 hers.enclave(team.id).head()
         else:
             assert hers.enclave(team.id).head().ts == 4

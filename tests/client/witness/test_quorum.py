@@ -323,7 +323,7 @@ def test_a_larger_log_here(court: Court) -> None:
         court.reader().head()
     verdict = caught(error)
     assert not verdict.convicts
-    assert any("no proof" in line for line in verdict.proved)
+    assert any("no valid consistency proof" in line for line in verdict.proved)
     assert "the witness" in verdict.proved[-1]
     assert [filed["kind"] for filed in court.posts[0].evidence()] == ["rollback"]
 
