@@ -57,13 +57,16 @@ def test_no_java(anybody: Person, tmp_path: Path, nowhere: str) -> None:
 
 def test_the_node_s_port_is_taken(anybody: Person, taken: str) -> None:
     anybody.run("node", "run", "--port", taken, code=MISUSE)
-    assert f"cannot listen on 127.0.0.1 port {taken}: Address already in use; stop what uses it" in anybody.stderr
+    assert (
+        f"cannot listen on 127.0.0.1 port {taken}: Address already in use; stop the program that uses it"
+        in anybody.stderr
+    )
     assert "--port" in anybody.stderr
 
 
 def test_the_port_of_the_serving_api_is_taken(anybody: Person, taken: str) -> None:
     result = anybody.ask("dataview", "serve", "--database", "x.db", "--listen", f"127.0.0.1:{taken}", code=MISUSE)
-    assert f"cannot listen on 127.0.0.1:{taken}: Address already in use; stop what uses it" in result.stderr
+    assert f"cannot listen on 127.0.0.1:{taken}: Address already in use; stop the program that uses it" in result.stderr
     assert "--listen" in result.stderr
 
 

@@ -33,7 +33,7 @@ from enc.core.session.session import Session, client_keys, open_session
 from enc.node import main
 from enc.node.api.http import SEALED_PATHS
 from enc.node.config import Config
-from enc.node.http.server import Server
+from enc.node.http.server import NodeServer
 from enc.node.store.memory.store import MemoryStore
 from enc.node.store.protocol import Store
 from enc.node.store.sqlite.store import SqliteStore
@@ -65,18 +65,11 @@ class Clock:
         self.monotonic += ms / 1000
 
 
-class _Server(Server):
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Signals are for the main thread, which is the test's."""
-        yield
-
-
 class Served:
     """A served node; `node`, `store` and `server` are for tests that need its parts."""
 
     node: main.Node
-    server: _Server
+    server: NodeServer
     url: str
 
     def __init__(
@@ -115,7 +108,7 @@ class Served:
             self._config, self.store, self.key, now=lambda: clock.now, monotonic=lambda: clock.monotonic
         )
         quick = self.node.http.quick if self._quick else None
-        self.server = _Server(self.node.app, self._config, self.node.drain, self._is_ready, quick)
+        self.server = NodeServer(self.node.app, self._config, self.node.drain, self._is_ready, quick)
         self.node.start()
         try:
             await self.server.run_until_stopped()

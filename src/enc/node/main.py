@@ -34,7 +34,7 @@ from enc.node.api.registry import RegistryApi
 from enc.node.api.subscriptions import SubscriptionHub
 from enc.node.api.websocket import WebSocketApi, WebSocketLimits
 from enc.node.config import Config
-from enc.node.http.signals import SignalledServer
+from enc.node.http.server import NodeServer
 from enc.node.imports.jobs import Importer, ImportPolicy
 from enc.node.imports.uploads import UploadLimits, Uploads
 from enc.node.limits.quota import Quota
@@ -396,7 +396,7 @@ async def _serve(
         if announcer is not None:
             announcer.start()
 
-    server = SignalledServer(node.app, config, node.drain, ready, node.http.quick)
+    server = NodeServer(node.app, config, node.drain, ready, node.http.quick)
     gc.freeze()  # existing objects stay, so the collector need not visit them
     gc.set_threshold(*GC_THRESHOLD)
     node.start()

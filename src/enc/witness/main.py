@@ -5,12 +5,11 @@ import contextlib
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from secrets import SystemRandom
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
-import uvicorn
 from msgspec.json import encode
 
 from enc.client.faces.setup import Setup
@@ -19,7 +18,7 @@ from enc.client.verify.pins import Pin
 from enc.client.wire.flow import Flow, run_async
 from enc.client.wire.transport import AsyncTransport
 from enc.runtime.rate_limit import RateLimiter
-from enc.runtime.signals import end_by_signal, stop_signals_to
+from enc.runtime.serving import Server, server_config
 from enc.witness.api import Api
 from enc.witness.config import Config, FollowedEnclave
 from enc.witness.ledger import Ledger
@@ -87,54 +86,26 @@ class Service:
             await self._transport.close()
 
 
-class Server(uvicorn.Server):
-    """SIGINT and SIGTERM stop it in order; a second one ends it at once."""
-
-    def __init__(self, app: Api, key: bytes) -> None:
-        super().__init__(_settings(app))
-        self._key = key
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        for listening in sockets or ():
-            host, port, *_ = listening.getsockname()
-            url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-            sys.stdout.write(encode({"ready": True, "url": url, "witness": self._key.hex()}).decode() + "\n")
-            sys.stdout.flush()
-            _log.info("ready", url=url, witness=self._key.hex())
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        with stop_signals_to(self.handle_exit, asyncio.get_running_loop()):
-            yield
-
-    def handle_exit(self, sig: int, frame: Any) -> None:
-        if self.should_exit:
-            end_by_signal(sig)
-        self.should_exit = True
-
-
-def _settings(app: Api) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        interface="asgi3",
+async def _serve(config: Config, identity: Identity, ledger: Ledger, listening: socket.socket) -> None:
+    service = Service(config, identity, ledger)
+    settings = server_config(
+        service.app,
         http="h11",  # which bounds a request's head
         ws="none",
         lifespan="off",
-        log_config=None,
-        log_level="error",
-        access_log=False,
-        server_header=False,
         limit_concurrency=512,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=10,
     )
 
+    def ready() -> None:
+        key = identity.public.hex()
+        sys.stdout.write(encode({"ready": True, "url": server.url, "witness": key}).decode() + "\n")
+        sys.stdout.flush()
+        _log.info("ready", url=server.url, witness=key)
 
-async def _serve(config: Config, identity: Identity, ledger: Ledger, listening: socket.socket) -> None:
-    service = Service(config, identity, ledger)
+    server = Server(settings, listening, ready=ready)
     async with service.following():
-        await Server(service.app, identity.public).serve([listening])
+        await server.run_until_stopped()
 
 
 def run(config: Config, identity: Identity, listening: socket.socket) -> int:

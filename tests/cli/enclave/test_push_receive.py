@@ -433,7 +433,8 @@ def test_a_port_in_use_is_told_of_once(bob: Person) -> None:
         place = f"127.0.0.1:{listening.getsockname()[1]}"
         flags = ("--url", "https://bob.test/hook", "--state", "inbox.db", "--node", "http://127.0.0.1:1")
         error = bob.refused("push", "receive", *flags, "--listen", place, code=2)
-        assert error["message"] == f"--listen: cannot listen on {place}: Address already in use"
+        hint = "stop the program that uses it, or choose another with --listen"
+        assert error["message"] == f"--listen: cannot listen on {place}: Address already in use; {hint}"
 
 
 def test_a_state_file_in_use_is_refused(bob: Person) -> None:

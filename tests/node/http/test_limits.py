@@ -467,8 +467,8 @@ def test_the_log_tells_once_how_many_were_dropped(node: Served) -> None:
     def tell() -> list[Any]:
         node.server.peers.dropped += 6
         with capture_logs() as logs:
-            node.server._tell_of_dropped()
-            node.server._tell_of_dropped()
+            node.server._log_dropped()
+            node.server._log_dropped()
         return logs
 
     ((entry),) = node.on_loop(tell)

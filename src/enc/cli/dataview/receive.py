@@ -73,9 +73,10 @@ def running_receiver(
     except ModuleNotFoundError as e:
         raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
     from enc.cli.enclave import receiver as receiving
+    from enc.runtime.serving import listen_at
 
     receiving.check_tls(pushes.cert, pushes.key)
-    with receiving.log_to_stderr(), receiving.listen(pushes.listen) as listening:
+    with receiving.log_to_stderr(), listen_at(pushes.listen, field="--listen") as listening:
         made = LandingReceiver(
             ctx.identity(),
             pushes.url,

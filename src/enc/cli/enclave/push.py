@@ -95,9 +95,10 @@ def receive(
     from enc.cli.enclave import event_sink
     from enc.cli.enclave import receiver as receiving
     from enc.client import PushReceiver, ReceiverSettings
+    from enc.runtime.serving import listen_at
 
     receiving.check_tls(cert, key)
-    with receiving.log_to_stderr(), receiving.listen(listen) as listening:
+    with receiving.log_to_stderr(), listen_at(listen, field="--listen") as listening:
         serving = receiving.ReceiverServer()
         sink: event_sink.EventSink = (
             event_sink.JsonLines(serving.end) if command is None else event_sink.CommandRunner(command)

@@ -3,10 +3,8 @@
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -16,31 +14,44 @@ import uvicorn
 from enc.cli.enclave.event_sink import EventSink, SinkClosed, report_line
 from enc.client import Gap, PushReceiver
 from enc.core.errors import MisuseError
-from enc.runtime.signals import end_by_signal, stop_signals_to
-
-END_S = 30.0
-"""Time a listener has to end."""
+from enc.runtime.serving import Server, ServerThread, server_config
+from enc.runtime.signals import end_by_signal
 
 
 class ReceiverServer:
     """Serves a receiver until a signal, evidence against a node, or the closing of stdout."""
 
     def __init__(self) -> None:
-        self._server: _Server | None = None
+        self._server: Server | None = None
         self._error: Exception | None = None
 
     def end(self, error: Exception) -> None:
         self._error = self._error or error
         if self._server is not None:
-            self._server.should_exit = True
+            self._server.stop()
 
     def serve(
         self, receiver: PushReceiver, sink: EventSink, listening: socket.socket, cert: Path | None, key: Path | None
     ) -> None:
-        """Serve until the end. Raises the error that ended it, unless a signal did."""
+        """Serve until the end. Raises the error that ended it, unless a signal did.
+
+        The first signal stops it gracefully; a second one kills it and its command at once.
+        """
+        host, port = listening.getsockname()[:2]
+
+        def kill(number: int) -> None:
+            sink.kill()
+            end_by_signal(number)
+
         try:
-            self._server = _Server(_server_config(receiver.app, cert, key), receiver.url, sink)
-            asyncio.run(self._server.serve(sockets=[listening]))
+            self._server = Server(
+                _server_config(receiver.app, cert, key),
+                listening,
+                ready=lambda: report_line(f"listening on {host} port {port}, for {receiver.url}"),
+                on_signal=sink.stop,
+                on_second_signal=kill,
+            )
+            asyncio.run(self._server.run_until_stopped())
         finally:
             receiver.close()
         if self._error is not None:
@@ -51,9 +62,9 @@ class Listener:
     """Serves an ASGI app on a socket in a thread of this process, as a context manager."""
 
     def __init__(self, app: Any, listening: socket.socket, cert: Path | None = None, key: Path | None = None) -> None:
-        self._socket, self._server = listening, uvicorn.Server(_server_config(app, cert, key))
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="enc-listener", daemon=True)
+        self._socket = listening
+        server = Server(_server_config(app, cert, key), listening)
+        self._thread = ServerThread(server, name="enc-listener")
 
     @property
     def address(self) -> tuple[str, int]:
@@ -63,71 +74,21 @@ class Listener:
 
     def check(self) -> None:
         """Raise MisuseError if the server has ended by itself."""
-        if self._ended.is_set():
+        if self._thread.ended.is_set():
             raise MisuseError("the receiver has ended unexpectedly")
 
     def __enter__(self) -> Self:
         """Start the server; return when it listens."""
-        self._thread.start()
-        while not self._server.started:
-            if self._ended.wait(0.01):
-                raise MisuseError("the receiver did not start")
+        if not self._thread.start():
+            raise MisuseError("the receiver did not start")
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        self._thread.join(END_S)
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._server.serve(sockets=[self._socket]))
-        except (OSError, RuntimeError, SystemExit):
-            pass  # `check` and `__enter__` report it
-        finally:
-            self._ended.set()
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, url: str, sink: EventSink) -> None:
-        super().__init__(config)
-        self._url, self._sink, self._is_stopping = url, sink, False
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        for listening in sockets or ():
-            host, port, *_ = listening.getsockname()
-            report_line(f"listening on {host} port {port}, for {self._url}")
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM stop it gracefully; a second one kills it and its command at once."""
-        with stop_signals_to(self.handle_exit, asyncio.get_running_loop()):
-            yield
-
-    def handle_exit(self, sig: int, frame: Any) -> None:
-        if self._is_stopping:
-            self._sink.kill()
-            end_by_signal(sig)
-        self._is_stopping = self.should_exit = True
-        self._sink.stop()
+        self._thread.stop()
 
 
 def _server_config(app: Any, cert: Path | None, key: Path | None) -> uvicorn.Config:
-    config = uvicorn.Config(
-        app,
-        interface="asgi3",
-        lifespan="on",
-        log_config=None,
-        log_level="error",
-        access_log=False,
-        server_header=False,
-        limit_concurrency=256,
-        timeout_graceful_shutdown=10,
-        ssl_certfile=cert,
-        ssl_keyfile=key,
-    )
-    config.load()
-    return config
+    return server_config(app, cert=cert, key=key, lifespan="on", limit_concurrency=256)
 
 
 def enclave_filter(only: Sequence[str] | None) -> Callable[[bytes], bool]:
@@ -153,21 +114,6 @@ def check_tls(cert: Path | None, key: Path | None) -> None:
         ) from None
     except OSError as e:
         raise MisuseError(f"--cert, --key: cannot be read: {e.strerror}") from None
-
-
-def listen(place: str) -> socket.socket:
-    """Return a socket that listens on HOST:PORT. Raises MisuseError."""
-    host, _, port = place.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise MisuseError(f"--listen: expected HOST:PORT, got {place!r}")
-    try:
-        family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, int(port)), family=family)
-    except OSError as e:
-        is_named = isinstance(e, socket.gaierror) or not e.errno  # an unknown host name has its own error text
-        why = e.strerror or e if is_named else os.strerror(e.errno or 0)
-        raise MisuseError(f"--listen: cannot listen on {place}: {why}") from None
 
 
 def gap_handler(skip_lost: bool) -> Callable[[Gap], bool]:

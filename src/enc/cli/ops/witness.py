@@ -67,8 +67,8 @@ def run(
 
     SIGTERM or Ctrl-C stops it gracefully, with exit code 0; a second one ends it at once.
     """
-    from enc.cli.enclave.receiver import listen as listening_at
     from enc.runtime.logs import setup_logs
+    from enc.runtime.serving import listen_at
     from enc.witness import main
     from enc.witness.config import load_config
 
@@ -87,7 +87,7 @@ def run(
         settings = load_config(config, flags)
         setup_logs(settings.log_level, settings.log_format)
         identity = _identity(settings.key_path, settings.folder)
-        with listening_at(settings.listen) as socket:
+        with listen_at(settings.listen, field="--listen") as socket:
             code = main.run(settings, identity, socket)
     raise typer.Exit(code)
 

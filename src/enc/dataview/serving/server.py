@@ -2,31 +2,23 @@
 
 import asyncio
 import contextlib
-import errno
-import os
-import socket
-import ssl
-import threading
-import time
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import uvicorn
-
-from enc.core.errors import MisuseError, Unavailable
+from enc.core.errors import Unavailable
 from enc.dataview.serving.api import Api
 from enc.dataview.serving.config import Config
 from enc.dataview.serving.database import Database
 from enc.dataview.serving.proofs import Prover
-from enc.runtime.signals import stop_signals_to
+from enc.runtime.serving import Server, ServerThread, listen_at, server_config
 
 if TYPE_CHECKING:
     from enc.client import Client
 
 PROOF_TIMEOUT_S = 5.0
 """Time limit for one request to a node, including retries."""
-START_S = 30.0
 
 
 class ServingServer:
@@ -37,103 +29,46 @@ class ServingServer:
         prover = Prover(_connect(config))
         found = rights.session_pub
         self.session_pub = None if found is None else found.hex()
-        self._socket = _listen(config.listen)
-        host, port = self._socket.getsockname()[:2]
-        scheme = "http" if cert is None else "https"
-        self.url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        self._socket = listen_at(config.listen, field="listen")
         try:
             self._database = Database(config.database, patience_s=config.query_timeout_s)
         except BaseException:
             self._socket.close()
             raise
         self._api = Api(self._database, rights, prover, config.origins)
-        self._server = _Server(_settings(self._api, cert, key))
+        settings = server_config(
+            self._api, cert=cert, key=key, lifespan="off", limit_concurrency=512, timeout_keep_alive=30
+        )
+        self._server = Server(settings, self._socket, on_second_signal=self._force)
+        self.url = self._server.url
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until a signal or `stop`; `ready` is called once the server answers."""
         self._server.ready = ready
         try:
-            asyncio.run(self._server.serve(sockets=[self._socket]))
+            asyncio.run(self._server.run_until_stopped())
         finally:
             self._socket.close()
             self._api.close()
             self._database.close()
 
     def stop(self) -> None:
-        self._server.should_exit = True
+        self._server.stop()
+
+    def _force(self, number: int) -> None:
+        """At a second Ctrl-C, stop without waiting for connections."""
+        self._server.force_exit = number == signal.SIGINT or self._server.force_exit
 
     @contextlib.contextmanager
     def running(self) -> Iterator[str]:
-        """Run in a thread for the duration of the block. Yields the URL."""
-        is_ready = threading.Event()
-        thread = threading.Thread(target=self.run, args=(is_ready.set,), name="enc-serving", daemon=True)
-        thread.start()
+        """Serve in a thread of its own while the block runs; yields the URL."""
+        thread = ServerThread(self._server, self.run, name="enc-serving")
         try:
-            deadline = time.monotonic() + START_S
-            while not is_ready.wait(0.05):
-                if not thread.is_alive() or time.monotonic() > deadline:
-                    raise Unavailable("the server did not start")
+            if not thread.start():
+                raise Unavailable("the server did not start")
             yield self.url
         finally:
-            self.stop()
-            thread.join()
-
-
-class _Server(uvicorn.Server):
-    ready: Callable[[], None]
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM stop it in order, with exit code 0, where signals come: in the main thread."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        with stop_signals_to(self.handle_exit, asyncio.get_running_loop()):
-            yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.ready()
-
-
-def _settings(api: Api, cert: Path | None, key: Path | None) -> uvicorn.Config:
-    try:
-        found = uvicorn.Config(
-            api,
-            interface="asgi3",
-            lifespan="off",
-            log_config=None,
-            log_level="error",
-            access_log=False,
-            server_header=False,
-            limit_concurrency=512,
-            timeout_keep_alive=30,
-            timeout_graceful_shutdown=10,
-            ssl_certfile=cert,
-            ssl_keyfile=key,
-        )
-        found.load()
-    except (OSError, ssl.SSLError) as e:
-        raise MisuseError(f"the certificate and key cannot be used: {e}") from None
-    return found
-
-
-def _listen(place: str) -> socket.socket:
-    host, _, port = place.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise MisuseError(f"listen: expected HOST:PORT, not {place!r}")
-    try:
-        family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
-        listening = socket.create_server((host, int(port)), family=family, backlog=512)
-        # Connections inherit it. A response's head and body are two writes: without it, the second
-        # waits for an ACK.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return listening
-    except OSError as e:
-        if e.errno == errno.EADDRINUSE:
-            e.strerror = f"{os.strerror(e.errno)}; stop the program that uses it, or choose another with --listen"
-        raise MisuseError(f"listen: cannot listen on {place}: {e.strerror or e}") from None
+            thread.stop()
 
 
 def _connect(config: Config) -> "Callable[[], Client] | None":

@@ -1,0 +1,203 @@
+"""HTTP servers: uvicorn on a listening socket, with our way to start, to stop and to take signals.
+
+This module and the node's protocols rely on internals of uvicorn, so pyproject.toml pins its minor
+version; tests/runtime/test_uvicorn.py names each internal.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from enc.core.errors import MisuseError
+from enc.runtime.signals import end_by_signal, stop_signals_to
+
+END_S = 30.0
+"""Time that a server in a thread has to end."""
+
+
+def server_config(
+    app: Any,
+    *,
+    cert: Path | str | None = None,
+    key: Path | str | None = None,
+    field: str = "",
+    **options: Any,
+) -> uvicorn.Config:
+    """Return uvicorn's settings: those that all our servers share, and `options`.
+
+    Raises MisuseError, which begins with `field`, if the certificate and key cannot be used.
+    """
+    try:
+        config = uvicorn.Config(
+            app,
+            interface="asgi3",
+            log_config=None,
+            log_level="error",  # below it uvicorn logs every connection and every malformed request
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=10,
+            ssl_certfile=cert,
+            ssl_keyfile=key,
+            **options,
+        )
+        config.load()
+    except (OSError, ssl.SSLError) as e:
+        raise MisuseError(f"{field}the certificate and key cannot be used: {e}") from None
+    return config
+
+
+class Server(uvicorn.Server):
+    """Serves one socket until `stop`, or until SIGINT or SIGTERM if it runs in the main thread.
+
+    `ready`: called once it answers. `on_signal`: called at the first signal, which stops the server
+    gracefully. `on_second_signal`: called with the number of each later one; by default that ends
+    the process at once. `url` is known before it runs: the port may have been 0.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listening: socket.socket,
+        *,
+        ready: Callable[[], None] = lambda: None,
+        on_signal: Callable[[], None] = lambda: None,
+        on_second_signal: Callable[[int], None] = end_by_signal,
+    ) -> None:
+        super().__init__(config)
+        self.url = url_of(listening, is_tls=config.is_ssl)
+        self.ready, self._on_signal, self._on_second_signal = ready, on_signal, on_second_signal
+        self._socket, self._is_signalled = listening, False
+
+    async def run_until_stopped(self) -> None:
+        await self.serve([self._socket])
+
+    def stop(self) -> None:
+        """Stop gracefully. For any thread."""
+        self.should_exit = True
+
+    # For subclasses
+
+    def each_second(self) -> None:
+        """Called about once a second while it serves."""
+
+    async def drain(self) -> None:
+        """Awaited when it stops: after the socket is closed and before connections are."""
+
+    # What uvicorn calls
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:
+            self.each_second()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        await self.drain()
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take signals on the event loop, so that they end in exit code 0 and not in a signal."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        with stop_signals_to(self.handle_exit, asyncio.get_running_loop()):
+            yield
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        self.should_exit = True
+        if self._is_signalled:
+            self._on_second_signal(sig)
+        else:
+            self._is_signalled = True
+            self._on_signal()
+
+
+class ServerThread:
+    """Runs a server in a thread of this process; `run` replaces the function that the thread runs."""
+
+    def __init__(self, server: Server, run: Callable[[], None] | None = None, *, name: str) -> None:
+        self._server, self._work = server, run or self._serve
+        self.ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> bool:
+        """Return True when it answers, or False if it ended instead."""
+        self._thread.start()
+        while not self._server.started:
+            if self.ended.wait(0.01):
+                return False
+        return True
+
+    def stop(self) -> None:
+        """Stop the server, and wait for its end."""
+        self._server.stop()
+        self._thread.join(END_S)
+
+    def _serve(self) -> None:
+        asyncio.run(self._server.run_until_stopped())
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except (OSError, RuntimeError, SystemExit):
+            pass  # `start` and `ended` report it
+        finally:
+            self.ended.set()
+
+
+def listen(host: str, port: int, *, field: str = "", flag: str, backlog: int = 512) -> socket.socket:
+    """Return a socket that listens there.
+
+    Raises MisuseError, which begins with `field`, and names the `flag` that gives another port.
+    """
+    return _listen(host, port, f"{host} port {port}", field, flag, backlog)
+
+
+def listen_at(place: str, *, field: str, flag: str = "--listen") -> socket.socket:
+    """Return a socket that listens at HOST:PORT; MisuseError, which begins with `field`, if not."""
+    host, _, port = place.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise MisuseError(f"{field}: expected HOST:PORT, not {place!r}")
+    return _listen(host, int(port), place, f"{field}: ", flag, 512)
+
+
+def _listen(host: str, port: int, place: str, field: str, flag: str, backlog: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server((host, port), family=family, backlog=backlog)
+    except OSError as e:
+        # An unknown name has an error text of its own; other errors would repeat the address.
+        is_named = isinstance(e, socket.gaierror) or not e.errno
+        why = e.strerror or str(e) if is_named else os.strerror(e.errno or 0)
+        if e.errno == errno.EADDRINUSE:
+            why += f"; stop the program that uses it, or choose another with {flag}"
+        raise MisuseError(f"{field}cannot listen on {place}: {why}") from None
+    # Connections inherit it. Head and body of an answer are two writes: without it the second
+    # would wait until the peer has acknowledged the first.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
+
+
+def url_of(listening: socket.socket, *, is_tls: bool = False) -> str:
+    """Return the URL of a server on this socket."""
+    host, port = listening.getsockname()[:2]
+    return f"{'https' if is_tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
