@@ -18,7 +18,7 @@ def log() -> Log:
 
 @pytest.fixture(scope="session")
 def empty_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All tables, empty: to be copied, which is faster than making them."""
+    """All tables, empty: copying them is faster than creating them."""
     root = tmp_path_factory.mktemp("lake") / "empty"
     Lake(str(root)).create(spark)
     return root

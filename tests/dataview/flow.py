@@ -1,4 +1,4 @@
-"""The pipeline without its streams: batches by hand, and tables compared with what plain Python makes of the logs."""
+"""The pipeline without its streams: batches by hand, and tables compared with plain Python."""
 
 import shutil
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -30,7 +30,7 @@ AT = datetime(2026, 11, 15, tzinfo=UTC)
 
 
 def rows_of(spark: SparkSession, lines: Sequence[bytes], enc_v: int | None = 2, origin: str = "node:test") -> DataFrame:
-    """Raw rows, as a source would yield them."""
+    """Return raw rows like a source."""
     return spark.createDataFrame(pa.Table.from_batches([raw_batch(list(lines), RowOrigin(origin, None, enc_v), AT)]))
 
 
@@ -54,7 +54,7 @@ class Flow:
         self._bodies: tuple[ChangePublisher | None, Ingest, Derive] | None = None
 
     def _body(self, reached: Callable[[str], None]) -> tuple[Ingest, Derive]:
-        """Both halves: as this process has them by now, or, with `reached`, one that has just started."""
+        """Return both halves: those of this process or, with `reached`, of a new one."""
         if reached is _ignore and self._bodies is not None and self._bodies[0] is self.publisher:
             return self._bodies[1:]
         context = self.context(reached)
@@ -65,7 +65,7 @@ class Flow:
 
     @classmethod
     def at(cls, spark: SparkSession, empty: Path, root: Path, limits: DriverLimits | None = None) -> "Flow":
-        """A lake that is made by copying an empty one."""
+        """Create a lake as a copy of an empty one."""
         shutil.copytree(empty, root)
         return cls(spark, root, limits)
 
@@ -73,7 +73,7 @@ class Flow:
         return PipelineContext(lake=self.lake, publisher=self.publisher, reached=reached, limits=self.limits)
 
     def feed(self, rows: DataFrame, reached: Callable[[str], None] = _ignore) -> None:
-        """One batch through both halves; with `reached`, by a process of its own."""
+        """Process one batch in both halves; with `reached`, as a new process."""
         self.ingest(rows, reached)
         self.derive(reached)
         self.batch += 1
@@ -97,9 +97,9 @@ class Flow:
     def check(
         self, logs: Iterable[Log], tables: Iterable[str] = COMPARED, without: Collection[str] = frozenset()
     ) -> None:
-        """Every table holds what plain Python makes of the logs: no row missing, none double, none different.
+        """Check that every table holds exactly what plain Python computes from the logs.
 
-        `without`: enclaves whose rows are not looked at.
+        `without`: enclaves whose rows are ignored.
         """
         plain = Tables([log.wire for log in logs])
         names = [name for name in tables if name in GOLD]

@@ -1,4 +1,4 @@
-"""A landing receiver in a process of its own that takes one push and may die on the way.
+"""A landing receiver in a separate process that takes one push and may die on the way.
 
 python -m tests.dataview.landing_process DIRECTORY POINT < push
 """

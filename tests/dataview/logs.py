@@ -25,11 +25,11 @@ class Log(Struct):
 
     @property
     def wire(self) -> list[bytes]:
-        """Each as the wire spells it."""
+        """Return the events in wire form."""
         return [msgspec.json.encode(wire_event(event)) for event in self.events]
 
     def unchecked_archive(self, path: Path) -> Path:
-        """The same of events that would not replay; the header's checkpoint is no one's."""
+        """Write events that would not replay; the header's checkpoint is a dummy."""
         header = Header(
             enclave=bytes.fromhex(self.enclave),
             enc_v=self.enc_v,
@@ -43,7 +43,7 @@ class Log(Struct):
         return path
 
     def archive(self, path: Path) -> Path:
-        """The log in one file."""
+        """Write the log to one file."""
         replay = Replay(store=EnclaveMemory())
         for event in self.events:
             replay.add(event)

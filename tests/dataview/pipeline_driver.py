@@ -1,6 +1,7 @@
-"""A driver in a process of its own, for tests that kill it. Its words: MASTER LAKE ARCHIVES [POINT].
+"""A driver in a separate process, for tests that kill it. Arguments: MASTER LAKE ARCHIVES [POINT].
 
-Takes the archives into the lake, through both streams; at the named point, if one is given, it ends as by SIGKILL.
+It ingests the archives into the lake through both streams. At the named point, if given, it ends as
+by SIGKILL.
 """
 
 import os
@@ -23,7 +24,7 @@ def main(master: str, lake: str, archives: str, point: str = "") -> None:
 
     path = os.environ["PYTHONPATH"]
     spark = spark_session("test", master, {"spark.executorEnv.PYTHONPATH": path, **CLUSTER, **SMALL})
-    # When the logs begin: no content has had its time yet.
+    # The beginning of the logs: no content has expired yet.
     settings = JobSettings(root=lake, sources=({"format": "enc_archive", "path": archives},))
     job = Job(settings, spark, reached, lambda: datetime.fromtimestamp(START / 1000, UTC))
     [ingest] = job.ingest(availableNow=True)

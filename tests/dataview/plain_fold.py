@@ -18,7 +18,7 @@ HOUR = 3_600_000
 
 
 class Tables:
-    """All tables over some enclaves' logs."""
+    """All tables computed from some enclaves' logs."""
 
     def __init__(self, logs: Iterable[Iterable[bytes]]) -> None:
         self.folds = [EnclaveFold(json.loads(line) for line in log) for log in logs]
@@ -179,7 +179,7 @@ class EnclaveFold:
     # Tables
 
     def events(self) -> list[Json]:
-        """Contents that were taken away by the end are gone."""
+        """Contents that were removed by the end are absent."""
         gone = {r["id"] for r in self.content_status() if r["status"] != "active"}
         latest = {r["revision"] for r in self.content_status()}
         rows = []

@@ -1,4 +1,4 @@
-"""Random logs that are valid: whatever the kernel's state machine refuses is not in them. Same seed, same log."""
+"""Random valid logs: events that the kernel rejects are left out. The same seed gives the same log."""
 
 from collections.abc import Callable
 from random import Random
@@ -44,7 +44,9 @@ Attempt = tuple[str, Any, tuple[tuple[str, ...], ...]]
 
 
 class RandomLog:
-    """A log in the making: `said` are its content events, `gone` the ids whose contents a node has erased by now."""
+    """A growing log. `said`: its content events; `gone`: ids whose contents a node has erased by
+    now.
+    """
 
     def __init__(self, seed: int, kind: str, quiet: bool = False) -> None:
         self.random, self.kind = Random(seed), kind
@@ -64,7 +66,7 @@ class RandomLog:
         return self
 
     def step(self) -> None:
-        """Somebody tries something."""
+        """Try a random commit."""
         random, world = self.random, self.world
         name = random.choice(PEOPLE if random.random() < 0.4 else ["alice", "bob"])
         type_, content, tags = random.choice(self._attempts())(name)
@@ -151,7 +153,7 @@ class RandomLog:
         return type_, {}, ()
 
     def log(self, *, erased: bool = False) -> Log:
-        """As a node would have sent it live or, with `erased`, as it serves it now."""
+        """Return the log as a node sent it live or, with `erased`, as it serves it now."""
         events = [erase(event) if erased and event.id in self.gone else event for event in self.world.events]
         return Log(self.world.state.enclave.hex(), self.world.policy.enc_v, events)
 

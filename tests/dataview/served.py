@@ -1,4 +1,4 @@
-"""Enclaves on real nodes in this process, for executors in others: real sockets, and the real time of day."""
+"""Enclaves on real nodes in this process, for executors in others: real sockets and the real clock."""
 
 import time
 from collections.abc import Iterator
@@ -36,13 +36,13 @@ def real_clock() -> Clock:
 
 @contextmanager
 def serving(key: PrivateKey | None = None) -> Iterator[Served]:
-    """A node at the real time, as it was when this began."""
+    """Serve a node whose clock stands at the current time."""
     with Served(clock=real_clock(), key=key or person("node")) as node:
         yield node
 
 
 def founded(node: Served, name: str, posts: int = 0, by: str = "alice") -> Enclave:
-    """An enclave of `by` that anybody may read, with so many posts."""
+    """Create a public enclave of `by` with this many posts."""
     owner = Identity(person(by))
     client = Client(node.url, owner, pins=None)
     init = [{"identity": owner.hex, "state": "OWNER", "traits": []}]

@@ -1,4 +1,4 @@
-"""Silver tables filled by hand: what views are made from, row by row."""
+"""Silver tables filled by hand, row by row, as input of views."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ def at(hours: float) -> datetime:
 
 
 class Silver:
-    """One lake of these tables."""
+    """A lake of these tables."""
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self.spark, self.lake, self._batch = spark, Lake(str(root)), 0
@@ -34,7 +34,7 @@ class Silver:
         self.lake[name].append(self._rows(name, rows), self._txn())
 
     def put(self, name: str, *rows: Row) -> None:
-        """Rows that take the place of those of the same key."""
+        """Replace the rows of the same key."""
         self.lake[name].upsert(self._rows(name, rows), self._txn(), on_driver=True)
 
     def remove(self, name: str, where: str) -> None:
@@ -50,12 +50,12 @@ class Silver:
 
 
 def content(spark: SparkSession, table: Table) -> list[tuple[Any, ...]]:
-    """All rows, in the order of the key."""
+    """Return all rows in order of the key."""
     return [tuple(row) for row in table.read(spark).orderBy(*table.key).collect()]
 
 
 def jobs(spark: SparkSession) -> int:
-    """How many Spark has run so far."""
+    """Return how many jobs Spark has run so far."""
     return int(spark._jsc.sc().dagScheduler().numTotalJobs())
 
 

@@ -1,4 +1,6 @@
-"""`enc dataview receive` in a process of its own: what is pushed is in the landing zone, and a signal ends it."""
+"""`enc dataview receive` in a separate process: pushes reach the landing zone, and a signal ends
+it.
+"""
 
 import json
 import os
@@ -18,7 +20,7 @@ from tests.node.served import PATIENCE_S
 ROOT = Path(__file__).parents[3]
 URL = "https://vera.test/push"
 TRIES = 1000
-"""Pushes that may be put off, until the receiver has the node's key, before it counts as stuck."""
+"""Pushes that may be postponed until the receiver has the node's key."""
 
 
 def test_what_is_pushed_lands_and_a_signal_ends_it(tmp_path: Path, log: Log) -> None:
@@ -44,7 +46,7 @@ def test_what_is_pushed_lands_and_a_signal_ends_it(tmp_path: Path, log: Log) -> 
 
 
 def _pushed(port: int, body: bytes) -> int:
-    """How a push is answered in the end: while the receiver does not know the node's key, with 503."""
+    """Return the final status of a push: the answer is 503 until the receiver has the node's key."""
     with httpx.Client(trust_env=False, timeout=PATIENCE_S, headers={"content-type": "application/json"}) as http:
         for _ in range(TRIES):
             status = http.post(f"http://127.0.0.1:{port}/push", content=body).status_code

@@ -1,4 +1,6 @@
-"""`enc dataview run --receive` in a process of its own: a node that pushes and notifies, tables, and the API."""
+"""`enc dataview run --receive` in a separate process: a node that pushes and notifies, tables, and
+the API.
+"""
 
 import json
 import os
@@ -34,7 +36,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 class Pipeline:
-    """One that runs; what it says are lines of JSON."""
+    """A running pipeline that prints lines of JSON."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process, self.said = process, dict[str, Any]()
@@ -46,7 +48,7 @@ class Pipeline:
         return json.loads(text)
 
     def until(self, **expected: int) -> None:
-        """Wait until it tells that it is so far."""
+        """Wait until it reports these counts."""
         while any(self.said.get(name) != number for name, number in expected.items()):
             self.said = self.line()
 
@@ -97,7 +99,7 @@ def test_pushed_notified_and_served_in_one_command(java: None, tmp_path: Path) -
 
 
 def _refused(home: Path, says: str) -> None:
-    """Another command does not write to the same lake, and says who does."""
+    """Another command refuses to write to the same lake, and names the holder of the lock."""
     command = [*ENC, "upkeep", "--json"]
     done = subprocess.run(command, cwd=home, env=environment(home), capture_output=True, text=True, check=False)
     assert done.returncode != 0

@@ -52,13 +52,13 @@ def test_random_logs(seed: int, kind: str) -> None:
     for row in content_rows(log):
         said.apply(row)
     compared(said.changed, plain(log))
-    # What is to be erased is what the node has erased by now.
+    # The contents to erase are those that the node has erased.
     assert set(said.erased) == {event.id.hex() for event in made.log(erased=True).events if event.content is None}
 
 
 @pytest.mark.parametrize("kind", ["club", "v1"])
 def test_rows_that_are_there_already_are_all_that_is_needed(kind: str) -> None:
-    """Event by event, with no more in hand than what the event revises, as the pipeline does."""
+    """Event by event, with only the revised rows at hand, like the pipeline."""
     made = random_log(99, 80, kind)
     table, erased = dict[str, Json](), set[str]()
     for row in content_rows(made.log()):
@@ -77,7 +77,9 @@ def event(seq: int, type_: str, *tags: list[str], content: str | None = "x") -> 
 
 
 def test_a_batch_done_again_erases_nothing_that_stands() -> None:
-    """The table has the batch's own Update already: it is no earlier one, whose content goes."""
+    """The table already has the batch's own Update, whose content must not be erased as an earlier
+    one.
+    """
     first = ContentFold({}, registry=False)
     for each in (event(1, "note"), event(2, "Update", ["r", "id1"])):
         first.apply(each)

@@ -63,7 +63,7 @@ def test_the_state_between_batches_is_all_that_is_needed(kind: str) -> None:
 
 
 def test_the_logs_have_everything() -> None:
-    """Otherwise the comparison would prove little."""
+    """Ensures that the comparison covers enough."""
     logs = [random_log(seed, 80, kind).log() for seed in range(12) for kind in KINDS]
     seen = {(log.enc_v, event.type) for log in logs for event in log.events}
     for enc_v, types in CONTROL.items():
@@ -71,7 +71,7 @@ def test_the_logs_have_everything() -> None:
 
 
 def forged(world: World, name: str, type_: str, content: Any) -> Event:
-    """What a node signs that keeps no rules."""
+    """An event signed by a node that ignores the rules."""
     return finalize(world.commit(name, type_, content), person("node"), world.state.min_timestamp, world.state.seq + 1)
 
 

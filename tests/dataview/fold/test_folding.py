@@ -1,4 +1,6 @@
-"""Both ways to fold come to the same: on the driver, and as executors do it, however rows are cut. Without Spark."""
+"""Folding on the driver and on executors gives the same result, however rows are split. Without
+Spark.
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -42,14 +44,14 @@ def events_of(logs: Iterable[Log], part: slice) -> pa.Table:
 
 
 def batches(rows: Iterable[dict[str, Any]], *order: str) -> Iterator[pa.RecordBatch]:
-    """As Spark brings them: sorted, and cut anywhere."""
+    """Rows as Spark delivers them: sorted, and split anywhere."""
     found = sorted(rows, key=lambda row: [row[name] for name in order])
     for i in range(0, len(found), SIZE):
         yield pa.RecordBatch.from_pylist(found[i : i + SIZE], schema=SCHEMA)
 
 
 def fold_spread(events: pa.Table, known: list[Row]) -> list[FoldRow]:
-    """As executors fold."""
+    """Fold like the executors."""
     rows = [{**row, "seq": -1} for row in known] + events.to_pylist()
     control = list(made(folding._fold_control(batches(filter(folding._is_control, rows), "enclave", "seq"))))
     registries = {enclave for table, enclave, _ in control if table == REGISTRY}
@@ -71,7 +73,7 @@ def made(found: Iterable[pa.RecordBatch]) -> Iterator[FoldRow]:
 
 
 def known_of(found: Iterable[FoldRow]) -> list[Row]:
-    """What the tables would tell the next batch."""
+    """Return the known rows for the next batch."""
     rows = list[Row]()
     for table, enclave, data in found:
         if table == "fold":
@@ -83,7 +85,7 @@ def known_of(found: Iterable[FoldRow]) -> list[Row]:
 
 
 def registry_log() -> Log:
-    """Entries that are replaced and deleted: in a registry their contents stay."""
+    """Replaced and deleted entries: in a registry their contents stay."""
     registry = RegistryLog()
     first = registry.send("node", "Reg_Node", node_entry("node"))
     registry.send("node", "Delete", {"reason": "author"}, tags=about(first))
@@ -108,7 +110,9 @@ def test_both_ways_come_to_the_same(seed: int) -> None:
 
 
 def check(logs: list[Log], found: Iterable[FoldRow]) -> None:
-    """What both batches made is what plain Python makes of the whole logs; a row that comes again takes the place."""
+    """Both batches together give what plain Python computes from the whole logs; later rows replace
+    earlier ones.
+    """
     keys = {"content_status": ("id",), "access": ("identity", "from_seq"), "enclaves": ()}
     rows, enclaves = dict[Any, dict[str, Any]](), {log.enclave for log in logs}
     for table, enclave, data in found:
@@ -136,7 +140,7 @@ def test_what_a_registry_s_entries_said_stays() -> None:
 
 
 def test_a_history_is_read_in_order_and_never_whole() -> None:
-    """What is done with a content is said before the next thousands are read."""
+    """The result of one content is yielded before thousands of others are read."""
     log, read = random_log(3, 60, "club").log(), 0
     rows = [row for row in events_of([log], slice(None)).to_pylist() if not folding._is_control(row)]
     row = next(row for row in rows if row["type"] not in REVISIONS)

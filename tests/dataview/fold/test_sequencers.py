@@ -1,4 +1,4 @@
-"""Whose event is whose."""
+"""Which sequencer an event belongs to."""
 
 import pytest
 
@@ -14,11 +14,11 @@ A: History = [("a", 0)]
         (A, [Handover(5, "a", "b", False)], [("a", 0), ("b", 6)]),
         (A, [Handover(5, "b", "b", True)], [("a", 0), ("b", 5)]),
         (A, [Handover(5, "b", "b", False)], A),  # a stranger takes over
-        (A, [Handover(5, "c", "b", True)], A),  # neither the old one nor the new one signed it
+        (A, [Handover(5, "c", "b", True)], A),  # signed by neither the old nor the new sequencer
         (A, [Handover(9, "b", "c", False), Handover(5, "a", "b", False)], [("a", 0), ("b", 6), ("c", 10)]),
-        ([("a", 0), ("b", 6)], [Handover(5, "a", "b", False)], [("a", 0), ("b", 6)]),  # told twice
-        ([("a", 0), ("b", 5)], [Handover(5, "b", "b", True)], [("a", 0), ("b", 5)]),  # the same of a taking over
-        ([("b", 8)], [Handover(5, "a", "b", False)], [("a", 0), ("b", 6)]),  # what was before the first known
+        ([("a", 0), ("b", 6)], [Handover(5, "a", "b", False)], [("a", 0), ("b", 6)]),  # the same Migrate twice
+        ([("a", 0), ("b", 5)], [Handover(5, "b", "b", True)], [("a", 0), ("b", 5)]),  # the same takeover twice
+        ([("b", 8)], [Handover(5, "a", "b", False)], [("a", 0), ("b", 6)]),  # from before the known history
         ([("b", 8)], [Handover(5, "a", "c", False)], [("b", 8)]),
         ([], [Handover(5, "a", "b", False)], []),
     ],

@@ -1,4 +1,4 @@
-"""A small table that the driver has in memory, and writes as one file."""
+"""A small table that the driver caches and writes as one file."""
 
 import shutil
 from pathlib import Path
@@ -27,7 +27,7 @@ def row(enclave: str, n: int) -> tuple[str, int, int, str]:
 
 
 def there(spark: SparkSession, table: Table) -> dict[str, int]:
-    """What anybody else reads."""
+    """Return the rows that other readers see."""
     found = table.read(spark).collect()
     assert len({each.enclave for each in found}) == len(found)
     return {each.enclave: each.next_seq for each in found}
@@ -35,7 +35,7 @@ def there(spark: SparkSession, table: Table) -> dict[str, int]:
 
 @pytest.mark.parametrize("most", [1 << 20, 0])
 def test_rows_take_the_place_of_those_of_the_same_enclaves(spark: SparkSession, table: Table, most: int) -> None:
-    """Kept, or too large to be."""
+    """Cached, or too large to be."""
     kept = CachedTable(table, DriverLimits(), most)
     kept.replace_rows(spark, [row("a", 1), row("b", 1)], Txn("w", 0))
     kept.replace_rows(spark, [row("b", 2), row("c", 2)], Txn("w", 1))
@@ -65,7 +65,7 @@ def test_what_another_has_written_is_read_again(spark: SparkSession, table: Tabl
     table.compact(spark)
     kept.replace_rows(spark, [row("c", 1)], Txn("w", 1))
     assert there(spark, table) == {"a": 1, "b": 1, "c": 1}
-    # Another table in its place, that has come as far.
+    # Another table at the same path, with the same version.
     version = table.version(spark)
     shutil.rmtree(table.path)
     table.create(spark)

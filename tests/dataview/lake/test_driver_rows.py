@@ -1,4 +1,4 @@
-"""What the driver takes: few rows, and no more bytes than it has room for, however few the rows are."""
+"""Rows that the driver collects: only few, and within its memory, however few they are."""
 
 import secrets
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ NARROW = DriverLimits(max_bytes=512 * KIB, max_row_bytes=4 * KIB)
 
 @contextmanager
 def narrow(spark: SparkSession) -> Iterator[None]:
-    """Spark itself refuses to bring the driver more than 2 MiB for one query, and is as careful in all else."""
+    """Spark limits a query's result on the driver to 2 MiB, which catches any larger fetch."""
     settings, name = spark.sparkContext._jsc.sc().conf(), "spark.driver.maxResultSize"  # type: ignore[union-attr]
     others = {"spark.sql.execution.arrow.maxBytesPerBatch": "512k", "spark.sql.autoBroadcastJoinThreshold": "20k"}
     before = {key: spark.conf.get(key) for key in others}
@@ -45,7 +45,7 @@ def writer(tmp_path: Path) -> Iterator[ServingWriter]:
 
 
 def served(writer: ServingWriter, view: str) -> list[int]:
-    """How large each content is, by seq."""
+    """Return the size of each content, by seq."""
     with writer._database.reading() as snapshot:
         stored = snapshot.view(view)
         assert stored is not None
@@ -53,7 +53,7 @@ def served(writer: ServingWriter, view: str) -> list[int]:
 
 
 def test_a_batch_of_large_contents_arrives_everywhere(spark: SparkSession, flow: Flow, writer: ServingWriter) -> None:
-    """And what revises them, which is small itself, does too."""
+    """Their revisions, which are small themselves, arrive too."""
     world = World(GROUP)
     world.send("alice", "Move", move("bob", "OUTSIDER", "MEMBER"))
     sent = [world.send("bob", "message", secrets.token_hex(LARGE // 2)) for _ in range(COUNT)]

@@ -1,4 +1,4 @@
-"""One writer a lake: with real processes, one of which is killed."""
+"""One writer per lake: with real processes, one of which is killed."""
 
 import json
 import os

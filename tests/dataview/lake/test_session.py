@@ -1,4 +1,4 @@
-"""The session: what is missing on a machine is said in words that help."""
+"""The session: helpful errors for missing prerequisites."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tables on Delta: every write once."""
+"""Tables on Delta: every write happens exactly once."""
 
 from pathlib import Path
 
@@ -32,7 +32,9 @@ def content(spark: SparkSession, table: Table) -> dict[str, int]:
 
 
 def test_every_write_once(spark: SparkSession, table: Table) -> None:
-    """An append, a merge that adds, one that deletes, a replacement: each again, and nothing changes."""
+    """An append, a merge that adds, one that deletes, a replacement: repeating each changes
+    nothing.
+    """
     for _ in range(2):
         table.append(rows(spark, a=1, b=2), Txn("w", 0))
     assert content(spark, table) == {"a": 1, "b": 2}
@@ -50,7 +52,7 @@ def test_every_write_once(spark: SparkSession, table: Table) -> None:
     assert table.is_written(spark, Txn("w", 2))
     assert not table.is_written(spark, Txn("w", 3))
     assert not table.is_written(spark, Txn("other", 0))
-    # Another writer's batches are counted apart.
+    # Batches of another writer have their own numbers.
     table.upsert(rows(spark, a=1), Txn("other", 0), update={"n": "t.n + s.n"})
     assert content(spark, table)["a"] == 8
 
@@ -61,7 +63,9 @@ def test_every_write_once(spark: SparkSession, table: Table) -> None:
 def test_a_log_is_written_down_once_it_has_grown(
     spark: SparkSession, table: Table, every: int, after: int, expected: list[int]
 ) -> None:
-    """So many commits after the last time, and no sooner; not where whoever commits does it. It says the same then."""
+    """After this many commits, not sooner, and not where the committing writer does it. The content
+    stays the same.
+    """
     table = Table(table.path.removesuffix("/gold/things"), replace(table.spec, checkpoint_every=every))
     for n in range(8):
         table.append(rows(spark, **{f"k{n}": n}), Txn("w", n))

@@ -35,12 +35,12 @@ def commit(
     enc_v: int | None = None,
     enclave: bytes = b"",
 ) -> Commit:
-    """Signed as it is, whatever rule it breaks."""
+    """Sign it as it is, even if it breaks a rule."""
     version, enclave = enc_v or made.enc_v, enclave or made.enclave
     digest = hashing.content_hash(content)
     clean = tuple(tuple(text.translate(_MARKS) for text in tag) for tag in tags) if version == 1 else tags
     hash_ = hashing.commit_hash(version, enclave, BOB.public, type_, digest, EXP, clean)
-    if clean != tags:  # as if nobody had forbidden it
+    if clean != tags:  # as if it were allowed
         text = ",".join(f"[{','.join(tag)}]" for tag in tags)
         hash_ = hashing.H(0x10, enclave, BOB.public, type_, digest, EXP, text)
     return Commit(
@@ -96,7 +96,7 @@ def events() -> dict[str, bytes]:
 
 
 def _second_manifest() -> bytes:
-    """The enclave's own Manifest, in another place than the first."""
+    """The enclave's own Manifest at another seq than 0."""
     made = Made()
     return proved(made, finalize(made.events[0], NODE, START, 1))
 
@@ -109,7 +109,7 @@ def _forged() -> bytes:
 
 
 def _high_s() -> bytes:
-    """The other one of the two signatures that ECDSA allows."""
+    """The second of the two signatures that ECDSA allows."""
     made = Made()
     made.close()
     honest = commit(made, alg="ecdsa")
@@ -142,7 +142,7 @@ MANIFESTS = (
 
 
 def _manifest(content: str) -> bytes:
-    """Founded and signed by all rules but those of its content."""
+    """A Manifest that follows all rules except those of its content."""
     enclave = hashing.enclave_id(2, BOB.public, hashing.content_hash(content), ())
     made = Made()
     made.enclave = enclave
@@ -150,7 +150,7 @@ def _manifest(content: str) -> bytes:
 
 
 def places() -> dict[str, bytes]:
-    """What the parts of a proof are for, and where they stand."""
+    """Parts of a proof for another purpose or position."""
     made, told = log_of()
     plain, last = made.fact(told["plain"]), made.fact(told["last"])
     assert plain.status_fact is not None
@@ -274,7 +274,7 @@ def moves() -> dict[str, bytes]:
 
 
 def witnessed() -> dict[str, bytes]:
-    """A fork that convicts, and the word of a witness beside it that is none."""
+    """A fork that convicts, with a false co-signature of a witness."""
     made, _ = log_of()
     first, then = made.head(), made.head(root=sha256(b"false"))
     fork = two_heads("fork", made.enclave, NODE.public, "", first, then)

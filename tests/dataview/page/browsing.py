@@ -1,4 +1,6 @@
-"""A real browser: Debian's Chromium, driven by Playwright, and what is asked of every page that it shows."""
+"""A real browser: Debian's Chromium, driven by Playwright, with the checks that every page must
+pass.
+"""
 
 import os
 import shutil
@@ -21,7 +23,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def chromium_path() -> str:
-    """Where Chromium is. Without it a test is skipped, but not where every test must run."""
+    """Return the path of Chromium. Without it, a test is skipped, except where every test must run."""
     found = os.environ.get("ENC_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
         why = "no Chromium: install Debian's package chromium (scripts/browser), or name one in ENC_CHROMIUM"
@@ -43,7 +45,9 @@ def chromium() -> Iterator["Browser"]:
 
 
 class Visit:
-    """One tab. `errors`: what the console said, `others`: requests to other hosts, `asked`: all paths asked for."""
+    """One tab. `errors`: console errors; `others`: requests to other hosts; `asked`: all requested
+    paths.
+    """
 
     def __init__(self, context: "BrowserContext", url: str, name: str) -> None:
         self.page: Page = context.new_page()
@@ -66,12 +70,12 @@ class Visit:
             self.others.append(url)
 
     def go(self, place: str) -> "Page":
-        """To an address such as `#/enclaves`; the page is there, whole, when this returns."""
+        """Go to an address such as `#/enclaves`. Returns when the page is complete."""
         self.page.goto(f"{self.url}/{place}")
         return self.ready()
 
     def turn(self, place: str) -> "Page":
-        """To another address, as a link would: without loading anything anew."""
+        """Go to another address like a link does, without reloading."""
         self.page.evaluate(
             "place => { document.getElementById('main').dataset.state = ''; location.hash = place; }", place
         )
@@ -82,7 +86,7 @@ class Visit:
         return self.page
 
     def click(self, selector: str) -> "Page":
-        """Follow a link of the page to another one."""
+        """Follow a link to another page."""
         self.page.evaluate("document.getElementById('main').dataset.state = ''")
         self.page.click(selector)
         return self.ready()
@@ -109,14 +113,14 @@ class Visit:
         ]
 
     def shot(self, name: str = "") -> None:
-        """A picture, if anybody wants to look: ENC_SCREENSHOTS names the folder."""
+        """Save a screenshot to the folder in ENC_SCREENSHOTS, if set."""
         folder = os.environ.get("ENC_SCREENSHOTS")
         if folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
             self.page.screenshot(path=Path(folder) / f"{name or self.name}.png", full_page=True)
 
     def check(self) -> None:
-        """What holds for every page, whatever it shows."""
+        """Check what must hold for every page."""
         assert self.errors == []
         assert self.others == []
 
@@ -125,7 +129,7 @@ class Visit:
 def visiting(
     browser: "Browser", url: str, *, scheme: str = "light", size: tuple[int, int] = WIDE, name: str = "page"
 ) -> Iterator[Visit]:
-    """A tab of its own, with nothing kept from others, that fails if anything went wrong in it unseen."""
+    """Open a fresh tab that fails the test if an error occurred in it."""
     width, height = size
     context = browser.new_context(
         color_scheme=scheme,  # type: ignore[arg-type]

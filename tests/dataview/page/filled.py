@@ -25,11 +25,11 @@ from tests.dataview.serving.rows import event_row
 Row = dict[str, Any]
 HOUR = 3_600_000_000
 END = START * 1000
-"""Microseconds: when the latest event was."""
+"""Time of the latest event, in microseconds."""
 ENCLAVES = 120
 PUBLIC = ViewRights(public=True)
 HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
-"""What somebody may write into a log, to be shown as it is."""
+"""Hostile text that a log may contain; it must be shown as it is."""
 
 _GOLD: dict[str, tuple[StructType, str]] = {
     "members": (lake.MEMBERS, "enclave identity"),
@@ -57,12 +57,12 @@ def schema(name: str) -> ViewSchema:
 
 
 def key_of(name: str) -> str:
-    """A key or an id that somebody might have."""
+    """Return a plausible key or id."""
     return sha256(name.encode()).hexdigest()
 
 
 def whole(view: ViewSchema, row: Mapping[str, Any]) -> Row:
-    """With all columns, and JSON as the database has it."""
+    """Return the row with all columns, and JSON in the database's form."""
     found = {column.name: row.get(column.name) for column in view.columns}
     kinds = {column.name: column.kind for column in view.columns}
     return {
@@ -72,7 +72,7 @@ def whole(view: ViewSchema, row: Mapping[str, Any]) -> Row:
 
 
 class Filling:
-    """A database on its way to be full."""
+    """Fills a database."""
 
     def __init__(self, place: str, progress: Mapping[str, int]) -> None:
         self._database, self._progress = Database(place), dict(progress)
@@ -87,7 +87,7 @@ class Filling:
 
 
 def fill(place: str, *, but: Sequence[str] = ()) -> Log:
-    """All views, but those; what is returned is the real log in there."""
+    """Fill all views except `but`. Returns the real log in them."""
     log, draw = small_log(), random.Random(7)
     ids = [log.enclave, *(key_of(f"enclave {n}") for n in range(1, ENCLAVES))]
     seqs = {id_: 40 + 13 * n % 900 for n, id_ in enumerate(ids)} | {log.enclave: len(log.events)}
@@ -291,7 +291,7 @@ def _figure(kind: str, name: str, events: int, enclaves: int, delay_ms: int, at:
 
 
 def _pipeline() -> list[Row]:
-    now = time.time_ns() // 1000 + HOUR  # however long a test takes, it was just now
+    now = time.time_ns() // 1000 + HOUR  # always recent, however long a test takes
     return [
         {
             "part": "ingest",
@@ -308,7 +308,7 @@ def _pipeline() -> list[Row]:
 
 
 def empty(place: str) -> None:
-    """All views, without a row."""
+    """Create all views without rows."""
     filling = Filling(place, {})
     for name in (*PUBLISHED, "pipeline"):
         filling.put(name, [])

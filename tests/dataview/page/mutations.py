@@ -1,4 +1,6 @@
-"""Every place of a JSON file, changed in every way that a liar or a bad disk might; seeded: each run is the same."""
+"""Mutations of every position of a JSON file, as a liar or a bad disk might make them. Seeded, so
+each run is the same.
+"""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ _WRONG: tuple[Any, ...] = (None, [], {}, True, -1, 0, 1.5, "", "zz", 2**53 - 1, 
 
 
 def mutated(data: bytes, others: list[bytes], seed: str) -> Iterator[bytes]:
-    """All single changes of a file, and parts of other files in the place of its own."""
+    """Yield all single changes of a file, and replacements by parts of other files."""
     whole, random = json.loads(data), Random(seed)
     for path in [*_places(whole)]:
         value = _at(whole, path)

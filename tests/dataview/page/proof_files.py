@@ -136,7 +136,7 @@ def log_of(enc_v: int = 2) -> tuple[Made, dict[str, Event]]:
 
 
 def proofs() -> dict[str, bytes]:
-    """All of them hold."""
+    """Valid proofs."""
     made, told = log_of()
     old, old_told = log_of(1)
     files = {
@@ -182,7 +182,7 @@ def _moved() -> dict[str, bytes]:
 
 
 def evidence() -> dict[str, bytes]:
-    """Of every kind but `log`: what convicts, what does not, and what contradicts nothing."""
+    """Evidence of every kind except `log`: some convicts, some does not, some contradicts nothing."""
     made, told = log_of()
     smaller, _ = log_of()
     grown, before = made.head(), smaller.edge.size

@@ -1,4 +1,4 @@
-"""The page's files, without a browser: all of them are served, with headers that keep everything else out."""
+"""The page's files, without a browser: all are served, with headers that forbid everything else."""
 
 import re
 import subprocess
@@ -29,7 +29,7 @@ SINKS = re.compile(
 
 @pytest.fixture(scope="module")
 def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """A server of nothing that anybody may read: the page is there all the same."""
+    """A server without public views: the page is served anyway."""
     place = str(tmp_path_factory.mktemp("page") / "serving.db")
     Database(place).close()
     with serving(place, {}) as client:

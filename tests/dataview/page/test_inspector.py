@@ -89,7 +89,7 @@ def flip(text: str) -> str:
     return text[:-1] + ("0" if text[-1] != "0" else "1")
 
 
-# What is seen
+# Display
 
 
 def paste(tab: Visit, text: str) -> "Page":
@@ -110,7 +110,7 @@ def chain(page: "Page") -> dict[str, str]:
 
 
 def steps(page: "Page") -> dict[str, str]:
-    """Each step's name, and its verdict as it is written there."""
+    """Return each step's name and displayed verdict."""
     found = page.locator(".step").evaluate_all(
         "steps => steps.map(step => [step.dataset.step, step.querySelector('.badge').textContent])"
     )
@@ -212,7 +212,7 @@ def test_it_is_read_on_a_small_screen(visit: Visiting, server: str, proof: Any) 
         tab.check()
 
 
-# Ways in
+# Inputs
 
 
 def test_a_file_is_opened(visit: Visiting, server: str, proof: Any, tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_an_event_of_an_open_bundle_has_signatures_and_is_not_green(
 
 
 def test_a_server_that_answers_with_another_event_is_found_out(visit: Visiting, server: str, events: list[Any]) -> None:
-    """What the server says is checked like anything else."""
+    """The server's answer is verified like any file."""
     with visit(server) as tab:
         mine, other = events[12].id.hex(), events[13].id.hex()
         tab.page.route("**/views/events?*", lambda route: route.continue_(url=route.request.url.replace(mine, other)))
@@ -307,7 +307,7 @@ def test_a_server_that_answers_with_another_event_is_found_out(visit: Visiting, 
 
 
 ROUND_TRIP = "async () => { await (await fetch('/health')).text(); }"
-"""To the server and back: whatever had its answer before is done when this is."""
+"""A round trip to the server: answers requested before have arrived when it returns."""
 
 
 def test_a_late_answer_is_not_taken_for_the_verdict_of_what_was_checked_since(
@@ -320,7 +320,7 @@ def test_a_late_answer_is_not_taken_for_the_verdict_of_what_was_checked_since(
         page.route("**/views/events?*", lambda route: held.append(route))
         with page.expect_request("**/views/events?*"):
             page.click("text=Ask the server")
-        assert page.locator(".report").count() == 0  # the former one is no answer to this
+        assert page.locator(".report").count() == 0  # the previous report is gone
         page.fill("#proof-text", forged(proof, FORGED["the content"][0]))
         page.click("text=Check the text")
         page.wait_for_selector(".report[data-verdict=fails]")
@@ -405,7 +405,7 @@ def test_a_server_that_is_gone_is_said(visit: Visiting, server: str) -> None:
         assert tab.others == []
 
 
-# Whose word counts
+# The trusted sequencer
 
 
 def test_the_expected_key_is_compared(visit: Visiting, server: str, proof: Any) -> None:
@@ -421,13 +421,13 @@ def test_the_expected_key_is_compared(visit: Visiting, server: str, proof: Any) 
         page.keyboard.press("Tab")
         page.wait_for_selector(".report[data-verdict=holds]")
         assert "the key that you entered" in page.inner_text(".trust")
-        page.evaluate("location.hash = '#/proof/zz'")  # it is kept while the page is open
+        page.evaluate("location.hash = '#/proof/zz'")  # the input survives while the page is open
         page.wait_for_selector("text=An event id is 64 hex")
         assert page.input_value("#proof-key") == proof["sequencer"]
         tab.check()
 
 
-# Evidence, and what cannot be judged
+# Evidence, and files that cannot be checked
 
 
 @pytest.mark.parametrize(
@@ -503,7 +503,7 @@ def test_a_type_neither_turns_round_nor_floods_what_is_proved(visit: Visiting, s
         tab.check()
 
 
-# Without a mouse
+# By keyboard
 
 
 def test_it_works_by_keyboard_alone(visit: Visiting, server: str, proof: Any) -> None:

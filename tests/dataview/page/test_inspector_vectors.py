@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from enc.cli.enclave.proofs import _checked
+from enc.cli.enclave.proofs import _check
 from enc.core.errors import InvalidProof
 from tests.core.primitives.test_external_vectors import FOLDER as EXTERNAL
 from tests.core.vectors import load
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MODULES = "bytes json cbor hashing schnorr commit event bundle ct smt head inspect".split()
 SAMPLE = 120
-"""Changes of one file that are tried, of some hundreds."""
+"""Number of mutations tried per file, out of some hundreds."""
 REFUSED = ("fails", "unreadable")
 
 
@@ -157,7 +157,7 @@ def test_witnesses(page: "Page") -> None:
         } catch (error) { return error.message; }
     })"""
     good = [json.dumps(each["wire"]) for each in example["cosigned"]]
-    # "another witness" is that witness's true word: evidence names its witness, and nobody is expected
+    # "another witness" is valid: evidence names its witness, and none is expected
     bad = [json.dumps(each["wire"]) for each in example["refused"] if each["why"] != "another witness"]
     assert page.evaluate(judge, [example["enclave"], good]) == [None] * len(good)
     assert None not in page.evaluate(judge, [example["enclave"], bad])
@@ -221,14 +221,14 @@ def judged(page: "Page", files: list[bytes]) -> list[dict[str, Any]]:
 
 def by_python(data: bytes) -> dict[str, Any]:
     try:
-        found = _checked(data, None)
+        found = _check(data, None)
     except InvalidProof as e:
         return {"refused": e.message}
     return {"convicts": False, **found}
 
 
 def agree(page: "Page", files: list[bytes]) -> tuple[int, int]:
-    """How many were taken, and how many refused, by both."""
+    """Return how many files both accepted, and how many both rejected."""
     counts = [0, 0]
     for data, js in zip(files, judged(page, files), strict=True):
         py = by_python(data)
@@ -247,7 +247,7 @@ def agree(page: "Page", files: list[bytes]) -> tuple[int, int]:
 
 
 def _worded(found: Any) -> Any:
-    """What is wrong with a line's JSON each parser says in its own words."""
+    """Ignore the details of JSON errors: each parser words them differently."""
     unread = "a line of the log cannot be read as an event"
     return [unread if each.startswith(unread) else each for each in found] if isinstance(found, list) else found
 
@@ -269,7 +269,7 @@ def test_every_piece_of_evidence_is_judged_alike(page: "Page") -> None:
 
 @pytest.mark.parametrize(("name", "data"), bent().items(), ids=[name[:60] for name in bent()])
 def test_a_single_rule_that_a_liar_breaks(page: "Page", name: str, data: bytes) -> None:
-    """All signatures are there, and all paths lead to the head: one rule alone speaks against it."""
+    """All signatures and paths are valid: only one rule is broken."""
     assert agree(page, [data]) == (0, 1), name
 
 
@@ -312,7 +312,7 @@ def test_more_tags_than_a_browser_takes_arguments(page: "Page", enc_v: int) -> N
     assert agree(page, files) == (2, 0)
 
 
-# What is no proof file
+# Not a proof file
 
 HOSTILE = [
     b"",
@@ -391,7 +391,7 @@ def test_a_kind_that_needs_a_replay_is_never_green(page: "Page") -> None:
     assert (other["verdict"], "enc-owner-proof" in other["why"]) == ("unsupported", True)
 
 
-# Whose word counts, and what was asked for
+# The trusted sequencer, and the requested event
 
 
 def test_another_key_than_the_expected_one_is_red(page: "Page") -> None:
@@ -402,7 +402,7 @@ def test_another_key_than_the_expected_one_is_red(page: "Page") -> None:
         found = inspected(page, text, expected=other)
         assert (found["verdict"], found["broken"], found["proved"]) == ("fails", "pin", [])
         with pytest.raises(InvalidProof):
-            _checked(text.encode(), other)
+            _check(text.encode(), other)
     fork = inspected(page, EVIDENCE["fork"].decode(), expected="00" * 32)
     assert (fork["verdict"], fork["convicts"]) == ("fails", False)
 
@@ -415,7 +415,7 @@ def test_another_event_than_the_asked_one_is_red(page: "Page") -> None:
     assert inspected(page, PROOFS["value"].decode(), asked="00" * 32)["verdict"] == "fails"
 
 
-# What is less than a proof
+# Less than a proof
 
 
 def test_an_event_alone_and_a_receipt_are_never_green(page: "Page") -> None:

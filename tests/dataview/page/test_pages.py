@@ -43,14 +43,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def tab(visit: Visiting, site: Site, request: pytest.FixtureRequest) -> Iterator[Visit]:
-    """A tab on the full site, in which nothing may go wrong."""
+    """A tab on the full site; errors in it fail the test."""
     with visit(site.url, name=request.node.name) as found:
         yield found
         found.check()
 
 
 def rows(visit: Visit, caption: str) -> list[list[str]]:
-    """A table's cells, as they read."""
+    """Return a table's cells as text."""
     lines = visit.page.locator(f"table:has(caption:text-is('{caption}')) tbody tr")
     return [[" ".join(text.split()) for text in line.locator("th, td").all_inner_texts()] for line in lines.all()]
 
@@ -131,7 +131,7 @@ def test_a_chart_says_the_same_as_its_table(tab: Visit, site: Site) -> None:
 
 @pytest.fixture
 def another(tmp_path: Path) -> Iterator[filled.Filling]:
-    """A full database of one's own, to put more into."""
+    """A separate full database, to add rows to."""
     place = str(tmp_path / "serving.db")
     filled.fill(place)
     filling = filled.Filling(place, {})
@@ -142,7 +142,7 @@ def another(tmp_path: Path) -> Iterator[filled.Filling]:
 def test_events_that_are_dated_in_the_future_do_not_empty_the_charts(
     visit: Visiting, site: Site, another: filled.Filling, tmp_path: Path
 ) -> None:
-    """More such hours than a chart asks for, and one beyond all that a browser can tell."""
+    """More such hours than a chart requests, and one beyond the range of a browser's dates."""
     names = [f"{year}-01-01T{hour:02}:00:00Z" for year in range(3000, 3040) for hour in range(24)]
     another.put("figures", [filled._figure("hour", name, 1, 0, 0, filled.END) for name in (*names, "+287396-01-01")])
     chart = "section:has(h2:text-is('Activity')) figure"
@@ -221,7 +221,7 @@ def test_enclaves_are_found(tab: Visit) -> None:
         assert len(rows(tab, "Enclaves")) == count, by
         assert count or "No enclave matches this search." in page.inner_text("main")
         assert page.input_value("#q") == what
-    tab.turn(f"#/enclaves?by=constructor&q={FOUND[0][1]}")  # no way of looking: by id
+    tab.turn(f"#/enclaves?by=constructor&q={FOUND[0][1]}")  # an unknown search falls back to the id
     assert len(rows(tab, "Enclaves")) == 1
 
 
@@ -369,11 +369,11 @@ def test_a_large_view_is_downloaded_in_parts(tab: Visit, site: Site, monkeypatch
     assert len(names) > 50
 
 
-# Who reads
+# Tokens
 
 
 def test_a_token_opens_what_is_its_own_and_stays_in_the_tab(visit: Visiting, site: Site, tmp_path: Path) -> None:
-    """`timeline` is anybody's; the rest an analyst's."""
+    """`timeline` is public; the other views need the analyst's token."""
     rights = {name: ViewRights(tokens=("analyst",)) for name in VIEWS} | {"timeline": PUBLIC}
     with serving(site.place, rights, tokens=tokens(tmp_path)) as http, visit(str(http.base_url)) as tab:
         page = tab.go("#/views")
@@ -385,7 +385,7 @@ def test_a_token_opens_what_is_its_own_and_stays_in_the_tab(visit: Visiting, sit
         page.keyboard.type("nobody's-token")
         page.keyboard.press("Enter")
         page.wait_for_selector("dialog >> text=unknown token")
-        tab.errors.clear()  # a browser notes each 401
+        tab.errors.clear()  # the browser logs each 401
         page.fill("#token-text", TOKEN)
         page.keyboard.press("Enter")
         page.wait_for_selector("text=Reading with a token")
@@ -413,7 +413,7 @@ def test_missing_rights_are_said_on_every_page(visit: Visiting, tmp_path: Path, 
         for place in DATA:
             tab.turn(PLACES[place][0].format(id=site.log.enclave))
             assert "public" in page.inner_text("main .notice"), place
-        tab.check()  # nothing was asked for that would be refused
+        tab.check()  # no request was rejected
 
 
 def test_an_empty_database_is_said_to_be_empty(visit: Visiting, tmp_path: Path, site: Site) -> None:
@@ -431,7 +431,7 @@ def test_an_empty_database_is_said_to_be_empty(visit: Visiting, tmp_path: Path, 
 
 
 def test_a_view_that_is_missing_leaves_the_rest(visit: Visiting, site: Site) -> None:
-    """The same as one that is not theirs: each in its turn."""
+    """A missing view looks like one that may not be read."""
     names = ("figures", "heads", "pipeline", "refusals", "roles", "enclaves")
     for name in names:
         rights = {each: PUBLIC for each in VIEWS if each != name}
@@ -501,7 +501,7 @@ def test_what_is_wider_than_its_place_is_scrolled_by_arrows(visit: Visiting, sit
     with visit(site.url, size=NARROW) as tab:
         page = tab.go("#/enclaves")
         region = page.get_by_role("group", name="Enclaves")
-        assert region.get_attribute("tabindex") == "0"  # not every browser lets it be focused without
+        assert region.get_attribute("tabindex") == "0"  # some browsers need it for focus
         region.focus()
         page.keyboard.press("ArrowRight")
         assert page.evaluate(SCROLLED)

@@ -1,4 +1,4 @@
-"""What the page asks for is what its benchmark measures: no place asks more, or otherwise."""
+"""The page's requests are exactly those that its benchmark measures."""
 
 import importlib.util
 import sys
@@ -38,7 +38,7 @@ PLACES = {
     "registry_identities": "#/registry?of=identities",
 }
 NOT_HERE = {"proof_by_id"}
-"""Places whose requests the inspector's own tests look at."""
+"""Pages whose requests are tested with the inspector."""
 
 
 @pytest.fixture(scope="module")

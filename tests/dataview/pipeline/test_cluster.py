@@ -1,4 +1,6 @@
-"""On a standalone cluster of two workers: the driver is killed, then an executor, and what is there is right."""
+"""On a standalone cluster of two workers, the driver and then an executor are killed; the tables
+are correct.
+"""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The second half by itself: behind the first, and with what comes late."""
+"""The second half of the pipeline alone: behind the first half, and with late events."""
 
 from pyspark.sql import SparkSession
 
@@ -12,7 +12,7 @@ DERIVED = [name for name in SILVER if name != "heads"]
 
 
 def test_tables_say_what_has_come_so_far_also_where_more_is_there_already(spark: SparkSession, flow: Flow) -> None:
-    """A late batch is made from all of an enclave's events, but for those of batches after it."""
+    """A late batch is computed from all events of an enclave, except those of later batches."""
     log, events, versions = random_log(7, 30, "club").log(), flow.lake["events"], list[int]()
     for part in (slice(10, 20), slice(0, 10), slice(20, 30)):
         versions.append(events.version(spark))

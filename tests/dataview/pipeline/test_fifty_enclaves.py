@@ -1,4 +1,6 @@
-"""Fifty enclaves, one of which sends garbage and one whose node lies: the others are complete, the culprits named."""
+"""Fifty enclaves, one with garbage and one whose node lies: the others are complete, the culprits
+named.
+"""
 
 import msgspec
 import pyarrow as pa
@@ -15,7 +17,7 @@ GARBAGE, LIAR = 13, 31
 
 
 def lies(made: RandomLog) -> list[bytes]:
-    """A log of which one event was altered, one signed by a stranger, and one place told in two ways."""
+    """A log with one altered event, one signed by a stranger, and one fork."""
     world = made.world
     wire = made.log().wire
     commit = world.commit("alice", "public", "what never was")
@@ -44,5 +46,5 @@ def test_fifty_enclaves(spark: SparkSession, flow: Flow) -> None:
     assert {"INVALID_HASH", "FORK", "FOREIGN_SEQUENCER"} <= codes
     assert all(row["enclave"] for row in flow.rows("quarantine") if row["origin"] == f"node:n{LIAR}")
     skipped = {logs[GARBAGE].enclave, logs[LIAR].enclave}
-    # A profile is the latest over all enclaves, also over these two.
+    # A profile is the latest over all enclaves, including these two.
     flow.check(honest, [name for name in COMPARED if name != "profiles"], without=skipped)

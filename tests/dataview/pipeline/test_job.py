@@ -38,12 +38,12 @@ POOL = "spark.scheduler.pool"
 
 
 def share_of(spark: SparkSession) -> str | None:
-    """Whose share of the cores whoever asks works in."""
+    """Return the scheduler pool of the current thread."""
     return spark.sparkContext.getLocalProperty(POOL)
 
 
 def founded() -> datetime:
-    """When the logs begin: no content has had its time yet."""
+    """The beginning of the logs: no content has expired yet."""
     return datetime.fromtimestamp(START / 1000, UTC)
 
 
@@ -100,7 +100,7 @@ def test_drained_then_running_then_kept(
 
 
 def _into_another(settings: JobSettings, spark: SparkSession, expected: dict[str, int]) -> None:
-    """A new serving database has all of the lake, though nothing is new in that."""
+    """A new serving database gets the whole lake, even if the lake has not changed."""
     with open_job(settings, spark, founded) as job:
         job.drain()
     database = Database(settings.database or "")
@@ -114,12 +114,12 @@ def _into_another(settings: JobSettings, spark: SparkSession, expected: dict[str
 
 
 def _keep(settings: JobSettings, spark: SparkSession, flow: Flow) -> None:
-    """Upkeep a month later: contents that have had their time are gone from tables and views."""
+    """Upkeep a month later: expired contents are gone from tables and views."""
     tables = ("events", "content_status", "timeline")
     due = {row["id"] for row in flow.rows("content_status") if row["expires_at"] is not None}
 
     def there() -> list[bool]:
-        """Which tables have some of them."""
+        """Return the tables that contain some of them."""
         found = [{row["id"] for row in flow.rows(name) if row["content"] is not None} for name in tables]
         return [bool(ids & due) for ids in found]
 
@@ -132,7 +132,7 @@ def _keep(settings: JobSettings, spark: SparkSession, flow: Flow) -> None:
 
 
 def _run(job: Job, should_stop: Callable[[Progress], bool]) -> None:
-    """Run until it says that it is through."""
+    """Run until it reports that it is done."""
     stop = threading.Event()
 
     def tell(progress: Progress) -> None:
@@ -145,7 +145,7 @@ def _run(job: Job, should_stop: Callable[[Progress], bool]) -> None:
 def test_a_stream_goes_on_when_somebody_answers_again(
     spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fault that may pass does not end the job, whatever was written before it; any other does."""
+    """A transient fault does not end the job, whatever was written before it; any other does."""
     monkeypatch.setattr("enc.dataview.pipeline.job.RESTART_DELAY_S", 0.0)
     log = random_log(23, 20, "club").log()
     log.archive(tmp_path / "0.enc")
@@ -223,7 +223,7 @@ def test_how_far_it_is_is_told_while_views_are_made(
 def test_streams_have_a_share_of_their_own_and_stop_for_no_log(
     spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Views are made in everybody's share, and what tables' logs say is written down beside the streams."""
+    """Views are built in the default pool, and logs are checkpointed beside the streams."""
     monkeypatch.setattr("enc.dataview.pipeline.job.CHECKPOINTS_S", 0.0)
     monkeypatch.setattr("enc.dataview.pipeline.job.CHECKPOINT_AFTER", 1)
     random_log(28, 5, "club").log().archive(tmp_path / "0.enc")
@@ -259,7 +259,7 @@ def test_streams_have_a_share_of_their_own_and_stop_for_no_log(
 def test_a_log_that_cannot_be_written_down_keeps_nobody_from_anything(
     spark: SparkSession, flow: Flow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is said once, and again once it had gone well; other tables have theirs."""
+    """It is logged once, and again after a success; other tables are checkpointed."""
     tried, full = list[str](), [True, True, False, True]
 
     def checkpoint_log(table: Table, spark: SparkSession, after: int) -> None:
@@ -302,7 +302,7 @@ def test_what_is_refused_late_is_counted(
 def test_views_that_cannot_be_looked_for_end_the_job(
     spark: SparkSession, flow: Flow, tmp_path: Path, stopping: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when it ends anyway; and streams are stopped when nobody keeps them from their turn any more."""
+    """Also when the job ends; and streams are stopped once no task holds their turn."""
     random_log(26, 5, "club").log().archive(tmp_path / "0.enc")
     source = {"format": "enc_archive", "path": str(tmp_path / "0.enc")}
     job = Job(JobSettings(root=flow.lake.root, sources=(source,), views_seconds=0.0), spark)

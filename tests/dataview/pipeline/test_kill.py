@@ -1,4 +1,4 @@
-"""Killed at every named point, one after the other, and begun again: no row missing, none double."""
+"""Killed at every named point in turn, and repeated: no row is missing or duplicated."""
 
 import sqlite3
 from collections.abc import Callable
@@ -25,7 +25,10 @@ class Killed(BaseException):
 
 
 class Killer:
-    """Kills after the first commit that it has not killed after yet. What is true after one is true before the next."""
+    """Kills after the first commit that it has not killed after yet.
+
+    The state after a commit is the state before the next one.
+    """
 
     def __init__(self, done: list[str]) -> None:
         self.done = done
@@ -38,7 +41,9 @@ class Killer:
 
 
 def killed_everywhere(flow: Flow, place: str, act: Callable[[Killer], None]) -> list[str]:
-    """Do it again and again, each time killed one step later, until it is through; each time with nothing in memory."""
+    """Repeat the action, killed one step later each time, until it completes; each time with empty
+    caches.
+    """
     points: list[str] = []
     while True:
         writer = ServingWriter(place)
@@ -54,7 +59,7 @@ def killed_everywhere(flow: Flow, place: str, act: Callable[[Killer], None]) -> 
 
 
 def test_ingest_killed_everywhere(spark: SparkSession, flow: Flow, tmp_path: Path) -> None:
-    """With rows that are there already, twice in the batch, and refused."""
+    """With rows that are stored already, duplicates within the batch, and rejected rows."""
     place, log = str(tmp_path / "serving.db"), random_log(5, 20, "club").log()
     flow.ingest(rows_of_logs(spark, [(log, slice(0, 10))]))
     flow.batch += 1
@@ -72,7 +77,9 @@ def test_ingest_killed_everywhere(spark: SparkSession, flow: Flow, tmp_path: Pat
 
 
 def test_another_source_comes_first_after_a_death_between_events_and_heads(spark: SparkSession, flow: Flow) -> None:
-    """It brings the same events, and what the next sequencer made of the log; then the dead one's batch comes again."""
+    """It brings the same events and those of the next sequencer; then the dead process's batch is
+    repeated.
+    """
     world = World(GROUP)
     for n in range(4):
         world.send("alice", "message", f"before {n}")
@@ -82,7 +89,7 @@ def test_another_source_comes_first_after_a_death_between_events_and_heads(spark
         world.send("alice", "message", f"after {n}")
     log = log_of(world)
     rows = rows_of_logs(spark, [(dead, slice(0, 99))])
-    flow.feed(rows_of_logs(spark, [(log, slice(0, 1))]))  # who is the owner
+    flow.feed(rows_of_logs(spark, [(log, slice(0, 1))]))  # establishes the owner
 
     def die(point: str) -> None:
         if point == "after events":
@@ -105,7 +112,7 @@ def test_another_source_comes_first_after_a_death_between_events_and_heads(spark
 def test_another_source_comes_first_after_a_batch_that_failed_between_events_and_heads(
     spark: SparkSession, flow: Flow
 ) -> None:
-    """In one process, which goes on."""
+    """In one process that continues."""
     log, heads = random_log(7, 12, "club").log(), Heads(flow.lake, flow.limits)
     root = flow.lake.root
 
@@ -142,7 +149,7 @@ def test_derive_killed_everywhere(spark: SparkSession, flow: Flow, tmp_path: Pat
 
 
 def _check_served(flow: Flow, place: str, next_seqs: dict[str, int]) -> None:
-    """The serving database says the same, and how far it is."""
+    """Check that the serving database has the same rows, and their progress."""
     with closing(sqlite3.connect(place)) as db:
         for name in next_seqs:
             [[count]] = db.execute(f"SELECT count(*) FROM view_{name}").fetchall()  # noqa: S608

@@ -1,4 +1,4 @@
-"""How a running job shares the machine between what it does. Without Spark."""
+"""How a running job shares the machine among its tasks. Without Spark."""
 
 import pytest
 

@@ -39,7 +39,9 @@ def line(event: Event) -> bytes:
 
 
 def test_what_may_not_stand_is_refused_by_name(spark: SparkSession, flow: Flow) -> None:
-    """Garbage, an altered content, a fork, another's signature, a forged takeover, what the rules refuse."""
+    """Garbage, an altered content, a fork, a foreign signature, a forged takeover, and a rule
+    violation.
+    """
     world = World(GROUP)
     world.send("alice", "Move", move("bob", "OUTSIDER", "MEMBER"))
     said = world.send("bob", "message", "hello")

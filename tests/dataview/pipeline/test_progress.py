@@ -1,4 +1,4 @@
-"""How far a pipeline is: counted, and by what Spark says of its sources. Without Spark."""
+"""Progress of a pipeline, from its own counts and Spark's reports. Without Spark."""
 
 from enc.dataview.pipeline.progress import WINDOW_S, Meter, behind
 

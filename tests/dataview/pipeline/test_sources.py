@@ -1,4 +1,4 @@
-"""Which source has which checkpoint. Without Spark."""
+"""Checkpoints of sources. Without Spark."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Upkeep: what must go is gone, and nothing else."""
+"""Upkeep removes what it must, and nothing else."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ def test_upkeep(spark: SparkSession, flow: Flow) -> None:
     upkeep.erase(spark)
     upkeep.compact_and_vacuum(spark, flow.lake["events"])
     flow.check([log], ["content_status", "timeline"])
-    # As the node, which has erased what Updates and Deletes took away, and no more.
+    # Like the node, which has erased what Updates and Deletes removed, and no more.
     gone = {event.id.hex() for event in made.log(erased=True).events if event.content is None}
     assert gone
     for row in flow.rows("events"):
@@ -36,7 +36,7 @@ def test_upkeep(spark: SparkSession, flow: Flow) -> None:
         assert (wire["content"] is None) == (row["id"] in gone)
         assert parse_event(row["event"]).id.hex() == row["id"]
     assert flow.lake["events"].delta(spark).detail().first()["numFiles"] == 1
-    # A month later the auto-delete times have passed, and what is raw is old.
+    # A month later the auto-delete times have passed, and raw rows are old.
     late = AT + timedelta(days=30)
     upkeep.expire(spark, late)
     upkeep.erase(spark)
@@ -49,7 +49,7 @@ def test_upkeep(spark: SparkSession, flow: Flow) -> None:
 
 
 def test_what_was_erased_and_comes_again_goes_again(spark: SparkSession, flow: Flow) -> None:
-    """From another source, such as an archive that was made before."""
+    """From another source, such as an older archive."""
     made = RandomLog(8, "v1", quiet=True).grow(20)
     rows = rows_of_logs(spark, [(made.log(), slice(0, 20))])
     gone = {event.id.hex() for event in made.log(erased=True).events if event.content is None}
@@ -96,7 +96,7 @@ def test_what_is_older_than_its_retention_goes_and_nothing_younger(spark: SparkS
         flow.lake[name].append(driver_frame(spark, rows, columns), Txn("test", 0))
 
     def days(retention: RetentionSettings) -> list[list[int]]:
-        """How old, after upkeep with this retention, the rows of each are."""
+        """Return the ages of each table's rows after upkeep with this retention."""
         Upkeep(flow.lake, retention).retain(spark, AT)
         times = [[row["received_at"].replace(tzinfo=UTC) for row in flow.rows(name)] for name in names]
         return [sorted((AT - at).days for at in each) for each in times]

@@ -1,4 +1,6 @@
-"""From Delta tables to the serving database: what changed since the last time, whatever came in between."""
+"""From Delta tables to the serving database: only the changes since the last time, whatever
+happened in between.
+"""
 
 import shutil
 from collections.abc import Iterator
@@ -21,7 +23,7 @@ def writer(tmp_path: Path) -> Iterator[ServingWriter]:
 
 
 class Place:
-    """One table, written and published."""
+    """A table that is written and published."""
 
     def __init__(self, spark: SparkSession, root: Path, writer: ServingWriter) -> None:
         self.spark, self.writer, self.publisher = spark, writer, ChangePublisher(writer)
@@ -62,7 +64,7 @@ def test_what_changed_since_and_how_far_it_is(place: Place, monkeypatch: pytest.
     place.push(e=5)
     assert place.served() == ({"a": 1, "b": 2, "c": 3}, {"e": 5}, place.version)
     with monkeypatch.context() as patch:
-        # From here on by what changed, and never anew.
+        # From here on only changes are published.
         patch.setattr(place.writer, "republish", None)
         place.push(e=6)
         assert place.served()[1] == {"e": 6}, "nothing is new, and that is said"
@@ -71,11 +73,11 @@ def test_what_changed_since_and_how_far_it_is(place: Place, monkeypatch: pytest.
         place.put(delete_if="s.n = 0", a=0)
         place.put(delete_if="s.n = 0", c=0)
         place.put(c=30)
-        # One commit takes a row out and puts it in.
+        # One commit deletes a row and inserts it again.
         place.table.replace(rows(place.spark, d=41), "k = 'd'", Txn("r", 0))
         place.push(e=9)
         assert place.served() == ({"b": 20, "c": 30, "d": 41}, {"e": 9}, place.version)
-    # Another table in its place, with as many versions: nothing of the old one is left.
+    # Another table at the same path with as many versions: nothing of the old one remains.
     version = place.version
     shutil.rmtree(place.table.path)
     place.table.create(place.spark)
@@ -108,13 +110,13 @@ def test_a_batch_is_published_as_it_is_only_if_nothing_came_in_between(
         assert place.served() == ({"b": 2}, {"e": 2}, before + 1), "the batch's word"
         place.publisher.push_batch(place.spark, place.table, batch, None, {"e": 3}, before)
         assert place.served() == ({"b": 2}, {"e": 3}, before + 1), "again: it is there"
-    # Somebody else wrote meanwhile: what is published is what the table's own log tells.
+    # Another writer committed meanwhile: the table's own log decides what is published.
     before = place.version
     place.put(c=3)
     batch = place.put(d=4)
     place.publisher.push_batch(place.spark, place.table, batch, None, {"e": 4}, before)
     assert place.served() == ({"b": 2, "c": 3, "d": 4}, {"e": 4}, before + 2)
-    # And where what was published is older than the batch's beginning.
+    # The same if the published version precedes the batch.
     place.put(f=5)
     before = place.version
     batch = place.put(g=6)

@@ -1,4 +1,4 @@
-"""What a job says of itself, from what Spark says of its streams."""
+"""The status of a job, from Spark's reports on its streams."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a batch has of each enclave, against counting one by one. Without Spark."""
+"""Summaries of batches, against counting one by one. Without Spark."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ ROWS = st.lists(
 
 
 def batch(rows: list[Row]) -> pa.RecordBatch:
-    """Rows of: enclave, seq, who signed, whether it is a Migrate, whether it is refused."""
+    """Rows of: enclave, seq, signer, whether it is a Migrate, whether it is rejected."""
     columns: list[list[Any]] = [
         [row[0] for row in rows],
         [row[1] for row in rows],

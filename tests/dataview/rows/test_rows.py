@@ -1,4 +1,4 @@
-"""Raw rows: what can be read is in columns, what cannot is kept to be looked at."""
+"""Raw rows: readable events fill columns, unreadable ones are kept for inspection."""
 
 import msgspec
 import pytest

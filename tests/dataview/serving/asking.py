@@ -18,7 +18,7 @@ PUBLIC = ViewRights(public=True)
 
 @contextmanager
 def serving(place: str, views: Mapping[str, ViewRights], **more: Any) -> Iterator[httpx.Client]:
-    """Views of the database at `place`, by these rights; what it gives asks as anybody."""
+    """Serve the views of the database at `place` with these rights. Yields an anonymous client."""
     server = ServingServer(Config(database=place, listen="127.0.0.1:0", views=dict(views), **more))
     with server.running() as url, httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
         yield client
@@ -38,7 +38,7 @@ def server_key(folder: Path) -> tuple[str, Identity]:
 
 
 def refused(answer: httpx.Response, status: int, code: str) -> str:
-    """What it says; an error has one form, whatever goes wrong."""
+    """Check the error's uniform form and return its message."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/json"
     wire = answer.json()

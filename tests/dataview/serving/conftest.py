@@ -17,7 +17,7 @@ def postgres_home() -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a new database is to be."""
+    """Return the location of a new database."""
     if request.param == "sqlite":
         return str(tmp_path / "serving.db")
     return new_database(request.getfixturevalue("postgres_home"))

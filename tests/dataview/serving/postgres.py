@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own, on a socket in a folder of its own; nothing of it outlives the tests."""
+"""A PostgreSQL for the tests, on a socket in its own folder; it is removed after the tests."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ def _user() -> str | None:
 
 @contextmanager
 def postgres() -> Iterator[str]:
-    """What it gives is the folder of the socket."""
+    """Yield the folder of the socket."""
     if shutil.which("initdb") is None or shutil.which("pg_ctl", path=_path()) is None:
         pytest.skip("PostgreSQL is not installed")
     home = Path(tempfile.mkdtemp(prefix="enc-pg-"))
@@ -42,7 +42,7 @@ def postgres() -> Iterator[str]:
 
 
 def _path() -> str:
-    """Debian keeps the tools beside `initdb` itself, and not on the path."""
+    """Find the tools: Debian keeps them beside `initdb`, not on the path."""
     found = shutil.which("initdb")
     return str(Path(found).resolve().parent) if found else ""
 
@@ -61,7 +61,7 @@ def _run(name: str, *args: str) -> None:
 
 
 def new_database(home: str) -> str:
-    """The URL of an empty database."""
+    """Return the URL of an empty database."""
     name = f"views_{next(_numbers)}"
     with psycopg.connect(host=home, user="enc", dbname="postgres", autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]

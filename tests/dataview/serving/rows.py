@@ -67,7 +67,7 @@ EVENTS = ViewSchema(
 
 
 def event_row(event: Event, enc_v: int = 2) -> dict[str, Any]:
-    """An event as the view `events` has it."""
+    """Return an event as a row of the view `events`."""
     return {
         "enclave": event.enclave.hex(),
         "seq": event.seq,
@@ -91,7 +91,7 @@ def event_row(event: Event, enc_v: int = 2) -> dict[str, Any]:
 
 
 def ask(database: Database, view: str, **parameters: str) -> list[dict[str, Any]]:
-    """One page, in the form that the database has."""
+    """Return one page, in the database's form."""
     return page(database, view, **parameters)[0]
 
 

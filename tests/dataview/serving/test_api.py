@@ -1,4 +1,4 @@
-"""The HTTP API on a real socket: rows in three formats, progress, ETags, and an error of ours for everything else."""
+"""The HTTP API on a real socket: rows in three formats, progress, ETags, and uniform errors."""
 
 import csv
 import io

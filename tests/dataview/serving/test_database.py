@@ -1,4 +1,4 @@
-"""The serving database: whole batches or nothing, the same again, columns that come, and what it refuses."""
+"""The serving database: atomic and repeatable batches, new columns, and rejections."""
 
 from collections.abc import Iterator
 from pathlib import Path

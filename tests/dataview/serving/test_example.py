@@ -1,4 +1,4 @@
-"""The example of a DataView runs to its end and says what it should."""
+"""The example of a DataView runs to its end and prints what it should."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ PATIENCE_S = 900
 
 @pytest.mark.skipif(not ENC.exists(), reason="the example starts the installed `enc`")
 def test_the_example(java: None, tmp_path: Path) -> None:
-    """With settings for few rows, which Spark reads from where its variable says."""
+    """With settings for few rows, which Spark reads from its environment variable."""
     few = "".join(f"{name} {value}\n" for name, value in SMALL.items())
     (tmp_path / "spark-defaults.conf").write_text(few)
     env = {**os.environ, "SPARK_CONF_DIR": str(tmp_path)}

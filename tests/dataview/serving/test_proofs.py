@@ -1,4 +1,4 @@
-"""Verified answers: what a client needs to check a row, and plain words where that is less than a proof."""
+"""Verified answers: proofs that let a client check a row, and clear reasons where there is none."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,7 +58,7 @@ def taken(enclave: Enclave) -> list[Event]:
 
 
 def checked(proof: Any, tmp_path: Path) -> str:
-    """What `enc verify` says of it, offline."""
+    """Return what `enc verify` reports, offline."""
     path = tmp_path / "proof.json"
     path.write_bytes(msgspec.json.encode(proof))
     done = CliRunner().invoke(app, ["verify", str(path)])
@@ -158,7 +158,7 @@ def test_a_node_that_is_slow_does_not_hold_a_page_for_long() -> None:
 
 
 def test_few_verified_answers_are_made_at_once() -> None:
-    """The others are told to come back, so that plain readers find a thread."""
+    """The others must retry, so that plain readers find a thread."""
     event, refused_, deep = small_log(2).events[0], list[str](), [0]
 
     class Nested:
@@ -221,7 +221,7 @@ def test_without_the_view_events_nothing_can_be_shown(place: str) -> None:
 
 @pytest.fixture
 def http(place: str) -> Iterator[httpx.Client]:
-    """Posts are public, the events behind them are not."""
+    """Posts are public, their events are not."""
     fill(place, small_log(2).events)
     database = Database(place)
     database.upsert(PAIRS, pairs(2), {})

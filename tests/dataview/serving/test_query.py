@@ -1,4 +1,4 @@
-"""Queries: what is found, in which order, page by page without a row lost; and what is refused before any SQL."""
+"""Queries: results, their order, pages without losing a row, and rejections before any SQL."""
 
 import base64
 import random

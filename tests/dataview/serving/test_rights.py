@@ -1,4 +1,4 @@
-"""Who may read: nobody unless it is said; tokens, and sessions that only the identity's holder can make."""
+"""Read rights: none by default; tokens, and sessions that only the identity's holder can make."""
 
 import hmac
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def http(tmp_path: Path) -> Iterator[httpx.Client]:
 
 
 def names(http: httpx.Client, **more: Any) -> list[str]:
-    """The views that may be read, by the list and by trying each."""
+    """Return the readable views, by the list and by requesting each."""
     listed = [view["name"] for view in http.get("/views", **more).json()["views"]]
     tried = [name for name in ("public", "sessions", "tokens", "unsaid") if _is_read(http, name, **more)]
     assert listed == tried
@@ -148,7 +148,7 @@ def code(said: str, **more: Any) -> str:
 
 
 def test_a_token_alone_proves_nothing() -> None:
-    """Anybody can make one that names alice; what is sealed under it they cannot."""
+    """Anyone can make a token that names alice, but cannot seal requests under it."""
     alice, bob = session(), session(BOB)
     mixed = Session(alice.from_, alice.token, bob.key)
     assert code(header(mixed)) == "DECRYPT_FAILED"

@@ -1,4 +1,4 @@
-"""`enc dataview serve`, in a process of its own."""
+"""`enc dataview serve`, in a separate process."""
 
 import json
 import signal
@@ -23,7 +23,7 @@ ENC = [sys.executable, "-c", "from enc.cli import main; main()"]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A database of three views, with all that a server needs beside it."""
+    """A database of three views, with the other files that a server needs."""
     database = Database(str(tmp_path / "serving.db"))
     for name in ("one", "two", "three"):
         database.upsert(PAIRS.__class__(name, PAIRS.columns, PAIRS.key), pairs(2), {})
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 @contextmanager
 def serve(folder: Path, *flags: str) -> Iterator[dict[str, str]]:
-    """What it says on its first line. It ends by a signal, in order."""
+    """Run it and yield its first line. A signal ends it cleanly."""
     command = [*ENC, "dataview", "serve", "--listen", "127.0.0.1:0", "--json", *flags]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -99,7 +99,7 @@ def test_what_cannot_be_served_is_said_in_one_line(folder: Path, flags: list[str
 
 
 def test_it_needs_no_spark(folder: Path) -> None:
-    """A machine that serves has no Java, and need not have PySpark."""
+    """A serving machine needs neither Java nor PySpark."""
     program = "import sys; sys.modules['pyspark'] = None; from enc.cli import main; main()"
     command = [sys.executable, "-c", program, "dataview", "serve", "--listen", "nowhere"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False)

@@ -1,4 +1,6 @@
-"""format("enc_archive"): whole logs from files, in parts; what is wrong with a file is a row that names it."""
+"""format("enc_archive"): whole logs from files, in parts; an invalid file becomes a row that names
+it.
+"""
 
 import json
 import re
@@ -21,7 +23,7 @@ from tests.dataview.logs import Log, small_log
 
 @pytest.fixture
 def archives(tmp_path: Path, log: Log) -> Path:
-    """Two enclaves' archives, and a file that is none."""
+    """Two enclaves' archives, and a file that is not an archive."""
     log.archive(tmp_path / "one.enc")
     small_log(5, "two").archive(tmp_path / "two.enc")
     (tmp_path / "readme.txt").write_text("no archive")
@@ -106,7 +108,7 @@ def test_a_broken_file_is_named_in_a_row_after_what_can_be_read(archives: Path, 
 def test_what_is_wrong_is_said_once_however_many_read_the_file(
     archives: Path, lines: int, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where it ends just where a part begins."""
+    """Also if the file ends exactly at the start of a part."""
     monkeypatch.setattr(archive_source, "CHUNK", chunk)
     path = archives / "one.enc"
     whole = zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes()).splitlines(keepends=True)
@@ -117,7 +119,7 @@ def test_what_is_wrong_is_said_once_however_many_read_the_file(
 
 
 def test_a_file_that_is_not_there_is_owed(archives: Path) -> None:
-    """Its rows would be missing for good, if it counted as read."""
+    """If it counted as read, its rows would be missing forever."""
     with pytest.raises(Unavailable, match=r"none.enc: cannot be read: No such file"):
         rows_of(Part(str(archives / "none.enc"), 0, None))
 
@@ -157,13 +159,13 @@ def test_paths_are_files_directories_and_patterns(archives: Path, monkeypatch: p
     assert find_archives(f"{two},{one}") == find_archives(f"file://{one}, file:{two}") == [one, two]
     assert find_archives(str(archives / "none")) == []
     assert find_archives(f"{one},, ") == [one]
-    monkeypatch.chdir(archives.parent)  # where tasks are is not where they are asked for
+    monkeypatch.chdir(archives.parent)  # tasks may run in another directory
     assert find_archives(archives.name) == find_archives(f"{archives.name}/*.enc") == [one, two]
 
 
 @pytest.mark.parametrize("path", ["s3a://bucket/archives", "a.enc, https://example.org/b.enc"])
 def test_an_address_is_no_path(path: str) -> None:
-    """It would be a pattern that finds nothing, for good and without a word."""
+    """As a pattern it would silently match nothing."""
     with pytest.raises(MisuseError, match=r"^(s3a|https)://[^ ]*: expected a path on a file system"):
         find_archives(path)
 

@@ -1,4 +1,6 @@
-"""Pushes: in the landing zone before the node is told so, once, whatever dies; notices and lies have a place."""
+"""Pushes are in the landing zone before the node gets 200, once, whatever dies; notices and false
+answers are recorded.
+"""
 
 import os
 import socket
@@ -238,7 +240,7 @@ def test_over_http_a_push_is_answered_once_it_has_landed(post: Post, tmp_path: P
     events = post.enclave(["one"])
     made = _receiver(post, tmp_path)
     with Listener(made.app, socket.create_server(("127.0.0.1", 0))) as listener:
-        url = f"http://127.0.0.1:{listener.place[1]}/hook"
+        url = f"http://127.0.0.1:{listener.address[1]}/hook"
         with httpx.Client(trust_env=False, headers={"content-type": "application/json"}) as http:
             assert http.post(url, content=push(1, *events)).status_code == 200
             assert http.post(url, content=b"rubbish").status_code == 400
@@ -248,7 +250,7 @@ def test_over_http_a_push_is_answered_once_it_has_landed(post: Post, tmp_path: P
         listener.check()
 
 
-# Deaths
+# Crashes
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -1,4 +1,4 @@
-"""format("enc"): what a node has, as raw rows, in a batch and in a stream; each once, and the same again."""
+"""format("enc"): a node's events as raw rows, in a batch and in a stream, each exactly once."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -231,7 +231,7 @@ def test_spark_tells_what_is_wrong_with_an_option(read: Any, enclave: Enclave) -
         read(enclave.hex, stratingSeq=3).count()
 
 
-# Nodes that cannot be believed, or are not there
+# Untrustworthy and unreachable nodes
 
 
 def test_a_node_that_is_not_there_fails_the_batch_or_is_marked() -> None:
@@ -245,7 +245,7 @@ def test_a_node_that_is_not_there_fails_the_batch_or_is_marked() -> None:
 
 
 class Liar:
-    """Pages as a node could say them."""
+    """Pages that a lying node could return."""
 
     def __init__(self, *pages: list[bytes]) -> None:
         self.pages, self.asked = list(pages), list[dict[str, Any]]()
@@ -255,7 +255,7 @@ class Liar:
         return UnverifiedPage(self.pages.pop(0), bool(self.pages))
 
     def replace_node(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Answer in place of the node from here on."""
+        """Replace the node's answers from now on."""
         monkeypatch.setattr(Enclave, "unverified_page", lambda enclave, wire: self(enclave, wire))
 
 
@@ -294,7 +294,9 @@ def test_a_newest_event_that_does_not_check_takes_a_stream_only_a_step_on(
 def test_a_log_that_says_it_is_endless_is_through_after_the_events_that_it_has(
     monkeypatch: pytest.MonkeyPatch, node: Served, enclave: Enclave
 ) -> None:
-    """Its newest event is signed, and bears any number. Nothing is left out, and nobody counts up to there."""
+    """Its newest event is signed with an arbitrary seq. Nothing is lost, and the stream does not
+    count up to it.
+    """
     reader, end = EncStreamReader(options(node, enclave)), 1 << 50
     reader._target = {enclave.hex: Tip(end, 2, True)}
     liar = Liar([_event(1 << 49)], [_event(end + 7)], [])
@@ -392,7 +394,7 @@ def test_one_node_that_does_not_answer_holds_up_no_other(node: Served, monkeypat
 
 
 def _drain(frame: DataFrame, checkpoint: Path) -> list[list[int]]:
-    """The seqs of each micro-batch, until nothing is left of what there was."""
+    """Return the seqs of each micro-batch, until everything available is read."""
     seen: list[list[int]] = []
     writer = frame.writeStream.foreachBatch(lambda batch, _: seen.append(sorted(row.seq for row in batch.collect())))
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()

@@ -1,4 +1,4 @@
-"""All enclaves of an identity or of a registry, wherever that says they are; and those that a file names."""
+"""All enclaves of an identity or of a registry, and those listed in a file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ from tests.node.served import NODE, Served
 
 @pytest.fixture
 def node() -> Iterator[Served]:
-    """A node that has a registry, and is known in it."""
+    """A node that has a registry and is registered in it."""
     with Served(serving(registry_id()), clock=real_clock()) as node:
         node.submit(node.manifest(REGISTRY, "olga"))
         with _client(node, Identity(NODE)) as client:

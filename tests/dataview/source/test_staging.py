@@ -1,4 +1,4 @@
-"""Rows written as they are read: what is where, and what the driver is told of it. Without Spark."""
+"""Staging: which rows go to which table, and what the driver is sent. Without Spark."""
 
 from pathlib import Path
 

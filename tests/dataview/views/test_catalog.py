@@ -57,17 +57,17 @@ def silver(spark: SparkSession, empty: Path, tmp_path: Path) -> Silver:
 
 
 def of(*views: tuple[str, str, str]) -> list[View]:
-    """By name, header and SQL."""
+    """Return views by name, header and SQL."""
     return [parse_view(f"{header}\n{sql}", name) for name, header, sql in views]
 
 
 def naive(hours: float) -> Any:
-    """A time as Spark brings it back."""
+    """Return a time as Spark returns it."""
     return at(hours).replace(tzinfo=None)
 
 
 def hour(hours: float) -> str:
-    """As `figures` names it."""
+    """Return the name that `figures` uses."""
     return f"{at(hours):%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -221,7 +221,7 @@ def test_gold_follows_silver(spark: SparkSession, silver: Silver, tmp_path: Path
         "registry_identities": first["registry_identities"][:1],
     }
     check(views, spark, **second)
-    # This one dies before it publishes; the next finds the table made.
+    # This one dies before publishing; the next finds the table built.
     silver.put("content_status", post(3, status="deleted", content=None), post(12))
     assert changed(Views(silver.lake), spark, ("timeline",)) == ["timeline"]
     views = Views(silver.lake, (), ChangePublisher(writer))
@@ -263,7 +263,7 @@ def test_views_of_the_users_own(spark: SparkSession, silver: Silver, monkeypatch
     silver.add("events", event(1), event(2, type="x"))
     assert changed(views, spark, NAMES) == ["timeline", "posts", "most", "counted", "loud"]
     check(views, spark, posts=[("ann", 1), ("bob", 2)], most=[(2,)], loud=[("ANN", 1), ("BOB", 2)])
-    # A group that is no more goes; whatever does not concern a view leaves it alone.
+    # A removed group disappears; an irrelevant change leaves a view alone.
     silver.put("content_status", post(1, status="deleted"), post(4, type="private"))
     assert changed(views, spark, NAMES[:3]) == ["timeline", "posts", "most"]
     check(views, spark, posts=[("bob", 2)], most=[(2,)])
@@ -296,7 +296,7 @@ def test_what_by_groups_cannot_follow_is_made_whole(spark: SparkSession, silver:
     views = Views(silver.lake, of(("mine", header, sql.replace("AS n", "AS n, max(seq) AS last"))))
     assert changed(views, spark, ("mine",)) == ["mine"]
     check(views, spark, mine=[("ann", 1, 1), ("bob", 1, 2)])
-    # A test that fails: the view stays as it was, and is tested again when something changes.
+    # A failing test: the view stays unchanged, and is tested again after the next change.
     silver.add("content_status", post(3), post(4))
     [built] = views.build(spark, ["mine"])
     assert built.failures == ("accepted(n, 1, 2): fails for 3",)
@@ -308,14 +308,14 @@ def test_what_by_groups_cannot_follow_is_made_whole(spark: SparkSession, silver:
     silver.remove("content_status", "seq = 3")
     assert changed(views, spark, ("mine",)) == ["mine"]
     check(views, spark, mine=[("ann", 2, 4), ("bob", 1, 2)])
-    # What changed is not known any more.
+    # The changes are no longer known.
     source = silver.lake["content_status"]
     silver.put("content_status", post(2, author="bob", content="new"))
     silver.put("content_status", post(9, author="bob"))
     source.vacuum(spark, 0)
     assert changed(views, spark, ("mine",)) == ["mine"]
     check(views, spark, mine=[("ann", 2, 4), ("bob", 2, 9)])
-    # A source that was made anew, with as many versions.
+    # A source that was rebuilt, with as many versions.
     shutil.rmtree(source.path)
     source.create(spark)
     for seq in (5, 6, 7, 8):
@@ -355,7 +355,7 @@ def test_what_fails_is_said(spark: SparkSession, silver: Silver) -> None:
 
 
 def test_a_view_that_cannot_be_made_keeps_no_other_from_it(spark: SparkSession, silver: Silver, tmp_path: Path) -> None:
-    """Nor what somebody wrote into an event: it is made once that is out of its way, and published then."""
+    """Nor does a hostile event: the view is built and published once the event is gone."""
 
     @view(key="id")
     def divided(timeline: DataFrame) -> DataFrame:
@@ -393,7 +393,7 @@ def test_a_view_that_cannot_be_made_keeps_no_other_from_it(spark: SparkSession, 
 
 
 def test_more_changes_than_the_driver_takes_are_followed_alike(spark: SparkSession, silver: Silver) -> None:
-    """Groups that are joined and not named, also one without a name; rows that stay with the executors."""
+    """Groups that are joined instead of listed, including null; rows that stay on the executors."""
     own = of(
         ("posts", BY_AUTHOR, POSTS),
         ("counted", ADDED, COUNTED),

@@ -1,4 +1,4 @@
-"""The registry's views against a real registry: what its node answers to lookups is what stands in them."""
+"""The registry's views against a real registry: they hold what its node answers to lookups."""
 
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -29,7 +29,7 @@ def scene() -> Iterator[Scene]:
 
 
 class Life:
-    """What happens in a registry, in two parts."""
+    """The events of a registry, in two parts."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene, self.send = scene, scene.registry.send
@@ -46,7 +46,9 @@ class Life:
             self.entry = self.scene.register(house, app="chat", desc=f"house {n}", meta={"n": n})
 
     def second(self) -> None:
-        """Superseded, moved, sold, deleted; deleted and there again; superseded, and then deleted."""
+        """Entries superseded, moved, sold or deleted; deleted and restored; superseded and then
+        deleted.
+        """
         ends = [{"uri": "https://b.x", "priority": 7}, {"uri": "https://a.x", "priority": 2}]
         self.send("node", "Reg_Node", {**node_entry("node"), "endpoints": ends, "protocols": ["https"]})
         self.send("node2", "Delete", GONE, about(self.node2))
@@ -63,7 +65,7 @@ class Life:
         link = house.move_to("node2")
         house.transfer("alice", "bob")
         self.scene.register(house, by="bob", owner_proof=house.proof("bob"), links=[link], app="moved")
-        # Again, without the Migrate: who sequences is its word.
+        # Again, without the Migrate: the sequencer is its own claim.
         self.scene.register(house, by="bob", sequencer=person("node2").public, desc="moved")
 
 
@@ -81,7 +83,9 @@ def pulled(spark: SparkSession, scene: Scene, span: range) -> Any:
 
 
 def answers(scene: Scene, houses: Iterable[House]) -> dict[str, dict[str, Any]]:
-    """What the node says of everybody who may be in the registry, by view and key; who is not is not in it."""
+    """Return the node's answers for everyone who may be in the registry, by view and key; absent
+    ones are left out.
+    """
     names = ("node", "node2", "alice", "bob", "carol")
     asked = {
         "registry_nodes": [(pub(name), f"/nodes/{pub(name)}") for name in names],
@@ -93,7 +97,7 @@ def answers(scene: Scene, houses: Iterable[House]) -> dict[str, dict[str, Any]]:
 
 
 def check(flow: Flow, scene: Scene, houses: Iterable[House], unknown: Collection[str] = ()) -> None:
-    """`unknown`: keys of entries of which nobody can know any more that they do not stand."""
+    """`unknown`: keys of entries whose deletion can no longer be known."""
     assert not [built.failures for built in flow.views.build(flow.spark, VIEWS) if built.failures]
     said = answers(scene, houses)
     keys = {"registry_nodes": "seq_pub", "registry_identities": "id_pub", "registry_enclaves": "enclave_id"}
@@ -105,7 +109,7 @@ def check(flow: Flow, scene: Scene, houses: Iterable[House], unknown: Collection
 
 
 def _told(view: str, said: dict[str, Any]) -> dict[str, Any]:
-    """The node's answer, in the view's words."""
+    """Convert the node's answer to the view's columns."""
     entry = {"enclave": said["entry"]["enclave"], "event": said["entry"]["id"], "seq": said["entry"]["seq"]}
     if view == "registry_nodes":
         more = {"endpoints": [each["uri"] for each in said["endpoints"]], "protocols": said["protocols"]}
@@ -117,7 +121,7 @@ def _told(view: str, said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _seen(view: str, row: dict[str, Any]) -> dict[str, Any]:
-    """The same of a row; what an entry does not say is null there."""
+    """Convert a row; fields that an entry lacks are null."""
     nothing: dict[str, Any] = {"protocols": [], "enclaves": {}, "app": "", "description": ""}
     names = {
         "registry_nodes": ("endpoints", "protocols", "enc_v"),
@@ -139,9 +143,9 @@ def test_what_the_node_says_is_what_stands_there(
     end = length(scene)
     flow.feed(pulled(spark, scene, range(middle, end)))
     check(flow, scene, life.houses)
-    # Whoever comes when all is over, and with many more events than the driver takes.
+    # A late reader, with many more events than the driver collects.
     late = Flow.at(spark, empty_lake, tmp_path / "late", DriverLimits(max_rows=3, max_listed_values=1))
     late.feed(pulled(spark, scene, range(end)))
-    # What was deleted is shown to nobody: that alice's last entry, which took the place of her first, was one of hers.
+    # Deleted contents are not served: that alice's last entry replaced her first cannot be seen.
     check(late, scene, life.houses, [pub("alice")])
     assert pub("alice") in {row["id_pub"] for row in late.rows("registry_identities")}

@@ -1,4 +1,4 @@
-"""Views as files spell them."""
+"""The file format of views."""
 
 from pathlib import Path
 
