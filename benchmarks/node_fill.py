@@ -13,8 +13,8 @@ from enc.core.machine.memory import EnclaveMemory
 from enc.core.primitives.hashing import content_hash
 from enc.core.primitives.types import Commit, Event, TreeHead
 from enc.core.rules.policy import Effects
-from enc.node.store.protocol import Step
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.steps import Step
 
 ENCLAVES, EVENTS, LONGEST = 10_000, 1_000_000, 100_000
 """What the filled store holds, and how many of the events lie in one enclave."""

@@ -41,9 +41,10 @@ from enc.node.read.proofs import Proofs
 from enc.node.read.sealed_requests import SealedHandlers
 from enc.node.sequence.sequencer import AdmittedCommit, CommitOutcome, Sequencer
 from enc.node.sequence.state_cache import StateCache
-from enc.node.store.memory.store import MemoryStore
-from enc.node.store.protocol import Step, search_item
+from enc.node.store.events import search_item
+from enc.node.store.steps import Step
 from enc.runtime.rate_limit import RateLimiter
+from tests.node.memory_store import MemoryStore
 from tests.node.served import NODE, Clock
 
 Json = dict[str, Any]

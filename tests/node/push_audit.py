@@ -11,7 +11,7 @@ from enc.core.machine.memory import EnclaveMemory
 from enc.core.rules.content import revised_id
 from enc.core.rules.policy import recipients
 from enc.node.store.protocol import Store
-from enc.node.store.sqlite.push import Endpoints, register
+from enc.node.store.push_protocol import Endpoints, register
 
 Queue = tuple[bytes, str]
 Heard = dict[Queue, dict[bytes, list[int]]]

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from enc.node.config import Config, Push
-from enc.node.store.sqlite.push import BatchLimits, DeliveryResult, QueueReport
+from enc.node.store.push_protocol import BatchLimits, DeliveryResult, QueueReport
 from tests.core.world import person, pub
 from tests.node.served import DEV, PATIENCE_S, SMALL, Enclave, Json, Served
 

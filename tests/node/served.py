@@ -34,10 +34,10 @@ from enc.node import main
 from enc.node.api.http import SEALED_PATHS
 from enc.node.config import Config
 from enc.node.http.server import NodeServer
-from enc.node.store.memory.store import MemoryStore
 from enc.node.store.protocol import Store
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import LIFETIME, START, person, pub
+from tests.node.memory_store import MemoryStore
 
 Json = dict[str, Any]
 T = TypeVar("T")

@@ -30,11 +30,11 @@ from enc.core.trees.state_key import DELETED, Namespace, identity_key, status_ke
 from enc.core.trees.tree_head import check_bound_head, parse_head
 from enc.node.config import Config, Endpoints
 from enc.node.fsck import check_store
-from enc.node.store.memory.store import MemoryStore
 from enc.node.store.protocol import Store
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import LIFETIME, NO_POINT, give, person, pub
 from tests.core.world_v1 import EXAMPLE, bundle, change, has, initial, manifest, row
+from tests.node.memory_store import MemoryStore
 from tests.node.served import NODE, SMALL, Enclave, Json, Served, about, bad, good
 from tests.node.small_v1 import ADMIN, DATAVIEW, ENDPOINT, MEMBER, OWNER, SCHEMA, SMALL_V1
 

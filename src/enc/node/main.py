@@ -52,9 +52,10 @@ from enc.node.sequence.commit_intake import CommitIntake, CommitReplies
 from enc.node.sequence.sequencer import Checkpoint, Sequencer, SequencerSettings
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.pool import SignaturePool
-from enc.node.store.protocol import Step, Store
-from enc.node.store.sqlite.push import BatchLimits, DeliveryResult
+from enc.node.store.protocol import Store
+from enc.node.store.push_protocol import BatchLimits, DeliveryResult
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.steps import Step
 from enc.runtime.logs import setup_logs
 from enc.runtime.rate_limit import RateLimiter
 from enc.runtime.signals import end_on_next_signal

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from enc.cli.ops.node_queues import COLUMNS, age
-from enc.node.store.sqlite.push import DeliveryResult
+from enc.node.store.push_protocol import DeliveryResult
 from enc.node.store.sqlite.store import SqliteStore
 from tests.cli.ops.test_node import _plain_environment, enc, failure
 from tests.core.world import START, pub

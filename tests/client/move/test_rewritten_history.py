@@ -53,7 +53,7 @@ def test_a_former_owner_behind_a_detour(moving: Moving) -> None:
     from enc.core.machine import enclave as machine
     from enc.core.rules.policy import Effects
     from enc.core.trees.state_key import identity_key
-    from enc.node.store.protocol import Step
+    from enc.node.store.steps import Step
     from tests.client.move.test_follow_moves import OWNS
 
     moving.enclave.transfer(pub("bob"), "owner")

@@ -12,7 +12,7 @@ from enc.core.errors import EnclaveNotFound, IdentityNotFound, MisuseError, Node
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
 from enc.core.registry.reg_entry import wire_node
-from enc.node.store.protocol import search_item
+from enc.node.store.events import search_item
 from tests.client.stage import Stage
 from tests.core.world import person
 from tests.node.served import SMALL

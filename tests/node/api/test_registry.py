@@ -30,10 +30,10 @@ from enc.node.api import registry as registry_api
 from enc.node.config import Config, Registry, Retention
 from enc.node.fsck import check_store
 from enc.node.read import registry_index
-from enc.node.store.memory.store import MemoryStore
 from tests.core.registry.test_entries_v1 import SCHEMA
 from tests.core.registry_world import REGISTRY, TEAM, House, identity_entry, node_entry
 from tests.core.world import START, Json, init, person, pub
+from tests.node.memory_store import MemoryStore
 from tests.node.moving import move
 from tests.node.served import DEV, NODE, SMALL, Clock, Enclave, Served, about, bad, good, sqlite
 

@@ -42,10 +42,11 @@ from enc.node.sequence.commit_intake import CommitIntake, CommitReplies
 from enc.node.sequence.sequencer import AdmittedCommit, CommitOutcome, Sequencer
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.pool import SignaturePool
-from enc.node.store.memory.store import MemoryStore
-from enc.node.store.protocol import EnclaveReader, Step
+from enc.node.store.enclave_reader import EnclaveReader
+from enc.node.store.steps import Step
 from enc.runtime.rate_limit import RateLimiter
 from tests.core.world import COMMON, START, Json, about, gated, give, grant, init, move, path, person, rule
+from tests.node.memory_store import MemoryStore
 
 pytestmark = pytest.mark.anyio
 

@@ -26,14 +26,17 @@ from enc.core.rules.content import revised_id
 from enc.core.trees.merkle_log import Edge
 from enc.core.trees.tree_head import sign_head
 from enc.node.fsck import Difference, Report, check_enclave, check_store
-from enc.node.store.memory.store import MemoryStore
-from enc.node.store.protocol import EnclaveReader, ReadRights, SearchItem, Step, Store
+from enc.node.store.enclave_reader import EnclaveReader
+from enc.node.store.events import SearchItem
+from enc.node.store.protocol import ReadRights, Store
+from enc.node.store.push_protocol import DeliveryResult
 from enc.node.store.sqlite import event_index as ids
 from enc.node.store.sqlite.check import WRONG
-from enc.node.store.sqlite.push import DeliveryResult
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.steps import Step
 from tests.core.registry_world import REGISTRY, TEAM, House, identity_entry, node_entry
 from tests.core.world import GROUP, World, give, move, person, pub
+from tests.node.memory_store import MemoryStore
 from tests.node.moving import take_in
 from tests.node.store.test_push_store import OTHER, URL, found, listen, say, spread
 from tests.node.store.test_store import NODE, Host

@@ -27,10 +27,10 @@ from enc.node.config import Config, Limits
 from enc.node.http.closing import close_slow, close_stuck
 from enc.node.http.http_protocol import CHUNK, MAX_HEAD
 from enc.node.sequence.sequencer import AdmittedCommit, Sequencer
-from enc.node.store.memory.store import MemoryStore
 from tests.core.world import LIFETIME, person, pub
 from tests.node.api.test_http import BODIES, code, dialed, posted, sealed
 from tests.node.api.test_http import heard as read_response
+from tests.node.memory_store import MemoryStore
 from tests.node.sequence.test_admission import Certificate
 from tests.node.served import DEV, NODE, PATIENCE_S, SMALL, Clock, Enclave, Json, Served, bad, good, sqlite
 

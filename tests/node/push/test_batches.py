@@ -9,8 +9,8 @@ from enc.core.errors import Unavailable
 from enc.node.push import batches as module
 from enc.node.push.batches import BatchRetention, PushBatcher
 from enc.node.sequence.sequencer import Sequencer
-from enc.node.store.memory.store import MemoryStore
-from enc.node.store.sqlite.push import BatchLimits, DeliveryResult
+from enc.node.store.push_protocol import BatchLimits, DeliveryResult
+from tests.node.memory_store import MemoryStore
 from tests.node.store.test_push_store import all_batches, found, listen, say
 from tests.node.store.test_store import NODE, Host
 

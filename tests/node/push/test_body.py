@@ -12,11 +12,12 @@ from msgspec.json import decode, encode
 from enc.core.log.event import check_event, parse_event, wire_event
 from enc.core.primitives.types import Event
 from enc.node.push.body import BatchFilter, render
-from enc.node.store.memory.store import MemoryStore
-from enc.node.store.protocol import RawEvent, Store
+from enc.node.store.events import RawEvent
+from enc.node.store.protocol import Store
+from enc.node.store.push_protocol import EventRange, Notice, PushBatch
 from enc.node.store.sqlite import event_slices
-from enc.node.store.sqlite.push import EventRange, Notice, PushBatch
 from enc.node.store.sqlite.store import SqliteStore
+from tests.node.memory_store import MemoryStore
 from tests.node.store.test_store import Host, live
 
 Json = dict[str, Any]

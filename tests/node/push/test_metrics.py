@@ -1,7 +1,7 @@
 """What an operator sees of deliveries."""
 
 from enc.node.ops.metrics import CachedReading, Metrics
-from enc.node.store.sqlite.push import DeliveryResult
+from enc.node.store.push_protocol import DeliveryResult
 from tests.node.pushing import CONFIG, report, room, say, settle
 from tests.node.sequence.test_admission import figures
 from tests.node.served import Served

@@ -30,8 +30,8 @@ from enc.node.push.sender_pipe import (
     read_from_sender,
 )
 from enc.node.push.supervisor import PushSupervisor
-from enc.node.store.protocol import RawEvent
-from enc.node.store.sqlite.push import DeliveryResult, DueBatch, EventRange, PushBatch
+from enc.node.store.events import RawEvent
+from enc.node.store.push_protocol import DeliveryResult, DueBatch, EventRange, PushBatch
 from enc.runtime.backoff import RetryPauses
 from tests.core.world import START, person
 
@@ -399,8 +399,8 @@ class Side:
 
 TALK = """
 import os, sys
-from enc.node.sender_pipe import *
-from enc.node.store.push import DeliveryResult
+from enc.node.push.sender_pipe import *
+from enc.node.store.push_protocol import DeliveryResult
 def hear():
     head = sys.stdin.buffer.read(4)
     return read_to_sender(sys.stdin.buffer.read(length(head))) if head else None

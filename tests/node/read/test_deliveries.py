@@ -7,7 +7,7 @@ import pytest
 
 from enc.node.net import calling
 from enc.node.read import deliveries
-from enc.node.store.sqlite.push import DeliveryResult
+from enc.node.store.push_protocol import DeliveryResult
 from tests.core.world import person, pub
 from tests.node.pushing import CONFIG, OTHER_URL, PUSHED, URL, register, report, revoke, room, say, settle
 from tests.node.served import Enclave, Json, Served

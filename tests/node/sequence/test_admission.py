@@ -26,10 +26,10 @@ from enc.node import main
 from enc.node.config import Admission, Config, Cors, Limits, Proxy, Rates, Retention, Tls
 from enc.node.limits.quota import Quota
 from enc.node.sequence.sequencer import AdmittedCommit, CommitOutcome, Sequencer, SequencerSettings
-from enc.node.store.memory.store import MemoryStore
 from enc.node.store.protocol import Usage
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import LIFETIME, START, person, pub
+from tests.node.memory_store import MemoryStore
 from tests.node.running import RunningNode
 from tests.node.served import DEV, NODE, PATIENCE_S, SMALL, Clock, Served, bad, good, sqlite
 

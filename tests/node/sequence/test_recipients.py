@@ -8,9 +8,9 @@ from enc.core.errors import Unavailable
 from enc.core.primitives.types import Receipt
 from enc.core.rules import policy
 from enc.node.sequence import recipients as module
-from enc.node.store.memory.store import MemoryStore
-from enc.node.store.sqlite.push import Endpoints, Recipients
+from enc.node.store.push_protocol import Endpoints, Recipients
 from tests.core.world import give, init, move, person
+from tests.node.memory_store import MemoryStore
 from tests.node.store.test_push_store import OTHER, found, listen, pushed, say
 from tests.node.store.test_store import Host
 

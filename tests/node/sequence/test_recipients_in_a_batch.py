@@ -9,10 +9,10 @@ import pytest
 from enc.core.errors import Unavailable
 from enc.core.primitives.types import Receipt
 from enc.node.sequence import recipients as module
-from enc.node.store.memory.store import MemoryStore
 from enc.node.store.protocol import Store
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import give
+from tests.node.memory_store import MemoryStore
 from tests.node.store.test_push_store import OTHER, URL, found, listen, pushed, say
 from tests.node.store.test_store import Host
 

@@ -16,9 +16,9 @@ from enc.node.sequence import sequencer as module
 from enc.node.sequence import state_cache as directory_module
 from enc.node.sequence.sequencer import AdmittedCommit, CommitOutcome, Sequencer, SequencerSettings
 from enc.node.sequence.state_cache import StateCache
-from enc.node.store.memory.store import MemoryStore
-from enc.node.store.protocol import Step
+from enc.node.store.steps import Step
 from tests.core.world import START, person
+from tests.node.memory_store import MemoryStore
 from tests.node.store.test_store import MANIFEST, NODE, Host
 
 

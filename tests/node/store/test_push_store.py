@@ -13,10 +13,8 @@ from enc.core.log.event import wire_event
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Event, Receipt
 from enc.core.rules.policy import Effects, EndpointChange
-from enc.node.store.memory.store import MemoryStore
 from enc.node.store.protocol import Store
-from enc.node.store.sqlite import delivery_results, fan_out, push_reads
-from enc.node.store.sqlite.push import (
+from enc.node.store.push_protocol import (
     BatchLimits,
     DeadBatch,
     DeliveryResult,
@@ -26,10 +24,12 @@ from enc.node.store.sqlite.push import (
     PushTotals,
     Recipient,
 )
+from enc.node.store.sqlite import delivery_results, fan_out, push_reads
 from enc.node.store.sqlite.push_reader import PushReader, read_reports, redeliver_at
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core import world_v1
 from tests.core.world import gated, give, grant, init, move, path, person, pub, rule
+from tests.node.memory_store import MemoryStore
 from tests.node.store.test_store import START, Host, Log, effort
 
 URL, OTHER = "https://one.example/push", "https://two.example/push"

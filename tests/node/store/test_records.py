@@ -17,12 +17,12 @@ from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Event, Receipt, Record
 from enc.node.fsck import check_store
 from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache
-from enc.node.store.memory.store import MemoryStore
 from enc.node.store.protocol import Store
 from enc.node.store.sqlite import records
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.registry_world import REGISTRY, TEAM, House, identity_entry, node_entry
 from tests.core.world import Json, init, person
+from tests.node.memory_store import MemoryStore
 from tests.node.store.test_store import NODE, Host
 
 GONE = {"reason": "author"}

@@ -28,13 +28,14 @@ from enc.core.primitives.types import Event, Receipt
 from enc.core.rules.policy import Effects, ReadScope
 from enc.core.trees.tree_head import check_bound_head
 from enc.node.sequence.sequencer import AdmittedCommit, CommitOutcome, Sequencer
-from enc.node.store.memory.store import MemoryStore
-from enc.node.store.protocol import ReadRights, Step, Store, Usage
+from enc.node.store.protocol import ReadRights, Store, Usage
 from enc.node.store.sqlite import connection, enclave_numbers, purge, search, search_plan, upgrade
 from enc.node.store.sqlite import event_index as ids
 from enc.node.store.sqlite.batch import Batch
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.steps import Step
 from tests.core.world import START, person, pub
+from tests.node.memory_store import MemoryStore
 
 NODE = person("node")
 MANIFEST = {

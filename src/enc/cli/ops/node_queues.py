@@ -15,7 +15,7 @@ from enc.cli.shell.output import Output, Row, short
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
-    from enc.node.store.sqlite.push import QueueReport
+    from enc.node.store.push_protocol import QueueReport
 
 app = node.app
 

@@ -82,7 +82,7 @@ class UpFolder:
 
     def write_enclaves(self) -> None:
         """Write the list of the node's enclaves, if it has changed."""
-        from enc.node.store.sqlite.enclave_reader import read_enclaves
+        from enc.node.store.sqlite.enclave_list import read_enclaves
 
         found = read_enclaves(self.node / "enc.db", MAX_ENCLAVES)
         if found != self._written:

@@ -29,7 +29,8 @@ from enc.core.registry.reg_entry import MAX_LABEL
 from enc.node.api.http import ReadPool
 from enc.node.read.registry_index import RegistryIndex, Wire
 from enc.node.read.sealed_requests import SealedHandlers
-from enc.node.store.protocol import Store, search_item
+from enc.node.store.events import search_item
+from enc.node.store.protocol import Store
 
 MAX_PAGE_ENCLAVES = 100
 """Most enclaves of one page."""

@@ -19,7 +19,9 @@ from enc.core.session.session import SKEW, TransportKeys
 from enc.core.trees.state_key import KV, identity_key
 from enc.node.read.access import Access
 from enc.node.sequence.sequencer import internal_error
-from enc.node.store.protocol import Step, Store, search_item
+from enc.node.store.events import search_item
+from enc.node.store.protocol import Store
+from enc.node.store.steps import Step
 
 Reason = Literal[
     "access_revoked",

@@ -12,8 +12,8 @@ from enc.core.trees.state_key import DELETED
 from enc.node.fsck.difference import Difference
 from enc.node.fsck.usage import Tally
 from enc.node.store.protocol import Charge, Store
+from enc.node.store.push_protocol import Endpoints, register
 from enc.node.store.sqlite.check import WRONG, CheckedEvent
-from enc.node.store.sqlite.push import Endpoints, register
 
 PAGE = 250
 """Events per page, with their contents."""

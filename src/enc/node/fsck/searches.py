@@ -13,7 +13,8 @@ from enc.core.log.filter import MAX_LIMIT, Filter, Range
 from enc.core.rules.policy import ReadScope
 from enc.core.trees.state_key import DELETED
 from enc.node.fsck.difference import Difference
-from enc.node.store.protocol import ReadRights, SearchItem, Store
+from enc.node.store.events import SearchItem
+from enc.node.store.protocol import ReadRights, Store
 from enc.node.store.sqlite.check import WRONG, CheckedEvent
 
 BLOCK = 4000

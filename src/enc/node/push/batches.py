@@ -11,7 +11,7 @@ import structlog
 from msgspec import Struct
 
 from enc.core.errors import EncError
-from enc.node.store.sqlite.push import BatchLimits, PushStore
+from enc.node.store.push_protocol import BatchLimits, PushStore
 
 RETIRE_MS = 60_000
 """Time between two looks for batches to delete."""

@@ -17,8 +17,8 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.json import Decoder, encode
 
-from enc.node.store.protocol import RawEvent
-from enc.node.store.sqlite.push import EventRange, Notice, PushBatch
+from enc.node.store.events import RawEvent
+from enc.node.store.push_protocol import EventRange, Notice, PushBatch
 
 
 class EventSource(Protocol):

@@ -23,7 +23,7 @@ from enc.core.primitives.sealing import NONCE_SIZE, encrypt
 from enc.node.push.body import EventSource, render
 from enc.node.push.schedule import QueueHealth, Schedule
 from enc.node.push.sender_pipe import MAX_RESULTS
-from enc.node.store.sqlite.push import DeliveryResult, DueBatch, PushReads
+from enc.node.store.push_protocol import DeliveryResult, DueBatch, PushReads
 
 PAGE = 1024
 """Queues per page."""

@@ -12,7 +12,7 @@ from struct import Struct as Layout
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
-from enc.node.store.sqlite.push import DeliveryResult
+from enc.node.store.push_protocol import DeliveryResult
 from enc.runtime.logs import Format, Level
 
 LENGTH = Layout(">I")

@@ -31,7 +31,7 @@ from enc.node.push.sender_pipe import (
     packed,
     read_to_sender,
 )
-from enc.node.store.sqlite.push import DeliveryResult
+from enc.node.store.push_protocol import DeliveryResult
 from enc.node.store.sqlite.push_reader import PushReader
 from enc.runtime.logs import setup_logs
 from enc.runtime.signals import ignore_stop_signals

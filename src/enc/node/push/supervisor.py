@@ -33,7 +33,7 @@ from enc.node.push.sender_pipe import (
     read_from_sender,
 )
 from enc.node.signatures.worker import read_exactly
-from enc.node.store.sqlite.push import DeliveryResult
+from enc.node.store.push_protocol import DeliveryResult
 from enc.runtime.backoff import RetryPauses
 
 STOP_S = 5.0

@@ -6,7 +6,8 @@ from enc.core.errors import Unauthorized
 from enc.core.machine.enclave import EnclaveState, view
 from enc.core.primitives.types import Event, Target
 from enc.core.rules.policy import ReadScope, Subject
-from enc.node.store.protocol import EnclaveReader, ReadRights, Store
+from enc.node.store.enclave_reader import EnclaveReader
+from enc.node.store.protocol import ReadRights, Store
 
 
 class Access:

@@ -18,7 +18,7 @@ from enc.core.primitives.encoding import convert_json, unhex
 from enc.core.session.envelope import Opened
 from enc.node.read.access import Access
 from enc.node.store.protocol import Store
-from enc.node.store.sqlite.push import QueueReport
+from enc.node.store.push_protocol import QueueReport
 
 MAX_ENDPOINTS = 1000
 """Most endpoints of one answer."""

@@ -17,8 +17,9 @@ from enc.core.rules.policy import Subject
 from enc.core.session.envelope import Opened
 from enc.node.push.body import BatchFilter, render
 from enc.node.read.access import Access
-from enc.node.store.protocol import RawEvent, Store
-from enc.node.store.sqlite.push import PushBatch
+from enc.node.store.events import RawEvent
+from enc.node.store.protocol import Store
+from enc.node.store.push_protocol import PushBatch
 
 MAX_NUMBERS = 100
 """Most batches that one Pull may list by number."""

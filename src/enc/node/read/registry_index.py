@@ -12,7 +12,8 @@ from enc.core.primitives.types import Event, Record, RecordKind
 from enc.core.registry.reg_entry import parse_identity, parse_node
 from enc.core.rules.policy import ReadScope
 from enc.node.read.sealed_requests import SealedHandlers
-from enc.node.store.protocol import EnclaveReader, Store
+from enc.node.store.enclave_reader import EnclaveReader
+from enc.node.store.protocol import Store
 
 MAX_CACHED = 1024
 """Entries whose rendered form is cached; each takes 40 KB at most."""

@@ -36,7 +36,8 @@ from enc.node.read.proofs import ProofRoot, Proofs, Wire
 from enc.node.read.pulls import Pulls
 from enc.node.sequence.sequencer import MAX_HOLD_MS, Checkpoint
 from enc.node.sequence.state_cache import StateCache
-from enc.node.store.protocol import ITEM_START, SearchItem, Store, item_end
+from enc.node.store.events import ITEM_START, SearchItem, item_end
+from enc.node.store.protocol import Store
 from enc.runtime.rate_limit import RateLimiter
 
 MAX_KEYS = 256

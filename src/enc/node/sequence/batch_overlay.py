@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from enc.core.log.event import target_of
 from enc.core.machine.enclave import EnclaveState, Transition
 from enc.core.primitives.types import Event, Record, RecordKind, Target
-from enc.node.store.protocol import EnclaveReader, Store
+from enc.node.store.enclave_reader import EnclaveReader
+from enc.node.store.protocol import Store
 
 MAX_NODES = 262_144
 """Tree nodes cached over all enclaves: about 70 MB at most."""

@@ -34,7 +34,8 @@ from enc.node.limits.quota import NO_QUOTA, Quota, Spending
 from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache
 from enc.node.sequence.recipients import RecipientCache
 from enc.node.sequence.state_cache import StateCache
-from enc.node.store.protocol import Step, Store
+from enc.node.store.protocol import Store
+from enc.node.store.steps import Step
 
 MAX_BATCH = 1024
 """Maximum number of commits in one transaction."""

@@ -6,126 +6,17 @@ returns the state that the last `write` left.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 from msgspec import Struct
-from msgspec.json import Decoder, encode
 
-from enc.core.log.event import wire_event
 from enc.core.log.filter import Filter
-from enc.core.machine.enclave import ClosedBundle, EnclaveState, Transition
+from enc.core.machine.enclave import ClosedBundle, EnclaveState
 from enc.core.primitives.types import Commit, Event, Record, RecordKind, Target, TreeHead
-from enc.core.rules.policy import Effects, ReadScope
-from enc.core.trees import sparse_merkle
-from enc.node.store.sqlite.push import PushStore, Recipients
-
-Status = Literal["active", "updated", "deleted"]
-
-
-class Step(Struct, frozen=True, kw_only=True):
-    """One transition of one enclave, ready to be stored. A step that only seals a bundle has no
-    event.
-    """
-
-    transition: Transition
-    event: Event | None = None
-    effects: Effects = Effects()
-    subject: str = ""
-    """Type that decides the rights R, P and N. For an Update or Delete it is the target's type."""
-    heads: tuple[TreeHead, ...] = ()
-    """One for each bundle that the step closed."""
-    recipients: Recipients = ()
-    """Everyone to whom the event is pushed or notified."""
-
-
-class AppendRun(Struct, frozen=True):
-    """Consecutive events of one log that only extend it, ready to be stored."""
-
-    events: Sequence[Event]
-    state: EnclaveState
-    """State after the last of them."""
-
-    def steps(self) -> list[Step]:
-        """Return the same events as steps of one event each."""
-        transition = Transition(state=self.state)
-        return [Step(transition=transition, event=event, subject=event.type) for event in self.events]
-
-
-class EventWithStatus(Struct, frozen=True):
-    """An event and its current status."""
-
-    event: Event
-    status: Status
-    updated_by: bytes | None = None
-
-
-class _Id(Struct):
-    id: str
-
-
-_id = Decoder(_Id).decode
-
-
-class SearchItem(Struct, frozen=True, gc=False):
-    """A search result, already in JSON for the wire, in two parts as it is stored."""
-
-    seq: int
-    updated_by: bytes | None
-    head: bytes
-    """The event's JSON up to the content."""
-    rest: bytes
-    """The content and everything after it, up to but without the last brace."""
-
-    @property
-    def event(self) -> bytes:
-        """Wire JSON of the event: the fields of `enc.core.log.event.wire_event`, in any order."""
-        return b"%b%b}" % (self.head, self.rest)
-
-    @property
-    def json(self) -> bytes:
-        """`{"event": …, "status": …, "updated_by": …}`, as in the answer to a Query."""
-        return b"".join((ITEM_START, self.head, self.rest, item_end(self.updated_by)))
-
-    @property
-    def id(self) -> bytes:
-        return bytes.fromhex(_id(self.event).id)
-
-    @property
-    def status(self) -> Literal["active", "updated"]:
-        return "active" if self.updated_by is None else "updated"
-
-
-ITEM_START = b'{"event":'
-_ACTIVE = b'},"status":"active"}'
-
-
-def item_end(updated_by: bytes | None) -> bytes:
-    """Return the end of an item's JSON: the event's last brace, and the event's status."""
-    if updated_by is None:
-        return _ACTIVE
-    return b'},"status":"updated","updated_by":"%b"}' % updated_by.hex().encode()
-
-
-def search_item(event: Event, updated_by: bytes | None = None) -> SearchItem:
-    """Return an event that is in memory as a search result."""
-    return SearchItem(event.seq, updated_by, b"", encode(wire_event(event))[:-1])
-
-
-class RawEvent(Struct, frozen=True, gc=False):
-    """A stored event of any status: its wire JSON in two parts, and the fields that decide rights."""
-
-    seq: int
-    type: str
-    subject: str
-    """Type that decides the rights R, P and N."""
-    author: bytes
-    head: bytes
-    rest: bytes
-
-    @property
-    def event(self) -> bytes:
-        """The wire JSON of the event."""
-        return b"%b%b}" % (self.head, self.rest)
+from enc.core.rules.policy import ReadScope
+from enc.node.store.events import EventWithStatus, RawEvent, SearchItem
+from enc.node.store.push_protocol import PushStore
+from enc.node.store.steps import AppendRun, Step
 
 
 class Usage(Struct, frozen=True):
@@ -358,28 +249,3 @@ class Store(PushStore, Protocol):
     def close(self) -> None:
         """Close the store. Later reads raise Unavailable."""
         ...
-
-
-class EnclaveReader:
-    """The stored data of one enclave, as the state machine and the proofs read it."""
-
-    def __init__(self, store: Store, enclave: bytes) -> None:
-        self._store, self._enclave = store, enclave
-
-    def read_node(self, node_hash: bytes) -> bytes:
-        return self._store.read_node(self._enclave, node_hash)
-
-    def read_hash(self, level: int, index: int) -> bytes:
-        return self._store.read_hash(self._enclave, level, index)
-
-    def leaf(self, root: bytes, key: bytes) -> bytes | None:
-        return sparse_merkle.get(self, root, key)
-
-    def target(self, event_id: bytes) -> Target | None:
-        return self._store.target(self._enclave, event_id)
-
-    def record(self, kind: RecordKind, key: bytes) -> Record | None:
-        return self._store.record(self._enclave, kind, key)
-
-    def record_of(self, event_id: bytes) -> Record | None:
-        return self._store.record_of(self._enclave, event_id)

@@ -13,7 +13,6 @@ from enc.core.machine.enclave import EnclaveState
 from enc.core.primitives.types import Event, Record, Tags
 from enc.core.rules.content import revised_id
 from enc.core.rules.policy import Effects
-from enc.node.store.protocol import Step
 from enc.node.store.sqlite.bulk_insert import bulk_insert
 from enc.node.store.sqlite.enclave_numbers import EnclaveNumbers
 from enc.node.store.sqlite.event_index import EventIndex
@@ -22,6 +21,7 @@ from enc.node.store.sqlite.records import put_records
 from enc.node.store.sqlite.rows import PLAIN, PLAIN_ROW, Row, key_of, pack_event, pack_plain, tags_of
 from enc.node.store.sqlite.snapshot import pack_state
 from enc.node.store.sqlite.tags import auto_delete, tag_rows
+from enc.node.store.steps import Step
 
 MAX_KINDS = 65_536
 """Number of kinds whose row numbers a writer caches."""

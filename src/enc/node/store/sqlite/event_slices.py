@@ -4,7 +4,7 @@ import sqlite3
 
 from msgspec.json import encode
 
-from enc.node.store.protocol import RawEvent
+from enc.node.store.events import RawEvent
 from enc.node.store.sqlite.rows import MAX_SEQ, author_of, erased, key_of
 
 _STORED = (

@@ -11,8 +11,8 @@ from itertools import accumulate
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
+from enc.node.store.push_protocol import BatchLimits, Right
 from enc.node.store.sqlite.batching import BatchDraft, OutboxRun, batches_of
-from enc.node.store.sqlite.push import BatchLimits, Right
 
 MAX_EVENTS = 65_536
 """Approximate number of events that one fan-out takes."""

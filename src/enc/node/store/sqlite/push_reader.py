@@ -7,11 +7,11 @@ from contextlib import closing
 from pathlib import Path
 
 from enc.core.errors import Unavailable
-from enc.node.store.protocol import RawEvent
+from enc.node.store.events import RawEvent
+from enc.node.store.push_protocol import DueBatch, PushBatch, QueueReport
 from enc.node.store.sqlite import delivery_results, push_reads
 from enc.node.store.sqlite.connection import Readers, connect_writer, open_existing, unavailable
 from enc.node.store.sqlite.event_slices import read_raw_events
-from enc.node.store.sqlite.push import DueBatch, PushBatch, QueueReport
 
 
 class PushReader:

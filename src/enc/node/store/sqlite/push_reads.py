@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.msgpack import Decoder
 
-from enc.node.store.sqlite.push import DueBatch, Endpoints, EventRange, Notice, PushBatch, PushTotals, QueueReport
+from enc.node.store.push_protocol import DueBatch, Endpoints, EventRange, Notice, PushBatch, PushTotals, QueueReport
 
 _runs = Decoder(tuple[list[tuple[int, int, int]], list[tuple[int, int, dict[str, int]]]]).decode
 

@@ -1,13 +1,9 @@
-"""The push part of a SqliteStore (enc.node.store.sqlite.push documents the protocol)."""
+"""The push part of a SqliteStore (enc.node.store.push_protocol documents the protocol)."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
 
-from enc.node.store.sqlite import delivery_results, push_reads
-from enc.node.store.sqlite import fan_out as spreading
-from enc.node.store.sqlite.batch import WriterCache
-from enc.node.store.sqlite.connection import AfterCommit, Readers
-from enc.node.store.sqlite.push import (
+from enc.node.store.push_protocol import (
     BatchLimits,
     DeadBatch,
     DeliveryResult,
@@ -17,6 +13,10 @@ from enc.node.store.sqlite.push import (
     PushTotals,
     QueueReport,
 )
+from enc.node.store.sqlite import delivery_results, push_reads
+from enc.node.store.sqlite import fan_out as spreading
+from enc.node.store.sqlite.batch import WriterCache
+from enc.node.store.sqlite.connection import AfterCommit, Readers
 
 
 class PushTables:

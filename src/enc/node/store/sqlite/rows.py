@@ -13,7 +13,7 @@ from msgspec.json import encode
 
 from enc.core.log.event import parse_event
 from enc.core.primitives.types import Event, Tags
-from enc.node.store.protocol import SearchItem, Status
+from enc.node.store.events import SearchItem, Status
 
 SEQ_BITS = 40
 MAX_SEQ = (1 << SEQ_BITS) - 1

@@ -12,7 +12,8 @@ from itertools import islice
 from msgspec import Struct
 
 from enc.core.log.filter import Filter, Range
-from enc.node.store.protocol import ReadRights, SearchItem
+from enc.node.store.events import SearchItem
+from enc.node.store.protocol import ReadRights
 from enc.node.store.sqlite.event_index import EventIndex
 from enc.node.store.sqlite.rows import COLUMNS, MAX_SEQ, Row, author_of, first8, items, key_of, unpack_event
 from enc.node.store.sqlite.search_plan import SearchPlan

@@ -19,7 +19,7 @@ from enc.core.errors import Duplicate, EnclaveExists, ReplayFailed
 from enc.core.log.event import target_of
 from enc.core.machine.enclave import EnclaveState
 from enc.core.primitives.types import Event, Target
-from enc.node.store.protocol import AppendRun, Charge, Step
+from enc.node.store.protocol import Charge
 from enc.node.store.sqlite import purge
 from enc.node.store.sqlite.batch import Batch, WriterCache
 from enc.node.store.sqlite.bulk_insert import bulk_insert
@@ -27,6 +27,7 @@ from enc.node.store.sqlite.enclave_numbers import EnclaveNumbers
 from enc.node.store.sqlite.event_index import EventIndex, EventKeys, find_in_index
 from enc.node.store.sqlite.rows import MAX_SEQ, all_first8, key_of, pack_plain
 from enc.node.store.sqlite.snapshot import pack_state
+from enc.node.store.steps import AppendRun, Step
 
 if TYPE_CHECKING:
     from enc.node.store.sqlite.store import SqliteStore

@@ -18,7 +18,8 @@ from enc.core.log.filter import Filter
 from enc.core.machine.enclave import ClosedBundle, EnclaveState
 from enc.core.primitives.types import Commit, Event, Record, RecordKind, Target, TreeHead
 from enc.core.rules.manifest import parse_manifest
-from enc.node.store.protocol import Charge, EventWithStatus, RawEvent, ReadRights, SearchItem, Step, Usage
+from enc.node.store.events import EventWithStatus, RawEvent, SearchItem
+from enc.node.store.protocol import Charge, ReadRights, Usage
 from enc.node.store.sqlite import purge
 from enc.node.store.sqlite.backfill_endpoints import backfill_endpoints
 from enc.node.store.sqlite.batch import ERASE, Batch, WriterCache
@@ -34,6 +35,7 @@ from enc.node.store.sqlite.search import Search
 from enc.node.store.sqlite.snapshot import unpack_state
 from enc.node.store.sqlite.staging import SqliteStaging, charges, delete_orphan_rows, find_orphan
 from enc.node.store.sqlite.upgrade import upgrade
+from enc.node.store.steps import Step
 
 _EVENTS = f"SELECT {COLUMNS} FROM events"  # noqa: S608
 _PAGE = 1000

@@ -16,18 +16,10 @@ from enc.core.machine.memory import EnclaveMemory
 from enc.core.primitives.types import Commit, Event, Record, RecordKind, Target, TreeHead
 from enc.core.rules.content import revised_id
 from enc.core.trees.state_key import DELETED
-from enc.node.store.memory.push import PushMemory
-from enc.node.store.protocol import (
-    AppendRun,
-    Charge,
-    EventWithStatus,
-    RawEvent,
-    ReadRights,
-    SearchItem,
-    Step,
-    Usage,
-    search_item,
-)
+from enc.node.store.events import EventWithStatus, RawEvent, SearchItem, search_item
+from enc.node.store.protocol import Charge, ReadRights, Usage
+from enc.node.store.steps import AppendRun, Step
+from tests.node.memory_push import PushMemory
 
 
 @dataclass

@@ -9,10 +9,7 @@ from msgspec.json import encode
 
 from enc.core.log.event import wire_event
 from enc.core.primitives.types import Event
-from enc.node.store.protocol import Step
-from enc.node.store.sqlite.batching import OutboxRun, batches_of
-from enc.node.store.sqlite.delivery_results import DEAD, DELIVERED, MAX_ERROR, WAITING
-from enc.node.store.sqlite.push import (
+from enc.node.store.push_protocol import (
     BatchLimits,
     DeadBatch,
     DeliveryResult,
@@ -26,6 +23,9 @@ from enc.node.store.sqlite.push import (
     Recipients,
     register,
 )
+from enc.node.store.sqlite.batching import OutboxRun, batches_of
+from enc.node.store.sqlite.delivery_results import DEAD, DELIVERED, MAX_ERROR, WAITING
+from enc.node.store.steps import Step
 
 
 @dataclass
