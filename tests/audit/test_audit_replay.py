@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from enc.audit.spill import SpilledCommits, SpillingStore
+from enc.audit.spilling_store import SpilledCommits, SpillingStore
 from enc.core.log.event import erase, finalize
 from enc.core.machine.audit_replay import AuditReplay
 from enc.core.primitives.fault import Fault

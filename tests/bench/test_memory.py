@@ -6,10 +6,10 @@ from random import Random
 import pytest
 
 from enc.bench import state_memory as shelf_module
-from enc.bench.enclave_maker import LogMaker
+from enc.bench.log_maker import LogMaker
 from enc.bench.node_behaviour import NodeBehaviour
 from enc.bench.plan import draw_plan
-from enc.bench.recent import CAPACITY, Message, RecentMessages
+from enc.bench.recent_messages import CAPACITY, Message, RecentMessages
 from enc.core.log.event import parse_event
 from enc.core.machine.archive import verify_archive
 from enc.core.machine.replay import Replay

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from enc.audit.archive_reader import read_header, read_lines
 from enc.audit.event_check import RULE_TYPES, check_line, log_version, seq_of
 from enc.audit.finding import Finding
-from enc.audit.spill import SpillingStore
+from enc.audit.spilling_store import SpillingStore
 from enc.client.evidence.evidence import (
     MAX_EVIDENCE,
     Evidence,

@@ -17,7 +17,7 @@ from enc.audit.contradictions import first_contradiction
 from enc.audit.event_check import RULE_TYPES, check_line, light_events
 from enc.audit.finding import Finding, finding_of
 from enc.audit.heads import MAX_SIGNERS, CollectedHead, signer_of
-from enc.audit.spill import SpilledCommits, SpillingStore
+from enc.audit.spilling_store import SpilledCommits, SpillingStore
 from enc.core.errors import EncError
 from enc.core.machine.archive import Header
 from enc.core.machine.audit_replay import AuditReplay

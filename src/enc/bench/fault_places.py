@@ -5,7 +5,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from enc.bench.event_lies import (
+from enc.bench.event_faults import (
     AlteredContent,
     ErasureWithoutCause,
     FallingTimestamp,
@@ -16,13 +16,13 @@ from enc.bench.event_lies import (
     SequencerChange,
     UnauthorisedEvent,
 )
-from enc.bench.head_lies import BrokenConsistency, Equivocation, HeadNotOnLog, WrongLogRoot
+from enc.bench.faulty_behaviour import FaultyBehaviour
+from enc.bench.head_faults import BrokenConsistency, Equivocation, HeadNotOnLog, WrongLogRoot
 from enc.bench.kinds import Kind
-from enc.bench.lie import FaultyBehaviour
 from enc.bench.node_behaviour import NodeBehaviour
 from enc.bench.people import NODES
 from enc.bench.plan import Plan, Plant
-from enc.bench.tree_lies import WrongBundleBoundary, WrongStateRoot
+from enc.bench.tree_faults import WrongBundleBoundary, WrongStateRoot
 from enc.core.errors import MisuseError
 
 MIN_EVENTS = 24

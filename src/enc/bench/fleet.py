@@ -14,10 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from enc.bench.archives import earlier, pack, whole
-from enc.bench.enclave_maker import LogMaker
 from enc.bench.fault_places import assign, behaviour_of
 from enc.bench.head_files import Line, collect
 from enc.bench.kinds import Kind, Planted
+from enc.bench.log_maker import LogMaker
 from enc.bench.people import population
 from enc.bench.plan import Plan, draw_plan
 from enc.core.errors import MisuseError

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from enc.bench.plan import Plan
-from enc.bench.recent import RecentMessages
+from enc.bench.recent_messages import RecentMessages
 from enc.bench.script import Act, Script
 from enc.core.primitives.encoding import compact_json
 

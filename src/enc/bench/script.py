@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from enc.bench.people import key_of
 from enc.bench.plan import Plan
-from enc.bench.recent import Message, RecentMessages
+from enc.bench.recent_messages import Message, RecentMessages
 from enc.bench.words import REACTIONS, WORDS
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.signing import Alg, PrivateKey

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from enc.bench.recent import RecentMessages
+from enc.bench.recent_messages import RecentMessages
 from enc.core.machine.enclave import Transition
 from enc.core.primitives.hashing import EMPTY_HASH
 from enc.core.primitives.types import Record, RecordKind, Target

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from enc.apps.dm import Mailbox, NoEpoch, NoPlace, NoSuchMessage, Rotation, UnknownContact
-from enc.apps.dm.mailbox import _at
+from enc.apps.dm.contact_actions import record_at
 from enc.apps.dm.outbox import Outbox
 from enc.apps.dm.records import MAX_TEXT
 from enc.apps.people.address_book import Place
@@ -319,7 +319,7 @@ def test_two_devices_send_at_once_with_the_same_number(street: Street) -> None:
 
 
 def _record(peer: Any, text: str) -> Any:
-    return _at(peer.known_place, text=text)
+    return record_at(peer.known_place, text=text)
 
 
 def _json(content: str | None) -> Any:

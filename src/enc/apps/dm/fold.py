@@ -15,9 +15,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from enc.apps.dm.contact_claims import ContactClaims
 from enc.apps.dm.epochs import open_epoch
 from enc.apps.dm.errors import NotAllowed
-from enc.apps.dm.introductions import ContactClaims
 from enc.apps.dm.open_message import open_copy, open_text
 from enc.apps.dm.peer import Invite, Peer
 from enc.apps.dm.records import Record, parse_record

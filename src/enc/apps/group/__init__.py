@@ -20,7 +20,7 @@ from enc.apps.group.errors import (
     TooManyMembers,
 )
 from enc.apps.group.fold import Fold
-from enc.apps.group.follow_log import Following
+from enc.apps.group.following import Following
 from enc.apps.group.group import Group
 from enc.apps.group.invitations import CONFIRMERS, invitations, invitations_in
 from enc.apps.group.manifest import check_group, group_manifest

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from enc.apps.group.errors import NotAlone
-from enc.apps.group.invite import InviteActions
+from enc.apps.group.invite_actions import InviteActions
 from enc.apps.group.manifest import AUTO_JOIN, group_manifest
 from enc.apps.group.message_actions import MessageActions
 from enc.apps.group.rights import MAX_TOPIC, check_text

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from enc.apps.group.errors import NotAGroup
 from enc.apps.group.group import Group
-from enc.apps.group.invite import KIND
+from enc.apps.group.invite_actions import KIND
 from enc.apps.group.views import Invitation
 from enc.apps.people.address_book import AddressBook
 from enc.apps.personal import Personal, Question, Received, Refuted, Unconfirmed

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
+from enc.apps.group.epoch_maker import EpochMaker
 from enc.apps.group.manifest import AUTO_JOIN, GATES
-from enc.apps.group.renew_epoch import EpochMaker
 from enc.apps.group.rights import (
     MAX_PROFILE,
     MAX_TOPIC,

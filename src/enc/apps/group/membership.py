@@ -15,8 +15,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from enc.apps.group.deleted_events import GroupState
 from enc.apps.group.errors import NotAGroup
+from enc.apps.group.group_state import GroupState
 from enc.apps.group.manifest import GATES, check_group
 from enc.apps.group.views import Person
 from enc.core.errors import EncError, InvalidArchive, ReplayFailed

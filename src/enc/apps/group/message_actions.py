@@ -2,9 +2,9 @@
 
 import os
 
+from enc.apps.group.epoch_maker import RACES, EpochMaker
 from enc.apps.group.errors import NotAMember, NotSealable
 from enc.apps.group.messages import AGAIN, REPLY, TO, tag
-from enc.apps.group.renew_epoch import RACES, EpochMaker
 from enc.apps.group.rights import check_deleting, check_text, check_writing
 from enc.apps.group.views import Sent
 from enc.client.enclave.writes import Id, as_bytes

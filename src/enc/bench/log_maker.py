@@ -17,7 +17,7 @@ from enc.bench.manifests import manifest_of
 from enc.bench.node_behaviour import NodeBehaviour
 from enc.bench.people import NODES, key_of
 from enc.bench.plan import Plan
-from enc.bench.recent import Message, RecentMessages
+from enc.bench.recent_messages import Message, RecentMessages
 from enc.bench.script import Act, Script
 from enc.bench.state_memory import StateMemory
 from enc.bench.v1_script import V1Script

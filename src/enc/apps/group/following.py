@@ -13,7 +13,7 @@ from enc.client.wire.retrying_caller import PAUSES
 from enc.core.errors import Unauthorized, WorldError
 
 if TYPE_CHECKING:
-    from enc.apps.group.read_log import GroupReader
+    from enc.apps.group.group_reader import GroupReader
     from enc.client import Enclave
 
 

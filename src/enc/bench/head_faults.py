@@ -1,6 +1,6 @@
 """Faults of signed heads alone: the log itself is valid."""
 
-from enc.bench.lie import FaultyBehaviour
+from enc.bench.faulty_behaviour import FaultyBehaviour
 from enc.bench.log import Log
 from enc.bench.script import Act, Script
 from enc.core.machine.enclave import EnclaveState

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from enc.apps.group.epochs import Keys
 from enc.apps.group.errors import NotAMember
 from enc.apps.group.fold import Fold
-from enc.apps.group.follow_log import Following
+from enc.apps.group.following import Following
 from enc.apps.group.views import Change, Entry, EpochView, Person, Status
 from enc.client import Client, Distrust, Enclave, Forgery, Item
 from enc.client.enclave.writes import Id, as_bytes

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from enc.bench.lie import FaultyBehaviour
+from enc.bench.faulty_behaviour import FaultyBehaviour
 from enc.bench.people import key_of
 from enc.bench.plan import Plan
 from enc.bench.state_memory import StateMemory

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from enc.bench.lie import FaultyBehaviour
+from enc.bench.faulty_behaviour import FaultyBehaviour
 from enc.bench.node_behaviour import Wire
 from enc.bench.people import NODES, key_of
 from enc.bench.plan import Plan

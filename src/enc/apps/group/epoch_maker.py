@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from enc.apps.group.errors import NotSealable, TooManyMembers
-from enc.apps.group.read_log import GroupReader
+from enc.apps.group.group_reader import GroupReader
 from enc.apps.group.rights import check_admin
 from enc.apps.group.views import EpochView
 from enc.core.apps.group_envelope import NONCE12, SECRET
