@@ -26,7 +26,7 @@ from enc.core.primitives.types import PREDEFINED, PREDEFINED_V1, Event, Tags
 from enc.core.rules.policy import EndpointChange
 from enc.core.trees import sparse_merkle
 from enc.core.trees.state_key import DELETED, identity_key
-from tests.core.machine.test_enclave import broken, forge, replay
+from tests.core.machine.enclave_town import broken, forge, replay
 from tests.core.world import LIFETIME, START, Json, World, about, person, pub
 from tests.core.world_v1 import ENDPOINT, OWNER, bundle, change, has, initial, manifest, row
 
