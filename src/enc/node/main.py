@@ -38,7 +38,6 @@ from enc.node.http.server import NodeServer
 from enc.node.imports.jobs import Importer, ImportPolicy
 from enc.node.imports.uploads import UploadLimits, Uploads
 from enc.node.limits.quota import Quota
-from enc.node.net.calling import authorities
 from enc.node.openapi.document import document
 from enc.node.ops import key_file
 from enc.node.ops.metrics import CachedReading, Metrics
@@ -56,6 +55,7 @@ from enc.node.store.protocol import Store
 from enc.node.store.push_protocol import BatchLimits, DeliveryResult
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.steps import Step
+from enc.runtime.checked_http import authorities
 from enc.runtime.logs import setup_logs
 from enc.runtime.rate_limit import RateLimiter
 from enc.runtime.signals import end_on_next_signal
@@ -475,7 +475,7 @@ def _check_registry(store: Store, config: Config) -> None:
 def run(config: Config) -> int:
     """Run a node until it is stopped; return its exit code."""
     setup_logs(config.log_level, config.log_format)
-    authorities(config.push.ca_file)  # fail now: the sender reads the file later, in another process
+    authorities(config.push.ca_file, "push.ca_file")  # fail now: the sender reads the file later, in another process
     try:
         config.data_path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as e:

@@ -288,7 +288,7 @@ def test_a_source_s_name_is_judged_by_its_addresses_each_time_it_is_called() -> 
             return inner(host, port, *args, **more)
         return [(2, 1, 6, "", (address, port)) for address in next(answers)]
 
-    with Served(Config(port=0)) as node, patch("enc.node.net.dialing.socket.getaddrinfo", resolve):
+    with Served(Config(port=0)) as node, patch("enc.runtime.endpoints.socket.getaddrinfo", resolve):
         error = failure(node, made.events[-1], "https://moves.example/")
         assert error["code"] == "INVALID_ENDPOINT_URL"
         nothing_is_kept(node, made)

@@ -16,9 +16,9 @@ from enc.core.primitives.types import Event
 from enc.node.imports import replay as migration
 from enc.node.imports import source_node as source_module
 from enc.node.imports.replay import StagedReplay
-from enc.node.net import dialing
 from enc.node.signatures import import_check
 from enc.node.signatures.import_check import ImportSignaturePool
+from enc.runtime import checked_http
 from tests.node.imports.test_import import OLD, moved, nothing_is_kept
 from tests.node.memory_store import MemoryStore
 from tests.node.moving import Telling, done, failure, order
@@ -70,8 +70,8 @@ def test_slices_are_bounded_by_tags_too() -> None:
 @pytest.mark.parametrize("length", [b"content-length: 30000000\r\n", b""])
 def test_a_source_whose_answer_takes_longer_than_it_may(monkeypatch: pytest.MonkeyPatch, length: bytes) -> None:
     """The answer has begun and never ends: only the time limit stops it."""
-    monkeypatch.setattr(dialing, "MAX_S", 0)
-    monkeypatch.setattr(dialing, "WATCH_S", 0.001)
+    monkeypatch.setattr(checked_http, "MAX_S", 0)
+    monkeypatch.setattr(checked_http, "WATCH_S", 0.001)
     monkeypatch.setattr(source_module, "PAUSES_S", ())
     made, over, cut = moved(), threading.Event(), threading.Event()
     server = socket.create_server(("127.0.0.1", 0))

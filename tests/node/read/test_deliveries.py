@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from enc.node.net import calling
 from enc.node.read import deliveries
 from enc.node.store.push_protocol import DeliveryResult
+from enc.runtime import checked_http_async
 from tests.core.world import person, pub
 from tests.node.pushing import CONFIG, OTHER_URL, PUSHED, URL, register, report, revoke, room, say, settle
 from tests.node.served import Enclave, Json, Served
@@ -130,15 +130,15 @@ def test_what_is_not_told(error: str) -> None:
 
 def test_what_the_sender_says_is_told() -> None:
     words = [
-        calling.NOT_CALLED,
-        calling.NO_ADDRESS,
-        calling.NO_CONNECTION,
-        calling.NO_TLS,
-        calling.NOT_TRUSTED,
-        calling.TIMED_OUT,
-        calling.CUT,
-        calling.NOT_HTTP,
-        calling.TOO_LONG,
+        checked_http_async.NOT_CALLED,
+        checked_http_async.NO_ADDRESS,
+        checked_http_async.NO_CONNECTION,
+        checked_http_async.NO_TLS,
+        checked_http_async.NOT_TRUSTED,
+        checked_http_async.TIMED_OUT,
+        checked_http_async.CUT,
+        checked_http_async.NOT_HTTP,
+        checked_http_async.TOO_LONG,
         "status 503",
         "",
     ]

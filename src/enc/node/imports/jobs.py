@@ -41,12 +41,12 @@ from enc.core.rules.content import parse_migrate
 from enc.node.imports.replay import StagedReplay
 from enc.node.imports.source_node import ImportCancelled, RemoteLog
 from enc.node.limits.quota import Quota
-from enc.node.net.dialing import resolve
-from enc.node.net.endpoints import Endpoint, parse_endpoint
 from enc.node.sequence.sequencer import Sequencer, internal_error
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.import_check import ImportSignaturePool
 from enc.node.store.protocol import Store, Usage
+from enc.runtime.checked_http import addresses_of
+from enc.runtime.endpoints import Endpoint, parse_endpoint
 from enc.runtime.rate_limit import RateLimiter
 
 MAX_ENDED = 256
@@ -176,7 +176,7 @@ class Importer:
         held = self._held(order.migrate.enclave)
         self._check_quota(order, held, 0)
         if order.source is not None:
-            resolve(order.source, allow_private=self._policy.private_endpoints)
+            addresses_of(order.source, allow_private=self._policy.private_endpoints)
         job = ImportJob(order, held)
         with self._lock:
             running = self._other(job)

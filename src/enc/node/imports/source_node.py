@@ -28,8 +28,8 @@ from enc.core.primitives.types import Event, TreeHead
 from enc.core.session.envelope import answer_text, seal_request
 from enc.core.session.session import Session, client_keys, open_session
 from enc.core.trees.tree_head import WireHead, head_from_wire
-from enc.node.net.dialing import post
-from enc.node.net.endpoints import Endpoint
+from enc.runtime.checked_http import post
+from enc.runtime.endpoints import Endpoint
 
 MAX_PAGE_BYTES = 32 << 20
 """Most bytes of one answer."""

@@ -14,7 +14,6 @@ from typing import TypeVar
 import structlog
 from msgspec import ValidationError
 
-from enc.node.net.calling import Caller, authorities
 from enc.node.push.schedule import Bounds, Schedule
 from enc.node.push.sender import PushSender
 from enc.node.push.sender_pipe import (
@@ -33,6 +32,8 @@ from enc.node.push.sender_pipe import (
 )
 from enc.node.store.push_protocol import DeliveryResult
 from enc.node.store.sqlite.push_reader import PushReader
+from enc.runtime.checked_http import authorities
+from enc.runtime.checked_http_async import Caller
 from enc.runtime.logs import setup_logs
 from enc.runtime.signals import ignore_stop_signals
 
@@ -127,7 +128,7 @@ def _sender(start: Start, reads: PushReader, pipe: Pipe) -> PushSender:
         timeout_s=start.timeout_s,
         most=start.connections,
         allow_private=start.allow_private,
-        tls=authorities(start.ca_file),
+        tls=authorities(start.ca_file, "push.ca_file"),
     )
     look_s = min(max(min(start.interval_s, start.first_retry_s) / 4, MIN_LOOK_S), MAX_LOOK_S)
     return PushSender(schedule, reads, pipe, caller, start.seq_pub, look_s=look_s)

@@ -29,11 +29,11 @@ from enc.core.errors import (
 from enc.core.log.commit import check_author, check_expiry, check_hash, manifest_version, parse_commit
 from enc.core.machine.enclave import judge_manifest
 from enc.core.primitives.types import Commit, Limits
-from enc.node.net.endpoints import check_endpoints
 from enc.node.sequence.sequencer import AdmittedCommit, Sequencer, duplicate, internal_error
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.pool import SignaturePool
 from enc.node.store.protocol import Store
+from enc.runtime.endpoints import check_endpoints
 from enc.runtime.rate_limit import RateLimiter
 
 MAX_GROUP = 32

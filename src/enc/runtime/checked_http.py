@@ -1,7 +1,7 @@
-"""Calling another node: the address that its name turns out to have is judged, and then called, and no other.
+"""HTTP to a URL that somebody else gave: connects to an address that was checked, and to no other.
 
-A name may resolve to another address every time it is asked. So the connection goes to an address that was looked at,
-not to the name. Redirects are not followed.
+A name may resolve to another address each time. So the connection goes to a checked address, not to
+the name; certificates are checked against the name. Redirects are not followed.
 """
 
 import socket
@@ -11,43 +11,52 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
-from typing import Any
 from urllib.parse import urlsplit
 
-from enc.core.errors import UpstreamUnreachable
-from enc.node.net.endpoints import Endpoint, check_addresses
+from enc.core.errors import MisuseError, UpstreamUnreachable
+from enc.runtime.endpoints import Address, Endpoint, resolve_checked
 
 TIMEOUT_S = 30
 MAX_S = 300
-"""Seconds that one answer may take, however steadily it comes."""
+"""Most seconds for one answer, even if it makes progress."""
 WATCH_S = 0.2
 
 
-def resolve(endpoint: Endpoint, *, allow_private: bool) -> list[Any]:
-    """The addresses of the endpoint's host, all of them such that may be called."""
+def authorities(file: str = "", field: str = "") -> ssl.SSLContext:
+    """Return the context that checks certificates: by the authorities in a file, or the system's.
+
+    Raises MisuseError about `field` if the file cannot be used.
+    """
     try:
-        found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+        return ssl.create_default_context(cafile=file or None)
+    except (OSError, ValueError) as e:
+        raise MisuseError(f"{field}: {file}: {getattr(e, 'strerror', None) or e}") from None
+
+
+def addresses_of(endpoint: Endpoint, *, allow_private: bool) -> list[Address]:
+    """Return the addresses of the endpoint's host, all of which may be called.
+
+    Raises UpstreamUnreachable if it has none, or InvalidEndpointUrl if one may not be called.
+    """
+    try:
+        return resolve_checked(endpoint, allow_private=allow_private)
     except (OSError, UnicodeError):
         raise UpstreamUnreachable("the host's name cannot be resolved") from None
-    if not allow_private:
-        check_addresses(str(address[0]) for *_, address in found)
-    return found
 
 
 def connect(
     endpoint: Endpoint, *, allow_private: bool, began: Callable[[socket.socket], None] = lambda sock: None
 ) -> socket.socket:
-    """A connection to one of the addresses that were judged. `began` gets each socket that is tried."""
-    for family, kind, protocol, _, address in resolve(endpoint, allow_private=allow_private):
-        plain = socket.socket(family, kind, protocol)
+    """Return a connection to a checked address; `began` gets each socket that is tried."""
+    for family, address in addresses_of(endpoint, allow_private=allow_private):
+        plain = socket.socket(family, socket.SOCK_STREAM)
         try:
             plain.settimeout(TIMEOUT_S)
             began(plain)
             plain.connect(address)
             if not endpoint.is_tls:
                 return plain
-            context = ssl.create_default_context()
-            tls = context.wrap_socket(plain, server_hostname=endpoint.host, do_handshake_on_connect=False)
+            tls = authorities().wrap_socket(plain, server_hostname=endpoint.host, do_handshake_on_connect=False)
             plain = tls
             began(tls)
             tls.do_handshake()
@@ -63,7 +72,7 @@ class _Connection(HTTPConnection):
         self._endpoint, self._allow_private = endpoint, allow_private
         self._tried: socket.socket | None = None
         self.is_late = False
-        """It took longer than it may, and was cut."""
+        """It took longer than MAX_S, and was closed."""
 
     def connect(self) -> None:
         self.sock = connect(self._endpoint, allow_private=self._allow_private, began=self._try)
@@ -72,10 +81,10 @@ class _Connection(HTTPConnection):
         self._tried = sock
 
     def _cut(self) -> None:
-        """From another thread: whoever waits for the peer waits no longer."""
+        """End the wait for the peer, from another thread."""
         if self._tried is not None:
             with suppress(OSError):
-                # Of the socket below: TLS would take itself apart under the thread that reads.
+                # Of the plain socket: TLS would free its state under the thread that reads.
                 socket.socket.shutdown(self._tried, socket.SHUT_RDWR)
 
     def check_in_time(self) -> None:
@@ -84,7 +93,7 @@ class _Connection(HTTPConnection):
 
     @contextmanager
     def watched(self, stopped: threading.Event) -> Iterator[None]:
-        """It is cut once it takes too long, or when nobody wants the answer any more."""
+        """Cut the connection once it takes too long, or when `stopped` is set."""
         done, end = threading.Event(), time.monotonic() + MAX_S
 
         def watch() -> None:
@@ -105,7 +114,10 @@ class _Connection(HTTPConnection):
 def post(
     endpoint: Endpoint, path: str, body: bytes, *, max_bytes: int, allow_private: bool, stopped: threading.Event
 ) -> tuple[int, bytes]:
-    """The status and body of what is answered; UpstreamUnreachable if nothing is, or more than `max_bytes`."""
+    """Return the status and body of the answer.
+
+    Raises UpstreamUnreachable if there is none, or if its body is longer than `max_bytes`.
+    """
     prefix = urlsplit(endpoint.url).path.rstrip("/")
     headers: Mapping[str, str] = {"Content-Type": "application/json", "Connection": "close"}
     with closing(_Connection(endpoint, allow_private=allow_private)) as connection, connection.watched(stopped):
@@ -118,7 +130,7 @@ def post(
             if isinstance(e, UpstreamUnreachable):
                 raise
             raise UpstreamUnreachable(f"the node does not answer: {type(e).__name__}") from None
-        # One that does not say how long it is ends where it was cut, and complains of nothing.
+        # An answer without a length ends where it was cut, without an error.
         connection.check_in_time()
         return status, answer
 
@@ -127,6 +139,6 @@ def _read(response: HTTPResponse, max_bytes: int) -> bytes:
     body = response.read(max_bytes + 1)
     if len(body) > max_bytes:
         raise UpstreamUnreachable(f"the node's answer is over {max_bytes} bytes")
-    if response.length:  # what was to come still: a read that is told how much to read does not complain
+    if response.length:  # bytes that are missing: a read with a limit raises nothing
         raise UpstreamUnreachable("the node's answer was cut off")
     return body

@@ -12,9 +12,11 @@ import pytest
 import trustme
 
 from enc.core.errors import MisuseError
-from enc.node.net import calling
-from enc.node.net.calling import Address, Caller
-from tests.node.net.test_endpoints import ADDRESSES, HOSTILE, NEIGHBOURS
+from enc.runtime import checked_http_async
+from enc.runtime.checked_http import authorities
+from enc.runtime.checked_http_async import Caller
+from enc.runtime.endpoints import Address, parse_endpoint
+from tests.runtime.test_endpoints import ADDRESSES, HOSTILE, NEIGHBOURS
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -45,7 +47,7 @@ class World:
 
     async def dial(self, address: Address) -> socket.socket:
         self.dialled.append(str(address[1][0]))
-        return await calling.dial((socket.AF_INET, ("127.0.0.1", self.port)))
+        return await checked_http_async.dial((socket.AF_INET, ("127.0.0.1", self.port)))
 
     def caller(self, timeout_s: float = PATIENCE_S, tls: ssl.SSLContext | None = None, **more: bool) -> Caller:
         return Caller(timeout_s=timeout_s, most=4, tls=tls or SYSTEM, resolve=self.resolve, dial=self.dial, **more)
@@ -130,7 +132,7 @@ PRIVATE_URLS = [f"https://{f'[{text}]' if ':' in text else text}/" for text in A
 def test_a_url_that_must_not_be_called_is_not_even_resolved(url: str) -> None:
     """Its node may have taken it with other settings than it has now."""
     world = World()
-    assert asyncio.run(world.caller().call(url, b"")) == calling.NOT_CALLED
+    assert asyncio.run(world.caller().call(url, b"")) == checked_http_async.NOT_CALLED
     assert (world.asked, world.dialled) == ([], [])
 
 
@@ -138,7 +140,7 @@ def test_a_url_that_must_not_be_called_is_not_even_resolved(url: str) -> None:
 def test_a_name_with_an_address_that_must_not_be_called(text: str) -> None:
     for answer in (at(text), at(PUBLIC, text), at(text, PUBLIC), at(PUBLIC, PUBLIC, PUBLIC, PUBLIC, PUBLIC, text)):
         world = World([answer])
-        assert asyncio.run(world.caller().call("https://hook.example/", b"")) == calling.NO_ADDRESS
+        assert asyncio.run(world.caller().call("https://hook.example/", b"")) == checked_http_async.NO_ADDRESS
         assert world.dialled == []
 
 
@@ -150,7 +152,7 @@ def test_a_name_with_an_address_that_may_be_called(text: str) -> None:
 
     world = World([at(text)])
     caller = Caller(timeout_s=PATIENCE_S, most=1, tls=SYSTEM, resolve=world.resolve, dial=refuse)
-    assert asyncio.run(caller.call("https://hook.example/", b"")) == calling.NO_CONNECTION
+    assert asyncio.run(caller.call("https://hook.example/", b"")) == checked_http_async.NO_CONNECTION
     assert world.dialled == [text]
 
 
@@ -160,19 +162,19 @@ def test_a_name_that_is_unknown_is_not_told_from_one_that_is_private(failure: Ex
         raise failure
 
     caller = Caller(timeout_s=PATIENCE_S, most=1, tls=SYSTEM, resolve=resolve)
-    assert asyncio.run(caller.call("https://hook.example/", b"")) == calling.NO_ADDRESS
+    assert asyncio.run(caller.call("https://hook.example/", b"")) == checked_http_async.NO_ADDRESS
 
 
 @pytest.mark.parametrize("answer", [[], [(socket.AF_INET, ("not an address", 443))]])
 def test_a_resolver_that_answers_nonsense(answer: list[Address]) -> None:
     world = World([answer])
-    assert asyncio.run(world.caller().call("https://hook.example/", b"")) == calling.NO_ADDRESS
+    assert asyncio.run(world.caller().call("https://hook.example/", b"")) == checked_http_async.NO_ADDRESS
     assert world.dialled == []
 
 
 def test_the_system_s_own_names_are_judged_by_their_addresses() -> None:
     caller = Caller(timeout_s=PATIENCE_S, most=1)
-    assert asyncio.run(caller.call("https://localhost/", b"")) == calling.NO_ADDRESS
+    assert asyncio.run(caller.call("https://localhost/", b"")) == checked_http_async.NO_ADDRESS
 
 
 class Authority:
@@ -207,7 +209,7 @@ def test_the_name_is_resolved_for_every_try_and_the_checked_address_is_called(au
             caller = world.caller(tls=authority.client)
             return [await caller.call("https://hook.example/", b"{}") for _ in range(4)]
 
-    assert asyncio.run(work()) == ["", calling.NO_ADDRESS, "", calling.NO_ADDRESS]
+    assert asyncio.run(work()) == ["", checked_http_async.NO_ADDRESS, "", checked_http_async.NO_ADDRESS]
     assert world.asked == ["hook.example"] * 4
     assert world.dialled == [PUBLIC, "1.1.1.1"]
 
@@ -263,8 +265,8 @@ def test_no_more_than_a_few_addresses_are_tried() -> None:
         raise OSError("no route")
 
     caller = Caller(timeout_s=PATIENCE_S, most=1, tls=SYSTEM, resolve=world.resolve, dial=dial)
-    assert asyncio.run(caller.call("https://hook.example/", b"")) == calling.NO_CONNECTION
-    assert len(world.dialled) == calling.MAX_ADDRESSES
+    assert asyncio.run(caller.call("https://hook.example/", b"")) == checked_http_async.NO_CONNECTION
+    assert len(world.dialled) == checked_http_async.MAX_ADDRESSES
 
 
 @pytest.mark.parametrize(
@@ -340,7 +342,7 @@ def test_a_name_that_is_resolved_too_late_is_not_called() -> None:
         asyncio.get_running_loop().call_later(0.05, let_go.set)
         return await call
 
-    assert asyncio.run(work()) == calling.TIMED_OUT
+    assert asyncio.run(work()) == checked_http_async.TIMED_OUT
     assert world.dialled == []
 
 
@@ -379,7 +381,7 @@ def test_the_request_is_what_a_receiver_expects() -> None:
     ],
 )
 def test_where_a_request_goes(url: str, first: str, host: str) -> None:
-    head = calling.request_head(calling.parse_endpoint(url), 0).decode()
+    head = checked_http_async.request_head(parse_endpoint(url), 0).decode()
     assert head.startswith(f"{first}\r\nHost: {host}\r\n")
 
 
@@ -423,12 +425,15 @@ def test_a_certificate_for_an_address(authority: Authority) -> None:
 @pytest.mark.parametrize("name", ["other.example", "sub.hook.example", "*.hook.example", PUBLIC])
 def test_a_certificate_for_another_name(authority: Authority, name: str) -> None:
     found, world = secured(authority.server(name), authority.client)
-    assert found == calling.NOT_TRUSTED
+    assert found == checked_http_async.NOT_TRUSTED
     assert world.dialled == [PUBLIC]
 
 
 def test_a_certificate_of_an_authority_that_nobody_knows(authority: Authority) -> None:
-    assert secured(authority.server("hook.example", ca=trustme.CA()), authority.client)[0] == calling.NOT_TRUSTED
+    assert (
+        secured(authority.server("hook.example", ca=trustme.CA()), authority.client)[0]
+        == checked_http_async.NOT_TRUSTED
+    )
 
 
 def test_by_default_the_system_s_authorities_count(authority: Authority) -> None:
@@ -438,13 +443,13 @@ def test_by_default_the_system_s_authorities_count(authority: Authority) -> None
             caller = Caller(timeout_s=PATIENCE_S, most=1, resolve=world.resolve, dial=world.dial)
             return await caller.call("https://hook.example/", b"{}")
 
-    assert asyncio.run(work()) == calling.NOT_TRUSTED
+    assert asyncio.run(work()) == checked_http_async.NOT_TRUSTED
 
 
 def test_authorities_of_the_operator_s_own(authority: Authority, tmp_path: Path) -> None:
     file = tmp_path / "ca.pem"
     authority.ca.cert_pem.write_to_path(str(file))
-    assert secured(authority.server("hook.example"), calling.authorities(str(file)))[0] == ""
+    assert secured(authority.server("hook.example"), authorities(str(file)))[0] == ""
 
 
 def test_a_file_of_authorities_that_cannot_be_used_is_named(tmp_path: Path) -> None:
@@ -452,7 +457,7 @@ def test_a_file_of_authorities_that_cannot_be_used_is_named(tmp_path: Path) -> N
     empty.write_text("no certificate")
     for file in (empty, tmp_path / "missing.pem", tmp_path):
         with pytest.raises(MisuseError, match=str(file)):
-            calling.authorities(str(file))
+            authorities(str(file))
 
 
 def test_private_endpoints_have_certificates_too(authority: Authority) -> None:
@@ -461,7 +466,7 @@ def test_private_endpoints_have_certificates_too(authority: Authority) -> None:
         async with serving(world, says(OK), authority.server("other.example")):
             return await world.caller(tls=authority.client, allow_private=True).call("https://hook.example/", b"{}")
 
-    assert asyncio.run(work()) == calling.NOT_TRUSTED
+    assert asyncio.run(work()) == checked_http_async.NOT_TRUSTED
 
 
 def test_a_server_that_speaks_no_tls(authority: Authority) -> None:
@@ -474,7 +479,7 @@ def test_a_server_that_speaks_no_tls(authority: Authority) -> None:
         async with serving(world, handler):
             return await world.caller(tls=authority.client).call("https://hook.example/", b"{}")
 
-    assert asyncio.run(work()) == calling.NO_TLS
+    assert asyncio.run(work()) == checked_http_async.NO_TLS
 
 
 # What is answered
@@ -508,12 +513,12 @@ def test_a_redirect_is_a_failure_and_is_not_followed(status: int, to: str) -> No
 def test_informational_answers_are_not_the_answer() -> None:
     assert called(says(b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\n", OK)) == ""
     assert called(says(b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 500 No\r\n\r\n")) == "status 500"
-    assert called(says(b"HTTP/1.1 100 Continue\r\n\r\n")) == calling.CUT
+    assert called(says(b"HTTP/1.1 100 Continue\r\n\r\n")) == checked_http_async.CUT
 
 
 def test_only_a_whole_head_is_an_answer() -> None:
-    assert called(says(b"")) == calling.CUT
-    assert called(says(b"HTTP/1.1 200 OK\r\nX: y\r\n")) == calling.CUT
+    assert called(says(b"")) == checked_http_async.CUT
+    assert called(says(b"HTTP/1.1 200 OK\r\nX: y\r\n")) == checked_http_async.CUT
     assert called(says(*(bytes([byte]) for byte in OK))) == ""
 
 
@@ -531,7 +536,7 @@ def test_only_a_whole_head_is_an_answer() -> None:
     ],
 )
 def test_what_is_no_http_is_a_failure(answer: bytes) -> None:
-    assert called(says(answer)) in (calling.NOT_HTTP, calling.CUT)
+    assert called(says(answer)) in (checked_http_async.NOT_HTTP, checked_http_async.CUT)
 
 
 def test_a_body_without_end_is_not_read() -> None:
@@ -557,7 +562,7 @@ def test_a_body_without_end_is_not_read() -> None:
     ],
 )
 def test_a_head_without_end_is_a_failure(head: bytes, more: bytes) -> None:
-    assert called(endless(head, more)) == calling.TOO_LONG
+    assert called(endless(head, more)) == checked_http_async.TOO_LONG
 
 
 def test_a_head_of_usual_length_is_read() -> None:
@@ -566,7 +571,7 @@ def test_a_head_of_usual_length_is_read() -> None:
 
 
 def test_an_answer_that_does_not_come_in_time() -> None:
-    assert called(silence, timeout_s=0.02) == calling.TIMED_OUT
+    assert called(silence, timeout_s=0.02) == checked_http_async.TIMED_OUT
 
 
 def test_an_answer_that_comes_by_drips() -> None:
@@ -580,7 +585,7 @@ def test_an_answer_that_comes_by_drips() -> None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(reader.read(), 0.01)  # until the caller has gone
 
-    assert called(handler, timeout_s=0.1) == calling.TIMED_OUT
+    assert called(handler, timeout_s=0.1) == checked_http_async.TIMED_OUT
 
 
 def test_a_peer_that_takes_nothing() -> None:
@@ -592,7 +597,7 @@ def test_a_peer_that_takes_nothing() -> None:
         world = World()
         async with serving(world, handler):
             found = await world.caller(0.05, allow_private=True).call("http://hook.example/", b"x" * (32 << 20))
-            assert found == calling.TIMED_OUT
+            assert found == checked_http_async.TIMED_OUT
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
 
@@ -605,7 +610,7 @@ def test_a_handshake_that_does_not_end(authority: Authority) -> None:
         async with serving(world, silence):
             return await world.caller(0.05, tls=authority.client).call("https://hook.example/", b"{}")
 
-    assert asyncio.run(work()) == calling.TIMED_OUT
+    assert asyncio.run(work()) == checked_http_async.TIMED_OUT
 
 
 def test_nobody_listens() -> None:
@@ -613,10 +618,10 @@ def test_nobody_listens() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         caller = Caller(timeout_s=PATIENCE_S, most=1, allow_private=True)
-        assert asyncio.run(caller.call(f"http://127.0.0.1:{port}/", b"")) == calling.NO_CONNECTION
+        assert asyncio.run(caller.call(f"http://127.0.0.1:{port}/", b"")) == checked_http_async.NO_CONNECTION
 
 
 def test_no_reason_names_an_address() -> None:
-    reasons = [value for name, value in vars(calling).items() if name.isupper() and isinstance(value, str)]
+    reasons = [value for name, value in vars(checked_http_async).items() if name.isupper() and isinstance(value, str)]
     assert len(reasons) == 9
     assert not any(character.isdigit() for reason in reasons for character in reason)

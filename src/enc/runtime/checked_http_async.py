@@ -1,34 +1,36 @@
-"""One POST to one endpoint: a connection to an address that was checked, and to no other.
+"""Many POSTs to endpoints at once, each over a connection to an address that was checked.
 
-The name is resolved anew for every try, by us; if any of its addresses may not be called, none is, and the connection
-goes to one of the very addresses that were checked. So an answer that changes between a check and a connection changes
-nothing, and neither does one that changes between two tries: no connection is kept for a second one. Certificates are
-checked by the name in the URL. There are no redirects, no cookies, no proxies of the environment. Of the answer, the
-head alone is read, and only so much of it; the status is all that counts.
+Each try resolves the name again. If any of its addresses may not be called, none is; otherwise the
+connection goes to one of the checked addresses. So nothing depends on DNS answers that change
+between check and connection, or between two tries: no connection is used twice. Certificates are
+checked against the name in the URL. There are no redirects, no cookies, no proxies from the
+environment. Only the head of the answer is read, up to a limit; only its status counts.
 """
 
 import asyncio
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import cast
 from urllib.parse import urlsplit
 
 import httptools
 
-from enc.core.errors import InvalidEndpointUrl, MisuseError
-from enc.node.net.endpoints import Endpoint, check_addresses, parse_endpoint
+from enc.core.errors import InvalidEndpointUrl
+from enc.runtime.checked_http import authorities
+from enc.runtime.endpoints import Address, Endpoint, Resolve, parse_endpoint, resolve, resolve_checked
 from enc.version import __version__
 
 MAX_HEAD = 16 * 1024
-"""Bytes that an answer may take to say its status, informational answers before it included."""
+"""Most bytes of an answer up to the end of its head, including informational answers before it."""
 MAX_ADDRESSES = 4
 """Addresses of one name that are tried."""
 
-# Who registered the endpoint is told these. They name no address, and do not tell a name that is unknown from one that
-# is known inside the node's network only.
+# Whoever registered the endpoint gets these texts. They contain no address, and are the same for an
+# unknown name and for one that is known only inside the node's network.
 NOT_CALLED = "the URL may not be called"
 NO_ADDRESS = "the host has no address that may be called"
 NO_CONNECTION = "no connection"
@@ -39,23 +41,15 @@ CUT = "the connection was closed without an answer"
 NOT_HTTP = "the answer is not HTTP"
 TOO_LONG = "the answer is too long"
 
-Address = tuple[socket.AddressFamily, tuple[str | int, ...]]
-Resolve = Callable[[str, int], Sequence[Address]]
 Dial = Callable[[Address], Awaitable[socket.socket]]
 
 
 class _Failed(Exception):
-    """Why there is no answer."""
-
-
-def resolve(host: str, port: int) -> Sequence[Address]:
-    """As the system does it, on a thread that may wait."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [(family, cast(tuple[str | int, ...], address)) for family, _, _, _, address in found]
+    """There is no answer; the message says why."""
 
 
 async def dial(address: Address) -> socket.socket:
-    """A connection to this address."""
+    """Connect to this address."""
     connection = socket.socket(address[0], socket.SOCK_STREAM)
     try:
         connection.setblocking(False)
@@ -66,16 +60,8 @@ async def dial(address: Address) -> socket.socket:
     return connection
 
 
-def authorities(file: str) -> ssl.SSLContext:
-    """What certificates are checked by: the authorities in a file, or without one the system's."""
-    try:
-        return ssl.create_default_context(cafile=file or None)
-    except (OSError, ValueError) as e:
-        raise MisuseError(f"push.ca_file: {file}: {getattr(e, 'strerror', None) or e}") from None
-
-
 class Caller:
-    """Calls endpoints, `most` at one time; made on the event loop's thread."""
+    """Calls endpoints, `most` at a time. Create it on the event loop's thread."""
 
     def __init__(
         self,
@@ -88,13 +74,13 @@ class Caller:
         dial: Dial = dial,
     ) -> None:
         self._timeout_s, self._allow_private = timeout_s, allow_private
-        self._tls = tls or authorities("")
+        self._tls = tls or authorities()
         self._resolve, self._dial = resolve, dial
-        # One thread for each call: names whose servers do not answer must not keep others from being resolved.
+        # One thread for each call: a name whose servers do not answer must not delay other names.
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="names")
 
     async def call(self, url: str, body: bytes) -> str:
-        """POST the body; nothing if the answer is 2xx and comes in time, otherwise why not."""
+        """POST the body. Return "" if the answer is 2xx and arrives in time, otherwise the reason."""
         try:
             endpoint = parse_endpoint(url, allow_private=self._allow_private)
         except InvalidEndpointUrl:
@@ -121,26 +107,25 @@ class Caller:
             transport.write(body)
             return await answer.status
         finally:
-            transport.abort()  # at once: a TLS peer that does not answer would keep a polite close waiting
+            transport.abort()  # a TLS peer that does not answer would delay a graceful close
 
     async def _addresses(self, endpoint: Endpoint) -> list[Address]:
-        """Those that the host has now. One of them that may not be called is enough to call none."""
-        lookup = asyncio.get_running_loop().run_in_executor(self._threads, self._resolve, endpoint.host, endpoint.port)
+        """Return the checked addresses that the host has now."""
+        look_up = partial(resolve_checked, endpoint, allow_private=self._allow_private, resolve=self._resolve)
+        lookup = asyncio.get_running_loop().run_in_executor(self._threads, look_up)
         try:
             found = await asyncio.shield(lookup)
-            if not self._allow_private:
-                check_addresses(str(address[0]) for _, address in found)
         except asyncio.CancelledError:
-            await asyncio.wait([lookup])  # its thread is not free before that, and so neither is this call's place
+            await asyncio.wait([lookup])  # until then its thread is busy, so this call still counts
             raise
         except (OSError, ValueError, InvalidEndpointUrl):
             raise _Failed(NO_ADDRESS) from None
         if not found:
             raise _Failed(NO_ADDRESS)
-        return list(dict.fromkeys(found))[:MAX_ADDRESSES]
+        return found[:MAX_ADDRESSES]
 
     async def _connect(self, addresses: list[Address]) -> socket.socket:
-        """To the first that answers; none takes more than its part of the time."""
+        """Connect to the first that answers; each gets an equal part of the time."""
         for address in addresses:
             with suppress(OSError):  # TimeoutError is one
                 async with asyncio.timeout(self._timeout_s / len(addresses)):
@@ -163,7 +148,7 @@ class Caller:
 
 
 def request_head(endpoint: Endpoint, size: int) -> bytes:
-    """A URL is printable ASCII without spaces: it cannot end its line."""
+    """Return the head of the request. A URL is printable ASCII without spaces: it cannot end its line."""
     parts = urlsplit(endpoint.url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
@@ -181,7 +166,7 @@ def request_head(endpoint: Endpoint, size: int) -> bytes:
 
 
 class _Answer(asyncio.Protocol):
-    """Reads an answer's status, and no more."""
+    """Reads the status of an answer, and nothing else."""
 
     def __init__(self) -> None:
         self.status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -208,7 +193,7 @@ class _Answer(asyncio.Protocol):
         self._fail(CUT)
 
     def _fail(self, why: str) -> None:
-        """The first word counts; nobody may be left to hear it."""
+        """Fail unless there is a result already; nothing may be waiting for it any more."""
         if not self.status.done():
             self.status.set_exception(_Failed(why))
             self.status.exception()

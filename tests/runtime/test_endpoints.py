@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from enc.core.errors import InvalidEndpointUrl
 from enc.node.config import Config, Endpoints
-from enc.node.net.endpoints import MAX_URL, check_address, parse_endpoint
+from enc.runtime.endpoints import MAX_URL, check_address, parse_endpoint
 from tests.core.world import give, pub
 from tests.node.served import Json, Served
 

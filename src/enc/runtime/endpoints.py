@@ -1,20 +1,27 @@
-"""Which endpoints the node may call: the form of a URL, and the addresses that its host resolves
+"""Which URLs a program may call for others: the form of a URL, and the addresses that its host resolves
 to.
 
-A node that calls any registered URL is a way into its own network. So the form is checked when the
+A server that calls any registered URL is a way into its own network. So the form is checked when the
 URL is registered, and the address before every connection: a name may resolve to another address
 each time.
 """
 
 import re
-from collections.abc import Iterable
+import socket
+from collections.abc import Callable, Iterable, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import cast
 from urllib.parse import SplitResult, urlsplit
 
 from enc.core.errors import InvalidEndpointUrl
 
 MAX_URL = 2048
 HTTPS, MIN_OTHER_PORT = 443, 1024
+
+Address = tuple[socket.AddressFamily, tuple[str | int, ...]]
+"""A family of addresses, and what `connect` takes."""
+Resolve = Callable[[str, int], Sequence[Address]]
+"""Gives the addresses of a host and port."""
 
 _PRINTABLE = re.compile(r"[\x21-\x7e]+")
 _NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*")
@@ -142,6 +149,27 @@ def _literal(host: str) -> IPv4Address | IPv6Address | None:
         return ip_address(host)
     except ValueError:
         return None
+
+
+def resolve(host: str, port: int) -> Sequence[Address]:
+    """Resolve a name as the system does. Blocks; raises OSError, or UnicodeError (a ValueError)."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(family, cast(tuple[str | int, ...], address)) for family, _, _, _, address in found]
+
+
+def resolve_checked(endpoint: Endpoint, *, allow_private: bool, resolve: Resolve | None = None) -> list[Address]:
+    """Return the addresses that the endpoint's host has now: connect to these, and not to its name.
+
+    Raises InvalidEndpointUrl if any of them is not public, unless `allow_private`; and what
+    `resolve` raises.
+    """
+    found = (resolve or _resolve)(endpoint.host, endpoint.port)
+    if not allow_private:
+        check_addresses(str(address[0]) for _, address in found)
+    return list(dict.fromkeys(found))
+
+
+_resolve = resolve
 
 
 def check_addresses(found: Iterable[str]) -> None:

@@ -1,1 +1,0 @@
-"""Which addresses the node may call."""
