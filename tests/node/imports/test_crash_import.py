@@ -99,7 +99,7 @@ def check_swept(data: Path) -> None:
     store = SqliteStore(data / "enc.db")
     while not store.delete_orphans(1 << 60):
         pass
-    assert store._rows("SELECT count(*) FROM enclaves WHERE purged < 0") == [(0,)]
+    assert store.database.rows("SELECT count(*) FROM enclaves WHERE purged < 0") == [(0,)]
     store.close()
 
 

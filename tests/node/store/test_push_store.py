@@ -666,7 +666,7 @@ def test_runs_of_one_audience_are_one_row_and_a_gap_begins_another(tmp_path: Pat
         step_with(other, one)
     both = [step for pair in zip(log.steps, other.steps, strict=True) for step in pair]
     store.write(both, START)
-    rows = store._rows("SELECT e, first_seq, a, types IS NOT NULL FROM outbox ORDER BY o")
+    rows = store.database.rows("SELECT e, first_seq, a, types IS NOT NULL FROM outbox ORDER BY o")
     assert rows == [(1, 1, 1, 0), (2, 1, 1, 0), (1, 4, 1, 0), (1, 5, 2, 1)]
     store.fan_out(START)
     assert [batch.runs for batch in store.list_batches(b"V" * 32, URL, 1, 9, 9)] == [
@@ -688,7 +688,7 @@ def test_audiences_that_nothing_names_are_let_go(tmp_path: Path, monkeypatch: py
         step_with(log, kept)
         log.write()
         store.fan_out(START)
-        assert store._rows("SELECT count(*) FROM audiences")[0][0] <= 4
+        assert store.database.rows("SELECT count(*) FROM audiences")[0][0] <= 4
     batches = store.list_batches(b"V" * 32, URL, 1, 99, 99)
     assert [run.first_seq for batch in batches for run in batch.runs] == [2, 4, 6, 8, 10, 12, 14, 16]
     store.close()
@@ -717,7 +717,7 @@ def test_a_write_or_a_spread_that_fails_leaves_nothing(tmp_path: Path) -> None:
     log.add(effects=change)
     log.steps[-1] = replace(log.steps[-1], recipients=audience)
     steps = list(log.steps)
-    db, tables = store._writer.db, ("outbox", "audiences", "endpoints", "queues", "batches")
+    db, tables = store.database.writer.db, ("outbox", "audiences", "endpoints", "queues", "batches")
 
     def counts() -> list[int]:
         return [db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables]  # noqa: S608
@@ -750,7 +750,7 @@ def plan(db: sqlite3.Connection, sql: str) -> list[str]:
 
 def test_the_plans(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "enc.db")
-    db = store._writer.db
+    db = store.database.writer.db
     for sql, index in {
         "SELECT o, e, first_seq, a, sizes, types FROM outbox ORDER BY o LIMIT ?": "SCAN outbox",
         "DELETE FROM outbox WHERE o <= ?": "INTEGER PRIMARY KEY",
@@ -786,7 +786,7 @@ def test_settled_batches_and_those_behind_the_first_cost_nothing(tmp_path: Path)
     into = "INSERT INTO batches (q, push_seq, made_at, runs, events, bytes, state, tries, next_try, settled_at)"
     for state, next_try, at in ((1, "next_try", "5"), (0, "next_try + i", "NULL")):
         some = f"SELECT {fields.format(state, next_try, at)} FROM batches, n WHERE push_seq = {state + 1}"  # noqa: S608
-        store._writer.db.execute(f"{numbers} {into} {some}")
+        store.database.writer.db.execute(f"{numbers} {into} {some}")
     found, many = effort(store, lambda: store.due(now + 10, 10))
     assert [(each.queue, each.push_seq) for each in found] == [(q, 1)]
     assert many < few + 50
@@ -842,7 +842,7 @@ def test_what_became_of_a_batch_need_not_wait_for_the_disk_and_commits_do(tmp_pa
     q = queued(host)
 
     def waits() -> bool:
-        return store._writer.db.execute("PRAGMA synchronous").fetchone() == (2,)
+        return store.database.writer.db.execute("PRAGMA synchronous").fetchone() == (2,)
 
     assert waits()
     store.record_results([DeliveryResult(q, 1, host.now)])

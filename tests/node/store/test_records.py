@@ -218,7 +218,7 @@ def test_the_store_is_clean_and_a_purge_leaves_no_record(office: Office, store: 
     assert store.listed(office.id, b"", 10) == []
     assert check_store(store, NODE.public, None, lambda events: None).differences == []
     if isinstance(store, SqliteStore):
-        assert store._rows("SELECT count(*) FROM records") == [(0,)]
+        assert store.database.rows("SELECT count(*) FROM records") == [(0,)]
 
 
 def test_a_write_that_fails_leaves_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,7 +214,7 @@ def test_one_that_was_dropped_is_taken_away(store: Store) -> None:
     while not store.delete_orphans(1 << 50, 5):  # one that is on its way is left alone
         pass
     if isinstance(store, SqliteStore):
-        assert store._rows("SELECT count(*) FROM events") == [(len(made.events),)]
+        assert store.database.rows("SELECT count(*) FROM events") == [(len(made.events),)]
     staging.drop()
     while not store.delete_orphans(0, 5):
         pass
@@ -227,8 +227,8 @@ def test_one_that_was_dropped_is_taken_away(store: Store) -> None:
 
 def rows(store: SqliteStore) -> dict[str, int]:
     """How many rows each table has, of those that an enclave makes rows in."""
-    tables = [name for (name,) in store._rows("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    counts = {name: store._rows(f"SELECT count(*) FROM {name}")[0][0] for name in tables if name != "node"}  # noqa: S608
+    tables = [name for (name,) in store.database.rows("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    counts = {name: store.database.rows(f"SELECT count(*) FROM {name}")[0][0] for name in tables if name != "node"}  # noqa: S608
     return {name: count for name, count in counts.items() if count}
 
 
@@ -275,11 +275,11 @@ def test_what_was_replaced_rests_and_is_taken_away(tmp_path: Path) -> None:
     staging.adopt(intake.replay.state, DAVE, START)
     assert store.delete_orphans(START - 1)  # who reads it may go on
     count = len(made.events) + held.seq + 1
-    assert store._rows("SELECT count(*) FROM events") == [(count,)]
+    assert store.database.rows("SELECT count(*) FROM events") == [(count,)]
     while not store.delete_orphans(START, 7):
         assert clean(store)
-    assert store._rows("SELECT count(*) FROM events") == [(len(made.events),)]
-    assert store._rows("SELECT count(*) FROM enclaves WHERE purged = -1") == [(0,)]
+    assert store.database.rows("SELECT count(*) FROM events") == [(len(made.events),)]
+    assert store.database.rows("SELECT count(*) FROM enclaves WHERE purged = -1") == [(0,)]
     store.close()
     again = SqliteStore(tmp_path / "enc.db")
     assert clean(again)
@@ -314,7 +314,7 @@ def test_ids_go_into_the_index_by_generations(tmp_path: Path, monkeypatch: pytes
     with closing(sqlite3.connect(tmp_path / "enc.db")) as db:
         assert db.execute("SELECT count(*) FROM ids").fetchone() == (6,)
     staging.adopt(intake.replay.state, DAVE, START)
-    assert store._rows("SELECT count(*) FROM ids") == [(len(made.events),)]
+    assert store.database.rows("SELECT count(*) FROM ids") == [(len(made.events),)]
     assert clean(store)
     store.close()
 

@@ -665,7 +665,7 @@ def effort(store: SqliteStore, work: Callable[[], Any]) -> tuple[Any, int]:
         return 0
 
     store.clock()  # one connection is open, and so it is the one that is lent
-    (db,) = store._readers._idle
+    (db,) = store.database.readers._idle
     db.set_progress_handler(step, 1)
     result = work()
     db.set_progress_handler(None, 0)
@@ -746,7 +746,7 @@ def test_the_plans_of_searches(sqlite: SqliteStore, monkeypatch: pytest.MonkeyPa
     author = "SEARCH events USING INDEX events_author (c=? AND from8=? AND rowid>? AND rowid<?)"
     tag = "SEARCH t USING PRIMARY KEY (e=? AND t8=? AND seq>? AND seq<?)"
     row = "SEARCH events USING INTEGER PRIMARY KEY (rowid=?)"
-    db = sqlite._writer.db
+    db = sqlite.database.writer.db
     for reverse in (False, True):
         wanted = replace(wanted, reverse=reverse)
         monkeypatch.setattr(search_plan, "MAX_WASTE", 99)
@@ -815,8 +815,8 @@ def test_a_state_and_what_is_pending_are_of_one_moment(sqlite: SqliteStore) -> N
     before = sqlite.load(enclave)
     assert before is not None
     update = host.commit(enclave, "alice", "Update", "second", ("r", event.id.hex()))
-    db = sqlite._readers._idle.pop()
-    sqlite._readers._idle.append(Interrupted(db, "FROM pending", lambda: host.run(update)))  # type: ignore[arg-type]
+    db = sqlite.database.readers._idle.pop()
+    sqlite.database.readers._idle.append(Interrupted(db, "FROM pending", lambda: host.run(update)))  # type: ignore[arg-type]
     found = sqlite.load(enclave)
     after = sqlite.load(enclave)
     assert found is not None
@@ -827,7 +827,7 @@ def test_a_state_and_what_is_pending_are_of_one_moment(sqlite: SqliteStore) -> N
 
 
 def test_a_reader_may_read_while_its_rights_are_asked(sqlite: SqliteStore) -> None:
-    sqlite._readers._slots = connection.Semaphore(1)
+    sqlite.database.readers._slots = connection.Semaphore(1)
     log = Log(sqlite)
     event = log.add()
     log.write()
@@ -836,7 +836,7 @@ def test_a_reader_may_read_while_its_rights_are_asked(sqlite: SqliteStore) -> No
     assert next(found).seq == 0
     assert sqlite.event(log.enclave, event.id) is not None  # between two items no connection is held
     assert next(found).seq == 1
-    sqlite._readers._slots.release(connection.MAX_READERS - 1)
+    sqlite.database.readers._slots.release(connection.MAX_READERS - 1)
 
 
 # Ids
@@ -862,8 +862,8 @@ def test_an_event_is_found_by_its_id_wherever_the_id_is_kept(
             found = store.event(log.enclave, event.id)
             assert found is not None
             assert found.event == event
-        waiting.add(len(store._cache.ids._latest) + len(store._cache.ids._moving))
-        rows = store._writer.db.execute("SELECT (SELECT count(*) FROM ids), (SELECT count(*) FROM recent_ids)")
+        waiting.add(len(store.database.cache.ids._latest) + len(store.database.cache.ids._moving))
+        rows = store.database.writer.db.execute("SELECT (SELECT count(*) FROM ids), (SELECT count(*) FROM recent_ids)")
         moved, recent = rows.fetchone()
         assert recent <= 2 * 16
         assert moved + recent >= len(log.events)
@@ -887,7 +887,7 @@ def test_ids_of_a_purged_enclave_go_wherever_they_are(tmp_path: Path, monkeypatc
     for _ in range(60):
         other.add()
         other.write()
-    left = store._writer.db.execute("SELECT count(*) FROM ids WHERE k >> 40 = 1").fetchone()
+    left = store.database.writer.db.execute("SELECT count(*) FROM ids WHERE k >> 40 = 1").fetchone()
     assert left == (0,)
     assert all(store.event(other.enclave, event.id) for event in other.events)
     store.close()
@@ -998,7 +998,7 @@ def test_few_numbers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def failing_commit(store: SqliteStore) -> Iterator[None]:
     """Everything can be written, but not committed: a promise is broken that SQLite checks then."""
-    db = store._writer.db
+    db = store.database.writer.db
     db.executescript(
         "PRAGMA foreign_keys = ON; CREATE TABLE IF NOT EXISTS kept (x PRIMARY KEY);"
         "CREATE TABLE IF NOT EXISTS promised (x REFERENCES kept (x) DEFERRABLE INITIALLY DEFERRED);"
@@ -1032,12 +1032,14 @@ def assert_it_goes_on(store: SqliteStore, log: Log) -> None:
 def test_a_write_that_fails_leaves_nothing_and_the_next_one_works(sqlite: SqliteStore) -> None:
     host = Host(sqlite)
     enclave = host.found()
-    sqlite._writer.db.execute("CREATE TRIGGER broken BEFORE INSERT ON tags BEGIN SELECT RAISE(ABORT, 'disk'); END")
+    sqlite.database.writer.db.execute(
+        "CREATE TRIGGER broken BEFORE INSERT ON tags BEGIN SELECT RAISE(ABORT, 'disk'); END"
+    )
     first = host.commit(enclave, "alice", "message", "no tags")
     second = host.commit(enclave, "alice", "message", "tags", ("k", "v"))
     assert [type(outcome) for outcome in host.run(first, second)] == [Unavailable, Unavailable]
     assert len(sqlite.events(enclave, 0, 10)) == 1
-    sqlite._writer.db.execute("DROP TRIGGER broken")
+    sqlite.database.writer.db.execute("DROP TRIGGER broken")
     assert [outcome.seq for outcome in host.run(first, second) if isinstance(outcome, Receipt)] == [1, 2]
 
 
@@ -1054,15 +1056,15 @@ def test_a_commit_that_fails_leaves_nothing_and_the_next_one_works(sqlite: Sqlit
 def test_a_full_disk_is_unavailable_until_there_is_room(sqlite: SqliteStore) -> None:
     log = Log(sqlite)
     log.write()
-    (pages,) = sqlite._writer.db.execute("PRAGMA page_count").fetchone()
-    sqlite._writer.db.execute(f"PRAGMA max_page_count = {pages}")
+    (pages,) = sqlite.database.writer.db.execute("PRAGMA page_count").fetchone()
+    sqlite.database.writer.db.execute(f"PRAGMA max_page_count = {pages}")
     for _ in range(100):
         log.add(content="x" * 5000)
     for _ in range(3):
         with pytest.raises(Unavailable, match=r"^the store cannot be written: SQLITE_FULL$"):
             sqlite.write(log.steps, START)
         assert len(sqlite.events(log.enclave, 0, 10)) == 1
-    sqlite._writer.db.execute("PRAGMA max_page_count = 1000000")
+    sqlite.database.writer.db.execute("PRAGMA max_page_count = 1000000")
     assert_it_goes_on(sqlite, log)
 
 
@@ -1070,13 +1072,13 @@ def test_a_connection_that_cannot_even_roll_back_is_replaced(sqlite: SqliteStore
     log = Log(sqlite)
     log.write()
     log.add()
-    sqlite._writer.db = Broken(sqlite._writer.db, "COMMIT", "ROLLBACK")  # type: ignore[assignment]
+    sqlite.database.writer.db = Broken(sqlite.database.writer.db, "COMMIT", "ROLLBACK")  # type: ignore[assignment]
     with pytest.raises(Unavailable) as caught:
         sqlite.write(log.steps, START)
     assert "secret" not in caught.value.message
     assert "COMMIT" not in caught.value.message
     assert_it_goes_on(sqlite, log)
-    assert sqlite._writer.db.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert sqlite.database.writer.db.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 def test_whatever_a_write_raises_it_leaves_nothing(sqlite: SqliteStore) -> None:
@@ -1129,8 +1131,8 @@ def test_a_read_that_fails_is_unavailable_and_the_next_one_works(sqlite: SqliteS
     for read in READS:
         with suppress(KeyError):
             read(sqlite, log.enclave)
-        (db,) = sqlite._readers._idle
-        sqlite._readers._idle = [Broken(db, "SELECT")]  # type: ignore[list-item]
+        (db,) = sqlite.database.readers._idle
+        sqlite.database.readers._idle = [Broken(db, "SELECT")]  # type: ignore[list-item]
         with pytest.raises(Unavailable, match=r"^the store cannot be read: [A-Za-z_]+$"):
             read(sqlite, log.enclave)
         with suppress(KeyError):
@@ -1150,10 +1152,10 @@ def test_a_file_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_cannot_be_opened_is_unavailable(sqlite: SqliteStore, tmp_path: Path) -> None:
-    sqlite._readers._path = tmp_path / "no such folder" / "enc.db"
+    sqlite.database.readers._path = tmp_path / "no such folder" / "enc.db"
     with pytest.raises(Unavailable, match=r"^the store cannot be read: SQLITE_CANTOPEN$"):
         sqlite.clock()
-    sqlite._readers._path = tmp_path / "enc.db"
+    sqlite.database.readers._path = tmp_path / "enc.db"
     assert sqlite.clock() == 0
 
 
@@ -1246,8 +1248,8 @@ def test_an_older_database_is_upgraded_step_by_step(tmp_path: Path, monkeypatch:
         SqliteStore(tmp_path / "enc.db")
     monkeypatch.setattr(upgrade, "UPGRADES", tuple(steps))
     store = SqliteStore(tmp_path / "enc.db")
-    assert store._writer.db.execute("PRAGMA user_version").fetchone() == (3,)
-    assert store._writer.db.execute("SELECT x FROM third").fetchall() == [(3,)]
+    assert store.database.writer.db.execute("PRAGMA user_version").fetchone() == (3,)
+    assert store.database.writer.db.execute("SELECT x FROM third").fetchall() == [(3,)]
     assert store.events(log.enclave, 0, 10) == log.events
     store.close()
     SqliteStore(tmp_path / "enc.db").close()
@@ -1255,12 +1257,12 @@ def test_an_older_database_is_upgraded_step_by_step(tmp_path: Path, monkeypatch:
 
 def test_it_waits_for_the_disk_and_keeps_caches_and_logs_small(sqlite: SqliteStore) -> None:
     sqlite.clock()
-    (reader,) = sqlite._readers._idle
+    (reader,) = sqlite.database.readers._idle
 
     def says(db: sqlite3.Connection, name: str) -> Any:
         return db.execute(f"PRAGMA {name}").fetchone()[0]
 
-    writer = sqlite._writer.db
+    writer = sqlite.database.writer.db
     assert (says(writer, "journal_mode"), says(writer, "synchronous"), says(writer, "secure_delete")) == ("wal", 2, 1)
     caches = -says(writer, "cache_size") - connection.MAX_READERS * says(reader, "cache_size")
     assert caches * 1024 <= 100 << 20
@@ -1285,7 +1287,7 @@ TABLES = ("events", "ids", "tags", "pending", "tree_nodes", "log_nodes", "bundle
 def count_rows(store: SqliteStore) -> int:
     queries = [f"SELECT count(*) AS n FROM {table}" for table in TABLES]  # noqa: S608
     query = f"SELECT sum(n) FROM ({' UNION ALL '.join(queries)})"  # noqa: S608
-    return int(store._writer.db.execute(query).fetchone()[0])
+    return int(store.database.writer.db.execute(query).fetchone()[0])
 
 
 def test_a_purge_takes_few_rows_at_a_time(sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1341,10 +1343,10 @@ def test_what_a_failed_write_left_on_the_disk_is_found_at_once(tmp_path: Path) -
     store = SqliteStore(tmp_path / "enc.db")
     host = Host(store)
     enclave = host.found()
-    db, commit = store._writer.db, host.commit(enclave, "alice", "message", "made all the same")
-    store._writer.db = LateFailure(db)  # type: ignore[assignment]
+    db, commit = store.database.writer.db, host.commit(enclave, "alice", "message", "made all the same")
+    store.database.writer.db = LateFailure(db)  # type: ignore[assignment]
     (outcome,) = host.run(commit)
-    store._writer.db = db
+    store.database.writer.db = db
     assert isinstance(outcome, Unavailable)
     (event,) = store.events(enclave, 1, 10)
     found = store.event(enclave, event.id)
@@ -1358,8 +1360,8 @@ def test_a_writer_that_was_given_up_is_opened_again(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "enc.db")
     host = Host(store)
     enclave = host.found()
-    store._writer.db.close()
-    store._writer._roll_back()
-    store._writer._is_closed, store._cache_is_stale = True, True
+    store.database.writer.db.close()
+    store.database.writer._roll_back()
+    store.database.writer._is_closed, store.database._cache_is_stale = True, True
     assert host.send(enclave, "alice", "message", "again").seq == 1
     store.close()

@@ -146,6 +146,6 @@ def test_an_upgrade_that_was_cut_off_is_finished_at_the_next_start(
 def test_the_upgrade_counts_events_by_their_index(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "enc.db")) as store:
         query = "SELECT count(*) FROM events WHERE events.c IN (?, -?)"
-        (step,) = [row[3] for row in store._writer.db.execute(f"EXPLAIN QUERY PLAN {query}", (1, 1))]
+        (step,) = [row[3] for row in store.database.writer.db.execute(f"EXPLAIN QUERY PLAN {query}", (1, 1))]
     assert "SEARCH events USING COVERING INDEX events_" in step
     assert "count(*) FROM events WHERE events.c IN (kinds.c, -kinds.c)" in UPGRADES[0]

@@ -63,7 +63,7 @@ class CheckedEvent(Struct, frozen=True):
 @contextmanager
 def open_row_check(store: SqliteStore, enclave: bytes) -> Iterator["RowCheck"]:
     """Yield the check of the rows of an existing enclave."""
-    with store._readers.lend() as db, closing(sqlite3.connect("", isolation_level=None)) as scratch:
+    with store.database.readers.lend() as db, closing(sqlite3.connect("", isolation_level=None)) as scratch:
         yield RowCheck(db, scratch, enclave)
 
 
@@ -197,7 +197,7 @@ def check_integrity(store: SqliteStore) -> Iterator[str]:
     """Yield what SQLite itself finds wrong: damaged pages, and indexes that disagree with their
     tables.
     """
-    with store._readers.lend() as db:
+    with store.database.readers.lend() as db:
         try:
             found = [line for (line,) in db.execute(f"PRAGMA integrity_check({MAX_DAMAGE})")]
         except sqlite3.DatabaseError as e:
@@ -208,7 +208,7 @@ def check_integrity(store: SqliteStore) -> Iterator[str]:
 
 def check_whole(store: SqliteStore) -> Iterator[str]:
     """Yield rows that belong to no enclave, and index entries that point to a wrong event."""
-    with store._readers.lend() as db:
+    with store.database.readers.lend() as db:
         for table in (*_TABLES, "states"):
             if db.execute(f"SELECT 1 FROM {table} WHERE e NOT IN (SELECT e FROM enclaves) LIMIT 1").fetchone():  # noqa: S608
                 yield f"{table}: a row without an enclave"
@@ -233,6 +233,6 @@ _RECENT_PLACES = (
 
 def identities(store: SqliteStore) -> Iterator[bytes]:
     """Yield all identities that have a row in `usage`."""
-    with store._readers.lend() as db:
+    with store.database.readers.lend() as db:
         for (identity,) in db.execute("SELECT identity FROM usage"):
             yield identity

@@ -1,7 +1,7 @@
 """The push part of a SqliteStore (enc.node.store.push_protocol documents the protocol)."""
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from enc.node.store.push_protocol import (
     BatchLimits,
@@ -15,60 +15,54 @@ from enc.node.store.push_protocol import (
 )
 from enc.node.store.sqlite import delivery_results, push_reads
 from enc.node.store.sqlite import fan_out as spreading
-from enc.node.store.sqlite.batch import WriterCache
-from enc.node.store.sqlite.connection import AfterCommit, Readers
+from enc.node.store.sqlite.connection import AfterCommit
+from enc.node.store.sqlite.database import Database
 
 
 class PushTables:
-    """Mixed into the store, whose connections it uses."""
+    """The push half of the store, over the database that both halves share."""
 
-    _readers: Readers
-    _cache: WriterCache
-
-    def _number(self, db: sqlite3.Connection, enclave: bytes) -> int | None:
-        raise NotImplementedError
-
-    def _transact(self, work: Callable[[sqlite3.Connection], AfterCommit | None], *, lasting: bool = True) -> None:
-        raise NotImplementedError
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
     # Reading
 
     def endpoints(self, enclave: bytes) -> Endpoints:
-        with self._readers.lend() as db:
-            e = self._number(db, enclave)
+        with self.database.readers.lend() as db:
+            e = self.database.number(db, enclave)
             return {} if e is None else push_reads.endpoints(db, e)
 
     def due(self, now: int, limit: int, after: int = 0) -> list[DueBatch]:
-        with self._readers.lend() as db:
+        with self.database.readers.lend() as db:
             return push_reads.due(db, now, limit, after)
 
     def batch(self, queue: int, push_seq: int) -> PushBatch | None:
-        with self._readers.lend() as db:
+        with self.database.readers.lend() as db:
             found = push_reads.batches(db, queue, push_seq, push_seq, 1)
         return found[0] if found else None
 
     def list_batches(self, identity: bytes, url: str, first: int, last: int, limit: int) -> list[PushBatch]:
-        with self._readers.lend() as db:
+        with self.database.readers.lend() as db:
             q = push_reads.queue(db, identity, url)
             return [] if q is None else push_reads.batches(db, q, first, last, limit)
 
     def queue_reports(
         self, enclave: bytes | None = None, identity: bytes | None = None, limit: int = 10_000
     ) -> list[QueueReport]:
-        with self._readers.lend() as db:
-            e = None if enclave is None else self._number(db, enclave)
+        with self.database.readers.lend() as db:
+            e = None if enclave is None else self.database.number(db, enclave)
             if enclave is not None and e is None:
                 return []
             return push_reads.reports(db, e, identity, limit)
 
     def totals(self) -> PushTotals:
-        with self._readers.lend() as db:
+        with self.database.readers.lend() as db:
             return push_reads.totals(db)
 
     # Writing
 
     def fan_out(self, now: int, limits: BatchLimits = BatchLimits()) -> bool:  # noqa: B008
-        with self._readers.lend() as db:
+        with self.database.readers.lend() as db:
             if db.execute("SELECT 1 FROM outbox LIMIT 1").fetchone() is None:
                 return False
         done = spreading.FanOutResult()
@@ -76,9 +70,9 @@ class PushTables:
         def work(db: sqlite3.Connection) -> AfterCommit | None:
             nonlocal done
             done = spreading.fan_out(db, now, limits)
-            return self._cache.audiences.clear if done.has_forgotten else None
+            return self.database.cache.audiences.clear if done.has_forgotten else None
 
-        self._transact(work)
+        self.database.transact(work)
         return done.is_more
 
     def record_results(self, results: Sequence[DeliveryResult]) -> list[DeadBatch]:
@@ -91,11 +85,11 @@ class PushTables:
             died[:] = delivery_results.record_results(db, results)
 
         if results:
-            self._transact(work, lasting=False)
+            self.database.transact(work, lasting=False)
         return died
 
     def delete_settled(self, delivered_before: int, dead_before: int, limit: int = 10_000) -> bool:
-        with self._readers.lend() as db:
+        with self.database.readers.lend() as db:
             if not delivery_results.has_settled_before(db, delivered_before, dead_before):
                 return False
         is_more = False
@@ -104,7 +98,7 @@ class PushTables:
             nonlocal is_more
             is_more = delivery_results.delete_settled(db, delivered_before, dead_before, limit)
 
-        self._transact(work, lasting=False)
+        self.database.transact(work, lasting=False)
         return is_more
 
     def redeliver(self, now: int, identity: bytes | None = None, url: str | None = None) -> int:
@@ -115,6 +109,6 @@ class PushTables:
             some = delivery_results.redeliver(db, now, identity, url)
 
         while some:
-            self._transact(work)
+            self.database.transact(work)
             count += some
         return count

@@ -11,7 +11,6 @@ makes the rows of imported events and of commits.
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec.json import encode
 
@@ -23,14 +22,12 @@ from enc.node.store.protocol import Charge
 from enc.node.store.sqlite import purge
 from enc.node.store.sqlite.batch import Batch, WriterCache
 from enc.node.store.sqlite.bulk_insert import bulk_insert
+from enc.node.store.sqlite.database import Database
 from enc.node.store.sqlite.enclave_numbers import EnclaveNumbers
 from enc.node.store.sqlite.event_index import EventIndex, EventKeys, find_in_index
-from enc.node.store.sqlite.rows import MAX_SEQ, all_first8, key_of, pack_plain
+from enc.node.store.sqlite.rows import COLUMNS, MAX_SEQ, all_first8, key_of, pack_plain, unpack_event
 from enc.node.store.sqlite.snapshot import pack_state
 from enc.node.store.steps import AppendRun, Step
-
-if TYPE_CHECKING:
-    from enc.node.store.sqlite.store import SqliteStore
 
 STAGED, GONE = -1, -2
 """Values of `enclaves.purged`: a log that is not, or no longer, an enclave's; and one whose rows
@@ -40,6 +37,7 @@ are all deleted.
 GENERATION = 65_536
 """Ids that are collected before they are inserted into the index, where neighbours share a page."""
 
+_EVENT = f"SELECT {COLUMNS} FROM events WHERE k = ?"  # noqa: S608
 _REPEATS = (
     "SELECT min(b.k) FROM json_each(?) AS asked CROSS JOIN events AS b ON b.k = asked.value "
     "CROSS JOIN events AS a ON a.exp = b.exp AND a.hash8 = b.hash8 "
@@ -101,16 +99,16 @@ class StagedBatch(Batch):
 class SqliteStaging:
     """A Staging in the database. One thread at a time may use it; it writes on the store's thread."""
 
-    def __init__(self, store: "SqliteStore", enclave: bytes, held: int) -> None:
-        self._store, self._enclave, self._held = store, enclave, held
+    def __init__(self, database: Database, enclave: bytes, held: int) -> None:
+        self._database, self._enclave, self._held = database, enclave, held
         self.name = os.urandom(32)
         self._ids = StagedEventIndex()
         self._cache = WriterCache(EnclaveNumbers(), self._ids)
         self.size = 0
         self._e, self._latest_exp = 0, -1
-        store._transact(self._begin)
-        store._staged[self.name] = self._e
-        store._hidden.add(self._e)
+        database.transact(self._begin)
+        database.staged[self.name] = self._e
+        database.hidden.add(self._e)
 
     def _begin(self, db: sqlite3.Connection) -> None:
         query = "INSERT INTO enclaves (enclave, manifest, purged) VALUES (?, '', ?)"
@@ -134,12 +132,12 @@ class SqliteStaging:
                 ((repeat,),) = db.execute(_REPEATS, (encode(doubtful).decode(), key_of(self._e, 0)))
             return after_commit
 
-        self._store._transact(work, lasting=False)  # the adoption is lasting, and makes everything before it so
+        self._database.transact(work, lasting=False)  # the adoption is lasting, and makes everything before it so
         self.size += sum(_size(event.content) for event in events if event.content and event.seq > self._held)
         if repeat is not None:
             raise ReplayFailed(repeat & MAX_SEQ, Duplicate("the commit is already in the log"))
         if self._ids.is_full:
-            self._store._transact(self._ids.move, lasting=False)
+            self._database.transact(self._ids.move, lasting=False)
 
     def _doubtful(self, events: Sequence[Event]) -> list[int]:
         """Return the keys of events that may be in the log twice. A commit's hash covers its `exp`,
@@ -157,18 +155,17 @@ class SqliteStaging:
         return found
 
     def target(self, event_id: bytes) -> Target | None:
-        with self._store._readers.lend() as db:
+        with self._database.readers.lend() as db:
             k = self._ids.find(db, self._e, event_id)
-        found = [] if k is None else self._store.events(self.name, k & MAX_SEQ, 1)
-        return target_of(found[0]) if found else None
+            row = None if k is None else db.execute(_EVENT, (k,)).fetchone()
+        return None if row is None else target_of(unpack_event(row))
 
     def adopt(self, state: EnclaveState, payer: bytes, clock: int) -> None:
-        self._store._transact(self._ids.move, lasting=False)
-        self._store._transact(lambda db: self._adopt(db, state, payer, clock))
-        store = self._store
-        store._staged.pop(self.name)
-        store._hidden.discard(self._e)
-        store._cache.numbers.forget(self._enclave)
+        self._database.transact(self._ids.move, lasting=False)
+        self._database.transact(lambda db: self._adopt(db, state, payer, clock))
+        self._database.staged.pop(self.name)
+        self._database.hidden.discard(self._e)
+        self._database.cache.numbers.forget(self._enclave)
 
     def _adopt(self, db: sqlite3.Connection, state: EnclaveState, payer: bytes, clock: int) -> Callable[[], None]:
         row = db.execute("SELECT e FROM enclaves WHERE enclave = ?", (self._enclave,)).fetchone()
@@ -183,7 +180,7 @@ class SqliteStaging:
         db.execute("INSERT INTO states VALUES (?, ?, ?)", (self._e, pack_state(state), deadline))
         bulk_insert(db, "INSERT INTO pending", [(self._e, key, value) for key, value in state.pending.items()])
         self._charge(db, state.seq, payer)
-        return lambda: None if row is None else self._store._hidden.add(row[0])
+        return lambda: None if row is None else self._database.hidden.add(row[0])
 
     def _manifest(self, db: sqlite3.Connection) -> str:
         (content,) = db.execute("SELECT content FROM events WHERE k = ?", (key_of(self._e, 0),)).fetchone()
@@ -210,7 +207,7 @@ class SqliteStaging:
 
     def drop(self) -> None:
         """Abandon it: its rows are now orphans, and are deleted as such."""
-        self._store._staged.pop(self.name, None)
+        self._database.staged.pop(self.name, None)
 
 
 def _events(steps: Sequence[Step | AppendRun]) -> list[Event]:

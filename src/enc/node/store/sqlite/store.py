@@ -6,10 +6,8 @@ that recovery needs. A `.lock` file beside them excludes a second process.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec.msgpack import Decoder
 
@@ -21,12 +19,10 @@ from enc.core.rules.manifest import parse_manifest
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem
 from enc.node.store.protocol import Charge, ReadRights, Usage
 from enc.node.store.sqlite import purge
-from enc.node.store.sqlite.backfill_endpoints import backfill_endpoints
-from enc.node.store.sqlite.batch import ERASE, Batch, WriterCache
-from enc.node.store.sqlite.connection import AfterCommit, Readers, Writer, lock_store, unavailable
+from enc.node.store.sqlite.batch import ERASE, Batch
+from enc.node.store.sqlite.connection import AfterCommit
+from enc.node.store.sqlite.database import Database
 from enc.node.store.sqlite.duplicates import find_duplicates
-from enc.node.store.sqlite.enclave_numbers import EnclaveNumbers
-from enc.node.store.sqlite.event_index import EventIndex
 from enc.node.store.sqlite.event_slices import read_raw_events
 from enc.node.store.sqlite.push_tables import PushTables
 from enc.node.store.sqlite.records import BY_ENTRY, BY_KEY, listing, unpack_record
@@ -34,7 +30,6 @@ from enc.node.store.sqlite.rows import COLUMNS, ID_SQL, MAX_SEQ, Row, first8, ke
 from enc.node.store.sqlite.search import Search
 from enc.node.store.sqlite.snapshot import unpack_state
 from enc.node.store.sqlite.staging import SqliteStaging, charges, delete_orphan_rows, find_orphan
-from enc.node.store.sqlite.upgrade import upgrade
 from enc.node.store.steps import Step
 
 _EVENTS = f"SELECT {COLUMNS} FROM events"  # noqa: S608
@@ -48,96 +43,34 @@ class SqliteStore(PushTables):
     """A Store in one file."""
 
     def __init__(self, path: Path) -> None:
-        with ExitStack() as undo:
-            self._lock = lock_store(path.with_name(f"{path.name}.lock"))
-            undo.callback(self._lock.close)
-            try:
-                self._writer = Writer(path)
-                undo.callback(self._writer.close)
-                upgrade(self._writer.db)
-                backfill_endpoints(self._writer.db)
-                self._cache = WriterCache(EnclaveNumbers(), EventIndex(self._writer.db))
-                self._hidden = {e for (e,) in self._writer.db.execute("SELECT e FROM enclaves WHERE purged = -1")}
-                """Numbers of logs that are not an enclave's: staged or left over."""
-            except sqlite3.Error as e:
-                raise unavailable("opened", e) from e
-            self._readers = Readers(path)
-            self._cache_is_stale = False
-            self._staged: dict[bytes, int] = {}
-            """Numbers of the logs that are being imported, by name."""
-            undo.pop_all()
+        super().__init__(Database(path))
 
     def close(self) -> None:
-        self._readers.close()
-        self._writer.close()
-        self._lock.close()
-
-    def _rows(self, query: str, *args: Any) -> list[Row]:
-        with self._readers.lend() as db:
-            return db.execute(query, args).fetchall()
-
-    def _rows_of(self, enclave: bytes, query: str, *args: Any) -> list[Row]:
-        """Return the rows of a query whose first argument is the enclave's number."""
-        with self._readers.lend() as db:
-            e = self._number(db, enclave)
-            return [] if e is None else db.execute(query, (e, *args)).fetchall()
-
-    def _number(self, db: sqlite3.Connection, enclave: bytes) -> int | None:
-        """Return the enclave's number; None if it does not exist or is purged."""
-        numbers = self._cache.numbers
-        e = numbers.get(enclave) or self._staged.get(enclave)
-        if e is None:
-            epoch = numbers.epoch
-            row = db.execute("SELECT e FROM enclaves WHERE enclave = ? AND purged = 0", (enclave,)).fetchone()
-            if row is not None:
-                e = row[0]
-                numbers.put(enclave, row[0], epoch)
-        return e
+        self.database.close()
 
     # Writing
 
-    def _transact(self, work: Callable[[sqlite3.Connection], AfterCommit | None], *, lasting: bool = True) -> None:
-        """Run the work in one transaction. After a failure, reload the cache: the transaction may
-        have reached the disk.
-        """
-        try:
-            if self._cache_is_stale:
-                self._reload_cache()
-            self._writer.transact(work, lasting=lasting)
-        except sqlite3.Error as e:
-            raise unavailable("written", e) from e
-        except BaseException:
-            self._cache_is_stale = True
-            with suppress(sqlite3.Error):  # else before the next write
-                self._reload_cache()
-            raise
-
-    def _reload_cache(self) -> None:
-        self._writer.ready()
-        self._cache = WriterCache(EnclaveNumbers(), EventIndex(self._writer.db))
-        self._cache_is_stale = False
-
     def write(self, steps: Sequence[Step], clock: int) -> None:
         def work(db: sqlite3.Connection) -> AfterCommit:
-            batch = Batch(db, self._cache)
+            batch = Batch(db, self.database.cache)
             for step in steps:
                 batch.add(step)
             db.execute("UPDATE node SET clock = max(clock, ?)", (clock,))
             return batch.write()
 
-        self._transact(work)
+        self.database.transact(work)
 
     def clock(self) -> int:
-        return int(self._rows("SELECT clock FROM node")[0][0])
+        return int(self.database.rows("SELECT clock FROM node")[0][0])
 
     def usage(self, identity: bytes) -> Usage:
-        rows = self._rows("SELECT enclaves, events, bytes FROM usage WHERE identity = ?", identity)
+        rows = self.database.rows("SELECT enclaves, events, bytes FROM usage WHERE identity = ?", identity)
         return Usage(*rows[0]) if rows else Usage()
 
     # Enclaves
 
     def load(self, enclave: bytes) -> EnclaveState | None:
-        with self._readers.lend() as db:
+        with self.database.readers.lend() as db:
             db.execute("BEGIN")  # read the state and the pending leaves at the same moment
             query = "SELECT e, manifest, state FROM enclaves JOIN states USING (e) WHERE enclave = ?"
             row = db.execute(query, (enclave,)).fetchone()
@@ -147,29 +80,29 @@ class SqliteStore(PushTables):
         return unpack_state(row[2], enclave, parse_manifest(row[1]), pending)
 
     def count(self) -> int:
-        return int(self._rows("SELECT enclaves FROM node")[0][0])
+        return int(self.database.rows("SELECT enclaves FROM node")[0][0])
 
     def enclaves(self) -> Iterator[bytes]:
         query, last = "SELECT enclave FROM enclaves WHERE enclave > ? AND purged >= 0 ORDER BY enclave LIMIT ?", b""
-        while page := self._rows(query, last, _PAGE):
+        while page := self.database.rows(query, last, _PAGE):
             for (last,) in page:
                 yield last
 
     def overdue(self, clock: int, limit: int) -> list[bytes]:
         query = "SELECT enclave FROM states CROSS JOIN enclaves USING (e) WHERE deadline <= ? ORDER BY deadline LIMIT ?"
-        return [enclave for (enclave,) in self._rows(query, clock, limit)]
+        return [enclave for (enclave,) in self.database.rows(query, clock, limit)]
 
     # What lies behind a state
 
     def read_node(self, enclave: bytes, node_hash: bytes) -> bytes:
-        rows = self._rows_of(enclave, "SELECT record FROM tree_nodes WHERE e = ? AND hash = ?", node_hash)
+        rows = self.database.rows_of(enclave, "SELECT record FROM tree_nodes WHERE e = ? AND hash = ?", node_hash)
         if not rows:
             raise KeyError(node_hash)
         return bytes(rows[0][0])
 
     def read_hash(self, enclave: bytes, level: int, index: int) -> bytes:
         query = "SELECT hash FROM log_nodes WHERE e = ? AND level = ? AND i = ?"
-        rows = self._rows_of(enclave, query, level, index)
+        rows = self.database.rows_of(enclave, query, level, index)
         if not rows:
             raise KeyError((level, index))
         return bytes(rows[0][0])
@@ -181,33 +114,33 @@ class SqliteStore(PushTables):
     # A registry's records
 
     def record(self, enclave: bytes, kind: RecordKind, key: bytes) -> Record | None:
-        rows = self._rows_of(enclave, BY_KEY, kind, key)
+        rows = self.database.rows_of(enclave, BY_KEY, kind, key)
         return unpack_record(rows[0]) if rows else None
 
     def record_of(self, enclave: bytes, event_id: bytes) -> Record | None:
-        rows = self._rows_of(enclave, BY_ENTRY, event_id)
+        rows = self.database.rows_of(enclave, BY_ENTRY, event_id)
         return unpack_record(rows[0]) if rows else None
 
     def listed(
         self, enclave: bytes, after: bytes, limit: int, *, app: str | None = None, creator: bytes | None = None
     ) -> list[Record]:
         query, args = listing(after, limit, app, creator)
-        return [unpack_record(row) for row in self._rows_of(enclave, query, *args)]
+        return [unpack_record(row) for row in self.database.rows_of(enclave, query, *args)]
 
     # Events
 
     def event(self, enclave: bytes, event_id: bytes) -> EventWithStatus | None:
-        with self._readers.lend() as db:
-            e = self._number(db, enclave)
-            k = None if e is None else self._cache.ids.find(db, e, event_id)
+        with self.database.readers.lend() as db:
+            e = self.database.number(db, enclave)
+            k = None if e is None else self.database.cache.ids.find(db, e, event_id)
             row = None if k is None else db.execute(f"{_EVENTS} WHERE k = ?", (k,)).fetchone()
         if row is None:
             return None
         return EventWithStatus(unpack_event(row), status_of(row), row[2])
 
     def committed(self, enclave: bytes, commit_hash: bytes, exp: int) -> Event | None:
-        with self._readers.lend() as db:
-            e = self._number(db, enclave)
+        with self.database.readers.lend() as db:
+            e = self.database.number(db, enclave)
             if e is None:
                 return None
             query = f"{_EVENTS} WHERE exp = ? AND hash8 = ? AND k BETWEEN ? AND ?"
@@ -216,14 +149,14 @@ class SqliteStore(PushTables):
         return next((event for event in events if event.hash == commit_hash), None)
 
     def committed_among(self, commits: Sequence[Commit]) -> dict[bytes, Event]:
-        with self._readers.lend() as db:
-            return find_duplicates(db, commits, self._hidden)
+        with self.database.readers.lend() as db:
+            return find_duplicates(db, commits, self.database.hidden)
 
     def events(self, enclave: bytes, first_seq: int, count: int) -> list[Event]:
         return [unpack_event(row) for row in self._by_seq(_EVENTS, enclave, first_seq, count)]
 
     def items(self, enclave: bytes, first_seq: int, count: int) -> list[RawEvent]:
-        with self._readers.lend() as db:
+        with self.database.readers.lend() as db:
             return read_raw_events(db, enclave, first_seq, count)
 
     def ids(self, enclave: bytes, first_seq: int, count: int) -> list[bytes]:
@@ -231,21 +164,21 @@ class SqliteStore(PushTables):
         return [unhexed(row[0]) for row in rows]
 
     def _by_seq(self, select: str, enclave: bytes, first_seq: int, count: int) -> list[Row]:
-        with self._readers.lend() as db:
-            e = self._number(db, enclave)
+        with self.database.readers.lend() as db:
+            e = self.database.number(db, enclave)
             if e is None or first_seq > MAX_SEQ:
                 return []
             ends = key_of(e, first_seq), key_of(e, min(first_seq + count - 1, MAX_SEQ))
             return db.execute(f"{select} WHERE k BETWEEN ? AND ? ORDER BY k", ends).fetchall()
 
     def find(self, enclave: bytes, filter_: Filter, readable: ReadRights) -> Iterator[SearchItem]:
-        with self._readers.lend() as db:
-            e = self._number(db, enclave)
+        with self.database.readers.lend() as db:
+            e = self.database.number(db, enclave)
             if e is None:
                 return
-            search = Search(db, self._cache.ids, enclave, e, filter_, readable)
+            search = Search(db, self.database.cache.ids, enclave, e, filter_, readable)
         while not search.done:
-            with self._readers.lend() as db:
+            with self.database.readers.lend() as db:
                 rows = search.read(db)
             yield from search.items(rows)
 
@@ -253,7 +186,7 @@ class SqliteStore(PushTables):
 
     def _bundle(self, enclave: bytes, where: str, number: int) -> ClosedBundle | None:
         query = f"SELECT i, first_seq, count, events_root, state_hash FROM bundles WHERE e = ? AND {where}"  # noqa: S608
-        rows = self._rows_of(enclave, query, number)
+        rows = self.database.rows_of(enclave, query, number)
         return ClosedBundle(*rows[0]) if rows else None
 
     def bundle(self, enclave: bytes, index: int) -> ClosedBundle | None:
@@ -265,7 +198,7 @@ class SqliteStore(PushTables):
 
     def head(self, enclave: bytes, size: int | None = None) -> TreeHead | None:
         where, args = ("i = ?", (size - 1,)) if size is not None else ("1 ORDER BY i DESC LIMIT 1", ())
-        rows = self._rows_of(enclave, f"SELECT head FROM bundles WHERE e = ? AND {where}", *args)  # noqa: S608
+        rows = self.database.rows_of(enclave, f"SELECT head FROM bundles WHERE e = ? AND {where}", *args)  # noqa: S608
         return _decode_head(rows[0][0]) if rows else None
 
     # Erasure by time
@@ -275,24 +208,24 @@ class SqliteStore(PushTables):
             f"SELECT enclave, {ID_SQL} FROM events CROSS JOIN enclaves ON e = k >> 40 "  # noqa: S608
             "WHERE auto_delete <= ? AND purged = 0 ORDER BY auto_delete LIMIT ?"
         )
-        return [(enclave, unhexed(digits)) for enclave, digits in self._rows(query, clock, limit)]
+        return [(enclave, unhexed(digits)) for enclave, digits in self.database.rows(query, clock, limit)]
 
     def erase(self, due: Sequence[tuple[bytes, bytes]]) -> None:
         def work(db: sqlite3.Connection) -> None:
             for enclave, event_id in due:
-                e = self._number(db, enclave)
-                k = None if e is None else self._cache.ids.find(db, e, event_id)
+                e = self.database.number(db, enclave)
+                k = None if e is None else self.database.cache.ids.find(db, e, event_id)
                 db.execute(f"{ERASE} WHERE k = ?", (k,))
                 db.execute(f"{ERASE} WHERE target = ?", (k,))
 
-        self._transact(work)
+        self.database.transact(work)
 
     def terminated(self, before: int, limit: int) -> list[bytes]:
         query = (
             "SELECT enclave FROM enclaves WHERE terminated_at <= ? AND purged < 2 AND purged >= 0 "
             "ORDER BY terminated_at LIMIT ?"
         )
-        return [enclave for (enclave,) in self._rows(query, before, limit)]
+        return [enclave for (enclave,) in self.database.rows(query, before, limit)]
 
     def purge(self, enclave: bytes, limit: int = 10_000) -> bool:
         done = True
@@ -305,39 +238,39 @@ class SqliteStore(PushTables):
             e, purged = row
             if not purged:
                 purge.mark_purged(db, e)
-            done, after_commit = purge.delete_rows(db, self._cache.ids, e, limit)
+            done, after_commit = purge.delete_rows(db, self.database.cache.ids, e, limit)
             return after_commit
 
-        self._transact(work)
-        self._cache.numbers.forget(enclave)
+        self.database.transact(work)
+        self.database.cache.numbers.forget(enclave)
         return done
 
     # Logs on their way in
 
     def stage(self, enclave: bytes, held: int = -1) -> SqliteStaging:
-        return SqliteStaging(self, enclave, held)
+        return SqliteStaging(self.database, enclave, held)
 
     def charges(self, enclave: bytes) -> tuple[Charge, ...]:
-        with self._readers.lend() as db:
-            e = self._number(db, enclave)
+        with self.database.readers.lend() as db:
+            e = self.database.number(db, enclave)
             return () if e is None else charges(db, e)
 
     def delete_orphans(self, before: int, limit: int = 10_000) -> bool:
-        with self._readers.lend() as db:
-            e = find_orphan(db, list(self._staged.values()), before)
+        with self.database.readers.lend() as db:
+            e = find_orphan(db, list(self.database.staged.values()), before)
         if e is None:
             return True
         done = False
 
         def work(db: sqlite3.Connection) -> AfterCommit:
             nonlocal done
-            done, after_commit = delete_orphan_rows(db, self._cache.ids, e, limit)
+            done, after_commit = delete_orphan_rows(db, self.database.cache.ids, e, limit)
             return after_commit
 
-        self._transact(work)
+        self.database.transact(work)
         if done:
-            self._hidden.discard(e)
+            self.database.hidden.discard(e)
         return False
 
     def is_purged(self, enclave: bytes) -> bool:
-        return bool(self._rows("SELECT 1 FROM enclaves WHERE enclave = ? AND purged > 0", enclave))
+        return bool(self.database.rows("SELECT 1 FROM enclaves WHERE enclave = ? AND purged > 0", enclave))
