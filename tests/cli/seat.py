@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from tests.cli.people import ENC, PATIENCE_S, Person
 
-SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|\r")
+SEQUENCE = re.compile(r"\x1b\[[0-9;? ]*[A-Za-z]|\x1b\][^\x07]*\x07|[\r\x08]")
 """What commands a terminal, and shows nothing."""
 
 

@@ -1,137 +1,197 @@
-"""A line that is being typed: every key that it knows, and what it does with others."""
+"""The input line of a chat: keys, pastes, history, and what never reaches a line."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 
-from enc.cli.chat.line_editor import MAX_HISTORY, MAX_LINE, Ended, LineEditor
+from enc.cli.chat.screen import MAX_LINE, TerminalUi, clean
+from enc.cli.chat.slash_commands import ChatEnded
 
 UP, DOWN, RIGHT, LEFT = "\x1b[A", "\x1b[B", "\x1b[C", "\x1b[D"
+LEAVE = "\x15\x04"
 
 
-def typed(*keys: str) -> LineEditor:
-    editor = LineEditor()
-    assert list(editor.feed("".join(keys).encode())) == []
-    return editor
+@contextmanager
+def wakeup() -> Iterator[int]:
+    reader, writer = os.pipe()
+    try:
+        yield reader
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def typed(*keys: str, enter: Callable[[TerminalUi, str], Any] = lambda ui, line: None) -> list[str]:
+    """Return the lines that are entered by these keys, until the end of the chat."""
+    lines: list[str] = []
+    with wakeup() as fd, create_pipe_input() as keyboard, create_app_session(keyboard, DummyOutput()):
+        ui = TerminalUi(keyboard, DummyOutput())
+
+        def entered(line: str) -> None:
+            lines.append(line)
+            enter(ui, line)
+
+        # A pipe takes less than a long line at once: another thread fills it.
+        sender = threading.Thread(target=keyboard.send_text, args=("".join(keys),), daemon=True)
+        sender.start()
+        chat = SimpleNamespace(wakeup_fd=fd, handle_events=lambda: None, sending=[], status="", enter=entered)
+        with pytest.raises(ChatEnded):
+            ui.run(chat)  # type: ignore[arg-type]
+        sender.join()
+    return lines
+
+
+def edited(*keys: str) -> str:
+    """Return the line after these keys, with a mark where the cursor is."""
+    (line,) = typed(*keys, "|", "\r", LEAVE)
+    return line
 
 
 @pytest.mark.parametrize("enter", ["\r", "\n"])
 def test_lines_come_out_as_they_are_entered(enter: str) -> None:
-    editor = LineEditor()
-    assert list(editor.feed(f"one{enter}two{enter}thr".encode())) == ["one", "two"]
-    assert (editor.text, editor.cursor) == ("thr", 3)
-    assert list(editor.feed(f"ee{enter}{enter}".encode())) == ["three", ""]
+    assert typed(f"one{enter}two{enter}thr", f"ee{enter}{enter}", LEAVE) == ["one", "two", "three", ""]
 
 
-def test_a_letter_may_come_in_parts() -> None:
-    editor, data = LineEditor(), "👍é".encode()
-    for i in range(len(data)):
-        assert list(editor.feed(data[i : i + 1])) == []
-    assert editor.text == "👍é"
+def test_letters_of_several_bytes() -> None:
+    assert edited("👍é") == "👍é|"
 
 
 @pytest.mark.parametrize(
-    ("keys", "text", "cursor"),
+    ("keys", "line"),
     [
-        (["abc", LEFT, LEFT, "x"], "axbc", 2),
-        (["abc", LEFT, LEFT, RIGHT, "x"], "abxc", 3),
-        (["abc", *[LEFT] * 9, "x"], "xabc", 1),
-        (["abc", RIGHT, "x"], "abcx", 4),
-        (["abc", "\x02\x02\x06", "x"], "abxc", 3),
-        (["abc", "\x01", "x"], "xabc", 1),
-        (["abc", "\x1b[H", "x", "\x1b[F", "y"], "xabcy", 5),
-        (["abc", "\x1b[1~", "x", "\x1b[4~", "y"], "xabcy", 5),
-        (["abc", "\x1bOH", "x", "\x1bOF", "y"], "xabcy", 5),
-        (["abc", "\x01\x05", "x"], "abcx", 4),
-        (["abc", "\x7f"], "ab", 2),
-        (["abc", "\x08\x08\x08\x08"], "", 0),
-        (["abc", LEFT, "\x7f"], "ac", 1),
-        (["abc", LEFT, "\x1b[3~"], "ab", 2),
-        (["abc", LEFT, "\x04"], "ab", 2),
-        (["abc", LEFT, LEFT, "\x0b"], "a", 1),
-        (["abc", LEFT, "\x15"], "c", 0),
-        (["one two  ", "\x17"], "one ", 4),
-        (["one two", LEFT, "\x17"], "one o", 4),
-        (["one", "\x17\x17"], "", 0),
-        (["a\x1b[1;5Cb"], "ab", 2),
-        (["a\x1b[99zb"], "ab", 2),
-        (["a\x1bxb"], "ab", 2),
-        (["a\x00\x07\tb"], "ab", 2),
-        (["a\u202eb"], "ab", 2),
-        (["a\x1ab"], "ab", 2),
-        (["\x1b[200~a\tb\x03\x04\x15c\x1b[201~"], "a bc", 4),
+        (["abc", LEFT, LEFT], "a|bc"),
+        (["abc", LEFT, LEFT, RIGHT], "ab|c"),
+        (["abc", *[LEFT] * 9], "|abc"),
+        (["abc", RIGHT], "abc|"),
+        (["abc", "\x02\x02\x06"], "ab|c"),
+        (["abc", "\x01"], "|abc"),
+        (["abc", "\x1b[H", "x", "\x1b[F", "y"], "xabcy|"),
+        (["abc", "\x1b[1~", "x", "\x1b[4~", "y"], "xabcy|"),
+        (["abc", "\x1bOH", "x", "\x1bOF", "y"], "xabcy|"),
+        (["abc", "\x01\x05"], "abc|"),
+        (["abc", "\x7f"], "ab|"),
+        (["abc", "\x08\x08\x08\x08"], "|"),
+        (["abc", LEFT, "\x7f"], "a|c"),
+        (["abc", LEFT, "\x1b[3~"], "ab|"),
+        (["abc", LEFT, "\x04"], "ab|"),
+        (["abc", LEFT, LEFT, "\x0b"], "a|"),
+        (["abc", LEFT, "\x15"], "|c"),
+        (["one two  ", "\x17"], "one |"),
+        (["one two", LEFT, "\x17"], "one |o"),
+        (["one", "\x17\x17"], "|"),
+        (["one two\x1b[1;5D"], "one |two"),
     ],
 )
-def test_keys(keys: list[str], text: str, cursor: int) -> None:
-    editor = typed(*keys)
-    assert (editor.text, editor.cursor) == (text, cursor)
+def test_keys(keys: list[str], line: str) -> None:
+    assert edited(*keys) == line
 
 
-def test_an_escape_sequence_that_never_ends_is_given_up() -> None:
-    assert typed("\x1b[" + "1" * 40 + "b").text == "1" * 9 + "b"
+@pytest.mark.parametrize("key", ["\x00", "\x07", "\t", "\u202e", "\x1a", "\x11\x07", "\x9b", "\x1b[200~\x1b[201~"])
+def test_control_characters_are_not_inserted(key: str) -> None:
+    assert edited("a", key, "b") == "ab|"
 
 
-def test_lines_of_before_come_back() -> None:
-    editor = LineEditor()
-    list(editor.feed(b"one\rtwo\rtwo\r\rdraft"))
-    seen = []
-    for key in (UP, UP, UP, DOWN, DOWN, DOWN, "\x10", "\x0e"):
-        list(editor.feed(key.encode()))
-        seen.append(editor.text)
-    assert seen == ["two", "one", "one", "two", "draft", "draft", "two", "draft"]
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ([UP], "two"),
+        ([UP, UP], "one"),
+        ([UP, UP, UP], "one"),
+        ([UP, UP, DOWN], "two"),
+        ([UP, UP, DOWN, DOWN], "draft"),
+        ([UP, DOWN, DOWN], "draft"),
+        (["\x10"], "two"),
+        (["\x10", "\x0e"], "draft"),
+    ],
+)
+def test_lines_of_before_come_back(keys: list[str], line: str) -> None:
+    """A line that is entered twice comes back once."""
 
+    def enter(ui: TerminalUi, entered: str) -> None:
+        if entered == "":  # the history is loaded when the prompt is drawn
+            asyncio.get_running_loop().call_later(0.2, ui._session.input.send_text, "".join([*keys, "\r", LEAVE]))  # type: ignore[attr-defined]
 
-def test_what_is_remembered_is_bounded() -> None:
-    editor = LineEditor()
-    list(editor.feed("".join(f"{i}\r" for i in range(MAX_HISTORY + 5)).encode()))
-    list(editor.feed((UP * (MAX_HISTORY + 5)).encode()))
-    assert editor.text == "5"
+    assert typed("one\rtwo\rtwo\r", "\r", "draft", enter=enter)[-1] == line
 
 
 def test_a_line_is_bounded() -> None:
-    assert len(typed("x" * (MAX_LINE + 10)).text) == MAX_LINE
+    assert typed(f"\x1b[200~{'x' * (MAX_LINE + 10)}\x1b[201~", "\r", LEAVE) == ["x" * MAX_LINE]
 
 
 @pytest.mark.parametrize("keys", ["\x03", "abc\x03", "\x04", "a\x7f\x04"])
 def test_ways_out(keys: str) -> None:
-    with pytest.raises(Ended):
-        list(LineEditor().feed(keys.encode()))
+    assert typed(keys) == []
 
 
 def test_a_paste_may_have_lines() -> None:
-    editor = typed("\x1b[200~one\rtwo\n\x1b[201~")
-    assert editor.text == "one\ntwo\n"
-    assert list(editor.feed(b"\r")) == ["one\ntwo\n"]
+    assert typed("\x1b[200~one\rtwo\r\nthree\n\x1b[201~", "\r", LEAVE) == ["one\ntwo\nthree\n"]
 
 
-@pytest.mark.parametrize(
-    ("text", "moves", "width", "shown", "column"),
-    [
-        ("abc", 0, 10, "abc", 3),
-        ("abcdefghij", 0, 5, "ghij", 4),
-        ("abcdefghij", 10, 5, "abcde", 0),
-        ("abcdefghij", 7, 5, "abcde", 3),
-        ("ab\x1b[200~\n\x1b[201~c", 0, 9, "ab⏎c", 4),
-        ("日本語", 0, 5, "本語", 4),
-        ("日本語", 1, 9, "日本語", 4),
-    ],
-)
-def test_the_part_around_the_cursor_is_shown(text: str, moves: int, width: int, shown: str, column: int) -> None:
-    assert typed(text, *[LEFT] * moves).shown(width) == (shown, column)
+def test_a_paste_cannot_press_keys() -> None:
+    assert edited("\x1b[200~a\tb\x03\x04\x15c\x1b[201~") == "a bc|"
 
 
-@given(st.text(max_size=60) | st.binary(max_size=60), st.integers(1, 30))
-def test_whatever_is_typed_the_cursor_is_in_the_line_and_nothing_commands_the_terminal(
-    keys: str | bytes, width: int
-) -> None:
-    editor = LineEditor()
-    data = keys.encode(errors="replace") if isinstance(keys, str) else keys
-    try:
-        for line in editor.feed(data):
-            assert line.replace("\n", "").isprintable()
-    except Ended:
-        return
-    assert 0 <= editor.cursor <= len(editor.text)
-    shown, column = editor.shown(width)
-    assert shown.isprintable()
-    assert 0 <= column <= width
+def test_a_line_that_is_put_back_can_be_changed_and_entered_again() -> None:
+    def enter(ui: TerminalUi, line: str) -> None:
+        if line == "draft":
+            ui.restore_input(line)
+
+    assert typed("draft\r", "\x7f!\r", LEAVE, enter=enter) == ["draft", "draf!"]
+
+
+def test_an_error_of_a_line_ends_the_chat() -> None:
+    def enter(ui: TerminalUi, line: str) -> None:
+        raise ChatEnded
+
+    assert typed("one\rtwo\r", enter=enter)[0] == "one"
+
+
+def test_an_error_of_an_event_ends_the_chat() -> None:
+    def fail() -> None:
+        raise OSError("gone")
+
+    with wakeup() as fd, create_pipe_input() as keyboard, create_app_session(keyboard, DummyOutput()):
+        ui = TerminalUi(keyboard, DummyOutput())
+
+        async def event() -> None:
+            ui._guard(fail)
+
+        def enter(line: str) -> None:
+            asyncio.get_running_loop().create_task(event())
+
+        keyboard.send_text("x\r")
+        chat = SimpleNamespace(wakeup_fd=fd, handle_events=fail, sending=["x"], status="s", enter=enter)
+        with pytest.raises(OSError, match="gone"):
+            ui.run(chat)  # type: ignore[arg-type]
+
+
+def test_rows_are_printed_at_once_without_a_prompt_and_control_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    TerminalUi(output=DummyOutput()).warn("a\x1b[2Jb", about="c\x07" * 30)
+    printed = capsys.readouterr().out
+    assert "a\\x1b[2Jb" in printed
+    assert "\x07" not in printed
+
+
+@given(st.text(max_size=60))
+def test_a_clean_text_commands_no_terminal(text: str) -> None:
+    assert clean(text).replace("\n", "").isprintable()
+    assert clean(clean(text)) == clean(text)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(max_size=30))
+def test_whatever_is_typed_no_line_commands_a_terminal(keys: str) -> None:
+    text = keys.encode(errors="replace").decode().replace("\x1b", "")
+    for line in typed(text, "\r", "\x03"):
+        assert line.replace("\n", "").isprintable()

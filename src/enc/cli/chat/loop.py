@@ -1,72 +1,82 @@
-"""The loop of a chat: one thread listens, one does what is typed, and the main one shows it all.
+"""The loop of a chat: one thread subscribes, one runs what is typed, and the main one shows everything.
 
-The three meet in a queue. Only the one that shows touches the terminal; the others wait for locks and for the node, and
-the keyboard never waits for either. What one sends is shown once the log has it, as on any other device.
+The three meet in a queue. Only the main thread touches the terminal; the others wait for locks and for the node, and
+the keyboard waits for neither. A sent line is shown once the log has it, as on any other device.
 """
 
 import os
-import select
-import signal
-import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from enc.cli.chat.line import ChatLine
-from enc.cli.chat.line_editor import MAX_LINE, Ended
+from enc.cli.chat.pending_lines import PendingLine, PendingLines
 from enc.cli.chat.pipe import Pipe
-from enc.cli.chat.screen import Screen
-from enc.cli.chat.slash_commands import parse
+from enc.cli.chat.slash_commands import ChatEnded, parse
 from enc.cli.chat.source import ChatSource, ChatUpdate, is_interactive
 from enc.cli.shell import failures
 from enc.cli.shell.command_context import CommandContext
+from enc.cli.shell.output import Wire
 from enc.core.errors import EncError, MisuseError, RateLimited, WorldError
 
-AT_ONCE = 1 << 16
-"""Bytes that are read from the keyboard at once."""
-PATIENCE_S = 5.0
-"""How long a chat that ends waits for what it still does."""
-GLANCE_S = 0.5
-"""The same for who listens: whatever it waits for, nobody will see it."""
-
+WORK_S = 5.0
+"""How long a chat that ends waits for the lines it still sends."""
+LISTEN_S = 0.5
+"""How long it waits for the subscribing thread, whose updates are not shown any more."""
 
 LATER = (WorldError, RateLimited)
-"""After these the same line may go another time."""
-
-
-class _Entered(Struct, eq=False):
-    """A line that was entered. Its place in the log is known once it is done."""
-
-    line: str
-    seq: int | None = None
-    is_shown: bool = False
-    """The log has it, whatever came of it."""
+"""Errors after which the same line may succeed later."""
 
 
 class _Answer(Struct, frozen=True):
-    """What came of a line: what to say of it, or why it was not done; and how far the log is that shows it."""
+    """The result of a line: replies to show, or an error; and the seq at which the log shows it."""
 
-    entered: _Entered
-    told: Sequence[str | ChatLine] = ()
+    line: PendingLine
+    replies: Sequence[str | ChatLine] = ()
     error: EncError | None = None
     last_seq: int = -1
 
 
 class _Done(Struct, frozen=True):
-    """Everything that was typed is done."""
+    """All entered lines have run."""
 
     last_seq: int
 
 
 class _Over(Struct, frozen=True):
-    """The chat cannot go on; None: it need not."""
+    """The chat ends, with an error or without."""
 
     error: BaseException | None = None
+
+
+class ChatUi(Protocol):
+    """How a chat is shown, and where its lines come from."""
+
+    is_interactive: bool
+    """Whether a user can be asked before a line is sent."""
+    max_line: int | None
+    """Longest line that can be entered; None: unlimited."""
+
+    def run(self, chat: "Chat") -> None:
+        """Enter lines and handle events until the chat is complete. Raises ChatEnded when the user leaves."""
+        ...
+
+    def show(self, lines: Sequence[ChatLine], wire: Wire) -> None: ...
+
+    def reply(self, replies: Sequence[str | ChatLine]) -> None: ...
+
+    def warn(self, text: str, about: str = "") -> None: ...
+
+    def report_unsent(self, line: str) -> None: ...
+
+    def restore_input(self, line: str) -> None:
+        """Put a line back into the input, to be entered again or changed."""
+        ...
 
 
 def run_chat(ctx: CommandContext, source: ChatSource, history: int, *, stay: bool, first: str = "") -> bool:
@@ -74,125 +84,145 @@ def run_chat(ctx: CommandContext, source: ChatSource, history: int, *, stay: boo
 
     Returns False if a line was refused and no user saw it.
     """
-    face: Pipe | Screen = Screen() if is_interactive(ctx) else Pipe(ctx)
-    with face:
-        return _Loop(ctx, source, face, stay).run(history, first)
+    if not is_interactive(ctx):
+        with Pipe(ctx, stay) as pipe:
+            return Chat(ctx, source, pipe).run(history, first)
+    from enc.cli.chat.screen import TerminalUi
+
+    return Chat(ctx, source, TerminalUi()).run(history, first)
 
 
-class _Loop:
-    def __init__(self, ctx: CommandContext, source: ChatSource, face: Pipe | Screen, stay: bool) -> None:
-        self._ctx, self._source, self._face, self._stays = ctx, source, face, stay
-        self._entered: SimpleQueue[_Entered | None] = SimpleQueue()
+class Chat:
+    """Connects a ChatSource and a ChatUi. Its methods, except those of the two threads, run in the main thread."""
+
+    def __init__(self, ctx: CommandContext, source: ChatSource, ui: ChatUi) -> None:
+        self._ctx, self._source, self._ui = ctx, source, ui
+        self._entered: SimpleQueue[PendingLine | None] = SimpleQueue()
         self._events: deque[Any] = deque()
-        self._ears, self._bell = os.pipe()
-        os.set_blocking(self._bell, False)
-        self._under_way: list[_Entered] = []
-        self._unsent: list[_Entered] = []
-        """What no node took, until it is tried again."""
-        self._is_left = False
-        self._asked: str | None = None
-        """What was held back because there is a warning_for, until it is entered again."""
+        self.wakeup_fd, self._wakeup_writer = os.pipe()
+        os.set_blocking(self._wakeup_writer, False)
+        self._lines = PendingLines()
+        self._is_input_ended = False
+        self._unconfirmed: str | None = None
+        """A line with a warning, until it is entered again."""
         self._seen, self._awaits = -1, float("inf")
         self._is_well, self._is_over = True, False
 
     def run(self, history: int, first: str) -> bool:
-        for shown in self._source.past(history):
-            self._show(shown)
+        for update in self._source.past(history):
+            self._show(update)
         self._seen = self._source.seq
         if first:
             self._put(first)
-        listens = threading.Thread(target=self._listen, daemon=True)
-        works = threading.Thread(target=self._work, daemon=True)
-        listens.start()
-        works.start()
+        subscriber = threading.Thread(target=self._subscribe, daemon=True)
+        worker = threading.Thread(target=self._work, daemon=True)
+        subscriber.start()
+        worker.start()
         try:
-            with self._resizing():
-                self._loop()
-        except Ended:
+            self._ui.run(self)
+        except ChatEnded:
             pass
         except KeyboardInterrupt:
-            if not self._face.is_asked:
+            if not self._ui.is_interactive:
                 raise
         except WorldError as e:
-            if not self._leave(works, listens):
+            if not self._leave(worker, subscriber):
                 raise
             failures.report(self._ctx.as_json, e.code, e.message, e.context)
         finally:
-            self._leave(works, listens)
+            self._leave(worker, subscriber)
         return self._is_well
 
-    def _leave(self, works: threading.Thread, listens: threading.Thread) -> bool:
-        """Wait a little for what is still being done, and tell what was not; whether there is such."""
+    def _leave(self, worker: threading.Thread, subscriber: threading.Thread) -> bool:
+        """Wait a little for lines that are being sent, and print unsent ones. Returns whether there are any."""
         if self._is_over:
-            return bool(self._unsent)
+            return self._lines.has_unsent
         self._is_over = True
         self._entered.put(None)
-        works.join(PATIENCE_S)
+        worker.join(WORK_S)
         self._source.close()
-        listens.join(GLANCE_S)
-        if not works.is_alive() and not listens.is_alive():
-            os.close(self._ears)
-            os.close(self._bell)
-        self._take_last()
-        self._unsent += [each for each in self._under_way if each.seq is None and parse(each.line)[0] != "retry"]
-        for each in self._unsent:
+        subscriber.join(LISTEN_S)
+        if not worker.is_alive() and not subscriber.is_alive():
+            os.close(self.wakeup_fd)
+            os.close(self._wakeup_writer)
+        self._handle_last_events()
+        for line in self._lines.give_up():
             self._is_well = False
-            self._face.unsent(each.line)
-        return bool(self._unsent)
+            self._ui.report_unsent(line)
+        return self._lines.has_unsent
 
-    # The three
+    # For the user interface
 
-    def _listen(self) -> None:
+    @property
+    def status(self) -> str:
+        return self._source.status
+
+    @property
+    def sending(self) -> list[str]:
+        return self._lines.sending
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all entered lines have run and the log that shows them is shown."""
+        return self._seen >= self._awaits
+
+    def handle_events(self) -> None:
+        """Handle the events of the two threads. Raises ChatEnded or the error that ends the chat."""
+        os.read(self.wakeup_fd, 1 << 12)
+        while self._events:
+            self._handle(self._events.popleft())
+
+    def enter(self, line: str) -> None:
+        """Run a line; if there is a warning, ask first where a user can be asked. Raises ChatEnded."""
+        if self._is_too_long(line):
+            return
+        warning = self._source.warning_for(line)
+        if warning and self._ui.is_interactive and self._unconfirmed != line:
+            self._unconfirmed = line
+            self._ui.warn(f"{warning}. Enter it again to send it anyway.")
+            self._ui.restore_input(line)
+            return
+        if warning and not self._ui.is_interactive:
+            self._ui.warn(warning)
+        self._unconfirmed = None
+        self._put(line)
+
+    def end_input(self) -> None:
+        """There are no more lines: the chat is complete once the entered ones have run."""
+        self._entered.put(None)
+
+    # The two other threads
+
+    def _subscribe(self) -> None:
         try:
-            for shown in self._source.live():
-                self._post(shown)
+            for update in self._source.live():
+                self._post(update)
             self._post(_Over())
         except Exception as e:
             self._post(_Over(e))
 
     def _work(self) -> None:
         commands = self._source.commands
-        while (entered := self._entered.get()) is not None:
+        while (line := self._entered.get()) is not None:
             try:
-                told = list(commands.do(entered.line))
-                self._post(_Answer(entered, told, None, commands.last_seq))
-            except Ended:
+                replies = list(commands.do(line.text))
+                self._post(_Answer(line, replies, None, commands.last_seq))
+            except ChatEnded:
                 break
             except EncError as e:
-                self._post(_Over(e) if failures.is_distrust(e) else _Answer(entered, error=e))
+                self._post(_Over(e) if failures.is_distrust(e) else _Answer(line, error=e))
             except Exception as e:
                 self._post(_Over(e))
         self._post(_Done(commands.last_seq))
 
-    def _loop(self) -> None:
-        fds, stdin = [self._ears, sys.stdin.fileno()], sys.stdin.fileno()
-        while self._seen < self._awaits:
-            self._face.draw(self._source.status, [each.line for each in self._under_way])
-            ready = select.select(fds, [], [])[0]
-            if self._ears in ready:
-                os.read(self._ears, 1 << 12)
-                while self._events:
-                    self._take(self._events.popleft())
-            if stdin in ready:
-                data = _read(stdin)
-                for line in self._face.typed(data):
-                    self._enter(line)
-                if not data:
-                    fds.remove(stdin)
-            if stdin not in fds and (self._face.is_output_closed or not self._stays):
-                self._entered.put(None)
-
-    # What happens
-
     def _post(self, event: Any) -> None:
         self._events.append(event)
-        self._ring()
+        with suppress(BlockingIOError):  # the pipe is full: the main thread wakes up anyway
+            os.write(self._wakeup_writer, b"!")
 
-    def _ring(self, *_: object) -> None:
-        with suppress(BlockingIOError):  # it rings already
-            os.write(self._bell, b"!")
+    # Events
 
-    def _take(self, event: Any) -> None:
+    def _handle(self, event: Any) -> None:
         if isinstance(event, ChatUpdate):
             self._show(event)
         elif isinstance(event, _Answer):
@@ -200,127 +230,68 @@ class _Loop:
         elif isinstance(event, _Done):
             self._awaits = event.last_seq
         elif isinstance(event, _Over):
-            if event.error is not None:
-                raise event.error
-            raise Ended
+            raise ChatEnded if event.error is None else event.error
 
-    def _take_last(self) -> None:
-        """What came while the chat ended, as far as there is something to say of it."""
+    def _handle_last_events(self) -> None:
+        """Show what arrived while the chat ended."""
         while self._events:
             event = self._events.popleft()
             if not isinstance(event, _Over):
-                self._take(event)
+                self._handle(event)
 
-    def _show(self, shown: ChatUpdate) -> None:
-        if shown.confirms:
-            self._settled(shown.confirms)
-        self._face.show(shown.lines, shown.wire)
-        if shown.warning:
-            self._face.warn(shown.warning)
-        self._seen = max(self._seen, shown.seq)
-        self._settle()
-
-    def _settled(self, text: str) -> None:
-        """The log has what was typed, and even if nobody said so: an answer may be lost on its way."""
-        for entered in (self._under_way, self._unsent):
-            for each in entered:
-                if parse(each.line) == ("", text):
-                    each.is_shown = True
-                    entered.remove(each)
-                    return
+    def _show(self, update: ChatUpdate) -> None:
+        if update.confirms:
+            self._lines.confirm(update.confirms)
+        self._ui.show(update.lines, update.wire)
+        if update.warning:
+            self._ui.warn(update.warning)
+        self._seen = max(self._seen, update.seq)
+        self._lines.settle(self._seen)
 
     def _answered(self, answer: _Answer) -> None:
-        answer.entered.seq = answer.last_seq
-        self._settle()
-        if isinstance(answer.error, LATER) and self._source.commands.seals(answer.entered.line):
-            self._keep(answer.entered)
-        if answer.told:
-            self._face.tell(answer.told)
+        answer.line.seq = answer.last_seq
+        self._lines.settle(self._seen)
+        if isinstance(answer.error, LATER) and self._source.commands.seals(answer.line.text):
+            self._lines.keep(answer.line)
+        if answer.replies:
+            self._ui.reply(answer.replies)
         if answer.error is not None:
-            self._refused(answer.error, answer.entered.line)
-
-    def _keep(self, entered: _Entered) -> None:
-        """What may go another time, unless the log keeps it already, or it was a call to try again."""
-        if not entered.is_shown and parse(entered.line)[0] != "retry":
-            self._unsent.append(entered)
+            self._refused(answer.error, answer.line.text)
 
     def _refused(self, error: EncError, line: str) -> None:
-        if self._face.is_asked:
-            kept = "not sent, /retry sends it again: " if any(each.line == line for each in self._unsent) else ""
-            self._face.warn(f"{kept}{error.code or 'MISUSE'}: {error.message}", about=line)
+        if self._ui.is_interactive:
+            hint = "not sent, /retry sends it again: " if self._lines.is_unsent(line) else ""
+            self._ui.warn(f"{hint}{error.code or 'MISUSE'}: {error.message}", about=line)
             return
         self._is_well = False
         failures.report(self._ctx.as_json, error.code or "MISUSE", error.message, error.context)
 
-    def _settle(self) -> None:
-        """What the log shows, or has no place in it, is under way no more."""
-        self._under_way = [each for each in self._under_way if each.seq is None or each.seq > self._seen]
-
-    def _enter(self, line: str) -> None:
-        """Do it; but ask first, where there is a warning_for."""
-        if self._is_too_long(line):
-            return
-        warning_for = self._source.warning_for(line)
-        if warning_for and self._face.is_asked and self._asked != line:
-            self._asked = line
-            self._face.warn(f"{warning_for}. Enter it again to send it all the same.")
-            self._face.again(line)
-            return
-        if warning_for and not self._face.is_asked:
-            self._face.warn(warning_for)
-        self._asked = None
-        self._put(line)
+    # Lines
 
     def _is_too_long(self, line: str) -> bool:
-        """It is refused before it is under way, and stands there once more to be made shorter."""
+        """Refuse a line that is too long before it is sent, and put it back to be shortened."""
         limit = self._source.commands.max_text
-        if self._face.is_asked:
-            limit = min(limit, MAX_LINE - 1)  # more cannot be typed: what has as much may be cut
+        if self._ui.max_line is not None:
+            limit = min(limit, self._ui.max_line)
         size = len(parse(line)[1].encode(errors="surrogatepass"))
         if size <= limit:
             return False
         self._refused(MisuseError(f"a text has up to {limit} bytes; this one has {size}"), line)
-        if self._face.is_asked:
-            self._face.again(line)
+        if self._ui.is_interactive:
+            self._ui.restore_input(line)
         return True
 
     def _put(self, line: str) -> None:
         name, _ = parse(line)
-        if self._is_left:
+        if self._is_input_ended:
             return
         if name == "quit":
-            if self._face.is_asked:  # who sits there is not kept waiting
-                raise Ended
-            self._is_left = True
-            self._entered.put(_Entered(line))
+            if self._ui.is_interactive:  # a user does not wait for lines that are being sent
+                raise ChatEnded
+            self._is_input_ended = True
+            self._entered.put(PendingLine(line))
             return
         if name == "retry":
-            again, self._unsent = self._unsent, []
-            for each in again:
-                self._put(each.line)
-        entered = _Entered(line)
-        if line.strip():
-            self._under_way.append(entered)
-        self._entered.put(entered)
-
-    @contextmanager
-    def _resizing(self) -> Iterator[None]:
-        """A terminal of another size is drawn anew."""
-        if not isinstance(self._face, Screen):
-            yield
-            return
-        before = signal.signal(signal.SIGWINCH, self._ring)
-        # The system may give the signal to another thread, and this one would sleep on: so it rings by itself, too.
-        rung = signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
-        try:
-            yield
-        finally:
-            signal.set_wakeup_fd(rung)
-            signal.signal(signal.SIGWINCH, before)
-
-
-def _read(fd: int) -> bytes:
-    try:
-        return os.read(fd, AT_ONCE)
-    except OSError:  # the terminal is gone
-        return b""
+            for each in self._lines.take_unsent():
+                self._put(each)
+        self._entered.put(self._lines.add(line))

@@ -1,172 +1,247 @@
-"""A chat at a terminal: what is said, with a status and a line to type below it."""
+"""A chat at a terminal: the conversation scrolls; below it are the lines being sent, a status, and the input line."""
 
+import asyncio
 import sys
-import termios
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-import typer
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.input import Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.output import Output, create_output
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.styles import Style
+from rich.cells import set_cell_size
+from rich.console import Console
+from rich.text import Text
 
 from enc.cli.chat.line import YOU, ChatLine, visible_lines
-from enc.cli.chat.line_editor import Ended, LineEditor
+from enc.cli.chat.slash_commands import ChatEnded
 from enc.cli.shell.output import Wire, visible
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from enc.cli.chat.loop import Chat
 
 PROMPT = "> "
 INDENT = 6
-NARROW = 8
-"""Cells that a row has at least."""
+MIN_WIDTH = 8
+"""Least number of cells of a row."""
+MAX_LINE = 1 << 16
+"""Characters of the input line; more are dropped."""
 COLOURS = ("green", "yellow", "magenta", "blue", "bright_red", "bright_cyan", "bright_green")
-UNDER_WAY = 4
-"""Lines that are still being sent, as far as they are shown."""
-ABOUT = 40
-"""Characters of a line that something is said about."""
+MAX_SENDING = 4
+"""Lines being sent that are shown."""
+MAX_ABOUT = 40
+"""Characters that are shown of the line that a warning is about."""
+_STYLE = Style.from_dict({"status": "reverse", "sending": "dim"})
 
 
-class Screen:
-    """A terminal: what is said scrolls by; below it what is being sent, a status, and the line that is being typed."""
+class TerminalUi:
+    """Shows a chat on a terminal, and edits the input line."""
 
-    is_asked = True
-    """Whether somebody can be asked before something is sent."""
-    is_output_closed = False
+    is_interactive = True
+    max_line: int | None = MAX_LINE - 1  # a line of this length may have been cut
 
-    def __init__(self) -> None:
-        from rich.console import Console
-
-        self._fd = sys.stdin.fileno()
+    def __init__(self, input_: Input | None = None, output: Output | None = None) -> None:
         self._console = Console(file=sys.stdout, highlight=False, soft_wrap=False)
-        self._editor = LineEditor()
-        self._drawn = 0
-        """Rows that are drawn above the line that is typed; 0: that one is not there, either."""
-        self._day, self._last = "", ("", 0)
-        """The day of the last line; its key, and how wide the terminal was."""
+        self._chat: Chat | None = None
+        self._is_restored = False
+        self._rows: deque[tuple[Text, str, int]] = deque()
+        """Rows that wait to be printed above the input line."""
+        self._day = ""
+        """The day of the last line."""
+        self._last = ("", 0)
+        """The key of the last row, and how wide the terminal was."""
+        self._session: PromptSession[None] = PromptSession(
+            self._prompt,
+            input=input_,
+            output=output or _output(),
+            style=_STYLE,
+            key_bindings=_key_bindings(),
+            wrap_lines=False,
+            erase_when_done=True,
+            include_default_pygments_style=False,
+        )
+        self._session.default_buffer.accept_handler = self._accept
 
-    def __enter__(self) -> Self:
-        """Keys come as they are pressed, and nothing echoes them but we; a paste comes marked as one."""
-        self._before = termios.tcgetattr(self._fd)
-        mode = termios.tcgetattr(self._fd)
-        mode[0] &= ~(termios.ICRNL | termios.IXON)
-        mode[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG | termios.IEXTEN)
-        termios.tcsetattr(self._fd, termios.TCSADRAIN, mode)
-        self._write("\x1b[?2004h")
-        return self
+    # Input
 
-    def __exit__(self, *_: object) -> None:
-        self._erase()
-        self._write("\x1b[?2004l")
-        termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
+    def run(self, chat: "Chat") -> None:
+        self._chat = chat
+        try:
+            asyncio.run(self._run(chat))
+        except (EOFError, KeyboardInterrupt):
+            raise ChatEnded from None
+        finally:
+            self._chat = None
+            self._print_rows()
+
+    async def _run(self, chat: "Chat") -> None:
+        loop = asyncio.get_running_loop()
+
+        def listen() -> None:
+            loop.add_reader(chat.wakeup_fd, self._guard, chat.handle_events)
+
+        try:
+            # `listen` runs in the context of the prompt, which `run_in_terminal` needs.
+            await self._session.prompt_async(pre_run=listen)
+        finally:
+            loop.remove_reader(chat.wakeup_fd)
+
+    def _guard(self, act: Callable[[], None]) -> None:
+        """Run something; an error ends the prompt. Then print what it had to show."""
+        app = self._session.app
+        try:
+            act()
+        except Exception as e:
+            if not app.is_done:
+                app.exit(exception=e)
+        if self._rows and not app.is_done:
+            run_in_terminal(self._print_rows)
+        app.invalidate()
+
+    def _accept(self, buffer: Buffer) -> bool:
+        """Enter the line. Returns whether it stays in the input."""
+        line, chat = clean(buffer.text), self._chat
+        assert chat is not None  # noqa: S101
+        self._is_restored = False
+        self._guard(lambda: chat.enter(line))
+        return self._is_restored
+
+    def restore_input(self, line: str) -> None:
+        self._session.default_buffer.document = Document(line, len(line))
+        self._is_restored = True
+
+    def _prompt(self) -> StyleAndTextTuples:
+        """Return the lines being sent, the status, and the prompt, each on its row."""
+        if self._chat is None:
+            return []
+        width = max(20, self._session.app.output.get_size().columns) - 1
+        rows: StyleAndTextTuples = [
+            ("class:sending", f"{set_cell_size(f'… {visible(line)}', width)}\n")
+            for line in self._chat.sending[-MAX_SENDING:]
+        ]
+        return [*rows, ("class:status", set_cell_size(visible(self._chat.status), width)), ("", f"\n{PROMPT}")]
+
+    # Output
 
     def show(self, lines: Sequence[ChatLine], wire: Wire) -> None:
         for line in lines:
             self._show(line)
 
     def _show(self, line: ChatLine) -> None:
-        from rich.text import Text
-
         day, time = _clock(line.timestamp)
         if day != self._day:
             self._print(Text(f"— {day} —", style="dim"))
             self._day = day
         if line.quote:
             self._print(Text(f"{'':{INDENT}}> {line.quote}", style="dim"))
-        shown = Text()
-        shown.append(f"{line.number:<{INDENT if line.number else 0}}{time} ", style="dim")
+        row = Text()
+        row.append(f"{line.number:<{INDENT if line.number else 0}}{time} ", style="dim")
         if line.is_notice:
-            shown.append("[announcement] ", style="bold reverse")
-        _say(shown, line)
+            row.append("[announcement] ", style="bold reverse")
+        _append_text(row, line)
         if line.marks:
-            shown.append(f"  {line.marks}", style="red" if line.is_error else "dim")
-        self._print(shown, line.key, INDENT * 2 if line.number else INDENT)
+            row.append(f"  {line.marks}", style="red" if line.is_error else "dim")
+        self._print(row, line.key, INDENT * 2 if line.number else INDENT)
 
-    def tell(self, told: Sequence[str | ChatLine]) -> None:
-        from rich.text import Text
-
-        for each in told:
+    def reply(self, replies: Sequence[str | ChatLine]) -> None:
+        for each in replies:
             if isinstance(each, ChatLine):
                 self._show(each)
             else:
                 self._print(Text(visible_lines(each)))
 
     def warn(self, text: str, about: str = "") -> None:
-        from rich.text import Text
-
-        line = Text(f"! {visible(text)}", style="bold red")
+        row = Text(f"! {visible(text)}", style="bold red")
         if about:
-            cut = about if len(about) <= ABOUT else f"{about[: ABOUT - 1]}…"
-            line.append(f"  ({visible(cut)})", style="dim")
-        self._print(line)
+            cut = about if len(about) <= MAX_ABOUT else f"{about[: MAX_ABOUT - 1]}…"
+            row.append(f"  ({visible(cut)})", style="dim")
+        self._print(row)
 
-    def unsent(self, line: str) -> None:
-        """All of it: it may be wanted again."""
-        from rich.text import Text
-
+    def report_unsent(self, line: str) -> None:
+        """Print the whole line, so that the user can copy it."""
         self._print(Text(f"! not sent: {visible_lines(line)}", style="bold red"))
 
-    def typed(self, data: bytes) -> Iterator[str]:
-        if not data:
-            raise Ended
-        yield from self._editor.feed(data)
+    def _print(self, row: Text, key: str = "", indent: int = INDENT) -> None:
+        self._rows.append((row, key, indent))
+        if self._chat is None:
+            self._print_rows()
 
-    def again(self, line: str) -> None:
-        """The line stands there once more, to be entered or changed."""
-        self._editor.set(line)
+    def _print_rows(self) -> None:
+        """Print the waiting rows. The input line must not be on the screen."""
+        while self._rows:
+            self._print_row(*self._rows.popleft())
 
-    def draw(self, status: str, under_way: Sequence[str]) -> None:
-        """What is being sent, status and line, and the cursor where it belongs."""
-        from rich.cells import set_cell_size
+    def _print_row(self, row: Text, key: str, indent: int) -> None:
+        """Print a row; it replaces the last one if that has the same key and took one line.
 
-        width = max(20, self._console.width)
-        text, column = self._editor.shown(width - len(PROMPT) - 1)
-        dim, reverse, plain = ("\x1b[2m", "\x1b[7m", "\x1b[0m") if not self._console.no_color else ("", "", "")
-        rows = [f"{dim}{set_cell_size(f'… {visible(line)}', width - 1)}{plain}" for line in under_way[-UNDER_WAY:]]
-        rows.append(f"{reverse}{set_cell_size(visible(status), width - 1)}{plain}")
-        self._erase()
-        self._write("".join(f"{row}\r\n" for row in rows) + f"{PROMPT}{text}\r\x1b[{len(PROMPT) + column}C")
-        self._drawn = len(rows)
-
-    def _print(self, line: "Text", key: str = "", indent: int = INDENT) -> None:
-        """Above what is drawn; in place of the last line, if that is about the same and takes one row.
-
-        Rows after the first are indented: nothing in a text looks like an entry of its own.
+        Lines after the first are indented, so that no part of a text looks like another entry.
         """
-        self._erase()
         width = self._console.width
         if key and self._last == (key, width):
-            self._write("\x1b[1A\x1b[2K\r")
-        first, *more = line.wrap(self._console, max(NARROW, width - indent))
+            self._console.file.write("\x1b[1A\x1b[2K\r")
+        first, *more = row.wrap(self._console, max(MIN_WIDTH, width - indent))
         self._last = ("", 0) if more else (key, width)
         self._console.print(first)
-        for row in more:
-            row.pad_left(indent)
-            self._console.print(row)
-
-    def _erase(self) -> None:
-        if self._drawn:
-            self._write(f"\r\x1b[{self._drawn}A\x1b[J")
-            self._drawn = 0
-
-    def _write(self, text: str) -> None:
-        typer.echo(text.encode(errors="backslashreplace"), nl=False)
+        for line in more:
+            line.pad_left(indent)
+            self._console.print(line)
 
 
-def _say(shown: "Text", line: ChatLine) -> None:
+def clean(text: str) -> str:
+    """Return a typed or pasted text without control characters: no text may control a peer's terminal."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\t", " ")
+    return "".join(c for c in text if c == "\n" or c.isprintable())
+
+
+def _key_bindings() -> KeyBindings:
+    """Return bindings that keep control characters out of the input line."""
+    keys = KeyBindings()
+
+    @keys.add(Keys.Any)
+    @keys.add(Keys.BracketedPaste)
+    def _insert(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        buffer.insert_text(clean(event.data)[: MAX_LINE - len(buffer.text)])
+
+    @keys.add("c-q")  # would insert the next key as it is
+    @keys.add("c-z")  # would insert itself
+    def _ignore(event: KeyPressEvent) -> None:
+        pass
+
+    return keys
+
+
+def _output() -> Output:
+    output = create_output(sys.stdout)
+    if isinstance(output, Vt100_Output):
+        output.enable_cpr = False  # not needed, and a terminal without it would show a warning
+    return output
+
+
+def _append_text(row: Text, line: ChatLine) -> None:
     if not line.who:
-        shown.append(f"* {line.text}", style="dim italic")
+        row.append(f"* {line.text}", style="dim italic")
         return
-    shown.append(f"{line.who}: ", style=f"bold {_colour(line.who)}")
-    shown.append(line.text, style="dim italic" if line.is_faint else "")
+    row.append(f"{line.who}: ", style=f"bold {_colour(line.who)}")
+    row.append(line.text, style="dim italic" if line.is_faint else "")
 
 
 def _colour(who: str) -> str:
-    """The same person has the same colour each time."""
+    """Return a person's colour, always the same one."""
     return "cyan" if who == YOU else COLOURS[sum(who.encode()) % len(COLOURS)]
 
 
 def _clock(ms: int) -> tuple[str, str]:
-    """Unix milliseconds as the local day and time of day."""
+    """Return the local day and time of day of Unix milliseconds."""
     try:
         at = datetime.fromtimestamp(ms / 1000).astimezone()
     except (ValueError, OverflowError, OSError):

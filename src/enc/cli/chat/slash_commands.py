@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from enc.cli.chat.line import ChatLine
-from enc.cli.chat.line_editor import Ended
 from enc.cli.shell.output import visible
 from enc.core.errors import MisuseError
 
@@ -16,6 +15,10 @@ MAX_TEXT = 32 << 10
 """Default maximum size of one text, in bytes."""
 HISTORY = 20
 """Default number of earlier entries to show."""
+
+
+class ChatEnded(Exception):
+    """The user left the chat."""
 
 
 class SlashCommand(Struct, frozen=True):
@@ -79,7 +82,7 @@ class SlashCommands(ABC):
         return iter(())
 
     def _quit(self, rest: str) -> Replies:
-        raise Ended
+        raise ChatEnded
 
 
 _EVERYWHERE: Mapping[str, SlashCommand] = {
