@@ -14,7 +14,7 @@ from enc.dataview.source.stream import EncStreamReader
 from tests.core.registry_world import REGISTRY
 from tests.core.world import person
 from tests.dataview.served import PUBLIC, real_clock, write
-from tests.node.api.test_registry import registry_id, serving
+from tests.node.api.registry_scene import registry_id, serving
 from tests.node.served import NODE, Served
 
 

@@ -16,7 +16,7 @@ from tests.core.registry_world import House, node_entry
 from tests.core.world import person, pub
 from tests.dataview.flow import Flow
 from tests.dataview.served import real_clock
-from tests.node.api.test_registry import GONE, Scene, registry_id, serving
+from tests.node.api.registry_scene import GONE, Scene, registry_id, serving
 from tests.node.served import Served, about
 
 VIEWS = ("registry_nodes", "registry_enclaves", "registry_identities")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from enc.client import Client, Identity
-from tests.node.api.test_websocket import Room, eventually, peer
+from tests.node.api.websocket_peer import Room, eventually, peer
 from tests.node.running import PATIENCE_S, RunningNode
 
 pytestmark = pytest.mark.anyio

@@ -20,7 +20,7 @@ from enc.node.config import Imports
 from enc.node.imports.jobs import ImportJob
 from enc.node.imports.uploads import Upload, UploadLimits, Uploads
 from tests.core.world import LIFETIME
-from tests.node.imports.test_import import OLD, forced, moved, world
+from tests.node.imports.import_orders import OLD, forced, moved, world
 from tests.node.moving import WITH_ARCHIVE, Telling, archive_of, done, ended, order
 from tests.node.served import DEV, PATIENCE_S, Clock, Json, Served, bad
 

@@ -24,7 +24,7 @@ from enc.node.store.push_protocol import DeliveryResult
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import person, pub
 from tests.node import pushing
-from tests.node.api.test_websocket import Room
+from tests.node.api.websocket_peer import Room
 from tests.node.hooks import PATIENCE_S, Hooks
 from tests.node.pushing import CONFIG, PUSHED
 from tests.node.running import RunningNode

@@ -21,8 +21,8 @@ from enc.core.log.receipt import check_receipt, parse_receipt
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Commit
 from tests.core.world import Json, about, move, person
-from tests.node.api.test_subscriptions import ROOM, closed
-from tests.node.api.test_websocket import PATIENCE, Peer, Room, events, eventually, metric, now, peer
+from tests.node.api.websocket_peer import PATIENCE, Peer, Room, events, eventually, metric, now, peer
+from tests.node.api.websocket_stage import ROOM, closed
 from tests.node.running import RunningNode
 
 pytestmark = pytest.mark.anyio

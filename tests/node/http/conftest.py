@@ -1,0 +1,21 @@
+"""Fixtures shared by the tests of this folder."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.node.http.limits_setup import WIDE
+from tests.node.served import Enclave, Served, sqlite
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    store = sqlite(tmp_path_factory.mktemp("limits"))
+    with Served(store=store) as node:
+        yield node
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def enclave(node: Served) -> Enclave:
+    return node.found(WIDE)
