@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
 from enc.client import Client, Identity, Registry
+from enc.client.enclave.templates import template
 from enc.node.ops import key_file
 from tests.client.settings import with_settings
 from tests.node.running import RunningNode
@@ -52,3 +54,10 @@ def introduce(place: Town, node: RunningNode) -> None:
     key = key_file.load(node.data / "node.key")
     with Client(identity=Identity(key), registry=place.registry, pins=None) as client:
         client.register_node([node.url])
+
+
+def found_team(client: Client, **changes: Any) -> Any:
+    manifest = template("team", client.identity.public)
+    return client.create(
+        {**manifest, "bundle": {"size": 4, "timeout": 200}, "meta": {"name": Identity.new().hex}, **changes}
+    )

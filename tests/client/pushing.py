@@ -5,11 +5,19 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from msgspec.json import encode
 
-from enc.client import Identity, PushReceiver, ReceiverSettings
+from enc.client import (
+    Identity,
+    PushReceiver,
+    ReceiverSettings,
+)
 from enc.client.receive.inbox_file import Db
+from enc.core.errors import (
+    EncError,
+)
 from enc.core.log.commit import build_commit
 from enc.core.log.event import wire_event
 from enc.core.primitives.sealing import NONCE_SIZE
@@ -143,3 +151,46 @@ def sealed(wire: Json, key: PrivateKey = NODE, to: str = "bob", url: str = HOOK)
 
 def push(push_seq: int, *events: Event, **how: Any) -> bytes:
     return sealed(body(push_seq, *events, notices=how.pop("notices", ())), **how)
+
+
+OTHER = person("node2")
+
+
+def refused(post: Post, receiver: PushReceiver, error: type[EncError], what: bytes) -> EncError:
+    """It is refused, and nothing has changed: the same number is still free for a true batch."""
+    with pytest.raises(error) as found:
+        receiver.take(what)
+    assert type(found.value) is error
+    assert receiver.worker.submit(lambda: receiver.inbox.position(NODE.public)).result().next == 1
+    assert post.seen(receiver) == []
+    return found.value
+
+
+def fails(event: Event, db: Db) -> None:
+    raise RuntimeError("not now")
+
+
+def unreachable(request: Any) -> None:
+    raise httpx.ConnectError("cut")
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "enc.client.receiver"]
+
+
+def keeps(post: Post, *batches: Json, page: int = 100) -> list[Json]:
+    """The node has these batches, and gives `page` of them at a time. Which were asked for."""
+    asked = list[Json]()
+
+    def pull(_: Any) -> list[Json]:
+        wanted = post.node.asked["push_seq"]
+        asked.append(wanted)
+        first, last = wanted.get("start_after", 0) + 1, wanted.get("end_at", 2**53)
+        return [batch for batch in batches if first <= batch["push_seq"] <= last][:page]
+
+    post.node.lie("Pull", pull)
+    return asked
+
+
+def handed(receiver: PushReceiver, *seqs: int) -> None:
+    until(receiver, lambda: [seq for _, seq in rows_of(receiver)] == list(seqs))

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from enc.core.errors import EncError
+from enc.core.errors import (
+    EncError,
+)
 from enc.core.log.commit import build_commit
 from enc.core.log.event import wire_event
 from enc.core.log.receipt import build_receipt, wire_receipt
@@ -120,3 +122,13 @@ def receipt_of(event: Event) -> Json:
 
 def without(answer: Json, *seqs: int) -> Json:
     return {**answer, "events": [item for item in answer["events"] if item["event"]["seq"] not in seqs]}
+
+
+BY_HEAD: dict[str, Callable[[Any], Any]] = {
+    "head": lambda e: e.head(),
+    "state": lambda e: e.state("kv", TOPIC),
+    "page": lambda e: e.query(proof=True),
+    "bundle": lambda e: e.bundle(0),
+    "members": lambda e: e.members(),
+}
+"""Everything that brings a head with it."""

@@ -56,9 +56,9 @@ class Stage:
         handler = httpx.MockTransport(lambda request: self.at(request.url.host)(request))
         http = partial(httpx.Client, transport=handler, trust_env=False)
         http_async = partial(httpx.AsyncClient, transport=handler, trust_env=False)
-        for name in ("client", "setup", "subscription"):
+        for name in ("faces.client", "faces.setup", "subscribe.subscription"):
             patch.setattr(f"enc.client.{name}.time", time)
-        for name in ("async_client", "subscription"):
+        for name in ("faces.async_client", "subscribe.subscription"):
             patch.setattr(f"enc.client.{name}.asyncio", awaiting)
         patch.setattr("enc.client.faces.client.Transport", lambda url, timeout: Transport(url, timeout, http()))
         patch.setattr(

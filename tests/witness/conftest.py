@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.move.test_follow_moves import Moving
+from tests.client.move.moving import Moving
 from tests.client.stage import Stage
 from tests.witness.post import Post
 

@@ -16,39 +16,15 @@ from enc.client.evidence.evidence import Kind, answer_evidence, two_events, two_
 from enc.core.errors import InvalidProof
 from enc.core.log.commit import build_commit
 from enc.core.log.event import erase, finalize, wire_event
-from enc.core.primitives.hashing import log_leaf, sha256
+from enc.core.primitives.hashing import sha256
 from enc.core.primitives.types import ConsistencyProof, Event, TreeHead
-from enc.core.trees.merkle_log import Edge, LogNodes, prove_consistency
 from enc.core.trees.tree_head import sign_head
+from tests.client.evidence.honest_log import LOG
 from tests.client.tampering import leaves, tampered
 from tests.core.world import START, person
 
 ENCLAVE, ANOTHER = sha256(b"enclave"), sha256(b"another enclave")
 NODE = person("node")
-LEAVES = [log_leaf(sha256(b"%d" % i), sha256(b"state %d" % i)) for i in range(8)]
-"""Of the log; `root` is that of its first ones."""
-
-
-class Log:
-    """An honest log, so that proofs of it can be made."""
-
-    def __init__(self) -> None:
-        self.nodes: LogNodes = {}
-        self.roots = [Edge().root()]
-        edge = Edge()
-        for leaf in LEAVES:
-            edge, nodes = edge.append(leaf)
-            self.nodes.update(nodes)
-            self.roots.append(edge.root())
-
-    def read_hash(self, level: int, index: int) -> bytes:
-        return self.nodes[level, index]
-
-    def connect(self, first: int, then: int) -> ConsistencyProof:
-        return prove_consistency(self, first, then)
-
-
-LOG = Log()
 
 
 def head(ts: int, t: int = 0, root: bytes | None = None, enclave: bytes = ENCLAVE, key: str = "node") -> TreeHead:

@@ -9,8 +9,7 @@ import pytest
 
 from enc.client import Identity
 from enc.core.errors import EncError, Unauthorized
-from tests.client.move.test_migrate import found_team
-from tests.client.moved import Town, town
+from tests.client.moved import Town, found_team, town
 
 PATIENCE_S = 60
 

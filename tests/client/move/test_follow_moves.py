@@ -8,79 +8,18 @@ from msgspec.structs import replace
 from enc.client import ForeignSequencer, Forgery, Fork, LostRange, SplitBrain, check_evidence
 from enc.client.verify.pins import FilePins, Pin
 from enc.core.errors import EnclaveMigrated
-from enc.core.log.commit import build_commit
-from enc.core.primitives.signing import PrivateKey
-from enc.core.primitives.types import Receipt
 from enc.core.trees.state_key import identity_key
 from enc.core.trees.tree_head import sign_head
-from tests.client.scene import Scene
+from tests.client.move.moving import AT_B, AT_C, OWNS, SAID, B, C, Moving, texts
 from tests.client.stage import URL, drain
-from tests.core.world import LIFETIME, person, pub
+from tests.core.world import person, pub
 from tests.simulator import Json, Simulator
-
-B, C = person("node-b"), person("node-c")
-AT_B, AT_C = "http://b.test", "http://c.test"
-
-
-class Moving(Scene):
-    """The scene, from which nodes go on."""
-
-    def pinned(self) -> Pin:
-        pin = FilePins(self.stage.pins).load(self.enclave.id)
-        assert pin is not None
-        return pin
-
-    def depart(self, to: PrivateKey = B, by: str = "alice", node: Simulator | None = None) -> Simulator:
-        """A peaceful Migrate, taken by the node; and who goes on."""
-        node = node or self.node
-        taken = node.take(node.migrate(self.enclave.id, person(by), to))
-        assert isinstance(taken, Receipt), taken
-        return node.successor(self.enclave.id, to)
-
-    def taken_over(
-        self, to: PrivateKey = B, by: str = "alice", node: Simulator | None = None, **changes: Any
-    ) -> Simulator:
-        """A forced Migrate from a copy of what a node has now."""
-        node = node or self.node
-        return node.successor(self.enclave.id, to, node.migrate(self.enclave.id, person(by), to, **changes))
-
-    def follower(self, name: str = "alice", **more: Any) -> Any:
-        """Somebody with the same pins who knows where the others are."""
-        return self.stage.client(name, nodes=[AT_B, AT_C], **more).enclave(self.enclave.id)
-
-    def stranger(self, url: str, name: str = "bob", **more: Any) -> Any:
-        """Somebody who is told another node's URL."""
-        return self.stage.client(name, url=url, **more).enclave(self.enclave.id)
-
-    def read(self, enclave: Any) -> Any:
-        return texts(enclave)
-
-    def see_head(self, enclave: Any) -> Any:
-        return enclave.head()
-
-    def say(self, enclave: Any) -> Any:
-        return enclave.commit("message", "hello")
-
-    def write(self, node: Simulator, text: str, by: str = "bob") -> Receipt:
-        exp = self.stage.clock.now + LIFETIME
-        taken = node.take(build_commit(person(by), self.enclave.id, "message", text, exp))
-        assert isinstance(taken, Receipt), taken
-        return taken
 
 
 @pytest.fixture
 def moving(stage: Any) -> Moving:
     return Moving(stage)
 
-
-def texts(enclave: Any) -> list[str | None]:
-    return [item.content for item in enclave.query(type="message")]
-
-
-OWNS = (2 | 1 << 8 | 1 << 9).to_bytes(32)
-"""A MEMBER who is owner and admin, as the state has it."""
-SAID = ["one", None, "three", "four"]
-"""What the scene's messages say; the second was updated."""
 
 MOVES = {"peaceful": Moving.depart, "forced": Moving.taken_over}
 moves = pytest.mark.parametrize("how", MOVES)

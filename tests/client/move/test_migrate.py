@@ -2,30 +2,21 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from enc.client import Client, Identity, LostRange, SplitBrain
 from enc.client.enclave.backup import summarise
-from enc.client.enclave.templates import template
 from enc.core.errors import EnclaveMigrated, EnclaveNotFound, IdentityNotFound, MisuseError, Unauthorized
 from enc.core.machine.archive import read_archive
 from enc.core.machine.replay import Replay
-from tests.client.moved import Town, town
+from tests.client.moved import Town, found_team, town
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     with town(tmp_path_factory.mktemp("town"), "a", "b", "c") as found:
         yield found
-
-
-def found_team(client: Client, **changes: Any) -> Any:
-    manifest = template("team", client.identity.public)
-    return client.create(
-        {**manifest, "bundle": {"size": 4, "timeout": 200}, "meta": {"name": Identity.new().hex}, **changes}
-    )
 
 
 def test_an_enclave_goes_round_and_an_auditor_sees_all_of_it(place: Town, tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from enc.client import Client, Forgery, Identity, LostRange, Unreachable
 from enc.client.verify.pins import FilePins
 from enc.core.errors import EncError, EnclaveExists, EnclaveNotFound, InvalidArchive, MisuseError, Unauthorized
-from tests.client.move.test_migrate import found_team
-from tests.client.moved import Town, introduce, town
+from tests.client.moved import Town, found_team, introduce, town
 from tests.node.push.test_chaos import free_port
 from tests.node.running import RunningNode
 

@@ -13,8 +13,7 @@ from enc.client.verify import sequencer_history
 from enc.core.errors import MisuseError
 from enc.core.machine.archive import read_archive, write_archive
 from enc.core.primitives.encoding import compact_json
-from tests.client.move.test_migrate import found_team
-from tests.client.moved import Town, town
+from tests.client.moved import Town, found_team, town
 
 
 @pytest.fixture(scope="module")

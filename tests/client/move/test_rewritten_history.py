@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from enc.client import Distrust
-from tests.client.move.test_follow_moves import AT_B, B, C, Moving
+from tests.client.move.moving import AT_B, B, C, Moving
 from tests.core.world import person, pub
 from tests.simulator import Json
 
@@ -54,7 +54,7 @@ def test_a_former_owner_behind_a_detour(moving: Moving) -> None:
     from enc.core.rules.policy import Effects
     from enc.core.trees.state_key import identity_key
     from enc.node.store.steps import Step
-    from tests.client.move.test_follow_moves import OWNS
+    from tests.client.move.moving import OWNS
 
     moving.enclave.transfer(pub("bob"), "owner")
     old = next(e for e in moving.node.store.events(moving.enclave.id, 0, 99) if e.type == "Transfer")

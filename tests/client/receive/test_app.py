@@ -24,13 +24,6 @@ from tests.core.world import person
 from tests.node.served import NODE
 
 
-@pytest.fixture
-def post(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Post]:
-    post = Post(tmp_path, monkeypatch)
-    yield post
-    post.close()
-
-
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

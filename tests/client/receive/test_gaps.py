@@ -1,8 +1,7 @@
 """Gaps: what no push brought is pulled; what is kept no more is asked for by Query; what cannot be had is told of."""
 
 import logging
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,38 +12,24 @@ from enc.client.verify.pins import FilePins, Pin
 from enc.core.errors import EnclaveNotFound, PeerError, RateLimited, Unauthorized, Unavailable
 from enc.core.primitives.types import Event
 from enc.runtime.backoff import RetryPauses
-from tests.client.pushing import HOOK, Post, body, note, push, rows_of, until
-from tests.client.receive.test_receiver import fails, unreachable
+from tests.client.pushing import (
+    HOOK,
+    Post,
+    body,
+    fails,
+    handed,
+    keeps,
+    note,
+    push,
+    rows_of,
+    unreachable,
+    until,
+)
 from tests.client.scene import flip, instead
 from tests.client.stage import URL
 from tests.core.world import person
 from tests.node.served import NODE
 from tests.simulator import Json
-
-
-@pytest.fixture
-def post(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Post]:
-    post = Post(tmp_path, monkeypatch)
-    yield post
-    post.close()
-
-
-def keeps(post: Post, *batches: Json, page: int = 100) -> list[Json]:
-    """The node has these batches, and gives `page` of them at a time. Which were asked for."""
-    asked = list[Json]()
-
-    def pull(_: Any) -> list[Json]:
-        wanted = post.node.asked["push_seq"]
-        asked.append(wanted)
-        first, last = wanted.get("start_after", 0) + 1, wanted.get("end_at", 2**53)
-        return [batch for batch in batches if first <= batch["push_seq"] <= last][:page]
-
-    post.node.lie("Pull", pull)
-    return asked
-
-
-def handed(receiver: PushReceiver, *seqs: int) -> None:
-    until(receiver, lambda: [seq for _, seq in rows_of(receiver)] == list(seqs))
 
 
 def test_a_gap_is_pulled(post: Post) -> None:

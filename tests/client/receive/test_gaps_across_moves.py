@@ -1,6 +1,5 @@
 """Gaps across a move: what the old node still has is asked for there, though the enclave is the new one's by now."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,10 @@ from enc.core.log.event import finalize
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Event, Receipt
 from enc.runtime.backoff import RetryPauses
-from tests.client.pushing import HOOK, Post, body, push, rows_of, until
-from tests.client.receive.test_gaps import handed, keeps
-from tests.client.receive.test_receiver import OTHER, unreachable
+from tests.client.pushing import HOOK, OTHER, Post, body, handed, keeps, push, rows_of, unreachable, until
 from tests.client.stage import URL
 from tests.core.world import LIFETIME, person
 from tests.node.served import NODE
-
-
-@pytest.fixture
-def post(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Post]:
-    post = Post(tmp_path, monkeypatch)
-    yield post
-    post.close()
 
 
 def migrate_after(last: Event) -> Event:

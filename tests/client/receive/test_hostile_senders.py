@@ -1,24 +1,23 @@
 """What others can do to a receiver, and what its own callbacks can."""
 
 import sqlite3
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from enc.core.errors import EnclaveTerminated, Unauthorized
-from tests.client.pushing import HOOK, Post, body, push, rows_of, sealed, until
-from tests.client.receive.test_gaps import keeps
+from tests.client.pushing import (
+    HOOK,
+    Post,
+    body,
+    keeps,
+    push,
+    rows_of,
+    sealed,
+    until,
+)
 from tests.node.served import NODE
-
-
-@pytest.fixture
-def post(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Post]:
-    post = Post(tmp_path, monkeypatch)
-    yield post
-    post.close()
 
 
 def test_a_push_for_another_url_is_not_taken_under_this_one(post: Post) -> None:

@@ -12,7 +12,7 @@ from enc.client import AsyncClient, Client, Identity, Item, Unreachable
 from enc.client.subscribe import subscription
 from enc.client.subscribe.subscription import Connection
 from enc.runtime.backoff import RetryPauses
-from tests.client.move.test_migrate import found_team
+from tests.client.moved import found_team
 from tests.node.running import RunningNode
 
 

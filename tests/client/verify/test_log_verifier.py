@@ -18,7 +18,7 @@ from enc.core.log.receipt import build_receipt
 from enc.core.primitives.hashing import EMPTY_HASH, sha256
 from enc.core.primitives.types import Commit, Event, TreeHead
 from enc.core.trees.tree_head import sign_head
-from tests.client.evidence.test_evidence import LOG
+from tests.client.evidence.honest_log import LOG
 from tests.client.scene import TOPIC, Scene
 from tests.client.stage import URL
 from tests.core.world import START, person
