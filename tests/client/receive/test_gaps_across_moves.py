@@ -61,7 +61,9 @@ def test_a_hole_is_one_queue_s(post: Post, tmp_path: Path) -> None:
     first, _, two = post.enclave(["one", "two"])
     there = [post.message(first, f"{n}", two.seq + n, by=OTHER) for n in (1, 2, 3)]
     file = InboxFile(tmp_path / "apart.db", person("bob").public, HOOK, "")
-    inbox = Inbox(file.db, wants_notices=False, moved=lambda _, key: key == OTHER.public, left=lambda *_: True)
+    inbox = Inbox(
+        file.db, wants_notices=False, is_new_node=lambda _, key: key == OTHER.public, is_former_node=lambda *_: True
+    )
     try:
         for key, push_seq, event in (
             (NODE, 1, first),

@@ -171,7 +171,9 @@ def test_what_the_old_node_still_has_comes_before_what_the_new_one_brings(post: 
     first, one, two = post.enclave(["one", "two"])
     there = post.message(first, "there", two.seq + 1, by=OTHER)
     file = InboxFile(tmp_path / "apart.db", person("bob").public, HOOK, "")
-    inbox = Inbox(file.db, wants_notices=False, moved=lambda *_: True, left=lambda _, key: key == NODE.public)
+    inbox = Inbox(
+        file.db, wants_notices=False, is_new_node=lambda *_: True, is_former_node=lambda _, key: key == NODE.public
+    )
     try:
         for key, push_seq, event in ((NODE, 1, first), (NODE, 3, two), (OTHER, 1, there)):
             inbox.file(key.public, parse_batch(body(push_seq, event)))
