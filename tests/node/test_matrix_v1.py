@@ -7,7 +7,7 @@ import pytest
 
 from enc.core.log.commit import wire_commit
 from enc.core.primitives.types import PREDEFINED_V1
-from tests.core.rules.v1.test_matrices import MATRICES, NOT_CREATED, PEOPLE, WITH_TARGETS, expected
+from tests.core.rules.v1.matrices import MATRICES, NOT_CREATED, PEOPLE, WITH_TARGETS, expected
 from tests.core.world import pub
 from tests.core.world_v1 import ENDPOINT, change, has, initial, manifest
 from tests.node.served import Enclave, Json, Served, about

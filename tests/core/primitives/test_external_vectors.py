@@ -6,10 +6,8 @@ apply to this protocol is skipped case by case, with the reason.
 
 import csv
 import json
-import os
 from collections.abc import Callable, Iterator
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +15,12 @@ import pytest
 from enc.core.errors import DecryptFailed, InvalidCommit, InvalidSignature
 from enc.core.primitives.sealing import hkdf, open_sealed, seal
 from enc.core.primitives.signing import CURVE_ORDER, PrivateKey, check_ecdsa_point, check_schnorr
-
-BESIDE = Path(__file__).parents[4] / "shared" / "vectors" / "external"
-FOLDER = Path(os.environ.get("ENC_EXTERNAL_VECTORS") or BESIDE)
+from tests.core.vectors import EXTERNAL
 
 
 def cases(name: str, read: Callable[[str], Iterator[tuple[str, Any]]]) -> pytest.MarkDecorator:
     """One test for each case of a file, or a single skipped one where the file is not there."""
-    path = FOLDER / name
+    path = EXTERNAL / name
     if not path.is_file():
         reason = f"{name} is neither beside the checkout nor in the folder that ENC_EXTERNAL_VECTORS names"
         return pytest.mark.parametrize("case", [pytest.param(None, marks=pytest.mark.skip(reason=reason))])

@@ -7,31 +7,9 @@ import pytest
 from enc.core.errors import InvalidTarget, RegistryConflict, Unauthorized
 from enc.core.machine.replay import Replay
 from enc.core.trees.state_key import DELETED, status_key
+from tests.core.registry.registry_schema_v1 import SCHEMA
 from tests.core.registry_world import TEAM, House, identity_entry, node_entry
-from tests.core.world import Json, World, person, pub
-from tests.core.world_v1 import row
-
-KINDS = ("Reg_Node", "Reg_Enclave", "Reg_Identity")
-SCHEMA: Json = {
-    "enc_v": 1,
-    "registry": True,
-    "RBAC": {
-        "use_temp": "none",
-        "schema": [
-            row("*", "Any", "R"),
-            row("*", "DataView", "P"),
-            *(entry for kind in KINDS for entry in (row(kind, "Any", "C"), row(kind, "Self", "UD"))),
-            row("Grant_Push", "Owner", "C", "DataView"),
-            row("Revoke", "Owner", "C", "DataView"),
-            *(row(type_, "Owner", "C") for type_ in ("Transfer_Owner", "Pause", "Resume", "Terminate")),
-        ],
-        "initial_state": {
-            "Owner": [pub("olga")],
-            "DataView": [{"identity": pub("dave"), "endpoint": "https://dataview.example/"}],
-        },
-    },
-}
-"""As the document has it."""
+from tests.core.world import World, person
 
 
 @pytest.fixture

@@ -9,68 +9,22 @@ from enc.core.errors import GateClosed, StateMismatch
 from enc.core.primitives.types import Target
 from enc.core.rules.policy import Subject
 from enc.core.trees.state_key import CLOSED, DELETED
+from tests.core.rules.matrices import DM_MATRIX, PERSONAL_MATRIX, cells, expected
 from tests.core.world import DM, GROUP, PERSONAL, Json, World, about, give, init, move, person
 
-Cells = dict[str, frozenset[str]]
-
-
-def matrix(text: str) -> dict[str, Cells]:
-    """Rows by event; in each the ops and denials of every column. `-` is an empty cell."""
-    head, *rows = [re.split(r"  +", line.strip()) for line in text.strip().splitlines()]
-    return {
-        event: {column: frozenset(re.findall("_?[CRUDPN]", cell)) for column, cell in zip(head[1:], cells, strict=True)}
-        for event, *cells in rows
-    }
-
-
-DM_MATRIX = matrix("""
-    event                      OWNER  OUTSIDER  FRIEND  BLOCKED  Sender
-    invite                     RD     C         -       -        -
-    Gate(invites)              CR     -         -       -        -
-    message                    RD     -         C       _U_D     UD
-    sent                       CRU    -         -       -        -
-    rotate                     CR     -         -       -        -
-    Move(OUTSIDER, FRIEND)     CR     -         -       -        -
-    Move(OUTSIDER, BLOCKED)    CR     -         -       -        -
-    Move(FRIEND, OUTSIDER)     CR     -         -       -        -
-    Move(FRIEND, BLOCKED)      CR     -         -       -        -
-    Move(BLOCKED, FRIEND)      CR     -         -       -        -
-    Move(BLOCKED, OUTSIDER)    CR     -         -       -        -
-    Terminate                  CR     -         -       -        -
-""")
-
-PERSONAL_MATRIX = matrix("""
-    event             OWNER  OUTSIDER  dataview
-    public            CRUD   -         P
-    private           CRUD   -         -
-    notice            RD     C         P
-    Gate(notices)     CR     -         -
-    Shared(profile)   CRUD   -         P
-    Grant(dataview)   CR     -         -
-    Revoke(dataview)  CR     -         -
-    Terminate         CR     -         -
-""")
-
 DM_PEOPLE = init(alice="OWNER", frank="FRIEND", blake="BLOCKED", fiona="FRIEND", boris="BLOCKED")
+
+
 DM_ACTORS = {"alice": "OWNER", "otto": "OUTSIDER", "frank": "FRIEND", "blake": "BLOCKED"}
+
+
 DM_TARGETS = {"OUTSIDER": "tom", "FRIEND": "fiona", "BLOCKED": "boris"}
+
+
 PERSONAL_PEOPLE = init(alice="OWNER", dave="OUTSIDER dataview", ellen="OWNER dataview")
+
+
 PERSONAL_ACTORS = {"alice": "OWNER", "otto": "OUTSIDER", "dave": "OUTSIDER dataview", "ellen": "OWNER dataview"}
-
-
-def cells(rows: dict[str, Cells], actors: dict[str, str]) -> list[Any]:
-    """Every event, with everyone who might act on it: as a stranger to the event, and as its author."""
-    return [
-        pytest.param(event, name, [*columns.split(), *more], id=" ".join([event, "by", columns, *more]))
-        for event in rows
-        for name, columns in actors.items()
-        for more in ([], ["Sender"])
-    ]
-
-
-def expected(row: Cells, columns: list[str]) -> str:
-    given = frozenset().union(*(row.get(column, frozenset()) for column in columns))
-    return "".join(op for op in "CRUDPN" if op in given and f"_{op}" not in given)
 
 
 def effective(world: World, event: str, name: str, *, is_author: bool, creates: Json, subject: Subject) -> str:
@@ -158,7 +112,10 @@ def test_what_has_no_row_nobody_may(manifest: Json, type_: str, content: Any) ->
 
 # DM
 
+
 STATE = {"OUTSIDER": 0, "OWNER": 1, "FRIEND": 2, "BLOCKED": 3}
+
+
 TRANSITIONS = [
     ("OUTSIDER", "FRIEND"),
     ("OUTSIDER", "BLOCKED"),
@@ -249,6 +206,7 @@ def test_personal_dataview_is_pushed_what_it_may_not_read() -> None:
 
 
 # Group
+
 
 PENDING, MEMBER, BLOCKED, OWNER, ADMIN, MUTED = 1, 2, 3, 1 << 8, 1 << 9, 1 << 10
 

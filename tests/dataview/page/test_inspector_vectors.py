@@ -13,8 +13,7 @@ import pytest
 
 from enc.cli.enclave.proofs import _check
 from enc.core.errors import InvalidProof
-from tests.core.primitives.test_external_vectors import FOLDER as EXTERNAL
-from tests.core.vectors import load
+from tests.core.vectors import EXTERNAL, load
 from tests.dataview.page.bent_proofs import bent
 from tests.dataview.page.browsing import visiting
 from tests.dataview.page.mutations import mutated

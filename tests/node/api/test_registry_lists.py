@@ -13,7 +13,7 @@ from enc.node.api import registry as registry_api
 from enc.node.config import Retention
 from enc.node.fsck import check_store
 from enc.node.read import registry_index
-from tests.core.registry.test_entries_v1 import SCHEMA
+from tests.core.registry.registry_schema_v1 import SCHEMA
 from tests.core.registry_world import REGISTRY, House, identity_entry, node_entry
 from tests.core.world import START, Json, person, pub
 from tests.node.api.registry_scene import GONE, Scene, registry_id, rests_on, serving

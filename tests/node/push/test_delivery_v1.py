@@ -10,7 +10,7 @@ import pytest
 from enc.core.primitives.types import Receipt
 from enc.node.store.protocol import Store
 from enc.node.store.sqlite.store import SqliteStore
-from tests.core.rules.v1.test_matrices import MATRICES, PEOPLE, expected
+from tests.core.rules.v1.matrices import MATRICES, PEOPLE, expected
 from tests.core.world import person, pub
 from tests.core.world_v1 import bundle, change, has, manifest, row
 from tests.node.memory_store import MemoryStore

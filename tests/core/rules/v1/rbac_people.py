@@ -12,6 +12,7 @@ from enc.core.rules.v1.content import OPERATIONS
 from tests.core.world import Json, World, person, pub
 from tests.core.world_v1 import ENDPOINT, OWNER, change, has, initial, manifest, row
 
+# The first row of every schema here names all roles, so that each has the same bit everywhere.
 ROLES = ("Admin", "Member", "Guest", "DataView")
 
 

@@ -18,8 +18,8 @@ from enc.core.rules.policy import EndpointChange
 from enc.core.rules.rbac_v2 import PolicyV2
 from enc.core.rules.v1.rbac import PolicyV1
 from enc.core.trees.bundle import BundleConfig
+from tests.core.damage import damage
 from tests.core.strategies import examples
-from tests.core.test_fuzz import damage
 from tests.core.world import DM, NO_POINT, Json, World, person, pub
 from tests.core.world_v1 import ENDPOINT, EXAMPLE, OWNER, PERSONAL_V1, REGISTRY, initial, manifest, row
 

@@ -22,6 +22,7 @@ from enc.core.rules.manifest import parse_manifest
 from enc.core.rules.policy import EndpointChange, Subject, recipients
 from enc.core.rules.v1.content import OPERATIONS
 from enc.core.trees.state_key import DELETED
+from tests.core.damage import damage
 from tests.core.rules.v1.rbac_people import (
     ADMIN,
     DATAVIEW,
@@ -41,12 +42,8 @@ from tests.core.rules.v1.rbac_people import (
     roles,
 )
 from tests.core.strategies import examples
-from tests.core.test_fuzz import damage
 from tests.core.world import NO_POINT, Json, World, about, person, pub
 from tests.core.world_v1 import ENDPOINT, OWNER, bundle, change, has, row
-
-# The first row of every schema here names all roles, so that each has the same bit everywhere.
-
 
 BIT = dict(zip(ROLES, (ADMIN, MEMBER, GUEST, DATAVIEW), strict=True))
 
