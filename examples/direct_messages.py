@@ -4,7 +4,7 @@ from a_local_node import local_node
 
 from enc import Client, Identity
 from enc.apps import Mailbox
-from enc.apps.people.address_book import Place
+from enc.apps.people import Place
 from enc.core.errors import Unauthorized
 
 with local_node() as node_a, local_node() as node_b:

@@ -7,7 +7,7 @@ from a_local_node import local_node
 
 from enc import Client, Identity
 from enc.apps import Personal
-from enc.apps.people.address_book import Place
+from enc.apps.people import Place
 from enc.apps.personal import NotConfirmed
 from enc.client.enclave.templates import template
 

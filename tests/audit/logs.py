@@ -10,8 +10,26 @@ from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.types import Event, TreeHead
 from enc.core.trees.merkle_log import Edge
 from enc.core.trees.tree_head import sign_head
-from tests.audit.test_audit_replay import MANIFEST
-from tests.core.world import START, World, person
+from tests.core.world import START, World, person, pub
+
+MANIFEST = {
+    "enc_v": 2,
+    "states": ["MEMBER"],
+    "traits": ["owner(0)"],
+    "readers": [{"type": "MEMBER", "reads": "*"}],
+    "moves": [
+        {"event": "Move", "from": "OUTSIDER", "to": "MEMBER", "operator": "owner", "ops": ["C"]},
+        {"event": "Move", "from": "MEMBER", "to": "OUTSIDER", "operator": "owner", "ops": ["C"]},
+    ],
+    "lifecycle": [{"event": name, "operator": "owner", "ops": ["C"]} for name in ("Pause", "Resume", "Migrate")],
+    "customs": [
+        {"event": "message", "operator": "MEMBER", "ops": ["C"]},
+        {"event": "message", "operator": "Sender", "ops": ["U", "D"]},
+    ],
+    "slots": [{"event": "Own", "operator": "MEMBER", "ops": ["C", "U", "D"], "key": "profile"}],
+    "init": [{"identity": pub("alice"), "state": "MEMBER", "traits": ["owner"]}],
+    "bundle": {"size": 4, "timeout": 1000},
+}
 
 
 def talk(messages: int = 20, by: str = "alice") -> World:

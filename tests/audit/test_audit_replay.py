@@ -12,26 +12,8 @@ from enc.core.log.event import erase, finalize
 from enc.core.machine.audit_replay import AuditReplay
 from enc.core.primitives.fault import Fault
 from enc.core.primitives.types import Event
+from tests.audit.logs import MANIFEST
 from tests.core.world import START, World, person, pub
-
-MANIFEST = {
-    "enc_v": 2,
-    "states": ["MEMBER"],
-    "traits": ["owner(0)"],
-    "readers": [{"type": "MEMBER", "reads": "*"}],
-    "moves": [
-        {"event": "Move", "from": "OUTSIDER", "to": "MEMBER", "operator": "owner", "ops": ["C"]},
-        {"event": "Move", "from": "MEMBER", "to": "OUTSIDER", "operator": "owner", "ops": ["C"]},
-    ],
-    "lifecycle": [{"event": name, "operator": "owner", "ops": ["C"]} for name in ("Pause", "Resume", "Migrate")],
-    "customs": [
-        {"event": "message", "operator": "MEMBER", "ops": ["C"]},
-        {"event": "message", "operator": "Sender", "ops": ["U", "D"]},
-    ],
-    "slots": [{"event": "Own", "operator": "MEMBER", "ops": ["C", "U", "D"], "key": "profile"}],
-    "init": [{"identity": pub("alice"), "state": "MEMBER", "traits": ["owner"]}],
-    "bundle": {"size": 4, "timeout": 1000},
-}
 
 
 @pytest.fixture

@@ -15,6 +15,14 @@ from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.types import Event, TreeHead
 from enc.core.rules.policy import Effects
 from enc.core.trees.merkle_log import Edge
+from enc.core.trees.proof import (
+    Leaf,
+    WireBundleProof,
+    WireInclusion,
+    bundle_proof_from_wire,
+    check_event_proof,
+    inclusion_from_wire,
+)
 from enc.core.trees.tree_head import WireHead, check_bound_head, head_from_wire
 
 
@@ -104,3 +112,14 @@ class Credulous:
             self.last.append(bundle.first_seq + bundle.count - 1)
         self.state = replace(transition.state, log=log)
         self.bundles = self.memory.bundles
+
+
+def check_proof(head: Head, archive: Archive) -> None:
+    inclusion, member = dict(head.line["inclusion"]), dict(head.line["membership"])
+    leaf = Leaf(bytes.fromhex(inclusion.pop("events_root")), bytes.fromhex(inclusion.pop("state_hash")))
+    assert bytes.fromhex(member.pop("events_root")) == leaf.events_root
+    assert member.pop("leaf_index") == inclusion["li"]
+    event = archive.events[head.line["seq"]]
+    assert event.seq == head.line["seq"]
+    bundle = bundle_proof_from_wire(WireBundleProof(**member))
+    check_event_proof(event.id, bundle, leaf, inclusion_from_wire(WireInclusion(**inclusion)), head.head)

@@ -22,7 +22,6 @@ from enc.core.rules.content import parse_migrate
 from enc.core.trees.bundle import BundleConfig, events_root, split
 from enc.core.trees.merkle_log import check_consistency, prove_consistency
 from tests.bench import folder
-from tests.bench.test_fleet import check_proof
 
 SEEDS = range(10)
 
@@ -238,7 +237,7 @@ def proved(scene: Scene) -> folder.Head:
     signed.
     """
     (head,) = (head for head in scene.heads if "inclusion" in head.line)
-    check_proof(head, scene.archive)
+    folder.check_proof(head, scene.archive)
     return head
 
 

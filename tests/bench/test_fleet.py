@@ -19,14 +19,6 @@ from enc.core.errors import MisuseError, Unauthorized
 from enc.core.machine.archive import read_archive, verify_archive
 from enc.core.machine.replay import Replay
 from enc.core.rules.content import parse_migrate
-from enc.core.trees.proof import (
-    Leaf,
-    WireBundleProof,
-    WireInclusion,
-    bundle_proof_from_wire,
-    check_event_proof,
-    inclusion_from_wire,
-)
 from tests.bench import folder
 
 MIXED = {"enclaves": 24, "events": 5000, "seed": 10}
@@ -182,20 +174,9 @@ def test_every_head_is_on_the_log_and_bound_and_every_proof_holds(clean: Path) -
             sources.add(each.line["source"])
             if "inclusion" in each.line and each.line["seq"] < len(archive.events):
                 proofs += 1
-                check_proof(each, archive)
+                folder.check_proof(each, archive)
     assert len(sources) > 3
     assert proofs
-
-
-def check_proof(head: folder.Head, archive: folder.Archive) -> None:
-    inclusion, member = dict(head.line["inclusion"]), dict(head.line["membership"])
-    leaf = Leaf(bytes.fromhex(inclusion.pop("events_root")), bytes.fromhex(inclusion.pop("state_hash")))
-    assert bytes.fromhex(member.pop("events_root")) == leaf.events_root
-    assert member.pop("leaf_index") == inclusion["li"]
-    event = archive.events[head.line["seq"]]
-    assert event.seq == head.line["seq"]
-    bundle = bundle_proof_from_wire(WireBundleProof(**member))
-    check_event_proof(event.id, bundle, leaf, inclusion_from_wire(WireInclusion(**inclusion)), head.head)
 
 
 @pytest.mark.parametrize("seed", range(3))

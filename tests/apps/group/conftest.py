@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from enc.client import Enclave
+from tests.apps.group.notices import PERSONAL
 from tests.apps.group.party import Party
 from tests.client.stage import Stage
 
@@ -19,3 +21,10 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 @pytest.fixture
 def party(stage: Stage) -> Party:
     return Party(stage)
+
+
+@pytest.fixture
+def personal(stage: Stage) -> Enclave:
+    """dave's personal enclave."""
+    found: Enclave = stage.client("dave").create(PERSONAL)
+    return found

@@ -2,44 +2,20 @@
 log.
 """
 
-from typing import Any
-
 import pytest
 from msgspec import UNSET
-from msgspec.structs import replace
 
-from enc.apps.group import Group, Invitation, invitations
+from enc.apps.group import Group
 from enc.apps.people.address_book import Place
 from enc.client import Enclave, Identity
 from enc.client.enclave.templates import template
-from enc.core.apps.personal import Notice, seal_handoff, seal_notice
+from enc.core.apps.personal import seal_handoff
 from enc.core.errors import MisuseError
+from tests.apps.group.notices import forge, mail
 from tests.apps.group.party import Party, cross, pubkey
-from tests.client.stage import Stage
 from tests.core.world import person
 
 DAY = 24 * 3600 * 1000
-PERSONAL: dict[str, Any] = {
-    "enc_v": 2,
-    "states": ["OWNER"],
-    "readers": [{"type": "OWNER", "reads": "*", "retention": "current"}],
-    "customs": [
-        {"event": "notice", "operator": "OUTSIDER", "ops": ["C"], "alias": "notices", "gate": {"operator": ["OWNER"]}},
-        {"event": "notice", "operator": "OWNER", "ops": ["D"]},
-    ],
-    "init": [{"identity": pubkey("dave").hex(), "state": "OWNER", "traits": []}],
-}
-
-
-@pytest.fixture
-def personal(stage: Stage) -> Enclave:
-    """dave's personal enclave."""
-    found: Enclave = stage.client("dave").create(PERSONAL)
-    return found
-
-
-def mail(party: Party, personal: Enclave) -> list[Invitation]:
-    return invitations(personal._client, personal.id, clock=lambda: party.stage.clock.now)
 
 
 def test_an_invitation_is_told_confirmed_and_accepted(party: Party, personal: Enclave) -> None:
@@ -83,14 +59,6 @@ def test_a_notice_that_cannot_be_written_leaves_a_member_and_says_why(party: Par
     assert made.notice is None
     assert "registry" in made.why
     assert party.alice.person(pubkey("dave")).is_member
-
-
-def forge(party: Party, personal: Enclave, by: str = "mallory", **changes: Any) -> None:
-    """Return a notice with chosen fields."""
-    key = person(by)
-    notice = Notice(kind="group_invite", enclave_id=party.id.hex(), enclave_kind="group", inviter=key.public.hex())
-    sealed = seal_notice(key, pubkey("dave"), replace(notice, **changes), bytes(24))
-    party.stage.client(by, pins=None).enclave(personal.id).commit("notice", sealed)
 
 
 def test_what_the_groups_log_does_not_say_is_not_confirmed_and_lapses(party: Party, personal: Enclave) -> None:

@@ -17,18 +17,11 @@ from enc.core.log.event import erase
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Commit
 from tests.apps.group.circle import Circle, pubkey
+from tests.apps.group.notices import forge, mail
 from tests.apps.group.party import Party, cross
-from tests.apps.group.test_inviting import PERSONAL, forge, mail
 from tests.client.stage import Stage
 from tests.core.world import LIFETIME, move, person
 from tests.simulator import Json
-
-
-@pytest.fixture
-def personal(stage: Stage) -> Enclave:
-    """dave's personal enclave."""
-    found: Enclave = stage.client("dave").create(PERSONAL)
-    return found
 
 
 def leaves(tree: Tree) -> set[bytes]:

@@ -5,7 +5,7 @@ import pytest
 from enc.apps import Personal
 from enc.apps.people.address_book import Contact, Place
 from tests.apps.personal.conftest import Street
-from tests.apps.personal.test_notices import Pair, mailbox
+from tests.apps.personal.pair import Pair, mailbox
 
 
 @pytest.mark.parametrize("known", [True, False])

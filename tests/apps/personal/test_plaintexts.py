@@ -8,7 +8,7 @@ import pytest
 
 from enc.core.apps import personal
 from enc.core.primitives.sealing import shared_key
-from tests.apps.personal.test_notices import Pair
+from tests.apps.personal.pair import Pair
 from tests.apps.searching import found
 from tests.client.moved import Town
 
