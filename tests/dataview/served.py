@@ -1,5 +1,6 @@
 """Enclaves on real nodes in this process, for executors in others: real sockets and the real clock."""
 
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,10 +57,16 @@ def write(enclave: Enclave, posts: int, type_: str = "post", start: int = 0) -> 
         enclave.commit(type_, f"{type_} {n}")
 
 
+def free_port() -> int:
+    """Return a port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
 def key_file(directory: Path, name: str) -> str:
     path = directory / f"{name}.key"
     Identity(person(name)).save(path)
     return str(path)
 
 
-__all__ = ["PERSONAL", "PUBLIC", "founded", "key_file", "real_clock", "serving", "write"]
+__all__ = ["PERSONAL", "PUBLIC", "founded", "free_port", "key_file", "real_clock", "serving", "write"]

@@ -17,10 +17,9 @@ import httpx
 import pytest
 
 from enc.client import Client, Identity
-from tests.cli.enclave.test_push_receive import free_port
 from tests.core.world import person
 from tests.dataview.pipeline_driver import SMALL
-from tests.dataview.served import PUBLIC, key_file
+from tests.dataview.served import PUBLIC, free_port, key_file
 from tests.node.running import RunningNode
 
 ROOT = Path(__file__).parents[3]

@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 from enc.core.errors import MisuseError
 from enc.dataview.lake.lake import Lake
 from enc.dataview.lake.tables import Table, TableSpec, Txn
-
-SCHEMA = StructType([StructField("k", StringType()), StructField("n", LongType())])
+from tests.dataview.things import SCHEMA, rows
 
 
 @pytest.fixture
@@ -19,10 +18,6 @@ def table(spark: SparkSession, tmp_path: Path) -> Table:
     made = Table(str(tmp_path), TableSpec(name="things", layer="gold", schema=SCHEMA, key=("k",)))
     made.create(spark)
     return made
-
-
-def rows(spark: SparkSession, **values: int) -> DataFrame:
-    return spark.createDataFrame(list(values.items()), SCHEMA)
 
 
 def content(spark: SparkSession, table: Table) -> dict[str, int]:

@@ -18,8 +18,9 @@ from enc.dataview.lake.driver_rows import driver_frame
 from enc.dataview.lake.lock import LakeLock
 from enc.dataview.lake.tables import Table, Txn
 from enc.dataview.pipeline.derive import DERIVED
-from enc.dataview.pipeline.job import Job, JobSettings, is_transient, open_job
+from enc.dataview.pipeline.job import Job, JobSettings, open_job
 from enc.dataview.pipeline.progress import Progress
+from enc.dataview.pipeline.streams import is_transient
 from enc.dataview.pipeline.upkeep import RetentionSettings
 from enc.dataview.publish.status import PIPELINE
 from enc.dataview.rows.schema import QUARANTINE
@@ -146,7 +147,7 @@ def test_a_stream_goes_on_when_somebody_answers_again(
     spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A transient fault does not end the job, whatever was written before it; any other does."""
-    monkeypatch.setattr("enc.dataview.pipeline.job.RESTART_DELAY_S", 0.0)
+    monkeypatch.setattr("enc.dataview.pipeline.streams.RESTART_DELAY_S", 0.0)
     log = random_log(23, 20, "club").log()
     log.archive(tmp_path / "0.enc")
     faults: dict[str, Exception] = {
@@ -179,7 +180,7 @@ def test_a_stream_goes_on_when_somebody_answers_again(
 def test_a_job_that_is_to_end_begins_no_further_view(
     spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("enc.dataview.pipeline.job.RECOUNT_S", 0.0)
+    monkeypatch.setattr("enc.dataview.pipeline.maintenance.RECOUNT_S", 0.0)
     random_log(29, 5, "club").log().archive(tmp_path / "0.enc")
     source = {"format": "enc_archive", "path": str(tmp_path / "0.enc")}
     job = Job(JobSettings(root=flow.lake.root, sources=(source,), views_seconds=0.0, upkeep_seconds=0.0), spark)
@@ -224,6 +225,7 @@ def test_streams_have_a_share_of_their_own_and_stop_for_no_log(
     spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Views are built in the default pool, and logs are checkpointed beside the streams."""
+    monkeypatch.setattr("enc.dataview.pipeline.maintenance.CHECKPOINTS_S", 0.0)
     monkeypatch.setattr("enc.dataview.pipeline.job.CHECKPOINTS_S", 0.0)
     monkeypatch.setattr("enc.dataview.pipeline.job.CHECKPOINT_AFTER", 1)
     random_log(28, 5, "club").log().archive(tmp_path / "0.enc")
@@ -278,7 +280,7 @@ def test_a_log_that_cannot_be_written_down_keeps_nobody_from_anything(
 def test_what_is_refused_late_is_counted(
     spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("enc.dataview.pipeline.job.RECOUNT_S", 0.0)
+    monkeypatch.setattr("enc.dataview.pipeline.maintenance.RECOUNT_S", 0.0)
     random_log(27, 5, "club").log().archive(tmp_path / "0.enc")
     source = {"format": "enc_archive", "path": str(tmp_path / "0.enc")}
     job = Job(JobSettings(root=flow.lake.root, sources=(source,), views_seconds=0.0), spark)

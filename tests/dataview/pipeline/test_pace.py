@@ -3,8 +3,8 @@
 import pytest
 
 from enc.dataview.lake.lake import CHECKPOINT_AFTER, SPECS
-from enc.dataview.pipeline import job
-from enc.dataview.pipeline.job import MAX_REST_S, REST_FACTOR
+from enc.dataview.pipeline import maintenance
+from enc.dataview.pipeline.maintenance import MAX_REST_S, REST_FACTOR, DueTimer
 
 
 class Time:
@@ -17,7 +17,7 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     found = Time()
-    monkeypatch.setattr(job, "monotonic", found)
+    monkeypatch.setattr(maintenance, "monotonic", found)
     return found
 
 
@@ -25,7 +25,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     ("took", "rests"), [(1.0, 10.0), (5.0, REST_FACTOR * 5.0), (90.0, MAX_REST_S)], ids=["short", "long", "very long"]
 )
 def test_views_rest_the_longer_the_longer_they_took(time: Time, took: float, rests: float) -> None:
-    clock = job._DueTimer(10.0)
+    clock = DueTimer(10.0)
     assert not clock.is_due()
     time.now = 10.0
     assert clock.is_due()

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from enc.dataview.lake.tables import Table, TableSpec, Txn
 from enc.dataview.publish.changes import ChangePublisher
 from enc.dataview.publish.serving_writer import ServingWriter
-from tests.dataview.lake.test_tables import SCHEMA, rows
+from tests.dataview.things import SCHEMA, rows
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from enc.core.errors import MisuseError
 from enc.dataview.serving.columns import Column, ViewSchema
-from enc.dataview.serving.database import CHUNK, CHUNK_BYTES, Database, StoredView, _chunks
+from enc.dataview.serving.database import Database, StoredView
+from enc.dataview.serving.statements import CHUNK, CHUNK_BYTES, chunks
 from tests.dataview.serving.rows import ANNA, PAIRS, PEOPLE, A, B, ask, pairs, person
 
 
@@ -203,7 +204,7 @@ def test_a_place_where_no_database_can_be(place: str) -> None:
 def test_what_goes_to_the_database_at_once_is_bounded_by_rows_and_by_bytes() -> None:
     half = "x" * (CHUNK_BYTES // 2)
     large = [{"n": n, "text": half} for n in range(5)]
-    assert [len(chunk) for chunk in _chunks(large)] == [2, 2, 1]
-    assert [len(chunk) for chunk in _chunks({"n": n} for n in range(2 * CHUNK + 1))] == [CHUNK, CHUNK, 1]
-    assert [row for chunk in _chunks(large) for row in chunk] == large
-    assert list(_chunks([])) == []
+    assert [len(chunk) for chunk in chunks(large)] == [2, 2, 1]
+    assert [len(chunk) for chunk in chunks({"n": n} for n in range(2 * CHUNK + 1))] == [CHUNK, CHUNK, 1]
+    assert [row for chunk in chunks(large) for row in chunk] == large
+    assert list(chunks([])) == []

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from enc.dataview.lake.driver_rows import DriverLimits, arrow_table, rows_of_enclaves
+from enc.dataview.lake.driver_rows import DriverLimits, arrow_table
 from enc.dataview.lake.parquet import write_file
+from enc.dataview.lake.row_filters import rows_of_enclaves
 from enc.dataview.lake.tables import Table, Txn
 from enc.dataview.rows.schema import arrow_schema
 

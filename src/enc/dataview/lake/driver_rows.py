@@ -1,6 +1,6 @@
 """Rows held by the driver, as a DataFrame that Spark treats as constants and never recomputes."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.functions import broadcast, coalesce, col, lit, octet_length, when
+from pyspark.sql.functions import coalesce, col, lit, octet_length, when
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
 
 from enc.dataview.rows.schema import arrow_schema
@@ -79,29 +79,3 @@ def _of(name: str) -> Column:
 
 def _bytes(name: str) -> Column:
     return coalesce(octet_length(_of(name).cast("string")), lit(0)).cast("bigint")
-
-
-# Rows by enclave
-
-
-def rows_with(rows: DataFrame, column: str, values: Collection[str], limits: DriverLimits) -> DataFrame:
-    """Return the rows whose column has one of these values."""
-    if len(values) <= limits.max_listed_values:
-        return rows.where(col(column).isin(*values))
-    return rows.join(_listed(rows, column, values), column, "left_semi").select(*rows.columns)
-
-
-def rows_of_enclaves(rows: DataFrame, enclaves: Collection[str], limits: DriverLimits) -> DataFrame:
-    """Return the rows of these enclaves."""
-    return rows_with(rows, "enclave", enclaves, limits)
-
-
-def rows_of_others(rows: DataFrame, enclaves: Collection[str], limits: DriverLimits) -> DataFrame:
-    """Return the rows of all other enclaves, and rows without an enclave."""
-    if len(enclaves) <= limits.max_listed_values:
-        return rows.where(col("enclave").isNull() | ~col("enclave").isin(*enclaves)) if enclaves else rows
-    return rows.join(_listed(rows, "enclave", enclaves), "enclave", "left_anti").select(*rows.columns)
-
-
-def _listed(rows: DataFrame, column: str, values: Collection[str]) -> DataFrame:
-    return broadcast(rows.sparkSession.createDataFrame([(value,) for value in values], f"{column} string"))

@@ -9,14 +9,12 @@ contents to erase. `fold`, which records the progress of the derived tables, com
 """
 
 from collections.abc import Callable, Collection, Sequence
-from functools import reduce
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct
 from msgspec.json import encode
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.functions import broadcast, coalesce, col, lit
 from pyspark.sql.types import StructField, StructType
 
@@ -24,11 +22,8 @@ from enc.dataview.fold.contents import REVISIONS, revised_id
 from enc.dataview.fold.folding import (
     KNOWN,
     REFUSED,
-    FoldRow,
     KnownState,
-    as_arrow_rows,
     as_known_rows,
-    as_table_rows,
     fold_contents,
     fold_control,
     fold_on_driver,
@@ -36,17 +31,12 @@ from enc.dataview.fold.folding import (
 from enc.dataview.fold.transforms.kinds import is_revision
 from enc.dataview.fold.transforms.kinds import revised_id as revised
 from enc.dataview.lake.cached_table import CachedTable
-from enc.dataview.lake.driver_rows import (
-    Rows,
-    collect_if_few,
-    driver_frame,
-    rows_of_enclaves,
-    rows_of_others,
-    rows_with,
-)
+from enc.dataview.lake.driver_rows import Rows, collect_if_few, driver_frame
 from enc.dataview.lake.lake import FOLD
 from enc.dataview.lake.parquet import write_file
+from enc.dataview.lake.row_filters import rows_of_enclaves, rows_of_others, rows_with
 from enc.dataview.lake.tables import Txn
+from enc.dataview.pipeline.fold_output import EnclaveProgress, FoldOutput
 from enc.dataview.pipeline.pipeline import Batches, PipelineContext
 from enc.dataview.rows.batch_summary import EnclaveSummary, summarize, summarize_table
 from enc.dataview.rows.schema import NUMBER, QUARANTINE, TEXT
@@ -67,77 +57,12 @@ class Derive:
         DeriveBatch(self, batch, self.batches.txn(batch_id)).run()
 
 
-class _EnclaveProgress(Struct, frozen=True):
-    """An enclave's part of the batch, and the progress of the derived tables for this enclave."""
-
-    summary: EnclaveSummary
-    next_seq: int = 0
-    events: int = 0
-
-    @property
-    def is_late(self) -> bool:
-        return self.summary.first < self.next_seq
-
-    @property
-    def end(self) -> int:
-        """The first seq that is not in the derived tables after this batch."""
-        return max(self.next_seq, self.summary.next_seq)
-
-    @property
-    def is_complete(self) -> bool:
-        """True if no event of the enclave is missing up to `end`."""
-        return self.events + self.summary.rows == self.end
-
-
-class _FoldOutput:
-    """Output of the folds: held by the driver, or by Spark."""
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        rows: Sequence[FoldRow] = (),
-        ids: Sequence[str] = (),
-        frames: Sequence[DataFrame] = (),
-    ) -> None:
-        """`rows` are held by the driver, and `ids` are the ids of their events. `frames` are
-        computed DataFrames of FOLD_ROW.
-        """
-        self.spark, self.rows, self._ids, self._frames, self.on_driver = spark, rows, ids, frames, not frames
-        self.names = {table for table, _, _ in self.rows}
-        for frame in frames:
-            self.names |= {row["table"] for row in frame.select("table").distinct().collect()}
-
-    def frame(self, table: str, schema: StructType) -> DataFrame:
-        if self.on_driver:
-            return self.spark.createDataFrame(self.driver_rows(table, schema), schema)
-        return as_table_rows(self._frame_rows(table), schema)
-
-    def _frame_rows(self, table: str) -> DataFrame:
-        return reduce(DataFrame.unionByName, self._frames).where(col("table") == table)
-
-    def driver_rows(self, table: str, schema: StructType) -> pa.Table:
-        """Return a table's rows that the driver holds."""
-        return as_arrow_rows((row for row in self.rows if row[0] == table), schema)
-
-    def contents(self, schema: StructType) -> tuple[pa.Table, pa.Table]:
-        """Split the driver's content rows: those of the batch's events, and those that these
-        revise.
-        """
-        rows = self.driver_rows("content_status", schema)
-        is_new = pc.is_in(rows["id"], pa.array(self._ids, pa.string()))
-        return rows.filter(is_new), rows.filter(pc.invert(is_new))
-
-    def states(self) -> DataFrame:
-        """Return the states that the folds on executors produced."""
-        return self._frame_rows("fold").select("enclave", col("data").alias("_state"))
-
-
 class DeriveBatch:
     def __init__(self, derive: Derive, events: DataFrame, txn: Txn) -> None:
         self.context, self.lake, self.limits = derive.context, derive.context.lake, derive.context.limits
         self.txn, self.fold = txn, derive.fold
         self.events, self.spark = events, events.sparkSession
-        self.progress: dict[str, _EnclaveProgress] = {}
+        self.progress: dict[str, EnclaveProgress] = {}
         self.states: dict[str, str | None] = {}
         self.commits = dict.fromkeys(DERIVED, 0)
 
@@ -161,7 +86,7 @@ class DeriveBatch:
         """Load the saved fold states and the progress of the batch's enclaves."""
         known = {row["enclave"]: row for row in self.fold.rows_for(self.spark, summary)}
         before = {name: (row["next_seq"], row["events"]) for name, row in known.items()}
-        self.progress = {name: _EnclaveProgress(each, *before.get(name, ())) for name, each in summary.items()}
+        self.progress = {name: EnclaveProgress(each, *before.get(name, ())) for name, each in summary.items()}
         self.states = {name: row["state"] for name, row in known.items()}
 
     def _full_history(self, late: Sequence[str]) -> DataFrame:
@@ -174,7 +99,7 @@ class DeriveBatch:
 
     # Folding
 
-    def _fold(self, events: DataFrame, taken: pa.Table | None, *, again: bool) -> _FoldOutput:
+    def _fold(self, events: DataFrame, taken: pa.Table | None, *, again: bool) -> FoldOutput:
         """Fold events onto the saved states; with `again`, from the beginning."""
         taken = collect_if_few(events, self.limits) if taken is None else taken
         states, contents = self._state_rows(again), None if again else self._revised_contents(events, taken)
@@ -184,13 +109,13 @@ class DeriveBatch:
         if taken is not None and (contents is None or revised is not None):
             known = [dict(zip(KNOWN.fieldNames(), row, strict=True)) for row in states]
             known += revised.to_pylist() if revised is not None else []
-            return _FoldOutput(self.spark, fold_on_driver(taken, known), taken["id"].to_pylist())
+            return FoldOutput(self.spark, fold_on_driver(taken, known), taken["id"].to_pylist())
         rows = driver_frame(self.spark, states, KNOWN)
         rows = rows if contents is None else rows.unionByName(as_known_rows(contents))
         # Files rather than a cache: Delta recomputes a cache when a table that it was read from is
         # written, as happens here.
         control = fold_control(events, rows).localCheckpoint()
-        return _FoldOutput(self.spark, frames=(control, fold_contents(events, rows, control).localCheckpoint()))
+        return FoldOutput(self.spark, frames=(control, fold_contents(events, rows, control).localCheckpoint()))
 
     def _state_rows(self, again: bool) -> list[tuple[str, str, str]]:
         """Return rows of KNOWN: each enclave's saved state, and whether its events are complete."""
@@ -212,7 +137,7 @@ class DeriveBatch:
 
     # Writing
 
-    def _write(self, fresh: _FoldOutput, again: _FoldOutput | None, late: Sequence[str]) -> None:
+    def _write(self, fresh: FoldOutput, again: FoldOutput | None, late: Sequence[str]) -> None:
         versions = {name: self.lake[name].version(self.spark) for name in DERIVED}
         self._quarantine([each for each in (fresh, again) if each is not None and "quarantine" in each.names])
         for name in ("access", "slots", "enclaves"):
@@ -222,7 +147,7 @@ class DeriveBatch:
         self._save_state(fresh, again)
         self._publish(fresh, versions)
 
-    def _derive(self, name: str, fresh: _FoldOutput, again: _FoldOutput | None, late: Sequence[str]) -> None:
+    def _derive(self, name: str, fresh: FoldOutput, again: FoldOutput | None, late: Sequence[str]) -> None:
         """Merge the new rows, and replace all rows of the late enclaves."""
         if name in fresh.names:
             self._merge(name, fresh)
@@ -232,7 +157,7 @@ class DeriveBatch:
             where = f"enclave IN ({', '.join(repr(name) for name in late)})"
             self._commit(name, lambda txn: table.replace(whole, where, txn), "late")
 
-    def _merge(self, name: str, fresh: _FoldOutput) -> None:
+    def _merge(self, name: str, fresh: FoldOutput) -> None:
         table, schema, gone = self.lake[name], self.lake[name].spec.schema, _DELETED_IF.get(name)
         if name == "content_status" and fresh.on_driver:
             new, changed = fresh.contents(schema)
@@ -255,7 +180,7 @@ class DeriveBatch:
         self.context.write(self.spark, self.lake[name], self.txn, act, step)
         self.commits[name] += 1
 
-    def _quarantine(self, folded: Sequence[_FoldOutput]) -> None:
+    def _quarantine(self, folded: Sequence[FoldOutput]) -> None:
         """Quarantine events that are in the log but violate the enclave's rules: evidence against
         its node.
         """
@@ -271,13 +196,13 @@ class DeriveBatch:
             txn = self.txn.step("late") if step else self.txn
             self.context.append("quarantine", found.select(*QUARANTINE.fieldNames()), txn)
 
-    def _record_erasures(self, folded: Sequence[_FoldOutput]) -> None:
+    def _record_erasures(self, folded: Sequence[FoldOutput]) -> None:
         """Record which contents to erase from `events` and `raw_events`; `upkeep` erases them."""
         for step, each in enumerate(folded):
             rows = each.frame("erasures", self.lake["erasures"].spec.schema)
             self.context.append("erasures", rows, self.txn.step("late") if step else self.txn)
 
-    def _save_state(self, fresh: _FoldOutput, again: _FoldOutput | None) -> None:
+    def _save_state(self, fresh: FoldOutput, again: FoldOutput | None) -> None:
         folded = [each for each in (fresh, again) if each is not None]
         made = {row[1]: row[2] for each in folded if each.on_driver for row in each.rows if row[0] == "fold"}
         states = {**self.states, **made}
@@ -295,7 +220,7 @@ class DeriveBatch:
             new = new.drop("_state")
         self.context.write(self.spark, table, self.txn, lambda txn: table.upsert(new, txn))
 
-    def _publish(self, fresh: _FoldOutput, versions: dict[str, int]) -> None:
+    def _publish(self, fresh: FoldOutput, versions: dict[str, int]) -> None:
         """Publish all derived tables: an unchanged table has progressed as well."""
         if self.context.publisher is None:
             return
@@ -306,7 +231,7 @@ class DeriveBatch:
             self.context.publisher.push_batch(self.spark, self.lake[name], *rows, progress, versions[name], commits)
             self.context.reached(f"after publish {name}")
 
-    def _changed_rows(self, name: str, fresh: _FoldOutput) -> tuple[Rows, Rows | None]:
+    def _changed_rows(self, name: str, fresh: FoldOutput) -> tuple[Rows, Rows | None]:
         """Return the current rows, and the deleted ones."""
         schema, gone = self.lake[name].spec.schema, name in _DELETED_IF
         if not fresh.on_driver:

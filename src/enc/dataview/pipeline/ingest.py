@@ -24,9 +24,10 @@ from enc.dataview.fold.heads import Heads, KnownHead
 from enc.dataview.fold.sequencers import Handover, History, spans, with_handovers
 from enc.dataview.fold.transforms.admission import ERASED, deduplicate, reject_foreign_sequencers
 from enc.dataview.fold.transforms.wire import wire
-from enc.dataview.lake.driver_rows import Rows, arrow_table, rows_of_enclaves, rows_of_others
+from enc.dataview.lake.driver_rows import Rows, arrow_table
 from enc.dataview.lake.lake import HEADS
 from enc.dataview.lake.parquet import read_files
+from enc.dataview.lake.row_filters import rows_of_enclaves, rows_of_others
 from enc.dataview.lake.tables import NewFile, Txn
 from enc.dataview.pipeline.pipeline import Batches, PipelineContext
 from enc.dataview.rows.batch_summary import EnclaveSummary, summarize

@@ -9,33 +9,31 @@ Apart from session.py, this is the only module that holds a SparkSession.
 """
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
-from threading import Event, Lock
-from time import monotonic
+from threading import Event
 from typing import Any
 
 from msgspec import Struct
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from enc.core.errors import Unavailable
 from enc.dataview.fold.heads import Heads
 from enc.dataview.lake.driver_rows import DriverLimits
 from enc.dataview.lake.lake import CHECKPOINT_AFTER, Lake
 from enc.dataview.lake.lock import LakeLock
-from enc.dataview.lake.session import MICRO_BATCH_CONF, SPARK_ERRORS, spark_message, stream_pool
+from enc.dataview.lake.session import SPARK_ERRORS, spark_message
 from enc.dataview.lake.tables import Table
 from enc.dataview.pipeline.derive import DERIVED, Derive
 from enc.dataview.pipeline.ingest import Ingest
-from enc.dataview.pipeline.pipeline import PipelineContext, txn_app_id
+from enc.dataview.pipeline.maintenance import CHECKPOINTS_S, Intervals, Maintenance
+from enc.dataview.pipeline.pipeline import PipelineContext
 from enc.dataview.pipeline.progress import Meter, Progress
 from enc.dataview.pipeline.sources import Source, open_stream, register, sources_by_checkpoint
+from enc.dataview.pipeline.streams import Streams, raise_if_failed, source_progress
 from enc.dataview.pipeline.upkeep import RetentionSettings, Upkeep
 from enc.dataview.publish.changes import ChangePublisher
 from enc.dataview.publish.serving_writer import ServingWriter
@@ -45,23 +43,6 @@ from enc.dataview.views.catalog import load_views
 from enc.dataview.views.run import BuildResult, Views
 
 logger = logging.getLogger("enc.dataview")
-
-RECOUNT_S = 30.0
-CHECKPOINTS_S = 10.0
-"""Interval between two checks whether a table's log needs a checkpoint."""
-RESTART_DELAY_S = 5.0
-"""Delay before restarting a stream that stopped because a peer did not answer."""
-_TRANSIENT = re.compile(
-    r"\benc\.[\w.]+\.(Unreachable|TimedOut|Unavailable|UpstreamUnreachable|InternalError): "
-    r"|Python worker failed to connect back"
-)
-
-REST_FACTOR = 3
-"""After building views, the job waits this many times as long before the next build: meanwhile the
-streams have the machine.
-"""
-MAX_REST_S = 30.0
-"""Longest such wait: the first builds are the slowest, because Spark has just started."""
 
 
 class JobSettings(Struct, frozen=True, kw_only=True):
@@ -88,7 +69,7 @@ def _now() -> datetime:
 
 class Job:
     """The pipeline over one lake. Every method that writes holds the lake's lock while it runs
-    (writer.py).
+    (lock.py).
     """
 
     def __init__(
@@ -119,12 +100,7 @@ class Job:
         """By view, the failures logged last; by table, the last error of a log checkpoint."""
         self._is_lake_created = False
         self.upkeep = Upkeep(self.lake, settings.retention, self._publisher)
-        self._stream_locks = {"ingest": Lock(), "derive": Lock()}
-        """Sources write the same tables, and upkeep rewrites what the streams write: each takes its
-        turn.
-        """
-        self._restarts: dict[str, Callable[[], StreamingQuery]] = {}
-        """By name, the function that restarts a stream from its checkpoint."""
+        self._streams = Streams(spark, self.lake)
         register(spark)
 
     def close(self) -> None:
@@ -146,7 +122,7 @@ class Job:
         found = sources_by_checkpoint(self.settings.sources)
         root, verify = self.lake.root, self.settings.verify
         frames = {name: open_stream(self.spark, source, root, verify=verify) for name, source in found.items()}
-        return [self._start_stream(name, rows, trigger, self._ingest) for name, rows in frames.items()]
+        return [self._streams.start(name, rows, trigger, self._ingest) for name, rows in frames.items()]
 
     def _ingest(self, app: str) -> Ingest:
         return Ingest(self._context, app, self._heads)
@@ -154,30 +130,7 @@ class Job:
     def derive(self, **trigger: Any) -> StreamingQuery:
         stream = self.spark.readStream.format("delta").option("skipChangeCommits", "true")
         events = stream.option("maxFilesPerTrigger", 200).load(self.lake["events"].path)
-        return self._start_stream("derive", events, trigger, lambda app: Derive(self._context, app))
-
-    def _start_stream(
-        self,
-        name: str,
-        rows: DataFrame,
-        trigger: dict[str, Any],
-        make: Callable[[str], Callable[[DataFrame, int], None]],
-    ) -> StreamingQuery:
-        checkpoint, turn = self.lake.checkpoint(name), self._stream_locks[name.partition("-")[0]]
-        made: list[Callable[[DataFrame, int], None]] = []
-
-        def body(batch: DataFrame, batch_id: int) -> None:
-            if not made:
-                for setting, value in MICRO_BATCH_CONF.items():  # each query has its own session
-                    batch.sparkSession.conf.set(setting, value)
-                made.append(make(txn_app_id(batch.sparkSession, checkpoint, name)))
-            with turn:
-                made[0](batch, batch_id)
-
-        self._restarts[f"enc-{name}"] = partial(self._start_stream, name, rows, trigger, make)
-        writer = rows.writeStream.queryName(f"enc-{name}").foreachBatch(body)
-        with stream_pool(self.spark):
-            return writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
+        return self._streams.start("derive", events, trigger, lambda app: Derive(self._context, app))
 
     # Commands
 
@@ -199,10 +152,10 @@ class Job:
         """Wait for all streams to end; if one fails, stop the others."""
         try:
             for query in queries:
-                with suppress(StreamingQueryException):  # `_raise_if_failed` reports it
+                with suppress(StreamingQueryException):  # `raise_if_failed` reports it
                     while not query.awaitTermination(CHECKPOINTS_S):  # type: ignore[arg-type]
                         self.checkpoint_logs()
-                _raise_if_failed(query)
+                raise_if_failed(query)
             self.checkpoint_logs()
         finally:
             for query in queries:
@@ -211,7 +164,8 @@ class Job:
     def run(self, stop: Event, on_progress: Callable[[Progress], None] | None = None) -> None:
         """Run until `stop` is set, or a stream fails permanently."""
         seconds, queries = self.settings, list[StreamingQuery]()
-        chores = _Maintenance(self, queries, stop)
+        intervals = Intervals(views=seconds.views_seconds, upkeep=seconds.upkeep_seconds, vacuum=seconds.vacuum_seconds)
+        maintenance = Maintenance(self, intervals, queries, stop)
         with self._locked("run"):
             self._publish_backlog()
             self._reset_meter()
@@ -220,36 +174,23 @@ class Job:
                 queries.append(self.derive(processingTime=f"{seconds.derive_seconds} seconds"))
                 # Maintenance ends before the streams do: a stream that waits for its turn cannot be
                 # stopped.
-                with ThreadPoolExecutor(1, "enc-chores") as aside:
-                    doing = aside.submit(chores.run_due)
+                with ThreadPoolExecutor(1, "enc-maintenance") as pool:
+                    doing = pool.submit(maintenance.run_due)
                     while not stop.wait(1.0):
                         for i, query in enumerate(queries):
-                            queries[i] = self._restart_if_transient(query, stop)
+                            queries[i] = self._streams.restart_if_transient(query, stop, self._reset_meter)
                         if doing.done():
                             doing.result()
-                            doing = aside.submit(chores.run_due)
+                            doing = pool.submit(maintenance.run_due)
                         if on_progress is not None:
-                            on_progress(self._meter.read(_source_progress(queries)))
+                            on_progress(self._meter.read(source_progress(queries)))
                     doing.result()
             finally:
                 for query in queries:
                     query.stop()
 
-    def _restart_if_transient(self, query: StreamingQuery, stop: Event) -> StreamingQuery:
-        """Return the stream, restarted from its checkpoint if it stopped because a peer did not
-        answer.
-        """
-        error = query.exception()
-        if error is None or not is_transient(said := spark_message(error)):
-            _raise_if_failed(query)
-            return query
-        logger.warning("%s restarts from its checkpoint: %s", query.name, said)
-        stop.wait(RESTART_DELAY_S)
-        with self._stream_locks["ingest"], self._stream_locks["derive"]:
-            self._reset_meter()  # events it had already written are not counted twice
-        return self._restarts[query.name]()
-
     def _reset_meter(self) -> None:
+        """Count from the tables, so that events of a repeated batch are not counted twice."""
         self._meter.start(self._sum_events("heads"), self._sum_events("fold"), self._count_quarantined())
 
     def _sum_events(self, table: str) -> int:
@@ -318,7 +259,7 @@ class Job:
         """
         tables = [self.views.table(name) for name in self.views.views]
         with self._locked("upkeep"):
-            with self._stream_locks["ingest"], self._stream_locks["derive"]:
+            with self._streams.paused():
                 there = [each for each in tables if each.exists(self.spark)]
                 self.upkeep.run(self.spark, self._now(), there, vacuum=vacuum)
             self.build()
@@ -352,70 +293,6 @@ class Job:
         """Return every table and view: its layer, its name and its table."""
         found = [(spec.layer, name, self.lake[name]) for name in self.lake.names if (spec := self.lake[name].spec)]
         return [*found, *((view.layer, name, self.views.table(name)) for name, view in self.views.views.items())]
-
-
-class _Maintenance:
-    """Runs checkpoints, views, upkeep and recounts of a running job when due, beside the loop that
-    watches its streams.
-    """
-
-    def __init__(self, job: Job, queries: Sequence[StreamingQuery], stop: Event) -> None:
-        """Once `stop` is set, tasks that have not started are skipped."""
-        self._job, self._queries, self._stop, seconds = job, queries, stop, job.settings
-        self._views, self._upkeep = _DueTimer(seconds.views_seconds), _DueTimer(seconds.upkeep_seconds)
-        self._vacuum, self._recount = _DueTimer(seconds.vacuum_seconds), _DueTimer(RECOUNT_S)
-        self._checkpoints = _DueTimer(CHECKPOINTS_S)
-
-    def run_due(self) -> None:
-        if self._checkpoints.is_due():
-            self._job.checkpoint_logs()
-        if self._views.is_due():
-            began = monotonic()
-            self._job.refresh_views(self._queries, self._stop)
-            self._views.done_after(monotonic() - began)
-        if self._stop.is_set():
-            return
-        if self._upkeep.is_due():
-            self._job.run_upkeep(vacuum=self._vacuum.is_due())
-        if self._recount.is_due():
-            self._job.recount()
-
-
-class _DueTimer:
-    """Tells when a periodic task is due."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds, self._next = seconds, monotonic() + seconds
-
-    def done_after(self, seconds: float) -> None:
-        """Schedule the next run after one that took `seconds`, so that other work gets most of the
-        time.
-        """
-        self._next = monotonic() + max(self._seconds, min(REST_FACTOR * seconds, MAX_REST_S))
-
-    def is_due(self) -> bool:
-        if monotonic() < self._next:
-            return False
-        self._next = monotonic() + self._seconds
-        return True
-
-
-def _source_progress(queries: Iterable[StreamingQuery]) -> list[Any]:
-    """Return Spark's last progress report of each stream's source."""
-    return [source for query in queries if (last := query.lastProgress) for source in last["sources"]]
-
-
-def is_transient(said: str) -> bool:
-    """Return True if a retry may succeed: a node or the serving database did not answer, or the
-    machine was so busy that Python did not start within Spark's ten seconds.
-    """
-    return _TRANSIENT.search(said) is not None
-
-
-def _raise_if_failed(query: StreamingQuery) -> None:
-    error = query.exception()
-    if error is not None:
-        raise Unavailable(f"the stream {query.name} stopped: {spark_message(error)}", retry_after_ms=1000)
 
 
 @contextmanager

@@ -20,7 +20,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from enc.core.errors import MisuseError
 from enc.dataview.lake.driver_rows import DriverLimits, Rows, collect_if_few
 from enc.dataview.serving.columns import Column, Kind, ViewSchema
-from enc.dataview.serving.database import Database, Row
+from enc.dataview.serving.database import Database
+from enc.dataview.serving.statements import Row
 
 ROWS = 5_000
 """Rows converted to Python objects at a time."""

@@ -1,1 +1,1 @@
-"""Serves views from a database over HTTP. Only `publish` needs Spark."""
+"""Serves views from a database over HTTP. Needs no Spark."""

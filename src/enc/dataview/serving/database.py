@@ -13,17 +13,12 @@ from zlib import crc32
 import msgspec
 import sqlalchemy as sa
 from msgspec import Struct
-from sqlalchemy.dialects import postgresql, sqlite
 
 from enc.core.errors import MisuseError
 from enc.dataview.serving.columns import Column, ViewSchema, check_schema, sql_table, sql_type, table_name
 from enc.dataview.serving.engine import open_engine, reading, translated_errors, writing
+from enc.dataview.serving.statements import Row, chunks, delete_rows, insert_into, key_parameters, upsert_rows
 
-Row = Mapping[str, Any]
-CHUNK = 5_000
-"""Rows sent to the database at once."""
-CHUNK_BYTES = 16 << 20
-"""Most bytes of their texts, not counting the last row."""
 PATIENCE_S = 10.0
 _FETCHED = 32
 """Rows of a page that are fetched at once: a content may be a mebibyte."""
@@ -95,10 +90,10 @@ class Database:
         check_schema(schema)
         with self._writing(schema.name) as connection:
             present, table = self._prepare(connection, schema, index)
-            for chunk in _chunks(rows):
-                connection.execute(_upsert(table, schema, self.dialect), chunk)
-            for chunk in _chunks(deleted):
-                connection.execute(_delete(table, schema.key), [_bound(row, schema.key) for row in chunk])
+            for chunk in chunks(rows):
+                connection.execute(upsert_rows(table, schema, self.dialect), chunk)
+            for chunk in chunks(deleted):
+                connection.execute(delete_rows(table, schema.key), [key_parameters(row, schema.key) for row in chunk])
             self._advance_progress(connection, schema.name, progress)
             bump = {"version": _views.c.version + 1, "batch_id": batch_id, "schema": _text(present)}
             connection.execute(sa.update(_views).where(_views.c.name == schema.name).values(bump))
@@ -122,8 +117,8 @@ class Database:
         with self._writing(schema.name) as connection:
             self._drop(connection, schema.name, keep_progress=keep_progress)
             _, table = self._prepare(connection, schema, index)
-            for chunk in _chunks(rows):
-                connection.execute(_upsert(table, schema, self.dialect), chunk)
+            for chunk in chunks(rows):
+                connection.execute(upsert_rows(table, schema, self.dialect), chunk)
             self._advance_progress(connection, schema.name, progress)
             connection.execute(sa.update(_views).where(_views.c.name == schema.name).values(batch_id=batch_id))
 
@@ -206,12 +201,12 @@ class Database:
 
     def _advance_progress(self, connection: sa.Connection, view: str, progress: Mapping[str, int]) -> None:
         rows = [{"view": view, "enclave": enclave, "next_seq": next_seq} for enclave, next_seq in progress.items()]
-        insert = _insert(_progress, self.dialect)
+        insert = insert_into(_progress, self.dialect)
         ahead = sa.case((insert.excluded.next_seq > _progress.c.next_seq, insert.excluded.next_seq))
         taken = insert.on_conflict_do_update(
             index_elements=["view", "enclave"], set_={"next_seq": sa.func.coalesce(ahead, _progress.c.next_seq)}
         )
-        for chunk in _chunks(rows):
+        for chunk in chunks(rows):
             connection.execute(taken, chunk)
 
     # Reading
@@ -284,37 +279,3 @@ def _as_stored(row: sa.Row[Any]) -> StoredView:
 
 def _text(schema: ViewSchema) -> str:
     return msgspec.json.encode(schema).decode()
-
-
-def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    chunk, size = list[Row](), 0
-    for row in rows:
-        chunk.append(row)
-        size += sum(len(cell) for cell in row.values() if isinstance(cell, str | bytes))
-        if len(chunk) == CHUNK or size >= CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
-def _insert(table: sa.Table, dialect: str) -> Any:
-    return (postgresql if dialect == "postgresql" else sqlite).insert(table)
-
-
-def _upsert(table: sa.Table, schema: ViewSchema, dialect: str) -> Any:
-    """Return the upsert of the rows' columns. Columns that a view has lost keep their values."""
-    names = [column.name for column in schema.columns]
-    insert = _insert(table, dialect).values({name: sa.bindparam(name) for name in names})
-    rest = {name: insert.excluded[name] for name in names if name not in schema.key}
-    if not rest:
-        return insert.on_conflict_do_nothing(index_elements=list(schema.key))
-    return insert.on_conflict_do_update(index_elements=list(schema.key), set_=rest)
-
-
-def _delete(table: sa.Table, key: Sequence[str]) -> sa.Delete:
-    return sa.delete(table).where(*(table.c[name] == sa.bindparam(f"k_{name}") for name in key))
-
-
-def _bound(row: Row, key: Sequence[str]) -> dict[str, Any]:
-    return {f"k_{name}": row[name] for name in key}

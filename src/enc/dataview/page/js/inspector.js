@@ -3,7 +3,7 @@
 
 import { h, say } from "./dom.js";
 import { askCard, dropping, fileCard } from "./inspector/cards.js";
-import { Desk } from "./inspector/desk.js";
+import { Checker } from "./inspector/checker.js";
 
 const kept = { expected: "", asked: "" }; // the entered values, while the page is open
 const LEAD =
@@ -11,16 +11,16 @@ const LEAD =
   "sequencer signed. The checks run in this browser; no server is trusted with them, and files that you open here stay here.";
 
 export async function inspector(root, params) {
-  const desk = new Desk(await import("./proof/inspect.js"), kept, params.signal);
+  const checker = new Checker(await import("./proof/inspect.js"), kept, params.signal);
   root.append(
     h("h1", {}, "Proof inspector"),
     h("p", { class: "lead" }, LEAD),
-    h("div", { class: "inspector-in" }, fileCard(desk), askCard(desk, kept, params.id)),
-    desk.place,
+    h("div", { class: "inspector-in" }, fileCard(checker), askCard(checker, kept, params.id)),
+    checker.place,
   );
-  dropping(root, desk, params.signal);
-  if (params.id) await desk.ask(params.id);
-  if (params.id && kept.asked === params.id) requestAnimationFrame(() => focusOn(desk.place)); // once it is on the page
+  dropping(root, checker, params.signal);
+  if (params.id) await checker.ask(params.id);
+  if (params.id && kept.asked === params.id) requestAnimationFrame(() => focusOn(checker.place)); // once it is on the page
   kept.asked = "";
 }
 

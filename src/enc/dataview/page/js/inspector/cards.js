@@ -4,10 +4,10 @@ import { h } from "../dom.js";
 
 const plain = { spellcheck: "false", autocomplete: "off" };
 
-export function fileCard(desk) {
+export function fileCard(checker) {
   const input = h("input", { type: "file", id: "proof-file", accept: ".json,application/json", class: "file" });
   input.addEventListener("change", () => {
-    if (input.files.length) desk.file(input.files[0], input.files.length);
+    if (input.files.length) checker.file(input.files[0], input.files.length);
     input.value = ""; // so that the same file can be opened again
   });
   const label = h("label", { for: "proof-file" }, "Open a file, or drop it anywhere on this page");
@@ -16,11 +16,11 @@ export function fileCard(desk) {
     { class: "card", "aria-labelledby": "proof-in" },
     h("h2", { id: "proof-in" }, "A proof file"),
     h("div", { class: "drop" }, label, input),
-    pasteForm(desk),
+    pasteForm(checker),
   );
 }
 
-function pasteForm(desk) {
+function pasteForm(checker) {
   const hint = "A file from “enc prove”, evidence that a client stored against a node, an event, or a receipt.";
   const describes = { placeholder: '{"format": "enc-proof", …', "aria-describedby": "proof-text-hint" };
   const area = h("textarea", { id: "proof-text", rows: "7", ...plain, ...describes });
@@ -30,7 +30,7 @@ function pasteForm(desk) {
   };
   const check = (event) => {
     event.preventDefault();
-    desk.text(area.value, "the pasted text");
+    checker.text(area.value, "the pasted text");
   };
   return h(
     "form",
@@ -47,25 +47,25 @@ function pasteForm(desk) {
   );
 }
 
-export function askCard(desk, kept, id) {
+export function askCard(checker, kept, id) {
   return h(
     "section",
     { class: "card", "aria-labelledby": "proof-ask" },
     h("h2", { id: "proof-ask" }, "An event that is served here"),
-    eventForm(desk, kept, id),
+    eventForm(checker, kept, id),
     h("h2", {}, "Trusted sequencer"),
-    ...keyField(desk, kept),
+    ...keyField(checker, kept),
   );
 }
 
-function eventForm(desk, kept, id) {
+function eventForm(checker, kept, id) {
   const hint = "64 hex characters. The server is asked for its proof; what it answers is checked here as any file is.";
   const event = h("input", { ...oneLine("proof-event"), value: id });
   const go = (submitted) => {
     submitted.preventDefault();
     const wanted = event.value.trim().toLowerCase();
     const to = `#/proof/${encodeURIComponent(wanted)}`;
-    if (wanted === "" || location.hash === to) return desk.ask(wanted);
+    if (wanted === "" || location.hash === to) return checker.ask(wanted);
     kept.asked = wanted;
     location.hash = to; // so that the address can be bookmarked
   };
@@ -79,14 +79,14 @@ function eventForm(desk, kept, id) {
   );
 }
 
-function keyField(desk, kept) {
+function keyField(checker, kept) {
   const hint =
     "A proof is the word of the key that signed it. Enter the key that you know the node by, from somewhere else than " +
     "the file: any other key's word is then red.";
   const key = h("input", { ...oneLine("proof-key"), value: kept.expected });
   key.addEventListener("change", () => {
     kept.expected = key.value.trim();
-    desk.again();
+    checker.again();
   });
   return [
     h("label", { for: "proof-key" }, "Sequencer's key (optional)"),
@@ -105,7 +105,7 @@ const oneLine = (id) => ({
 });
 
 // Anywhere on the page: otherwise the browser would open the dropped file instead.
-export function dropping(root, desk, signal) {
+export function dropping(root, checker, signal) {
   const on = (kind, work) => document.addEventListener(kind, work, { signal });
   on("dragover", (event) => {
     event.preventDefault();
@@ -119,7 +119,7 @@ export function dropping(root, desk, signal) {
     root.classList.remove("dragging");
     const { files } = event.dataTransfer;
     const text = event.dataTransfer.getData("text");
-    if (files.length) desk.file(files[0], files.length);
-    else if (text) desk.text(text, "the dropped text");
+    if (files.length) checker.file(files[0], files.length);
+    else if (text) checker.text(text, "the dropped text");
   });
 }

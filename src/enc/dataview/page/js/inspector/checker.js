@@ -1,11 +1,10 @@
 // Checks an input and shows the result. The last input is kept, to check it again if another key is expected.
-// another key is expected.
 
 import { h, say } from "../dom.js";
-import { fromServer } from "./asking.js";
+import { fromServer } from "./lookup.js";
 import { report } from "./report.js";
 
-export class Desk {
+export class Checker {
   constructor(checks, kept, signal) {
     Object.assign(this, { checks, kept, signal });
     this.place = h("div", { class: "verdict-place" });

@@ -1,0 +1,81 @@
+"""Periodic tasks of a running job: log checkpoints, views, upkeep and recounts."""
+
+from collections.abc import Sequence
+from threading import Event
+from time import monotonic
+from typing import Protocol
+
+from msgspec import Struct
+from pyspark.sql.streaming.query import StreamingQuery
+
+RECOUNT_S = 30.0
+CHECKPOINTS_S = 10.0
+"""Interval between two checks whether a table's log needs a checkpoint."""
+REST_FACTOR = 3
+"""After building views, the job waits this many times as long before the next build: meanwhile the
+streams have the machine.
+"""
+MAX_REST_S = 30.0
+"""Longest such wait: the first builds are the slowest, because Spark has just started."""
+
+
+class Intervals(Struct, frozen=True, kw_only=True):
+    """Seconds between two runs of a task."""
+
+    views: float
+    upkeep: float
+    vacuum: float
+
+
+class Tasks(Protocol):
+    """The tasks of a job."""
+
+    def checkpoint_logs(self) -> None: ...
+
+    def refresh_views(self, queries: Sequence[StreamingQuery], stop: Event) -> None: ...
+
+    def run_upkeep(self, *, vacuum: bool = True) -> None: ...
+
+    def recount(self) -> None: ...
+
+
+class Maintenance:
+    """Runs the tasks that are due, beside the loop that watches the job's streams."""
+
+    def __init__(self, tasks: Tasks, intervals: Intervals, queries: Sequence[StreamingQuery], stop: Event) -> None:
+        """Once `stop` is set, tasks that have not started are skipped."""
+        self._tasks, self._queries, self._stop = tasks, queries, stop
+        self._views, self._upkeep = DueTimer(intervals.views), DueTimer(intervals.upkeep)
+        self._vacuum, self._recount = DueTimer(intervals.vacuum), DueTimer(RECOUNT_S)
+        self._checkpoints = DueTimer(CHECKPOINTS_S)
+
+    def run_due(self) -> None:
+        if self._checkpoints.is_due():
+            self._tasks.checkpoint_logs()
+        if self._views.is_due():
+            began = monotonic()
+            self._tasks.refresh_views(self._queries, self._stop)
+            self._views.done_after(monotonic() - began)
+        if self._stop.is_set():
+            return
+        if self._upkeep.is_due():
+            self._tasks.run_upkeep(vacuum=self._vacuum.is_due())
+        if self._recount.is_due():
+            self._tasks.recount()
+
+
+class DueTimer:
+    """Tells when a periodic task is due."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._next = seconds, monotonic() + seconds
+
+    def done_after(self, seconds: float) -> None:
+        """Schedule the next run after one that took `seconds`; other work gets most of the time."""
+        self._next = monotonic() + max(self._seconds, min(REST_FACTOR * seconds, MAX_REST_S))
+
+    def is_due(self) -> bool:
+        if monotonic() < self._next:
+            return False
+        self._next = monotonic() + self._seconds
+        return True
