@@ -18,9 +18,11 @@ from floors import raw_verify, verdict
 from enc.core.log.commit import build_commit, build_manifest
 from enc.core.log.event import finalize
 from enc.core.machine import enclave as machine
-from enc.core.machine.archive import header_of, write_archive
+from enc.core.machine.archive import write_archive
+from enc.core.machine.archive_check import header_of
 from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.replay import Replay
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.hashing import event_hash, sha256
 from enc.core.primitives.signing import PrivateKey
@@ -55,7 +57,7 @@ MANIFEST = {
 class _Known(Replay):
     """A replay that is told the state: whoever made the log need not check it."""
 
-    def __init__(self, state: machine.EnclaveState, memory: EnclaveMemory) -> None:
+    def __init__(self, state: EnclaveState, memory: EnclaveMemory) -> None:
         super().__init__(state.enclave, memory)
         self._state, self.sequencers = state, [(OLD.public, 0)]
 

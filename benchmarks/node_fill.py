@@ -10,6 +10,7 @@ from node_commits import AUTHORS, LIFE_MS, manifest, now_ms, text
 
 from enc.core.machine import enclave as machine
 from enc.core.machine.memory import EnclaveMemory
+from enc.core.machine.state import Transition
 from enc.core.primitives.hashing import content_hash
 from enc.core.primitives.types import Commit, Event, TreeHead
 from enc.core.rules.policy import Effects
@@ -33,7 +34,7 @@ def garbage(commit: Commit, seq_pub: bytes, timestamp: int, seq: int) -> Event:
     )
 
 
-def step(transition: machine.Transition, event: Event | None, effects: Effects) -> Step:
+def step(transition: Transition, event: Event | None, effects: Effects) -> Step:
     heads = [TreeHead(transition.state.min_timestamp, b.index + 1, bytes(32), bytes(64)) for b in transition.closed]
     subject = event.type if event else ""
     return Step(transition=transition, event=event, effects=effects, subject=subject, heads=tuple(heads))

@@ -11,10 +11,12 @@ from msgspec.structs import replace
 from enc.core.errors import EncError
 from enc.core.log.commit import Commit, build_commit, build_manifest, check_commit
 from enc.core.log.event import Event, erase, finalize
-from enc.core.machine.archive import header_of, read_archive, verify_archive, write_archive
-from enc.core.machine.enclave import EnclaveState, apply, apply_manifest, judge, judge_manifest, next_timestamp
+from enc.core.machine.archive import read_archive, write_archive
+from enc.core.machine.archive_check import header_of, verify_archive
+from enc.core.machine.enclave import apply, apply_manifest, judge, judge_manifest, next_timestamp
 from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.replay import Replay
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.hashing import content_hash
 from enc.core.primitives.signing import PrivateKey
 from enc.core.trees.bundle import prove_membership

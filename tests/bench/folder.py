@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from enc.core.errors import InvalidProof
 from enc.core.machine.archive import Header, read_archive
-from enc.core.machine.enclave import EnclaveState, apply, apply_manifest, checkpoint_root, judge, judge_manifest, seal
+from enc.core.machine.enclave import apply, apply_manifest, checkpoint_root, judge, judge_manifest, seal
 from enc.core.machine.memory import EnclaveMemory
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.types import Event, TreeHead
 from enc.core.rules.policy import Effects

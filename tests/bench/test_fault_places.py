@@ -15,7 +15,7 @@ from enc.bench.log_maker import LogMaker
 from enc.bench.plan import Plant, draw_plan
 from enc.core.errors import InvalidArchive, InvalidHash, InvalidSignature, ReplayFailed
 from enc.core.log.event import check_commit, check_event, check_sequenced
-from enc.core.machine.archive import check_sth, verify_archive
+from enc.core.machine.archive_check import check_sth, verify_archive
 from enc.core.machine.replay import Replay
 from enc.core.primitives.hashing import sha256
 from enc.core.rules.content import parse_migrate

@@ -16,7 +16,8 @@ from enc.bench.node_behaviour import NodeBehaviour
 from enc.bench.plan import draw_plan
 from enc.bench.script import Act
 from enc.core.errors import MisuseError, Unauthorized
-from enc.core.machine.archive import read_archive, verify_archive
+from enc.core.machine.archive import read_archive
+from enc.core.machine.archive_check import verify_archive
 from enc.core.machine.replay import Replay
 from enc.core.rules.content import parse_migrate
 from tests.bench import folder

@@ -11,7 +11,7 @@ from enc.bench.node_behaviour import NodeBehaviour
 from enc.bench.plan import draw_plan
 from enc.bench.recent_messages import CAPACITY, Message, RecentMessages
 from enc.core.log.event import parse_event
-from enc.core.machine.archive import verify_archive
+from enc.core.machine.archive_check import verify_archive
 from enc.core.machine.replay import Replay
 
 

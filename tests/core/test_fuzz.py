@@ -15,7 +15,8 @@ import zstandard
 
 from enc.core.errors import PeerError
 from enc.core.log.event import parse_event
-from enc.core.machine.archive import header_of, read_archive, write_archive
+from enc.core.machine.archive import read_archive, write_archive
+from enc.core.machine.archive_check import header_of
 from enc.core.machine.replay import Replay
 from enc.core.primitives.encoding import compact_json, strict_json
 from enc.core.rules.manifest import parse_manifest

@@ -10,9 +10,10 @@ import pytest
 from enc.core.errors import EncError
 from enc.core.log.commit import build_commit, check_commit, parse_commit, wire_commit
 from enc.core.log.event import check_sequenced, finalize, parse_event, wire_event
-from enc.core.machine.enclave import judge, view
+from enc.core.machine.enclave import judge
 from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.replay import Replay
+from enc.core.machine.state import view
 from enc.core.primitives.hashing import EMPTY_HASH, content_hash, enclave_id, log_leaf
 from enc.core.primitives.sealing import open_sealed, push_key, seal
 from enc.core.primitives.signing import PrivateKey, check_ecdsa

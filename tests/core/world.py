@@ -9,18 +9,9 @@ import pytest
 from enc.core.errors import EncError
 from enc.core.log.commit import build_commit, build_manifest
 from enc.core.log.event import finalize
-from enc.core.machine.enclave import (
-    Transition,
-    apply,
-    apply_manifest,
-    checkpoint_root,
-    judge,
-    judge_manifest,
-    seal,
-    state_hash,
-    view,
-)
+from enc.core.machine.enclave import apply, apply_manifest, checkpoint_root, judge, judge_manifest, seal, state_hash
 from enc.core.machine.memory import EnclaveMemory
+from enc.core.machine.state import Transition, view
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.hashing import sha256
 from enc.core.primitives.signing import PrivateKey

@@ -7,7 +7,8 @@ import msgspec
 from msgspec import Struct
 
 from enc.core.log.event import wire_event
-from enc.core.machine.archive import Header, header_of, write_archive
+from enc.core.machine.archive import Header, write_archive
+from enc.core.machine.archive_check import header_of
 from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.replay import Replay
 from enc.core.primitives.types import Event

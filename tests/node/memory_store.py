@@ -11,8 +11,8 @@ from enc.core.errors import Duplicate, EnclaveExists, ReplayFailed
 from enc.core.log.commit import auto_delete_at
 from enc.core.log.event import erase, is_erasable, wire_event
 from enc.core.log.filter import Filter
-from enc.core.machine.enclave import ClosedBundle, EnclaveState
 from enc.core.machine.memory import EnclaveMemory
+from enc.core.machine.state import ClosedBundle, EnclaveState
 from enc.core.primitives.types import Commit, Event, Record, RecordKind, Target, TreeHead
 from enc.core.rules.content import revised_id
 from enc.core.trees.state_key import DELETED

@@ -13,9 +13,10 @@ from msgspec.json import decode, encode
 
 from enc.core.log.commit import wire_commit
 from enc.core.log.event import parse_event, wire_event
-from enc.core.machine.archive import header_of, write_archive
-from enc.core.machine.enclave import EnclaveState
+from enc.core.machine.archive import write_archive
+from enc.core.machine.archive_check import header_of
 from enc.core.machine.replay import Replay
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.sealing import NONCE_SIZE
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Commit, Event, TreeHead

@@ -6,8 +6,9 @@ Who was to hear is judged anew for every event, from the log alone, which is tak
 from collections import Counter, defaultdict
 from typing import Literal
 
-from enc.core.machine.enclave import apply, apply_manifest, judge, judge_manifest, view
+from enc.core.machine.enclave import apply, apply_manifest, judge, judge_manifest
 from enc.core.machine.memory import EnclaveMemory
+from enc.core.machine.state import view
 from enc.core.rules.content import revised_id
 from enc.core.rules.policy import recipients
 from enc.node.store.protocol import Store

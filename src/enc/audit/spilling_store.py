@@ -11,9 +11,9 @@ from itertools import islice
 from typing import Any
 
 from enc.core.log.event import target_of
-from enc.core.machine.enclave import Transition
 from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.replay import SeenCommits
+from enc.core.machine.state import Transition
 from enc.core.primitives.types import Event, Target
 from enc.core.trees import sparse_merkle
 

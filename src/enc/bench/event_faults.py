@@ -8,7 +8,7 @@ from enc.bench.people import NODES, key_of
 from enc.bench.plan import Plan
 from enc.bench.script import Act, Script
 from enc.bench.state_memory import StateMemory
-from enc.core.machine.enclave import EnclaveState
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives import hashing
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Commit, Event

@@ -3,7 +3,7 @@
 from enc.bench.faulty_behaviour import FaultyBehaviour
 from enc.bench.log import Log
 from enc.bench.script import Act, Script
-from enc.core.machine.enclave import EnclaveState
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.types import TreeHead
 
 

@@ -24,7 +24,7 @@ from enc.bench.v1_script import V1Script
 from enc.core.log.commit import build_commit, build_manifest
 from enc.core.log.event import finalize, wire_event
 from enc.core.machine import enclave as machine
-from enc.core.machine.enclave import EnclaveState, Transition
+from enc.core.machine.state import EnclaveState, Transition
 from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.types import Commit, Event
 from enc.core.rules.policy import Effects

@@ -9,7 +9,7 @@ from enc.bench.script import Act, Script
 from enc.bench.state_memory import StateMemory
 from enc.core.log.event import finalize
 from enc.core.machine import enclave as machine
-from enc.core.machine.enclave import EnclaveState, Transition
+from enc.core.machine.state import EnclaveState, Transition
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Commit, Event, TreeHead
 from enc.core.rules.policy import Effects

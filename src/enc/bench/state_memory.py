@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from enc.bench.recent_messages import RecentMessages
-from enc.core.machine.enclave import Transition
+from enc.core.machine.state import Transition
 from enc.core.primitives.hashing import EMPTY_HASH
 from enc.core.primitives.types import Record, RecordKind, Target
 from enc.core.trees import sparse_merkle

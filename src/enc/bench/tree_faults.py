@@ -7,7 +7,7 @@ from enc.bench.people import key_of
 from enc.bench.plan import Plan
 from enc.bench.state_memory import StateMemory
 from enc.core.machine import enclave as machine
-from enc.core.machine.enclave import ClosedBundle, EnclaveState, Transition
+from enc.core.machine.state import ClosedBundle, EnclaveState, Transition
 from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.types import Event
 from enc.core.rules.policy import Effects

@@ -25,7 +25,7 @@ from msgspec.json import encode
 from starlette.types import Receive, Scope, Send
 
 from enc.core.errors import EncError, MisuseError, Unavailable
-from enc.core.machine.enclave import EnclaveState
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import VERSIONS, Receipt
 from enc.node.api.http import HttpApi, ReadPool, with_cors

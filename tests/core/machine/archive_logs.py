@@ -10,13 +10,8 @@ from msgspec.structs import replace
 
 from enc.core.errors import InvalidArchive
 from enc.core.log.event import parse_event
-from enc.core.machine.archive import (
-    Header,
-    header_of,
-    read_archive,
-    verify_archive,
-    write_archive,
-)
+from enc.core.machine.archive import Header, read_archive, write_archive
+from enc.core.machine.archive_check import header_of, verify_archive
 from enc.core.machine.replay import Replay
 from enc.core.primitives.types import Event, TreeHead
 from enc.core.trees.tree_head import sign_head

@@ -14,13 +14,8 @@ from msgspec.structs import replace
 from enc.core.errors import InvalidArchive, PeerError
 from enc.core.log.commit import build_commit
 from enc.core.log.event import finalize, wire_event
-from enc.core.machine.archive import (
-    parse_header,
-    read_archive,
-    verify_archive,
-    wire_header,
-    write_archive,
-)
+from enc.core.machine.archive import parse_header, read_archive, wire_header, write_archive
+from enc.core.machine.archive_check import verify_archive
 from enc.core.primitives.types import Event
 from tests.core.machine.archive_logs import (
     ALICE,

@@ -8,12 +8,8 @@ from msgspec.structs import replace
 
 from enc.core.errors import InvalidArchive, InvalidProof, ReplayFailed
 from enc.core.log.event import erase
-from enc.core.machine.archive import (
-    header_of,
-    parse_header,
-    verify_archive,
-    wire_header,
-)
+from enc.core.machine.archive import parse_header, wire_header
+from enc.core.machine.archive_check import header_of, verify_archive
 from enc.core.machine.replay import Replay
 from enc.core.primitives.hashing import sha256
 from enc.core.trees.tree_head import sign_head, wire_head

@@ -17,7 +17,8 @@ from enc.core.errors import (
 )
 from enc.core.log.commit import build_commit, build_manifest
 from enc.core.log.event import check_event, erase, finalize, is_erasable
-from enc.core.machine.archive import header_of, read_archive, verify_archive, write_archive
+from enc.core.machine.archive import read_archive, write_archive
+from enc.core.machine.archive_check import header_of, verify_archive
 from enc.core.machine.enclave import checkpoint_root, judge_manifest
 from enc.core.machine.replay import Replay
 from enc.core.primitives.encoding import compact_json

@@ -10,7 +10,8 @@ import pytest
 from enc.core.errors import InvalidCommit
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import PREDEFINED
-from enc.core.rules.manifest import SECTIONS, parse_manifest
+from enc.core.rules.manifest import parse_manifest
+from enc.core.rules.manifest_v2 import SECTIONS
 from enc.core.rules.policy import Policy
 from enc.core.trees.bundle import BundleConfig
 from tests.core.world import DM, GROUP, NO_POINT, PERSONAL, Json, gated, grant, init, path, pub, rule

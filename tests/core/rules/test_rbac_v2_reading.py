@@ -10,7 +10,7 @@ from enc.core.errors import (
     ACBundleFailed,
     Unauthorized,
 )
-from enc.core.machine.enclave import view
+from enc.core.machine.state import view
 from enc.core.primitives.types import PREDEFINED, Target
 from enc.core.rules.manifest import parse_manifest
 from enc.core.rules.policy import EndpointChange, Subject

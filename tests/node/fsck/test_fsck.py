@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from enc.core.errors import Unavailable
 from enc.core.log.commit import build_commit, build_manifest
 from enc.core.log.filter import Filter
-from enc.core.machine.enclave import ClosedBundle, EnclaveState, seal
+from enc.core.machine.enclave import seal
 from enc.core.machine.replay import Replay
+from enc.core.machine.state import ClosedBundle, EnclaveState
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.types import Event, Receipt, TreeHead

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from enc.core.log.commit import wire_commit
 from enc.core.log.event import erase, finalize, wire_event
-from enc.core.machine.archive import header_of, write_archive
+from enc.core.machine.archive import write_archive
+from enc.core.machine.archive_check import header_of
 from enc.core.machine.replay import Replay
 from enc.core.primitives.hashing import EMPTY_HASH
 from enc.core.primitives.types import Commit, Event

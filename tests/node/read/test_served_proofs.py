@@ -8,7 +8,8 @@ from msgspec.json import encode
 
 from enc.core.errors import InvalidProof
 from enc.core.log.event import check_event, parse_event
-from enc.core.machine.enclave import state_hash, view
+from enc.core.machine.enclave import state_hash
+from enc.core.machine.state import view
 from enc.core.primitives.hashing import EMPTY_HASH, sha256
 from enc.core.trees.bundle import check_membership, events_root
 from enc.core.trees.merkle_log import check_consistency

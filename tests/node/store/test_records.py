@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from enc.core.errors import EncError
 from enc.core.log.commit import build_manifest
-from enc.core.machine.enclave import Transition
 from enc.core.machine.replay import Replay
+from enc.core.machine.state import Transition
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Event, Receipt, Record
 from enc.node.fsck import check_store

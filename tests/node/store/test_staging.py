@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from enc.core.errors import Duplicate, EnclaveExists, ReplayFailed
 from enc.core.log.filter import Filter, Range
-from enc.core.machine.enclave import Transition, apply, judge
+from enc.core.machine.enclave import apply, judge
+from enc.core.machine.state import Transition
 from enc.core.primitives.types import Event
 from enc.node.fsck import check_store
 from enc.node.fsck.searches import EVERYTHING

@@ -20,8 +20,9 @@ from enc.core.log.commit import build_commit, build_manifest
 from enc.core.log.event import erase, finalize, wire_event
 from enc.core.log.filter import Filter, parse_filter
 from enc.core.log.receipt import check_receipt
-from enc.core.machine.enclave import Transition, apply_manifest, judge_manifest
+from enc.core.machine.enclave import apply_manifest, judge_manifest
 from enc.core.machine.replay import Replay
+from enc.core.machine.state import Transition
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.hashing import sha256
 from enc.core.primitives.types import Event, Receipt

@@ -21,8 +21,9 @@ from enc.apps.group.manifest import GATES, check_group
 from enc.apps.group.views import Person
 from enc.core.errors import EncError, InvalidArchive, ReplayFailed
 from enc.core.log.event import check_time, target_of
-from enc.core.machine.enclave import EnclaveState, apply_manifest, judge, judge_manifest, view
+from enc.core.machine.enclave import apply_manifest, judge, judge_manifest
 from enc.core.machine.replay import SeenCommits
+from enc.core.machine.state import EnclaveState, view
 from enc.core.primitives.types import Event, Target
 from enc.core.rules.content import content_object, revised_id
 from enc.core.rules.policy import Effects

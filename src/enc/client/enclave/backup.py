@@ -20,7 +20,8 @@ from enc.client.verify.log_verifier import LogVerifier
 from enc.client.wire.flow import Call, Flow, work
 from enc.core.errors import EncError, InvalidArchive, InvalidProof, MisuseError
 from enc.core.log.event import WireEvent, event_from_wire, parse_event, wire_event
-from enc.core.machine.archive import Header, check_header, header_of, read_archive, verify_archive, write_lines
+from enc.core.machine.archive import Header, read_archive, write_lines
+from enc.core.machine.archive_check import check_header, header_of, verify_archive
 from enc.core.machine.replay import Replay
 from enc.core.primitives.types import Event, TreeHead
 from enc.core.trees.tree_head import WireHead

@@ -45,9 +45,10 @@ from enc.core.errors import (
 from enc.core.log.commit import wire_commit
 from enc.core.log.event import sequenced, wire_event
 from enc.core.log.receipt import check_receipt, parse_receipt
-from enc.core.machine.archive import header_of, read_archive, verify_archive
-from enc.core.machine.enclave import view
+from enc.core.machine.archive import read_archive
+from enc.core.machine.archive_check import header_of, verify_archive
 from enc.core.machine.replay import Replay
+from enc.core.machine.state import view
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Commit, Event, Receipt, TreeHead
 from enc.core.rules.content import parse_migrate

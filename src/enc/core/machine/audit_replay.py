@@ -21,18 +21,10 @@ from msgspec.structs import replace
 from enc.core.errors import EncError
 from enc.core.log.commit import MAX_EXP_WINDOW_MS, SKEW_MS
 from enc.core.log.event import check_time, is_withheld, target_of
-from enc.core.machine.enclave import (
-    EnclaveState,
-    Transition,
-    apply,
-    apply_manifest,
-    checkpoint_root,
-    judge,
-    judge_manifest,
-    seal,
-)
+from enc.core.machine.enclave import apply, apply_manifest, checkpoint_root, judge, judge_manifest, seal
 from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.replay import MAX_ALLOWED, ReplayStore, SeenCommits
+from enc.core.machine.state import EnclaveState, Transition
 from enc.core.primitives.fault import Fault, FaultKind
 from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.types import Event

@@ -10,10 +10,6 @@ Nodes, replays of archives and audits use the same two functions, so all of them
 roots.
 """
 
-from collections.abc import Mapping
-from typing import Protocol
-
-from msgspec import Struct
 from msgspec.structs import replace
 
 from enc.core.errors import (
@@ -28,15 +24,16 @@ from enc.core.errors import (
     Unavailable,
 )
 from enc.core.log.commit import MAX_EXP_WINDOW_MS, SKEW_MS
-from enc.core.primitives.hashing import EMPTY_HASH, log_leaf, sha256
-from enc.core.primitives.types import Commit, Event, Record, RecordKind, Target
+from enc.core.machine.state import ClosedBundle, EnclaveState, NoState, StoredEnclave, Transition, view
+from enc.core.primitives.hashing import log_leaf, sha256
+from enc.core.primitives.types import Commit, Event, Record
 from enc.core.registry.entries import judge_registry
 from enc.core.rules.content import Migrate, parse_migrate
 from enc.core.rules.manifest import parse_manifest
 from enc.core.rules.policy import Draft, Effects, Lifecycle, Policy
 from enc.core.trees import sparse_merkle
-from enc.core.trees.bundle import OpenBundle, closes_after, closes_before, open_bundle
-from enc.core.trees.merkle_log import Edge, LogNodes
+from enc.core.trees.bundle import closes_after, closes_before, open_bundle
+from enc.core.trees.merkle_log import LogNodes
 from enc.core.trees.sparse_merkle import TreeNodes
 from enc.core.trees.state_key import LIFECYCLE_KEY
 
@@ -51,115 +48,6 @@ _ENDS_AS: dict[str, Lifecycle] = {
 }
 
 
-class StoredEnclave(Protocol):
-    """Reads what is stored besides a state: the enclave's tree nodes, events and, in a registry,
-    records."""
-
-    def read_node(self, node_hash: bytes) -> bytes: ...
-
-    def leaf(self, root: bytes, key: bytes) -> bytes | None:
-        """Return the value at `key` under `root`, as `sparse_merkle.get(self, root, key)` does."""
-        ...
-
-    def target(self, event_id: bytes) -> Target | None: ...
-
-    def record(self, kind: RecordKind, key: bytes) -> Record | None: ...
-
-    def record_of(self, event_id: bytes) -> Record | None:
-        """Return the record whose active entry is this event."""
-        ...
-
-
-class EnclaveState(Struct, frozen=True, kw_only=True):
-    """An enclave after its latest event."""
-
-    enclave: bytes
-    policy: Policy
-    seq: int
-    """Seq of the latest event."""
-    min_timestamp: int
-    """Smallest timestamp of the next event: the latest event's, or the deadline of a bundle sealed
-    since."""
-    sequencer: bytes
-    """Key that finalises the next event; after a Migrate, its `new_sequencer`."""
-    lifecycle: Lifecycle = "active"
-    """Lifecycle for judging the next commit; never `migrated`."""
-    migrated: bool = False
-    """The latest event is a Migrate: the tree holds `migrated` until the next event restores
-    `lifecycle`."""
-    log: Edge = Edge()
-    bundle: OpenBundle | None = None
-    root: bytes = EMPTY_HASH
-    """Root of the sparse tree without `pending`."""
-    pending: Mapping[bytes, bytes | None] = {}
-
-
-class ClosedBundle(Struct, frozen=True):
-    """A leaf of the log."""
-
-    index: int
-    first_seq: int
-    count: int
-    events_root: bytes
-    state_hash: bytes
-
-
-class Transition(Struct, frozen=True, kw_only=True):
-    """What one step adds. A node stores it with the event in one transaction, and needs nothing
-    else."""
-
-    state: EnclaveState
-    leaves: Mapping[bytes, bytes | None] = {}
-    """Changes of the sparse tree by the event."""
-    closed: tuple[ClosedBundle, ...] = ()
-    log_nodes: LogNodes = {}
-    tree_nodes: TreeNodes = {}
-    flushed: bool = False
-    """Whether the changes that were pending before are now in the tree."""
-    records: tuple[Record, ...] = ()
-    """Changed records of a registry, in their new form."""
-
-
-class _View:
-    """The present state: pending changes on top of the tree."""
-
-    def __init__(self, state: EnclaveState, reader: StoredEnclave) -> None:
-        self._pending, self._root, self._reader = state.pending, state.root, reader
-
-    def leaf(self, key: bytes) -> bytes | None:
-        return self._pending[key] if key in self._pending else self._reader.leaf(self._root, key)
-
-    def target(self, event_id: bytes) -> Target | None:
-        return self._reader.target(event_id)
-
-    def record(self, kind: RecordKind, key: bytes) -> Record | None:
-        return self._reader.record(kind, key)
-
-    def record_of(self, event_id: bytes) -> Record | None:
-        return self._reader.record_of(event_id)
-
-
-class _NoState:
-    """The empty state before the first event."""
-
-    def leaf(self, key: bytes) -> bytes | None:
-        return None
-
-    def target(self, event_id: bytes) -> Target | None:
-        return None
-
-    def record(self, kind: RecordKind, key: bytes) -> Record | None:
-        return None
-
-    def record_of(self, event_id: bytes) -> Record | None:
-        return None
-
-
-def view(state: EnclaveState, reader: StoredEnclave) -> Draft:
-    """Return the present state for reading bitmasks, gates and leaves."""
-    return Draft(_View(state, reader), state.sequencer)
-
-
 # Judging
 
 
@@ -170,7 +58,7 @@ def judge_manifest(commit: Commit) -> tuple[Policy, Effects]:
     if commit.content is None:
         raise InvalidCommit("content: a Manifest is never erased")
     policy = parse_manifest(commit.content)
-    draft = Draft(_NoState())
+    draft = Draft(NoState())
     policy.write_initial_state(draft)
     return policy, draft.effects()
 

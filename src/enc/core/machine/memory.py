@@ -2,7 +2,7 @@
 examples."""
 
 from enc.core.log.event import target_of
-from enc.core.machine.enclave import ClosedBundle, Transition
+from enc.core.machine.state import ClosedBundle, Transition
 from enc.core.primitives.types import Event, Record, RecordKind, Target
 from enc.core.trees import sparse_merkle
 from enc.core.trees.merkle_log import LogNodes

@@ -23,18 +23,9 @@ from msgspec.structs import replace
 from enc.core.errors import Duplicate, EncError, InvalidArchive, ReplayFailed
 from enc.core.log.commit import SKEW_MS, manifest_version
 from enc.core.log.event import check_content_present, check_event, check_time, target_of
-from enc.core.machine.enclave import (
-    EnclaveState,
-    StoredEnclave,
-    Transition,
-    apply,
-    apply_manifest,
-    checkpoint_root,
-    judge,
-    judge_manifest,
-    state_hash,
-)
+from enc.core.machine.enclave import apply, apply_manifest, checkpoint_root, judge, judge_manifest, state_hash
 from enc.core.machine.memory import EnclaveMemory
+from enc.core.machine.state import EnclaveState, StoredEnclave, Transition
 from enc.core.primitives.types import PREDEFINED, Event
 from enc.core.rules.content import revised_id
 from enc.core.rules.policy import Effects

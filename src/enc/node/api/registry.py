@@ -21,7 +21,7 @@ from enc.core.errors import (
     NodeNotFound,
     PeerError,
 )
-from enc.core.machine.enclave import EnclaveState
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import unhex
 from enc.core.primitives.hashing import sha256
 from enc.core.primitives.types import Record

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 from enc.core.log.filter import Filter
-from enc.core.machine.enclave import EnclaveState
 from enc.core.machine.replay import Replay
+from enc.core.machine.state import EnclaveState
 from enc.node.fsck.difference import Difference
 from enc.node.fsck.ending import FinalStateCheck
 from enc.node.fsck.events import EventCheck

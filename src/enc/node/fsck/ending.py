@@ -2,8 +2,9 @@
 nothing is beyond it.
 """
 
-from enc.core.machine.enclave import EnclaveState, seal
+from enc.core.machine.enclave import seal
 from enc.core.machine.replay import Replay
+from enc.core.machine.state import EnclaveState
 from enc.node.fsck.difference import Difference
 from enc.node.fsck.trees import TreeCheck
 from enc.node.store.protocol import Store

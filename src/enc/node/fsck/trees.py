@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from enc.core.errors import InvalidProof
-from enc.core.machine.enclave import ClosedBundle, Transition
 from enc.core.machine.memory import EnclaveMemory
+from enc.core.machine.state import ClosedBundle, Transition
 from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.types import Event, Target
 from enc.core.trees.merkle_log import Edge

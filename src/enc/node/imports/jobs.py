@@ -32,8 +32,9 @@ from enc.core.errors import (
 from enc.core.log.commit import check_author, check_expiry, manifest_version, parse_commit, version_of
 from enc.core.log.event import check_sequenced, parse_event
 from enc.core.log.receipt import build_receipt, wire_receipt
-from enc.core.machine.archive import check_header, check_sth, read_archive
-from enc.core.machine.enclave import EnclaveState
+from enc.core.machine.archive import read_archive
+from enc.core.machine.archive_check import check_header, check_sth
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import decode_json
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import VERSIONS, Commit, Event

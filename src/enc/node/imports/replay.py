@@ -17,8 +17,8 @@ from enc.core.errors import EncError, EnclaveExists, InvalidCommit, ReplayFailed
 from enc.core.log.commit import check_hash
 from enc.core.log.event import finalize, target_of
 from enc.core.machine import enclave as machine
-from enc.core.machine.enclave import EnclaveState, Transition
 from enc.core.machine.replay import Replay, SeenCommits
+from enc.core.machine.state import EnclaveState, Transition
 from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Commit, Event, Target, TreeHead

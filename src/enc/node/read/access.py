@@ -3,7 +3,7 @@
 from functools import cached_property
 
 from enc.core.errors import Unauthorized
-from enc.core.machine.enclave import EnclaveState, view
+from enc.core.machine.state import EnclaveState, view
 from enc.core.primitives.types import Event, Target
 from enc.core.rules.policy import ReadScope, Subject
 from enc.node.store.enclave_reader import EnclaveReader

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from enc.core.errors import EventNotFound, EventPending, InvalidRange, LeafNotFound, TreeSizeNotFound
-from enc.core.machine.enclave import ClosedBundle, EnclaveState
+from enc.core.machine.state import ClosedBundle, EnclaveState
 from enc.core.primitives.hashing import EMPTY_HASH
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import TreeHead

@@ -7,7 +7,7 @@ from msgspec import Raw, Struct, field
 from msgspec.json import Decoder
 
 from enc.core.errors import EnclaveMigrated, EnclaveNotFound, InternalError, NoSuchPath, Unauthorized, Unavailable
-from enc.core.machine.enclave import EnclaveState, view
+from enc.core.machine.state import EnclaveState, view
 from enc.core.primitives.types import Event, Record, RecordKind
 from enc.core.registry.reg_entry import parse_identity, parse_node
 from enc.core.rules.policy import ReadScope

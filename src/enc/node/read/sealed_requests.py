@@ -22,7 +22,7 @@ from enc.core.errors import (
 )
 from enc.core.log.event import wire_event
 from enc.core.log.filter import MAX_LIMIT, Filter, parse_filter
-from enc.core.machine.enclave import EnclaveState
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import check_numbers, convert_json, unhex
 from enc.core.primitives.sealing import NONCE_SIZE, encrypt
 from enc.core.primitives.signing import PrivateKey

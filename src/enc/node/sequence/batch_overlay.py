@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from enc.core.log.event import target_of
-from enc.core.machine.enclave import EnclaveState, Transition
+from enc.core.machine.state import EnclaveState, Transition
 from enc.core.primitives.types import Event, Record, RecordKind, Target
 from enc.node.store.enclave_reader import EnclaveReader
 from enc.node.store.protocol import Store

@@ -8,7 +8,7 @@ which the store recognises them.
 
 from typing import Protocol
 
-from enc.core.machine.enclave import EnclaveState, StoredEnclave, Transition, view
+from enc.core.machine.state import EnclaveState, StoredEnclave, Transition, view
 from enc.core.primitives.types import Event, Record, RecordKind, Target
 from enc.core.rules.policy import Draft, Effects, Subject, recipients
 from enc.core.trees import sparse_merkle

@@ -22,7 +22,7 @@ from enc.core.log.commit import SKEW_MS
 from enc.core.log.event import finalize
 from enc.core.log.receipt import build_receipt, wire_receipt
 from enc.core.machine import enclave as machine
-from enc.core.machine.enclave import Transition
+from enc.core.machine.state import Transition
 from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Commit, Event, Receipt, Target, TreeHead

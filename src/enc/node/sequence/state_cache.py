@@ -7,7 +7,7 @@ that is not used leaves memory and costs only disk.
 import threading
 from collections import OrderedDict
 
-from enc.core.machine.enclave import EnclaveState
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import compact_size
 from enc.node.store.protocol import Store
 

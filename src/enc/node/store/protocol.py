@@ -11,7 +11,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from enc.core.log.filter import Filter
-from enc.core.machine.enclave import ClosedBundle, EnclaveState
+from enc.core.machine.state import ClosedBundle, EnclaveState
 from enc.core.primitives.types import Commit, Event, Record, RecordKind, Target, TreeHead
 from enc.core.rules.policy import ReadScope
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from enc.core.machine.enclave import EnclaveState, Transition
+from enc.core.machine.state import EnclaveState, Transition
 from enc.core.primitives.types import Event, TreeHead
 from enc.core.rules.policy import Effects
 from enc.node.store.push_protocol import Recipients

@@ -16,7 +16,7 @@ from enc.core.errors import (
     InvalidTarget,
     Unauthorized,
 )
-from enc.core.machine.enclave import view
+from enc.core.machine.state import view
 from enc.core.primitives.types import PREDEFINED, PREDEFINED_V1, Target
 from enc.core.rules.manifest import parse_manifest
 from enc.core.rules.policy import EndpointChange, Subject, recipients

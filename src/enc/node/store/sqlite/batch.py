@@ -9,7 +9,7 @@ from msgspec.msgpack import Encoder
 
 from enc.core.errors import MisuseError
 from enc.core.log.event import is_erasable
-from enc.core.machine.enclave import EnclaveState
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.types import Event, Record, Tags
 from enc.core.rules.content import revised_id
 from enc.core.rules.policy import Effects

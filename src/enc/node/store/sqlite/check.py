@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager
 
 from msgspec import Struct
 
-from enc.core.machine.enclave import EnclaveState
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.types import Event
 from enc.core.trees.state_key import DELETED
 from enc.node.store.sqlite.purge import DONE

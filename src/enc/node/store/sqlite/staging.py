@@ -16,7 +16,7 @@ from msgspec.json import encode
 
 from enc.core.errors import Duplicate, EnclaveExists, ReplayFailed
 from enc.core.log.event import target_of
-from enc.core.machine.enclave import EnclaveState
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.types import Event, Target
 from enc.node.store.protocol import Charge
 from enc.node.store.sqlite import purge

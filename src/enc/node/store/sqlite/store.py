@@ -13,7 +13,7 @@ from msgspec.msgpack import Decoder
 
 from enc.core.log.event import target_of
 from enc.core.log.filter import Filter
-from enc.core.machine.enclave import ClosedBundle, EnclaveState
+from enc.core.machine.state import ClosedBundle, EnclaveState
 from enc.core.primitives.types import Commit, Event, Record, RecordKind, Target, TreeHead
 from enc.core.rules.manifest import parse_manifest
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem
