@@ -89,7 +89,8 @@ def run_chat(ctx: CommandContext, source: ChatSource, history: int, *, stay: boo
             return Chat(ctx, source, pipe).run(history, first)
     from enc.cli.chat.screen import TerminalUi
 
-    return Chat(ctx, source, TerminalUi()).run(history, first)
+    with TerminalUi() as terminal:
+        return Chat(ctx, source, terminal).run(history, first)
 
 
 class Chat:

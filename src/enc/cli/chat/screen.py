@@ -5,10 +5,9 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import StyleAndTextTuples
@@ -71,6 +70,15 @@ class TerminalUi:
         )
         self._session.default_buffer.accept_handler = self._accept
 
+    def __enter__(self) -> Self:
+        """Read keys unchanged from now on: those typed before the prompt appears are not lost."""
+        self._raw_mode = self._session.app.input.raw_mode()
+        self._raw_mode.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._raw_mode.__exit__(None, None, None)
+
     # Input
 
     def run(self, chat: "Chat") -> None:
@@ -90,13 +98,15 @@ class TerminalUi:
             loop.add_reader(chat.wakeup_fd, self._guard, chat.handle_events)
 
         try:
-            # `listen` runs in the context of the prompt, which `run_in_terminal` needs.
             await self._session.prompt_async(pre_run=listen)
         finally:
             loop.remove_reader(chat.wakeup_fd)
 
     def _guard(self, act: Callable[[], None]) -> None:
-        """Run something; an error ends the prompt. Then print what it had to show."""
+        """Run something; an error ends the prompt. Then print the rows it has to show.
+
+        `run_in_terminal` would do that in cooked mode, in which keys such as Ctrl-D get lost.
+        """
         app = self._session.app
         try:
             act()
@@ -104,7 +114,8 @@ class TerminalUi:
             if not app.is_done:
                 app.exit(exception=e)
         if self._rows and not app.is_done:
-            run_in_terminal(self._print_rows)
+            app.renderer.erase()
+            self._print_rows()
         app.invalidate()
 
     def _accept(self, buffer: Buffer) -> bool:

@@ -47,7 +47,7 @@ SkipLost = Annotated[
 ]
 
 
-class ReceiverSettings(Struct, frozen=True, kw_only=True):
+class PushOptions(Struct, frozen=True, kw_only=True):
     """Settings of a push receiver: its address, the accepted nodes and enclaves, TLS."""
 
     url: str
@@ -62,7 +62,7 @@ class ReceiverSettings(Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def running_receiver(
-    ctx: CommandContext, pushes: ReceiverSettings, landing: Path, state: Path, notices: Path | None
+    ctx: CommandContext, pushes: PushOptions, landing: Path, state: Path, notices: Path | None
 ) -> Iterator["Listener"]:
     """Run a receiver for as long as the block runs."""
     try:
@@ -93,50 +93,53 @@ def running_receiver(
             yield listener
 
 
+class ReceiveOptions(Struct, frozen=True, kw_only=True):
+    """Arguments and flags of `enc dataview receive`."""
+
+    url: Annotated[str, typer.Option(metavar="URL", help="The public URL of this receiver, as registered for pushes.")]
+    landing: Annotated[Path, typer.Option(metavar="DIR", help="Folder where each batch is written.")]
+    state: Annotated[Path, typer.Option(metavar="FILE", help="State file: which batches arrived. It must be private.")]
+    notices: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for notifications: the option notices of --pull."),
+    ] = None
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0: a free one.")] = (
+        "127.0.0.1:7781"
+    )
+    nodes: Nodes = None
+    enclaves: Enclaves = None
+    only: Only = None
+    cert: Cert = None
+    key: Key = None
+    skip_lost: SkipLost = False
+
+
 @command(
     app,
     "enc dataview receive --url https://me.example/push --landing landing --state inbox.db",
     "enc dataview receive --url https://me.example/push --landing landing --state inbox.db --notices notices",
     flags=("as_json", "identity", "profile", "timeout"),
 )
-def receive(
-    ctx: CommandContext,
-    url: Annotated[str, typer.Option(metavar="URL", help="The public URL of this receiver, as registered for pushes.")],
-    landing: Annotated[Path, typer.Option(metavar="DIR", help="Folder where each batch is written.")],
-    state: Annotated[Path, typer.Option(metavar="FILE", help="State file: which batches arrived. It must be private.")],
-    notices: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder for notifications: the option notices of --pull."),
-    ] = None,
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0: a free one.")] = (
-        "127.0.0.1:7781"
-    ),
-    nodes: Nodes = None,
-    enclaves: Enclaves = None,
-    only: Only = None,
-    cert: Cert = None,
-    key: Key = None,
-    skip_lost: SkipLost = False,
-) -> None:
+def receive(ctx: CommandContext, options: ReceiveOptions) -> None:
     """Receive pushes until SIGTERM or Ctrl-C. Each batch is written to a landing zone before it is acknowledged.
 
     Missing batches are pulled and written, too. The first line on stdout is the address it listens on.
     `run --receive` does the same beside the pipeline.
     """
-    pushes = ReceiverSettings(
-        url=url,
-        listen=listen,
-        nodes=nodes or [],
-        enclaves=enclaves or [],
-        only=only or [],
-        cert=cert,
-        key=key,
-        skip_lost=skip_lost,
+    pushes = PushOptions(
+        url=options.url,
+        listen=options.listen,
+        nodes=options.nodes or [],
+        enclaves=options.enclaves or [],
+        only=options.only or [],
+        cert=options.cert,
+        key=options.key,
+        skip_lost=options.skip_lost,
     )
     stop = stop_event()
-    with running_receiver(ctx, pushes, landing, state, notices) as listener:
+    with running_receiver(ctx, pushes, options.landing, options.state, options.notices) as listener:
         host, port = listener.address
-        wire = {"host": host, "port": port, "url": url}
+        wire = {"host": host, "port": port, "url": options.url}
         ctx.emit(wire, fields(**{name: str(value) for name, value in wire.items()}))
         while not stop.wait(WAIT_S):
             listener.check()

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import Struct
 
 from enc.cli.dataview.commands import MISSING, app
 from enc.cli.dataview.job import Conf, Database, Lake, Master, Views, lake_lock, open_job, parse_pair, print_built
-from enc.cli.dataview.receive import Cert, Enclaves, Key, Nodes, Only, ReceiverSettings, SkipLost, running_receiver
+from enc.cli.dataview.receive import Cert, Enclaves, Key, Nodes, Only, PushOptions, SkipLost, running_receiver
 from enc.cli.shell.command import command
 from enc.cli.shell.command_context import CommandContext
 from enc.core.errors import MisuseError
@@ -21,23 +22,49 @@ if TYPE_CHECKING:
     from enc.dataview.source.receive import ReceiverPaths
 
 
-def _sources(
-    pull: list[str] | None, archives: list[str] | None, landing: list[Path] | None, zone: "ReceiverPaths | None" = None
-) -> tuple[dict[str, str], ...]:
-    """Return the options of all sources. Raises MisuseError if there is none.
+class RunOptions(Struct, frozen=True, kw_only=True):
+    """Arguments and flags of `enc dataview run`."""
 
-    `pull`: options of format enc, as NAME=VALUE;NAME=VALUE. `zone`: where received pushes are written.
-    """
-    found = [{"format": "enc", **dict(parse_pair(each, "--pull") for each in text.split(";"))} for text in pull or ()]
-    if zone is not None:
-        found = [{"notices": str(zone.notices), **each} for each in found]
-    found += [{"format": "enc_archive", "path": path} for path in archives or ()]
-    found += [{"format": "landing", "path": str(path)} for path in landing or ()]
-    if zone is not None:
-        found.append(zone.source)
-    if not found:
-        raise MisuseError("no source: give --pull, --archive, --landing or --receive")
-    return tuple(found)
+    pull: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OPTIONS", help="Enclaves of a node or registry: options of format enc, as NAME=VALUE;…"),
+    ] = None
+    archive: Annotated[
+        list[str] | None, typer.Option(metavar="PATH", help="Archives: a file, folder or glob; may be repeated.")
+    ] = None
+    landing: Annotated[
+        list[Path] | None, typer.Option(metavar="DIR", help="Landing zone of `enc dataview receive`; may be repeated.")
+    ] = None
+    receive: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Listen here for pushes and notifications; needs --url.")
+    ] = None
+    lake: Lake = "lake"
+    database: Database = None
+    views: Views = None
+    serve: Annotated[bool, typer.Option("--serve", help="Also serve the views of --database over HTTP.")] = False
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings of --serve, in TOML.")] = None
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address that --serve listens on.")] = None
+    public: Annotated[
+        list[str] | None, typer.Option(metavar="VIEW", help="A view that anybody may read; may be repeated.")
+    ] = None
+    once: Annotated[bool, typer.Option("--once", help="Process the events there are, and stop.")] = False
+    small: Annotated[
+        bool, typer.Option("--small", help="Tune Spark for few events on one machine: it starts and refreshes faster.")
+    ] = False
+    trust: Annotated[bool, typer.Option("--trust", help="Verify nothing. For archives that are verified already.")] = (
+        False
+    )
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="--receive: its public URL, as registered for pushes.")
+    ] = None
+    nodes: Nodes = None
+    enclaves: Enclaves = None
+    only: Only = None
+    cert: Cert = None
+    key: Key = None
+    skip_lost: SkipLost = False
+    master: Master = "local[*]"
+    conf: Conf = None
 
 
 @command(
@@ -47,89 +74,75 @@ def _sources(
     "enc dataview run --once --archive backup.enc --lake tables",
     flags=("as_json", "identity", "profile", "timeout"),
 )
-def run(
-    ctx: CommandContext,
-    pull: Annotated[
-        list[str] | None,
-        typer.Option(metavar="OPTIONS", help="Enclaves of a node or registry: options of format enc, as NAME=VALUE;…"),
-    ] = None,
-    archive: Annotated[
-        list[str] | None, typer.Option(metavar="PATH", help="Archives: a file, folder or glob; may be repeated.")
-    ] = None,
-    landing: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="Landing zone of `enc dataview receive`; may be repeated.")
-    ] = None,
-    receive: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Listen here for pushes and notifications; needs --url.")
-    ] = None,
-    lake: Lake = "lake",
-    database: Database = None,
-    views: Views = None,
-    serve: Annotated[bool, typer.Option("--serve", help="Also serve the views of --database over HTTP.")] = False,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings of --serve, in TOML.")] = None,
-    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address that --serve listens on.")] = None,
-    public: Annotated[
-        list[str] | None, typer.Option(metavar="VIEW", help="A view that anybody may read; may be repeated.")
-    ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Process the events there are, and stop.")] = False,
-    small: Annotated[
-        bool, typer.Option("--small", help="Tune Spark for few events on one machine: it starts and refreshes faster.")
-    ] = False,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Verify nothing. For archives that are verified already.")
-    ] = False,
-    url: Annotated[
-        str | None, typer.Option(metavar="URL", help="--receive: its public URL, as registered for pushes.")
-    ] = None,
-    nodes: Nodes = None,
-    enclaves: Enclaves = None,
-    only: Only = None,
-    cert: Cert = None,
-    key: Key = None,
-    skip_lost: SkipLost = False,
-    master: Master = "local[*]",
-    conf: Conf = None,
-) -> None:
+def run(ctx: CommandContext, options: RunOptions) -> None:
     """Read events, verify them, and keep all tables and views up to date, until a signal.
 
     With --receive, pushed events are written to the lake's folder first; a notification makes --pull fetch at once.
     --node to --skip-lost work as for `enc dataview receive`; without --node, the nodes of --pull may push. Shows
     progress when stdout is a terminal; with --json, prints a line whenever the progress changes.
     """
-    if serve and not database:
-        raise MisuseError("--serve: needs --database")
-    if receive is not None and (url is None or once):
-        raise MisuseError("--receive: needs --url, and cannot be used with --once")
-    if receive is None and (url or nodes or enclaves or only or cert or key or skip_lost):
-        raise MisuseError("--url, --node, --enclave, --only, --cert, --key, --skip-lost: only with --receive")
-    zone = None if receive is None else _zone(lake)
-    sources = _sources(pull, archive, landing, zone)
-    _check(ctx, sources, once)
-    pushes = ReceiverSettings(
-        url=url or "",
-        listen=receive or "",
-        nodes=nodes or sorted({source["node"] for source in sources if "node" in source}),
-        enclaves=enclaves or [id_ for source in sources for id_ in _enclave_ids(source)],
-        only=only or [],
-        cert=cert,
-        key=key,
-        skip_lost=skip_lost,
-    )
-    how: dict[str, Any] = {"sources": sources, "database": database, "views": views, "verify": not trust}
+    _check_flags(options)
+    zone = None if options.receive is None else _zone(options.lake)
+    sources = _sources(options, zone)
+    _check_sources(ctx, sources, options.once)
     with ExitStack() as stack:
-        writer = stack.enter_context(lake_lock(lake, "run"))
+        writer = stack.enter_context(lake_lock(options.lake, "run"))
         checks: list[Callable[[], None]] = []
         if zone is not None:
-            checks.append(stack.enter_context(_receiving(ctx, pushes, zone)).check)
-        if serve:
-            found = stack.enter_context(_serving(config, database, listen, public))
-            _announce(ctx, {"serving": found}, f"serving on {found}")
-        settings = [*(_small() if small else ()), *(conf or ())]
-        job = stack.enter_context(open_job(lake, master, settings, writer, **how))
-        if once:
+            checks.append(stack.enter_context(_receiving(ctx, _push_options(options, sources), zone)).check)
+        if options.serve:
+            url = stack.enter_context(_serving(options))
+            _announce(ctx, {"serving": url}, f"serving on {url}")
+        conf = [*(_small() if options.small else ()), *(options.conf or ())]
+        settings: dict[str, Any] = {"views": options.views, "database": options.database, "verify": not options.trust}
+        job = stack.enter_context(open_job(options.lake, options.master, conf, writer, sources=sources, **settings))
+        if options.once:
             print_built(ctx, job.drain())
             return
         job.run(stop_event(), _ProgressPrinter(ctx, checks))
+
+
+def _check_flags(options: RunOptions) -> None:
+    """Raise MisuseError for flags that need or exclude each other."""
+    if options.serve and not options.database:
+        raise MisuseError("--serve: needs --database")
+    if options.receive is not None and (options.url is None or options.once):
+        raise MisuseError("--receive: needs --url, and cannot be used with --once")
+    of_receive = (options.url, options.nodes, options.enclaves, options.only, options.cert, options.key)
+    if options.receive is None and (any(of_receive) or options.skip_lost):
+        raise MisuseError("--url, --node, --enclave, --only, --cert, --key, --skip-lost: only with --receive")
+
+
+def _sources(options: RunOptions, zone: "ReceiverPaths | None") -> tuple[dict[str, str], ...]:
+    """Return the options of all sources. Raises MisuseError if there is none.
+
+    Each --pull holds options of format enc, as NAME=VALUE;NAME=VALUE. `zone`: where received pushes are written.
+    """
+    pulls = [dict(parse_pair(each, "--pull") for each in text.split(";")) for text in options.pull or ()]
+    found = [{"format": "enc", **each} for each in pulls]
+    if zone is not None:
+        found = [{"notices": str(zone.notices), **each} for each in found]
+    found += [{"format": "enc_archive", "path": path} for path in options.archive or ()]
+    found += [{"format": "landing", "path": str(path)} for path in options.landing or ()]
+    if zone is not None:
+        found.append(zone.source)
+    if not found:
+        raise MisuseError("no source: give --pull, --archive, --landing or --receive")
+    return tuple(found)
+
+
+def _push_options(options: RunOptions, sources: tuple[dict[str, str], ...]) -> PushOptions:
+    """Return the receiver's options; without --node and --enclave, those of --pull."""
+    return PushOptions(
+        url=options.url or "",
+        listen=options.receive or "",
+        nodes=options.nodes or sorted({source["node"] for source in sources if "node" in source}),
+        enclaves=options.enclaves or [id_ for source in sources for id_ in _enclave_ids(source)],
+        only=options.only or [],
+        cert=options.cert,
+        key=options.key,
+        skip_lost=options.skip_lost,
+    )
 
 
 def _small() -> list[str]:
@@ -139,7 +152,7 @@ def _small() -> list[str]:
     return [f"{name}={value}" for name, value in SMALL_LAKE_CONF.items()]
 
 
-def _check(ctx: CommandContext, sources: tuple[dict[str, str], ...], once: bool) -> None:
+def _check_sources(ctx: CommandContext, sources: tuple[dict[str, str], ...], once: bool) -> None:
     """Report what is known to fail before Spark starts, with a helpful message."""
     from enc.cli.dataview.check import check_pulls
 
@@ -172,7 +185,7 @@ def _zone(lake: str) -> "ReceiverPaths":
 
 
 @contextmanager
-def _receiving(ctx: CommandContext, pushes: ReceiverSettings, zone: "ReceiverPaths") -> Iterator["Listener"]:
+def _receiving(ctx: CommandContext, pushes: PushOptions, zone: "ReceiverPaths") -> Iterator["Listener"]:
     zone.create()
     with running_receiver(ctx, pushes, zone.landing, zone.state, zone.notices) as listener:
         host, port = listener.address
@@ -182,11 +195,12 @@ def _receiving(ctx: CommandContext, pushes: ReceiverSettings, zone: "ReceiverPat
 
 
 @contextmanager
-def _serving(config: Path | None, database: str | None, listen: str | None, public: list[str] | None) -> Iterator[str]:
+def _serving(options: RunOptions) -> Iterator[str]:
     from enc.dataview.serving.config import load
     from enc.dataview.serving.server import ServingServer
 
-    with ServingServer(load(config, {"database": database, "listen": listen}, public or ())).running() as url:
+    flags = {"database": options.database, "listen": options.listen}
+    with ServingServer(load(options.config, flags, options.public or ())).running() as url:
         yield url
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import Struct
 
 from enc.cli.shell.command import ENCLAVE, command
 from enc.cli.shell.command_context import CommandContext
@@ -38,27 +39,22 @@ def status(ctx: CommandContext) -> None:
     ctx.rows(_COLUMNS, (_row(ctx, delivery) for delivery in found))
 
 
-@command(
-    app,
-    "enc push receive --url https://me.example/push --state inbox.db",
-    "enc push receive --url https://me.example/push --state inbox.db --listen [::]:8443 --exec ./on-event",
-    flags=("as_json", "identity", "profile", "timeout", "evidence"),
-)
-def receive(
-    ctx: CommandContext,
-    url: Annotated[str, typer.Option(metavar="URL", help="The public URL of this receiver, as registered for pushes.")],
+class ReceiveOptions(Struct, frozen=True, kw_only=True):
+    """Arguments and flags of `enc push receive`."""
+
+    url: Annotated[str, typer.Option(metavar="URL", help="The public URL of this receiver, as registered for pushes.")]
     state: Annotated[
         Path, typer.Option(metavar="FILE", help="State file: received events and progress. It must be private.")
-    ],
+    ]
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0: a free one.")] = (
         "127.0.0.1:7780"
-    ),
+    )
     nodes: Annotated[
         list[str] | None,
         typer.Option(
             "--node", metavar="URL", help="A node that may push; may be repeated. Default: ENC_NODE, or the profile's."
         ),
-    ] = None,
+    ] = None
     enclaves: Annotated[
         list[str] | None,
         typer.Option(
@@ -67,23 +63,31 @@ def receive(
             help="An enclave on each node, for the first request with a new state file; may be repeated. "
             "Default: ENC_ENCLAVE, or the profile's.",
         ),
-    ] = None,
+    ] = None
     only: Annotated[
         list[str] | None,
         typer.Option(metavar="ID", help="Accept only events of this enclave; may be repeated."),
-    ] = None,
+    ] = None
     command: Annotated[
         str | None,
         typer.Option("--exec", metavar="COMMAND", help="Command to run for each event, with the event on stdin."),
-    ] = None,
+    ] = None
     cert: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TLS certificate. Not needed behind a proxy that ends TLS.")
-    ] = None,
-    key: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS key.")] = None,
+    ] = None
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS key.")] = None
     skip_lost: Annotated[
         bool, typer.Option("--skip-lost", help="Continue past lost batches whose events you have no right to read.")
-    ] = False,
-) -> None:
+    ] = False
+
+
+@command(
+    app,
+    "enc push receive --url https://me.example/push --state inbox.db",
+    "enc push receive --url https://me.example/push --state inbox.db --listen [::]:8443 --exec ./on-event",
+    flags=("as_json", "identity", "profile", "timeout", "evidence"),
+)
+def receive(ctx: CommandContext, options: ReceiveOptions) -> None:
     """Receive pushes, verify them, and print each event as a line of JSON, in order, until SIGTERM or Ctrl-C.
 
     A notice is a line whose only member is `notice`. A signal lets the running command finish; a second one kills it.
@@ -97,27 +101,27 @@ def receive(
     from enc.client import PushReceiver, ReceiverSettings
     from enc.runtime.serving import listen_at
 
-    receiving.check_tls(cert, key)
-    with receiving.log_to_stderr(), listen_at(listen, field="--listen") as listening:
+    receiving.check_tls(options.cert, options.key)
+    with receiving.log_to_stderr(), listen_at(options.listen, field="--listen") as listening:
         serving = receiving.ReceiverServer()
         sink: event_sink.EventSink = (
-            event_sink.JsonLines(serving.end) if command is None else event_sink.CommandRunner(command)
+            event_sink.JsonLines(serving.end) if options.command is None else event_sink.CommandRunner(options.command)
         )
         known = ctx.settings.values["enclave"].value
         receiver = PushReceiver(
             ctx.identity(),
-            url,
-            nodes or [ctx.settings.get("node")],
-            state,
+            options.url,
+            options.nodes or [ctx.settings.get("node")],
+            options.state,
             sink.event,
             on_notice=sink.notice,
-            on_gap=receiving.gap_handler(skip_lost),
+            on_gap=receiving.gap_handler(options.skip_lost),
             on_distrust=serving.end,
-            accepts=receiving.enclave_filter(only),
-            enclave=enclaves or ([] if known is None else [known]),
+            accepts=receiving.enclave_filter(options.only),
+            enclave=options.enclaves or ([] if known is None else [known]),
             settings=ReceiverSettings(timeout=ctx.timeout),
         )
-        serving.serve(receiver, sink, listening, cert, key)
+        serving.serve(receiver, sink, listening, options.cert, options.key)
 
 
 def _row(ctx: CommandContext, delivery: "Delivery") -> Row:

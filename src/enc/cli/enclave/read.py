@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
+from msgspec import Struct
 
 from enc.cli.shell.command import command
 from enc.cli.shell.command_context import CommandContext
@@ -19,6 +20,21 @@ app = typer.Typer()
 Limit = Annotated[int | None, typer.Option(min=0, metavar="N", help="At most this many events.")]
 
 
+class QueryOptions(Struct, frozen=True, kw_only=True):
+    """Arguments and flags of `enc query`."""
+
+    types: Types = None
+    authors: Authors = None
+    ids: Ids = None
+    seq: Seqs = None
+    tags: SearchTags = None
+    since: Since = None
+    until: Until = None
+    limit: Limit = None
+    reverse: Annotated[bool, typer.Option("--reverse", help="Print the newest first.")] = False
+    proof: Annotated[bool, typer.Option("--proof", help="Also verify a proof that each event is in the log.")] = False
+
+
 @command(
     app,
     "enc query",
@@ -26,28 +42,19 @@ Limit = Annotated[int | None, typer.Option(min=0, metavar="N", help="At most thi
     "enc query --seq 10:20 --proof --json",
     panel="Reading",
 )
-def query(
-    ctx: CommandContext,
-    types: Types = None,
-    authors: Authors = None,
-    ids: Ids = None,
-    seq: Seqs = None,
-    tags: SearchTags = None,
-    since: Since = None,
-    until: Until = None,
-    limit: Limit = None,
-    reverse: Annotated[bool, typer.Option("--reverse", help="Print the newest first.")] = False,
-    proof: Annotated[bool, typer.Option("--proof", help="Also verify a proof that each event is in the log.")] = False,
-) -> None:
+def query(ctx: CommandContext, options: QueryOptions) -> None:
     """Print events of the enclave, each verified: a table on a terminal, lines elsewhere.
 
     With --proof, each event's place in the log is verified, too. A search cannot show that the node left out no match.
     """
-    search = as_search(types, authors, tags, ids, seq, since, until)
+    search = as_search(
+        options.types, options.authors, options.tags, options.ids, options.seq, options.since, options.until
+    )
     with ctx.enclave() as enclave:
-        found = enclave.query(proof=proof, limit=limit, reverse=reverse, **search)
-        columns = ("seq", "time", "type", "author", *(["bundle"] if proof else []), "content")
-        ctx.rows(columns, (_row(ctx, item, enclave.sequencer() if proof else None) for item in found), cut=True)
+        found = enclave.query(proof=options.proof, limit=options.limit, reverse=options.reverse, **search)
+        columns = ("seq", "time", "type", "author", *(["bundle"] if options.proof else []), "content")
+        rows = (_row(ctx, item, enclave.sequencer() if options.proof else None) for item in found)
+        ctx.rows(columns, rows, cut=True)
         ctx.note_if_moved(enclave)
 
 

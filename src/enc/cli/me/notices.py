@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import Struct
 
 from enc.cli.me.context import Which, Who, Yes, find_id, open_store, place_of_store, resolve_person
 from enc.cli.shell.command import NODE, command
@@ -87,34 +88,46 @@ def dismiss(ctx: CommandContext, which: Which) -> None:
         ctx.print_receipt(mine.enclave, mine.remove(find_id(which, known)))
 
 
+class NotifyOptions(Struct, frozen=True, kw_only=True):
+    """Arguments and flags of `enc me notify`."""
+
+    who: Who
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="group_invite, dm_invite, or x-…")]
+    source: Annotated[str, typer.Argument(metavar="ENCLAVE", help="The enclave where it happened, which proves it.")]
+    of: Annotated[str, typer.Option(metavar="WORD", help="The kind of that enclave: group, dm, …")]
+    move: Annotated[str | None, typer.Option(metavar="ID", help="The id of the Move.")] = None
+    topic: Annotated[str | None, typer.Option(metavar="TEXT", help="The enclave's topic.")] = None
+    greeting: Annotated[str | None, typer.Option(metavar="TEXT", help="A text for them.")] = None
+    there: Annotated[str | None, typer.Option("--at", metavar="URL", help="The node of their store.")] = None
+    to: Annotated[str | None, typer.Option("--store", metavar="ID", help="Their store, if no registry knows it.")] = (
+        None
+    )
+    yes: Yes = False
+
+
 @command(
     app,
     "enc me notify bob group_invite 5c1f… --of group --move 8e02… --topic Garden",
     "enc me notify 3f0c… x-poke 5c1f… --of personal --store 77ab… --at https://node.example",
     flags=NODE,
 )
-def notify(
-    ctx: CommandContext,
-    who: Who,
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="group_invite, dm_invite, or x-…")],
-    source: Annotated[str, typer.Argument(metavar="ENCLAVE", help="The enclave where it happened, which proves it.")],
-    of: Annotated[str, typer.Option(metavar="WORD", help="The kind of that enclave: group, dm, …")],
-    move: Annotated[str | None, typer.Option(metavar="ID", help="The id of the Move.")] = None,
-    topic: Annotated[str | None, typer.Option(metavar="TEXT", help="The enclave's topic.")] = None,
-    greeting: Annotated[str | None, typer.Option(metavar="TEXT", help="A text for them.")] = None,
-    there: Annotated[str | None, typer.Option("--at", metavar="URL", help="The node of their store.")] = None,
-    to: Annotated[
-        str | None, typer.Option("--store", metavar="ID", help="Their store, if no registry knows it.")
-    ] = None,
-    yes: Yes = False,
-) -> None:
+def notify(ctx: CommandContext, options: NotifyOptions) -> None:
     """Notify a person of something you did in another enclave. The notice is sealed to them."""
     from enc.apps import AddressBook
 
-    place = place_of_store(to, there)
+    place = place_of_store(options.to, options.there)
     with open_store(ctx) as mine:
-        whom = resolve_person(ctx, who, mine.client, AddressBook(), yes)
-        receipt = mine.notify(whom, kind, source, of, place=place, move_ref=move, topic=topic, greeting=greeting)
+        whom = resolve_person(ctx, options.who, mine.client, AddressBook(), options.yes)
+        receipt = mine.notify(
+            whom,
+            options.kind,
+            options.source,
+            options.of,
+            place=place,
+            move_ref=options.move,
+            topic=options.topic,
+            greeting=options.greeting,
+        )
         ctx.emit({"id": receipt.id.hex(), "seq": receipt.seq, "to": whom.identity.hex()}, receipt.id.hex())
 
 

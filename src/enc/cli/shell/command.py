@@ -1,12 +1,13 @@
 """Registers commands: adds the shared flags, examples in the help, and the error handling."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
+from msgspec import Struct, structs
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
@@ -77,25 +78,45 @@ def command(
 ) -> Callable[[Work], Work]:
     """Return a decorator that adds a command to `app`.
 
-    The decorated function takes a CommandContext before its own arguments and flags. `codes` is the text
-    about exit codes in the command's help.
+    The decorated function takes a CommandContext before its own arguments and flags. A parameter that
+    is a Struct stands for its fields: each one is an argument or a flag. `codes` is the text about exit
+    codes in the command's help.
     """
 
     def register(work: Work) -> Work:
         _, *own = signature(work, eval_str=True).parameters.values()
+        options = {each.name: each.annotation for each in own if _is_struct(each.annotation)}
 
         def run(**given: Any) -> None:
             shared = {flag: given.pop(flag) for flag in flags}
+            for name_, struct in options.items():
+                given[name_] = struct(**{field: given.pop(field) for field in struct.__struct_fields__})
             with failures.report_errors(bool(shared["as_json"]), shared.get("evidence") or Path()):
                 work(CommandContext(shared), **given)
 
         run.__doc__ = work.__doc__
-        run.__signature__ = Signature([*own, *map(_parameter, flags)])  # type: ignore[attr-defined]
+        run.__signature__ = Signature([*_expand(own), *map(_parameter, flags)])  # type: ignore[attr-defined]
         ends = "\n\n".join([*(f"Example: {example}" for example in examples), codes])
         app.command(name or work.__name__, epilog=ends, rich_help_panel=panel)(run)
         return work
 
     return register
+
+
+def _is_struct(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Struct)
+
+
+def _expand(parameters: Iterable[Parameter]) -> Iterator[Parameter]:
+    """Yield the parameters, with one for each field instead of a Struct."""
+    for each in parameters:
+        if not _is_struct(each.annotation):
+            yield each.replace(kind=Parameter.KEYWORD_ONLY)
+            continue
+        hints = get_type_hints(each.annotation, include_extras=True)
+        for field in structs.fields(each.annotation):
+            default = Parameter.empty if field.required else field.default
+            yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name])
 
 
 def _parameter(flag: str) -> Parameter:
