@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check bench demo docs clean lock
+.PHONY: help setup quick test soak check bench demo docs clean lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,9 +16,15 @@ $(STAMP): requirements.lock pyproject.toml scripts/venv scripts/jars scripts/jar
 	@scripts/venv "$(PYTHON)" "$(VENV)"
 	@touch $@
 
+quick: $(STAMP) ## run the fast tests: no process, Spark, browser, crash or document test
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not (process or spark or browser or crash or docs)"
+
 test: $(STAMP) ## run all tests
-	@scripts/browser
+	@scripts/test-packages
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+soak: $(STAMP) ## run the random sweeps TIMES as long (default 20)
+	@ENC_SOAK=$(or $(TIMES),20) $(BIN)/python -m pytest -n 2 --dist worksteal -m sweep
 
 check: $(STAMP) ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check .

@@ -26,7 +26,7 @@ def chromium_path() -> str:
     """Return the path of Chromium. Without it, a test is skipped, except where every test must run."""
     found = os.environ.get("ENC_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
-        why = "no Chromium: install Debian's package chromium (scripts/browser), or name one in ENC_CHROMIUM"
+        why = "no Chromium: install Debian's package chromium (scripts/test-packages), or name one in ENC_CHROMIUM"
         if os.environ.get("CI"):
             pytest.fail(why)
         pytest.skip(why)
