@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from enc.core.errors import MisuseError
+from tests.tiers import tiers_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,6 +21,13 @@ ROOT = Path(__file__).parents[1]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for tier in tiers_of(item):
+            item.add_marker(tier)
+    _ignore_spark_leaks(items)
+
+
+def _ignore_spark_leaks(items: list[pytest.Item]) -> None:
     """Spark leaves sockets and files for the collector to close: that is no fault of ours."""
     for item in items:
         if {"dataview", "audit"} & set(item.path.parts):
