@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from enc.apps.group import Group, follow_log
+from enc.apps.group import Group, following
 from enc.client import Client, Identity, Registry, Unreachable
 from enc.client.subscribe import subscription
 from enc.core.errors import EncError
@@ -30,7 +30,7 @@ def back(node: RunningNode) -> RunningNode:
 
 
 def test_who_waits_without_end_is_told_and_goes_on(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (subscription, follow_log):
+    for module in (subscription, following):
         monkeypatch.setattr(module, "PAUSES", RetryPauses(max_s=0.05))
     ann = Identity.new()
     with Client(node.url, ann, pins=None, patience=0) as hers, Client(node.url, ann, pins=None) as other:
@@ -54,7 +54,7 @@ def test_who_waits_without_end_is_told_and_goes_on(node: RunningNode, monkeypatc
 
 
 def test_who_begins_while_the_node_is_away(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow_log, "PAUSES", RetryPauses(max_s=0.05))
+    monkeypatch.setattr(following, "PAUSES", RetryPauses(max_s=0.05))
     with Client(node.url, Identity.new(), pins=None, patience=0) as client:
         group = Group.create(client)
         group.sync()
