@@ -302,7 +302,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_too_large(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_FILE", 10)
+    monkeypatch.setattr(module.READER, "_max_bytes", 10)
     file.write_text("port = 1  ")
     assert load_config(file, {}, {}).port == 1
     file.write_text("port = 1   ")

@@ -10,27 +10,22 @@ secret: keys are given by the names of their files.
 
 import ipaddress
 import re
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from msgspec import Meta, Struct, ValidationError, convert, structs
+from msgspec import Meta, Struct, structs
 
-from enc.core.errors import MisuseError
 from enc.core.primitives import types
 from enc.core.primitives.encoding import MAX_INT
 from enc.runtime.logs import Format, Level
+from enc.runtime.settings import SettingsReader, Source
 
 PREFIX = "ENC_NODE_"
 """Prefix of all variables: ENC_NODE_PORT is `port`, ENC_NODE_LIMITS_CONTENT is `content` of section
 `limits`.
 """
 
-MAX_FILE = 16 << 20
-"""Most bytes of a configuration file."""
-
-Source = Literal["default", "file", "environment", "flag"]
 Creation = Literal["open", "allowlist", "closed"]
 
 _KIB, _MIB, _MANY = 1 << 10, 1 << 20, 1 << 20
@@ -384,63 +379,17 @@ class Setting(Struct, frozen=True):
 
     @property
     def variable(self) -> str:
-        return _variable(self.key)
+        return READER.variable(self.key)
 
 
-def _variable(key: str) -> str:
-    return PREFIX + key.replace(".", "_").upper()
-
-
-def _is_section(field: structs.FieldInfo) -> bool:
-    return isinstance(field.type, type) and issubclass(field.type, Struct)
-
-
-def _fields() -> Iterator[tuple[str, structs.FieldInfo]]:
-    for field in structs.fields(Config):
-        if _is_section(field):
-            yield from ((f"{field.name}.{inner.name}", inner) for inner in structs.fields(field.type))
-        else:
-            yield field.name, field
-
-
-FIELDS: Mapping[str, structs.FieldInfo] = dict(_fields())
-SECTIONS: Mapping[str, type[Struct]] = {
-    field.name: field.type for field in structs.fields(Config) if _is_section(field)
-}
-_BY_VARIABLE: Mapping[str, str] = {_variable(key): key for key in FIELDS}
+READER = SettingsReader(Config, prefix=PREFIX, flags={"registry.enclave": "--registry"})
+FIELDS: Mapping[str, structs.FieldInfo] = READER.fields
+SECTIONS: Mapping[str, type[Struct]] = READER.sections
 
 
 def _meta_of(key: str) -> Meta:
     meta: Meta = get_args(FIELDS[key].type)[1]
     return meta
-
-
-class _Given(Struct, frozen=True):
-    """A value as given, not checked yet."""
-
-    key: str
-    value: Any
-    source: Source
-    name: str
-    """Name of the file, variable or flag."""
-
-    def refused(self, why: str) -> MisuseError:
-        key = self.key if self.key.isprintable() else ascii(self.key)
-        return MisuseError(f"{self.name}: {key}: {why}")
-
-    def checked(self) -> Any:
-        """Return the value converted to its type, or raise MisuseError."""
-        if self.key not in FIELDS:
-            raise self.refused("there is no such setting")
-        extra = _meta_of(self.key).extra or {}
-        try:
-            value = convert(self.value, FIELDS[self.key].type, strict=self.source == "file")
-        except ValidationError:
-            raise self.refused(f"expected {extra['expected']}") from None
-        check, items = extra["check"], (value,) if isinstance(value, str) else value
-        if check and not all(check(item) for item in items):
-            raise self.refused(f"expected {extra['expected']}")
-        return value
 
 
 def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Config:
@@ -457,68 +406,11 @@ def load_with_sources(
     path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
 ) -> tuple[Config, Mapping[str, Source]]:
     """Return load_config's result, and the source of each value that is not a default."""
-    given: dict[str, _Given] = {}
-    values: dict[str, Any] = {}
-    for found in (*_in_file(path), *_in_environment(environ), *_in_flags(flags)):
-        values[found.key], given[found.key] = found.checked(), found
-    _check_tls(given, values)
-    return _build(values), {key: found.source for key, found in given.items()}
-
-
-def _in_file(path: Path | None) -> Iterator[_Given]:
-    for name, value in ({} if path is None else _read_toml(path)).items():
-        found = _Given(name, value, "file", str(path))
-        if name not in SECTIONS:
-            # A quoted key may hold a dot, and is not the section's setting for that.
-            yield found if "." not in name else structs.replace(found, key=repr(name))
-        elif isinstance(value, dict):
-            yield from (_Given(f"{name}.{inner}", item, "file", str(path)) for inner, item in value.items())
-        else:
-            raise found.refused("expected a table")
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_FILE + 1)
-    except (OSError, ValueError) as e:
-        raise MisuseError(f"{path}: cannot be read: {getattr(e, 'strerror', None) or e}") from None
-    if len(raw) > MAX_FILE:
-        raise MisuseError(f"{path}: over {MAX_FILE} bytes")
-    try:
-        return tomllib.loads(raw.decode())
-    except (ValueError, RecursionError) as e:
-        raise MisuseError(f"{path}: not TOML: {e}") from None
-
-
-def _in_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
-    for name in sorted(name for name in environ if name.startswith(PREFIX)):
-        key = _BY_VARIABLE.get(name)
-        if key is None:
-            raise MisuseError(f"{name}: there is no setting with this variable")
-        value: Any = environ[name]
-        if isinstance(FIELDS[key].default, tuple):
-            value = [item.strip() for item in value.split(",")] if value.strip() else []
-        yield _Given(key, value, "environment", name)
-
-
-def _in_flags(flags: Mapping[str, Any]) -> Iterator[_Given]:
-    for key, value in flags.items():
-        if value is not None:
-            yield _Given(key, value, "flag", "--" + key.removesuffix(".enclave").replace("_", "-"))
-
-
-def _check_tls(given: Mapping[str, _Given], values: Mapping[str, Any]) -> None:
+    config, given = READER.load(path, environ, flags)
     for one, other in (("tls.certificate", "tls.key"), ("tls.key", "tls.certificate")):
-        if values.get(one) and not values.get(other):
+        if one in given and given[one].value and not (other in given and given[other].value):
             raise given[one].refused(f"expected {other} beside it")
-
-
-def _build(values: Mapping[str, Any]) -> Config:
-    top = {key: value for key, value in values.items() if "." not in key}
-    for name, section in SECTIONS.items():
-        top[name] = section(**{key.partition(".")[2]: v for key, v in values.items() if key.startswith(f"{name}.")})
-    return Config(**top)
+    return config, {key: found.source for key, found in given.items()}
 
 
 def describe(config: Config, sources: Mapping[str, Source] | None = None) -> list[Setting]:

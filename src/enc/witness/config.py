@@ -3,18 +3,19 @@
 enclaves = ["ID@URL", "ID@URL#KEY", "ID"]      # KEY: the sequencer's, if known; without URL, ask the registry
 """
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from enc.client.enclave.writes import as_bytes
 from enc.client.registry.registry_client import Registry, parse_registry
 from enc.client.wire.transport import base_url
 from enc.core.errors import MisuseError
+from enc.runtime.logs import Format, Level
+from enc.runtime.settings import SettingsReader
 
 MAX_ENCLAVES, MAX_NODES = 1000, 64
 MAX_FILE = 1 << 20
@@ -31,7 +32,7 @@ class FollowedEnclave(Struct, frozen=True):
     sequencer: bytes | None = None
 
 
-class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Config(Struct, frozen=True, kw_only=True):
     """All settings, with defaults and bounds."""
 
     enclaves: Annotated[tuple[str, ...], Meta(max_length=MAX_ENCLAVES)] = ()
@@ -51,8 +52,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Seconds to wait for a node's answer."""
     keep_heads: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
     """Co-signed heads stored for one enclave: the latest."""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_format: Literal["json", "console"] = "json"
+    log_level: Level = "info"
+    log_format: Format = "json"
 
     @property
     def folder(self) -> Path:
@@ -76,37 +77,30 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return found
 
 
+_READER = SettingsReader(
+    Config,
+    flags={"enclaves": "--enclave", "nodes": "--node", "interval_s": "--interval"},
+    max_bytes=MAX_FILE,
+    strict=False,
+)
+
+
 def load_config(path: Path | None, flags: Mapping[str, Any]) -> Config:
-    """Return the file's values, overridden by flags that are not None; raise MisuseError."""
-    values = {} if path is None else _read(path)
-    values |= {name: value for name, value in flags.items() if value not in (None, [], ())}
-    try:
-        config = msgspec.convert(values, Config, strict=False)
-    except msgspec.ValidationError as e:
-        raise MisuseError(f"{path or 'flags'}: {e}") from None
+    """Return the file's values, overridden by flags that are not empty; raise MisuseError.
+
+    Paths in the file are relative to its folder.
+    """
+    flags = {name: value for name, value in flags.items() if value not in (None, [], ())}
+    config, given = _READER.load(path, {}, flags)
+    paths = {name: getattr(config, name) for name in ("key", "data") if name in given and name not in flags}
+    if path is not None:
+        placed = {name: str(path.parent / Path(value).expanduser()) for name, value in paths.items() if value}
+        config = replace(config, **placed)
     config.followed()
     config.known_registry()
     for node in config.nodes:
         base_url(node)
     return config
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Paths in the file are seen from there."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_FILE + 1)
-        if len(raw) > MAX_FILE:
-            raise MisuseError(f"{path}: over {MAX_FILE} bytes")
-        values = tomllib.loads(raw.decode())
-    except OSError as e:
-        raise MisuseError(f"{path}: cannot be read: {e.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise MisuseError(f"{path}: not TOML: {e}") from None
-    for name in ("key", "data"):
-        if isinstance(values.get(name), str) and values[name]:
-            values[name] = str(path.parent / Path(values[name]).expanduser())
-    return values
 
 
 def _followed(text: str) -> FollowedEnclave:

@@ -167,10 +167,10 @@ def test_a_value_on_more_than_one_line_is_refused(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[default", "not TOML: "),
-        ("node = 'a'", "node is outside a profile such as [default]"),
-        ("[default]\nnod = 'a'", "[default] unknown setting nod; expected one of node, identity, enclave"),
-        ("[default]\nnode = 1", "[default] node: expected a non-empty string"),
-        ("[default]\nnode = ''", "[default] node: expected a non-empty string"),
+        ("node = 'a'", "node: expected a profile such as [default]"),
+        ("[default]\nnod = 'a'", "default.nod: there is no such setting; expected one of node, identity, enclave"),
+        ("[default]\nnode = 1", "default.node: expected a non-empty string"),
+        ("[default]\nnode = ''", "default.node: expected a non-empty string"),
     ],
 )
 def test_a_faulty_file_is_named_with_its_fault(anybody: Person, text: str, message: str) -> None:

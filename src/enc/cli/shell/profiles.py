@@ -10,12 +10,12 @@ witnesses = "1 http://127.0.0.1:7800=a03c… http://127.0.0.1:7801=77f0…"
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from enc.core.errors import MisuseError
+from enc.runtime.settings import Given, parse_toml, read_file
 
 NAMES = ("node", "identity", "enclave", "registry", "witnesses")
 """Settings of a profile."""
@@ -51,7 +51,7 @@ def check_name(profile: str) -> str:
 
 def read(path: Path) -> dict[str, Profile]:
     """Return the profiles in a file; an empty dict if the file is missing."""
-    profiles = _parse(path, _text(path))
+    profiles = parse_toml(path, read_file(path, missing=b""))
     for name, profile in profiles.items():
         _check(path, name, profile)
     return profiles
@@ -59,38 +59,23 @@ def read(path: Path) -> dict[str, Profile]:
 
 def _check(path: Path, name: str, profile: Any) -> None:
     if not isinstance(profile, dict):
-        raise MisuseError(f"{path}: {name} is outside a profile such as [{DEFAULT}]")
+        raise Given(name, profile, "file", str(path)).refused(f"expected a profile such as [{DEFAULT}]")
     for key, value in profile.items():
+        given = Given(f"{name}.{key}", value, "file", str(path))
         if key not in NAMES:
-            raise MisuseError(f"{path}: [{name}] unknown setting {key}; expected one of {', '.join(NAMES)}")
+            raise given.refused(f"there is no such setting; expected one of {', '.join(NAMES)}")
         if not isinstance(value, str) or not value:
-            raise MisuseError(f"{path}: [{name}] {key}: expected a non-empty string")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as e:
-        raise MisuseError(f"{path}: cannot be read: {getattr(e, 'strerror', None) or e}") from None
-
-
-def _parse(path: Path, text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
-        raise MisuseError(f"{path}: not TOML: {e}") from None
+            raise given.refused("expected a non-empty string")
 
 
 def store(path: Path, profile: str, name: str, value: str) -> None:
     """Set one value of one profile. The rest of the file, with its comments, does not change."""
     from enc.runtime import private_file
 
-    profiles, text = read(path), _text(path)
+    profiles, text = read(path), read_file(path, missing=b"").decode()
     profiles.setdefault(check_name(profile), {})[name] = value
     changed = _changed(text, profile, name, value)
-    if not value.isprintable() or _parse(path, changed) != profiles:
+    if not value.isprintable() or parse_toml(path, changed.encode()) != profiles:
         raise MisuseError(f"{path}: cannot change {name} of [{profile}] automatically: use an editor")
     private_file.make_directory(path.resolve().parent)
     private_file.write(path.resolve(), changed.encode(), overwrite=True)

@@ -18,23 +18,22 @@
 Paths are relative to the file's own folder.
 """
 
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
-import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from enc.client.keys.identity import Identity
-from enc.core.errors import MisuseError
 from enc.dataview.serving.rights import Rights, ViewRights, load_tokens
+from enc.runtime.settings import SettingsReader
 
 LISTEN = "127.0.0.1:7780"
 MAX_CONFIG = 1 << 20
 
 
-class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Config(Struct, frozen=True, kw_only=True):
     database: str = "serving.db"
     listen: str = LISTEN
     tokens: str = ""
@@ -43,7 +42,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     registry: str = ""
     identity: str = ""
     origins: tuple[str, ...] = ("*",)
-    query_timeout_s: float = 10.0
+    query_timeout_s: Annotated[float, Meta(gt=0, le=600)] = 10.0
     views: dict[str, ViewRights] = {}
 
     def rights(self) -> Rights:
@@ -51,33 +50,23 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Rights(self.views, tokens, Identity.load(self.key).key if self.key else None)
 
 
+_READER = SettingsReader(Config, max_bytes=MAX_CONFIG)
+
+
 def load(path: Path | None, flags: Mapping[str, str | None], public: Sequence[str] = ()) -> Config:
     """Return the file's settings, overridden by the flags, plus the views made public."""
-    found = Config() if path is None else _read(path)
-    found = replace(found, **{name: value for name, value in flags.items() if value})
+    flags = {name: value for name, value in flags.items() if value}
+    found, _ = _READER.load(path, {}, flags)
+    if path is not None:
+        found = replace(found, **_placed(found, path.absolute().parent, flags))
     views = dict(found.views)
     for name in public:
         views[name] = replace(views.get(name, ViewRights()), public=True)
-    if not 0 < found.query_timeout_s <= 600:
-        raise MisuseError("query_timeout_s: expected more than 0 and at most 600")
     return replace(found, views=views)
 
 
-def _read(path: Path) -> Config:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_CONFIG + 1)
-        if len(raw) > MAX_CONFIG:
-            raise MisuseError(f"{path}: larger than {MAX_CONFIG} bytes")
-        found = msgspec.convert(tomllib.loads(raw.decode()), Config)
-    except OSError as e:
-        raise MisuseError(f"{path}: cannot be read: {e.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise MisuseError(f"{path}: not TOML: {e}") from None
-    except msgspec.ValidationError as e:
-        raise MisuseError(f"{path}: {e}") from None
-    folder = path.absolute().parent
-    placed = {name: str(folder / value) for name in ("tokens", "key", "identity") if (value := getattr(found, name))}
-    if "://" not in found.database:
-        placed["database"] = str(folder / found.database)
-    return replace(found, **placed)
+def _placed(found: Config, folder: Path, flags: Collection[str]) -> dict[str, str]:
+    """Return the paths that no flag gave, relative to the file's folder."""
+    names = [name for name in ("tokens", "key", "identity") if getattr(found, name)]
+    names += [] if "://" in found.database else ["database"]
+    return {name: str(folder / getattr(found, name)) for name in names if name not in flags}
