@@ -95,7 +95,7 @@ def test_endpoints_and_counts_are_made_from_the_logs(stores: tuple[SqliteStore, 
             assert old.endpoints(enclave) == new.endpoints(enclave)
         assert [len(old.endpoints(enclave)) for enclave in enclaves] == [2, 1, 0, 2]
         kinds = "SELECT e, type, subject, live, total FROM kinds ORDER BY c"
-        assert old._rows(kinds) == new._rows(kinds)
+        assert old.database.rows(kinds) == new.database.rows(kinds)
         assert check_store(old, NODE.public, None, lambda count: None).differences == []
         host = Host(old)
         host.now = now + 10
@@ -110,15 +110,15 @@ def test_endpoints_and_counts_are_made_from_the_logs(stores: tuple[SqliteStore, 
 def test_an_upgraded_schema_is_the_latest(stores: tuple[SqliteStore, Path, list[bytes], int]) -> None:
     new, path, _, _ = stores
     with closing(SqliteStore(path)) as old, closing(new):
-        for db in (old._writer.db, new._writer.db):
+        for db in (old.database.writer.db, new.database.writer.db):
             assert db.execute("PRAGMA user_version").fetchone() == (len(UPGRADES) + 1,)
         names = "SELECT type, name, tbl_name FROM sqlite_master ORDER BY 1, 2"
-        assert old._rows(names) == new._rows(names)
-        for kind, name, _ in old._rows(names):
+        assert old.database.rows(names) == new.database.rows(names)
+        for kind, name, _ in old.database.rows(names):
             pragma = f"PRAGMA {'table' if kind == 'table' else 'index'}_xinfo({name})"
-            assert old._rows(pragma) == new._rows(pragma), name
+            assert old.database.rows(pragma) == new.database.rows(pragma), name
         indexes = "SELECT name, sql FROM sqlite_master WHERE type = 'index' ORDER BY 1"
-        assert old._rows(indexes) == new._rows(indexes)
+        assert old.database.rows(indexes) == new.database.rows(indexes)
 
 
 def test_an_upgrade_that_was_cut_off_is_finished_at_the_next_start(
