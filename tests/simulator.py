@@ -39,7 +39,8 @@ from enc.core.trees.tree_head import sign_head
 from enc.node.api.registry import RegistryApi
 from enc.node.read.proofs import Proofs
 from enc.node.read.sealed_requests import SealedHandlers
-from enc.node.sequence.sequencer import AdmittedCommit, CommitOutcome, Sequencer
+from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
+from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.events import search_item
 from enc.node.store.steps import Step

@@ -10,7 +10,8 @@ from pathlib import Path
 from enc.core.log.commit import build_commit
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
-from enc.node.sequence.sequencer import AdmittedCommit, CommitOutcome, Sequencer
+from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
+from enc.node.sequence.sequencer import Sequencer
 from enc.node.store.push_protocol import BatchLimits
 from enc.node.store.push_protocol import DeliveryResult as Sent
 from enc.node.store.sqlite.store import SqliteStore

@@ -47,8 +47,9 @@ from enc.node.push.batches import BatchRetention, PushBatcher
 from enc.node.push.supervisor import PushSupervisor
 from enc.node.read.sealed_requests import SealedHandlers
 from enc.node.sequence.admission import Admission, CommitValidator
+from enc.node.sequence.checkpoint import Checkpoint
 from enc.node.sequence.commit_intake import CommitIntake, CommitReplies
-from enc.node.sequence.sequencer import Checkpoint, Sequencer, SequencerSettings
+from enc.node.sequence.sequencer import Sequencer, SequencerSettings
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.pool import SignaturePool
 from enc.node.store.protocol import Store

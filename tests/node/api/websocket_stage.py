@@ -24,8 +24,9 @@ from enc.node.api.websocket import WebSocketApi, WebSocketLimits
 from enc.node.http.peers import Peer, Peers
 from enc.node.read.sealed_requests import SealedHandlers
 from enc.node.sequence.admission import Admission, CommitValidator
+from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.commit_intake import CommitIntake, CommitReplies
-from enc.node.sequence.sequencer import AdmittedCommit, CommitOutcome, Sequencer
+from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.pool import SignaturePool
 from enc.node.store.enclave_reader import EnclaveReader

@@ -11,7 +11,8 @@ from enc.core.log.commit import build_commit, build_manifest
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Commit
 from enc.node.config import Config, Limits
-from enc.node.sequence.sequencer import AdmittedCommit, Sequencer
+from enc.node.sequence.admitted import AdmittedCommit
+from enc.node.sequence.sequencer import Sequencer
 from tests.core.world import LIFETIME, person
 from tests.node.api.http_requests import dialed
 from tests.node.api.http_requests import heard as read_response

@@ -25,7 +25,8 @@ from enc.core.primitives.types import Commit, Receipt
 from enc.node import main
 from enc.node.config import Admission, Config, Cors, Limits, Proxy, Rates, Retention, Tls
 from enc.node.limits.quota import Quota
-from enc.node.sequence.sequencer import AdmittedCommit, CommitOutcome, Sequencer, SequencerSettings
+from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
+from enc.node.sequence.sequencer import Sequencer, SequencerSettings
 from enc.node.store.protocol import Usage
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import LIFETIME, START, person, pub

@@ -14,7 +14,8 @@ from enc.core.primitives.types import Receipt
 from enc.node.limits.quota import Quota
 from enc.node.sequence import sequencer as module
 from enc.node.sequence import state_cache as directory_module
-from enc.node.sequence.sequencer import AdmittedCommit, CommitOutcome, Sequencer, SequencerSettings
+from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
+from enc.node.sequence.sequencer import Sequencer, SequencerSettings
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.steps import Step
 from tests.core.world import START, person

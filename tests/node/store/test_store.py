@@ -28,7 +28,8 @@ from enc.core.primitives.hashing import sha256
 from enc.core.primitives.types import Event, Receipt
 from enc.core.rules.policy import Effects, ReadScope
 from enc.core.trees.tree_head import check_bound_head
-from enc.node.sequence.sequencer import AdmittedCommit, CommitOutcome, Sequencer
+from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
+from enc.node.sequence.sequencer import Sequencer
 from enc.node.store.protocol import ReadRights, Store, Usage
 from enc.node.store.sqlite import connection, enclave_numbers, purge, search, search_plan, upgrade
 from enc.node.store.sqlite import event_index as ids

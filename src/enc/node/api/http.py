@@ -30,9 +30,9 @@ from enc.core.primitives.encoding import MAX_INT, unhex
 from enc.core.primitives.types import Receipt
 from enc.core.session.envelope import parse_request
 from enc.node.http.http_protocol import Finish
+from enc.node.ops.faults import internal_error
 from enc.node.read.sealed_requests import SealedHandlers
 from enc.node.sequence.commit_intake import CommitIntake, Result
-from enc.node.sequence.sequencer import internal_error
 from enc.runtime.rate_limit import RateLimiter, address_key
 
 MAX_WAITING_READS = 512

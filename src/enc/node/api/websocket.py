@@ -30,9 +30,9 @@ from enc.node.api.http import ReadPool, is_commit
 from enc.node.api.send_queue import FLUSH_S, SendQueue
 from enc.node.api.subscriptions import Reason, Subscription, SubscriptionHub, end_reason
 from enc.node.http.peers import Peer
+from enc.node.ops.faults import internal_error
 from enc.node.read.sealed_requests import OpenedRequest, parse_query, seal_between
 from enc.node.sequence.commit_intake import CommitIntake, Result
-from enc.node.sequence.sequencer import internal_error
 from enc.runtime.rate_limit import RateLimiter, address_key
 
 MAX_SUB_ID = 64

@@ -42,7 +42,8 @@ from enc.core.rules.content import parse_migrate
 from enc.node.imports.replay import StagedReplay
 from enc.node.imports.source_node import ImportCancelled, RemoteLog
 from enc.node.limits.quota import Quota
-from enc.node.sequence.sequencer import Sequencer, internal_error
+from enc.node.ops.faults import internal_error
+from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.import_check import ImportSignaturePool
 from enc.node.store.protocol import Store, Usage

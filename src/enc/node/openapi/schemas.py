@@ -41,7 +41,7 @@ from enc.node.read import sealed_requests
 from enc.node.read.deliveries import MAX_ENDPOINTS, DeliveriesBody, EndpointKey
 from enc.node.read.pulls import MAX_BATCHES, MAX_NUMBERS, PullBody, PushSeqRange
 from enc.node.read.sealed_requests import MAX_KEYS
-from enc.node.sequence.sequencer import MAX_HOLD_MS
+from enc.node.sequence.checkpoint import MAX_HOLD_MS
 
 Schema = dict[str, Any]
 

@@ -34,7 +34,7 @@ from enc.node.read.access import Access
 from enc.node.read.deliveries import deliveries
 from enc.node.read.proofs import ProofRoot, Proofs, Wire
 from enc.node.read.pulls import Pulls
-from enc.node.sequence.sequencer import MAX_HOLD_MS, Checkpoint
+from enc.node.sequence.checkpoint import MAX_HOLD_MS, Checkpoint
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.events import ITEM_START, SearchItem, item_end
 from enc.node.store.protocol import Store

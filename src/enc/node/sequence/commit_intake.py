@@ -11,8 +11,9 @@ from typing import Any
 
 from enc.core.errors import EncError, Unavailable
 from enc.core.primitives.types import Receipt
+from enc.node.ops.faults import internal_error
 from enc.node.sequence.admission import MAX_GROUP, Admission, Arrival, Rejection
-from enc.node.sequence.sequencer import CommitOutcome, internal_error
+from enc.node.sequence.admitted import CommitOutcome
 
 MAX_BYTES = 256 << 20
 """Total size of the commits that may wait."""

@@ -12,15 +12,14 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 from msgspec import Struct
 
-from enc.core.errors import Duplicate, EncError, EnclaveNotFound, InternalError, Unavailable
-from enc.core.log.commit import SKEW_MS
+from enc.core.errors import EncError, EnclaveNotFound, Unavailable
 from enc.core.log.event import finalize
-from enc.core.log.receipt import build_receipt, wire_receipt
+from enc.core.log.receipt import build_receipt
 from enc.core.machine import enclave as machine
 from enc.core.machine.state import Transition
 from enc.core.primitives.hashing import log_leaf
@@ -31,7 +30,11 @@ from enc.core.rules.policy import Effects
 from enc.core.trees.merkle_log import Edge
 from enc.core.trees.tree_head import sign_head
 from enc.node.limits.quota import NO_QUOTA, Quota, Spending
+from enc.node.ops.faults import internal_error
+from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome, duplicate
 from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache
+from enc.node.sequence.checkpoint import Checkpoint, MigrateHolds
+from enc.node.sequence.clock_guard import ClockGuard
 from enc.node.sequence.recipients import RecipientCache
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.protocol import Store
@@ -43,29 +46,9 @@ MAX_SEALS = 256
 """Maximum number of idle bundles that one transaction closes."""
 IDLE_S = 0.2
 """Seconds after which an idle sequencer looks for bundles to seal."""
-MAX_HOLD_MS = 30_000
 
 T = TypeVar("T")
 _log = structlog.get_logger("enc.sequencer")
-
-
-class AdmittedCommit(Struct, frozen=True):
-    """A commit that passed admission (form, hash, signature, expiry), and a value that identifies
-    its sender.
-    """
-
-    commit: Commit
-    sender: Any = None
-
-
-CommitOutcome = tuple[AdmittedCommit, Receipt | EncError]
-
-
-class Checkpoint(Struct, frozen=True):
-    """The end of a log, as a Migrate must state it."""
-
-    seq: int
-    ct_root: bytes
 
 
 class _Batch:
@@ -112,12 +95,11 @@ class Sequencer:
         self._deliver, self._publish, self._observe_write, self._maintain = deliver, publish, observe_write, maintain
         self._states = StateCache(store) if states is None else states
         self._settings = settings
-        self._highest = store.clock()
+        self._guard = ClockGuard(store.clock())
         self._queue: SimpleQueue[Sequence[AdmittedCommit] | Callable[[], None] | None] = SimpleQueue()
         self._cache = NodeCache()
         self._recipients = RecipientCache(store)
-        self._holds: dict[bytes, int] = {}
-        self._is_behind = False
+        self._holds = MigrateHolds()
         self._unsealed: set[bytes] = set()
         """Enclaves that could not be sealed since the start."""
         self._thread = threading.Thread(target=self._run, name="sequencer", daemon=True)
@@ -151,9 +133,13 @@ class Sequencer:
         self._queue.put(None)
         self._thread.join()
 
+    def is_behind(self, now: int) -> bool:
+        """Return whether the node's clock shows less than before. Safe from any thread."""
+        return self._guard.is_behind(now)
+
     def probe(self) -> None:
         """Write an empty batch; raises if the store fails. Call it on the sequencer's thread."""
-        self._check_clock(self._clock())
+        self._guard.check(self._clock())
         self._store.write([], self._clock())
 
     def checkpoint(self, enclave: bytes, hold_ms: int) -> Checkpoint:
@@ -166,9 +152,7 @@ class Sequencer:
         overlay = BatchOverlay(self._store, enclave, state, self._cache)
         found = Checkpoint(state.seq, machine.checkpoint_root(state, overlay))
         if hold_ms:
-            now = self._clock()
-            self._holds = {held: until for held, until in self._holds.items() if until > now}
-            self._holds[enclave] = now + min(hold_ms, MAX_HOLD_MS)
+            self._holds.add(enclave, self._clock(), hold_ms)
         return found
 
     def forget(self, enclave: bytes) -> None:
@@ -215,7 +199,7 @@ class Sequencer:
         """Process one batch: judge, write, answer."""
         batch = _Batch(self._clock(), Spending(self._store, self._settings.quota))
         try:
-            self._check_clock(batch.now)
+            self._guard.check(batch.now)
             if admitted:
                 batch.committed = self._store.committed_among([admitted.commit for admitted in admitted])
             outcomes = [(admitted, self._outcome(admitted.commit, batch)) for admitted in admitted]
@@ -262,7 +246,7 @@ class Sequencer:
             if overlay.state is not None:
                 self._states.put(overlay.state)
                 if overlay.state.migrated:
-                    self._holds.pop(enclave, None)
+                    self._holds.end(enclave)
             self._cache.put(overlay.nodes.items())
         return None
 
@@ -279,7 +263,7 @@ class Sequencer:
         overlay = self._overlay(commit.enclave, batch)
         if (first := batch.committed.get(commit.hash)) is not None:
             raise duplicate(first, commit)
-        self._check_hold(commit, batch.now)
+        self._holds.check(commit, batch.now)
         batch.spending.check(commit)
         state = overlay.state
         if state is None:
@@ -306,28 +290,6 @@ class Sequencer:
             state = self._states.get(enclave)
             overlay = batch.overlays[enclave] = BatchOverlay(self._store, enclave, state, self._cache)
         return overlay
-
-    def is_behind(self, now: int) -> bool:
-        """Return whether the node's clock shows less than it has shown before. Safe from any
-        thread.
-        """
-        return now < self._highest - SKEW_MS
-
-    def _check_clock(self, now: int) -> None:
-        is_behind, was_behind = self.is_behind(now), self._is_behind
-        self._is_behind = is_behind
-        if is_behind:
-            if not was_behind:
-                _log.error("clock_behind", by_ms=self._highest - now)
-            raise Unavailable(
-                "this node's clock shows less than it has shown before", retry_after_ms=self._highest - now
-            )
-        self._highest = max(self._highest, now)
-
-    def _check_hold(self, commit: Commit, now: int) -> None:
-        until = self._holds.get(commit.enclave, 0)
-        if until > now and commit.type != "Migrate":
-            raise Unavailable("the enclave is held for a Migrate", retry_after_ms=until - now)
 
     def _add_step(
         self,
@@ -386,19 +348,3 @@ class Sequencer:
         transition = machine.seal(overlay.state, batch.now, overlay)
         if transition is not None:
             self._add_step(batch, overlay, transition, None, Effects())
-
-
-def internal_error(error: BaseException, where: str) -> InternalError:
-    """Log an internal error and return the one for the wire, which contains nothing that the peer
-    sent.
-    """
-    _log.error("internal_error", where=where, exc_info=error)
-    return InternalError(f"internal error: {type(error).__name__}")
-
-
-def duplicate(first: Event, commit: Commit) -> Duplicate:
-    """Return the error for a repeated commit. If the signature is the same, it contains the first
-    one's receipt.
-    """
-    context = {"receipt": wire_receipt(build_receipt(first))} if first.sig == commit.sig else {}
-    return Duplicate("the commit was already accepted", **context)

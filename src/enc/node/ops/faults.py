@@ -1,0 +1,16 @@
+"""Internal errors: logged in full, and reported to peers without details."""
+
+import structlog
+
+from enc.core.errors import InternalError
+
+_log = structlog.get_logger("enc.faults")
+
+
+def internal_error(error: BaseException, where: str) -> InternalError:
+    """Log an internal error and return the one for the wire.
+
+    Neither the wire nor the log contains anything that the peer sent.
+    """
+    _log.error("internal_error", where=where, exc_info=error)
+    return InternalError(f"internal error: {type(error).__name__}")
