@@ -21,7 +21,8 @@ from enc.client.errors import (
     TooManyMoves,
     Unreachable,
 )
-from enc.client.evidence.evidence import Evidence, check_evidence, load_evidence
+from enc.client.evidence.check_evidence import check_evidence
+from enc.client.evidence.evidence import Evidence, load_evidence
 from enc.client.faces.async_client import AsyncClient, AsyncEnclave
 from enc.client.faces.client import Client, Enclave
 from enc.client.faces.setup import ClientSettings

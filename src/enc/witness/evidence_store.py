@@ -12,7 +12,8 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from enc.client.evidence.evidence import Evidence, check_evidence
+from enc.client.evidence.check_evidence import check_evidence
+from enc.client.evidence.evidence import Evidence
 from enc.core.errors import InvalidProof
 from enc.runtime import private_file
 

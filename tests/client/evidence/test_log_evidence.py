@@ -216,7 +216,7 @@ def test_a_sequencer_is_bound_by_the_migrate_that_gave_it_the_log(world: World) 
 
 
 def test_a_log_in_evidence_has_a_bound(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("enc.client.evidence.log_evidence.MAX_EVENTS", 14)
+    monkeypatch.setattr("enc.client.evidence.check_log_evidence.MAX_EVENTS", 14)
     refused(lambda: log(world, "gap", 3), "over 14 events")
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from enc.client.errors import TooManyMoves
-from enc.client.evidence.evidence import check_evidence, load_evidence, split_event, split_head, two_heads
+from enc.client.evidence.check_evidence import check_evidence
+from enc.client.evidence.evidence import load_evidence, split_event, split_head, two_heads
 from enc.client.verify.pins import FilePins, Pin, merge_pins, pin_of
 from enc.client.verify.sequencer_history import MAX_CONTENT, MAX_MOVES, History, history_of
 from enc.core.errors import InvalidProof
