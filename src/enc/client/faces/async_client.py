@@ -28,7 +28,8 @@ from enc.client.faces.unverified import UnverifiedPage, unverified_page
 from enc.client.keys.identity import Identity
 from enc.client.link.enclave_reader import Bundle, EnclaveReader
 from enc.client.link.sequencer_lookup import fetch_history
-from enc.client.move.migrate import Moved, Mover, OnStep, former_heads
+from enc.client.move.import_order import OnStep
+from enc.client.move.migrate import Moved, Mover, former_heads
 from enc.client.registry.register import EnclaveDescription, register_enclave, register_identity, register_node
 from enc.client.registry.registry_client import Registry, Resolution
 from enc.client.subscribe.feed import Feed

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from secrets import randbelow
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
@@ -17,6 +17,7 @@ from enc.client.evidence.evidence import answer_evidence
 from enc.client.keys.identity import Identity
 from enc.client.link.follow_moves import follow_moves
 from enc.client.link.node_link import NodeLink
+from enc.client.link.ports import Locator, Quorum
 from enc.client.verify.log_verifier import DEFAULT_VERSION, LogVerifier
 from enc.client.verify.pins import Pin, Pins
 from enc.client.wire.flow import Call, Flow, Pause
@@ -53,45 +54,6 @@ RENEW_S = 300
 """A session with less time left is renewed."""
 
 
-class NodeLocator(Protocol):
-    """Finds the node to which an enclave has moved, and checks that it did."""
-
-    @property
-    def can_locate(self) -> bool:
-        """Whether there is any source that may name another node."""
-        ...
-
-    def locate(self, enclave: bytes) -> Flow[NodeLink]:
-        """Return the node that a registry names; raise if none is named or it does not answer."""
-        ...
-
-    def find(self, enclave: bytes, sequencer: bytes | None, node: NodeLink) -> Flow[NodeLink | None]:
-        """Return a node other than `node`: one with this key, or the one that a registry names."""
-        ...
-
-    def adopt_or_switch(self, session: "EnclaveSession", pin: Pin) -> Flow[None]:
-        """Adopt a node that is not the pinned one, or switch to the pinned one, or raise."""
-        ...
-
-    def names_other_node(self, session: "EnclaveSession") -> Flow[bool]:
-        """Whether a registry names a node other than the one in use."""
-        ...
-
-    def origin(self, enclave: bytes) -> bytes | None:
-        """Return the first sequencer, if the registry entry is signed by the enclave's creator."""
-        ...
-
-    def may_have_moved(self, enclave: bytes, key: bytes | None) -> Flow[bool]:
-        """Whether a registry names a sequencer other than `key`, which does not answer."""
-        ...
-
-
-class WitnessQuorum(Protocol):
-    """The witnesses that must confirm a head before it is accepted."""
-
-    def check(self, session: "EnclaveSession", head: TreeHead) -> Flow[object]: ...
-
-
 class EnclaveSession:
     """One enclave through one node, or, with a `locator`, through the node that it moves to.
 
@@ -106,8 +68,8 @@ class EnclaveSession:
         pins: Pins,
         now: Callable[[], int],
         alg: Alg,
-        locator: NodeLocator | None = None,
-        quorum: WitnessQuorum | None = None,
+        locator: Locator | None = None,
+        quorum: Quorum | None = None,
     ) -> None:
         self.node, self.identity, self.enclave, self.pins, self.now, self.alg = node, identity, enclave, pins, now, alg
         self._locator, self._quorum = locator, quorum

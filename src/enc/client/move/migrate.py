@@ -11,25 +11,25 @@ interruption, call again.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 from msgspec.json import Decoder
 
-from enc.client.enclave.backup import append_log, archive_head, open_part, resume, write_archive
+from enc.client.enclave.backup import Progress, append_log, archive_head, open_part, resume, write_archive
 from enc.client.enclave.reads import manifest_event
-from enc.client.errors import ForeignSequencer, LostRange, Unreachable
+from enc.client.errors import ForeignSequencer, LostRange
 from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.link.node_link import NodeLink
 from enc.client.move.adopt_sequencer import lost_range
+from enc.client.move.import_order import OnStep, run_import
 from enc.client.move.journal import Journal
 from enc.client.move.preflight import NodeTerms, begins_with, check_existing_log, checkpoint_size, fetch_terms
 from enc.client.registry.register import register_enclave
 from enc.client.registry.registry_client import RegistryClient
 from enc.client.verify.answers import read
 from enc.client.verify.pins import Pin
-from enc.client.wire.flow import Call, Flow, Pause, work
+from enc.client.wire.flow import Call, Flow, work
 from enc.core.errors import (
     CheckpointMismatch,
     EnclaveMigrated,
@@ -40,11 +40,9 @@ from enc.core.errors import (
     PeerError,
     Unauthorized,
     UpstreamUnreachable,
-    from_wire,
 )
 from enc.core.log.commit import wire_commit
 from enc.core.log.event import sequenced, wire_event
-from enc.core.log.receipt import check_receipt, parse_receipt
 from enc.core.machine.archive import read_archive
 from enc.core.machine.archive_check import header_of, verify_archive
 from enc.core.machine.replay import Replay
@@ -55,14 +53,8 @@ from enc.core.rules.content import parse_migrate
 
 HOLD_S = 30
 """How long the old node is asked to accept only the Migrate, in seconds."""
-POLL_S = 0.5
 MAX_TRIES = 5
 """How often a Migrate is signed again because the log grew meanwhile."""
-
-StepName = Literal["copy", "hold", "sign", "migrate", "import", "wait", "verify", "register"]
-OnStep = Callable[[StepName, str], None]
-"""Called at the end of each step, with its result."""
-Progress = Callable[[int, int], None]
 
 
 class Moved(Struct, frozen=True):
@@ -82,15 +74,7 @@ class _Checkpoint(Struct):
     ct_root: str
 
 
-class _Status(Struct, kw_only=True):
-    status: Literal["running", "done", "failed"]
-    events: int = 0
-    total: int = 0
-    receipt: dict[str, Any] | UnsetType = UNSET
-    error: dict[str, Any] | UnsetType = UNSET
-
-
-_checkpoint, _status = Decoder(_Checkpoint), Decoder(_Status)
+_checkpoint = Decoder(_Checkpoint)
 
 
 class Mover:
@@ -286,24 +270,8 @@ class Mover:
     # Both
 
     def _import(self, order: dict[str, Any], migrate: Commit, archive: Path | None) -> Flow[Event]:
-        """Order the import, wait for its end, and return the Migrate as an event of the log."""
-        body = msgspec.json.encode(order)
-        call = Call("/import", body) if archive is None else _upload(body, archive)
-        caller, status = self._new_node.caller, f"/import/{migrate.hash.hex()}"
-        answer = _read_status((yield from caller.request(call)))
-        self._report("import", f"requested from {self._new_node.url}")
-        while answer.status == "running":
-            self._progress(answer.events, answer.total)
-            yield Pause(POLL_S)
-            try:
-                answer = _read_status((yield from caller.request(Call(status))))
-            except EnclaveNotFound:  # the node restarted meanwhile: it has kept nothing, or all
-                answer = _read_status((yield from caller.request(call)))
-        if answer.status == "failed" or answer.receipt is UNSET:
-            raise from_wire(answer.error if answer.error is not UNSET else {})
-        event = _finalised(migrate, answer.receipt)
-        self._report("wait", f"{event.seq + 1} events are at {self._new_node.url}")
-        return event
+        flow = run_import(self._new_node, order, migrate, archive, report=self._report, progress=self._progress)
+        return (yield from flow)
 
     def _finish(self, journal: Journal, event: Event, archive: Path | None = None) -> Flow[Moved]:
         """Verify that the new node's log continues the old one, then register it."""
@@ -337,25 +305,3 @@ def former_heads(pin: Pin | None, *archives: Path | None) -> list[TreeHead]:
     found = [None if pin is None else pin.head]
     found += [archive_head(archive) for archive in archives if archive is not None]
     return [head for head in found if head is not None and head.ts]
-
-
-def _upload(order: bytes, archive: Path) -> Call:
-    return Call("/import", order + b"\n", file=archive, kind="application/x-enc-import")
-
-
-def _read_status(body: bytes) -> _Status:
-    try:
-        return read(body, _status)
-    except InvalidProof as e:
-        raise Unreachable(f"/import: not a node's answer: {e.message}") from None
-
-
-def _finalised(migrate: Commit, wire: dict[str, Any]) -> Event:
-    """Return the Migrate as an event, according to its receipt."""
-    if isinstance(migrate, Event):
-        return migrate
-    receipt = parse_receipt(msgspec.json.encode(wire))
-    check_receipt(receipt, migrate, receipt.sequencer)
-    if receipt.sequencer != parse_migrate(migrate).new_sequencer:
-        raise InvalidProof("receipt: the Migrate was accepted by another node than it names")
-    return sequenced(migrate, receipt.id, receipt.timestamp, receipt.sequencer, receipt.seq, receipt.seq_sig)

@@ -1,0 +1,50 @@
+"""What a session needs from the layers above it: a locator of nodes and a quorum of witnesses."""
+
+from typing import TYPE_CHECKING, Protocol
+
+from enc.client.link.node_link import NodeLink
+from enc.client.verify.pins import Pin
+from enc.client.wire.flow import Flow
+from enc.core.primitives.types import TreeHead
+
+if TYPE_CHECKING:
+    from enc.client.link.enclave_session import EnclaveSession
+
+
+class Locator(Protocol):
+    """Finds the node to which an enclave has moved, and checks that it did."""
+
+    @property
+    def can_locate(self) -> bool:
+        """Whether there is any source that may name another node."""
+        ...
+
+    def locate(self, enclave: bytes) -> Flow[NodeLink]:
+        """Return the node that a registry names; raise if none is named or it does not answer."""
+        ...
+
+    def find(self, enclave: bytes, sequencer: bytes | None, node: NodeLink) -> Flow[NodeLink | None]:
+        """Return a node other than `node`: one with this key, or the one that a registry names."""
+        ...
+
+    def adopt_or_switch(self, session: "EnclaveSession", pin: Pin) -> Flow[None]:
+        """Adopt a node that is not the pinned one, or switch to the pinned one, or raise."""
+        ...
+
+    def names_other_node(self, session: "EnclaveSession") -> Flow[bool]:
+        """Whether a registry names a node other than the one in use."""
+        ...
+
+    def origin(self, enclave: bytes) -> bytes | None:
+        """Return the first sequencer, if the registry entry is signed by the enclave's creator."""
+        ...
+
+    def may_have_moved(self, enclave: bytes, key: bytes | None) -> Flow[bool]:
+        """Whether a registry names a sequencer other than `key`, which does not answer."""
+        ...
+
+
+class Quorum(Protocol):
+    """The witnesses that must confirm a head before it is accepted."""
+
+    def check(self, session: "EnclaveSession", head: TreeHead) -> Flow[object]: ...
