@@ -157,7 +157,7 @@ OTHER = person("node2")
 
 
 def refused(post: Post, receiver: PushReceiver, error: type[EncError], what: bytes) -> EncError:
-    """It is refused, and nothing has changed: the same number is still free for a true batch."""
+    """Check that the push is rejected and changes nothing: a valid batch may still have the number."""
     with pytest.raises(error) as found:
         receiver.take(what)
     assert type(found.value) is error
@@ -179,7 +179,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def keeps(post: Post, *batches: Json, page: int = 100) -> list[Json]:
-    """The node has these batches, and gives `page` of them at a time. Which were asked for."""
+    """Let the node have these batches, `page` per answer; return the requested selections."""
     asked = list[Json]()
 
     def pull(_: Any) -> list[Json]:

@@ -1,4 +1,4 @@
-"""Archives: pulled from a real node page by page, broken off and taken up again, and never with anything unchecked."""
+"""Archives: pulled from a real node page by page, interrupted and resumed, always verified."""
 
 import asyncio
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ def test_an_archive_holds_the_whole_log_and_replays(enclave: Enclave, tmp_path: 
 
 
 def broken_off(enclave: Enclave, path: Path, after: int) -> None:
-    """A pull that somebody stops once this many events are here."""
+    """A pull that is stopped after this many events."""
 
     class Stop(Exception):
         pass
@@ -143,7 +143,7 @@ def withhold(page: Any) -> Any:
 
 
 def cut(page: Any) -> Any:
-    """As if the log ended with this page; the head says that it does not."""
+    """The page claims to be the last one; the head shows that it is not."""
     return {**page, "seq": page["events"][-1]["seq"]}
 
 
@@ -171,7 +171,7 @@ def test_a_log_that_is_cut_short_is_not_the_head_s(
 def test_an_export_for_an_audit_has_what_the_node_said(
     enclave: Enclave, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: Any
 ) -> None:
-    """Nothing is judged, and nothing is mended: that is the audit's business."""
+    """An export verifies and repairs nothing: that is the audit's task."""
     monkeypatch.setattr(export, "PAGE", 20)
     enclave.archive(tmp_path / "right.enc")
     honest = enclave.export(tmp_path / "honest.enc")
@@ -197,7 +197,7 @@ def test_an_export_goes_on_from_an_earlier_archive(enclave: Enclave, tmp_path: P
 
 
 def test_an_export_goes_on_from_what_cannot_be_read(enclave: Enclave, tmp_path: Path) -> None:
-    """What a node said once is there for every later audit, as it was spelled."""
+    """A later audit gets the node's answer byte for byte."""
     path = tmp_path / "a.enc"
     enclave.export(path)
     header, lines = read_lines([path.read_bytes()])

@@ -1,4 +1,4 @@
-"""Batches pulled by a client: all of them, in order, each event checked, and no lie believed."""
+"""Batches pulled by a client: all of them, in order, each event verified, and lies detected."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Reading: what an honest node says is put together, proved where it can be, and never held against it."""
+"""Reading: an honest node's answers are combined, proved where possible, and never blamed."""
 
 from typing import Any
 
@@ -157,7 +157,7 @@ def test_a_slot_before_the_first_bundle_is_closed(stage: Stage) -> None:
 
 
 def test_a_slot_among_many(stage: Stage) -> None:
-    """Its last setter lies many pages back."""
+    """The event that set it is many pages back."""
     slots = [{"event": "Shared", "operator": "MEMBER", "ops": ["C", "U", "D"], "key": key} for key in ("a", "b")]
     enclave = stage.found(slots=slots)
     enclave.shared("a", "first")
@@ -186,7 +186,7 @@ def test_a_slot_that_another_has_set_since_you_did_and_you_read_only_what_you_wr
 
 
 def test_a_slot_whose_setter_is_not_yours_to_read(stage: Stage) -> None:
-    """The node is right not to show it, and is not accused."""
+    """The node rightly does not show it, and is not blamed."""
     readers = [
         {"type": "admin", "reads": "*"},
         {"type": "MEMBER", "reads": "message"},
@@ -289,14 +289,14 @@ def test_everything_but_what_is_deleted(scene: Scene) -> None:
 
 
 def test_everything_but_what_was_deleted_a_moment_ago(scene: Scene) -> None:
-    """The Delete is in the open bundle: the proved state does not know of it, and the node is right all the same."""
+    """The Delete is in the open bundle: the proved state lacks it, but the node is right."""
     scene.enclave.delete(scene.id("one"))
     assert seqs(scene.enclave) == [0, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("is_new", [True, False])
 def test_a_delete_explains_only_what_the_proved_state_cannot_know_yet(scene: Scene, is_new: bool) -> None:
-    """Else one of old, which never had any effect, could hide an event for good."""
+    """Otherwise an old, ineffective Delete could hide an event."""
     at = scene.enclave.head().t if is_new else scene.enclave.head().t - 1
     commit = scene.commit('{"reason":"author"}', "Delete", (("r", scene.id("one").hex()),))
     shown = {"event": wire_event(scene.node.event(commit, 100, at)), "status": "active"}

@@ -1,4 +1,4 @@
-"""Searching: a caller's words, the wire's filter, and the pages that a search takes."""
+"""Searching: a caller's terms, the wire filter, and the pages that a search needs."""
 
 from typing import Any
 

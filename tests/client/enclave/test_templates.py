@@ -1,4 +1,4 @@
-"""The ready-made manifests: who may do what in each, and who may not."""
+"""The ready-made manifests: each identity's rights in each."""
 
 import json
 from typing import Any
@@ -26,7 +26,7 @@ def world(name: str) -> World:
 
 
 def allowed(world: World, type_: str, content: Any = "", **more: Any) -> set[str]:
-    """Who, of all that these tests know, may send it now."""
+    """Return the people of these tests who may send it now."""
     people = ("alice", "bob", "carol", "dave", "otto")
     codes = {name: world.code(name, type_, content, **more) for name in people}
     assert set(codes.values()) <= {"", "UNAUTHORIZED"}

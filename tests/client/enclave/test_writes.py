@@ -1,4 +1,4 @@
-"""Writing: one obvious call each, what it becomes on the wire, and a checked receipt for it."""
+"""Writing: one method per write, its commit on the wire, and a verified receipt."""
 
 import json
 from typing import Any
@@ -82,7 +82,7 @@ CALLS: dict[str, tuple[Any, str, Any, Any]] = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_what_each_call_sends(scene: Scene, name: str) -> None:
-    """To a node that takes everything."""
+    """To a node that accepts everything."""
     call, type_, content, tags = CALLS[name]
     sent = list[Any]()
 
@@ -133,7 +133,7 @@ def test_the_life_of_an_enclave(scene: Scene) -> None:
 
 
 def test_the_same_words_twice_are_two_events(stage: Stage, scene: Scene) -> None:
-    """Though the clock stands still."""
+    """Although the clock does not advance."""
     first, second = scene.enclave.commit("message", "again"), scene.enclave.commit("message", "again")
     assert (first.seq, second.seq) == (8, 9)
     assert first.hash != second.hash

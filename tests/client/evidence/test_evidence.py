@@ -1,4 +1,4 @@
-"""Evidence in a file, checked by somebody who has nothing else: what convicts, what does not, what is no evidence."""
+"""Evidence in a file, checked without anything else: what convicts, what does not, what is invalid."""
 
 import json
 from collections.abc import Callable
@@ -162,7 +162,7 @@ NONE: dict[str, Evidence] = {
 
 @pytest.mark.parametrize("name", NONE)
 def test_what_contradicts_nothing_is_no_evidence(name: str) -> None:
-    """Nobody can be accused by what an honest node may have signed."""
+    """What an honest node may have signed convicts nobody."""
     refused(NONE[name].json())
 
 
@@ -194,7 +194,7 @@ def wrapped(kind: str, parts: bytes) -> bytes:
 
 
 def hostile(data: bytes) -> None:
-    """Whatever it is, nothing but our own error comes of it."""
+    """Any input raises only our own error."""
     with suppress(InvalidProof):
         evidence = load_evidence(data)
         deeper(evidence.json)
@@ -202,7 +202,7 @@ def hostile(data: bytes) -> None:
 
 
 def deeper(work: Callable[[], Any], frames: int = 10) -> Any:
-    """Where there is a little less room than there was."""
+    """With a slightly smaller recursion limit."""
     return deeper(work, frames - 1) if frames else work()
 
 
@@ -235,7 +235,7 @@ def test_a_hostile_file_is_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("kind", ["fork", "rollback", "inconsistent", "equivocation", "answer", "foreign"])
 def test_a_nested_file_does_no_harm(kind: str) -> None:
-    """Also one that is nested just so deep that it could be read, and not be written again."""
+    """Also evidence nested so deep that it can be decoded but not encoded again."""
     for depth in [*range(900, 1010), 100_000]:
         deep = b"[" * depth + b"]" * depth
         for parts in (b'{"heads": [{"x": %b}, {}]}', b'{"events": [{"x": %b}, {}]}', b'{"answer": "", "x": %b}'):

@@ -1,4 +1,4 @@
-"""Evidence from a log, to somebody who has nothing else: what convicts, what only shows, and what is no evidence."""
+"""Evidence from a log, checked without anything else: what convicts, what only shows, what is invalid."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -85,7 +85,7 @@ def test_a_head_with_another_root_convicts(world: World) -> None:
     verdict = log(world, "head_not_on_log", 7, bare(world), head=wrong)
     assert verdict.convicts
     assert "15 events: each with its author's signature" in verdict.proved[0]
-    refused(lambda: log(world, "head_not_on_log", 7, head=head(world, 2)), "the head is the log's")
+    refused(lambda: log(world, "head_not_on_log", 7, head=head(world, 2)), "the head matches the log")
     refused(lambda: log(world, "head_not_on_log", 6, head=wrong), "of another size")
     refused(lambda: log(world, "head_not_on_log", 7, bare(world)[:5], head=wrong), "of another size")
     refused(lambda: log(world, "head_not_on_log", 7, head=wrong, by="node2"), "not signed by this sequencer")
@@ -141,7 +141,7 @@ def admitted() -> World:
 
 
 def doctored(world: World, how: str) -> list[Event]:
-    """An honest log as somebody passes it on who wants its node convicted of event 3."""
+    """An honest log, altered by someone who wants the node convicted of event 3."""
     events = list(world.events)
     if how == "left out":
         return [*events[:2], *events[3:]]
@@ -186,7 +186,7 @@ def test_nobody_is_convicted_by_a_stranger_who_closes_a_bundle(admitted: World) 
 
 
 def test_nobody_is_convicted_by_a_log_that_another_went_on_with(world: World) -> None:
-    """An owner went on elsewhere from an older copy: the node's head of its own log is not on that one."""
+    """An owner continued elsewhere from an older copy: the node's own head is not on that log."""
     copy = World(MANIFEST)
     for i in range(5):
         copy.send("alice", "message", f"number {i}")

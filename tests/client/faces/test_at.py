@@ -1,4 +1,4 @@
-"""An enclave at another node than the client's: asked there first, and followed from there."""
+"""An enclave at a node other than the client's: asked there first, and followed from there."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Enclaves of version 1 by the same calls: nobody says which version it is, and everything is checked as ever."""
+"""Enclaves of version 1 with the same calls: no caller names the version, and everything is verified."""
 
 import json
 from typing import Any
@@ -48,12 +48,12 @@ BOB, CAROL, DAVE, MALLORY = (person(name).public for name in ("bob", "carol", "d
 
 @pytest.fixture
 def team(stage: Stage) -> Any:
-    """As alice sees it, who founded it."""
+    """Return the enclave as alice sees it, who created it."""
     return stage.client().create(SMALL_V1)
 
 
 def fresh(stage: Stage, enclave: Any, name: str = "alice", **more: Any) -> Any:
-    """The same enclave as somebody sees it who knows nothing of it."""
+    """Return the same enclave for a client that knows nothing of it."""
     return stage.client(name, **more).enclave(enclave.id)
 
 
@@ -139,7 +139,7 @@ def test_who_has_read_anything_says_it_once(stage: Stage, team: Any) -> None:
 
 
 def test_who_may_read_nothing_writes_all_the_same(stage: Stage) -> None:
-    """To an inbox, as anybody."""
+    """A stranger writes to an inbox."""
     personal = stage.client().create("personal-v1")
     stranger = fresh(stage, personal, "mallory")
     assert stranger.commit("inbox", of_kind("dm_request", text="hello")).seq == 1
@@ -147,7 +147,7 @@ def test_who_may_read_nothing_writes_all_the_same(stage: Stage) -> None:
 
 
 def test_a_prepared_commit_may_be_sent_again_as_often_as_it_takes(stage: Stage, team: Any) -> None:
-    """It was signed before the version was known; what it becomes is one event, also for another program."""
+    """A commit signed before the version was known becomes one event, also from another program."""
     bob = fresh(stage, team, "bob")
     commit = bob.prepare("message", "once", tags=[["k", "v"]])
     assert version_of(commit) == 2
@@ -207,7 +207,7 @@ def test_what_is_wrong_in_either_version_is_told_as_the_node_told_it_first(stage
 def test_who_says_what_only_version_1_has_is_told_what_is_wrong_with_it(
     stage: Stage, team: Any, who: str, fault: str
 ) -> None:
-    """And not that another version has no such words."""
+    """The error is not that another version lacks the call."""
     with pytest.raises(MisuseError, match=fault):
         fresh(stage, team, who).move(BOB, "Member", "King", force=True)
     with pytest.raises(MisuseError, match=fault):
@@ -224,7 +224,7 @@ def test_who_says_what_only_version_1_has_is_told_what_is_wrong_with_it(
     ],
 )
 def test_who_signs_with_ecdsa_is_told_what_is_wrong(stage: Stage, team: Any, call: Any, fault: str) -> None:
-    """Neither that the first try was, nor that the first version tried has no such words."""
+    """The error is neither that of the first try nor that its version lacks the call."""
     with pytest.raises(InvalidCommit, match=fault):
         call(fresh(stage, team, alg="ecdsa"))
 
@@ -379,7 +379,7 @@ def test_who_may_not_read_what_decides_it_is_told_that_it_is_unknown(stage: Stag
 
 
 def test_who_may_no_longer_read_what_decides_it_is_not_told_what_it_was(stage: Stage) -> None:
-    """Though no closed bundle tells of the right that was lost."""
+    """Although no closed bundle shows the lost right yet."""
     schema = [row("Manifest", "Any", "R"), row("*", "Member", "R"), row("Revoke", "Owner", "C", "Member")]
     schema += [row(type_, "Owner", "C") for type_ in ("Pause", "Resume", "Terminate")]
     team = stage.client().create(manifest(schema, initial(alice="Owner", bob="Member")))
@@ -420,7 +420,7 @@ def test_an_exported_manifest_is_checked(stage: Stage) -> None:
 
 
 def test_one_enclave_is_of_one_version(stage: Stage, team: Any) -> None:
-    """An event signed by the other version's rules is none of this enclave's, though both signatures are true."""
+    """An event signed by the other version's rules is not of this enclave, though both signatures are valid."""
     bob = fresh(stage, team, "bob")
     list(bob.query())
     alien = build_commit(person("bob"), team.id, "message", "x", stage.clock.now + LIFETIME, enc_v=2)
@@ -526,7 +526,7 @@ def test_kinds() -> None:
 
 
 def push_to_dave(stage: Stage, team: Any) -> list[Any]:
-    """Everything that waits becomes a batch; dave, a DataView since the Manifest, pulls it."""
+    """All waiting events become a batch; dave, a DataView since the Manifest, pulls it."""
     stage.node.store.fan_out(stage.clock.now)
     return list(fresh(stage, team, "dave").pull(ENDPOINT))
 

@@ -1,4 +1,4 @@
-"""The two faces: the same names with the same parameters, closed by `with`, and as patient as they were told to be."""
+"""The blocking and the async client: same names, same parameters, `with`, and the configured patience."""
 
 import asyncio
 import inspect
@@ -56,14 +56,14 @@ def test_the_same_names_take_the_same_parameters(plain: type, awaiting: type) ->
 
 
 def parameters(call: Any) -> list[inspect.Parameter]:
-    """Of two functions that are defaults, all that can be said is that there is one."""
+    """Two default functions cannot be compared, only their presence."""
     found = inspect.signature(call).parameters.values()
     return [each.replace(default=callable) if inspect.isfunction(each.default) else each for each in found]
 
 
 @pairs
 def test_what_one_returns_the_other_promises(plain: type, awaiting: type) -> None:
-    """A method is a coroutine, or an iterator that awaits, or asks nothing and returns the other face's object."""
+    """A method is a coroutine, an async iterator, or sends no request and returns the other client's object."""
     for name in public(plain):
         one, other = getattr(plain, name), getattr(awaiting, name)
         if isinstance(one, property) or getattr(Writes, name, None) is one:
@@ -182,14 +182,14 @@ def test_an_awaiting_client_is_closed_by_with() -> None:
 
 @contextmanager
 def silent() -> Iterator[str]:
-    """A node that takes connections, and says nothing."""
+    """A node that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 @contextmanager
 def nobody() -> Iterator[str]:
-    """Where no node is."""
+    """A URL without a node."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     yield f"http://127.0.0.1:{port}"
@@ -240,7 +240,7 @@ def test_a_subscription_waits_for_a_connection_no_longer_than_for_an_answer(scen
 
 @pytest.mark.parametrize("stage", ["sync"], indirect=True)
 def test_a_blocking_client_serves_many_threads(scene: Scene) -> None:
-    """Each sees what is there, and what they pin is the same."""
+    """Each sees the same events, and they share a pin."""
     found, e = list[int](), scene.enclave
 
     def read() -> None:

@@ -41,13 +41,13 @@ def test_two_events_in_one_place_by_page_and_subscription(scene: Scene) -> None:
 
 @pytest.mark.parametrize("seq", range(1, 7))
 def test_dropped_event(scene: Scene, seq: int) -> None:
-    """Who reads everything sees it: the bundles' id lists say what there is."""
+    """A complete read detects it: the bundles' id lists name every event."""
     scene.lie("Query", lambda answer: without(answer, seq))
     scene.caught(Forgery, scene.enclave.complete)
 
 
 def test_dropped_event_that_a_filtered_read_cannot_miss(scene: Scene) -> None:
-    """No proof says that nothing else matches; and the docs say so."""
+    """No proof shows that nothing else matches, as the docs state."""
     scene.lie("Query", lambda answer: without(answer, 4))
     assert [item.seq for item in scene.enclave.query(type="message")] == [1, 2, 7]
     assert "left out" in (scene.stage.kind.query.__doc__ or "")
@@ -66,7 +66,7 @@ def test_dropped_event_and_its_id(scene: Scene) -> None:
 
 
 def test_dropped_event_that_is_said_to_be_deleted(scene: Scene) -> None:
-    """By the status of another event, which is."""
+    """With the status of another event that is deleted."""
     e = scene.enclave
     e.delete(scene.id("one"))
     scene.stage.close_bundle()
@@ -158,7 +158,7 @@ def test_event_moved_to_another_place(scene: Scene) -> None:
 
 @pytest.mark.parametrize("text", ["one", "plans"])
 def test_withheld_content(scene: Scene, text: str) -> None:
-    """Of an event that nothing has erased."""
+    """The event was not erased."""
     scene.show(scene.sent[text].seq, erase(scene.event(text)))
     scene.caught(Forgery, scene.other().query)
 
@@ -194,7 +194,7 @@ def test_manifest_of_another_enclave(scene: Scene) -> None:
 
 
 def test_old_commit_sequenced_again(scene: Scene) -> None:
-    """Its author signed it once, for an hour; the node would have it again a year later."""
+    """The author signed it for an hour; the node shows it as a year later."""
     scene.stage.clock.tick(365 * 86_400_000)
     again = scene.node.event(scene.event("one"), 8)
     page = {"events": [{"event": wire_event(again), "status": "active"}]}
@@ -222,7 +222,7 @@ def test_status_that_does_not_fit(scene: Scene, item: Json) -> None:
 
 
 def test_update_of_another_event(scene: Scene) -> None:
-    """What an event says now is what its own Update says."""
+    """An event's current content comes from its own Update."""
     e = scene.enclave
     e.update(scene.id("one"), "uno")
     item = e.event(scene.id("two"))
@@ -265,7 +265,7 @@ def test_truncated_page(scene: Scene) -> None:
 
 
 def test_page_that_ends_early(scene: Scene) -> None:
-    """As if there were nothing more. Who reads everything sees it."""
+    """The page claims to be the last one. A complete read detects it."""
     scene.lie("Query", lambda answer: {"events": answer["events"][:2]})
     scene.caught(Forgery, scene.enclave.complete)
 

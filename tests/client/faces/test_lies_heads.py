@@ -81,7 +81,7 @@ def test_true_consistency_proof_of_other_sizes(scene: Scene) -> None:
 
 
 def test_head_that_claims_more_bundles_than_its_log_has(scene: Scene) -> None:
-    """The root and the proof are those of a log of three."""
+    """Root and proof belong to a log of three bundles."""
     scene.grow(scene.node, "more")
     head, shown = scene.node.proofs(scene.enclave.id).head(), scene.node.proofs(scene.enclave.id).consistency(2, 3)
     scene.lie("sth", lambda _: wire_head(scene.node.head(scene.enclave.id, 7, head.r)))
@@ -108,7 +108,7 @@ def test_rolled_back_head(scene: Scene, ask: Callable[[Any], Any]) -> None:
 
 
 def test_rolled_back_head_shown_to_another_client_later(scene: Scene) -> None:
-    """The pin is on disk: who comes later knows what the first one saw."""
+    """The pin is on disk: a later client knows what the first one saw."""
     old = scene.node.copy()
     scene.grow(scene.node, "more")
     scene.enclave.head()
@@ -118,7 +118,7 @@ def test_rolled_back_head_shown_to_another_client_later(scene: Scene) -> None:
 
 @by_head
 def test_cut_log(scene: Scene, ask: Callable[[Any], Any]) -> None:
-    """Smaller, and dated later: that is no old answer, but a log whose end was taken away."""
+    """Smaller and dated later: not an old answer but a truncated log."""
     cut = scene.node.copy()
     for text in ("more", "and more", "and still more"):
         scene.grow(scene.node, text)

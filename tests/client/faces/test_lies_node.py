@@ -124,7 +124,7 @@ def test_node_whose_key_has_changed_between_runs(scene: Scene) -> None:
 
 
 def test_node_that_hides_that_its_key_has_changed(scene: Scene) -> None:
-    """It says the old one, and can sign by the new one alone."""
+    """The node announces the old key but can sign only with the new one."""
     true, head = scene.node.key.public.hex(), scene.enclave.head()
     scene.stage.node = Simulator(scene.stage.clock, person("node2"), scene.node.copy().store)
     scene.lie("info", lambda _: {"seq_pub": true})
@@ -175,7 +175,7 @@ def test_garbage_for_a_key(scene: Scene, garbage: bytes) -> None:
 
 @garbage
 def test_sealed_garbage(scene: Scene, garbage: bytes) -> None:
-    """Truly sealed, and none of it what was asked for."""
+    """Correctly sealed, but not the requested answer."""
     for kind in ("Query", "State_Proof", "State_Batch", "Bundle_Proof", "Inclusion_Proof"):
         scene.lie(kind, lambda _: Raw(garbage))
     for ask in list(ASKS.values())[1:]:
@@ -186,7 +186,7 @@ def test_sealed_garbage(scene: Scene, garbage: bytes) -> None:
 @pytest.mark.parametrize("status", [200, 301, 302, 307, 308, 404, 500, 502, 503, 504])
 @asks
 def test_html_page_of_a_proxy(scene: Scene, status: int, ask: Callable[[Any], Any]) -> None:
-    """Nothing is known then of the node; but what says 200 claims to be an answer."""
+    """The sender is unknown, but a 200 claims to be an answer."""
     page = httpx.Response(status, content=b"<html>Bad Gateway</html>", headers={"location": "http://elsewhere.test/"})
     scene.node.wire = lambda request, response: page
     if status == 200:
@@ -204,7 +204,7 @@ def unreachable(scene: Scene, ask: Callable[[Any], Any]) -> None:
 
 @asks
 def test_redirect(scene: Scene, ask: Callable[[Any], Any]) -> None:
-    """Is not followed: a commit or a session would go to another."""
+    """A redirect is not followed: it would send a commit or a session elsewhere."""
     asked = list[str]()
 
     def redirect(request: httpx.Request, response: httpx.Response) -> httpx.Response:
@@ -261,7 +261,7 @@ def test_answer_that_is_not_compressed_as_it_says(scene: Scene, ask: Callable[[A
 
 
 def test_refusal_that_is_a_lie_brings_nothing_back(scene: Scene) -> None:
-    """That there is no such event is the node's word, and is told as such."""
+    """That the event does not exist is only the node's statement, and is reported as such."""
     scene.lie("Bundle_Proof", instead(EventNotFound("no such event")))
     with pytest.raises(EventNotFound):
         scene.enclave.proof(scene.id("one"))

@@ -83,7 +83,7 @@ def test_inclusion_proof_for_another_size_than_the_head_s(scene: Scene) -> None:
 
 
 def test_two_inclusion_proofs_of_one_leaf(scene: Scene) -> None:
-    """The second is not even checked where the first one stands."""
+    """The second proof must not be skipped because the first was valid."""
     proved(scene, lambda item: item["proof"]["inclusion"].update(state_hash="00" * 32), seq=2)
     scene.caught(Forgery, lambda: scene.enclave.query(proof=True))
 
@@ -133,7 +133,7 @@ def test_bundle_without_events(scene: Scene) -> None:
 
 
 def test_withheld_proof(scene: Scene) -> None:
-    """As if the bundle were still open, when its head is dated later."""
+    """The bundle seems to be open, but its head is dated later."""
     proved(scene, lambda item: item.update(proof=None))
     scene.caught(Forgery, lambda: scene.enclave.query(proof=True, seq=1))
 
@@ -214,7 +214,7 @@ def test_deleted_event_presented_as_active(scene: Scene) -> None:
 
 
 def test_false_page_beside_a_true_head(scene: Scene) -> None:
-    """A head that comes with a lie is true by itself, and still is not taken with it."""
+    """A head that comes with a lie is not pinned, even if it is valid by itself."""
     scene.grow(scene.node, "more")
     proved(scene, lambda item: item["proof"]["bundle"].update(ei=0))
     scene.caught(Forgery, lambda: scene.enclave.query(proof=True))

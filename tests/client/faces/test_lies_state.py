@@ -68,7 +68,7 @@ def test_present_presented_for_absent(scene: Scene) -> None:
 
 
 def test_state_of_a_log_that_is_said_to_have_no_bundle_yet(scene: Scene) -> None:
-    """Else a terminated enclave could be shown as active, and a slot as it was."""
+    """Otherwise a terminated enclave could be shown as active, or a slot with an old value."""
     scene.lie("State_Proof", instead(TreeSizeNotFound("no bundle is closed yet")))
     scene.caught(Forgery, scene.enclave.overview)
     scene.caught(Forgery, lambda: scene.enclave.read_shared("topic"))
@@ -86,7 +86,7 @@ def test_batch_of_swapped_proofs(scene: Scene) -> None:
 
 
 def test_withheld_setter_of_a_slot(scene: Scene) -> None:
-    """An older setter is shown as the latest; the state says otherwise."""
+    """An older event is shown as the latest setter; the state differs."""
     scene.lie("Query", lambda answer: without(answer, 6))
     scene.caught(Forgery, lambda: scene.enclave.read_shared("topic"))
 
@@ -100,7 +100,7 @@ def test_withheld_unsetting_of_a_slot(scene: Scene) -> None:
 
 
 def test_withheld_setters_of_a_slot(scene: Scene) -> None:
-    """All of them: to who may read them, that is withholding."""
+    """All events: for an identity that may read them, this is withholding."""
     scene.lie("Query", lambda answer: without(answer, 3, 6))
     scene.caught(Forgery, lambda: scene.enclave.read_shared("topic"))
 
@@ -138,7 +138,7 @@ def test_state_of_a_form_that_no_event_makes(scene: Scene) -> None:
     ],
 )
 def test_event_that_no_node_would_have_taken(scene: Scene, type_: str, content: str) -> None:
-    """Its author and the node agree on nonsense."""
+    """The author and the node both signed invalid content."""
     shown = {"event": wire_event(scene.node.event(scene.commit(content, type_), 8)), "status": "active"}
 
     def lie(answer: Json) -> None:

@@ -1,4 +1,4 @@
-"""Raw pages: what a node says, byte for byte and unjudged; but an answer that is none is a forgery."""
+"""Unverified pages: the node's answer byte for byte; a malformed one is a Forgery."""
 
 from collections.abc import Iterator
 from pathlib import Path

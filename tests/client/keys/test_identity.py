@@ -1,4 +1,4 @@
-"""Identities and their key files: whole or not at all, for their owner alone, and silent about what they hold."""
+"""Identities and their key files: atomic, private, and never quoted in errors."""
 
 import base64
 import hashlib
@@ -61,7 +61,7 @@ def sealed(tmp_path: Path, **changes: Any) -> dict[str, Any]:
 
 
 def silent(error: MisuseError, *told: str) -> str:
-    """The message, which holds every one of `told`; nothing secret is in it or in what is printed with it."""
+    """Return the message, which contains each of `told`, and no secret."""
     printed = "".join(traceback.format_exception(error)).lower()
     even = Identity.from_secret(SECRET).key.secret
     for secret in (SECRET, even.hex(), base64.b64encode(even).decode().lower(), WORDS):
@@ -158,7 +158,7 @@ def test_a_passphrase_that_is_not_needed_does_no_harm(me: Identity, path: Path) 
 
 
 def test_a_sealed_file_opens_as_it_is_described(me: Identity, path: Path) -> None:
-    """By another program's scrypt, from nothing but what the file says."""
+    """Opened with another scrypt implementation, from the file alone."""
     me.save(path, WORDS)
     file = json.loads(path.read_bytes())
     assert list(file) == sorted(["format", "version", "public", "kdf", "sealed"])

@@ -25,7 +25,7 @@ class Moving(Scene):
         return pin
 
     def depart(self, to: PrivateKey = B, by: str = "alice", node: Simulator | None = None) -> Simulator:
-        """A peaceful Migrate, taken by the node; and who goes on."""
+        """Let the node accept a peaceful Migrate; return the successor."""
         node = node or self.node
         taken = node.take(node.migrate(self.enclave.id, person(by), to))
         assert isinstance(taken, Receipt), taken
@@ -39,11 +39,11 @@ class Moving(Scene):
         return node.successor(self.enclave.id, to, node.migrate(self.enclave.id, person(by), to, **changes))
 
     def follower(self, name: str = "alice", **more: Any) -> Any:
-        """Somebody with the same pins who knows where the others are."""
+        """Return a client with the same pins that knows the other nodes."""
         return self.stage.client(name, nodes=[AT_B, AT_C], **more).enclave(self.enclave.id)
 
     def stranger(self, url: str, name: str = "bob", **more: Any) -> Any:
-        """Somebody who is told another node's URL."""
+        """Return a client of another node's URL."""
         return self.stage.client(name, url=url, **more).enclave(self.enclave.id)
 
     def read(self, enclave: Any) -> Any:
@@ -67,8 +67,8 @@ def texts(enclave: Any) -> list[str | None]:
 
 
 OWNS = (2 | 1 << 8 | 1 << 9).to_bytes(32)
-"""A MEMBER who is owner and admin, as the state has it."""
+"""The bitmask of a MEMBER who is owner and admin."""
 
 
 SAID = ["one", None, "three", "four"]
-"""What the scene's messages say; the second was updated."""
+"""The contents of the scene's messages; the second was updated."""

@@ -1,4 +1,4 @@
-"""A move in the middle of talk: who follows the enclave and who sends to it share one link, in two threads."""
+"""A move during a conversation: a subscriber and a sender share one session, in two threads."""
 
 import threading
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 
 
 def test_one_thread_follows_and_another_sends_while_the_enclave_moves(place: Town, tmp_path: Path) -> None:
-    """Whoever of them is second to find the new node finds the link turned to it, and goes on."""
+    """The thread that finds the new node second uses the session that the first has switched."""
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a", patience=20) as his:
         team = found_team(mine)

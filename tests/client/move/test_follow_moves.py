@@ -1,4 +1,4 @@
-"""An enclave that moves: a client follows it with proof, and refuses whoever claims it without."""
+"""An enclave that moves: a client follows it with proof, and rejects claims without."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ def test_a_subscription_goes_on_at_the_new_node(moving: Moving) -> None:
 
 
 def test_a_reader_follows_when_told_to(moving: Moving) -> None:
-    """The node that was left still shows the log as it was, up to the Migrate: whoever has seen that may turn."""
+    """The old node still shows the log up to the Migrate: a client that has seen it may switch."""
     enclave = moving.follower("bob")
     enclave.follow()
     assert enclave.url == URL
@@ -86,7 +86,7 @@ def test_a_reader_follows_when_told_to(moving: Moving) -> None:
 
 
 class Late(dict[str, Simulator]):
-    """The new node is there, and has the enclave only after some naps."""
+    """The new node gets the enclave only after some pauses."""
 
     def __init__(self, new: Simulator, naps: list[float]) -> None:
         super().__init__({"b.test": Simulator(new.clock, new.key)})
@@ -121,7 +121,7 @@ def test_the_end_of_a_move_is_waited_for_as_long_as_patience_lasts(moving: Movin
 
 
 def test_a_subscription_turns_where_its_client_has_turned(moving: Moving) -> None:
-    """The old node was left by force, and says nothing of it."""
+    """The old node was left by force and does not say so."""
     enclave = moving.follower("bob", patience=1.0)
     feed = enclave.subscribe(type="message", after=6)
     assert next(feed).content == "four"
@@ -178,7 +178,7 @@ def test_there_and_back_again(moving: Moving) -> None:
 
 
 def test_a_receipt_of_the_node_before_counts_at_the_next(moving: Moving) -> None:
-    """Its answer was lost: the commit was taken, and moved with the log."""
+    """The answer was lost: the commit was accepted and moved with the log."""
     enclave = moving.follower("bob")
     enclave.head()
     commit = enclave.prepare("message", "five")
@@ -261,7 +261,7 @@ def test_a_migrate_that_names_another_place(moving: Moving) -> None:
 
 
 def test_a_migrate_in_the_middle_of_a_bundle(moving: Moving) -> None:
-    """The node put something before it that the enclave's sequencer never signed."""
+    """The node inserted an event before it that the sequencer never signed."""
     early = moving.node.successor(moving.enclave.id, B)
     kept = early.store._all[moving.enclave.id]
     kept.state = replace(kept.state, sequencer=B.public)
@@ -271,7 +271,7 @@ def test_a_migrate_in_the_middle_of_a_bundle(moving: Moving) -> None:
 
 
 def test_a_migrate_to_somebody_else(moving: Moving) -> None:
-    """The log says that another node goes on; this one has the log, and goes on too."""
+    """The log names another successor; this node has the log and continues too."""
     moving.depart(C)
     thief = moving.node.successor(moving.enclave.id, B)
     moving.stage.others["b.test"] = thief
@@ -318,7 +318,7 @@ def test_another_log_of_the_same_size(moving: Moving) -> None:
 
 
 def test_migrates_that_may_not_be_read(moving: Moving) -> None:
-    """Who is shown none has no reason to believe the node."""
+    """Without any Migrate there is no reason to trust the node."""
     new = moving.stage.others["b.test"] = moving.depart()
     new.lie("Query", lambda answer: {**answer, "events": []})
     moving.caught(ForeignSequencer, lambda: texts(moving.stranger(AT_B)))
@@ -407,7 +407,7 @@ def test_what_a_node_signs_after_its_own_migrate_convicts_it(moving: Moving) -> 
 
 
 def test_a_migrate_that_was_seen_is_enough(moving: Moving) -> None:
-    """The node showed its Migrate once; what it shows later, in a place after that, is nothing."""
+    """The node showed its Migrate once; later events that it signs do not count."""
     twin = moving.node.copy()
     moving.depart()
     assert [item.type for item in moving.enclave.query(seq=8)] == ["Migrate"]
@@ -447,7 +447,7 @@ def test_who_asks_the_old_node_is_led_to_the_new(moving: Moving) -> None:
 
 
 def test_a_head_extends_what_somebody_else_believed_meanwhile(moving: Moving, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two who share pins, or two tasks of a witness: neither takes a log that the other's does not go on to."""
+    """Two clients that share pins, or two tasks of a witness: neither accepts a log inconsistent with the other's."""
     reader, pins, id_ = moving.stage.reader(moving.enclave), FilePins(moving.stage.pins), moving.enclave.id
     moving.grow(moving.node, "five")
     moving.grow(moving.node, "six")

@@ -1,4 +1,4 @@
-"""Enclaves that move between real nodes, with a registry: owners, readers, and an auditor who saw only the registry."""
+"""Enclaves that move between real nodes, with a registry: owners, readers, and an auditor with only the registry."""
 
 from collections.abc import Iterator
 from pathlib import Path

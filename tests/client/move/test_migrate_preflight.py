@@ -1,4 +1,4 @@
-"""Moves that go wrong before they are made rather than after, and clients that wait for the end of one."""
+"""Moves that are rejected before they begin, and clients that wait for the end of one."""
 
 import threading
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def test_a_node_that_would_refuse_is_not_moved_to(place: Town, tmp_path: Path, s
 
 
 def test_nor_is_one_that_holds_another_log(place: Town, tmp_path: Path) -> None:
-    """It was left by force, and went on."""
+    """The node was left by force and continued."""
     alice = Identity.new()
     with place.client(alice, "a") as mine, Client(place.nodes["a"].url, alice, pins=None) as unaware:
         team = found_team(mine, bundle={"size": 1})
@@ -142,7 +142,7 @@ def test_a_former_owner_s_takeover_is_not_followed_for_being_told_to_accept_a_lo
 def test_a_loss_that_the_registry_has_taken_is_followed_under_its_next_owner_too(
     place: Town, tmp_path: Path, is_registered: bool
 ) -> None:
-    """Whether the entry brings the Migrate, or the one before it did."""
+    """The entry contains the Migrate, or an earlier one did."""
     alice, bob, carol = Identity.new(), Identity.new(), Identity.new()
     with place.client(alice, "a", registry=None) as mine, place.client(carol, "a", registry=None) as hers:
         team = found_team(mine, bundle={"size": 1})

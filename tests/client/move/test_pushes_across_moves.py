@@ -1,4 +1,4 @@
-"""Pushes across a move: an endpoint that was registered at the old node hears of each event once, from either."""
+"""Pushes across a move: an endpoint registered at the old node gets each event once, from either node."""
 
 from collections.abc import Iterator
 from pathlib import Path

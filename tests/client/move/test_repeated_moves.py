@@ -1,4 +1,4 @@
-"""Moves after moves: to the next node, by the next owner, with a journal that is past."""
+"""Repeated moves: to the next node, by the next owner, with an outdated journal."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -258,7 +258,7 @@ def test_more_moves_than_one_entry_brings_by_different_owners(
 
 
 def test_more_moves_than_a_client_follows(place: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is no lie of anybody's, and is told as what it is."""
+    """This is not a lie, and is reported as what it is."""
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a", registry=None) as mine, place.client(bob, "a", registry=None) as his:
         team = found_team(mine)

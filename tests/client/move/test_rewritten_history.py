@@ -1,4 +1,4 @@
-"""A true successor that lies about what came before it."""
+"""A valid successor that lies about the log before it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A receiver as an ASGI app: what it answers, what it holds, and what is true after it was killed."""
+"""A receiver as an ASGI app: its answers, its limits, and its state after a kill."""
 
 import asyncio
 import socket
@@ -132,7 +132,7 @@ def test_what_cannot_be_taken_now_says_when_to_come_again(post: Post) -> None:
 
 
 def call(receiver: PushReceiver, *messages: Any, **scope: Any) -> list[Any]:
-    """What the app says to one request."""
+    """Return the app's answer to one request."""
     said, given = list[Any](), list(messages)
 
     async def receive() -> Any:

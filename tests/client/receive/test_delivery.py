@@ -202,7 +202,7 @@ def test_events_share_a_transaction_as_far_as_they_may(post: Post) -> None:
 
 
 def filed(receiver: PushReceiver, *events: Event) -> None:
-    """Start with this to be handed over, and with nothing else to do."""
+    """Start with these events to deliver and nothing else."""
     receiver._is_started = True
     receiver.worker.submit(lambda: receiver.inbox.file(NODE.public, parse_batch(body(1, *events))))
     receiver.worker.start()

@@ -1,4 +1,4 @@
-"""Gaps: what no push brought is pulled; what is kept no more is asked for by Query; what cannot be had is told of."""
+"""Gaps: missed pushes are pulled, expired batches are queried, and lost events are reported."""
 
 import logging
 from collections.abc import Callable
@@ -247,7 +247,7 @@ def test_a_new_receiver_asks_for_all_that_came_before(post: Post) -> None:
 
 
 def test_a_query_asks_for_no_more_than_the_gap_can_have_held(post: Post) -> None:
-    """What was not handed over yet counts as here; what came early is not asked for again."""
+    """Undelivered events count as received; early ones are not requested again."""
     events = post.enclave(["one", "two", "three"])
     keeps(post)
     receiver = post.started(fails)
@@ -302,7 +302,7 @@ def test_without_an_owner_to_tell_it_waits(post: Post, caplog: pytest.LogCapture
 
 
 def test_a_gap_that_is_newer_than_the_question_is_not_lost(post: Post) -> None:
-    """The node is asked for all there is; before it has answered, a batch comes early."""
+    """A batch comes early while the node is asked for everything."""
     events = post.enclave(["one", "two", "three"])
     with post.receiver() as receiver:
         receiver.take(push(1, events[0]))

@@ -1,4 +1,4 @@
-"""Gaps across a move: what the old node still has is asked for there, though the enclave is the new one's by now."""
+"""Gaps across a move: the old node is asked for its batches, though the enclave has moved."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def migrate_after(last: Event) -> Event:
 
 
 def moved(post: Post) -> tuple[PushReceiver, tuple[Event, ...]]:
-    """The old node's second batch has not come, and was not asked for yet; and the new node has pushed."""
+    """The old node's second batch is missing and was not requested yet; the new node has pushed."""
     first, one, two = post.enclave(["one", "two"])
     away = migrate_after(two)
     there = post.message(first, "there", away.seq + 1, by=OTHER)
@@ -49,7 +49,7 @@ def test_a_gap_of_the_old_node_is_pulled_when_the_enclave_is_the_new_one_s(post:
 
 
 def test_what_the_old_node_keeps_no_more_is_asked_for_there(post: Post) -> None:
-    """Its queue and the new one's are counted apart: number 1 of the new one's is not before number 2 of the old."""
+    """The two nodes' queues are numbered separately: number 1 of the new is not before 2 of the old."""
     receiver, _ = moved(post)
     keeps(post)
     receiver._catch_ups[URL].start()
@@ -107,7 +107,7 @@ def test_the_next_event_costs_no_more_however_many_wait_behind_it(post: Post, tm
 
 
 def left(post: Post, *pushed: int, **more: Any) -> tuple[PushReceiver, tuple[Event, ...]]:
-    """The old node has pushed these events, one a batch, and its Migrate; then it is gone, and the new one pushes."""
+    """The old node has pushed these events, one per batch, and its Migrate; then it is gone."""
     first, *_ = post.enclave(["one", "two", "three", "four"])
     assert isinstance(post.node.take(post.node.migrate(first.enclave, person("alice"), OTHER)), Receipt)
     events = post.log(first.enclave)
@@ -126,7 +126,7 @@ def left(post: Post, *pushed: int, **more: Any) -> tuple[PushReceiver, tuple[Eve
 
 
 def test_what_a_node_that_is_gone_did_not_bring_the_next_one_has(post: Post) -> None:
-    """There are two gaps in its queue, and one question closes both."""
+    """One request closes both gaps in the queue."""
     receiver, events = left(post, 0, 2)
     stands_still(receiver, events[0])
     receiver._catch_ups[URL].start()
@@ -151,7 +151,7 @@ def test_a_node_that_is_gone_and_comes_back_brings_nothing_twice(post: Post) -> 
 
 
 def test_what_is_not_to_be_had_there_either_is_told_of_after_some_patience(post: Post) -> None:
-    """And the receiver goes on once its owner says so."""
+    """The receiver continues when its owner allows it."""
     pauses, answers = list[float](), [False, True]
 
     def on_gap(gap: Gap) -> bool:
@@ -189,7 +189,7 @@ def test_nor_does_it_keep_out_a_batch_that_is_waited_for(post: Post) -> None:
 
 
 def crowded(post: Post) -> tuple[PushReceiver, tuple[Event, ...]]:
-    """The new node has pushed so much that no more of its is taken."""
+    """The new node has pushed so much that the receiver accepts no more from it."""
     receiver, events = left(post, 0, 2, max_waiting=5000)
     more = [post.message(events[0], "x" * 3000, events[-1].seq + n, by=OTHER) for n in (1, 2)]
     receiver.take(push(2, more[0], key=OTHER))
@@ -199,7 +199,7 @@ def crowded(post: Post) -> tuple[PushReceiver, tuple[Event, ...]]:
 
 
 def stands_still(receiver: PushReceiver, first: Event) -> None:
-    """One event was handed over, and none is next."""
+    """One event was delivered, and no other is ready."""
     handed(receiver, first.seq)
     assert receiver.worker.submit(lambda: receiver.inbox.ready(first.enclave, 10)).result() == []
 

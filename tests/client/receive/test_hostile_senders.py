@@ -1,4 +1,4 @@
-"""What others can do to a receiver, and what its own callbacks can."""
+"""What strangers, and the receiver's own callbacks, can do to a receiver."""
 
 import sqlite3
 from typing import Any
@@ -21,7 +21,7 @@ from tests.node.served import NODE
 
 
 def test_a_push_for_another_url_is_not_taken_under_this_one(post: Post) -> None:
-    """Whoever saw a delivery to another of bob's URLs sends it here, with the plain `url` changed."""
+    """Someone resends a delivery to another of bob's URLs here, with the plain `url` changed."""
     one, two = post.enclave(["one"]), post.enclave(["two"])
     receiver = post.started()
     elsewhere = msgspec.json.decode(

@@ -100,7 +100,7 @@ def test_garbage_is_the_peer_s_fault(post: Post, what: bytes) -> None:
 
 
 def forged(event: Event) -> dict[str, dict[str, Any]]:
-    """The event with another of one thing."""
+    """Return the event with one field changed."""
     good = wire_event(event)
     return {
         "content": {**good, "content": "never said"},
@@ -150,7 +150,7 @@ def test_an_enclave_is_its_first_node_s(post: Post) -> None:
 
 
 def test_an_enclave_that_has_moved_is_its_new_node_s(post: Post) -> None:
-    """Once that is known: by a Migrate that the old node pushed."""
+    """The move is known by a Migrate that the old node pushed."""
     first, one = post.enclave(["one"])
     receiver = post.started(nodes={NODE.public: URL, OTHER.public: "http://other.test"}, pins=None)
     receiver.take(push(1, first, one))
@@ -167,7 +167,7 @@ def test_an_enclave_that_has_moved_is_its_new_node_s(post: Post) -> None:
 
 
 def test_what_the_old_node_still_has_comes_before_what_the_new_one_brings(post: Post, tmp_path: Path) -> None:
-    """Its batches come out of order, and after the new node's: nothing is ready too early."""
+    """The old node's batches come out of order, after the new node's: nothing is delivered too early."""
     first, one, two = post.enclave(["one", "two"])
     there = post.message(first, "there", two.seq + 1, by=OTHER)
     file = InboxFile(tmp_path / "apart.db", person("bob").public, HOOK, "")

@@ -1,4 +1,4 @@
-"""A registry that lies: what it shows is checked by its own log, and where it sends a client must show itself."""
+"""A registry that lies: its entries are verified by its log, and the node that it names must prove itself."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ AT = "http://registry.test"
 
 
 class Office:
-    """A registry at a node of its own, and an enclave of alice's that is entered there."""
+    """A registry at its own node, and a registered enclave of alice's."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -53,7 +53,7 @@ class Office:
         self.node.settle()
 
     def entry(self, kind: str, key: bytes) -> Json:
-        """What an honest registry says now."""
+        """Return what an honest registry answers now."""
         found: Json = {}
         self.node.lie(kind, lambda answer: found.update(answer))
         getattr(self.client(pins=None), {"resolve": "resolve", "identity": "lookup"}[kind])(key)
@@ -273,7 +273,7 @@ def test_a_takeover_that_the_old_node_does_not_tell_is_seen_in_the_registry(offi
 
 @pytest.mark.parametrize("is_known", [True, False])
 def test_a_node_that_is_gone_is_looked_for_in_the_registry(office: Office, is_known: bool) -> None:
-    """By the client that spoke with it, and by the next one with the same pins."""
+    """For the client that asked it, and for the next one with the same pins."""
     enclave = office.client("bob", url="http://node.test").enclave(office.enclave.id)
     enclave.commit("message", "here")
     node = office.stage.node
@@ -305,7 +305,7 @@ def test_a_registry_that_is_down_holds_nobody_up(office: Office) -> None:
 
 
 def test_a_registry_that_is_behind_leads_nobody_back(office: Office) -> None:
-    """The enclave has moved, and its owner has not said so yet."""
+    """The enclave has moved, but its owner has not registered that yet."""
     node = office.stage.node
     assert isinstance(node.take(node.migrate(office.enclave.id, person("alice"), B)), Receipt)
     office.stage.others["b.test"] = node.successor(office.enclave.id, B)

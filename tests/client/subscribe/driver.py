@@ -12,7 +12,7 @@ from tests.simulator import Json, Socket
 
 
 class Driver:
-    """A feed on a simulated node, message by message. `seqs` is what it handed out."""
+    """Drives a feed on a simulated node, message by message. `seqs`: the events returned."""
 
     def __init__(self, scene: Scene, after: int | None = -1, **search: Any) -> None:
         self.scene, self.seqs = scene, list[int]()
@@ -39,7 +39,7 @@ class Driver:
         self.take(self.socket.waiting.popleft())
 
     def pump(self) -> list[int]:
-        """Take everything that has come; what was handed out so far."""
+        """Process all waiting messages; return the seqs so far."""
         for _ in range(TURNS):
             if not self.socket.waiting:
                 return self.seqs

@@ -36,7 +36,7 @@ def test_after_a_seq(scene: Scene) -> None:
 
 @pytest.mark.parametrize("cut", range(12))
 def test_a_lost_connection_leaves_no_gap_and_no_repeat(scene: Scene, cut: int) -> None:
-    """Wherever it is lost: among the stored events, before or after their end, among the live ones."""
+    """The connection may be lost at any point: in the stored events, around their end, in the live ones."""
     driver = Driver(scene)
     driver.connect()
     driver.write("live", "and more")
@@ -74,7 +74,7 @@ def test_more_is_stored_than_one_query_gives(scene: Scene, monkeypatch: pytest.M
 
 
 def test_events_that_come_between_two_pages(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first Query goes on with them before the second has brought what lies between."""
+    """The first Query brings live events before the second has filled the gap."""
     monkeypatch.setattr(module, "MAX_LIMIT", 3)
     driver = Driver(scene)
     driver.connect()
@@ -116,7 +116,7 @@ def test_time_does_not_fall_from_one_connection_to_the_next(scene: Scene) -> Non
 
 
 def replaced(driver: Driver) -> Driver:
-    """The same feed, with a sceptic that has not seen the receipts."""
+    """Return the same feed, with a verifier that has not seen the receipts."""
     feed = driver.feed
     feed._verifier = LogVerifier(feed._verifier.enclave, feed._verifier.sequencer, MemoryPins())
     return driver
@@ -143,7 +143,7 @@ def test_the_session_is_renewed_before_its_end(scene: Scene) -> None:
 
 @pytest.mark.parametrize("heard", range(6))
 def test_two_queries_at_a_renewal_bring_each_event_once(scene: Scene, heard: int) -> None:
-    """The old one is closed when the new one has caught up; until then both bring what comes."""
+    """The old Query is closed when the new one has caught up; until then both bring events."""
     driver = Driver(scene)
     driver.connect()
     driver.pump()
@@ -174,7 +174,7 @@ def test_a_renewal_while_more_is_stored(scene: Scene, monkeypatch: pytest.Monkey
 
 
 def test_a_session_that_the_node_ends(scene: Scene) -> None:
-    """By its own clock: then a new one is asked in, not the same again."""
+    """The node's clock decides: the feed asks again in a new session."""
     driver = Driver(scene)
     driver.connect()
     driver.pump()

@@ -52,7 +52,7 @@ def test_a_reason_after_which_it_asks_again(scene: Scene, reason: str) -> None:
 def test_a_query_that_is_closed_before_it_brought_anything_is_not_asked_again_at_once(
     scene: Scene, reason: str
 ) -> None:
-    """Else a node could have it ask without end: whoever drives it waits first."""
+    """Otherwise a node could cause endless requests: the driver waits first."""
     driver = Driver(scene)
     driver.connect()
     with pytest.raises(Unavailable, match=reason):

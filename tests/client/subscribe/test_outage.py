@@ -1,4 +1,4 @@
-"""A subscription to a node that is away for longer than patience lasts: without end, if that was asked for."""
+"""A subscription to a node that is away for longer than patience lasts: endless, if requested."""
 
 import asyncio
 import math

@@ -54,7 +54,7 @@ def test_patience_begins_anew_with_every_event(staged: Scene) -> None:
 
 
 def test_patience_does_not_begin_anew_with_a_refusal(staged: Scene) -> None:
-    """And the node is asked again when it said it may be."""
+    """The node is asked again after the time that it gave."""
     slow = RateLimited("slow", retry_after_ms=2000).to_wire()
     staged.lie("messages", lambda messages: [{**slow, "sub_id": messages[0]["sub_id"]}])
     feed = staged.stage.client("bob", patience=7.0).enclave(staged.enclave.id).subscribe()
@@ -104,7 +104,7 @@ class closing:  # noqa: N801
 
 
 def test_the_session_is_renewed_when_nothing_comes_for_long(staged: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection is quiet until the renewal is due: then it is done, and events go on."""
+    """Without messages the session is renewed when due, and events continue."""
     feed = staged.enclave.subscribe(after=6)
     assert next(feed).seq == 7
     (socket,) = staged.node.sockets
@@ -140,7 +140,7 @@ def test_a_real_connection_that_is_cut_while_events_are_written(
         enclave = node.found(SMALL)
 
         def heard(seq: int) -> bool:
-            """Now and then the wire is cut; three more events come when all are heard. Whether to go on."""
+            """Cut the connection now and then; add three events when all have arrived. Returns whether to go on."""
             if seq % 7 == 3:
                 relay.cut()
             if seq % 3 == 0 and seq < EVENTS:
@@ -180,7 +180,7 @@ def follow_async(url: str, enclave: bytes, pins: Path, heard: Heard) -> list[int
 
 
 def test_a_query_that_is_closed_when_only_a_cut_one_is_left(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cut Query brings nothing any more: it is no reason not to ask again."""
+    """A truncated Query brings no more events, so it must not prevent a new one."""
     monkeypatch.setattr(module, "MAX_LIMIT", 3)
     driver = Driver(scene)
     driver.connect()

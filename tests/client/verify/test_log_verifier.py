@@ -1,4 +1,4 @@
-"""The sceptic: what it holds a node to, and what it does not hold against an honest one."""
+"""The log verifier: what it rejects, and what it accepts from an honest node."""
 
 import asyncio
 from collections.abc import Callable
@@ -85,7 +85,7 @@ def test_nothing_is_connected_with_the_empty_log(verifier: LogVerifier) -> None:
 
 
 def test_a_head_that_was_on_its_way_when_a_larger_one_came(verifier: LogVerifier) -> None:
-    """It is no rollback; but it must be of the same log."""
+    """This is not a rollback, but it must belong to the same log."""
     verifier.pin_head(head(5))
     assert verifier.check_head(head(3), b"", since=3) == head(5)
     assert verifier.check_head(head(4), b"", since=3) == head(5)
@@ -170,7 +170,7 @@ def test_the_sequencer_is_pinned_by_the_first_thing_it_signed(verifier: LogVerif
 
 
 def test_what_is_no_lie_stays_what_it_is(verifier: LogVerifier) -> None:
-    """Only what the other side sent is judged, not what fails here."""
+    """The node is blamed only for its own answers, not for local failures."""
     with pytest.raises(ZeroDivisionError), verifier.blame_node("page", b""):
         raise ZeroDivisionError
 
@@ -206,7 +206,7 @@ def test_an_answer_on_its_way_while_another_client_sees_more_is_no_rollback(scen
 
 @pytest.mark.parametrize("kind", ASKS)
 def test_an_answer_on_its_way_is_of_the_same_log(scene: Scene, kind: str) -> None:
-    """Else a fork could be served by being slow."""
+    """Otherwise a slow answer could hide a fork."""
     twin, honest = scene.fork(), scene.node
     scene.grow(honest, "more")
     twin.lie(kind, lambda answer: sees(scene, honest))
@@ -216,7 +216,7 @@ def test_an_answer_on_its_way_is_of_the_same_log(scene: Scene, kind: str) -> Non
 
 
 def test_two_questions_at_once_of_one_that_awaits(scene: Scene) -> None:
-    """The first answer comes last, under a smaller head: that is no accusation."""
+    """The first answer comes last, with a smaller head: that is not a lie."""
     client = AsyncClient(URL, Identity(person("bob")), pins=scene.stage.pins, patience=0.0)
     enclave = client.enclave(scene.enclave.id)
 
@@ -243,7 +243,7 @@ def test_two_questions_at_once_of_one_that_awaits(scene: Scene) -> None:
 
 
 def test_another_client_s_pin_is_not_taken_from_it(verifier: LogVerifier, pins: MemoryPins) -> None:
-    """Two clients with the same pins, which met two nodes before anything was pinned: the first stands."""
+    """Two clients with the same pins asked two nodes before anything was pinned: the first one wins."""
     other = LogVerifier(verifier.enclave, person("node2").public, pins)
     verifier.verify_events([event()], b"")
     with pytest.raises(ForeignSequencer):

@@ -1,4 +1,4 @@
-"""Pins: what a client remembers grows and never shrinks, whoever else writes, and a damaged memory is no memory."""
+"""Pins: they grow and never shrink, whoever else writes, and a damaged one is rejected."""
 
 import fcntl
 import json

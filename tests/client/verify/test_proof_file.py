@@ -1,4 +1,4 @@
-"""Proof files: they say what they prove and what they do not, and nothing in them can be changed."""
+"""Proof files: they state what they prove and what they do not, and any change is detected."""
 
 import json
 from collections.abc import Iterator

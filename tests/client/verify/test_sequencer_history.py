@@ -1,4 +1,4 @@
-"""Who signs what: chains of Migrates, what pins keep of them, and what proof files say of them."""
+"""Sequencer histories: chains of Migrates, in pins and in proof files."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The courier: what is tried again, how long it waits, and when it gives up; and that nothing is done twice by it."""
+"""The retrying caller: what it retries, how long it waits, when it gives up; nothing happens twice."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +36,7 @@ def refusal(error: EncError) -> Answer:
 
 
 class Road:
-    """What becomes of each call in turn, and how long was waited in between."""
+    """The outcomes of the calls in turn, and the pauses between them."""
 
     def __init__(self, *answers: Answer | EncError, patience: float = 30.0) -> None:
         self.answers, self.naps, self.now = list(answers), list[float](), 1000.0
@@ -176,7 +176,7 @@ def test_what_a_lost_answer_is_called(error: Exception, told: type[EncError]) ->
 
 
 def test_an_answer_that_comes_in_drips(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each drop is in time, and all of them together are not."""
+    """Each part arrives in time, but the whole answer does not."""
     now = [0.0]
 
     class Drips(httpx.SyncByteStream):
@@ -202,7 +202,7 @@ def test_the_bound_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Loses:
-    """A wire on which the first answers to commits are lost, after the node has taken them."""
+    """Loses the first answers to commits, after the node has accepted them."""
 
     def __init__(self, answers: int) -> None:
         self.left, self.sent = answers, list[bytes]()
@@ -247,7 +247,7 @@ def test_a_commit_that_was_not_taken_is_taken_later(stage: Stage, scene: Scene) 
 
 
 def test_patience_that_is_over_leaves_a_commit_that_can_be_sent_again(stage: Stage, scene: Scene) -> None:
-    """Also by another program: what was prepared becomes one event, however often it is sent."""
+    """A prepared commit becomes one event, however often it is sent, also by another program."""
     e = stage.client("bob").enclave(scene.enclave.id)
     commit = e.prepare("message", "once")
     scene.node.wire = Loses(1)
@@ -270,7 +270,7 @@ def test_a_duplicate_without_a_receipt_is_told(stage: Stage, scene: Scene) -> No
 
 
 def test_a_nested_receipt_does_no_harm(stage: Stage, scene: Scene) -> None:
-    """Just so deep that it can be read, and not be written again."""
+    """Nested so deep that it can be decoded but not encoded again."""
     for depth in range(900, 1000):
         deep = b"[" * depth + b"]" * depth
         body = b'{"type":"Error","code":"DUPLICATE","message":"","receipt":{"x":%b}}' % deep
@@ -296,7 +296,7 @@ def test_reads_are_tried_again_too(stage: Stage, scene: Scene) -> None:
 
 
 def test_a_session_that_the_node_holds_for_over_is_renewed_once(stage: Stage, scene: Scene) -> None:
-    """Its clock is ahead of ours: by too much, and a new one does not help either."""
+    """The node's clock is ahead; if by too much, a new session does not help either."""
     e, reader, ours = scene.enclave, stage.reader(scene.enclave), stage.clock.now
     assert len(list(e.query())) == 8
     stage.clock.now += 3_700_000

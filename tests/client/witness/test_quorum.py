@@ -1,4 +1,4 @@
-"""A client that was told of witnesses: what counts for it, and what it makes of those who disagree."""
+"""A client with witnesses: which heads it accepts, and how it handles witnesses that disagree."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,7 +36,7 @@ class Court(Moving):
             self.posts[n].look()
 
     def reader(self, k: int | None = 2, count: int = 3, **more: Any) -> Any:
-        """Somebody who asks the witnesses, with pins of their own."""
+        """Return a client with its own pins that asks the witnesses."""
         witnesses = [post.witness for post in self.posts[:count]]
         more = {"pins": None, "witnesses": witnesses, "k": k, **more}
         return self.stage.client("bob", **more).enclave(self.enclave.id)
@@ -46,7 +46,7 @@ class Court(Moving):
             del self.stage.others[self.posts[n].host]
 
     def instead(self, n: int, answer: Callable[[httpx.Request], httpx.Response]) -> None:
-        """Another answers for a witness."""
+        """Let another node answer for a witness."""
 
         class Answers:
             def __call__(self, request: httpx.Request) -> httpx.Response:
@@ -59,7 +59,7 @@ class Court(Moving):
 
 @pytest.fixture
 def stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    """Of the blocking face, but for the tests that say so: what is asked is written once for both."""
+    """For the blocking client, unless a test says otherwise: both clients share the code."""
     stage = Stage(getattr(request, "param", "sync"), tmp_path, monkeypatch)
     yield stage
     stage.close()
@@ -145,7 +145,7 @@ def test_they_are_waited_for(court: Court) -> None:
 
 
 def forged(court: Court, n: int, **changes: Any) -> bytes:
-    """A witness's word, with something else in it."""
+    """Return a witness's answer with one field changed."""
     found = court.posts[n].ask("GET", f"/heads/{court.enclave.hex}").content
     return encode({**decode(found), **changes})
 
@@ -175,7 +175,7 @@ def test_what_is_no_witness_s_word_does_not_count(court: Court, what: str) -> No
 
 
 def test_witnesses_that_are_behind(court: Court) -> None:
-    """A head is taken for a while; what `k` have seen is said."""
+    """A head is accepted for a while, and what `k` witnesses have seen is reported."""
     reader = court.reader(lag=60.0)
     reader.head()
     court.grow(court.node, "five")
@@ -201,7 +201,7 @@ def test_none_may_be_behind(court: Court) -> None:
 
 
 def test_a_log_of_ever_new_heads_that_no_witness_sees(court: Court) -> None:
-    """A date is the node's own word: how long it goes on is measured here."""
+    """The node chooses the date, so the client measures the delay itself."""
     reader = court.reader(lag=60.0)
     reader.head()
     for n in range(12):
@@ -218,7 +218,7 @@ def test_a_log_of_ever_new_heads_that_no_witness_sees(court: Court) -> None:
 
 
 def test_witnesses_that_keep_coming_along(court: Court) -> None:
-    """Never quite there, and never long behind."""
+    """The witnesses are always slightly behind."""
     reader = court.reader(lag=60.0)
     for n in range(4):
         court.grow(court.node, str(n))
@@ -268,7 +268,7 @@ def test_one_that_is_silent_is_left_alone_while_the_others_are_enough(court: Cou
 
 
 def caught(error: Any) -> Any:
-    """The evidence, as somebody reads it who has nothing but the file."""
+    """Return the verdict for a reader who has only the file."""
     return check_evidence(load_evidence(error.value.evidence.json()))
 
 
@@ -304,7 +304,7 @@ def test_one_witness_is_enough_to_tell(court: Court) -> None:
 
 
 def test_a_larger_log_of_the_witnesses(court: Court) -> None:
-    """What the witness saw when it was as large as the one shown here convicts."""
+    """The witness's head of the same size convicts."""
     twin = split(court)
     court.look()
     court.grow(twin, "more", "and more")
@@ -329,7 +329,7 @@ def test_a_larger_log_here(court: Court) -> None:
 
 
 def test_a_log_that_is_shown_here_as_it_was(court: Court) -> None:
-    """The node withholds what it showed others."""
+    """The node withholds events that it showed to others."""
     old = court.node.copy()
     court.grow(court.node, "five")
     court.look()

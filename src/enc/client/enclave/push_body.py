@@ -125,14 +125,14 @@ def _check_events(events: Sequence[Event], enclave: str) -> None:
     check_order(events)
     for event in events:
         if event.enclave.hex() != enclave:
-            raise InvalidProof(f"event {event.seq}: of another enclave")
+            raise InvalidProof(f"event {event.seq}: belongs to another enclave")
 
 
 def _check_contents(events: Sequence[Event], predefined: frozenset[str]) -> None:
-    """Each is there, or may be gone by the enclave's version, which its events have told by now."""
+    """Check that no content is withheld, by the rules of the enclave's version, known from its events."""
     for event in events:
         if is_withheld(event, predefined):
-            raise InvalidProof(f"event {event.seq}: its content is withheld")
+            raise InvalidProof(f"event {event.seq}: the content is withheld")
 
 
 def _notice(wire: _WireNotice) -> Notice:

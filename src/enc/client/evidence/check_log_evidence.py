@@ -74,7 +74,7 @@ def check_single(enclave: bytes, sequencer: bytes, parts: Mapping[str, Any]) -> 
         raise InvalidProof("evidence: event: belongs to another enclave or sequencer")
     finding = _wrong_alone(event, wire.enc_v)
     if finding is None or finding[0] != wire.fault:
-        raise InvalidProof("evidence: the event checks, or is wrong in another way than it says")
+        raise InvalidProof("evidence: the event is valid, or has another fault than claimed")
     shown = f"in the given log, event {event.seq} of this enclave is an event that does not verify"
     return Verdict(False, (shown, finding[1]), (_WHO,), holds=True)
 
@@ -101,7 +101,7 @@ def check_order(enclave: bytes, sequencer: bytes, parts: Mapping[str, Any]) -> V
     for event in (first, then):
         check_event(event, version_of(event))
         if event.enclave != enclave:
-            raise InvalidProof("evidence: an event of another enclave")
+            raise InvalidProof("evidence: event: belongs to another enclave")
     if then.sequencer != sequencer or first.seq >= then.seq or first.timestamp <= then.timestamp:
         raise InvalidProof("evidence: the times do not fall, or the later event is another sequencer's")
     proved = (
@@ -219,7 +219,7 @@ class _Case:
         mark, head = self._marks.at(self._head.ts), self._head
         is_there = mark is not None and (mark.seq == self._wire.seq or self._wire.fault == "broken_consistency")
         if mark is None or not is_there or mark.root == head.r:
-            raise InvalidProof("evidence: the head is the log's, or of another size")
+            raise InvalidProof("evidence: the head matches the log, or has another size")
         if self._trial.roots_unknown_from is not None and self._trial.roots_unknown_from <= mark.seq:
             raise InvalidProof("evidence: the log's root cannot be determined")
         proved = (
@@ -235,7 +235,7 @@ class _Case:
         """Judge a matching head from a signer whose term had ended before the head's last event."""
         mark = self._marks.at(head.ts)
         if mark is None or (mark.seq, mark.root) != (self._wire.seq, head.r):
-            raise InvalidProof("evidence: the head is not the log's, or of another size")
+            raise InvalidProof("evidence: the head does not match the log, or has another size")
         end = self._trial.term_end(sequencer)
         if end is None or end > mark.seq:
             raise InvalidProof("evidence: the log was never this sequencer's, or still is")
@@ -267,7 +267,7 @@ class _Case:
             raise InvalidProof("evidence: the claim is not under the head")
         found = contradiction(claim, bundle, place.at)
         if found is None or found[:2] != (self._wire.fault, self._wire.seq):
-            raise InvalidProof("evidence: the claim is what the log gives, or wrong in another way than it says")
+            raise InvalidProof("evidence: the claim matches the log, or has another fault than claimed")
         under = f"{sequencer.hex()} signed a head of {head.ts} bundles that covers: {found[2]}"
         is_bound, open_ = self._attribution.binds(bundle.last_seq, sequencer, self._trial, self.faults)
         return is_bound, (under,), open_

@@ -203,7 +203,7 @@ export function inspectSingle({ parts, enclave, sequencer }) {
     ? FOREIGN
     : named === fault
       ? null
-      : "evidence: the event checks, or is wrong in another way than it says";
+      : "evidence: the event is valid, or has another fault than claimed";
   const shown = `in the given log, event ${event.seq} of this enclave is an event that does not verify`;
   const inputs = [
     ["fault that it names", fault],
