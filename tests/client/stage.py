@@ -58,6 +58,7 @@ class Stage:
         http_async = partial(httpx.AsyncClient, transport=handler, trust_env=False)
         for name in ("faces.client", "faces.setup", "subscribe.subscription"):
             patch.setattr(f"enc.client.{name}.time", time)
+        patch.setattr("enc.runtime.clock.time", time)
         for name in ("faces.async_client", "subscribe.subscription"):
             patch.setattr(f"enc.client.{name}.asyncio", awaiting)
         patch.setattr("enc.client.faces.client.Transport", lambda url, timeout: Transport(url, timeout, http()))

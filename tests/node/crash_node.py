@@ -357,7 +357,7 @@ def _run(order: Order) -> int:
     _say(pid=os.getpid())
     small_steps()
     if order.clock:
-        main._now = lambda: time.time_ns() // 1_000_000 + int(Path(order.clock).read_text())
+        main.now_ms = lambda: time.time_ns() // 1_000_000 + int(Path(order.clock).read_text())
     if order.failing:
         let_fail(Path(order.failing))
     if order.slow:

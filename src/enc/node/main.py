@@ -57,6 +57,7 @@ from enc.node.store.push_protocol import BatchLimits, DeliveryResult
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.steps import Step
 from enc.runtime.checked_http import authorities
+from enc.runtime.clock import now_ms
 from enc.runtime.logs import setup_logs
 from enc.runtime.rate_limit import RateLimiter
 from enc.runtime.signals import end_on_next_signal
@@ -77,10 +78,6 @@ than by default.
 """
 
 _log = structlog.get_logger("enc.node")
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class StatusPages:
@@ -176,7 +173,7 @@ class Node:
         milliseconds and in seconds.
         """
         self.config, self.store, self.key = config, store, key
-        self._now, self._monotonic = now or _now, monotonic  # `_now` is looked up here since tests replace it
+        self._now, self._monotonic = now or now_ms, monotonic  # `now_ms` is looked up here since tests replace it
         self._cores = frozenset(os.sched_getaffinity(0)) if cores is None else cores
         self.loop = asyncio.get_running_loop()
         self.metrics = Metrics()

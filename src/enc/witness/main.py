@@ -17,6 +17,7 @@ from enc.client.keys.identity import Identity
 from enc.client.verify.pins import Pin
 from enc.client.wire.flow import Flow, run_async
 from enc.client.wire.transport import AsyncTransport
+from enc.runtime.clock import now_ms
 from enc.runtime.rate_limit import RateLimiter
 from enc.runtime.serving import Server, server_config
 from enc.witness.api import Api
@@ -38,10 +39,6 @@ JITTER = 0.2
 _log = structlog.get_logger("enc.witness")
 
 
-def _now() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class Service:
     """The watches and the API. Create and close it on the event loop's thread."""
 
@@ -59,7 +56,7 @@ class Service:
     def _watch(self, followed: FollowedEnclave, ledger: Ledger) -> Watch:
         if followed.sequencer is not None and ledger.load(followed.enclave) is None:
             ledger.store(followed.enclave, Pin(followed.sequencer, None))
-        return Watch(self._setup.reader(followed.enclave, followed.node), ledger, self._run, _now)
+        return Watch(self._setup.reader(followed.enclave, followed.node), ledger, self._run, now_ms)
 
     async def _run(self, flow: Flow[T]) -> T:
         return await run_async(flow, self._transport.send, asyncio.sleep)
@@ -111,7 +108,7 @@ async def _serve(config: Config, identity: Identity, ledger: Ledger, listening: 
 def run(config: Config, identity: Identity, listening: socket.socket) -> int:
     """Run a witness until a signal stops it; return the exit code."""
     followed = [each.enclave for each in config.followed()]
-    ledger = Ledger(config.folder, identity.key, _now, followed, config.keep_heads)
+    ledger = Ledger(config.folder, identity.key, now_ms, followed, config.keep_heads)
     try:
         asyncio.run(_serve(config, identity, ledger, listening))
     finally:

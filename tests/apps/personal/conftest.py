@@ -10,7 +10,7 @@ import pytest
 from enc.apps import AddressBook, Personal
 from enc.client import Client, Enclave, Identity
 from enc.client.enclave.templates import template
-from enc.client.faces.setup import now_ms
+from enc.runtime.clock import now_ms
 from tests.client.moved import Town, town
 
 AT_ONCE = {"size": 1}

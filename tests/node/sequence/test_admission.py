@@ -715,4 +715,4 @@ def test_every_receipt_that_was_given_is_kept_when_the_process_is_told_to_stop(t
 
 
 def real_now() -> int:
-    return main._now()
+    return main.now_ms()

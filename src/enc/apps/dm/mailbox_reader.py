@@ -13,9 +13,9 @@ from enc.apps.dm.rotation import Rotation
 from enc.apps.dm.thread import Entry
 from enc.client import Client, Item
 from enc.client.enclave.writes import Id, as_bytes
-from enc.client.faces.setup import now_ms
 from enc.core.errors import MisuseError
 from enc.core.primitives.signing import is_public_key
+from enc.runtime.clock import now_ms
 
 
 class MailboxReader:

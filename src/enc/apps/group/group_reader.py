@@ -1,6 +1,5 @@
 """Reading a group: applies its log to the fold and checks that nothing is withheld."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
 
@@ -20,6 +19,7 @@ from enc.core.errors import EncError, ReplayFailed, Unauthorized
 from enc.core.log.event import sequenced, wire_event
 from enc.core.log.receipt import wire_receipt
 from enc.core.primitives.types import Commit, Event, Receipt
+from enc.runtime.clock import now_ms
 
 MAX_HIDDEN = 65_536
 """Most deleted events in a row that a client accepts."""
@@ -45,7 +45,7 @@ class GroupReader:
         """
         self._client, self._sub_keys, self._heals = client, sub_keys, heal
         self._enclave = enclave if isinstance(enclave, Enclave) else client.enclave(as_bytes(enclave, "enclave"))
-        self._clock = clock or (lambda: time.time_ns() // 1_000_000)
+        self._clock = clock or now_ms
         identity = client.identity
         self._fold = Fold(Keys(identity.public, identity.key, identity.sub_key()), self._enclave.id)
         self._lock = RLock()

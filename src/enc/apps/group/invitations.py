@@ -17,10 +17,10 @@ from enc.apps.personal import Personal, Question, Received, Refuted, Unconfirmed
 from enc.apps.personal.notice_verification import Confirmer
 from enc.client import Client
 from enc.client.enclave.writes import Id
-from enc.client.faces.setup import now_ms
 from enc.core.apps.personal import Notice
 from enc.core.errors import MisuseError
 from enc.core.primitives.encoding import unhex
+from enc.runtime.clock import now_ms
 
 
 def confirm_by_log(asked: Question) -> None:

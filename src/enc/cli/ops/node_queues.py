@@ -1,7 +1,6 @@
 """`enc node queues` and `enc node redeliver`: push queues, and their dead letters."""
 
 import re
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +12,7 @@ from enc.cli.ops.node import NAME, AsJson, ConfigFile, Data, epilog_with, load
 from enc.cli.shell import exits
 from enc.cli.shell.output import Output, Row, short
 from enc.core.errors import MisuseError
+from enc.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from enc.node.store.push_protocol import QueueReport
@@ -38,7 +38,7 @@ def queues(config: ConfigFile = None, data: Data = None, as_json: AsJson = False
     with exits.exit_on_error(NAME):
         reports = read_reports(load(config, data)[0].store_path)
     output = Output(as_json)
-    output.rows(COLUMNS, _rows(reports, time.time_ns() // 1_000_000, is_cut=output.is_terminal))
+    output.rows(COLUMNS, _rows(reports, now_ms(), is_cut=output.is_terminal))
 
 
 @app.command(epilog=epilog_with("Example: enc node redeliver --data /var/lib/enc --url https://example.com/hook"))
@@ -65,7 +65,7 @@ def redeliver(
         if identity is not None and not _HEX64(identity):
             raise MisuseError("--identity: expected 64 lower-case hex digits")
         named = None if identity is None else bytes.fromhex(identity)
-        count = redeliver_at(path, time.time_ns() // 1_000_000, named, url)
+        count = redeliver_at(path, now_ms(), named, url)
         if is_named and not count and not _has_queue(path, named, url):
             typer.echo(f"{NAME}: no such queue; `enc node queues` lists all queues", err=True)
     typer.echo("1 batch waits again" if count == 1 else f"{count} batches wait again")

@@ -26,16 +26,13 @@ from enc.core.errors import MisuseError, PeerError
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.signing import Alg
 from enc.core.rules.manifest import parse_manifest
+from enc.runtime.clock import now_ms
 
 Manifest = Mapping[str, Any] | Path | str
 """A manifest; the path of a file that holds one; or the name of a template."""
 
 LAG_S = 60.0
 """How long a head is accepted that the witnesses have not seen yet, in seconds."""
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class ClientSettings(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,6 @@ whole batch, and nothing is written twice.
 """
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -16,6 +15,8 @@ from msgspec import Struct
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.types import StructType
+
+from enc.runtime.clock import now_ms
 
 _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _MATERIALIZE = "spark.databricks.delta.merge.materializeSource"
@@ -175,7 +176,7 @@ class Table:
 
     def swap_files(self, spark: SparkSession, files: Sequence[NewFile], gone: Sequence[str], txn: Txn) -> int:
         """Replace files, by path, by new files. Returns the number of the commit."""
-        jvm, now = _jvm(spark), time.time_ns() // 1_000_000
+        jvm, now = _jvm(spark), now_ms()
         plain = {"partitionValues": {}, "modificationTime": now, "dataChange": True}
         said: list[dict[str, Any]] = [
             *({"add": {"path": file.path, "size": file.size, "stats": file.stats, **plain}} for file in files),

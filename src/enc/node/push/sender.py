@@ -9,7 +9,6 @@ import asyncio
 import base64
 import os
 import random
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
@@ -24,6 +23,7 @@ from enc.node.push.body import EventSource, render
 from enc.node.push.schedule import QueueHealth, Schedule
 from enc.node.push.sender_pipe import MAX_RESULTS
 from enc.node.store.push_protocol import DeliveryResult, DueBatch, PushReads
+from enc.runtime.clock import now_ms
 
 PAGE = 1024
 """Queues per page."""
@@ -60,10 +60,6 @@ class Calls(Protocol):
     async def call(self, url: str, body: bytes) -> str: ...
 
 
-def _now() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class PushSender:
     """Sends due batches: `run` until `stop`. Create it on the event loop's thread."""
 
@@ -76,7 +72,7 @@ class PushSender:
         seq_pub: bytes,
         *,
         look_s: float = 0.25,
-        clock: Callable[[], int] = _now,
+        clock: Callable[[], int] = now_ms,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """`look_s`: seconds between two looks for due batches."""
