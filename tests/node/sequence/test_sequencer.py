@@ -9,12 +9,13 @@ import pytest
 from enc.core.errors import Duplicate, EncError, EnclaveNotFound, Expired, Unauthorized, Unavailable
 from enc.core.log.commit import build_commit, build_manifest
 from enc.core.log.receipt import parse_receipt
+from enc.core.machine import enclave as machine
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
 from enc.node.limits.quota import Quota
-from enc.node.sequence import sequencer as module
 from enc.node.sequence import state_cache as directory_module
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
+from enc.node.sequence.checkpoint import MAX_HOLD_MS
 from enc.node.sequence.sequencer import Sequencer, SequencerSettings
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.steps import Step
@@ -240,8 +241,8 @@ def test_a_held_enclave_takes_nothing_but_a_migrate_until_the_hold_is_over(host:
 
 def test_a_hold_is_never_longer_than_its_maximum(host: Host) -> None:
     enclave = host.found()
-    host.sequencer.checkpoint(enclave, 10 * module.MAX_HOLD_MS)
-    host.now += module.MAX_HOLD_MS
+    host.sequencer.checkpoint(enclave, 10 * MAX_HOLD_MS)
+    host.now += MAX_HOLD_MS
     assert host.send(enclave, "alice", "message", "after").seq == 1
 
 
@@ -276,14 +277,14 @@ def test_a_call_runs_on_the_sequencers_thread_and_its_error_comes_back() -> None
 
 def test_an_enclave_that_cannot_be_sealed_stops_no_other(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     broken, sound = host.found(), host.found(meta={"n": 1})
-    seal = module.machine.seal
+    seal = machine.seal
 
     def fail(state: Any, now: int, space: Any) -> Any:
         if state.enclave == broken:
             raise KeyError("a node of its tree is missing")
         return seal(state, now, space)
 
-    monkeypatch.setattr(module.machine, "seal", fail)
+    monkeypatch.setattr(machine, "seal", fail)
     host.now += 2_000
     assert host.send(sound, "alice", "message", "goes on").seq == 1
     assert host.store.head(sound) is not None

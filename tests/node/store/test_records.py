@@ -160,7 +160,7 @@ def test_what_a_batch_made_hides_what_is_stored(office: Office, store: Store) ->
     for entry in (b"a" * 32, b"b" * 32, None):
         before = space.record("node", key)
         made = replace(first, entry=entry)
-        space.take(Transition(state=space.state, records=(made,)), None)  # type: ignore[arg-type]
+        space.add(Transition(state=space.state, records=(made,)), None)  # type: ignore[arg-type]
         assert space.record("node", key) == made
         assert before is not None
         assert space.record_of(before.entry or b"") is None

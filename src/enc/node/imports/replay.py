@@ -57,7 +57,7 @@ class StagingOverlay(BatchOverlay):
 
     def put(self, event: Event | None, transition: Transition) -> None:
         if transition.tree_nodes or transition.records:
-            self.take(transition, None)
+            self.add(transition, None)
         if event is not None:
             self._events[event.id] = event
 

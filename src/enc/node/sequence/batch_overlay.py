@@ -76,7 +76,8 @@ class BatchOverlay(EnclaveReader):
         stored = super().record_of(event_id)
         return None if stored is None or (stored.kind, stored.key) in self._records else stored
 
-    def take(self, transition: Transition, event: Event | None) -> None:
+    def add(self, transition: Transition, event: Event | None) -> None:
+        """Add what a step changes."""
         self.state = transition.state
         self.nodes.update(transition.tree_nodes)
         for record in transition.records:

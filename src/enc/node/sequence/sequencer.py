@@ -21,17 +21,14 @@ from enc.core.errors import EncError, EnclaveNotFound, Unavailable
 from enc.core.log.event import finalize
 from enc.core.log.receipt import build_receipt
 from enc.core.machine import enclave as machine
-from enc.core.machine.state import Transition
-from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.signing import PrivateKey
-from enc.core.primitives.types import Commit, Event, Receipt, Target, TreeHead
+from enc.core.primitives.types import Commit, Event, Receipt
 from enc.core.rules.content import revised_id
 from enc.core.rules.policy import Effects
-from enc.core.trees.merkle_log import Edge
-from enc.core.trees.tree_head import sign_head
 from enc.node.limits.quota import NO_QUOTA, Quota, Spending
 from enc.node.ops.faults import internal_error
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome, duplicate
+from enc.node.sequence.batch import CommitBatch, StepBuilder
 from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache
 from enc.node.sequence.checkpoint import Checkpoint, MigrateHolds
 from enc.node.sequence.clock_guard import ClockGuard
@@ -49,19 +46,6 @@ IDLE_S = 0.2
 
 T = TypeVar("T")
 _log = structlog.get_logger("enc.sequencer")
-
-
-class _Batch:
-    """A transaction that is being put together."""
-
-    def __init__(self, now: int, spending: Spending) -> None:
-        self.now, self.spending = now, spending
-        self.committed: dict[bytes, Event] = {}
-        """Events by the hash of their commits: those of this batch, and earlier ones that it
-        repeats.
-        """
-        self.overlays: dict[bytes, BatchOverlay] = {}
-        self.steps: list[Step] = []
 
 
 class SequencerSettings(Struct, frozen=True, kw_only=True):
@@ -99,6 +83,7 @@ class Sequencer:
         self._queue: SimpleQueue[Sequence[AdmittedCommit] | Callable[[], None] | None] = SimpleQueue()
         self._cache = NodeCache()
         self._recipients = RecipientCache(store)
+        self._steps = StepBuilder(key, self._recipients)
         self._holds = MigrateHolds()
         self._unsealed: set[bytes] = set()
         """Enclaves that could not be sealed since the start."""
@@ -197,7 +182,7 @@ class Sequencer:
 
     def run_once(self, admitted: Sequence[AdmittedCommit]) -> None:
         """Process one batch: judge, write, answer."""
-        batch = _Batch(self._clock(), Spending(self._store, self._settings.quota))
+        batch = CommitBatch(self._clock(), Spending(self._store, self._settings.quota))
         try:
             self._guard.check(batch.now)
             if admitted:
@@ -217,7 +202,7 @@ class Sequencer:
         if failure is None and batch.steps:
             self._publish(batch.steps)
 
-    def _outcome(self, commit: Commit, batch: _Batch) -> Receipt | EncError:
+    def _outcome(self, commit: Commit, batch: CommitBatch) -> Receipt | EncError:
         try:
             return build_receipt(self._sequence(commit, batch))
         except EncError as e:
@@ -225,7 +210,7 @@ class Sequencer:
         except Exception as e:  # an internal error must not affect the others
             return internal_error(e, "sequencer")
 
-    def _write(self, batch: _Batch) -> EncError | None:
+    def _write(self, batch: CommitBatch) -> EncError | None:
         """Seal overdue bundles and make the batch durable. On failure, return the error and drop
         the cached states.
         """
@@ -250,7 +235,7 @@ class Sequencer:
             self._cache.put(overlay.nodes.items())
         return None
 
-    def _fail(self, batch: _Batch, error: EncError) -> EncError:
+    def _fail(self, batch: CommitBatch, error: EncError) -> EncError:
         for enclave in batch.overlays:
             self._states.forget(enclave)
             self._recipients.forget(enclave)
@@ -258,7 +243,7 @@ class Sequencer:
 
     # One commit
 
-    def _sequence(self, commit: Commit, batch: _Batch) -> Event:
+    def _sequence(self, commit: Commit, batch: CommitBatch) -> Event:
         """Return the event that the commit becomes, as a step of the batch that is not durable yet."""
         overlay = self._overlay(commit.enclave, batch)
         if (first := batch.committed.get(commit.hash)) is not None:
@@ -279,55 +264,19 @@ class Sequencer:
             event = finalize(commit, self._key, timestamp, state.seq + 1)
             transition = machine.apply(state, event, effects, overlay)
         target = overlay.target(revised_id(event)) if event.type in ("Update", "Delete") else None
-        self._add_step(batch, overlay, transition, event, effects, target)
+        self._steps.add(batch, overlay, transition, event, effects, target)
         batch.spending.charge(commit)
         batch.committed[commit.hash] = event
         return event
 
-    def _overlay(self, enclave: bytes, batch: _Batch) -> BatchOverlay:
+    def _overlay(self, enclave: bytes, batch: CommitBatch) -> BatchOverlay:
         overlay = batch.overlays.get(enclave)
         if overlay is None:
             state = self._states.get(enclave)
             overlay = batch.overlays[enclave] = BatchOverlay(self._store, enclave, state, self._cache)
         return overlay
 
-    def _add_step(
-        self,
-        batch: _Batch,
-        overlay: BatchOverlay,
-        transition: Transition,
-        event: Event | None,
-        effects: Effects,
-        target: Target | None = None,
-    ) -> None:
-        heads = self._sign_heads(transition, overlay)
-        if event is None:
-            step = Step(transition=transition, heads=heads)
-        else:
-            subject = transition.state.policy.subject(event, target)
-            step = Step(
-                transition=transition,
-                event=event,
-                effects=effects,
-                subject=subject.type,
-                heads=heads,
-                recipients=self._recipients.recipients_of(event, subject, effects, transition, overlay),
-            )
-        overlay.take(transition, event)
-        batch.steps.append(step)
-
-    def _sign_heads(self, transition: Transition, overlay: BatchOverlay) -> tuple[TreeHead, ...]:
-        """Return a signed head for each tree size that the step reached."""
-        if not transition.closed:
-            return ()
-        state, before = transition.state, overlay.state.log if overlay.state else Edge()
-        heads = []
-        for bundle in transition.closed:
-            before = before.append(log_leaf(bundle.events_root, bundle.state_hash))[0]
-            heads.append(sign_head(self._key, state.enclave, state.min_timestamp, before.size, before.root()))
-        return tuple(heads)
-
-    def _seal(self, batch: _Batch) -> None:
+    def _seal(self, batch: CommitBatch) -> None:
         """Close bundles whose time is up and that no event closed."""
         for enclave in self._store.overdue(batch.now, MAX_SEALS + len(self._unsealed)):
             if enclave in self._unsealed:
@@ -341,10 +290,10 @@ class Sequencer:
                 self._unsealed.add(enclave)
                 batch.overlays.pop(enclave, None)
 
-    def _seal_one(self, enclave: bytes, batch: _Batch) -> None:
+    def _seal_one(self, enclave: bytes, batch: CommitBatch) -> None:
         overlay = self._overlay(enclave, batch)
         if overlay.state is None or overlay.state.sequencer != self._key.public:
             return
         transition = machine.seal(overlay.state, batch.now, overlay)
         if transition is not None:
-            self._add_step(batch, overlay, transition, None, Effects())
+            self._steps.add(batch, overlay, transition, None, Effects())
