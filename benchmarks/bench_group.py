@@ -23,10 +23,12 @@ from floors import Work, best_by_turns, raw_sha256, report, verdict
 from msgspec import Struct
 
 from enc.apps.group import Fold, Keys, group_manifest
-from enc.core.apps import group_message, group_ratchet
+from enc.core.apps import group_message, group_state
 from enc.core.apps.group_envelope import Envelope, parse_envelope
 from enc.core.apps.group_message import Chain, check_place, open_message, read_sealed, seal_message
-from enc.core.apps.group_ratchet import NO_EPOCH, Randomness, Secrets, State, accept, consume, epoch_secret, propose
+from enc.core.apps.group_opening import consume
+from enc.core.apps.group_ratchet import accept, propose
+from enc.core.apps.group_state import NO_EPOCH, Randomness, Secrets, State, epoch_secret
 from enc.core.log.commit import build_commit, build_manifest
 from enc.core.log.event import finalize
 from enc.core.primitives.encoding import compact_json, strict_json, unb64
@@ -325,7 +327,7 @@ def counted(work: Work) -> Calls:
 
     with (
         patch.object(group_message, "hkdf", counting(group_message.hkdf, "hkdf")),
-        patch.object(group_ratchet, "hkdf", counting(group_ratchet.hkdf, "hkdf", "enc:mls:epoch")),
+        patch.object(group_state, "hkdf", counting(group_state.hkdf, "hkdf", "enc:mls:epoch")),
         patch.object(group_message, "open_short", counting(group_message.open_short, "aead")),
     ):
         assert len(work()) == MESSAGES  # type: ignore[arg-type]

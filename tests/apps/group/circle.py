@@ -12,7 +12,8 @@ from enc.apps.group import Fold, Keys, group_manifest
 from enc.apps.group.views import Change
 from enc.client import Identity
 from enc.core.apps.group_message import seal_message
-from enc.core.apps.group_ratchet import Randomness, State, propose
+from enc.core.apps.group_ratchet import propose
+from enc.core.apps.group_state import Randomness, State
 from enc.core.primitives.hashing import sha256
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Event

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from enc.apps.group import Fold, Keys
 from enc.client import Identity
 from enc.core.apps.group_envelope import Envelope, Wrap, parse_envelope, unwrap
-from enc.core.apps.group_ratchet import next_secret, node_key
+from enc.core.apps.group_state import next_secret, node_key
 from enc.core.errors import EncError
 from enc.core.primitives.encoding import strict_json
 from enc.core.primitives.signing import PrivateKey

@@ -12,19 +12,9 @@ from hypothesis import strategies as st
 
 from enc.core.apps.group_envelope import Envelope, open_short, parse_envelope, seal_short
 from enc.core.apps.group_message import Chain, check_place, open_message, parse_sealed, read_sealed, seal_message
-from enc.core.apps.group_ratchet import (
-    NO_EPOCH,
-    Epoch,
-    Randomness,
-    State,
-    accept,
-    consume,
-    consume_handoff,
-    epoch_secret,
-    node_key,
-    propose,
-    tree_for,
-)
+from enc.core.apps.group_opening import consume, consume_handoff
+from enc.core.apps.group_ratchet import accept, propose
+from enc.core.apps.group_state import NO_EPOCH, Epoch, Randomness, State, epoch_secret, node_key, tree_for
 from enc.core.apps.group_tree import Inner, Leaf, Tree, set_id
 from enc.core.errors import DecryptFailed, EncError, InvalidCommit, MisuseError
 from enc.core.primitives.encoding import b64

@@ -11,7 +11,8 @@ from enc.apps.group.group_reader import GroupReader
 from enc.apps.group.rights import check_admin
 from enc.apps.group.views import EpochView
 from enc.core.apps.group_envelope import NONCE12, SECRET
-from enc.core.apps.group_ratchet import Randomness, propose
+from enc.core.apps.group_ratchet import propose
+from enc.core.apps.group_state import Randomness
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Limits, Receipt

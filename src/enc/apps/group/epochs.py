@@ -15,7 +15,9 @@ from enc.apps.group.membership import Membership
 from enc.apps.group.views import EpochView
 from enc.core.apps.group_envelope import Envelope, parse_envelope, unwrap
 from enc.core.apps.group_message import Chain
-from enc.core.apps.group_ratchet import NO_EPOCH, Epoch, Secrets, State, accept, consume, consume_handoff
+from enc.core.apps.group_opening import consume, consume_handoff
+from enc.core.apps.group_ratchet import accept
+from enc.core.apps.group_state import NO_EPOCH, Epoch, Secrets, State
 from enc.core.errors import DecryptFailed, EncError, InvalidCommit
 from enc.core.log.commit import auto_delete_at
 from enc.core.primitives.signing import PrivateKey
