@@ -24,7 +24,7 @@ from msgspec.json import decode, encode
 
 from enc.core.errors import EncError
 from enc.core.machine import enclave as machine
-from enc.node import main
+from enc.node import assembly, main
 from enc.node.api.http import HttpApi
 from enc.node.api.send_queue import SendQueue
 from enc.node.api.subscriptions import SubscriptionHub
@@ -177,7 +177,7 @@ ON_THE_WAY: Mapping[str, Place] = {
     "before a WebSocket answer": before(Connection, "_commit_done"),
     "after a WebSocket answer": after(Connection, "_commit_done"),
     "before a message waits": before(SendQueue, "put"),
-    "before publishing": before(main.Node, "_publish"),
+    "before publishing": before(assembly.Node, "_publish"),
     "after publishing": after(SubscriptionHub, "publish"),
     "a bundle is sealed, not written": after(machine, "seal", lambda result, *args: result is not None),
     "a sealed bundle is written": after(SqliteStore, "write", _seals),
@@ -204,10 +204,10 @@ PURGING: Mapping[str, Place] = {
     "after a step of a purge": after(SqliteStore, "purge"),
 }
 STOPPING: Mapping[str, Place] = {
-    "before draining": before(main.Node, "drain"),
-    "drained": after_awaiting(main.Node, "drain"),
-    "before threads end": before(main.Node, "stop"),
-    "after threads ended": after(main.Node, "stop"),
+    "before draining": before(assembly.Node, "drain"),
+    "drained": after_awaiting(assembly.Node, "drain"),
+    "before threads end": before(assembly.Node, "stop"),
+    "after threads ended": after(assembly.Node, "stop"),
     "before the store is closed": before(SqliteStore, "close"),
     "before the log is copied home": statement("PRAGMA wal_checkpoint"),
     "after the store is closed": after(SqliteStore, "close"),
@@ -218,8 +218,8 @@ STARTING: Mapping[str, Place] = {
     "within the schema": statement(),
     "before the schema's COMMIT": statement("COMMIT"),
     "the store is open": after(SqliteStore, "__init__"),
-    "before the threads start": before(main.Node, "start"),
-    "after the threads start": after(main.Node, "start"),
+    "before the threads start": before(assembly.Node, "start"),
+    "after the threads start": after(assembly.Node, "start"),
 }
 IMPORTING: Mapping[str, Place] = {
     "an order is accepted": after(Importer, "accept"),
@@ -329,8 +329,8 @@ def small_steps() -> None:
 
     What is queued is not sent: that takes a process of its own.
     """
-    main.Senders.start = lambda senders: None
-    main.StatusPages._probe_until = property(lambda node: 0.0, lambda node, until: None)
+    assembly.PushSupervisor.start = lambda supervisor: None
+    assembly.StatusPages._probe_until = property(lambda node: 0.0, lambda node, until: None)
     connection.CHECKPOINT_PAGES = 40
     event_index.GENERATION, event_index.STRIDE = 64, 8
     retention.MAX_ERASED, retention.MAX_PURGED, retention.REST_MS = 2, 12, 0
@@ -357,7 +357,7 @@ def _run(order: Order) -> int:
     _say(pid=os.getpid())
     small_steps()
     if order.clock:
-        main.now_ms = lambda: time.time_ns() // 1_000_000 + int(Path(order.clock).read_text())
+        assembly.now_ms = lambda: time.time_ns() // 1_000_000 + int(Path(order.clock).read_text())
     if order.failing:
         let_fail(Path(order.failing))
     if order.slow:

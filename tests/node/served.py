@@ -30,7 +30,7 @@ from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Commit, Receipt
 from enc.core.session.envelope import open_answer, seal_request
 from enc.core.session.session import Session, client_keys, open_session
-from enc.node import main
+from enc.node import assembly
 from enc.node.api.http import SEALED_PATHS
 from enc.node.config import Config
 from enc.node.http.server import NodeServer
@@ -68,7 +68,7 @@ class Clock:
 class Served:
     """A served node; `node`, `store` and `server` are for tests that need its parts."""
 
-    node: main.Node
+    node: assembly.Node
     server: NodeServer
     url: str
 
@@ -104,7 +104,7 @@ class Served:
 
     async def _serve(self) -> None:
         clock = self.clock
-        self.node = main.Node(
+        self.node = assembly.Node(
             self._config, self.store, self.key, now=lambda: clock.now, monotonic=lambda: clock.monotonic
         )
         quick = self.node.http.quick if self._quick else None

@@ -159,7 +159,7 @@ class Hands(Executor):
 
 
 class Stage:
-    """The parts that enc.node.main wires, with an executor on the same thread."""
+    """The parts that enc.node.assembly wires, with an executor on the same thread."""
 
     def __init__(
         self,

@@ -112,7 +112,7 @@ LIES: dict[str, tuple[Lie, int, str, str]] = {
         put(6, lambda m: signed(m, 6, commit=m.events[2])),
         6,
         "DUPLICATE",
-        "stands in the log already",
+        "is already in the log",
     ),
     "an unauthorised event": (
         put(6, lambda m: signed(m, 6, commit=commit(m, "mallory", "message", "x", 6))),

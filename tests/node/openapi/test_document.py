@@ -15,8 +15,8 @@ from enc.core.errors import WIRE_ERRORS, EncError, InvalidCommit, InvalidFilter
 from enc.core.log.commit import parse_commit
 from enc.core.log.filter import parse_filter
 from enc.core.primitives.types import Limits
+from enc.node.assembly import Node
 from enc.node.config import Config
-from enc.node.main import Node
 from enc.node.openapi.document import MEANINGS
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import person

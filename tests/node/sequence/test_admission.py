@@ -22,7 +22,8 @@ from enc.core.log.commit import build_commit, build_manifest, wire_commit
 from enc.core.log.receipt import parse_receipt
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Commit, Receipt
-from enc.node import main
+from enc.node import assembly
+from enc.node.api import status_pages
 from enc.node.config import Admission, Config, Cors, Limits, Proxy, Rates, Retention, Tls
 from enc.node.limits.quota import Quota
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
@@ -558,11 +559,11 @@ def test_health_of_a_node_whose_clock_stands_behind() -> None:
 
 
 def test_health_of_a_node_whose_sequencer_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main, "PROBE_S", 0.01)
+    monkeypatch.setattr(status_pages, "PROBE_S", 0.01)
     with Served() as node:
         with node.held_up():
             assert health(node) == (503, "failing")
-        monkeypatch.setattr(main, "PROBE_S", PATIENCE_S)
+        monkeypatch.setattr(status_pages, "PROBE_S", PATIENCE_S)
         assert health(node) == (200, "ok")
 
 
@@ -715,4 +716,4 @@ def test_every_receipt_that_was_given_is_kept_when_the_process_is_told_to_stop(t
 
 
 def real_now() -> int:
-    return main.now_ms()
+    return assembly.now_ms()

@@ -19,7 +19,8 @@ from starlette.routing import Route
 from enc.core.errors import BodyTooLarge, EnclaveNotFound, InvalidQuery
 from enc.core.primitives.encoding import unhex
 from enc.node.api.http import ReadPool
-from enc.node.imports.jobs import Importer, ImportJob, ImportStatus
+from enc.node.imports.jobs import Importer, ImportJob
+from enc.node.imports.orders import ImportStatus
 from enc.node.imports.uploads import Upload, Uploads
 from enc.runtime.rate_limit import address_key
 

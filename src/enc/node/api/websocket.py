@@ -31,7 +31,8 @@ from enc.node.api.send_queue import FLUSH_S, SendQueue
 from enc.node.api.subscriptions import Reason, Subscription, SubscriptionHub, end_reason
 from enc.node.http.peers import Peer
 from enc.node.ops.faults import internal_error
-from enc.node.read.sealed_requests import OpenedRequest, parse_query, seal_between
+from enc.node.read.sealed_answers import seal_between
+from enc.node.read.sealed_requests import OpenedRequest, parse_query
 from enc.node.sequence.commit_intake import CommitIntake, Result
 from enc.runtime.rate_limit import RateLimiter, address_key
 

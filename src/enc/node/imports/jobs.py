@@ -12,11 +12,10 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import structlog
-from msgspec import UNSET, Raw, Struct, UnsetType, field
-from msgspec.json import Decoder
+from msgspec import Struct
 from msgspec.structs import replace
 
 from enc.core.errors import (
@@ -29,16 +28,13 @@ from enc.core.errors import (
     Unauthorized,
     Unavailable,
 )
-from enc.core.log.commit import check_author, check_expiry, manifest_version, parse_commit, version_of
-from enc.core.log.event import check_sequenced, parse_event
-from enc.core.log.receipt import build_receipt, wire_receipt
+from enc.core.log.commit import check_expiry, manifest_version
 from enc.core.machine.archive import read_archive
 from enc.core.machine.archive_check import check_header, check_sth
 from enc.core.machine.state import EnclaveState
-from enc.core.primitives.encoding import decode_json
 from enc.core.primitives.signing import PrivateKey
-from enc.core.primitives.types import VERSIONS, Commit, Event
-from enc.core.rules.content import parse_migrate
+from enc.core.primitives.types import VERSIONS, Event
+from enc.node.imports.orders import ImportOrder, ImportStatus, done_status, parse_order
 from enc.node.imports.replay import StagedReplay
 from enc.node.imports.source_node import ImportCancelled, RemoteLog
 from enc.node.limits.quota import Quota
@@ -48,7 +44,6 @@ from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.import_check import ImportSignaturePool
 from enc.node.store.protocol import Store, Usage
 from enc.runtime.checked_http import addresses_of
-from enc.runtime.endpoints import Endpoint, parse_endpoint
 from enc.runtime.rate_limit import RateLimiter
 
 MAX_ENDED = 256
@@ -59,49 +54,6 @@ RETRY_MS = 5000
 
 T = TypeVar("T")
 _log = structlog.get_logger("enc.import")
-
-
-class WireImportOrder(Struct, forbid_unknown_fields=True):
-    migrate: Raw
-    source: str | UnsetType = UNSET
-
-
-class _Kind(Struct):
-    seq_sig: str | UnsetType = UNSET
-
-
-_wire, _kind = Decoder(WireImportOrder), Decoder(_Kind)
-
-
-class ImportOrder(Struct, frozen=True):
-    """A request for an import: the Migrate, and the node that has the log unless an archive
-    follows.
-    """
-
-    migrate: Commit
-    prev_seq: int
-    source: Endpoint | None = None
-
-    @property
-    def is_final(self) -> bool:
-        """Whether the previous node has finalised the Migrate: a peaceful move."""
-        return isinstance(self.migrate, Event)
-
-    @property
-    def total(self) -> int:
-        return self.prev_seq + 2
-
-
-class ImportStatus(Struct, frozen=True, omit_defaults=True):
-    """Status of an import, as the API returns it."""
-
-    import_: str = field(name="import")
-    enclave: str
-    status: str
-    events: int | UnsetType = UNSET
-    total: int | UnsetType = UNSET
-    error: dict[str, Any] | UnsetType = UNSET
-    receipt: dict[str, Any] | UnsetType = UNSET
 
 
 class ImportJob:
@@ -165,7 +117,8 @@ class Importer:
         """Check an order and return its job, for `start`; or the status if the import is running or
         done.
         """
-        order = self._read(line, has_archive)
+        allow_private = self._policy.private_endpoints
+        order = parse_order(line, has_archive, self._key.public, allow_private=allow_private)
         self._policy.rates.take(order.migrate.from_)
         if (known := self._known(order)) is not None:
             return known
@@ -186,26 +139,6 @@ class Importer:
                 self._check_free()
         return job if running is None else running.status
 
-    def _read(self, line: bytes, has_archive: bool) -> ImportOrder:
-        """Parse an order and check the signatures of its Migrate."""
-        wire = decode_json(line, _wire, InvalidQuery)
-        is_final = decode_json(bytes(wire.migrate), _kind, InvalidQuery).seq_sig is not UNSET
-        commit = parse_event(bytes(wire.migrate)) if is_final else parse_commit(bytes(wire.migrate))
-        if commit.type != "Migrate":
-            raise InvalidCommit("migrate: expected a Migrate")
-        migrate = parse_migrate(commit)
-        if migrate.new_sequencer != self._key.public:
-            raise InvalidCommit("migrate: new_sequencer: expected this node's key")
-        _check_signed(commit)
-        if (wire.source is not UNSET) == has_archive:
-            raise InvalidQuery("expected either a source, or an archive after the first line")
-        if wire.source is UNSET:
-            return ImportOrder(commit, migrate.prev_seq)
-        if not is_final:
-            raise InvalidQuery("source: needs a Migrate that the source has finalised; send an archive instead")
-        source = parse_endpoint(wire.source, allow_private=self._policy.private_endpoints)
-        return ImportOrder(commit, migrate.prev_seq, source)
-
     def _known(self, order: ImportOrder) -> ImportStatus | None:
         """Return the status if this Migrate is being imported or already in the log, else None."""
         migrate = order.migrate
@@ -214,7 +147,7 @@ class Importer:
         if job is not None:
             return job.status
         event = self._store.committed(migrate.enclave, migrate.hash, migrate.exp)
-        return None if event is None else _done(event)
+        return None if event is None else done_status(event)
 
     def _held(self, enclave: bytes) -> EnclaveState | None:
         state = self._states.get(enclave)
@@ -319,7 +252,7 @@ class Importer:
             with ExitStack() as stack:
                 if archive is not None:
                     stack.callback(archive.close)
-                ended = _done(self._import(job, archive))
+                ended = done_status(self._import(job, archive))
             took = round(time.perf_counter() - began, 3)
             _log.info("import_done", enclave=job.enclave.hex(), events=job.order.total, seconds=took)
         except EncError as e:
@@ -445,16 +378,6 @@ class Importer:
         return event
 
 
-def _check_signed(commit: Commit) -> None:
-    """Check the commit's hash by either version, the author's signature and, of an event, the
-    sequencer's.
-    """
-    version_of(commit)
-    check_author(commit)
-    if isinstance(commit, Event):
-        check_sequenced(commit)
-
-
 def _chunks(archive: ArchiveFile) -> Iterator[bytes]:
     while chunk := archive.read(CHUNK):
         yield chunk
@@ -462,11 +385,6 @@ def _chunks(archive: ArchiveFile) -> Iterator[bytes]:
 
 def _position(state: EnclaveState | None) -> tuple[int, int] | None:
     return None if state is None else (state.seq, state.log.size)
-
-
-def _done(event: Event) -> ImportStatus:
-    receipt = wire_receipt(build_receipt(event))
-    return ImportStatus(event.hash.hex(), event.enclave.hex(), "done", event.seq + 1, event.seq + 1, receipt=receipt)
 
 
 def _failed(job: ImportJob, error: EncError) -> ImportStatus:

@@ -17,7 +17,8 @@ from enc.core.errors import EncError
 from enc.node.api.http import SEALED_PATHS
 from enc.node.api.imports import ARCHIVE_MEDIA_TYPE
 from enc.node.api.websocket import NORMAL, OVERLOADED
-from enc.node.openapi.schemas import MESSAGES, SCHEMAS, Schema, ref, request
+from enc.node.openapi.schemas import MESSAGES, SCHEMAS, request
+from enc.node.openapi.shapes import Schema, ref
 from enc.version import __version__
 
 Errors = tuple[type[EncError], ...]

@@ -2,7 +2,7 @@
 
 Where the node decodes or encodes a message with a msgspec struct, the schema is derived from it: its
 fields, which of them are required, and whether others are allowed. Python types say less than the
-kernel checks, so `FIELDS` adds the format of a field by its name, and single fields are overridden
+kernel checks, so `shapes.FIELDS` adds the format of a field by its name, and single fields are overridden
 with their bounds, which are read from the code that enforces them.
 
 Written by hand are the messages without a struct: errors, whose fields come from the error's class;
@@ -12,9 +12,8 @@ no fields but those listed; what a peer sends may have more, which the node igno
 filters, ranges and import orders.
 """
 
-from typing import Any, get_args
+from typing import get_args
 
-import msgspec
 from msgspec import Struct
 
 from enc.core.errors import WIRE_ERRORS
@@ -23,124 +22,51 @@ from enc.core.log.commit import WireProposal
 from enc.core.log.event import WireEvent
 from enc.core.log.filter import WireFilter, WireRange
 from enc.core.log.receipt import WireReceipt
-from enc.core.primitives.encoding import MAX_INT
 from enc.core.primitives.sealing import NONCE_SIZE, TAG_SIZE
 from enc.core.registry import reg_entry
 from enc.core.session.envelope import WireAnswer, WireRequest
 from enc.core.session.session import TOKEN_SIZE
-from enc.core.trees.proof import MAX_PATH, WireBundleProof, WireConsistency, WireInclusion, WireStateProof
+from enc.core.trees.proof import WireBundleProof, WireConsistency, WireInclusion, WireStateProof
 from enc.core.trees.sparse_merkle import DEPTH, KEY_SIZE
-from enc.core.trees.state_key import Namespace
 from enc.core.trees.tree_head import WireHead
 from enc.node import config
 from enc.node.api.registry import MAX_PAGE_ENCLAVES, MAX_SEARCH
 from enc.node.api.subscriptions import Reason
 from enc.node.api.websocket import MAX_SUB_ID
-from enc.node.imports.jobs import ImportStatus, WireImportOrder
-from enc.node.read import sealed_requests
+from enc.node.imports.orders import ImportStatus, WireImportOrder
+from enc.node.openapi.shapes import (
+    HASH,
+    INTEGER,
+    KEY,
+    NULLABLE_INTEGER,
+    PATH,
+    SEALED,
+    STH,
+    TOKEN,
+    Schema,
+    array,
+    base64_pattern,
+    derived,
+    enum,
+    hex_string,
+    integer,
+    one_or_array,
+    properties_of,
+    ref,
+    shape,
+    text,
+)
+from enc.node.read import bodies
 from enc.node.read.deliveries import MAX_ENDPOINTS, DeliveriesBody, EndpointKey
 from enc.node.read.pulls import MAX_BATCHES, MAX_NUMBERS, PullBody, PushSeqRange
 from enc.node.read.sealed_requests import MAX_KEYS
 from enc.node.sequence.checkpoint import MAX_HOLD_MS
 
-Schema = dict[str, Any]
-
 INFO_LIMITS = "content manifest body type tags tag_strings tag_string page_bytes subscriptions_per_connection".split()
 """The limits that /info shows."""
 
 
-def ref(name: str) -> Schema:
-    """Return a reference to the schema of this name."""
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def shape(meaning: str, fields: Schema, *, is_open: bool = False) -> Schema:
-    """Return an object's schema. A field whose name ends in `?` is optional; `is_open` allows others."""
-    schema: Schema = {
-        "type": "object",
-        "description": meaning,
-        "properties": {name.removesuffix("?"): field for name, field in fields.items()},
-        "required": [name for name in fields if not name.endswith("?")],
-    }
-    return schema if is_open else {**schema, "additionalProperties": False}
-
-
-def _hex(size: int, meaning: str) -> Schema:
-    return {"type": "string", "pattern": f"^[0-9a-f]{{{2 * size}}}$", "description": meaning}
-
-
-def _base64(least: int) -> str:
-    """Return a pattern for `least` bytes or more, with padding and no stray bits."""
-    last = "[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=|[A-Za-z0-9+/][AQgw]=="
-    return f"^([A-Za-z0-9+/]{{4}}){{{(least + 2) // 3 - 1},}}({last})$"
-
-
-def _integer(meaning: str, low: int = 0, high: int = MAX_INT) -> Schema:
-    return {"type": "integer", "minimum": low, "maximum": high, "description": meaning}
-
-
-def _text(meaning: str, least: int = 0, most: int | None = None) -> Schema:
-    schema: Schema = {"type": "string", "minLength": least, "description": meaning}
-    return schema if most is None else {**schema, "maxLength": most}
-
-
-def _enum(meaning: str, *values: str) -> Schema:
-    return {"type": "string", "enum": list(values), "description": meaning}
-
-
-def _list(of: Schema, most: int | None = None, least: int = 0) -> Schema:
-    schema: Schema = {"type": "array", "items": of, "minItems": least}
-    return schema if most is None else {**schema, "maxItems": most}
-
-
-def _one_or_list(of: Schema, most: int, *others: Schema) -> Schema:
-    return {"anyOf": [of, _list(of, most), *others]}
-
-
-HASH, KEY, SIGNATURE, INTEGER, SEALED, TOKEN = map(
-    ref, ("Hash", "PublicKey", "Signature", "Integer", "Sealed", "Token")
-)
-PATH = _list(HASH, MAX_PATH)
-STH = {"sth": ref("TreeHead")}
-NULLABLE_INTEGER: Schema = {"type": ["integer", "null"], "minimum": 0}
-
-FIELDS: Schema = {
-    **dict.fromkeys("hash enclave id r event_id content_hash key import".split(), HASH),
-    **dict.fromkeys(("from", "sequencer", "identity"), KEY),
-    **dict.fromkeys(("sig", "bound_sig", "seq_sig"), SIGNATURE),
-    "session": TOKEN,
-    "p": PATH,
-    "url": _text("As it was registered."),
-    "trait": _text("Its trait."),
-    "namespace": _enum("What the key names.", *get_args(Namespace)),
-    "mode": _enum("Without tree_size: after the last closed bundle (default), or now.", "verified", "current"),
-}
-"""Formats by field name, for all structs: the structs themselves only say `str`."""
-
-
-def _properties(struct: type[Struct]) -> tuple[Schema, set[str]]:
-    """Return the properties and the required names that msgspec derives from a struct."""
-    (own,), components = msgspec.json.schema_components([struct], ref_template="{name}")
-    schema = components[own["$ref"]]
-    return schema["properties"], set(schema["required"])
-
-
-def derived(struct: type[Struct], overrides: Schema | None = None, *, always: tuple[str, ...] = ()) -> Schema:
-    """Return the fields of a struct for `shape`.
-
-    `overrides` replaces formats and, by a name that the struct lacks, adds fields. `always` names
-    fields that decoders may miss but the node always sends.
-    """
-    properties, required = _properties(struct)
-    changes, fields = dict(overrides or {}), Schema()
-    for name, field in properties.items():
-        found = INTEGER if field.get("type") == "integer" else field
-        found = changes.pop(name, None) or FIELDS.get(name, found)
-        fields[name if name in required or name in always else f"{name}?"] = found
-    return fields | changes
-
-
-LIMITS, IMPORTS = _properties(config.Limits)[0], _properties(config.Imports)[0]
+LIMITS, IMPORTS = properties_of(config.Limits)[0], properties_of(config.Imports)[0]
 """What an operator may limit, with its meaning and the bounds of the limit."""
 
 
@@ -150,43 +76,43 @@ def _most(limit: str) -> int:
 
 
 _BASIC: Schema = {
-    "Hash": _hex(32, "32 bytes in lower-case hex: a hash, or an id."),
-    "PublicKey": _hex(32, "An identity: an x-only secp256k1 public key."),
-    "Signature": _hex(64, "64 bytes in lower-case hex."),
-    "Token": _hex(TOKEN_SIZE, "A session token: r, session_pub, expires."),
-    "TreeKey": _hex(KEY_SIZE, "A key of the sparse tree: its namespace, and 20 bytes of a hash."),
-    "Bitmap": _hex(KEY_SIZE, "One bit for each depth of the sparse tree: whether `s` has a sibling for it."),
-    "Integer": _integer("A time in Unix milliseconds, a sequence number or a size; without fraction or exponent."),
+    "Hash": hex_string(32, "32 bytes in lower-case hex: a hash, or an id."),
+    "PublicKey": hex_string(32, "An identity: an x-only secp256k1 public key."),
+    "Signature": hex_string(64, "64 bytes in lower-case hex."),
+    "Token": hex_string(TOKEN_SIZE, "A session token: r, session_pub, expires."),
+    "TreeKey": hex_string(KEY_SIZE, "A key of the sparse tree: its namespace, and 20 bytes of a hash."),
+    "Bitmap": hex_string(KEY_SIZE, "One bit for each depth of the sparse tree: whether `s` has a sibling for it."),
+    "Integer": integer("A time in Unix milliseconds, a sequence number or a size; without fraction or exponent."),
     "Sealed": {
         "type": "string",
         "contentEncoding": "base64",
-        "pattern": _base64(NONCE_SIZE + TAG_SIZE),
+        "pattern": base64_pattern(NONCE_SIZE + TAG_SIZE),
         "description": "Standard base64 with padding of nonce (24 bytes), XChaCha20-Poly1305 ciphertext and tag (16).",
     },
-    "Code": _enum("An error code of the protocol.", *sorted(WIRE_ERRORS)),
-    "SubscriptionId": _text("Identifies a subscription on its connection.", 1, MAX_SUB_ID),
+    "Code": enum("An error code of the protocol.", *sorted(WIRE_ERRORS)),
+    "SubscriptionId": text("Identifies a subscription on its connection.", 1, MAX_SUB_ID),
 }
 
 _PAYLOAD: Schema = {
-    "type": _text("The event's type.", 1, _most("type")),
-    "content": _text("The payload, stored byte for byte.", 0, _most("content")),
-    "tags": _list(_list(_text("", 0, _most("tag_string")), _most("tag_strings"), least=1), _most("tags")),
+    "type": text("The event's type.", 1, _most("type")),
+    "content": text("The payload, stored byte for byte.", 0, _most("content")),
+    "tags": array(array(text("", 0, _most("tag_string")), _most("tag_strings"), least=1), _most("tags")),
 }
 
 _ERROR: Schema = {
     "type": {"const": "Error"},
     "code": ref("Code"),
-    "message": _text("For people; names the field that is wrong."),
+    "message": text("For people; names the field that is wrong."),
     "receipt?": ref("Receipt"),
-    "expected?": _text("With STATE_MISMATCH: the State that the Move names."),
-    "actual?": _text("With STATE_MISMATCH: the State that the target is in."),
-    "failed_index?": _integer("With AC_BUNDLE_FAILED: which operation failed, by `reason`."),
+    "expected?": text("With STATE_MISMATCH: the State that the Move names."),
+    "actual?": text("With STATE_MISMATCH: the State that the target is in."),
+    "failed_index?": integer("With AC_BUNDLE_FAILED: which operation failed, by `reason`."),
     "reason?": ref("Code"),
-    "alias?": _text("With GATE_CLOSED: the gate."),
-    "seq?": _integer("With CHECKPOINT_MISMATCH, as `ct_root`: the end of the log."),
+    "alias?": text("With GATE_CLOSED: the gate."),
+    "seq?": integer("With CHECKPOINT_MISMATCH, as `ct_root`: the end of the log."),
     "ct_root?": HASH,
     "new_sequencer?": KEY,
-    "retry_after_ms?": _integer("With EVENT_PENDING, RATE_LIMITED and UNAVAILABLE: when to try again."),
+    "retry_after_ms?": integer("With EVENT_PENDING, RATE_LIMITED and UNAVAILABLE: when to try again."),
 }
 
 _PLAIN: Schema = {
@@ -213,10 +139,10 @@ _PLAIN: Schema = {
         "What this node is, and what it accepts.",
         {
             "seq_pub": KEY,
-            "software": shape("What runs here.", {"name": {"const": "enc"}, "version": _text("Its version.")}),
-            "enc_v": {**_list(_integer("", 1)), "description": "Versions of the enclaves that it hosts."},
+            "software": shape("What runs here.", {"name": {"const": "enc"}, "version": text("Its version.")}),
+            "enc_v": {**array(integer("", 1)), "description": "Versions of the enclaves that it hosts."},
             "url": {"type": ["string", "null"], "description": "Its URL from outside, if configured."},
-            "create": _enum("Who may create enclaves here.", *get_args(config.Creation)),
+            "create": enum("Who may create enclaves here.", *get_args(config.Creation)),
             "imports": shape(
                 "What it accepts of enclaves that are moved to it.",
                 {name: IMPORTS[name] for name in ("at_once", "archive_bytes", "total_bytes")},
@@ -230,7 +156,7 @@ _PLAIN: Schema = {
     ),
     "Health": shape(
         "Whether a write reaches the disk.",
-        {"status": _enum("As the status of the response.", "ok", "failing"), "reason?": _text("Why it fails.")},
+        {"status": enum("As the status of the response.", "ok", "failing"), "reason?": text("Why it fails.")},
     ),
 }
 
@@ -239,7 +165,7 @@ _PLAIN: Schema = {
 _INCLUSION = derived(WireInclusion, {"events_root": HASH, "state_hash": HASH})
 _MEMBER = derived(WireBundleProof, {"leaf_index": INTEGER, "s": PATH, "events_root": HASH})
 _VALUE: Schema = {"type": ["string", "null"], "pattern": "^(00|[0-9a-f]{64})$", "description": "null: no leaf."}
-_STATE = derived(WireStateProof, {"k": ref("TreeKey"), "v": _VALUE, "b": ref("Bitmap"), "s": _list(HASH, DEPTH)})
+_STATE = derived(WireStateProof, {"k": ref("TreeKey"), "v": _VALUE, "b": ref("Bitmap"), "s": array(HASH, DEPTH)})
 _ROOT: Schema = {
     "state_hash": HASH,
     "leaf_index": {**NULLABLE_INTEGER, "description": "null: the root is in no bundle yet."},
@@ -250,7 +176,7 @@ _ROOT: Schema = {
 
 def _body(meaning: str, struct: type[Struct], overrides: Schema | None = None) -> Schema:
     """Return the schema of a sealed body: the fields of its struct, and those that every body has."""
-    common = {"session": TOKEN, "type?": _text("As outside.")}
+    common = {"session": TOKEN, "type?": text("As outside.")}
     return shape(meaning, {**common, **derived(struct, overrides)}, is_open=True)
 
 
@@ -261,18 +187,18 @@ _PARTS: Schema = {
         derived(
             WireFilter,
             {
-                "id": _one_or_list(HASH, filters.MAX_IDS),
-                "seq": _one_or_list(INTEGER, filters.MAX_SEQS, ref("Range")),
-                "type": _one_or_list(_text("A type."), filters.MAX_TYPES),
-                "from": _one_or_list(KEY, filters.MAX_AUTHORS),
+                "id": one_or_array(HASH, filters.MAX_IDS),
+                "seq": one_or_array(INTEGER, filters.MAX_SEQS, ref("Range")),
+                "type": one_or_array(text("A type."), filters.MAX_TYPES),
+                "from": one_or_array(KEY, filters.MAX_AUTHORS),
                 "tags": {
                     "type": "object",
                     "maxProperties": filters.MAX_TAGS,
-                    "additionalProperties": _one_or_list(_text("A value."), filters.MAX_TAG_VALUES, {"const": True}),
+                    "additionalProperties": one_or_array(text("A value."), filters.MAX_TAG_VALUES, {"const": True}),
                     "description": "By a tag's name: its value, one of several, or true for its presence.",
                 },
                 "timestamp": ref("Range"),
-                "limit": {**_integer("Most events.", 1, filters.MAX_LIMIT), "default": filters.DEFAULT_LIMIT},
+                "limit": {**integer("Most events.", 1, filters.MAX_LIMIT), "default": filters.DEFAULT_LIMIT},
                 "reverse": {"type": "boolean", "default": False, "description": "By falling seq."},
             },
         ),
@@ -292,7 +218,7 @@ _PARTS: Schema = {
         "An event and its current status. `proof` is there if requested, and null while the event's bundle is open.",
         {
             "event": ref("Event"),
-            "status": _enum("Deleted events are left out.", "active", "updated"),
+            "status": enum("Deleted events are left out.", "active", "updated"),
             "updated_by?": HASH,
             "proof?": {"anyOf": [ref("EventProof"), {"type": "null"}]},
         },
@@ -303,28 +229,28 @@ _PARTS: Schema = {
             "enclave": HASH,
             "seq": INTEGER,
             "event_id": HASH,
-            "type": _text("A type."),
+            "type": text("A type."),
             "timestamp": INTEGER,
-            "type_seq": {"type": "object", "additionalProperties": _integer("From 1.", 1)},
+            "type_seq": {"type": "object", "additionalProperties": integer("From 1.", 1)},
         },
     ),
     "Batch": shape(
         "The content of one delivery, sealed in a Push; the answer to a Pull repeats it.",
         {
-            "push_seq": _integer("Its number in the queue of an identity and a URL.", 1),
+            "push_seq": integer("Its number in the queue of an identity and a URL.", 1),
             "push?": shape(
                 "Whole events.",
                 {
-                    "enclaves": _list(
+                    "enclaves": array(
                         shape(
-                            "Of one enclave, by rising seq.", {"enclave": HASH, "events": _list(ref("Event"), least=1)}
+                            "Of one enclave, by rising seq.", {"enclave": HASH, "events": array(ref("Event"), least=1)}
                         ),
                         least=1,
                     )
                 },
             ),
             "notify?": shape(
-                "Events that are announced without content.", {"enclaves": _list(ref("PushedNotice"), least=1)}
+                "Events that are announced without content.", {"enclaves": array(ref("PushedNotice"), least=1)}
             ),
         },
     ),
@@ -332,15 +258,15 @@ _PARTS: Schema = {
         "An endpoint and its state; `queue`, which spans all enclaves of the node, only for its recipient.",
         {
             "identity": KEY,
-            "trait": _text("For which it is registered."),
-            "url": _text("Where it is."),
+            "trait": text("For which it is registered."),
+            "url": text("Where it is."),
             "has_dead": {"type": "boolean"},
-            "last_error": _text("A few words, or empty."),
+            "last_error": text("A few words, or empty."),
             "last_error_at": {"type": ["integer", "null"]},
             "queue?": shape(
                 "Of batches.",
                 {
-                    "push_seq": _integer("Of the newest batch; 0: none yet.", 0),
+                    "push_seq": integer("Of the newest batch; 0: none yet.", 0),
                     "waiting": INTEGER,
                     "oldest": {"type": ["integer", "null"], "description": "When the oldest waiting batch was made."},
                     "delivered": INTEGER,
@@ -357,7 +283,7 @@ _IMPORTS: Schema = {
         "first line of the body is this without a source, with the Migrate final or not, and the archive is the rest.",
         derived(
             WireImportOrder,
-            {"migrate": {"anyOf": [ref("Event"), ref("Commit")]}, "source": _text("The other node's URL.")},
+            {"migrate": {"anyOf": [ref("Event"), ref("Commit")]}, "source": text("The other node's URL.")},
         ),
     ),
     "Import": shape(
@@ -365,13 +291,13 @@ _IMPORTS: Schema = {
         derived(
             ImportStatus,
             {
-                "status": _enum("", "running", "done", "failed"),
-                "events": _integer("Events replayed."),
-                "total": _integer("Events of the whole log, with the Migrate."),
+                "status": enum("", "running", "done", "failed"),
+                "events": integer("Events replayed."),
+                "total": integer("Events of the whole log, with the Migrate."),
                 "receipt": ref("Receipt"),
                 "error": shape(
                     "The rule that was broken, and where.",
-                    {"code": _text("Of the rule."), "message": _text("For people."), "seq?": INTEGER},
+                    {"code": text("Of the rule."), "message": text("For people."), "seq?": INTEGER},
                     is_open=True,
                 ),
             },
@@ -381,17 +307,17 @@ _IMPORTS: Schema = {
 }
 
 _SEALED: Schema = {
-    "Query.body": _body("Which events, and whether with proofs.", sealed_requests.QueryBody, {"filter": ref("Filter")}),
+    "Query.body": _body("Which events, and whether with proofs.", bodies.QueryBody, {"filter": ref("Filter")}),
     "Query.answer": shape(
         "The events that match and may be read. `more`: the limit, or the page's size, cut it. With proofs: the head, "
         "and the leaf whose state the statuses are proved under.",
-        {"events": _list(ref("Item"), filters.MAX_LIMIT), "sth?": ref("TreeHead"), "state?": ref("Inclusion")}
+        {"events": array(ref("Item"), filters.MAX_LIMIT), "sth?": ref("TreeHead"), "state?": ref("Inclusion")}
         | {"more?": {"const": True}},
     ),
-    "Inclusion_Proof.body": _body("Which leaf, of a log of which size.", sealed_requests.InclusionBody),
+    "Inclusion_Proof.body": _body("Which leaf, of a log of which size.", bodies.InclusionBody),
     "Inclusion_Proof.answer": shape("An inclusion proof with the head of its size.", {**_INCLUSION, **STH}),
     "Bundle_Proof.body": {
-        **_body("One of both.", sealed_requests.BundleBody),
+        **_body("One of both.", bodies.BundleBody),
         "oneOf": [{"required": ["event_id"]}, {"required": ["leaf_index"]}],
     },
     "Bundle_Proof.answer": {
@@ -399,35 +325,35 @@ _SEALED: Schema = {
             shape("By event_id: its place in its bundle.", {**_MEMBER, **STH}),
             shape(
                 "By leaf_index: the ids of all events of the bundle.",
-                {"leaf_index": INTEGER, "first_seq": INTEGER, "ids": _list(HASH, least=1), "events_root": HASH, **STH},
+                {"leaf_index": INTEGER, "first_seq": INTEGER, "ids": array(HASH, least=1), "events_root": HASH, **STH},
             ),
         ]
     },
-    "State_Proof.body": _body("Which key, and as of when.", sealed_requests.StateBody),
+    "State_Proof.body": _body("Which key, and as of when.", bodies.StateBody),
     "State_Proof.answer": shape("A state proof, and what ties its root to the head.", {**_STATE, **_ROOT}),
     "State_Batch.body": _body(
         "Which keys, and as of when.",
-        sealed_requests.StateBatchBody,
-        {"keys": _list(shape("", derived(sealed_requests.StateKey), is_open=True), MAX_KEYS, least=1)},
+        bodies.StateBatchBody,
+        {"keys": array(shape("", derived(bodies.StateKey), is_open=True), MAX_KEYS, least=1)},
     ),
     "State_Batch.answer": shape(
         "State proofs under one root, in the order of the keys.",
-        {"proofs": _list(ref("State"), MAX_KEYS, least=1), **_ROOT},
+        {"proofs": array(ref("State"), MAX_KEYS, least=1), **_ROOT},
     ),
     "Checkpoint.body": _body(
         "For how long to hold the enclave for a Migrate.",
-        sealed_requests.CheckpointBody,
-        {"hold": _integer("Seconds.", 0, MAX_HOLD_MS // 1000)},
+        bodies.CheckpointBody,
+        {"hold": integer("Seconds.", 0, MAX_HOLD_MS // 1000)},
     ),
     "Checkpoint.answer": shape("What a Migrate must name.", {"seq": INTEGER, "ct_root": HASH}),
     "Export.body": _body(
         "From which event on, and how many at most.",
-        sealed_requests.ExportBody,
-        {"limit": _integer("Events.", 1, filters.MAX_LIMIT)},
+        bodies.ExportBody,
+        {"limit": integer("Events.", 1, filters.MAX_LIMIT)},
     ),
     "Export.answer": shape(
         "Events by rising seq, deleted ones without their contents. `seq`: the log's last; there is more before it.",
-        {"events": _list(ref("Event"), filters.MAX_LIMIT), "seq": INTEGER, **STH},
+        {"events": array(ref("Event"), filters.MAX_LIMIT), "seq": INTEGER, **STH},
     ),
     "Pull.body": _body(
         "Which batches of the asker's queue for a URL; with `enclave`, only what is of that one.",
@@ -436,14 +362,14 @@ _SEALED: Schema = {
             "push_seq": {
                 "anyOf": [
                     INTEGER,
-                    _list(INTEGER, MAX_NUMBERS, least=1),
+                    array(INTEGER, MAX_NUMBERS, least=1),
                     shape("Those after one number, up to another.", derived(PushSeqRange)),
                 ]
             }
         },
     ),
     "Pull.answer": {
-        **_list(ref("Batch"), MAX_BATCHES),
+        **array(ref("Batch"), MAX_BATCHES),
         "description": "Batches that are kept, by rising push_seq, as many as fit a page; ask again after the last.",
     },
     "Deliveries.body": _body(
@@ -453,7 +379,7 @@ _SEALED: Schema = {
     ),
     "Deliveries.answer": shape(
         "Endpoints by identity and trait. `more`: there are others after them.",
-        {"endpoints": _list(ref("Delivery"), MAX_ENDPOINTS), "more?": {"const": True}},
+        {"endpoints": array(ref("Delivery"), MAX_ENDPOINTS), "more?": {"const": True}},
     ),
 }
 
@@ -470,9 +396,9 @@ MESSAGES: Schema = {
         (
             "Closed",
             "The node ended a subscription.",
-            {"sub_id": ref("SubscriptionId"), "reason": _enum("Why.", *get_args(Reason))},
+            {"sub_id": ref("SubscriptionId"), "reason": enum("Why.", *get_args(Reason))},
         ),
-        ("Notice", "For people.", {"message": _text("The notice.")}),
+        ("Notice", "For people.", {"message": text("The notice.")}),
         (
             "Error",
             "An error; for a commit with its `hash`, for a Query with the `sub_id` that it offered.",
@@ -491,15 +417,15 @@ _WITH_PROOF: Schema = {"proof?": ref("LookupProof")}
 _NODE: Schema = {
     "seq_pub": KEY,
     "endpoints": {
-        **_list(
-            shape("Where it is reached.", {"uri": _text("", 1, reg_entry.MAX_URI), "priority": INTEGER}),
+        **array(
+            shape("Where it is reached.", {"uri": text("", 1, reg_entry.MAX_URI), "priority": INTEGER}),
             reg_entry.MAX_ENDPOINTS,
             1,
         ),
         "description": "The preferred one first: lower is preferred.",
     },
-    "protocols": _list(_text("", 1, reg_entry.MAX_LABEL), reg_entry.MAX_PROTOCOLS),
-    "enc_v": _integer("Version of the protocol.", 1),
+    "protocols": array(text("", 1, reg_entry.MAX_LABEL), reg_entry.MAX_PROTOCOLS),
+    "enc_v": integer("Version of the protocol.", 1),
     "entry": ref("Entry"),
 }
 _ENCLAVE: Schema = {
@@ -507,8 +433,8 @@ _ENCLAVE: Schema = {
     "sequencer": KEY,
     "creator": KEY,
     "created_at": INTEGER,
-    "app": _text("Empty: none was given.", 0, reg_entry.MAX_LABEL),
-    "desc": _text("", 0, reg_entry.MAX_DESC),
+    "app": text("Empty: none was given.", 0, reg_entry.MAX_LABEL),
+    "desc": text("", 0, reg_entry.MAX_DESC),
     "meta": {"type": "object", "description": f"At most {reg_entry.MAX_META} bytes, defined by the application."},
     "holder": KEY,
     "proved_size": INTEGER,
@@ -521,7 +447,7 @@ _LOOKUPS: Schema = {
     ),
     "LookupProof": shape(
         "The entries with their proofs, as in the answer to a Query with `proof`.",
-        {"events": _list(ref("Item"), 2, 1), "sth": ref("TreeHead"), "state?": ref("Inclusion")},
+        {"events": array(ref("Item"), 2, 1), "sth": ref("TreeHead"), "state?": ref("Inclusion")},
     ),
     "NodeEntry": shape("A registered node.", _NODE),
     "EnclaveEntry": shape("A registered enclave: `sequencer` hosts it, `holder` may replace the entry.", _ENCLAVE),
@@ -543,12 +469,12 @@ _LOOKUPS: Schema = {
     ),
     "EnclaveList": shape(
         "Enclaves by rising id. `next` is the `after` of the next page, which may exist though this one is short.",
-        {"enclaves": _list(ref("EnclaveEntry"), MAX_PAGE_ENCLAVES), "next?": HASH},
+        {"enclaves": array(ref("EnclaveEntry"), MAX_PAGE_ENCLAVES), "next?": HASH},
     ),
-    "Flag": _enum("Whether to include proofs.", "0", "1"),
-    "App": _text("An app's identifier.", 1, reg_entry.MAX_LABEL),
-    "Words": _text("What to search for.", 1, MAX_SEARCH),
-    "PageSize": _integer("Most enclaves of a page.", 1, MAX_PAGE_ENCLAVES),
+    "Flag": enum("Whether to include proofs.", "0", "1"),
+    "App": text("An app's identifier.", 1, reg_entry.MAX_LABEL),
+    "Words": text("What to search for.", 1, MAX_SEARCH),
+    "PageSize": integer("Most enclaves of a page.", 1, MAX_PAGE_ENCLAVES),
 }
 
 SCHEMAS: Schema = _BASIC | _IMPORTS | _PLAIN | _PARTS | _SEALED | MESSAGES | _LOOKUPS

@@ -3,12 +3,10 @@
 Each call runs on a thread of the read pool, against one durable state, and changes nothing.
 """
 
-import os
-from binascii import b2a_base64
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -24,16 +22,25 @@ from enc.core.log.event import wire_event
 from enc.core.log.filter import MAX_LIMIT, Filter, parse_filter
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import check_numbers, convert_json, unhex
-from enc.core.primitives.sealing import NONCE_SIZE, encrypt
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Event
 from enc.core.session.envelope import Opened, Request, RequestType, open_request
-from enc.core.session.session import TransportKeys
 from enc.core.trees.state_key import Namespace, status_key, tree_key
 from enc.node.read.access import Access
+from enc.node.read.bodies import (
+    BundleBody,
+    CheckpointBody,
+    ExportBody,
+    InclusionBody,
+    QueryBody,
+    StateBatchBody,
+    StateBody,
+    StateKey,
+)
 from enc.node.read.deliveries import deliveries
 from enc.node.read.proofs import ProofRoot, Proofs, Wire
 from enc.node.read.pulls import Pulls
+from enc.node.read.sealed_answers import sealed_answer
 from enc.node.sequence.checkpoint import MAX_HOLD_MS, Checkpoint
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.events import ITEM_START, SearchItem, item_end
@@ -48,46 +55,6 @@ PURGED = "the enclave was terminated and its data was purged"
 _NEXT = b"," + ITEM_START
 
 T = TypeVar("T")
-
-
-class QueryBody(Struct):
-    filter: dict[str, Any]
-    proof: bool = False
-
-
-class InclusionBody(Struct):
-    leaf_index: int
-    tree_size: int | UnsetType = UNSET
-
-
-class BundleBody(Struct):
-    event_id: str | UnsetType = UNSET
-    leaf_index: int | UnsetType = UNSET
-
-
-class StateKey(Struct):
-    namespace: str
-    key: str
-
-
-class StateBody(StateKey):
-    tree_size: int | UnsetType = UNSET
-    mode: str = "verified"
-
-
-class StateBatchBody(Struct):
-    keys: list[StateKey]
-    tree_size: int | UnsetType = UNSET
-    mode: str = "verified"
-
-
-class CheckpointBody(Struct):
-    hold: int = 0
-
-
-class ExportBody(Struct):
-    from_seq: int = 0
-    limit: int = MAX_LIMIT
 
 
 class OpenedRequest(Struct, frozen=True):
@@ -381,19 +348,3 @@ def _tree_key(key: StateKey, namespaces: Sequence[Namespace]) -> bytes:
     if key.namespace not in namespaces:
         raise InvalidNamespace(f"namespace: expected one of {', '.join(namespaces)}")
     return tree_key(key.namespace, unhex(key.key, 32, "key", InvalidQuery))  # type: ignore[arg-type]
-
-
-def sealed_answer(keys: TransportKeys, plaintext: bytes) -> bytes:
-    return seal_between(b'{"type":"Response","content":"', keys, plaintext, b'"}')
-
-
-def seal_between(before: bytes, keys: TransportKeys, plaintext: bytes, after: bytes) -> bytes:
-    """Return the plaintext, sealed with the session's response key, as base64 between two byte
-    strings.
-
-    Megabytes are copied once: a nonce is a whole number of base64 groups, so it is encoded apart
-    from the ciphertext.
-    """
-    nonce = os.urandom(NONCE_SIZE)
-    ciphertext = encrypt(keys.response, plaintext, nonce)
-    return b"".join((before, b2a_base64(nonce, newline=False), b2a_base64(ciphertext, newline=False), after))

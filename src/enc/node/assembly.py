@@ -1,0 +1,290 @@
+"""Wires the parts of one node together; no other module does.
+
+socket -> api.http, api.websocket -> intake -> admission -> sequencer -> store
+                |                                               |           |
+                +-> sealed handlers <- state cache <------------+-> hub     +-> sender's process -> endpoints
+                                                                     |                |
+                                                                subscribers      push supervisor -> sequencer
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from urllib.parse import urlsplit
+
+import structlog
+from msgspec.json import encode
+from starlette.types import Receive, Scope, Send
+
+from enc.core.errors import Unavailable
+from enc.core.primitives.signing import PrivateKey
+from enc.node.api.http import HttpApi, ReadPool, with_cors
+from enc.node.api.imports import ImportApi
+from enc.node.api.registry import RegistryApi
+from enc.node.api.status_pages import PROBE_S, StatusPages
+from enc.node.api.subscriptions import SubscriptionHub
+from enc.node.api.websocket import WebSocketApi, WebSocketLimits
+from enc.node.config import Config
+from enc.node.imports.jobs import Importer, ImportPolicy
+from enc.node.imports.uploads import UploadLimits, Uploads
+from enc.node.limits.quota import Quota
+from enc.node.openapi.document import document
+from enc.node.ops.metrics import CachedReading, Metrics
+from enc.node.ops.retention import RetentionSweeper
+from enc.node.push.batches import BatchRetention, PushBatcher
+from enc.node.push.supervisor import PushSupervisor
+from enc.node.read.sealed_requests import SealedHandlers
+from enc.node.sequence.admission import Admission, CommitValidator
+from enc.node.sequence.checkpoint import Checkpoint
+from enc.node.sequence.commit_intake import CommitIntake, CommitReplies
+from enc.node.sequence.sequencer import Sequencer, SequencerSettings
+from enc.node.sequence.state_cache import StateCache
+from enc.node.signatures.pool import SignaturePool
+from enc.node.store.protocol import Store
+from enc.node.store.push_protocol import BatchLimits, DeliveryResult
+from enc.node.store.steps import Step
+from enc.runtime.clock import now_ms
+from enc.runtime.rate_limit import RateLimiter
+
+READERS = 2
+"""Threads that answer sealed requests."""
+DAY_MS = 86_400_000
+TOTALS_S = 5.0
+"""Seconds for which `/metrics` reuses the totals of push queues: counting visits all of them."""
+
+_log = structlog.get_logger("enc.node")
+
+
+async def _openapi() -> tuple[int, str, bytes]:
+    return 200, "application/json", encode(document())
+
+
+class Node:
+    """A store, a key, and everything between them and a socket. Create it on the event loop's
+    thread.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        key: PrivateKey,
+        signatures: SignaturePool | None = None,
+        sender_cores: Iterable[int] | None = None,
+        cores: frozenset[int] | None = None,
+        *,
+        now: Callable[[], int] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`sender_cores`: cores for the sender's process, empty for any; None: nothing is sent.
+
+        A sender opens the store file that the configuration names. `cores`: those that an import
+        may use, by default those of this process. `now` and `monotonic`: the clocks, in Unix
+        milliseconds and in seconds.
+        """
+        self.config, self.store, self.key = config, store, key
+        self._now, self._monotonic = now or now_ms, monotonic  # `now_ms` is looked up here since tests replace it
+        self._cores = frozenset(os.sched_getaffinity(0)) if cores is None else cores
+        self.loop = asyncio.get_running_loop()
+        self.metrics = Metrics()
+        self._allowed = frozenset(config.admission.allow)
+        self.states = StateCache(store)
+        replies = CommitReplies(self.loop, self.metrics.count_results)
+        self.hub = SubscriptionHub(store, config.limits.subscriptions)
+        self.retention_sweeper = RetentionSweeper(
+            store, config.retention.purge_after_s * 1000, int(config.retention.sweep_interval_s * 1000)
+        )
+        self.push_batcher = self._push_batcher()
+        self._quota = Quota(config.admission.max_enclaves, config.admission.max_events, config.admission.max_bytes)
+        self.sequencer = Sequencer(
+            store,
+            key,
+            self._now,
+            deliver=replies.deliver,
+            publish=self._publish,
+            observe_write=self.metrics.observe_write,
+            maintain=self._maintain,
+            states=self.states,
+            settings=SequencerSettings(
+                seal_idle=config.sequencing.seal_idle, max_batch=config.sequencing.max_batch, quota=self._quota
+            ),
+        )
+        identities, addresses = self._rate_limiters()
+        pool = signatures or SignaturePool(0)
+        self.admission = Admission(self._validator(identities), self.sequencer, replies.reject, pool)
+        self.intake = CommitIntake(self.loop, self.admission, replies, config.limits.waiting_commits)
+        self._build_apis(identities, addresses)
+        self.push_supervisor = None
+        if sender_cores is not None:
+            self.push_supervisor = PushSupervisor(config, key, self._has_due, self._store_results, sender_cores)
+        self._add_gauges()
+
+    def _rate_limiters(self) -> tuple[RateLimiter, RateLimiter]:
+        """Return the limiter for identities and the one for addresses."""
+        rates = self.config.effective_rates
+        identities = RateLimiter(rates.identity_per_s, rates.identity_burst, self._monotonic)
+        return identities, RateLimiter(rates.address_per_s, rates.address_burst, self._monotonic)
+
+    def _validator(self, identities: RateLimiter) -> CommitValidator:
+        return CommitValidator(
+            self.states,
+            self.store,
+            self._now,
+            identities,
+            limits=self.config.limits.commit_limits(),
+            max_manifest=self.config.limits.manifest,
+            may_create=self._may_create,
+            is_behind=self.sequencer.is_behind,
+            private_endpoints=self.config.private_endpoints,
+        )
+
+    def _push_batcher(self) -> PushBatcher:
+        push = self.config.push
+        limits = BatchLimits(events=push.batch_events, bytes=push.batch_bytes)
+        keeping = BatchRetention(int(push.delivered_days * DAY_MS), int(push.dead_days * DAY_MS))
+        return PushBatcher(self.store, int(push.interval_s * 1000), limits, keeping)
+
+    def _build_apis(self, identities: RateLimiter, addresses: RateLimiter) -> None:
+        """Build the HTTP and WebSocket APIs."""
+        limits = self.config.limits
+        handlers = SealedHandlers(
+            self.states, self.store, self.key, self._now, identities, self._checkpoint, max_page=limits.page_bytes
+        )
+        self.executor = ThreadPoolExecutor(READERS, thread_name_prefix="answers")
+        reads = ReadPool(handlers, self.executor)
+        self.pages = StatusPages(self.config, self.key.public, self.sequencer, self.metrics)
+        pages = {
+            "/info": self.pages.info,
+            "/health": self.pages.health,
+            "/metrics": self.pages.prometheus,
+            "/openapi.json": _openapi,
+        }
+        self.registry = RegistryApi(self.store, handlers, self.key.public, self.config.registry.id)
+        self.importer = self._importer(identities)
+        taking = self.config.imports
+        bounds = UploadLimits(
+            max_count=taking.uploads,
+            per_address=taking.uploads_per_address,
+            total_bytes=taking.uploads_bytes,
+            min_bytes_per_s=taking.upload_bytes_per_s,
+            grace_s=taking.upload_grace_s,
+        )
+        self.uploads = Uploads(bounds, self._monotonic)
+        folder = self.config.data_path
+        imports = ImportApi(self.importer, reads, self.uploads, limits.body, taking.archive_bytes, folder)
+        routes = [*self.registry.routes(reads), *imports.routes()]
+        self.http = HttpApi(self.intake, reads, addresses, limits.body, pages, self.metrics.count_response, routes)
+        ws_limits = WebSocketLimits(
+            max_subscriptions=limits.subscriptions_per_connection,
+            max_buffer=limits.subscriber_buffer_bytes,
+            max_websockets=limits.websockets,
+        )
+        self.ws = WebSocketApi(self.intake, reads, self.hub, addresses, ws_limits, self.key.public)
+        self.app = with_cors(self._app, self.config.cors.origins)
+
+    def _importer(self, identities: RateLimiter) -> Importer:
+        policy = ImportPolicy(
+            may_create=self._may_create,
+            rates=identities,
+            quota=self._quota,
+            at_once=self.config.imports.at_once,
+            total_bytes=self.config.imports.total_bytes,
+            max_manifest=self.config.limits.manifest,
+            private_endpoints=self.config.private_endpoints,
+        )
+        return Importer(self.store, self.states, self.sequencer, self.key, self._now, policy, self._cores)
+
+    def _add_gauges(self) -> None:
+        totals = CachedReading(self.store.totals, TOTALS_S, self._monotonic)
+        gauges: tuple[tuple[str, str, Callable[[], float]], ...] = (
+            ("enc_waiting_commits", "Commits accepted and not durable yet", lambda: self.intake.waiting),
+            ("enc_subscriptions", "Live subscriptions", lambda: self.hub.count),
+            ("enc_websockets", "Open WebSockets", lambda: len(self.ws.connections)),
+            ("enc_enclaves", "Enclaves on this node", self.store.count),
+            ("enc_enclaves_in_memory", "Enclaves whose state is in memory", lambda: len(self.states)),
+            ("enc_push_queues", "Queues of endpoints", lambda: totals().queues),
+            ("enc_push_waiting_batches", "Batches that wait to be delivered", lambda: totals().waiting),
+            ("enc_push_dead_batches", "Dead letters that are kept", lambda: totals().dead),
+            ("enc_push_oldest_seconds", "Age of the oldest batch that waits", lambda: self._age_s(totals().oldest)),
+        )
+        for name, meaning, read in gauges:
+            self.metrics.gauge(name, meaning, read)
+
+    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self.ws if scope["type"] == "websocket" else self.http)(scope, receive, send)
+
+    # Callbacks between the parts
+
+    def _maintain(self, now: int) -> None:
+        self.retention_sweeper.run_if_due(now)
+        self.push_batcher.run_if_due(now)
+
+    def _has_due(self) -> bool:
+        return bool(self.store.due(self._now(), 1))
+
+    def _store_results(self, results: Sequence[DeliveryResult]) -> None:
+        """Store results durably, and log the batches that died."""
+        died = self.sequencer.call(lambda: self.store.record_results(results)).result()
+        self.metrics.count_deliveries(results)
+        for one in died:
+            host = urlsplit(one.url).hostname or ""  # only the host: the rest of the URL may be a secret
+            _log.error("batch_dead", identity=one.identity.hex(), host=host, push_seq=one.push_seq, reason=one.error)
+
+    def _may_create(self, identity: bytes) -> bool:
+        create = self.config.admission.create
+        return create == "open" or (create == "allowlist" and identity.hex() in self._allowed)
+
+    def _publish(self, steps: Sequence[Step]) -> None:
+        if self.hub.count:
+            self.loop.call_soon_threadsafe(self.hub.publish, steps)
+
+    def _checkpoint(self, enclave: bytes, hold_ms: int) -> Checkpoint:
+        future = self.sequencer.call(lambda: self.sequencer.checkpoint(enclave, hold_ms))
+        try:
+            return future.result(PROBE_S)
+        except FutureTimeout:
+            future.cancel()  # the caller would not know that the enclave is held
+            raise Unavailable("the sequencer did not answer in time", retry_after_ms=1000) from None
+
+    # Start and stop
+
+    def start(self) -> None:
+        self.retention_sweeper.run_if_due(self._now())
+        self.sequencer.start()
+        self.admission.start()
+        if self.push_supervisor is not None:
+            self.push_supervisor.start()
+        self._expiry = self.loop.create_task(self._expire())
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            self.expire()
+
+    def expire(self) -> None:
+        """Close expired subscriptions and slow uploads."""
+        self.hub.expire(self._now() // 1000)
+        self.uploads.drop_slow()
+
+    async def drain(self) -> None:
+        """Answer what was accepted, and tell subscribers that it is over."""
+        self.intake.is_closed = True
+        self.ws.shut_down()
+        await self.intake.drained()
+        await self.ws.ended()
+
+    def stop(self) -> None:
+        """Stop the threads; everything is on disk."""
+        self._expiry.cancel()
+        self.importer.stop()
+        self.admission.stop()
+        if self.push_supervisor is not None:
+            self.push_supervisor.close()  # its last results go through the sequencer
+        self.sequencer.stop()
+        self.executor.shutdown(cancel_futures=True)
+
+    def _age_s(self, made_at: int | None) -> float:
+        return 0.0 if made_at is None else max(self._now() - made_at, 0) / 1000
