@@ -86,8 +86,8 @@ def test_a_head_with_another_root_convicts(world: World) -> None:
     assert verdict.convicts
     assert "15 events: each with its author's signature" in verdict.proved[0]
     refused(lambda: log(world, "head_not_on_log", 7, head=head(world, 2)), "the head matches the log")
-    refused(lambda: log(world, "head_not_on_log", 6, head=wrong), "of another size")
-    refused(lambda: log(world, "head_not_on_log", 7, bare(world)[:5], head=wrong), "of another size")
+    refused(lambda: log(world, "head_not_on_log", 6, head=wrong), "has another size")
+    refused(lambda: log(world, "head_not_on_log", 7, bare(world)[:5], head=wrong), "has another size")
     refused(lambda: log(world, "head_not_on_log", 7, head=wrong, by="node2"), "not signed by this sequencer")
     forged = replace(wrong, bound_sig=bytes(64))
     refused(lambda: log(world, "head_not_on_log", 7, head=forged), "bound_sig is not")
@@ -244,12 +244,12 @@ def test_a_bundle_that_the_rule_does_not_draw_convicts(world: World) -> None:
     state = world.memory.bundles[1].state_hash
     short, over = claim(world, 1, [event.id for event in world.events[4:7]], state)
     assert log(world, "wrong_bundle_boundary", 7, head=over, claim=short).convicts
-    refused(lambda: log(world, "wrong_bundle_boundary", 6, head=over, claim=short), "wrong in another way")
-    refused(lambda: log(world, "wrong_state_root", 7, head=over, claim=short), "wrong in another way")
+    refused(lambda: log(world, "wrong_bundle_boundary", 6, head=over, claim=short), "another fault than claimed")
+    refused(lambda: log(world, "wrong_state_root", 7, head=over, claim=short), "another fault than claimed")
     refused(lambda: log(world, "wrong_bundle_boundary", 7, head=head(world, 3), claim=short), "not under the head")
     refused(lambda: log(world, "wrong_bundle_boundary", 7, head=over), "is missing")
     right, honest = claim(world, 1, [event.id for event in world.events[4:8]], state)
-    refused(lambda: log(world, "wrong_bundle_boundary", 7, head=honest, claim=right), "is what the log gives")
+    refused(lambda: log(world, "wrong_bundle_boundary", 7, head=honest, claim=right), "matches the log")
 
 
 def test_nobody_is_convicted_by_a_bundle_that_was_cut(world: World) -> None:
@@ -258,7 +258,7 @@ def test_nobody_is_convicted_by_a_bundle_that_was_cut(world: World) -> None:
     ids = [event.id for event in world.events[4:8]]
     early = replace(right, seq=5, membership=prove_membership(ids, 1))
     refused(
-        lambda: log(world, "wrong_bundle_boundary", 6, world.events[:6], head=honest, claim=early), "is what the log"
+        lambda: log(world, "wrong_bundle_boundary", 6, world.events[:6], head=honest, claim=early), "matches the log"
     )
 
 
@@ -319,7 +319,7 @@ def test_an_event_that_does_not_check_convicts_nobody(world: World) -> None:
     assert alone("invalid_signature", bad).holds
     assert not alone("invalid_signature", bad).convicts
     assert alone("altered_content", replace(good, content="other")).holds
-    refused(lambda: alone("altered_content", bad), "wrong in another way")
+    refused(lambda: alone("altered_content", bad), "another fault than claimed")
     refused(lambda: alone("invalid_signature", good), "the event checks")
     refused(lambda: alone("invalid_signature", bad, by="node2"), "another enclave or sequencer")
     unreadable = evidence(world, single_parts("altered_content", b"{", 2), "event")
