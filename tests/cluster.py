@@ -10,11 +10,20 @@ from typing import IO
 
 import pyspark
 
+from enc.dataview.lake.session import LOCAL_JAVA
+
 ROOT = Path(__file__).parents[1]
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 PATIENCE_S = 240
-SMALL = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.driver.host": "127.0.0.1"}
-"""What a driver asks of it."""
+SMALL_JAVA = f"{LOCAL_JAVA} -XX:+UseSerialGC -XX:-UsePerfData"
+"""For the short lives and small heaps of tests: a collector without threads of its own."""
+SMALL = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.executor.extraJavaOptions": SMALL_JAVA,
+    "spark.driver.host": "127.0.0.1",
+}
+"""Settings of a driver on the cluster."""
 
 
 def environment() -> dict[str, str]:
@@ -27,7 +36,8 @@ class Daemon:
 
     def __init__(self, home: Path, *words: str) -> None:
         home.mkdir(parents=True)
-        env = environment() | {"SPARK_DAEMON_MEMORY": "256m", "SPARK_NO_DAEMONIZE": "1"}
+        small = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": SMALL_JAVA}
+        env = environment() | small | {"SPARK_NO_DAEMONIZE": "1"}
         self.process = subprocess.Popen(
             [str(SPARK_CLASS), *words], env=env, cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )

@@ -60,7 +60,8 @@ def java() -> None:
 @pytest.fixture(scope="session")
 def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """The one session of this process: nobody but this fixture stops it."""
-    from enc.dataview.lake.session import LOCAL_JAVA, spark_session
+    from enc.dataview.lake.session import spark_session
+    from tests.cluster import SMALL_JAVA
     from tests.dataview.pipeline_driver import SMALL
 
     home = tmp_path_factory.mktemp("spark")
@@ -68,7 +69,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Spa
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.local.dir": str(home / "local"),
         **SMALL,
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} {LOCAL_JAVA}",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} {SMALL_JAVA}",
     }
     session = spark_session("tests", "local[2]", settings)
     yield session

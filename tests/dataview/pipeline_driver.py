@@ -9,12 +9,13 @@ import signal
 import sys
 from datetime import UTC, datetime
 
-from enc.dataview.lake.session import LOCAL_JAVA, SMALL_LAKE_CONF, spark_session
+from enc.dataview.lake.session import SMALL_LAKE_CONF, spark_session
 from enc.dataview.pipeline.job import Job, JobSettings
 from tests.cluster import SMALL as CLUSTER
+from tests.cluster import SMALL_JAVA
 from tests.core.world import START
 
-SMALL = {**SMALL_LAKE_CONF, "spark.driver.extraJavaOptions": LOCAL_JAVA}
+SMALL = {**SMALL_LAKE_CONF, "spark.driver.extraJavaOptions": SMALL_JAVA}
 
 
 def main(master: str, lake: str, archives: str, point: str = "") -> None:

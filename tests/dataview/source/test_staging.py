@@ -39,7 +39,7 @@ def test_each_row_where_it_belongs(log: Log, tmp_path: Path) -> None:
     assert (stats["minValues"]["seq"], stats["maxValues"]["seq"]) == (0, len(log.wire) - 1)
     assert stats["maxValues"]["enclave"] == log.enclave
     assert stats["nullCount"]["enclave"] == 0
-    [told] = [msgspec.msgpack.decode(row["glance"], type=BatchSummary) for row in said if row["table"] is None]
+    [told] = [msgspec.msgpack.decode(row["summary"], type=BatchSummary) for row in said if row["table"] is None]
     assert told.refused == 2
     assert told.enclaves[log.enclave].ranges == [(0, len(log.wire))]
 

@@ -98,8 +98,8 @@ class Table:
                 builder = builder.property(name, value)
             builder.execute()
             return
-        there = self.read(spark).columns
-        missing = [field for field in self.spec.schema if field.name not in there]
+        columns = set(self._snapshot(spark).schema().fieldNames())
+        missing = [field for field in self.spec.schema if field.name not in columns]
         if missing:
             nothing = spark.createDataFrame([], StructType(missing))
             nothing.write.format("delta").mode("append").option("mergeSchema", "true").save(self.path)

@@ -96,7 +96,7 @@ class _IngestBatch:
         """Return the batch's events, held by the driver if they are few and small."""
         limits = self.context.limits
         if (
-            sum(summaries.rows for summaries in self.summaries.values()) > limits.max_rows
+            sum(summary.rows for summary in self.summaries.values()) > limits.max_rows
             or self.summary.bytes > limits.max_bytes
         ):
             return self._staged_rows("events")
@@ -125,7 +125,7 @@ class _IngestBatch:
 
         For uncertain enclaves, the Migrates in `events` count as well.
         """
-        moved = [name for name, summaries in self.summaries.items() if summaries.has_migrate]
+        moved = [name for name, summary in self.summaries.items() if summary.has_migrate]
         rows = [self._only(self._staged_rows("events"), moved)] if moved else []
         rows += [self._only(self.lake["events"].read(self.spark), uncertain)] if uncertain else []
         found: dict[str, list[Handover]] = {}
@@ -184,12 +184,12 @@ class _IngestBatch:
         counted = {
             name: (summary, known[name].events) for name, summary in self.summaries.items() if name not in recount
         }
-        counted |= {name: (summaries, 0) for name, summaries in self._stored_summaries(recount).items()}
+        counted |= {name: (summary, 0) for name, summary in self._stored_summaries(recount).items()}
         found: list[tuple[Any, ...]] = []
-        for name, (summaries, before) in counted.items():
-            next_seq, events, history = summaries.next_seq, before + summaries.rows, histories[name]
+        for name, (summary, before) in counted.items():
+            next_seq, events, history = summary.next_seq, before + summary.rows, histories[name]
             sequencers = [{"sequencer": key, "from_seq": first} for key, first in history]
-            id_, at = summaries.head
+            id_, at = summary.head
             head = (id_, datetime.fromtimestamp(0, UTC) + timedelta(microseconds=at), history[-1][0], sequencers)
             found.append((name, next_seq, events, next_seq - events, *head))
         return found
@@ -201,16 +201,14 @@ class _IngestBatch:
             self.context.reached(f"after publish {name}")
 
 
-def _is_suspect(summaries: EnclaveSummary, history: History) -> bool:
+def _is_suspect(summary: EnclaveSummary, history: History) -> bool:
     """Return True if the range has several sequencers, or a key other than its sequencer signed in
     it.
     """
     here = [
-        key
-        for key, start, end in spans(history)
-        if start < summaries.next_seq and (end is None or end > summaries.first)
+        key for key, start, end in spans(history) if start < summary.next_seq and (end is None or end > summary.first)
     ]
-    return here != summaries.signers or len(here) > 1
+    return here != summary.signers or len(here) > 1
 
 
 class _Migrate(Struct):

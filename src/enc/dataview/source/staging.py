@@ -28,7 +28,7 @@ FILES = StructType(
         StructField("path", TEXT),
         StructField("size", NUMBER),
         StructField("stats", TEXT),
-        StructField("glance", BinaryType()),
+        StructField("summary", BinaryType()),
     ]
 )
 """A file, relative to its table; or, without a table, the summary of everything a task has read."""
@@ -58,7 +58,7 @@ def collect_staged(files: DataFrame) -> StagedBatch:
     summaries: list[BatchSummary] = []
     for row in files.collect():
         if row["table"] is None:
-            summaries.append(msgspec.msgpack.decode(row["glance"], type=BatchSummary))
+            summaries.append(msgspec.msgpack.decode(row["summary"], type=BatchSummary))
         else:
             found.setdefault(row["table"], []).append(NewFile(row["path"], row["size"], row["stats"]))
     return StagedBatch(found, merge_summaries(summaries))
