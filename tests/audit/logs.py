@@ -97,5 +97,5 @@ def audit(
     return run_audit(Request(paths=list(paths), heads=known, **more), runner)  # type: ignore[arg-type]
 
 
-def told(found: Audit) -> list[tuple[str, int]]:
+def reported(found: Audit) -> list[tuple[str, int]]:
     return [(finding.kind, finding.seq) for finding in found.findings]

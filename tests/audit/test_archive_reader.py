@@ -15,7 +15,7 @@ from enc.audit.plan import VerifiedPrefix, plan, spread, survey
 from enc.core.errors import InvalidArchive, MisuseError
 from enc.core.machine import archive
 from enc.core.machine.archive import write_lines
-from tests.audit.logs import audit, talk, told, write
+from tests.audit.logs import audit, reported, talk, write
 from tests.core.world import World
 
 
@@ -60,7 +60,7 @@ def test_a_number_out_of_bounds_is_one_fault_however_it_is_read(path: str, name:
     kept[5] = re.sub(rb'"%b":\d+' % name.encode(), b'"%b":%d' % (name.encode(), number), kept[5])
     Path(path).write_bytes(b"".join(write_lines(header, kept)))
     for cores in (1, 2):
-        assert told(audit(path, part=3, cores=cores)) == [("altered_content", 5)]
+        assert reported(audit(path, part=3, cores=cores)) == [("altered_content", 5)]
 
 
 def test_a_digest_is_of_the_first_lines(path: str) -> None:
@@ -91,7 +91,7 @@ def test_damaged_files(path: str, tmp_path: Path) -> None:
             read_header(str(tmp_path / name)), lines(str(tmp_path / name))
         found = audit(str(tmp_path / name))
         assert found.problems, name
-        assert told(found) == []
+        assert reported(found) == []
     with pytest.raises(InvalidArchive, match="cannot be read"):
         read_header(str(tmp_path / "nothing.enc"))
 
@@ -138,10 +138,10 @@ def test_a_large_archive_is_many_tasks_and_gives_the_same(world: World, path: st
     assert whole.replays
     assert whole.checks
     found = audit(path, part=10, cores=2)
-    assert (found.verdicts[0].checked, found.verdicts[0].events, told(found)) == (41, 41, [])
+    assert (found.verdicts[0].checked, found.verdicts[0].events, reported(found)) == (41, 41, [])
     events = list(world.events)
     events[33] = replace(events[33], sig=bytes(64))
-    assert told(audit(write(tmp_path / "b.enc", world, events), part=10, cores=2)) == [("invalid_signature", 33)]
+    assert reported(audit(write(tmp_path / "b.enc", world, events), part=10, cores=2)) == [("invalid_signature", 33)]
 
 
 def test_what_is_known_is_skipped_only_where_it_is_the_same(path: str) -> None:

@@ -17,7 +17,7 @@ from enc.core.log.event import finalize
 from enc.core.machine.archive import write_lines
 from enc.core.primitives.hashing import sha256
 from enc.core.trees.tree_head import wire_head
-from tests.audit.logs import audit, head, held, talk, told, write
+from tests.audit.logs import audit, head, held, reported, talk, write
 from tests.core.world import World, person
 
 
@@ -125,7 +125,7 @@ def test_a_former_sequencers_head_and_its_late_event_are_there_for_all_to_see(wo
     assert "that no later Migrate gave the enclave back to it" in found.not_proved[0]
     late = finalize(world.commit("alice", "message", "back"), person("node"), world.events[-1].timestamp + 1, 20)
     late_found = audit(write(tmp_path / "b.enc", world, [*world.events, late]), world=world)
-    assert ("old_sequencer", 20) in told(late_found)
+    assert ("old_sequencer", 20) in reported(late_found)
     verdict = verified(late_found)["old_sequencer", 20]
     assert isinstance(verdict, Verdict)
     assert (verdict.convicts, verdict.holds) == (False, True)

@@ -14,7 +14,7 @@ from enc.core.log.event import finalize
 from enc.core.primitives.hashing import sha256
 from enc.core.primitives.types import TreeHead
 from enc.core.trees.tree_head import check_bound_head, wire_head
-from tests.audit.logs import audit, head, held, talk, told, write
+from tests.audit.logs import audit, head, held, reported, talk, write
 from tests.core.world import World, person, pub
 
 WRONG = sha256(b"no log has this root")
@@ -36,59 +36,59 @@ def convicted(found: object) -> list[bool]:
 
 def test_heads_of_a_log_are_on_it(world: World, path: str) -> None:
     found = audit(path, heads=held(*(head(world, size) for size in range(6))), world=world)
-    assert told(found) == []
+    assert reported(found) == []
     (verdict,) = found.verdicts
     assert (verdict.heads, verdict.on_log, verdict.beyond, verdict.unsigned) == (6, 6, 0, 0)
 
 
 def test_a_head_with_another_root(world: World, path: str) -> None:
     found = audit(path, heads=held(head(world, 3, wrong=WRONG)), world=world)
-    assert told(found) == [("head_not_on_log", 11)]
+    assert reported(found) == [("head_not_on_log", 11)]
     assert convicted(found) == [True]
 
 
 def test_the_archives_own_head_with_another_root(world: World, tmp_path: Path) -> None:
     found = audit(write(tmp_path / "a.enc", world, sth=head(world, 5, wrong=WRONG)), world=world)
-    assert told(found) == [("wrong_log_root", 19)]
+    assert reported(found) == [("wrong_log_root", 19)]
     assert convicted(found) == [True]
     sealed = audit(write(tmp_path / "b.enc", world, sth=head(world, 6, wrong=WRONG)), world=world)
-    assert told(sealed) == [("wrong_log_root", 20)]
+    assert reported(sealed) == [("wrong_log_root", 20)]
     assert convicted(sealed) == [False]
     beyond = audit(write(tmp_path / "c.enc", world, sth=head(world, 9, wrong=WRONG)), world=world)
-    assert told(beyond) == [("wrong_log_root", 20)]
+    assert reported(beyond) == [("wrong_log_root", 20)]
 
 
 def test_a_checkpoint_that_is_not_the_logs(world: World, tmp_path: Path) -> None:
     found = audit(write(tmp_path / "a.enc", world, checkpoint=WRONG), world=world)
-    assert told(found) == [("wrong_log_root", 20)]
+    assert reported(found) == [("wrong_log_root", 20)]
     assert convicted(found) == [False]
 
 
 def test_two_heads_of_one_size(world: World, path: str) -> None:
     found = audit(path, heads=held(head(world, 2), head(world, 2, wrong=WRONG)), world=world)
-    assert told(found) == [("equivocation", 7)]
+    assert reported(found) == [("equivocation", 7)]
     assert convicted(found) == [True]
     same = held(head(world, 2), head(world, 2, t=5))
-    assert told(audit(path, heads=same, world=world)) == []
+    assert reported(audit(path, heads=same, world=world)) == []
 
 
 def test_two_heads_of_one_size_beyond_the_log(world: World, path: str) -> None:
     pair = [head(world, 9, wrong=sha256(text)) for text in (b"one", b"other")]
     found = audit(path, heads=held(*pair), world=world)
-    assert told(found) == [("equivocation", 20)]
+    assert reported(found) == [("equivocation", 20)]
 
 
 def test_heads_without_an_enclave_do_not_contradict_each_other(world: World, path: str) -> None:
     """They may be of two enclaves of the node; but one that is given for this log must be on it."""
     loose = replace(head(world, 2), bound_sig=None)
-    assert told(audit(path, heads=held(loose), world=world)) == []
+    assert reported(audit(path, heads=held(loose), world=world)) == []
     wrong = replace(head(world, 2, wrong=WRONG), bound_sig=None)
-    assert told(audit(path, heads=held(wrong, loose), world=world)) == [("head_not_on_log", 7)]
+    assert reported(audit(path, heads=held(wrong, loose), world=world)) == [("head_not_on_log", 7)]
 
 
 def test_a_head_that_nobody_signed_is_nobodys_word(world: World, path: str) -> None:
     found = audit(path, heads=held(head(world, 2, by="node2", wrong=WRONG)), world=world)
-    assert told(found) == []
+    assert reported(found) == []
     assert found.verdicts[0].unsigned == 1
     damaged = replace(head(world, 3, wrong=WRONG), sig=bytes(64))
     assert audit(path, heads=held(damaged), world=world).verdicts[0].unsigned == 1
@@ -98,7 +98,7 @@ def test_a_head_of_more_than_the_archive_has_is_not_judged(world: World, tmp_pat
     path = write(tmp_path / "a.enc", world, world.events[:18])
     full = held(head(world, 5))  # a bundle that is open in the archive, and took two more events since
     found = audit(path, heads=full, world=world)
-    assert [kind for kind, _ in told(found)] == ["wrong_log_root"]  # the checkpoint is that of the whole log
+    assert [kind for kind, _ in reported(found)] == ["wrong_log_root"]  # the checkpoint is that of the whole log
     assert found.verdicts[0].beyond == 1
 
 
@@ -108,9 +108,9 @@ def test_a_former_sequencers_head_of_what_came_after_it(world: World, tmp_path: 
         world.send("alice", "message", f"there {i}", node="node2")
     path = write(tmp_path / "a.enc", world)
     honest = held(head(world, 5), head(world, 6), head(world, 7, by="node2"), head(world, 3, by="node2"))
-    assert told(audit(path, heads=honest, world=world)) == []
+    assert reported(audit(path, heads=honest, world=world)) == []
     found = audit(path, heads=held(head(world, 7)), world=world)
-    assert told(found) == [("old_sequencer", 25)]
+    assert reported(found) == [("old_sequencer", 25)]
     assert found.proved[0].evidence
 
 
@@ -118,7 +118,7 @@ def test_two_archives_of_one_log(world: World, path: str, tmp_path: Path) -> Non
     short = talk(12)
     assert short.events == world.events[:13]
     other = write(tmp_path / "b.enc", short, sth=head(short, 3))
-    assert told(audit(path, other, world=world)) == []
+    assert reported(audit(path, other, world=world)) == []
 
 
 def test_two_archives_that_part(world: World, path: str, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_two_archives_that_part(world: World, path: str, tmp_path: Path) -> None
     parted.send("alice", "message", "something else")
     parted.send("alice", "message", "and more")
     found = audit(path, write(tmp_path / "b.enc", parted, sth=head(parted, 3)), world=world)
-    assert told(found) == [("broken_consistency", 12)]
+    assert reported(found) == [("broken_consistency", 12)]
     assert convicted(found) == [True]
 
 
@@ -135,14 +135,14 @@ def test_two_archives_of_one_length_that_part_in_a_bundle_that_no_head_covers(tm
     other.send("alice", "message", "another last one")
     paths = [write(tmp_path / f"{i}.enc", world, sth=head(one, 1)) for i, world in enumerate((one, other))]
     found = audit(*paths)
-    assert told(found) == [("broken_consistency", 6)]
+    assert reported(found) == [("broken_consistency", 6)]
     assert convicted(found) == [True]
-    assert told(audit(paths[0], write(tmp_path / "copy.enc", one))) == []
+    assert reported(audit(paths[0], write(tmp_path / "copy.enc", one))) == []
 
 
 def test_an_archive_that_ends_before_it_says(world: World, tmp_path: Path) -> None:
     found = audit(write(tmp_path / "a.enc", world, world.events[:18], says=21), world=world)
-    assert told(found) == [("gap", 18)]
+    assert reported(found) == [("gap", 18)]
 
 
 def test_roots_after_an_event_that_nobody_can_judge_are_not_held_against_anybody(world: World, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_roots_after_an_event_that_nobody_can_judge_are_not_held_against_anybody
     events = list(world.events)
     events[9] = finalize(commit, person("node"), events[9].timestamp, 9)
     found = audit(write(tmp_path / "a.enc", world, events, sth=head(world, 5)), world=world)
-    assert told(found) == [("unauthorised_event", 9)]
+    assert reported(found) == [("unauthorised_event", 9)]
     assert convicted(found) == [True]
 
 
@@ -160,10 +160,10 @@ def test_a_stranger_cannot_accuse_itself_into_a_log(world: World, path: str) -> 
         head=head(world, 2, by="node2", wrong=WRONG), source="mallory", sequencer=person("node2").public
     )
     found = audit(path, heads=[stray], world=world)
-    assert told(found) == []
+    assert reported(found) == []
     assert found.verdicts[0].unsigned == 1
     misnamed = replace(stray, head=head(world, 2, wrong=WRONG))
-    assert told(audit(path, heads=[misnamed], world=world)) == []
+    assert reported(audit(path, heads=[misnamed], world=world)) == []
 
 
 def test_heads_without_an_archive(world: World) -> None:
@@ -171,9 +171,9 @@ def test_heads_without_an_archive(world: World) -> None:
         return CollectedHead(head=head(world, ts, wrong=wrong), source="a witness", sequencer=person(by).public)
 
     apart = [named(2, WRONG), named(3, WRONG), named(2, sha256(b"x"), by="node2")]
-    assert told(audit(heads=apart, world=world)) == []
+    assert reported(audit(heads=apart, world=world)) == []
     found = audit(heads=[*apart, named(2, sha256(b"x"))], world=world)
-    assert told(found) == [("equivocation", -1)]
+    assert reported(found) == [("equivocation", -1)]
     assert convicted(found) == [True]
     assert found.findings[0].what.endswith(
         f"signed by the key {pub('node')}: no archive shows whether this is a sequencer of the enclave, "
@@ -210,7 +210,7 @@ def test_heads_that_are_too_many_are_said(world: World, path: str, monkeypatch: 
     many = held(*(replace(head(world, 3), ts=100 + i) for i in range(3)), head(world, 3, wrong=WRONG))
     assert audit(path, heads=many[:3], world=world).problems == []
     found = audit(path, heads=many, world=world)
-    assert told(found) == []
+    assert reported(found) == []
     assert found.problems == [f"{world.state.enclave.hex()}: only the 3 largest of 4 heads were used"]
 
 
@@ -226,9 +226,9 @@ def test_files_of_heads_have_a_bound(world: World, tmp_path: Path, monkeypatch: 
 
 def test_heads_alone_contradict_each_other_where_one_names_who_signed_them(world: World) -> None:
     pair = held(head(world, 2), head(world, 2, wrong=WRONG))
-    assert told(audit(heads=pair, world=world)) == []
+    assert reported(audit(heads=pair, world=world)) == []
     found = audit(heads=[replace(pair[0], sequencer=person("node").public), pair[1]], world=world)
-    assert told(found) == [("equivocation", -1)]
+    assert reported(found) == [("equivocation", -1)]
     assert convicted(found) == [True]
 
 
@@ -241,7 +241,7 @@ def test_very_many_strangers_do_not_hide_whose_a_head_is(
     monkeypatch.setattr("enc.audit.heads.check_bound_head", lambda head, key, enclave: check(head, key, enclave, tried))
     events = [event if event.seq < 12 else replace(event, sequencer=sha256(event.id)) for event in world.events]
     found = audit(write(tmp_path / "a.enc", world, events), heads=held(head(world, 2, wrong=WRONG)), world=world)
-    assert ("head_not_on_log", 7) in told(found)
+    assert ("head_not_on_log", 7) in reported(found)
     assert len(tried) <= 5
 
 
@@ -252,7 +252,7 @@ def check(head: TreeHead, key: bytes, enclave: bytes, tried: set[bytes]) -> None
 
 def test_two_sizes_beyond_the_log_are_two_findings(world: World, path: str) -> None:
     pairs = [head(world, size, wrong=sha256(text)) for size in (9, 10) for text in (b"one", b"other")]
-    assert told(audit(path, heads=held(*pairs), world=world)) == [("equivocation", 20)] * 2
+    assert reported(audit(path, heads=held(*pairs), world=world)) == [("equivocation", 20)] * 2
 
 
 def test_a_state_that_nobody_knows_hides_roots_after_very_many_faults_too(tmp_path: Path) -> None:
@@ -265,19 +265,19 @@ def test_a_state_that_nobody_knows_hides_roots_after_very_many_faults_too(tmp_pa
     altered.append(replace(move, content=str(move.content).replace(pub("bob"), pub("carol"))))
     events = [world.events[0], *altered, *world.events[103:]]
     found = audit(write(tmp_path / "a.enc", world, events), heads=held(head(world, 27)), world=world)
-    assert {kind for kind, _ in told(found)} == {"altered_content"}
+    assert {kind for kind, _ in reported(found)} == {"altered_content"}
 
 
 def test_a_head_that_somebody_altered_is_nobodys_word_beside_the_true_one_too(world: World, path: str) -> None:
     true = head(world, 3)
     found = audit(path, heads=held(replace(true, r=WRONG), true), world=world)
-    assert told(found) == []
+    assert reported(found) == []
     assert (found.verdicts[0].heads, found.verdicts[0].unsigned) == (3, 1)
 
 
 def test_a_head_that_names_no_enclave_is_shown_and_convicts_nobody(world: World, path: str) -> None:
     found = audit(path, heads=held(replace(head(world, 2, wrong=WRONG), bound_sig=None)), world=world)
-    assert told(found) == [("head_not_on_log", 7)]
+    assert reported(found) == [("head_not_on_log", 7)]
     assert convicted(found) == [False]
 
 
@@ -288,10 +288,10 @@ def test_a_takeover_from_an_older_copy_convicts_nobody(world: World, tmp_path: P
         copy.send("alice", "message", f"there {i}", node="node2")
     path = write(tmp_path / "a.enc", copy)
     within = audit(path, heads=held(head(world, 3)), world=copy)  # the bundle in which the copy ends took more events
-    assert told(within) == []
+    assert reported(within) == []
     assert within.verdicts[0].beyond == 1
     after = audit(path, heads=held(head(world, 4)), world=copy)
-    assert told(after) == [("head_not_on_log", 9)]
+    assert reported(after) == [("head_not_on_log", 9)]
     assert convicted(after) == [False]
 
 
@@ -299,6 +299,6 @@ def test_a_time_that_falls_at_a_move_is_proved_by_the_log(world: World, tmp_path
     world.send("alice", "Migrate", world.migrate("node2"))
     event = finalize(world.commit("alice", "message", "there"), person("node2"), world.events[-1].timestamp - 5, 22)
     found = audit(write(tmp_path / "a.enc", world, [*world.events, event]), world=world)
-    assert ("falling_timestamp", 22) in told(found)
+    assert ("falling_timestamp", 22) in reported(found)
     fallen = next(each for each in found.proved if each.finding.kind == "falling_timestamp")
     assert check_evidence(load_evidence(fallen.evidence)).convicts

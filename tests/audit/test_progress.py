@@ -13,7 +13,7 @@ from enc.audit.progress import NAME, load_progress, save_progress
 from enc.core.errors import MisuseError
 from enc.core.log.event import erase
 from enc.core.primitives.hashing import sha256
-from tests.audit.logs import audit, head, held, root_of, talk, told, write
+from tests.audit.logs import audit, head, held, reported, root_of, talk, write
 from tests.core.world import World, person
 
 
@@ -41,7 +41,7 @@ def test_only_what_is_new_is_checked(world: World, tmp_path: Path) -> None:
     second = again(tmp_path, path, world=world)
     assert (second.verdicts[0].checked, second.skipped, second.verdicts[0].events) == (4, 21, 25)
     assert second.verdicts[0].heads == 2
-    assert told(second) == []
+    assert reported(second) == []
     third = again(tmp_path, path, world=world)
     assert (third.verdicts[0].checked, third.skipped) == (0, 25)
 
@@ -56,7 +56,7 @@ def test_a_large_log_too(world: World, tmp_path: Path) -> None:
     path = write(tmp_path / "a.enc", world, events)
     found = audit(path, world=world, known=load_progress(tmp_path).known, part=5, cores=2)
     assert (found.verdicts[0].checked, found.skipped) == (20, 21)
-    assert told(found) == [("invalid_signature", 30)]
+    assert reported(found) == [("invalid_signature", 30)]
 
 
 def test_what_was_verified_and_has_changed_is_checked_again(world: World, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_what_was_verified_and_has_changed_is_checked_again(world: World, tmp_pa
     events[3] = replace(events[3], content="something else", content_hash=sha256(b"something else"))
     found = again(tmp_path, write(tmp_path / "a.enc", world, events), world=world)
     assert found.skipped == 0
-    assert told(found) == [("altered_content", 3)]
+    assert reported(found) == [("altered_content", 3)]
 
 
 def test_an_order_or_a_rule_is_asked_for_again_in_what_was_verified(world: World, tmp_path: Path) -> None:
@@ -74,16 +74,16 @@ def test_an_order_or_a_rule_is_asked_for_again_in_what_was_verified(world: World
     again(tmp_path, path, world=world)
     found = again(tmp_path, path, world=world, heads=held(head(world, 2, wrong=sha256(b"x"))))
     assert found.skipped == 21
-    assert told(found) == [("head_not_on_log", 7)]
+    assert reported(found) == [("head_not_on_log", 7)]
 
 
 def test_a_head_of_the_first_audit_contradicts_one_of_the_second(world: World, tmp_path: Path) -> None:
     short = write(tmp_path / "a.enc", world, world.events[:5], checkpoint=root_of(talk(4)))
     first = again(tmp_path, short, world=world, heads=held(head(world, 4, wrong=sha256(b"x"))))
-    assert told(first) == []
+    assert reported(first) == []
     assert first.verdicts[0].beyond == 1
     found = again(tmp_path, write(tmp_path / "a.enc", world), world=world, heads=held(head(world, 4)))
-    assert told(found) == [("equivocation", 15)]
+    assert reported(found) == [("equivocation", 15)]
 
 
 def test_an_audit_of_another_enclave_forgets_nothing(world: World, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_an_audit_of_another_enclave_forgets_nothing(world: World, tmp_path: Pat
     save_progress(tmp_path, found.kept)
     assert again(tmp_path, path, world=world).skipped == 21
     named = [replace(each, sequencer=person("node").public) for each in held(pair[1])]
-    assert told(again(tmp_path, world=world, heads=named)) == [("equivocation", -1)]
+    assert reported(again(tmp_path, world=world, heads=named)) == [("equivocation", -1)]
 
 
 def request(folder: Path, *paths: str) -> Request:
@@ -109,7 +109,7 @@ def test_an_enclave_with_a_finding_is_not_kept_as_verified(world: World, tmp_pat
     path = write(tmp_path / "a.enc", world, events)
     for _ in range(2):
         found = again(tmp_path, path, world=world)
-        assert told(found) == [("erasure_without_cause", 3)]
+        assert reported(found) == [("erasure_without_cause", 3)]
         assert found.skipped == 0
 
 
@@ -117,12 +117,12 @@ def test_a_log_that_shows_nothing_makes_no_head_forgotten(world: World, tmp_path
     """A node that shows garbage once cannot show another log the next time."""
     again(tmp_path, write(tmp_path / "a.enc", world, sth=head(world, 5)), world=world)
     broken = again(tmp_path, write(tmp_path / "a.enc", world, world.events[1:]), world=world)
-    assert told(broken) == [("gap", 0)]
+    assert reported(broken) == [("gap", 0)]
     rewritten = talk(11)
     for i in range(9):
         rewritten.send("alice", "message", f"rewritten {i}")
     found = again(tmp_path, write(tmp_path / "a.enc", rewritten, sth=head(rewritten, 5)), world=world)
-    assert told(found) == [("equivocation", 19)]
+    assert reported(found) == [("equivocation", 19)]
 
 
 def test_heads_of_nobody_are_kept_in_bounds(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.client.move.moving import Moving
 from tests.client.stage import Stage
-from tests.witness.post import Post
+from tests.witness.staged_witness import StagedWitness
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def moving(stage: Stage) -> Moving:
 
 
 @pytest.fixture
-def post(moving: Moving, tmp_path: Path) -> Iterator[Post]:
-    post = Post(moving.stage, moving.enclave.id, tmp_path / "witness")
+def post(moving: Moving, tmp_path: Path) -> Iterator[StagedWitness]:
+    post = StagedWitness(moving.stage, moving.enclave.id, tmp_path / "witness")
     yield post
     post.close()

@@ -11,20 +11,20 @@ from enc.core.trees.tree_head import wire_head
 from enc.version import __version__
 from enc.witness import api, http_util
 from tests.client.move.moving import Moving
-from tests.witness.post import Post
+from tests.witness.staged_witness import StagedWitness
 
 
 @pytest.fixture
-def looked(moving: Moving, post: Post) -> Post:
+def looked(moving: Moving, post: StagedWitness) -> StagedWitness:
     """It has seen four heads."""
     for text in ("five", "six", "seven"):
-        post.look()
+        post.poll()
         moving.grow(moving.node, text)
-    post.look()
+    post.poll()
     return post
 
 
-def refused(post: Post, method: str, path: str, **more: Any) -> tuple[int, str]:
+def refused(post: StagedWitness, method: str, path: str, **more: Any) -> tuple[int, str]:
     found = post.ask(method, path, **more)
     wire = decode(found.content)
     assert wire["type"] == "Error"
@@ -33,7 +33,7 @@ def refused(post: Post, method: str, path: str, **more: Any) -> tuple[int, str]:
     return found.status_code, wire["code"]
 
 
-def test_who_it_is(looked: Post) -> None:
+def test_who_it_is(looked: StagedWitness) -> None:
     assert looked.get("/") == {
         "witness": looked.identity.hex,
         "software": {"name": "enc", "version": __version__},
@@ -42,7 +42,7 @@ def test_who_it_is(looked: Post) -> None:
     }
 
 
-def test_heads_one_by_one(moving: Moving, looked: Post) -> None:
+def test_heads_one_by_one(moving: Moving, looked: StagedWitness) -> None:
     path = f"/heads/{moving.enclave.hex}"
     assert parse_cosigned(looked.ask("GET", path).content).head == moving.enclave.head()
     assert [parse_cosigned(looked.ask("GET", f"{path}?size={n}").content).head.ts for n in (2, 4)] == [2, 4]
@@ -53,7 +53,7 @@ def test_heads_one_by_one(moving: Moving, looked: Post) -> None:
         assert refused(looked, "GET", f"/heads/{wrong}") == (404, "ENCLAVE_NOT_FOUND")
 
 
-def test_heads_in_lines_page_by_page(moving: Moving, looked: Post) -> None:
+def test_heads_in_lines_page_by_page(moving: Moving, looked: StagedWitness) -> None:
     lines, after = list[Any](), 0
     while True:
         found = looked.ask("GET", f"/heads?after={after}&limit=3")
@@ -74,14 +74,14 @@ def test_heads_in_lines_page_by_page(moving: Moving, looked: Post) -> None:
     assert refused(looked, "GET", "/heads?after=x") == (400, "INVALID_RANGE")
 
 
-def test_a_page_has_a_bound(looked: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_has_a_bound(looked: StagedWitness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_util, "MAX_LIMIT", 2)
     assert len(looked.ask("GET", "/heads").content.splitlines()) == 2
     assert len(looked.ask("GET", "/heads?limit=999").content.splitlines()) == 2
 
 
 @pytest.mark.parametrize("path", ["/", "/enclaves", "/heads", "/heads/{}", "/evidence"])
-def test_what_is_known_already_is_not_sent_again(moving: Moving, looked: Post, path: str) -> None:
+def test_what_is_known_already_is_not_sent_again(moving: Moving, looked: StagedWitness, path: str) -> None:
     path = path.format(moving.enclave.hex)
     first = looked.ask("GET", path)
     tag = first.headers["etag"]
@@ -90,15 +90,15 @@ def test_what_is_known_already_is_not_sent_again(moving: Moving, looked: Post, p
     assert looked.ask("GET", path, headers={"if-none-match": '"other"'}).content == first.content
 
 
-def test_the_tag_is_of_what_is_shown(moving: Moving, looked: Post) -> None:
+def test_the_tag_is_of_what_is_shown(moving: Moving, looked: StagedWitness) -> None:
     path = f"/heads/{moving.enclave.hex}"
     before = looked.ask("GET", path).headers["etag"]
     moving.grow(moving.node, "eight")
-    looked.look()
+    looked.poll()
     assert looked.ask("GET", path, headers={"if-none-match": before}).status_code == 200
 
 
-def test_paths_and_methods(looked: Post) -> None:
+def test_paths_and_methods(looked: StagedWitness) -> None:
     for path in ("/nothing", "/heads/", "/evidence/", "/evidence/0", "/evidence/..%2f..", "/heads/a/b"):
         status, code = refused(looked, "GET", path)
         assert (status, code) in ((404, "INVALID_QUERY"), (404, "ENCLAVE_NOT_FOUND")), path
@@ -106,40 +106,40 @@ def test_paths_and_methods(looked: Post) -> None:
     assert looked.ask("POST", "/enclaves").headers["allow"] in ("GET, HEAD", "HEAD, GET")
 
 
-def test_what_is_brought_is_bounded_and_well_formed(moving: Moving, looked: Post) -> None:
+def test_what_is_brought_is_bounded_and_well_formed(moving: Moving, looked: StagedWitness) -> None:
     good = {"enclave": moving.enclave.hex, "sth": wire_head(moving.enclave.head())}
 
-    def bring(body: Any) -> tuple[int, str]:
+    def submit(body: Any) -> tuple[int, str]:
         return refused(looked, "POST", "/heads", content=body if isinstance(body, bytes) else encode(body))
 
-    assert bring(b" " * (http_util.MAX_BODY + 1)) == (413, "INVALID_COMMIT")
-    assert bring({**good, "enclave": "00" * 32}) == (404, "ENCLAVE_NOT_FOUND")
+    assert submit(b" " * (http_util.MAX_BODY + 1)) == (413, "INVALID_COMMIT")
+    assert submit({**good, "enclave": "00" * 32}) == (404, "ENCLAVE_NOT_FOUND")
     for body in (b"", b"[]", b"{", b"\xff", b"[" * 9000, {}, {**good, "sth": None}, {**good, "sequencer": "x"}):
-        assert bring(body) == (400, "INVALID_QUERY")
+        assert submit(body) == (400, "INVALID_QUERY")
     for change in ({"ts": -1}, {"ts": 2**53}, {"t": 2**60}, {"r": "00"}, {"sig": "x"}, {"bound_sig": 5}, {"ts": 1.5}):
-        assert bring({**good, "sth": {**good["sth"], **change}}) == (400, "INVALID_QUERY")
+        assert submit({**good, "sth": {**good["sth"], **change}}) == (400, "INVALID_QUERY")
     assert looked.evidence() == []
 
 
-def test_one_address_may_bring_so_many(moving: Moving, looked: Post) -> None:
+def test_one_address_may_bring_so_many(moving: Moving, looked: StagedWitness) -> None:
     from enc.witness.main import SUBMITTED_BURST
 
     head = moving.enclave.head()
-    found = [looked.bring(head).status_code for _ in range(SUBMITTED_BURST + 3)]
+    found = [looked.submit(head).status_code for _ in range(SUBMITTED_BURST + 3)]
     assert found.index(429) >= SUBMITTED_BURST
-    late = looked.bring(head)
+    late = looked.submit(head)
     assert (late.status_code, late.headers["retry-after"]) == (429, "1")
     assert looked.get("/heads"), "to read is free"
 
 
-def test_so_many_requests_at_a_time(looked: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_requests_at_a_time(looked: StagedWitness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "MAX_REQUESTS", 0)
     assert refused(looked, "GET", "/") == (503, "UNAVAILABLE")
     monkeypatch.setattr(api, "MAX_REQUESTS", 1)
     assert looked.get("/")
 
 
-def test_a_fault_of_its_own_says_nothing_more(looked: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_its_own_says_nothing_more(looked: StagedWitness, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("a secret")
 
@@ -149,7 +149,7 @@ def test_a_fault_of_its_own_says_nothing_more(looked: Post, monkeypatch: pytest.
     assert b"secret" not in found.content
 
 
-def test_rubbish_is_refused_and_changes_nothing(moving: Moving, looked: Post) -> None:
+def test_rubbish_is_refused_and_changes_nothing(moving: Moving, looked: StagedWitness) -> None:
     rng, before = random.Random(7), looked.ask("GET", "/heads").content
     whole = encode({"enclave": moving.enclave.hex, "sth": wire_head(moving.enclave.head()), "sequencer": "00" * 32})
     for _ in range(40):

@@ -21,10 +21,10 @@ from tests.client.scene import instead
 from tests.client.stage import URL, Stage
 from tests.core.world import person
 from tests.simulator import Simulator
-from tests.witness.post import Post
+from tests.witness.staged_witness import StagedWitness
 
 
-def verdict(post: Post, filed: Any) -> Any:
+def verdict(post: StagedWitness, filed: Any) -> Any:
     """Return what an evidence file shows, after checking that disk and wire agree."""
     body = post.ask("GET", f"/evidence/{filed['id']}").content
     path = post.folder / "evidence" / f"enc-evidence-{filed['kind']}-{filed['id']}.json"
@@ -34,14 +34,14 @@ def verdict(post: Post, filed: Any) -> Any:
     return found
 
 
-def test_each_new_head_is_co_signed_once(moving: Moving, post: Post) -> None:
+def test_each_new_head_is_co_signed_once(moving: Moving, post: StagedWitness) -> None:
     assert post.get("/heads") == []
-    assert post.look() == "ok"
-    assert post.look() == "ok"
+    assert post.poll() == "ok"
+    assert post.poll() == "ok"
     assert post.sizes() == [2]
     moving.grow(moving.node, "five")
     moving.grow(moving.node, "six")
-    assert post.look() == "ok"
+    assert post.poll() == "ok"
     assert post.sizes() == [2, 4]
     last = post.cosigned()[-1]
     assert (last.head, last.sequencer, last.seen) == (
@@ -53,12 +53,12 @@ def test_each_new_head_is_co_signed_once(moving: Moving, post: Post) -> None:
 
 def test_an_empty_log_is_not_co_signed(moving: Moving, tmp_path: Path) -> None:
     young = moving.stage.found(meta={"n": 2})
-    post = Post(moving.stage, young.id, tmp_path / "young")
-    assert post.look() == "ok"
+    post = StagedWitness(moving.stage, young.id, tmp_path / "young")
+    assert post.poll() == "ok"
     assert post.sizes() == []
     assert post.get(f"/heads/{young.hex}", 404)["code"] == "ENCLAVE_NOT_FOUND"
     moving.stage.close_bundle()
-    post.look()
+    post.poll()
     assert post.sizes() == [1]
     post.close()
 
@@ -91,12 +91,12 @@ LIES += "|a head that names no enclave|rubbish"
 
 
 @pytest.mark.parametrize("name", LIES.split("|"))
-def test_a_lie_is_never_co_signed_and_becomes_evidence(moving: Moving, post: Post, name: str) -> None:
-    post.look()
+def test_a_lie_is_never_co_signed_and_becomes_evidence(moving: Moving, post: StagedWitness, name: str) -> None:
+    post.poll()
     before = post.cosigned()
     kind, lie = lies(moving)[name]
     lie()
-    assert post.look() == "disputed"
+    assert post.poll() == "disputed"
     assert post.cosigned() == before
     (filed,) = post.evidence()
     assert (filed["kind"], filed["enclave"]) == (kind, moving.enclave.hex)
@@ -104,26 +104,26 @@ def test_a_lie_is_never_co_signed_and_becomes_evidence(moving: Moving, post: Pos
     (status,) = post.get("/enclaves")["enclaves"]
     assert (status["state"], status["evidence"], status["size"]) == ("disputed", 1, 2)
     assert status["why"]
-    assert post.look() == "disputed"
+    assert post.poll() == "disputed"
     assert len(post.evidence()) == 1, "the same lie again is the same evidence"
     moving.node.be_honest()
     moving.grow(moving.node, "five")
-    assert post.look() == "ok"
+    assert post.poll() == "ok"
     assert post.sizes() == [2, 3]
     assert post.get("/enclaves")["enclaves"][0]["evidence"] == 1
 
 
-def test_a_log_that_was_rewritten_behind_what_was_co_signed(moving: Moving, post: Post) -> None:
+def test_a_log_that_was_rewritten_behind_what_was_co_signed(moving: Moving, post: StagedWitness) -> None:
     twin = moving.fork()
-    assert post.look() == "ok"
+    assert post.poll() == "ok"
     assert post.sizes() == [3]
     moving.grow(twin, "on and on")
     moving.stage.node = twin
-    assert post.look() == "disputed"
+    assert post.poll() == "disputed"
     assert post.sizes() == [3]
     assert [filed["kind"] for filed in post.evidence()] == ["inconsistent"]
     post.restart()
-    assert post.look() == "disputed"
+    assert post.poll() == "disputed"
     assert post.sizes() == [3]
 
 
@@ -131,18 +131,18 @@ def test_what_goes_wrong_with_one_enclave_reaches_no_other(moving: Moving, tmp_p
     other = moving.stage.found(meta={"n": 2})
     moving.stage.close_bundle()
     listed = [f"{each.hex}@{URL}" for each in (moving.enclave, other)]
-    post = Post(moving.stage, moving.enclave.id, tmp_path / "two", enclaves=listed)
+    post = StagedWitness(moving.stage, moving.enclave.id, tmp_path / "two", enclaves=listed)
     second = post.service.watches[other.id]
     moving.node.lie("sth", lambda sth: {**sth, "r": "00" * 32} if sth["ts"] == 3 else sth)
-    assert post.look() == "disputed"
+    assert post.poll() == "disputed"
     post.do(second.poll)
     assert (second.state, [each["enclave"] for each in post.get("/heads")]) == ("ok", [other.hex])
     post.close()
 
 
 @pytest.mark.parametrize("fault", ["refuses", "is gone", "answers no JSON", "never ends"])
-def test_a_node_that_does_not_answer_is_no_liar(moving: Moving, post: Post, fault: str) -> None:
-    post.look()
+def test_a_node_that_does_not_answer_is_no_liar(moving: Moving, post: StagedWitness, fault: str) -> None:
+    post.poll()
     node = moving.stage.node
 
     def gone(request: httpx.Request) -> None:
@@ -156,15 +156,15 @@ def test_a_node_that_does_not_answer_is_no_liar(moving: Moving, post: Post, faul
         node.wire = lambda request, response: httpx.Response(502, content=b"<html>")
     else:
         node.wire = lambda request, response: httpx.Response(200, content=b" " * ((16 << 20) + 1))
-    assert post.look() == "silent"
+    assert post.poll() == "silent"
     assert (post.evidence(), post.sizes()) == ([], [2])
     moving.stage.node = node.copy()
-    assert post.look() == "ok"
+    assert post.poll() == "ok"
 
 
 def test_an_enclave_that_is_not_there(moving: Moving, tmp_path: Path) -> None:
-    post = Post(moving.stage, bytes(32), tmp_path / "nothing")
-    assert post.look() == "stuck"
+    post = StagedWitness(moving.stage, bytes(32), tmp_path / "nothing")
+    assert post.poll() == "stuck"
     assert "ENCLAVE_NOT_FOUND" in post.get("/enclaves")["enclaves"][0]["why"]
     post.close()
 
@@ -172,8 +172,10 @@ def test_an_enclave_that_is_not_there(moving: Moving, tmp_path: Path) -> None:
 def test_the_sequencer_may_be_known_before(moving: Moving, tmp_path: Path) -> None:
     right, wrong = moving.node.key.public.hex(), C.public.hex()
     for key, state in ((right, "ok"), (wrong, "disputed")):
-        post = Post(moving.stage, moving.enclave.id, tmp_path / key, enclaves=[f"{moving.enclave.hex}@{URL}#{key}"])
-        assert post.look() == state
+        post = StagedWitness(
+            moving.stage, moving.enclave.id, tmp_path / key, enclaves=[f"{moving.enclave.hex}@{URL}#{key}"]
+        )
+        assert post.poll() == state
         assert bool(post.sizes()) == (state == "ok")
         post.close()
 
@@ -181,37 +183,37 @@ def test_the_sequencer_may_be_known_before(moving: Moving, tmp_path: Path) -> No
 # Moves
 
 
-def test_a_move_is_followed(moving: Moving, post: Post, tmp_path: Path) -> None:
-    follower = Post(moving.stage, moving.enclave.id, tmp_path / "follower", "carol", nodes=(AT_B,))
-    follower.look()
+def test_a_move_is_followed(moving: Moving, post: StagedWitness, tmp_path: Path) -> None:
+    follower = StagedWitness(moving.stage, moving.enclave.id, tmp_path / "follower", "carol", nodes=(AT_B,))
+    follower.poll()
     new = moving.stage.others["b.test"] = moving.depart()
-    assert follower.look(2) == "ok"  # the last head of the old node, and then why there is no other
+    assert follower.poll(2) == "ok"  # the last head of the old node, and then why there is no other
     assert follower.sizes() == [2, 3, 3], "the same log, signed by both"
     moving.write(new, "there")
     moving.stage.close_bundle()
-    assert follower.look() == "ok"
+    assert follower.poll() == "ok"
     assert [each.sequencer for each in follower.cosigned()] == [moving.node.key.public] * 2 + [B.public] * 2
     (status,) = follower.get("/enclaves")["enclaves"]
     assert (status["node"], status["sequencer"], status["size"]) == (AT_B, B.public.hex(), 4)
     assert follower.evidence() == []
     follower.restart()
-    assert follower.look() == "ok", "it begins at the node that it was given, and finds its way"
+    assert follower.poll() == "ok", "it begins at the node that it was given, and finds its way"
     assert follower.sizes()[-1] == 4
     follower.close()
-    post.look()
-    assert post.look() == "stuck", "nobody told this one where to look"
+    post.poll()
+    assert post.poll() == "stuck", "nobody told this one where to look"
     assert post.sizes() == [3]
 
 
 def test_a_takeover_that_loses_what_was_co_signed_is_not_followed(moving: Moving, tmp_path: Path) -> None:
-    post = Post(moving.stage, moving.enclave.id, tmp_path / "follower", nodes=(AT_B,))
+    post = StagedWitness(moving.stage, moving.enclave.id, tmp_path / "follower", nodes=(AT_B,))
     old = moving.node.copy()
     moving.grow(moving.node, "five")
-    post.look()
+    post.poll()
     moving.stage.others["b.test"] = moving.taken_over(node=old)
     moving.node.take(moving.node.migrate(moving.enclave.id, person("alice"), B))
     moving.stage.node = moving.stage.others["b.test"]
-    assert post.look() in ("stuck", "disputed")
+    assert post.poll() in ("stuck", "disputed")
     assert post.sizes() == [3]
     assert {each.sequencer for each in post.cosigned()} == {old.key.public}
     post.close()
@@ -224,40 +226,40 @@ def other_head(moving: Moving, ts: int, root: bytes = b"x" * 32, key: Simulator 
     return (key or moving.node).head(moving.enclave.id, ts, root, moving.stage.clock.now)
 
 
-def test_a_head_that_fits_is_consistent(moving: Moving, post: Post) -> None:
+def test_a_head_that_fits_is_consistent(moving: Moving, post: StagedWitness) -> None:
     old = moving.enclave.head()
     for _ in range(2):  # first unknown, then known
-        found = post.bring(old)
+        found = post.submit(old)
         assert (found.status_code, found.json()) == (200, {"verdict": "consistent"})
     moving.grow(moving.node, "five")
     newer = moving.enclave.head()
-    assert post.bring(newer, moving.node.key.public).json() == {"verdict": "consistent"}
+    assert post.submit(newer, moving.node.key.public).json() == {"verdict": "consistent"}
     assert post.sizes() == [2, 3], "to be shown a head is to look"
     moving.grow(moving.node, "six")
-    post.look()
+    post.poll()
     calls = len(moving.node.calls)
-    assert post.bring(newer).json() == {"verdict": "consistent"}
+    assert post.submit(newer).json() == {"verdict": "consistent"}
     assert len(moving.node.calls) == calls, "what it has co-signed it need not ask about"
 
 
-def test_heads_between_those_that_were_seen(moving: Moving, post: Post) -> None:
-    post.look()
+def test_heads_between_those_that_were_seen(moving: Moving, post: StagedWitness) -> None:
+    post.poll()
     moving.grow(moving.node, "five")
     between = moving.enclave.head()
     moving.grow(moving.node, "six")
-    post.look()
+    post.poll()
     assert post.sizes() == [2, 4]
-    assert post.bring(between).json() == {"verdict": "consistent"}
-    found = post.bring(other_head(moving, 3)).json()
+    assert post.submit(between).json() == {"verdict": "consistent"}
+    found = post.submit(other_head(moving, 3)).json()
     assert found["verdict"] == "contradiction"
     assert [filed["kind"] for filed in post.evidence()] == ["inconsistent"]
     assert verdict(post, post.evidence()[0]).proved
 
 
-def test_another_log_of_one_size_convicts(moving: Moving, post: Post) -> None:
+def test_another_log_of_one_size_convicts(moving: Moving, post: StagedWitness) -> None:
     twin = moving.fork()
-    post.look()
-    found = post.bring(twin.head(moving.enclave.id, 3, bytes.fromhex(twin.proofs(moving.enclave.id).sth()["r"])))
+    post.poll()
+    found = post.submit(twin.head(moving.enclave.id, 3, bytes.fromhex(twin.proofs(moving.enclave.id).sth()["r"])))
     assert found.json()["verdict"] == "contradiction"
     (filed,) = post.evidence()
     assert (filed["id"], filed["kind"], filed["convicts"]) == (found.json()["evidence"], "fork", True)
@@ -266,17 +268,17 @@ def test_another_log_of_one_size_convicts(moving: Moving, post: Post) -> None:
     assert post.get("/enclaves")["enclaves"][0]["state"] == "disputed"
 
 
-def test_a_log_that_the_node_does_not_show_the_witness(moving: Moving, post: Post) -> None:
-    post.look()
-    found = post.bring(other_head(moving, 9))
+def test_a_log_that_the_node_does_not_show_the_witness(moving: Moving, post: StagedWitness) -> None:
+    post.poll()
+    found = post.submit(other_head(moving, 9))
     assert found.json()["verdict"] == "contradiction"
     assert [filed["kind"] for filed in post.evidence()] == ["rollback"]
     verdict(post, post.evidence()[0])
     assert post.sizes() == [2]
 
 
-def test_what_nobody_signed_is_no_evidence_and_asks_nobody(moving: Moving, post: Post) -> None:
-    post.look()
+def test_what_nobody_signed_is_no_evidence_and_asks_nobody(moving: Moving, post: StagedWitness) -> None:
+    post.poll()
     calls, head = len(moving.node.calls), moving.enclave.head()
     calls = len(moving.node.calls)
     stranger = Identity.new().key
@@ -287,33 +289,33 @@ def test_what_nobody_signed_is_no_evidence_and_asks_nobody(moving: Moving, post:
         (sign_head(stranger, moving.enclave.id, head.t, 3, b"z" * 32), None),
     ]
     for each, signer in forged:
-        found = post.bring(each, signer)
+        found = post.submit(each, signer)
         assert (found.status_code, found.json()["code"]) == (400, "INVALID_SIGNATURE")
     assert len(moving.node.calls) == calls
-    known = post.bring(sign_head(stranger, moving.enclave.id, head.t, 3, b"z" * 32), stranger.public)
+    known = post.submit(sign_head(stranger, moving.enclave.id, head.t, 3, b"z" * 32), stranger.public)
     assert (known.status_code, known.json()["code"]) == (400, "INVALID_SIGNATURE")
     assert (post.evidence(), post.sizes()) == ([], [2])
 
 
-def test_a_forged_head_is_the_first_thing_that_it_hears_of(moving: Moving, post: Post) -> None:
-    found = post.bring(replace(moving.enclave.head(), r=b"y" * 32))
+def test_a_forged_head_is_the_first_thing_that_it_hears_of(moving: Moving, post: StagedWitness) -> None:
+    found = post.submit(replace(moving.enclave.head(), r=b"y" * 32))
     assert (found.status_code, found.json()["code"], post.evidence()) == (400, "INVALID_SIGNATURE", [])
 
 
 def test_heads_of_a_former_sequencer(moving: Moving, tmp_path: Path) -> None:
-    post = Post(moving.stage, moving.enclave.id, tmp_path / "follower", nodes=(AT_B,))
-    post.look()
+    post = StagedWitness(moving.stage, moving.enclave.id, tmp_path / "follower", nodes=(AT_B,))
+    post.poll()
     old, before = moving.node, moving.enclave.head()
     new = moving.stage.others["b.test"] = moving.depart()
-    post.look(2)
+    post.poll(2)
     moving.write(new, "there")
     moving.stage.close_bundle()
-    post.look()
-    assert post.bring(before, old.key.public).json() == {"verdict": "consistent"}
-    late = post.bring(other_head(moving, 4), old.key.public).json()
+    post.poll()
+    assert post.submit(before, old.key.public).json() == {"verdict": "consistent"}
+    late = post.submit(other_head(moving, 4), old.key.public).json()
     assert late["verdict"] == "contradiction"
     assert [filed["kind"] for filed in post.evidence()] == ["split"]
-    other = post.bring(other_head(moving, 1), old.key.public).json()
+    other = post.submit(other_head(moving, 1), old.key.public).json()
     assert other["verdict"] == "contradiction"
     assert {filed["kind"] for filed in post.evidence()} == {"split", "inconsistent"}
     for filed in post.evidence():
@@ -321,20 +323,20 @@ def test_heads_of_a_former_sequencer(moving: Moving, tmp_path: Path) -> None:
     post.close()
 
 
-def test_a_node_that_is_away_cannot_be_compared_with(moving: Moving, post: Post) -> None:
-    post.look()
+def test_a_node_that_is_away_cannot_be_compared_with(moving: Moving, post: StagedWitness) -> None:
+    post.poll()
 
     def gone(request: httpx.Request) -> None:
         raise httpx.ConnectError("nobody there")
 
     moving.node.arrives = gone
-    found = post.bring(other_head(moving, 1))
+    found = post.submit(other_head(moving, 1))
     assert (found.status_code, found.json()["code"]) == (502, "UPSTREAM_UNREACHABLE")
     assert post.evidence() == []
 
 
-def test_so_many_heads_wait_to_be_compared(moving: Moving, post: Post) -> None:
-    post.look()
+def test_so_many_heads_wait_to_be_compared(moving: Moving, post: StagedWitness) -> None:
+    post.poll()
     head = other_head(moving, 1)
 
     async def at_once() -> list[Any]:
@@ -347,11 +349,11 @@ def test_so_many_heads_wait_to_be_compared(moving: Moving, post: Post) -> None:
 
     found = post.do(at_once)
     assert [isinstance(each, Unavailable) for each in found] == [False] * MAX_WAITING + [True] * 2
-    assert post.bring(head).json()["verdict"] == "contradiction", "there is room again"
+    assert post.submit(head).json()["verdict"] == "contradiction", "there is room again"
 
 
 def test_a_node_that_takes_its_time_is_not_waited_for(
-    moving: Moving, post: Post, monkeypatch: pytest.MonkeyPatch
+    moving: Moving, post: StagedWitness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watcher, "WHOLE_S", 0.0)
 
@@ -359,38 +361,40 @@ def test_a_node_that_takes_its_time_is_not_waited_for(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(post.watch, "_run", never)
-    assert post.look() == "silent"
+    assert post.poll() == "silent"
     assert "TIMED_OUT" in post.watch.why
 
 
-def test_evidence_is_bounded_and_what_convicts_is_not_crowded_out(moving: Moving, post: Post, stage: Stage) -> None:
-    post.look()
+def test_evidence_is_bounded_and_what_convicts_is_not_crowded_out(
+    moving: Moving, post: StagedWitness, stage: Stage
+) -> None:
+    post.poll()
     for n in range(MAX_OF_ENCLAVE + 5):
         moving.node.lie("sth", lambda _, n=n: {"rubbish": "x" * (n + 1)})
-        post.look()
+        post.poll()
     # the answers differ, not the fault: so each is another piece of evidence
     assert len(post.evidence()) == MAX_OF_ENCLAVE
     moving.node.be_honest()
-    found = post.bring(other_head(moving, 2)).json()
+    found = post.submit(other_head(moving, 2)).json()
     assert found["evidence"]
     assert len(post.evidence()) == MAX_OF_ENCLAVE + 1
     for n in range(MAX_OF_ENCLAVE):
-        last = post.bring(other_head(moving, 2, bytes([n]) * 32)).json()
+        last = post.submit(other_head(moving, 2, bytes([n]) * 32)).json()
     assert last == {"verdict": "contradiction", "message": last["message"], "evidence": None}
     assert len(post.evidence()) == 2 * MAX_OF_ENCLAVE
 
 
-def test_a_long_answer_is_kept_in_part(moving: Moving, post: Post) -> None:
-    post.look()
+def test_a_long_answer_is_kept_in_part(moving: Moving, post: StagedWitness) -> None:
+    post.poll()
     moving.node.lie("sth", lambda _: {"rubbish": "x" * 3 * MAX_ANSWER})
-    post.look()
+    post.poll()
     (filed,) = post.evidence()
     assert len(post.ask("GET", f"/evidence/{filed['id']}").content) < 2 * MAX_ANSWER
 
 
-def test_a_file_that_a_crash_left_unwritten_is_written(moving: Moving, post: Post) -> None:
-    post.look()
-    post.bring(other_head(moving, 2))
+def test_a_file_that_a_crash_left_unwritten_is_written(moving: Moving, post: StagedWitness) -> None:
+    post.poll()
+    post.submit(other_head(moving, 2))
     (path,) = (post.folder / "evidence").iterdir()
     body = path.read_bytes()
     path.unlink()

@@ -17,7 +17,7 @@ from tests.client.move.moving import AT_B, B, Moving
 from tests.client.scene import Scene
 from tests.client.stage import FACES, URL, Stage
 from tests.core.world import person
-from tests.witness.post import Post
+from tests.witness.staged_witness import StagedWitness
 
 NAMES = ("bob", "carol", "dave")
 
@@ -27,13 +27,13 @@ class Court(Moving):
 
     def __init__(self, stage: Stage, folder: Path) -> None:
         super().__init__(stage)
-        self.posts = [Post(stage, self.enclave.id, folder / name, name, nodes=(AT_B,)) for name in NAMES]
+        self.posts = [StagedWitness(stage, self.enclave.id, folder / name, name, nodes=(AT_B,)) for name in NAMES]
         stage.others |= {post.host: post for post in self.posts}  # type: ignore[misc]
-        self.look()
+        self.poll()
 
-    def look(self, *which: int) -> None:
+    def poll(self, *which: int) -> None:
         for n in which or range(len(self.posts)):
-            self.posts[n].look()
+            self.posts[n].poll()
 
     def reader(self, k: int | None = 2, count: int = 3, **more: Any) -> Any:
         """Return a client with its own pins that asks the witnesses."""
@@ -179,14 +179,14 @@ def test_witnesses_that_are_behind(court: Court) -> None:
     reader = court.reader(lag=60.0)
     reader.head()
     court.grow(court.node, "five")
-    court.look(0)
+    court.poll(0)
     found = reader.witnessed()
     assert (found.head.ts, found.count, found.size, found.is_whole) == (3, 1, 2, False)
     assert str(found) == "1 of 3; 2 have seen 2 of 3 bundles"
     court.stage.clock.tick(61_000)
     with pytest.raises(NotWitnessed, match="1 of 3 witnesses have seen the log of 3 bundles, but 2 are needed"):
         reader.head()
-    court.look(1)
+    court.poll(1)
     assert str(reader.witnessed()) == "2 of 3"
 
 
@@ -196,7 +196,7 @@ def test_none_may_be_behind(court: Court) -> None:
     court.stage.clock.tick(1)
     with pytest.raises(NotWitnessed):
         reader.head()
-    court.look()
+    court.poll()
     assert reader.head().ts == 3
 
 
@@ -211,7 +211,7 @@ def test_a_log_of_ever_new_heads_that_no_witness_sees(court: Court) -> None:
             assert reader.head().ts == 3 + n
     with pytest.raises(NotWitnessed):
         reader.head()
-    court.look(0, 1)
+    court.poll(0, 1)
     assert reader.head().ts == 14
     court.grow(court.node, "and on")
     assert reader.head().ts == 15, "what is ahead of them now is new"
@@ -223,7 +223,7 @@ def test_witnesses_that_keep_coming_along(court: Court) -> None:
     for n in range(4):
         court.grow(court.node, str(n))
         assert reader.witnessed().size == 2 + n
-        court.look()
+        court.poll()
         court.stage.clock.tick(40_000)
 
 
@@ -254,12 +254,12 @@ def test_one_that_is_silent_is_left_alone_while_the_others_are_enough(court: Cou
     reader.head()
     for n in range(3):
         court.grow(court.node, str(n))
-        court.look()
+        court.poll()
         assert reader.witnessed().is_whole
     assert len(asked) == 1
     court.stage.clock.tick(61_000)
     court.grow(court.node, "later")
-    court.look()
+    court.poll()
     reader.head()
     assert len(asked) == 2
 
@@ -283,7 +283,7 @@ def split(court: Court) -> Any:
 @both
 def test_another_log_of_one_size_convicts(court: Court) -> None:
     split(court)
-    court.look()
+    court.poll()
     with pytest.raises(Fork) as error:
         court.reader().head()
     verdict = caught(error)
@@ -297,7 +297,7 @@ def test_another_log_of_one_size_convicts(court: Court) -> None:
 def test_one_witness_is_enough_to_tell(court: Court) -> None:
     twin = court.fork()
     court.posts[2].view = twin
-    court.look()
+    court.poll()
     with pytest.raises(Fork) as error:
         court.reader(k=2).head()
     assert caught(error).convicts
@@ -306,9 +306,9 @@ def test_one_witness_is_enough_to_tell(court: Court) -> None:
 def test_a_larger_log_of_the_witnesses(court: Court) -> None:
     """The witness's head of the same size convicts."""
     twin = split(court)
-    court.look()
+    court.poll()
     court.grow(twin, "more", "and more")
-    court.look()
+    court.poll()
     assert court.posts[0].sizes() == [2, 3, 4]
     with pytest.raises(Fork) as error:
         court.reader().head()
@@ -317,7 +317,7 @@ def test_a_larger_log_of_the_witnesses(court: Court) -> None:
 
 def test_a_larger_log_here(court: Court) -> None:
     split(court)
-    court.look()
+    court.poll()
     court.grow(court.node, "more")
     with pytest.raises(Fork) as error:
         court.reader().head()
@@ -332,7 +332,7 @@ def test_a_log_that_is_shown_here_as_it_was(court: Court) -> None:
     """The node withholds events that it showed to others."""
     old = court.node.copy()
     court.grow(court.node, "five")
-    court.look()
+    court.poll()
     court.stage.node = old
     with pytest.raises(Rollback) as error:
         court.reader().head()
@@ -345,7 +345,7 @@ def test_a_witness_that_looked_a_moment_later_is_no_contradiction(court: Court) 
     reader, old = court.reader(), court.node.copy()
     stale = encode(old.proofs(court.enclave.id).sth())
     court.grow(court.node, "five")
-    court.look()
+    court.poll()
     answers = [stale]
 
     def once(request: httpx.Request, response: httpx.Response) -> httpx.Response:
@@ -360,7 +360,7 @@ def test_a_witness_that_looked_a_moment_later_is_no_contradiction(court: Court) 
 
 def test_evidence_with_another_s_word_in_it_is_none(court: Court) -> None:
     split(court)
-    court.look()
+    court.poll()
     with pytest.raises(Fork) as error:
         court.reader().head()
     wire = decode(error.value.evidence.json())
@@ -390,7 +390,7 @@ def test_witnesses_that_are_still_at_the_former_node(court: Court) -> None:
     found = stranger.witnessed()
     assert (found.head.ts, found.count, found.size) == (4, 0, 2)
     for _ in range(3):
-        court.look()
+        court.poll()
     court.stage.clock.tick(1001)  # an answer is good for a second
     assert str(stranger.witnessed()) == "2 of 3", "the third may not read the Migrate, and has no registry"
 
@@ -398,7 +398,7 @@ def test_witnesses_that_are_still_at_the_former_node(court: Court) -> None:
 def test_witnesses_that_have_followed_a_move_that_is_not_known_here(court: Court) -> None:
     court.stage.others["b.test"] = court.depart()
     for _ in range(3):
-        court.look()
+        court.poll()
     with pytest.raises(NotWitnessed, match=f"at another sequencer, {B.public.hex()}"):
         court.reader().head()
 

@@ -30,7 +30,7 @@ T = TypeVar("T")
 PATIENCE_S = 30
 
 
-class Post:
+class StagedWitness:
     """`view`: answers the witness as the stage's own node, if that differs from what answers
     clients.
     """
@@ -97,13 +97,13 @@ class Post:
     def watch(self) -> Any:
         return self.service.watches[self.enclave]
 
-    def look(self, times: int = 1) -> str:
+    def poll(self, times: int = 1) -> str:
         """Poll, and return the enclave's state."""
         for _ in range(times):
             self.do(self.watch.poll)
         return str(self.watch.state)
 
-    def bring(self, head: TreeHead, sequencer: bytes | None = None, **changes: Any) -> httpx.Response:
+    def submit(self, head: TreeHead, sequencer: bytes | None = None, **changes: Any) -> httpx.Response:
         wire = {"enclave": self.enclave.hex(), "sth": wire_head(head), **changes}
         if sequencer is not None:
             wire["sequencer"] = sequencer.hex()
