@@ -45,7 +45,6 @@ from tests.test_examples import HELPERS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-ARCHITECTURE = (ROOT / "docs/architecture.md").read_text()
 PROTOCOL = (ROOT / "docs/protocol.md").read_text()
 SPEC_MAP = (ROOT / "docs/spec-map.md").read_text()
 

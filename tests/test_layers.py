@@ -5,6 +5,7 @@ settings. Run it with `-s` to see the layers of each package, the highest first.
 """
 
 import ast
+import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -61,3 +62,22 @@ def test_a_package_has_layers_and_no_cycle(container: str) -> None:
         sorter.done(*ready)
     print(f"{container}: {' > '.join(layers)}")  # noqa: T201
     assert layers
+
+
+ARCHITECTURE = (SOURCE.parent / "docs/architecture.md").read_text()
+
+
+def test_the_architecture_names_only_modules_that_exist() -> None:
+    named = set(re.findall(r"`(enc(?:\.\w+)+)`", ARCHITECTURE))
+    assert named
+    assert named <= set(MODULES)
+
+
+@pytest.mark.parametrize("name", ["core", "node", "client", "apps", "dataview", "cli"])
+def test_the_architecture_lists_every_folder_in_layer_order(name: str) -> None:
+    row = next(line for line in ARCHITECTURE.splitlines() if line.startswith(f"| `enc.{name}` |"))
+    layers = [set(re.findall(r"`(\w+)`", layer)) for layer in row.split("|")[2].split(" > ")]
+    rank = {part: number for number, layer in enumerate(layers) for part in layer}
+    graph = parts_below(f"enc.{name}")
+    assert set(graph) == set(rank)
+    assert not [(part, other) for part, others in graph.items() for other in others if rank[part] >= rank[other]]
