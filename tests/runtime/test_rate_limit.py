@@ -189,7 +189,12 @@ def test_threads_get_no_more_together_than_one() -> None:
 def test_an_update_is_one_step_for_other_threads() -> None:
     """The lock is held while the clock is asked, so nobody can act on a bucket that is about to change."""
     held: list[bool] = []
-    limiter = RateLimiter(1, 1, lambda: held.append(limiter._lock.locked()) or 0.0)
+
+    def clock() -> float:
+        held.append(limiter._lock.locked())
+        return 0.0
+
+    limiter = RateLimiter(1, 1, clock)
     limiter.take("a")
     assert held == [True]
     assert not limiter._lock.locked()

@@ -30,7 +30,7 @@ def made(**options: Any) -> Server:
 
 def test_a_server_in_a_thread_answers_until_it_is_stopped() -> None:
     told: list[str] = []
-    server = made(ready=lambda: told.append(server.url))
+    server: Server = made(ready=lambda: told.append(server.url))
     thread = ServerThread(server, name="test")
     assert thread.start()
     assert told == [server.url]
@@ -77,18 +77,16 @@ PROGRAM = """
 import asyncio, os, socket, sys
 from enc.runtime.serving import *
 from tests.runtime.test_serving import app
-number, times = int(sys.argv[1]), int(sys.argv[2])
-def ready():
-    for _ in range(times):
-        os.kill(os.getpid(), number)
-listening = socket.create_server(("127.0.0.1", 0))
-server = Server(server_config(app, lifespan="off"), listening, ready=ready, on_signal=lambda: print("first"))
-class Slow(Server):
+number, is_twice = int(sys.argv[1]), sys.argv[2] == "2"
+class Own(Server):
     async def drain(self):
-        os.kill(os.getpid(), number)
-        await asyncio.sleep(10)
-if times == 2:
-    server.__class__, times = Slow, 1
+        if is_twice:
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(10)
+listening = socket.create_server(("127.0.0.1", 0))
+ready = lambda: os.kill(os.getpid(), number)
+config = server_config(app, lifespan="off")
+server = Own(config, listening, ready=ready, on_signal=lambda: print("first"))
 asyncio.run(server.run_until_stopped())
 print("in order")
 """

@@ -39,9 +39,9 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "app.toml"
 
 
-def refusal(path: Path | None = None, environ: Any = None, **flags: Any) -> str:
+def refusal(path: Path | None = None, environ: Any = None, flags: Any = None) -> str:
     with pytest.raises(MisuseError) as caught:
-        READER.load(path, environ or {}, flags)
+        READER.load(path, environ or {}, flags or {})
     return str(caught.value.message)
 
 
@@ -95,9 +95,9 @@ def test_a_wrong_value_in_a_file(file: Path, text: str, why: str) -> None:
 def test_the_same_mistake_elsewhere_names_its_variable_or_flag() -> None:
     assert refusal(environ={"APP_RATE": "x"}) == "APP_RATE: rate: expected a number from 0.5 to 86400"
     assert refusal(environ={"APP_RAT": "x"}) == "APP_RAT: there is no setting with this variable"
-    assert refusal(rate="x") == "--rate: rate: expected a number from 0.5 to 86400"
-    assert refusal(**{"limits.size": 0}).startswith("--max: limits.size: expected a whole number")
-    assert refusal(log_x=1) == "--log-x: log_x: there is no such setting"
+    assert refusal(flags={"rate": "x"}) == "--rate: rate: expected a number from 0.5 to 86400"
+    assert refusal(flags={"limits.size": 0}).startswith("--max: limits.size: expected a whole number")
+    assert refusal(flags={"log_x": 1}) == "--log-x: log_x: there is no such setting"
 
 
 def test_without_a_prefix_no_variables_are_read() -> None:

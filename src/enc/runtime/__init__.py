@@ -1,4 +1,5 @@
-"""What every long-running program needs: files, locks, signals, logs, serving, settings, outbound HTTP.
+"""What several programs need once: the layer between the kernel and the node and client.
 
-Plain modules that know nothing of nodes, clients or the protocol beyond `enc.core`.
+Files, private files and locks; stop signals, logs and the clock; retry pauses and rate limits; the
+HTTP server; settings; outbound HTTP to checked addresses. Plain modules that import `enc.core` only.
 """

@@ -111,7 +111,7 @@ class Caller:
 
     async def _addresses(self, endpoint: Endpoint) -> list[Address]:
         """Return the checked addresses that the host has now."""
-        look_up = partial(resolve_checked, endpoint, allow_private=self._allow_private, resolve=self._resolve)
+        look_up = partial(resolve_checked, endpoint, allow_private=self._allow_private, resolver=self._resolve)
         lookup = asyncio.get_running_loop().run_in_executor(self._threads, look_up)
         try:
             found = await asyncio.shield(lookup)

@@ -1,9 +1,8 @@
-"""Which URLs a program may call for others: the form of a URL, and the addresses that its host resolves
-to.
+"""Which URLs a server may call for others: the form of a URL, and the addresses of its host.
 
-A server that calls any registered URL is a way into its own network. So the form is checked when the
-URL is registered, and the address before every connection: a name may resolve to another address
-each time.
+A server that calls any registered URL is a way into its own network. So the form is checked when
+the URL is registered, and the address before every connection: a name may resolve to another
+address each time.
 """
 
 import re
@@ -157,19 +156,16 @@ def resolve(host: str, port: int) -> Sequence[Address]:
     return [(family, cast(tuple[str | int, ...], address)) for family, _, _, _, address in found]
 
 
-def resolve_checked(endpoint: Endpoint, *, allow_private: bool, resolve: Resolve | None = None) -> list[Address]:
+def resolve_checked(endpoint: Endpoint, *, allow_private: bool, resolver: Resolve = resolve) -> list[Address]:
     """Return the addresses that the endpoint's host has now: connect to these, and not to its name.
 
     Raises InvalidEndpointUrl if any of them is not public, unless `allow_private`; and what
-    `resolve` raises.
+    `resolver` raises.
     """
-    found = (resolve or _resolve)(endpoint.host, endpoint.port)
+    found = resolver(endpoint.host, endpoint.port)
     if not allow_private:
         check_addresses(str(address[0]) for _, address in found)
     return list(dict.fromkeys(found))
-
-
-_resolve = resolve
 
 
 def check_addresses(found: Iterable[str]) -> None:

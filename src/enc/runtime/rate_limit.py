@@ -1,4 +1,4 @@
-"""Token buckets: limit how many requests each sender may make in a time."""
+"""Token buckets: limit the rate of each sender's requests."""
 
 import ipaddress
 from collections import OrderedDict
@@ -13,23 +13,25 @@ _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")
 """IPv4 clients as a translator shows them to a server that has IPv6 only (RFC 6052)."""
 
 _SLACK = 1e-6
-"""Tokens that rounding may cost: without it the last of a burst would now and then be refused."""
+"""Tolerance for rounding: without it the last token of a burst would sometimes be refused."""
 
 
 class RateLimiter:
     """One bucket of `burst` tokens for each key, refilled by `per_s` a second. For any thread.
 
-    Of a bucket is kept how many tokens were missing, and when; a key that is not kept has a full one. So a bucket that
-    has filled up may be forgotten without any loss, and the least recently used are the first to have.
+    A bucket stores how many tokens were missing, and when; a key without a bucket has a full one.
+    So a bucket that has filled up can be dropped without loss, and the least recently used one has
+    filled up first.
 
-    Memory is bounded: beyond `max_keys` the least recently used is forgotten, full or not. Forgetting only ever gives
-    tokens back, so a flood of strange keys cannot lock out anybody. It could free a sender from his limit, but only
-    one who has more than `max_keys` keys of his own (a /64 each, see `address_key`), and `max_keys` times the rate was
-    his already: against that many addresses no limit for each of them helps, only those on connections and on waiting
-    commits. A refused request counts as a use, so that one who does not stop is not forgotten.
+    Memory is bounded: beyond `max_keys` the least recently used bucket is dropped, full or not.
+    That only gives tokens back, so a flood of unknown keys locks nobody out. It could free a sender
+    from its limit, but only one with more than `max_keys` keys of its own (a /64 each, see
+    `address_key`), which had `max_keys` times the rate anyway: against that many addresses only
+    limits on connections and on waiting commits help. A refused request counts as a use, so that
+    the bucket of a sender that does not stop is not dropped.
 
-    A key must be proven before a token is taken from it: an identity by its signature or session, an address by its
-    connection or a trusted proxy. Otherwise anyone could empty another's bucket.
+    A key must be proved before a token is taken from it: an identity by its signature or session,
+    an address by its connection or a trusted proxy. Otherwise anyone could empty another's bucket.
     """
 
     def __init__(
@@ -40,9 +42,9 @@ class RateLimiter:
         max_keys: int = 65_536,
         message: str = "too many requests",
     ) -> None:
-        """`per_s` 0: no limit. `clock`: seconds that never go back, as of time.monotonic.
+        """`per_s` 0: no limit. `clock`: seconds that never go back, like time.monotonic.
 
-        `message`: of the RateLimited error.
+        `message`: text of the RateLimited error.
         """
         if not (0 <= per_s < inf and 1 <= burst < inf and max_keys >= 1):
             raise MisuseError("a rate is 0 or more, a burst and the number of keys 1 or more")
@@ -52,13 +54,14 @@ class RateLimiter:
         self._lock = Lock()
 
     def __len__(self) -> int:
-        """Keys that are kept."""
+        """Number of keys that have a bucket."""
         return len(self._buckets)
 
     def take(self, key: bytes | str, cost: float = 1) -> None:
         """Take `cost` tokens from the key's bucket, or raise RateLimited and take none.
 
-        A cost above the burst needs a full bucket and leaves it in debt: the rate holds in the long run. O(1).
+        A cost above the burst needs a full bucket and leaves it in debt: the rate holds in the long
+        run. O(1).
         """
         if not self._per_s:
             return
@@ -86,10 +89,10 @@ class RateLimiter:
 
 @lru_cache(maxsize=8192)
 def address_key(text: str) -> str:
-    """What an address is limited by: itself, or its /64 for IPv6, of which one subscriber has at least one.
+    """Return the key of an address: itself, or its /64 for IPv6, since a subscriber has at least one.
 
-    An IPv4 address counts as the same one in every spelling: plain, mapped into IPv6 or translated. What is no address
-    has one key for all, so that nonsense gives nobody buckets.
+    An IPv4 address has the same key in every notation: plain, mapped into IPv6 or translated. All
+    texts that are not addresses share one key, so that they cannot create many buckets.
     """
     try:
         address = ipaddress.ip_address(text)
