@@ -50,7 +50,7 @@ from tests.node.crash_node import (
 )
 from tests.node.push_audit import check_queues
 from tests.node.small_v1 import SMALL_V1
-from tests.node.store.test_store import MANIFEST
+from tests.node.store_host import MANIFEST
 
 HEARD = {
     "traits": ["owner(0)", "admin(1)", "watch(2)"],

@@ -24,7 +24,7 @@ from enc.node import fsck
 from enc.node.config import FIELDS, SECTIONS, Config, describe, load_config
 from enc.node.fsck import Difference, Report
 from enc.node.store.sqlite.store import SqliteStore
-from tests.node.store.test_store import NODE, Host
+from tests.node.store_host import NODE, Host
 
 COMMANDS = ["run", "config", "fsck", "backup", "key", "queues", "redeliver"]
 EXIT_CODES = "Exit codes: 0 done; 1 the check found damage, or the work failed; 2 wrong use or configuration."

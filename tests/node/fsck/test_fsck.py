@@ -39,8 +39,8 @@ from tests.core.registry_world import REGISTRY, TEAM, House, identity_entry, nod
 from tests.core.world import GROUP, World, give, move, person, pub
 from tests.node.memory_store import MemoryStore
 from tests.node.moving import take_in
-from tests.node.store.test_push_store import OTHER, URL, found, listen, say, spread
-from tests.node.store.test_store import NODE, Host
+from tests.node.push_host import OTHER, URL, found, listen, say, spread
+from tests.node.store_host import NODE, Host
 
 
 def group(name: str) -> dict[str, Any]:

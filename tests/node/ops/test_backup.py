@@ -17,7 +17,7 @@ from enc.node.fsck import check_store
 from enc.node.ops import backup as module
 from enc.node.ops.backup import backup
 from enc.node.store.sqlite.store import SqliteStore
-from tests.node.store.test_store import NODE, Host
+from tests.node.store_host import NODE, Host
 
 
 @pytest.fixture

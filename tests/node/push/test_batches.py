@@ -11,8 +11,8 @@ from enc.node.push.batches import BatchRetention, PushBatcher
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.store.push_protocol import BatchLimits, DeliveryResult
 from tests.node.memory_store import MemoryStore
-from tests.node.store.test_push_store import all_batches, found, listen, say
-from tests.node.store.test_store import NODE, Host
+from tests.node.push_host import all_batches, found, listen, say
+from tests.node.store_host import NODE, Host
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from enc.node.store.push_protocol import EventRange, Notice, PushBatch
 from enc.node.store.sqlite import event_slices
 from enc.node.store.sqlite.store import SqliteStore
 from tests.node.memory_store import MemoryStore
-from tests.node.store.test_store import Host, live
+from tests.node.store_host import Host, live
 
 Json = dict[str, Any]
 

@@ -11,8 +11,8 @@ from enc.node.sequence import recipients as module
 from enc.node.store.push_protocol import Endpoints, Recipients
 from tests.core.world import give, init, move, person
 from tests.node.memory_store import MemoryStore
-from tests.node.store.test_push_store import OTHER, found, listen, pushed, say
-from tests.node.store.test_store import Host
+from tests.node.push_host import OTHER, found, listen, pushed, say
+from tests.node.store_host import Host
 
 
 class Counting(MemoryStore):

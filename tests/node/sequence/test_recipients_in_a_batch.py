@@ -13,8 +13,8 @@ from enc.node.store.protocol import Store
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import give
 from tests.node.memory_store import MemoryStore
-from tests.node.store.test_push_store import OTHER, URL, found, listen, pushed, say
-from tests.node.store.test_store import Host
+from tests.node.push_host import OTHER, URL, found, listen, pushed, say
+from tests.node.store_host import Host
 
 
 @pytest.fixture(params=["memory", "sqlite"])

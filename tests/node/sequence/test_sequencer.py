@@ -21,7 +21,7 @@ from enc.node.sequence.state_cache import StateCache
 from enc.node.store.steps import Step
 from tests.core.world import START, person
 from tests.node.memory_store import MemoryStore
-from tests.node.store.test_store import MANIFEST, NODE, Host
+from tests.node.store_host import MANIFEST, NODE, Host
 
 
 @pytest.fixture

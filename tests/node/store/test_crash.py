@@ -16,9 +16,9 @@ from enc.node.fsck import check_store
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import person
 from tests.node.push_audit import check_queues
+from tests.node.push_host import PUSHED
 from tests.node.small_v1 import SMALL_V1
-from tests.node.store.test_push_store import PUSHED
-from tests.node.store.test_store import Host
+from tests.node.store_host import Host
 
 ROOT = Path(__file__).parents[3]
 KILLS = 15

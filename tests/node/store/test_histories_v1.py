@@ -22,7 +22,7 @@ from tests.core.world import person, pub
 from tests.core.world_v1 import bundle, change, has
 from tests.node.memory_store import MemoryStore
 from tests.node.small_v1 import ADMIN, DATAVIEW, ENDPOINT, MEMBER, OWNER, SMALL_V1
-from tests.node.store.test_store import EVERYTHING, NODE, Host
+from tests.node.store_host import EVERYTHING, NODE, Host
 
 PEOPLE = ("alice", "bob", "carol", "dave", "mallory", "node")
 ROLES = ("Admin", "Member", "DataView", "Owner")

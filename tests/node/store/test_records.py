@@ -23,7 +23,7 @@ from enc.node.store.sqlite.store import SqliteStore
 from tests.core.registry_world import REGISTRY, TEAM, House, identity_entry, node_entry
 from tests.core.world import Json, init, person
 from tests.node.memory_store import MemoryStore
-from tests.node.store.test_store import NODE, Host
+from tests.node.store_host import NODE, Host
 
 GONE = {"reason": "author"}
 

@@ -25,9 +25,9 @@ from enc.node.store.steps import AppendRun, Step
 from tests.core.world import GROUP, START, World, give, move, person
 from tests.node.memory_store import MemoryStore
 from tests.node.moving import take_in
+from tests.node.push_host import PUSHED, URL, spread
 from tests.node.served import NODE
-from tests.node.store.test_push_store import PUSHED, URL, spread
-from tests.node.store.test_store import Host
+from tests.node.store_host import Host
 
 DAVE = person("dave").public
 

@@ -16,8 +16,8 @@ from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.sqlite.upgrade import APPLICATION, UPGRADES, upgrade
 from tests.core import world_v1
 from tests.core.world import give, init, move, person, pub
-from tests.node.store.test_push_store import OTHER, URL, all_batches, found, listen, say, spread
-from tests.node.store.test_store import NODE, Host
+from tests.node.push_host import OTHER, URL, all_batches, found, listen, say, spread
+from tests.node.store_host import NODE, Host
 
 SCHEMA_1 = Path(__file__).with_name("schema_1.sql")
 
