@@ -18,8 +18,8 @@ from enc.apps import Mailbox, Personal
 from enc.apps.dm import errors as dm_errors
 from enc.bench.kinds import KINDS
 from enc.cli import app
-from enc.cli.dm.slash_commands import MailboxWords
-from enc.cli.group.slash_commands import GroupWords
+from enc.cli.dm.slash_commands import MailboxCommands
+from enc.cli.group.slash_commands import GroupCommands
 from enc.client import Client, Enclave, Identity
 from enc.client import errors as client_errors
 from enc.client.enclave import templates
@@ -186,10 +186,10 @@ def test_the_command_line_s_document_names_every_command_and_what_is_typed_in_a_
     text = (ROOT / "docs/cli.md").read_text()
     for name in commands(get_command(app)):
         assert re.search(rf"\benc {name}\b", text), name
-    for word in MailboxWords.words:
+    for word in MailboxCommands.commands:
         assert f"`/{word}" in text, word
     group = (ROOT / "docs/group.md").read_text()
-    for word in GroupWords.words:
+    for word in GroupCommands.commands:
         assert f"`/{word}" in group, word
 
 
