@@ -125,7 +125,7 @@ class Telling:
         *,
         page: int = 1000,
         seq: int | None = None,
-        twist: Callable[[Json], None] = lambda body: None,
+        twist: Callable[[Json], object] = lambda body: None,
         answer: Callable[[int], tuple[int, bytes] | None] = lambda n: None,
         now: Callable[[], float] = lambda: START / 1000,
         tls: ssl.SSLContext | None = None,

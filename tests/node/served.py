@@ -161,6 +161,11 @@ class Served:
             go_on.set()
             done.result(PATIENCE_S)
 
+    @property
+    def connections_state(self) -> Any:
+        """The server's state; its connections are of the node's own protocols."""
+        return self.server.server_state
+
     def on_loop(self, work: Callable[[], T]) -> T:
         """Run a function on the event loop's thread and return its result."""
         done: Future[T] = Future()

@@ -275,7 +275,12 @@ async def test_few_more_events_are_read_than_go_into_a_slice(monkeypatch: pytest
     enclave = stage.found()
     stage.talk(enclave, 10, "x" * 15_000)
     limits, find = list[int](), stage.store.find
-    monkeypatch.setattr(stage.store, "find", lambda e, f, r: (limits.append(f.limit), find(e, f, r))[1])
+
+    def counted(enclave: bytes, filter_: Any, readable: Any) -> Any:
+        limits.append(filter_.limit)
+        return find(enclave, filter_, readable)
+
+    monkeypatch.setattr(stage.store, "find", counted)
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(bob.query("s", limit=50))
     await socket.until("EOSE")

@@ -90,10 +90,10 @@ def test_a_head_past_the_limit_is_refused_also_if_it_comes_at_once(node: Served,
 
 
 def test_a_head_past_the_limit_that_comes_in_two_parts(node: Served) -> None:
-    state = node.server.server_state
+    state = node.connections_state
     with dialed(node) as peer, suppress(OSError, IndexError):  # closed while it was sent
         peer.sendall(b"GET /info HTTP/1.1\r\nX-Long: " + b"x" * 40_000)
-        node.until(lambda: any(c._began + c._received > 40_000 for c in state.connections))
+        node.until(lambda: any(c._first_read + c._received > 40_000 for c in state.connections))
         peer.sendall(b"x" * 30_000 + b"\r\nHost: x\r\n\r\n")
         assert heard(peer)[0] == 400
 
@@ -125,7 +125,7 @@ UPGRADE = (
 
 def test_an_upgrade_before_what_was_asked_is_answered_is_refused(node: Served, enclave: Enclave) -> None:
     """A handler that waits for the answer would never learn that the peer has gone."""
-    state = node.server.server_state
+    state = node.connections_state
     with node.held_up(), dialed(node) as peer:
         known = len(state.connections)
         peer.sendall(posted(wire_commit(enclave.commit("bob", "message", "x"))) + UPGRADE)
@@ -140,7 +140,7 @@ def test_a_body_that_is_cut_off_leaves_nothing(cut: int) -> None:
     """Also if the bytes received would have been enough."""
     with Served() as node:
         commit = node.found(SMALL).commit("bob", "message", "not all of it")
-        body, state = encode(wire_commit(commit)), node.server.server_state
+        body, state = encode(wire_commit(commit)), node.connections_state
         length = len(body) + 1
         for how in (b"Content-Length: %d\r\n\r\n" % length, b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % length):
             with dialed(node) as peer:
@@ -152,7 +152,7 @@ def test_a_body_that_is_cut_off_leaves_nothing(cut: int) -> None:
 
 def test_who_is_slow_to_send_a_request_is_cut() -> None:
     with Served() as node:
-        state, loop = node.server.server_state, node.node.loop
+        state, loop = node.connections_state, node.node.loop
 
         def cut(seconds: float) -> int:
             return node.on_loop(lambda: close_slow(state, loop.time() + seconds, 30))
@@ -200,7 +200,7 @@ WAYS = pytest.mark.parametrize("way", [(), ("Origin: x",)], ids=["the short way"
 @WAYS
 def test_who_does_not_take_an_answer_is_cut(pages: Enclave, way: tuple[str, ...]) -> None:
     """A peer that reads some of it now and then is not cut."""
-    node, state, loop = pages.node, pages.node.server.server_state, pages.node.node.loop
+    node, state, loop = pages.node, pages.node.connections_state, pages.node.node.loop
     with dialed(node) as peer:
         peer.sendall(asked(pages, *way))
         node.until(lambda: node.server.peers.unsent > MIB)
@@ -241,7 +241,7 @@ def test_of_many_questions_on_one_connection_one_answer_waits(pages: Enclave, wa
         pages.node.until(lambda: peers.unsent > MIB)
         assert len(pages.query("bob", limit=1)) == 1  # asked later, and answered after them
         assert peers.unsent < 12 * MIB
-        (one,) = [c for c in pages.node.server.server_state.connections if c.peer.unsent]
+        (one,) = [c for c in pages.node.connections_state.connections if c.peer.unsent]
         assert one.transport.get_write_buffer_size() <= 2 * CHUNK
         for _ in range(3):
             assert read_response(file)[0] == 200
@@ -351,7 +351,7 @@ def test_what_waits_behind_tls_is_counted_and_bounded(tmp_path: Path) -> None:
     tls = Secured(tmp_path, Limits(unsent_bytes=36 * MIB))
     with filled(tls.config, ["a" * 900_000] * 9) as pages, ExitStack() as stack:
         node, peers = pages.node, pages.node.server.peers
-        state, loop = node.server.server_state, node.node.loop
+        state, loop = node.connections_state, node.node.loop
         for _ in range(5):
             peer = stack.enter_context(tls.dial(node))
             peer.sendall(asked(pages))
@@ -379,7 +379,7 @@ def test_a_connection_too_many_is_gone_at_once_also_behind_tls(tmp_path: Path) -
     tls = Secured(tmp_path, Limits(connections=1))
     with Served(tls.config) as node, tls.dial(node), tls.dial(node) as second:
         assert heard(second)[0] == 503
-        node.until(lambda: len(node.server.server_state.connections) == 1)
+        node.until(lambda: len(node.connections_state.connections) == 1)
 
 
 # Connections and queues
@@ -387,7 +387,7 @@ def test_a_connection_too_many_is_gone_at_once_also_behind_tls(tmp_path: Path) -
 
 def test_connections() -> None:
     with Served(limited(connections=3)) as node:
-        state = node.server.server_state
+        state = node.connections_state
         good(node.get("/info"))  # keeps its connection
         with dialed(node), dialed(node):
             node.until(lambda: len(state.connections) == 3)
@@ -406,7 +406,7 @@ def test_connections() -> None:
 def test_connections_of_one_address() -> None:
     config = Config(port=0, limits=Limits(connections_per_address=3))
     with Served(config) as node:
-        state = node.server.server_state
+        state = node.connections_state
         good(node.get("/info"))  # keeps its connection
         with dialed(node) as second, dialed(node):
             second.sendall(UPGRADE)
@@ -483,7 +483,7 @@ def test_a_connection_that_is_gone_is_let_go_without_the_collector(kind: str) ->
     upgrade += "sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     begun = bytes(100_000)
     with Served() as node:
-        connections = node.server.server_state.connections
+        connections = node.connections_state.connections
         gc.disable()
         try:
             with socket.create_connection(("127.0.0.1", httpx.URL(node.url).port), PATIENCE_S) as peer:

@@ -327,10 +327,10 @@ def test_a_request_with_a_field_of_another_type_or_without_it(node: Served, encl
 HEX = "00" * 32
 
 
-NO_NUMBERS = [None, True, -1, 1.5, "0", [], {}, MAX_INT + 1]
+NO_NUMBERS: list[Any] = [None, True, -1, 1.5, "0", [], {}, MAX_INT + 1]
 
 
-NO_HEX = [None, True, 7, [], {}, "", "zz" * 32, "00" * 31, "AA" * 32]
+NO_HEX: list[Any] = [None, True, 7, [], {}, "", "zz" * 32, "00" * 31, "AA" * 32]
 
 
 INSIDE: list[tuple[str, Json, str, list[Any]]] = [
@@ -455,7 +455,7 @@ def test_the_greatest_page() -> None:
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_page_ends_at_its_size_in_bytes_and_says_so(reverse: bool) -> None:
     with filled(limited(page_bytes=64 * KIB), ["a" * 20_000] * 10 + ["b" * 100_000, "c"]) as enclave:
-        seqs, sizes, range_ = list[int](), list[int](), {}
+        seqs, sizes, range_ = list[int](), list[int](), dict[str, Any]()
         while True:
             page = enclave.ask("bob", "Query", filter={"seq": range_, "type": "message", "reverse": reverse})
             found = [item["event"]["seq"] for item in page["events"]]

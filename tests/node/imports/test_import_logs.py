@@ -3,7 +3,8 @@
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 from unittest.mock import patch
 
 import pytest
@@ -22,6 +23,7 @@ from enc.node.config import Imports
 from enc.node.imports.replay import StagedReplay
 from tests.core.world import GROUP, LIFETIME, START, World, move, person, pub
 from tests.node.imports.import_orders import NEW, OLD, commit, forced, moved, nothing_is_kept, refused, world
+from tests.node.memory_store import MemoryStore
 from tests.node.moving import WITH_ARCHIVE, Telling, archive_of, done, ended, failure, head, order
 from tests.node.served import DEV, Clock, Json, Served
 
@@ -221,6 +223,10 @@ def test_more_events_than_were_asked_for(node: Served) -> None:
     assert "too many" in error["message"]
 
 
+def _update(change: Json, body: Json) -> None:
+    body.update(change)
+
+
 def test_a_head_that_is_not_on_the_log(node: Served) -> None:
     made = moved()
     enclave, size = made.state.enclave, made.state.log.size
@@ -231,7 +237,8 @@ def test_a_head_that_is_not_on_the_log(node: Served) -> None:
         head(person("node3"), enclave, size, root),
         head(OLD, bytes(32), size, root),
     ):
-        with Telling(OLD, made.events, twist=lambda body, sth=wrong: body.update(sth=sth)) as source:
+        change = {"sth": wrong}
+        with Telling(OLD, made.events, twist=partial(_update, change)) as source:
             error = failure(node, made.events[-1], source.url)
         assert (error["code"], "sth" in error["message"]) == ("INVALID_ARCHIVE", True), error
         nothing_is_kept(node, made)
@@ -310,7 +317,7 @@ def test_an_archive_takes_its_time_as_long_as_it_comes(node: Served, path: str) 
         sock.sendall(head_.encode() + b"content-length: 10000000\r\n\r\n" + b"x" * 100)
 
         def connection() -> Any:
-            return next((c for c in node.server.server_state.connections if c.client[1] == own), None)
+            return next((c for c in node.connections_state.connections if c.client[1] == own), None)
 
         node.until(lambda: connection() is not None and connection()._body == 100)
         node.on_loop(lambda: setattr(connection(), "waiting_since", -1.0))
@@ -451,14 +458,19 @@ def test_a_node_that_stops_gives_up_what_is_under_way() -> None:
         go_on.wait(30)
 
     node = Served(clock=Clock())
+
+    def let_go() -> None:
+        node.node.importer._stopped.wait(30)
+        go_on.set()
+
     with Telling(OLD, made.events, page=2, twist=wait) as source:
         order(node, made.events[-1], source.url)
         assert asked.wait(30)
         node.begin_stop()
-        threading.Timer(0, lambda: (node.node.importer._stopped.wait(30), go_on.set())).start()
+        threading.Timer(0, let_go).start()
         node.stop()
     assert node.store.load(made.state.enclave) is None
-    assert node.store._staged == {}
+    assert cast(MemoryStore, node.store)._staged == {}
 
 
 def test_commits_to_others_go_on_meanwhile(node: Served) -> None:

@@ -82,7 +82,8 @@ def test_an_address_that_sends_most_makes_room_for_others_and_not_for_itself(des
 
 
 def test_the_slowest_makes_room_once_its_grace_is_over(desk: Desk) -> None:
-    desk.add("a", size=200), desk.add("b", size=100), desk.add("c", size=300).rewind()
+    desk.add("a", size=200), desk.add("b", size=100)
+    desk.add("c", size=300).rewind()
     desk.clock.tick(5_000)
     with pytest.raises(Unavailable):
         desk.add("d")
@@ -319,5 +320,6 @@ def test_an_import_for_which_there_is_no_thread_fails_and_takes_no_place(monkeyp
             status = importer.start(job, archive)
         assert (status.status, archive.closed) == ("failed", True)
         assert status == importer.status(commit.hash)
+        assert status.error
         assert status.error["code"] == "UNAVAILABLE"
         done(node, commit, archive=archive_of(made.events))

@@ -173,7 +173,7 @@ class Scene:
 
     # Sealed requests
 
-    def sealed(self, type_: str, body: Any, by: str = "alice", enclave: str = "group", lasts: int = 600) -> Json:
+    def sealed(self, type_: Any, body: Any, by: str = "alice", enclave: str = "group", lasts: int = 600) -> Json:
         """Return a sealed request. A body that is not an object, or bytes, is sealed unchanged."""
         id_, session = ENCLAVES.get(enclave, UNKNOWN), open_session(person(by), int(time.time()) + lasts)
         outside = seal_request(session, self.node.seq_pub, id_, type_, {}, os.urandom(NONCE_SIZE))

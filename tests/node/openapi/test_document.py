@@ -4,12 +4,13 @@ import ast
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jsonschema_rs
 import pytest
 import schemathesis
 from msgspec.json import encode
+from starlette.routing import Route
 
 from enc.core.errors import WIRE_ERRORS, EncError, InvalidCommit, InvalidFilter
 from enc.core.log.commit import parse_commit
@@ -56,7 +57,11 @@ def test_it_lists_the_routes_of_the_node_and_no_others(tmp_path: Path) -> None:
     async def routes() -> set[tuple[str, str]]:
         store = SqliteStore(tmp_path / "enc.db")
         node = Node(Config(), store, person("node"))
-        found = {(method, route.path) for route in node.http._router.routes for method in route.methods}
+        found = {
+            (method, route.path)
+            for route in cast(list[Route], node.http._router.routes)
+            for method in route.methods or ()
+        }
         node.executor.shutdown()
         store.close()
         return found

@@ -195,7 +195,8 @@ def test_whatever_is_committed_is_answered_as_documented(scene: Scene) -> None:
     @settings(FUZZ, max_examples=200)
     @given(st.data(), PEOPLE, st.sampled_from(sorted(CONTENTS)), st.booleans())
     def run(data: st.DataObject, by: str, type_: str, is_changed: bool) -> None:
-        content, tags = data.draw(CONTENTS[type_]), data.draw(TAGS)
+        content: Any = data.draw(CONTENTS[type_])
+        tags: Any = data.draw(TAGS)
         if type_ in ("Update", "Delete"):
             tags = about(written[data.draw(st.integers(0, 1000)) % len(written)])
         alg = data.draw(st.sampled_from(["schnorr", "ecdsa"]))

@@ -246,6 +246,7 @@ def test_the_node_serves_this_document(scene: Scene) -> None:
 def test_a_sealed_request_that_is_changed_outside_is_refused_as_documented(scene: Scene) -> None:
     request = scene.sealed("Query", {"filter": {}})
     for field in request:
+        junk: object
         for junk in (None, True, 1, "", "Query.", [], {}, HEX, POINT, "ab" * 68):
             assert scene.send("/", {**request, field: junk}).status_code in (400, 401, 404)
         assert scene.send("/", {name: request[name] for name in request if name != field}).status_code == 400

@@ -184,8 +184,8 @@ def test_a_batch_is_what_is_pushed(kind: str, tmp_path: Path) -> None:
             enclave.send("bob", "note", "not pushed")
         spread(node)
         for name in ("vera", "nick"):
-            (batch,) = node.store.list_batches(person(name).public, URL, 1, 9, 9)
-            assert pull(one, name, 1) == [decode(render(node.store, batch))]
+            (stored,) = node.store.list_batches(person(name).public, URL, 1, 9, 9)
+            assert pull(one, name, 1) == [decode(render(node.store, stored))]
         (batch,) = pull(one, "vera", 1)
         assert [(len(seqs(batch, enclave)), "notify" in batch) for enclave in (one, two)] == [(2, False)] * 2
         (told,) = pull(two, "nick", 1)

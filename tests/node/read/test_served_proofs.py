@@ -55,7 +55,8 @@ def test_the_head_of_an_empty_log(life: Life) -> None:
 
 def test_roots_are_those_of_replay(life: Life) -> None:
     replay = life.replayed(len(life.events) - 1)
-    sealed = replay.store.bundles
+    store: Any = replay.store
+    sealed = store.bundles
     assert parse_head(life.heads[life.size]).r == replay.state.log.root()
     assert len(sealed) == life.size
 
@@ -159,7 +160,8 @@ def keys(life: Life) -> list[tuple[Namespace, bytes]]:
 
 
 def test_state_at_every_size(life: Life) -> None:
-    bundles = life.replayed(len(life.events) - 1).store.bundles
+    store: Any = life.replayed(len(life.events) - 1).store
+    bundles = store.bundles
     for size in range(1, life.size + 1):
         bundle = bundles[size - 1]
         replay = life.replayed(bundle.first_seq + bundle.count - 1)
