@@ -138,7 +138,7 @@ def test_a_head_in_evidence_is_of_a_log_that_had_left_its_signer(world: World, t
     (each,) = audit(write(tmp_path / "a.enc", world), heads=held(head(world, 5)), world=world).proved
     wire = msgspec.json.decode(each.evidence)
     for by, size, words in (
-        ("node", 3, "of another size"),
+        ("node", 3, "has another size"),
         ("node2", 5, "or still is"),
         ("bob", 5, "was never"),
     ):

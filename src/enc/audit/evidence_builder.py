@@ -9,11 +9,11 @@ from enc.audit.archive_reader import read_header, read_lines
 from enc.audit.event_check import RULE_TYPES, check_line, log_version, seq_of
 from enc.audit.finding import Finding
 from enc.audit.spilling_store import SpillingStore
+from enc.client.evidence.check_evidence import check_evidence
 from enc.client.evidence.evidence import (
     MAX_EVIDENCE,
     Evidence,
     Kind,
-    check_evidence,
     load_evidence,
     split_event,
     two_events,

@@ -320,7 +320,7 @@ def test_an_event_that_does_not_check_convicts_nobody(world: World) -> None:
     assert not alone("invalid_signature", bad).convicts
     assert alone("altered_content", replace(good, content="other")).holds
     refused(lambda: alone("altered_content", bad), "another fault than claimed")
-    refused(lambda: alone("invalid_signature", good), "the event checks")
+    refused(lambda: alone("invalid_signature", good), "the event is valid")
     refused(lambda: alone("invalid_signature", bad, by="node2"), "another enclave or sequencer")
     unreadable = evidence(world, single_parts("altered_content", b"{", 2), "event")
     assert check_evidence(unreadable).holds
