@@ -85,7 +85,9 @@ class House(World):
 
     # What a node answers
 
-    def answers(self, name: str, size: int | None = None, *, node: str | None = None, leaf: int | None = None):
+    def answers(
+        self, name: str, size: int | None = None, *, node: str | None = None, leaf: int | None = None
+    ) -> tuple[Json, Json, Json]:
         """State_Proof, Bundle_Proof and Inclusion_Proof, under the head of `size` bundles."""
         size = self.state.log.size if size is None else size
         leaf = size - 1 if leaf is None else leaf

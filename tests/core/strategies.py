@@ -1,13 +1,14 @@
-"""What several tests of the kernel draw from: hypothesis strategies, single-bit changes, a counting store."""
+"""Helpers of the kernel's tests: hypothesis strategies, single-bit changes, a counting store."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 
 
 def examples(count: int = 100) -> settings:
-    """How many examples a property gets; slow machines are no failures."""
+    """Return settings with this number of examples and no deadline, for slow machines."""
     return settings(max_examples=count, deadline=None)
 
 
@@ -23,8 +24,13 @@ texts = st.text(st.characters(exclude_categories=["Cs"]))
 """Any Unicode text: everything but surrogates."""
 
 
+def anything(*values: Any) -> tuple[Any, ...]:
+    """Return values of any types, for loops over malformed input."""
+    return values
+
+
 def flips(raw: bytes) -> Iterator[bytes]:
-    """Every single-bit change of `raw`."""
+    """Yield every single-bit change of `raw`."""
     for i in range(8 * len(raw)):
         changed = bytearray(raw)
         changed[i >> 3] ^= 1 << i % 8
@@ -32,7 +38,7 @@ def flips(raw: bytes) -> Iterator[bytes]:
 
 
 def flip(raw: bytes, bit: int = 0) -> bytes:
-    """`raw` with one bit changed."""
+    """Return `raw` with one bit changed."""
     changed = bytearray(raw)
     changed[bit >> 3] ^= 1 << bit % 8
     return bytes(changed)

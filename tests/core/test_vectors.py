@@ -33,6 +33,7 @@ from enc.core.trees.merkle_log import (
 from enc.core.trees.proof import parse_consistency, parse_inclusion, parse_state_proof, wire_state_proof
 from enc.core.trees.state_key import LIFECYCLE_KEY, gate_slot, own_slot, shared_slot, tree_key
 from enc.core.trees.tree_head import check_head, parse_head, sign_head
+from tests.core.stored import memory_of
 from tests.core.vectors import FOLDER, KEYS, load
 
 NAME_OF = {key.public.hex(): name for name, key in KEYS.items()}
@@ -184,7 +185,7 @@ def test_logs_event_by_event(name: str) -> None:
             "ct_root": replay.state.log.root().hex(),
             "checkpoint_root": replay.checkpoint_root().hex(),
         } == after
-    state, store = replay.finish(), replay.store
+    state, store = replay.finish(), memory_of(replay)
     assert [
         {"events_root": bundle.events_root.hex(), "state_hash": bundle.state_hash.hex()} for bundle in store.bundles
     ] == example["bundles"]

@@ -45,6 +45,7 @@ class World:
 
     def __init__(self, manifest: Mapping[str, Any], by: str = "alice", node: str = "node") -> None:
         commit = build_manifest(person(by), compact_json(manifest), START + LIFETIME, enc_v=manifest["enc_v"])
+        self.policy: Any
         self.policy, self.effects = judge_manifest(commit)
         self.memory, self.events = EnclaveMemory(), list[Event]()
         event = finalize(commit, person(node), START, 0)

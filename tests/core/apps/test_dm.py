@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from enc.core.apps import dm
 from enc.core.errors import DecryptFailed, EncError, InvalidCommit, MisuseError
 from enc.core.primitives.encoding import b64, unb64
+from enc.core.primitives.sealing import seal_text, shared_key
 from enc.core.primitives.signing import PrivateKey
 from tests.core.vectors import KEYS, load
 
@@ -65,7 +66,7 @@ def test_an_epoch_names_a_key(pub: str) -> None:
 def test_an_epoch_secret_is_32_bytes() -> None:
     with pytest.raises(MisuseError):
         dm.seal_epoch(ALICE, BOB.public, 0, SECRET + b"x", nonce())
-    sealed = dm.seal_text(dm.shared_key(ALICE, BOB.public, dm.EPOCH_DIST), b"short", nonce())
+    sealed = seal_text(shared_key(ALICE, BOB.public, dm.EPOCH_DIST), b"short", nonce())
     with pytest.raises(DecryptFailed, match="32 bytes"):
         dm.open_epoch(BOB, dm.Epoch(0, sealed, ALICE.public.hex()))
 
@@ -126,7 +127,7 @@ def test_an_invite_opens_for_its_two_ends_alone() -> None:
         with pytest.raises(DecryptFailed):
             dm.open_invite(key, sender, sealed)
     with pytest.raises(DecryptFailed, match="not UTF-8 text"):
-        dm.open_invite(BOB, ALICE.public, dm.seal_text(dm.shared_key(ALICE, BOB.public, dm.INVITE), b"\xff", nonce()))
+        dm.open_invite(BOB, ALICE.public, seal_text(shared_key(ALICE, BOB.public, dm.INVITE), b"\xff", nonce()))
 
 
 def test_an_own_copy_opens_for_its_owner_and_contact_alone() -> None:

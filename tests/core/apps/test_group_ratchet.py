@@ -14,7 +14,7 @@ from enc.core.apps.group_envelope import Envelope, open_short, parse_envelope, s
 from enc.core.apps.group_message import Chain, check_place, open_message, parse_sealed, read_sealed, seal_message
 from enc.core.apps.group_opening import consume, consume_handoff
 from enc.core.apps.group_ratchet import accept, propose
-from enc.core.apps.group_state import NO_EPOCH, Epoch, Randomness, State, epoch_secret, node_key, tree_for
+from enc.core.apps.group_state import NO_EPOCH, Epoch, Randomness, Secrets, State, epoch_secret, node_key, tree_for
 from enc.core.apps.group_tree import Inner, Leaf, Tree, set_id
 from enc.core.errors import DecryptFailed, EncError, InvalidCommit, MisuseError
 from enc.core.primitives.encoding import b64
@@ -36,7 +36,8 @@ def unhexed(texts: list[str]) -> Iterator[bytes]:
 
 
 def test_every_epoch_of_the_worked_example() -> None:
-    state, held = NO_EPOCH, {name: {} for name in PEOPLE}
+    state = NO_EPOCH
+    held: dict[str, Secrets] = {name: {} for name in PEOPLE}
     subs = {sub_key(key).public.hex(): key.public for key in PEOPLE.values()}
     for example in GROUP["epochs"]:
         members = frozenset(PEOPLE[name].public for name in example["members"])
@@ -216,7 +217,7 @@ def test_the_state_is_what_the_definition_says(history: list[tuple[set[int], int
         envelope, _ = group.commit(author, members)
         known = by_definition(known, members, author, envelope)
         tree = group.state.tree
-        assert {under(node): (node.key.hex(), node.taint) for node in keyed_nodes(tree)} == known
+        assert {under(node): ((node.key or b"").hex(), node.taint) for node in keyed_nodes(tree)} == known
         for node in all_inner(tree):
             assert node.key is not None
             assert node.taint == taints(node)

@@ -15,6 +15,8 @@ from enc.core.machine.replay import Replay
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.hashing import sha256
 from enc.core.primitives.types import Event, Tags
+from enc.core.trees.bundle import OpenBundle
+from tests.core.stored import memory_of
 from tests.core.world import (
     LIFETIME,
     START,
@@ -91,7 +93,8 @@ def replay(events: Iterable[Event], **options: Any) -> Replay:
             by_runs(events, **options)
         raise
     same, _ = by_runs(events, **options)
-    assert (same.state, same.sequencers, same.store.targets) == (found.state, found.sequencers, found.store.targets)
+    assert (same.state, same.sequencers) == (found.state, found.sequencers)
+    assert memory_of(same).targets == memory_of(found).targets
     return found
 
 
@@ -132,3 +135,9 @@ def forge(
     exp = START + at + LIFETIME if exp is None else exp
     commit = build_commit(person(name), world.state.enclave, type_, text, exp, tags)
     return finalize(commit, person(node), START + at, world.state.seq + 1 if seq is None else seq)
+
+
+def opened(world: World) -> OpenBundle:
+    """Return the open bundle, which must exist."""
+    assert world.state.bundle is not None
+    return world.state.bundle

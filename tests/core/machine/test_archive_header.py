@@ -14,7 +14,7 @@ from enc.core.machine.replay import Replay
 from enc.core.primitives.hashing import sha256
 from enc.core.trees.tree_head import sign_head, wire_head
 from tests.core.machine.archive_logs import ALICE, EVENT_LINES, HEAD_LINE, LOG, MOVED, NODE, OTHER, Log, lines, refused
-from tests.core.strategies import MAX_INT, flip
+from tests.core.strategies import MAX_INT, anything, flip
 from tests.core.vectors import load
 from tests.core.world import START, World, person, pub
 
@@ -58,11 +58,11 @@ SEQUENCER = {"seq_pub": H1, "from_seq": 0}
         *(("enclave", value) for value in ["", H1[:-2], H1 + "00", H1.upper(), None, 5]),
         *(("enc_v", value) for value in [-1, MAX_INT + 1, "2", 2.0, None, True]),
         *(("events", value) for value in [-1, MAX_INT + 1, "15", 15.0, None, True]),
-        *(("sequencers", value) for value in [None, {}, "x", [None], [H1], [{}], [[H1, 0]]]),
+        *(("sequencers", value) for value in anything(None, {}, "x", [None], [H1], [{}], [[H1, 0]])),
         *(("sequencers", [{**SEQUENCER, "seq_pub": value}]) for value in ["", H1.upper(), H1[:-1], None, 5]),
         *(("sequencers", [{**SEQUENCER, "from_seq": value}]) for value in [-1, MAX_INT + 1, "0", 0.0, None, True]),
         *(("sequencers", [{name: SEQUENCER[name]}]) for name in SEQUENCER),
-        *(("checkpoint", value) for value in [None, {}, [], H1, {"seq": 14}, {"ct_root": H1}]),
+        *(("checkpoint", value) for value in anything(None, {}, [], H1, {"seq": 14}, {"ct_root": H1})),
         *(("checkpoint", {"seq": value, "ct_root": H1}) for value in [-1, MAX_INT + 1, "14", 14.0, None]),
         *(("checkpoint", {"seq": 14, "ct_root": value}) for value in ["", H1.upper(), H1 + "00", None, 5]),
         *(("sth", value) for value in [{}, [], "x", 5, False]),
@@ -169,7 +169,7 @@ def test_a_head_of_another_size_root_signer_or_enclave_is_refused(closed: bool) 
         replace(good, t=good.t + 1),
         replace(good, sig=flip(good.sig)),
         replace(good, sig=good.bound_sig),
-        replace(good, bound_sig=flip(good.bound_sig)),
+        replace(good, bound_sig=flip(good.bound_sig or b"")),
         replace(good, bound_sig=other.bound_sig),
         replace(good, sig=flip(good.sig), bound_sig=None),
         sign_head(NODE, LOG.enclave, 5, other.ts, good.r),

@@ -19,7 +19,8 @@ from enc.core.primitives.hashing import EMPTY_HASH, log_leaf
 from enc.core.trees.bundle import events_root, split
 from enc.core.trees.merkle_log import Edge
 from enc.core.trees.state_key import LIFECYCLE_KEY, identity_key
-from tests.core.machine.enclave_town import MIGRATED, PAUSED, everything, town
+from tests.core.machine.enclave_town import MIGRATED, PAUSED, everything, opened, town
+from tests.core.stored import memory_of
 from tests.core.world import (
     LIFETIME,
     START,
@@ -39,11 +40,11 @@ def counts(world: World) -> list[int]:
 def test_a_bundle_closes_at_its_size() -> None:
     world = town(size=3)
     world.send("bob", "note")
-    assert (counts(world), world.state.bundle.count) == ([], 2)
+    assert (counts(world), opened(world).count) == ([], 2)
     world.send("bob", "note")
     assert (counts(world), world.state.bundle) == ([3], None)
     world.send("bob", "note")
-    assert (counts(world), world.state.bundle.count) == ([3], 1)
+    assert (counts(world), opened(world).count) == ([3], 1)
 
 
 def test_bundles_of_one_close_at_once_from_the_manifest_on() -> None:
@@ -59,7 +60,7 @@ def test_an_event_at_the_deadline_of_the_first_opens_the_next_bundle(at: int, cl
     world.send("bob", "note", at=4000)
     world.send("bob", "note", at=at)
     assert counts(world) == closed
-    assert world.state.bundle.first_seq == (2 if closed else 0)
+    assert opened(world).first_seq == (2 if closed else 0)
 
 
 def test_a_bundle_that_closes_before_an_event_holds_the_state_before_it() -> None:
@@ -85,7 +86,7 @@ def test_migrate_closes_its_bundle_at_once() -> None:
     world.send("alice", "Migrate", world.migrate("node2"))
     assert (counts(world), world.state.bundle) == ([3], None)
     world.send("bob", "note")
-    assert world.state.bundle.sequencer == person("node2").public
+    assert opened(world).sequencer == person("node2").public
 
 
 def test_a_forced_migrate_closes_the_trailing_bundle_and_then_its_own() -> None:
@@ -149,7 +150,7 @@ def test_a_sealed_bundle_takes_no_later_event() -> None:
     world = town()
     world.seal(6000)
     world.send("bob", "note", at=5000)
-    assert (counts(world), world.state.bundle.first_seq) == ([1], 1)
+    assert (counts(world), opened(world).first_seq) == ([1], 1)
 
 
 def test_a_sealed_bundle_keeps_the_checkpoint_that_a_migrate_names() -> None:
@@ -180,8 +181,8 @@ def test_sealing_gives_the_log_of_the_literal_rule(size: int, timeout: int, step
     literal = Replay()
     for event in world.events:
         literal.add(event)
-    closed = len(literal.store.bundles)
-    assert world.memory.bundles[:closed] == literal.store.bundles
+    closed = len(memory_of(literal).bundles)
+    assert world.memory.bundles[:closed] == memory_of(literal).bundles
     assert len(world.memory.bundles) - closed in (0, 1)
     assert checkpoint_root(world.state, world.memory) == literal.checkpoint_root()
     assert world.state_hash == literal.state_hash()
@@ -238,7 +239,9 @@ def test_a_transition_names_the_leaves_that_the_event_changed() -> None:
     assert (world.step.leaves, world.step.flushed) == ({LIFECYCLE_KEY: MIGRATED}, True)
     world.send("alice", "Resume")
     assert (world.step.leaves, world.step.flushed) == ({LIFECYCLE_KEY: None}, False)
-    assert (world.seal(90_000).leaves, world.step.flushed) == ({}, True)
+    sealed = world.seal(90_000)
+    assert sealed is not None
+    assert (sealed.leaves, world.step.flushed) == ({}, True)
 
 
 # Time

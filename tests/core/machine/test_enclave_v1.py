@@ -28,6 +28,7 @@ from enc.core.rules.policy import EndpointChange
 from enc.core.trees import sparse_merkle
 from enc.core.trees.state_key import DELETED, identity_key
 from tests.core.machine.enclave_town import broken, forge, replay
+from tests.core.stored import memory_of
 from tests.core.world import LIFETIME, START, Json, World, about, person, pub
 from tests.core.world_v1 import ENDPOINT, OWNER, bundle, change, has, initial, manifest, row
 
@@ -329,8 +330,8 @@ def test_replay_reaches_the_same_state() -> None:
     world = lively()
     found = replay(world.events)
     assert found.state == world.state
-    assert found.store.bundles == world.memory.bundles
-    assert found.store.tree_nodes == world.memory.tree_nodes
+    assert memory_of(found).bundles == world.memory.bundles
+    assert memory_of(found).tree_nodes == world.memory.tree_nodes
     assert found.checkpoint_root() == checkpoint_root(world.state, world.memory)
     assert found.state_hash() == world.state_hash
 

@@ -17,6 +17,7 @@ from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.hashing import sha256
 from enc.core.primitives.types import Event
 from tests.core.machine.enclave_town import GONE, broken, by_runs, everything, failure, forge, replay, town
+from tests.core.stored import memory_of
 from tests.core.world import (
     LIFETIME,
     START,
@@ -127,9 +128,9 @@ def test_replay_reaches_the_same_state() -> None:
     world = lively()
     found = replay(world.events)
     assert found.state == world.state
-    assert found.store.bundles == world.memory.bundles
-    assert found.store.tree_nodes == world.memory.tree_nodes
-    assert found.store.log_nodes == world.memory.log_nodes
+    assert memory_of(found).bundles == world.memory.bundles
+    assert memory_of(found).tree_nodes == world.memory.tree_nodes
+    assert memory_of(found).log_nodes == world.memory.log_nodes
     assert found.events == len(world.events)
     assert found.sequencers == [(person("node").public, 0), (person("node2").public, 7), (person("node3").public, 8)]
     assert found.checkpoint_root() == checkpoint_root(world.state, world.memory)

@@ -45,6 +45,13 @@ def add(a: Point, b: Point) -> Point:
     return x, (slope * (a[0] - x) - a[1]) % P
 
 
+def affine(scalar: int) -> tuple[int, int]:
+    """Return the point of a private key, which is never the point at infinity."""
+    point = times(G, scalar)
+    assert point is not None
+    return point
+
+
 def times(point: Point, scalar: int) -> Point:
     found: Point = None
     while scalar:
@@ -76,10 +83,10 @@ keys = scalars.map(lambda scalar: PrivateKey(be(scalar)))
 @examples()
 @given(scalars)
 def test_a_private_key_is_kept_in_even_form(scalar: int) -> None:
-    key, (x, y) = PrivateKey(be(scalar)), times(G, scalar)
+    key, (x, y) = PrivateKey(be(scalar)), affine(scalar)
     assert key.public == be(x)
     assert number(key.secret) == (scalar if y % 2 == 0 else N - scalar)
-    assert times(G, number(key.secret))[1] % 2 == 0
+    assert affine(number(key.secret))[1] % 2 == 0
 
 
 @examples()
@@ -276,7 +283,7 @@ def test_a_key_that_is_no_point_fails_as_a_signature() -> None:
 def test_ecdh_is_symmetric_and_is_the_x_coordinate(one: int, other: int) -> None:
     a, b = PrivateKey(be(one)), PrivateKey(be(other))
     assert a.ecdh(b.public) == b.ecdh(a.public)
-    assert a.ecdh(b.public) == be(times(G, one * other % N)[0])
+    assert a.ecdh(b.public) == be(affine(one * other % N)[0])
     assert a.ecdh(b"\x02" + b.public) == a.ecdh(b"\x03" + b.public) == a.ecdh(b.public)
 
 
@@ -296,7 +303,7 @@ def test_add_generator_is_scalar_arithmetic(key: PrivateKey, scalar: int) -> Non
     total = (number(key.secret) + scalar) % N
     assert add_generator(key.public, be(scalar)) == compressed(times(G, total))
     if total:
-        assert add_generator(key.public, be(scalar))[1:] == PrivateKey(be(total)).public
+        assert (add_generator(key.public, be(scalar)) or b"")[1:] == PrivateKey(be(total)).public
 
 
 @examples(50)
@@ -305,7 +312,7 @@ def test_add_multiple_is_scalar_arithmetic(base: PrivateKey, scalar: int, key: P
     total = (number(base.secret) + scalar * number(key.secret)) % N
     assert add_multiple(base.public, be(scalar), key.public) == compressed(times(G, total))
     if total:
-        assert add_multiple(base.public, be(scalar), key.public)[1:] == PrivateKey(be(total)).public
+        assert (add_multiple(base.public, be(scalar), key.public) or b"")[1:] == PrivateKey(be(total)).public
 
 
 def test_no_point_where_the_sum_is_infinity() -> None:

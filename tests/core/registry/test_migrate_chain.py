@@ -9,13 +9,14 @@ from msgspec.structs import replace
 
 from enc.core.log.event import finalize
 from enc.core.machine.replay import Replay
-from enc.core.primitives.types import Event
+from enc.core.primitives.types import Event, Tags
 from enc.core.registry.migrate_chain import Link, check_chain
 from enc.core.registry.owner_proof import (
     KnownOwnership,
 )
 from tests.core.registry.entries_house import GONE, flipped, sold
 from tests.core.registry_world import TEAM, House, Registry, identity_entry, node_entry
+from tests.core.stored import memory_of
 from tests.core.strategies import examples
 from tests.core.world import NO_POINT, Json, about, person
 
@@ -179,7 +180,7 @@ def replayed(registry: Registry) -> Any:
     replay = Replay()
     for event in registry.events:
         replay.add(event)
-    return replay.store.records, replay.state_hash()
+    return memory_of(replay).records, replay.state_hash()
 
 
 PEOPLE = ("alice", "bob", "carol")
@@ -191,6 +192,7 @@ acts = st.lists(st.tuples(st.sampled_from(PEOPLE), st.integers(0, 6)), max_size=
 def act(registry: Registry, house: House, name: str, kind: int) -> None:
     """One thing that somebody tries; whether it is refused is not the point."""
     active = [record.entry for record in registry.memory.records.values() if record.entry is not None]
+    attempt: tuple[str, Any, Tags]
     if kind == 0:
         attempt = ("Reg_Node", node_entry(name), ())
     elif kind == 1:

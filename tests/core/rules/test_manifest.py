@@ -12,8 +12,9 @@ from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import PREDEFINED
 from enc.core.rules.manifest import parse_manifest
 from enc.core.rules.manifest_v2 import SECTIONS
-from enc.core.rules.policy import Policy
+from enc.core.rules.rbac_v2 import PolicyV2
 from enc.core.trees.bundle import BundleConfig
+from tests.core.strategies import anything
 from tests.core.world import DM, GROUP, NO_POINT, PERSONAL, Json, gated, grant, init, path, pub, rule
 
 VALID: Json = {
@@ -62,8 +63,10 @@ def nested(manifest: Json) -> Json:
     return {**rest, "RBAC": {key: value for key, value in manifest.items() if key in SECTIONS}}
 
 
-def parse(manifest: Json) -> Policy:
-    return parse_manifest(compact_json(manifest))
+def parse(manifest: Json) -> PolicyV2:
+    policy = parse_manifest(compact_json(manifest))
+    assert isinstance(policy, PolicyV2)
+    return policy
 
 
 def refusal(content: str) -> str:
@@ -79,7 +82,7 @@ def test_the_manifest_that_the_others_break_is_valid() -> None:
 
 IN_SECTIONS: list[tuple[str, Any, str]] = [
     # (what changes, to what, the path that the message names)
-    *((section, wrong, section) for section in SECTIONS for wrong in ({}, "MEMBER", None)),
+    *((section, wrong, section) for section in SECTIONS for wrong in anything({}, "MEMBER", None)),
     *(
         (f"{section}[0]", wrong, f"{section}[0]")
         for section in SECTIONS
@@ -128,7 +131,7 @@ IN_SECTIONS: list[tuple[str, Any, str]] = [
     *(("moves[0].event", wrong, "moves[0].event") for wrong in ("Grant", "move", "*", ["Move"], None, GONE)),
     *(("moves[1].from", wrong, "moves[1].from") for wrong in ("STRANGER", "owner", "Self", ["MEMBER"], 7, GONE)),
     *(("moves[1].to", wrong, "moves[1].to") for wrong in ("STRANGER", "owner", "Public", ["GUEST"], 7, GONE)),
-    *(("moves[1].preserve", wrong, "moves[1].preserve") for wrong in ("true", 1, 0, None, [])),
+    *(("moves[1].preserve", wrong, "moves[1].preserve") for wrong in anything("true", 1, 0, None, [])),
     # Grants
     *(("grants[0].event", wrong, "grants[0].event") for wrong in ("Move", "Transfer", "note", None, GONE)),
     *(("grants[0].scope", wrong, "grants[0].scope") for wrong in ("STRANGER", ["MEMBER", "admin"], [], 7, GONE)),
@@ -196,14 +199,14 @@ def test_a_broken_rule_is_refused_with_the_path_of_its_entry(form: str, where: s
 
 AT_TOP: list[tuple[str, Any, str]] = [
     *(("enc_v", wrong, "enc_v") for wrong in (0, 3, -2, "2", 2.0, True, None, [2], GONE)),
-    *(("use_temp", wrong, "use_temp") for wrong in ("group", "", "None", None, {}, False)),
-    *(("meta", wrong, "meta") for wrong in (None, "text", [], 7)),
+    *(("use_temp", wrong, "use_temp") for wrong in anything("group", "", "None", None, {}, False)),
+    *(("meta", wrong, "meta") for wrong in anything(None, "text", [], 7)),
     ("meta", {"d": "x" * 4089}, "meta"),
     ("meta", {"d": "é" * 2044 + "x"}, "meta"),
-    *(("bundle", wrong, "bundle") for wrong in (None, [], 4, "4")),
+    *(("bundle", wrong, "bundle") for wrong in anything(None, [], 4, "4")),
     *(("bundle.size", wrong, "bundle.size") for wrong in (0, -1, 65_537, 4.0, "4", True, None)),
     *(("bundle.timeout", wrong, "bundle.timeout") for wrong in (0, -1, 3_600_001, 5000.0, "5000", True, None)),
-    *(("RBAC", wrong, "RBAC") for wrong in (None, [], "x")),
+    *(("RBAC", wrong, "RBAC") for wrong in anything(None, [], "x")),
 ]
 
 

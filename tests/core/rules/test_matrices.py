@@ -60,7 +60,8 @@ def test_dm(event: str, name: str, columns: list[str]) -> None:
 
 @pytest.mark.parametrize(("event", "name", "columns"), cells(PERSONAL_MATRIX, PERSONAL_ACTORS))
 def test_personal(event: str, name: str, columns: list[str]) -> None:
-    world, creates, subject = World({**PERSONAL, "init": PERSONAL_PEOPLE}), {}, Subject(event)
+    world, subject = World({**PERSONAL, "init": PERSONAL_PEOPLE}), Subject(event)
+    creates: Json = {}
     if event == "Gate(notices)":
         creates, subject = {"alias": "notices", "state": "closed"}, Subject("Gate")
     elif event == "Shared(profile)":

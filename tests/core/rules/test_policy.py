@@ -7,6 +7,7 @@ import pytest
 from enc.core.errors import InvalidCommit
 from enc.core.log.commit import build_commit, build_manifest
 from enc.core.machine.enclave import judge_manifest
+from enc.core.primitives.types import RecordKind
 from enc.core.rules.content import content_object
 from enc.core.rules.policy import Draft, Effects, ReadScope, Subject, recipients
 from enc.core.trees.state_key import status_key
@@ -63,6 +64,12 @@ def test_a_draft_reads_its_own_writes_and_leaves_the_state_alone() -> None:
             return b"old"
 
         def target(self, event_id: bytes) -> None:
+            return None
+
+        def record(self, kind: RecordKind, key: bytes) -> None:
+            return None
+
+        def record_of(self, event_id: bytes) -> None:
             return None
 
     draft = Draft(Nothing())

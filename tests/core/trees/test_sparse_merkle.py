@@ -284,6 +284,7 @@ def test_every_bit_of_a_proof_counts(key: bytes) -> None:
 def test_a_leaf_cannot_be_denied_moved_or_replaced(key: bytes) -> None:
     proof = prove(TREE.store, TREE.root, key)
     refused(replace(proof, v=None), key)
+    assert proof.v is not None
     for value in (b"", b"\x00" if proof.v != b"\x00" else b"\x01", bytes(32), proof.v + b"\x00", proof.v[:-1]):
         refused(replace(proof, v=value), key)
     for changed in flips(key):

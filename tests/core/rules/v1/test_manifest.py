@@ -19,7 +19,7 @@ from enc.core.rules.rbac_v2 import PolicyV2
 from enc.core.rules.v1.rbac import PolicyV1
 from enc.core.trees.bundle import BundleConfig
 from tests.core.damage import damage
-from tests.core.strategies import examples
+from tests.core.strategies import anything, examples
 from tests.core.world import DM, NO_POINT, Json, World, person, pub
 from tests.core.world_v1 import ENDPOINT, EXAMPLE, OWNER, PERSONAL_V1, REGISTRY, initial, manifest, row
 
@@ -79,7 +79,7 @@ ANY_KIND: list[Any] = [None, True, 7, "text", [], {}]
 RULES: list[tuple[int, str, Any, str]] = [
     # (rule, what changes, to what, the path that the message names)
     *((1, "enc_v", wrong, "enc_v") for wrong in (0, 3, -1, "1", 1.0, True, None, [1], GONE)),
-    *((2, "RBAC.use_temp", wrong, "use_temp") for wrong in ("chat", "personal", "", "None", None, {}, False)),
+    *((2, "RBAC.use_temp", wrong, "use_temp") for wrong in anything("chat", "personal", "", "None", None, {}, False)),
     *((2, "use_temp", wrong, "use_temp") for wrong in ("chat", None)),
     *((3, SCHEMA, wrong, SCHEMA) for wrong in ({}, "text", None, 7, GONE)),
     *((3, f"{SCHEMA}[0]", wrong, f"{SCHEMA}[0]") for wrong in (None, "Grant", 7, ["Grant"])),
@@ -91,15 +91,17 @@ RULES: list[tuple[int, str, Any, str]] = [
     *((3, f"{SCHEMA}[2].ops", wrong, f"{SCHEMA}[2].ops") for wrong in (None, True, 7, "R", {}, GONE)),
     *(
         (3, f"{SCHEMA}[2].ops", ["R", wrong], f"{SCHEMA}[2].ops")
-        for wrong in ("X", "r", "", "_R", "_C", "CR", None, 7, ["R"], {})
+        for wrong in anything("X", "r", "", "_R", "_C", "CR", None, 7, ["R"], {})
     ),
     *((4, f"{STATE}.Owner", wrong, f"{STATE}.Owner") for wrong in ([], [pub("olga"), pub("bob")], GONE)),
     *((4, STATE, wrong, f"{STATE}") for wrong in (None, [], "text", 7, GONE)),
     (4, STATE, {}, f"{STATE}.Owner"),
-    *((4, f"{STATE}.Owner", wrong, f"{STATE}.Owner") for wrong in (None, pub("olga"), {}, 7)),
+    *((4, f"{STATE}.Owner", wrong, f"{STATE}.Owner") for wrong in anything(None, pub("olga"), {}, 7)),
     *(
         (5, f"{STATE}.Member[1]", wrong, f"{STATE}.Member[1]")
-        for wrong in (NO_POINT, "00" * 32, pub("bob").upper(), pub("bob")[2:], f"0x{pub('bob')}", "", 7, None, [])
+        for wrong in anything(
+            NO_POINT, "00" * 32, pub("bob").upper(), pub("bob")[2:], f"0x{pub('bob')}", "", 7, None, []
+        )
     ),
     *((5, f"{STATE}.Owner[0]", wrong, f"{STATE}.Owner[0]") for wrong in (NO_POINT, "", None)),
     *(
@@ -128,16 +130,23 @@ def test_every_rule_of_the_document_is_broken() -> None:
     ("where", "value", "named"),
     [
         *(("RBAC", wrong, "RBAC") for wrong in (None, [], "text", 7, GONE)),
-        *((f"{SCHEMA}[0].target_roles", wrong, f"{SCHEMA}[0].target_roles") for wrong in (None, "Member", {}, 7)),
+        *(
+            (f"{SCHEMA}[0].target_roles", wrong, f"{SCHEMA}[0].target_roles")
+            for wrong in anything(None, "Member", {}, 7)
+        ),
         *((f"{SCHEMA}[0].target_roles", [wrong], f"{SCHEMA}[0].target_roles") for wrong in (None, "", 7, ["Member"])),
         (f"{SCHEMA}[9].target_roles", ["Owner"], f"{SCHEMA}[9].target_roles"),
         (f"{SCHEMA}[9].target_roles", "Member", f"{SCHEMA}[9].target_roles"),
         (f"{STATE}.Member[2]", pub("mark"), f"{STATE}.Member[2]"),
         (f"{STATE}.Member[2]", {"identity": pub("mark"), "endpoint": ENDPOINT}, f"{STATE}.Member[2]"),
         (f"{STATE}.Owner", [pub("olga"), pub("olga")], f"{STATE}.Owner[1]"),
-        *((f"{STATE}.{role}", wrong, f"{STATE}.{role}") for role in ("Admin", "Member") for wrong in (None, {}, "x")),
-        *(("meta", wrong, "meta") for wrong in (None, "text", [], 7, {"d": "x" * 4089})),
-        *(("bundle", wrong, "bundle") for wrong in (None, [], 4)),
+        *(
+            (f"{STATE}.{role}", wrong, f"{STATE}.{role}")
+            for role in ("Admin", "Member")
+            for wrong in anything(None, {}, "x")
+        ),
+        *(("meta", wrong, "meta") for wrong in anything(None, "text", [], 7, {"d": "x" * 4089})),
+        *(("bundle", wrong, "bundle") for wrong in anything(None, [], 4)),
         *(("bundle.size", wrong, "bundle.size") for wrong in (0, 65_537, 4.0, "4", True, None)),
         *(("bundle.timeout", wrong, "bundle.timeout") for wrong in (0, 3_600_001, 5000.0, "5000", None)),
     ],
@@ -267,7 +276,7 @@ def test_roles_that_nobody_starts_with_are_valid() -> None:
 
 def test_initial_members_may_bring_an_endpoint() -> None:
     other = "https://example.org/other"
-    state = {
+    state: dict[str, list[Any]] = {
         "Owner": [{"identity": pub("olga"), "endpoint": other}],
         "DataView": [{"identity": pub("dave"), "endpoint": ENDPOINT}, pub("dora")],
         "Member": [pub("dave")],
