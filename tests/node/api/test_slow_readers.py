@@ -13,7 +13,7 @@ from enc.core.errors import Unavailable
 from enc.core.log.filter import MAX_LIMIT
 from enc.core.session.envelope import parse_request
 from enc.core.session.session import SKEW
-from enc.node.api import send_queue, websocket
+from enc.node.api import send_queue, stored_events, websocket
 from enc.node.api.send_queue import SendQueue
 from enc.node.api.subscriptions import SubscriptionHub
 from enc.node.api.websocket import MAX_SKIPPED
@@ -206,7 +206,7 @@ async def test_a_line_that_is_over_is_kept_by_nobody() -> None:
 async def test_a_peer_that_does_not_read_has_a_slice_of_what_is_stored_in_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(websocket, "MAX_SLICE", 20_000)
+    monkeypatch.setattr(stored_events, "MAX_SLICE", 20_000)
     stage = Stage(buffer=10_000)
     enclave = stage.found()
     stage.talk(enclave, 200, "x" * 1000)
@@ -236,7 +236,7 @@ async def test_slices_make_up_what_the_filter_asks_for(
     reverse: bool, short: int, filter_: Json, matching: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slices of a few events, and one event that is longer than a slice; a limit that cuts as many as `short` says."""
-    monkeypatch.setattr(websocket, "MAX_SLICE", 5_000)
+    monkeypatch.setattr(stored_events, "MAX_SLICE", 5_000)
     stage, limit = Stage(), len(matching) - short
     enclave = stage.found()
     for content in [""] * 30 + ["x" * 10_000] + [""] * 29:
@@ -270,7 +270,7 @@ async def test_nothing_stored_comes_after_the_end_of_a_session() -> None:
 
 async def test_few_more_events_are_read_than_go_into_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also by one that fell behind: each slice looks for twice as many as the last one held."""
-    monkeypatch.setattr(websocket, "MAX_SLICE", 20_000)
+    monkeypatch.setattr(stored_events, "MAX_SLICE", 20_000)
     stage = Stage(buffer=20_000)
     enclave = stage.found()
     stage.talk(enclave, 10, "x" * 15_000)
@@ -294,7 +294,7 @@ async def test_few_more_events_are_read_than_go_into_a_slice(monkeypatch: pytest
 async def test_who_is_sent_away_while_catching_up_gets_no_more_than_the_slice_that_was_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(websocket, "MAX_SLICE", 5_000)
+    monkeypatch.setattr(stored_events, "MAX_SLICE", 5_000)
     stage = Stage(buffer=1)
     enclave = stage.found(**WITHOUT_NOTES)
     stage.talk(enclave, 100)

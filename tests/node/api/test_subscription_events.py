@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from enc.core.log.filter import Range, parse_filter
-from enc.node.api.websocket import in_seq_range
+from enc.node.api.stored_events import in_seq_range
 from enc.node.store.steps import Step
 from tests.core.world import START, Json, about, give, move, person
 from tests.node.api.websocket_stage import Socket, Stage, closed, quiet, types

@@ -11,34 +11,30 @@ all while events are skipped.
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from msgspec import Struct
 from msgspec.json import Decoder, encode
-from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from enc.core.errors import EncError, InvalidQuery, RateLimited, Unavailable
-from enc.core.log.filter import MAX_LIMIT, Filter, Range, parse_filter
+from enc.core.log.filter import Filter, parse_filter
 from enc.core.log.receipt import wire_receipt
-from enc.core.primitives.encoding import MAX_INT, decode_json
+from enc.core.primitives.encoding import decode_json
 from enc.core.primitives.types import Receipt
 from enc.core.session.envelope import Request, parse_request
 from enc.node.api.http import ReadPool, is_commit
 from enc.node.api.send_queue import FLUSH_S, SendQueue
-from enc.node.api.subscriptions import Reason, Subscription, SubscriptionHub, end_reason
+from enc.node.api.stored_events import StoredEventSender, event_message
+from enc.node.api.subscriptions import Reason, Subscription, SubscriptionHub
 from enc.node.http.peers import Peer
 from enc.node.ops.faults import internal_error
-from enc.node.read.sealed_answers import seal_between
 from enc.node.read.sealed_requests import OpenedRequest, parse_query
 from enc.node.sequence.commit_intake import CommitIntake, Result
 from enc.runtime.rate_limit import RateLimiter, address_key
 
 MAX_SUB_ID = 64
-MAX_SLICE = 1 << 20
-"""Most bytes of stored events in memory for one connection, unless a single event is longer."""
 MAX_CONCURRENT_READS = 16
 """Most slices that all connections read from the store at the same time."""
 MAX_SKIPPED = 32
@@ -126,10 +122,16 @@ class Connection:
         self._pending = 0
         """Number of Queries that are still being opened."""
         self._is_closing = False
-        self._page = asyncio.Lock()
-        """Held while a slice of stored events is in memory: a peer that does not read holds at most
-        one.
-        """
+        self._stored = StoredEventSender(
+            api.reads,
+            api.seq_pub,
+            api.read_slots,
+            self._queue,
+            peer,
+            send=self.send,
+            is_open=self._is_open,
+            close=self._close,
+        )
         self._skipped: dict[Subscription, tuple[int, int]] = {}
         """For each subscription that fell behind: the queue's `sent` at the last skip, and the
         number of skips without progress.
@@ -260,7 +262,7 @@ class Connection:
         pending.is_subscription = subscription is not None
         self._pending_done(pending)
         if subscription is not None:
-            await self._run_subscription(subscription, self._catch_up)
+            await self._run_subscription(subscription, self._stored.catch_up)
 
     async def _run_subscription(
         self, subscription: Subscription, work: Callable[[Subscription], Coroutine[Any, Any, None]]
@@ -304,77 +306,8 @@ class Connection:
         self._api.hub.add(subscription)
         return subscription
 
-    async def _catch_up(self, subscription: Subscription) -> None:
-        """Send stored events, EOSE, and the events written meanwhile; then go live."""
-        newest = subscription.access.state.seq
-        more = await self._send_stored(subscription, in_seq_range(subscription.filter, 0, newest))
-        subscription.after = newest
-        if self._is_open(subscription):
-            self.send({"type": "EOSE", "sub_id": subscription.sub_id, **({"more": True} if more else {})})
-            await self._read_missed(subscription)
-
-    async def _send_stored(self, subscription: Subscription, filter_: Filter) -> bool:
-        """Send what the filter finds, slice by slice, each with current rights; return whether the
-        limit cut it.
-        """
-        left = rows = filter_.limit
-        while True:
-            sent = await self._send_slice(subscription, replace(filter_, limit=rows))
-            left -= sent.count
-            if not (sent.more and left and self._refresh_rights(subscription)):
-                return sent.more
-            filter_, rows = after_seq(filter_, sent.last), sent.rows_after(left)
-
-    async def _read_missed(self, subscription: Subscription) -> None:
-        """Send the stored events that were not considered yet, until there are none."""
-        rows = MAX_LIMIT
-        while self._is_open(subscription) and not self._go_live(subscription):
-            state = subscription.access.state
-            filter_ = in_seq_range(subscription.filter, subscription.after + 1, state.seq)
-            sent = await self._send_slice(subscription, replace(filter_, limit=rows, reverse=False))
-            subscription.after, rows = sent.last if sent.more else state.seq, sent.rows_after(MAX_LIMIT)
-        reason = end_reason(subscription.access, self._api.seq_pub)
-        if reason is None and not subscription.was_paused and subscription.access.state.lifecycle == "paused":
-            reason = "enclave_paused"
-        if reason is not None:
-            self._close(subscription, reason)
-
-    def _go_live(self, subscription: Subscription) -> bool:
-        """Go live and return True if every stored event was considered; then the hub delivers the
-        next one.
-        """
-        if not self._refresh_rights(subscription):
-            return True
-        subscription.live = subscription.after >= subscription.access.state.seq
-        subscription.fell_behind = subscription.fell_behind and not subscription.live
-        return subscription.live
-
-    def _refresh_rights(self, subscription: Subscription) -> bool:
-        """Look up the subscriber's rights again; return whether the subscription is still open."""
-        if self._is_open(subscription):
-            subscription.refresh_rights(
-                self._api.reads.handlers.access(subscription.enclave, subscription.access.identity)
-            )
-            if not subscription.access.scope:
-                self._close(subscription, "access_revoked")
-        return self._is_open(subscription)
-
     def _is_open(self, subscription: Subscription) -> bool:
         return self._subscriptions.get(subscription.sub_id) is subscription
-
-    async def _send_slice(self, subscription: Subscription, filter_: Filter) -> "SentSlice":
-        """Send the first slice of what the filter finds."""
-        reads = self._api.reads
-        async with self._page:
-            await self._queue.wait_for_room()
-            async with self._api.read_slots:
-                items, more = await reads.run(reads.handlers.page, subscription.access, filter_, MAX_SLICE)
-            with self._peer.counting_unsent(sum(len(item.head) + len(item.rest) for item in items)):
-                for item in items:
-                    await self._queue.wait_for_room()
-                    if self._is_open(subscription):
-                        self._queue.put(event_message(subscription, item.json))
-        return SentSlice(len(items), items[-1].seq if items else -1, more)
 
     def _send_event(self, subscription: Subscription, item: bytes) -> bool:
         """Queue a live event; return False if there is no room."""
@@ -385,7 +318,7 @@ class Connection:
 
     def _fall_back(self, subscription: Subscription) -> None:
         self._skipped[subscription] = (self._queue.sent, 0)
-        self._run(self._run_subscription(subscription, self._read_missed))
+        self._run(self._run_subscription(subscription, self._stored.read_missed))
 
     def _count_skipped(self, subscription: Subscription) -> None:
         """Count events skipped for a subscription that fell behind; close it if its peer reads
@@ -427,48 +360,7 @@ def _subject_of(body: bytes) -> dict[str, str]:
     return {"sub_id": message.sub_id} if message.type == "Query" and _is_name(message.sub_id) else {}
 
 
-class SentSlice(Struct, frozen=True):
-    """What was sent of the stored events: their number, the last seq, and whether there are more.
-
-    It does not hold the events, so that they are freed while the peer reads.
-    """
-
-    count: int
-    last: int
-    more: bool
-
-    def rows_after(self, most: int) -> int:
-        """Return the limit of the next slice: little more than this one held, since the store reads
-        all that it finds.
-        """
-        return min(most, 2 * self.count or most)
-
-
 class PendingSubscription:
     """A Query that is being opened."""
 
     is_over = is_subscription = False
-
-
-def event_message(subscription: Subscription, item: bytes) -> bytes:
-    """Return a sealed Event message in ASCII: other characters in a long str take several times the
-    memory.
-    """
-    name = encode(subscription.sub_id)
-    name = name if name.isascii() else json.dumps(subscription.sub_id).encode()
-    return seal_between(b'{"type":"Event","sub_id":%b,"event":"' % name, subscription.keys, item, b'"}')
-
-
-def after_seq(filter_: Filter, seq: int) -> Filter:
-    """Return the filter restricted to what it finds after this seq."""
-    return in_seq_range(filter_, 0, seq - 1) if filter_.reverse else in_seq_range(filter_, seq + 1, MAX_INT)
-
-
-def in_seq_range(filter_: Filter, low: int, high: int) -> Filter:
-    """Return the filter restricted to seqs from `low` to `high`."""
-    seqs = filter_.seqs
-    if isinstance(seqs, frozenset):
-        return replace(filter_, seqs=frozenset(seq for seq in seqs if low <= seq <= high))
-    if seqs is None:
-        return replace(filter_, seqs=Range(low, high))
-    return replace(filter_, seqs=Range(max(low, seqs.low), min(high, seqs.high)))
