@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
-from enc.cli.up.process import ending_with_parent
+from enc.cli.up.process import end_with_parent
 
 ENC = Path(sys.executable).with_name("enc")
 PATIENCE_S = 900.0
@@ -152,7 +152,7 @@ class Stage:
                 stderr=log,
                 text=True,
                 start_new_session=True,
-                preexec_fn=ending_with_parent(),
+                preexec_fn=end_with_parent(),
             )
         return self._started[name]
 

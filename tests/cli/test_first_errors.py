@@ -77,7 +77,7 @@ def test_a_key_that_may_not(reader: Person, anybody: Person) -> None:
     anybody.ask("key", "new", "other.key")
     result = reader.ask("commit", "message", "hi", "--identity", str(anybody.home / "other.key"), code=FAILED)
     assert result.stderr.startswith("enc: UNAUTHORIZED: ")
-    assert "`enc key show` says who you are here" in result.stderr
+    assert "`enc key show` prints your identity" in result.stderr
     assert "--identity FILE" in result.stderr
 
 

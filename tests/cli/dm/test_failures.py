@@ -63,7 +63,7 @@ def test_what_waits_for_a_node_is_neither_lost_nor_mistaken(apart: Pair, far: Fa
     far.leave()
     kept = alice.refused("dm", "send", "bob", "D", *QUICK, code=3)
     assert (kept["code"], kept["kept"]) == ("UNREACHABLE", True)
-    assert "kept: `enc dm repair` sends it" in alice.ask("dm", "send", "bob", "E", *QUICK, code=3).stderr
+    assert "stored: `enc dm repair` sends it" in alice.ask("dm", "send", "bob", "E", *QUICK, code=3).stderr
     assert "has not arrived yet: `enc dm repair` first" in alice.refused("dm", "edit", "bob", "D2", code=2)["message"]
     (left,) = alice.tell("dm", "repair", *QUICK, code=3)
     assert left["delivered"] == []
@@ -94,7 +94,7 @@ def test_one_s_own_node_keeps_nothing_while_it_is_away(apart: Pair, far: Far) ->
     far.leave()
     lost = bob.refused("dm", "send", "alice", "x", *QUICK, code=3)
     assert (lost["code"], lost["kept"]) == ("UNREACHABLE", False)
-    assert "nothing was kept" in bob.ask("dm", "edit", "alice", "x", *QUICK, code=3).stderr
+    assert "nothing was stored" in bob.ask("dm", "edit", "alice", "x", *QUICK, code=3).stderr
     far.return_()
     assert bob.ask("dm", "repair").stdout == "nothing is pending\n"
 
@@ -116,7 +116,7 @@ def test_people_are_named(pair: Pair) -> None:  # noqa: F811
     assert alice.ask("dm", "unblock", "bob", code=2).stderr == "enc: bob is not blocked\n"
     stranger = Identity.new().hex
     assert alice.refused("dm", "unblock", stranger, code=2)["message"] == f"{stranger} is not blocked"
-    assert f"nothing between you and {stranger}" in alice.refused("dm", "read", stranger, code=2)["message"]
+    assert f"no messages with {stranger}" in alice.refused("dm", "read", stranger, code=2)["message"]
     message = alice.refused("dm", "send", stranger, "x", code=2)["message"]
     assert "--mailbox ID" in message
     assert "--at URL" in message

@@ -20,16 +20,16 @@ from tests.node.running import RunningNode
 # The command, which a power cut ends right after a step.
 _CUT = """
 import os, signal, sys
-from enc.client import moving
+from enc.client.move import migrate as moving
 step, init = sys.argv.pop(1), moving.Mover.__init__
 def cut(self, *what, **more):
     init(self, *what, **more)
-    tell = self._tell
-    def told(name, text):
-        tell(name, text)
+    report = self._report
+    def cutting(name, text):
+        report(name, text)
         if name == step:
             os.kill(os.getpid(), signal.SIGKILL)
-    self._tell = told
+    self._report = cutting
 moving.Mover.__init__ = cut
 from enc.cli import main
 main()
@@ -162,7 +162,7 @@ def test_what_the_old_node_goes_on_to_sign_is_refused(place: Town, owner: Person
 
 def test_force_needs_an_archive(place: Town, owner: Person) -> None:
     for flags in (["--force"], ["--archive", "x"]):
-        assert "go together" in owner.refused("migrate", "--to", "http://x", *flags, code=2)["message"]
+        assert "give both or neither" in owner.refused("migrate", "--to", "http://x", *flags, code=2)["message"]
 
 
 # Registry
@@ -233,7 +233,7 @@ def test_who_reads_from_a_node_that_was_left_is_told(place: Town, owner: Person)
     assert owner.ask("query").stderr == ""
     owner.ask("migrate", "--to", place.nodes["b"].url)
     away = ("--registry", place.text.replace(place.registry.url, "http://127.0.0.1:1"), "--timeout", "1")
-    assert "a node that the enclave has left" in owner.ask("query", *away).stderr
+    assert "the enclave has left" in owner.ask("query", *away).stderr
 
 
 def test_the_way_out_of_a_move_that_was_refused_after_all(place: Town, owner: Person, tmp_path: Path) -> None:

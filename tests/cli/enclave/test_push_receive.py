@@ -20,7 +20,7 @@ import httpx
 import pytest
 from msgspec.json import encode
 
-from enc.cli.enclave.receiver import accepting
+from enc.cli.enclave.receiver import enclave_filter
 from enc.client import Client, Enclave, Identity
 from enc.core.log.commit import build_commit
 from enc.core.log.event import finalize, wire_event
@@ -160,7 +160,7 @@ def test_a_command_has_each_event_on_stdin_and_is_run_again_if_it_fails(bob: Per
         enclave.commit("message", "one")
         enclave.commit("message", "two")
         assert [running.line()["content"] for _ in range(2)] == ["one", "two"]
-        assert "ended with 3" in running.stop()
+        assert "exited with code 3" in running.stop()
 
 
 def beyond_start(said: str) -> list[str]:
@@ -321,8 +321,8 @@ def test_a_second_signal_kills_the_command_that_is_waited_for(
         seq = enclave.commit("message", "one").seq
         pid = running.line()
         running.process.send_signal(number)
-        assert f"(process {pid}) is done with event {seq} of {enclave.hex}; a second signal" in running.says(
-            "stopping, once"
+        assert f"(process {pid}) has finished event {seq} of {enclave.hex}; a second signal" in running.says(
+            "stopping when"
         )
         os.kill(pid, 0)  # it is there
         running.process.send_signal(number)
@@ -344,7 +344,7 @@ def test_the_command_that_is_waited_for_may_end(bob: Person, quick_node: Running
         enclave.commit("message", "one")
         running.line()
         os.killpg(running.process.pid, signal.SIGINT)  # as a terminal does: to all that are not in a group of their own
-        running.says("stopping, once")
+        running.says("stopping when")
         go = os.open(bob.home / "go", os.O_RDWR)  # so that this does not wait for its reader
         os.write(go, b"\n")
         assert running.process.wait(PATIENCE_S) == 0
@@ -449,6 +449,6 @@ def test_a_state_file_in_use_is_refused(bob: Person) -> None:
 
 def test_only_the_enclaves_named_are_taken() -> None:
     one, other = bytes([1]) * 32, bytes([2]) * 32
-    assert [accepting([one.hex()])(each) for each in (one, other)] == [True, False]
-    assert accepting(None)(other)
-    assert accepting([])(other)
+    assert [enclave_filter([one.hex()])(each) for each in (one, other)] == [True, False]
+    assert enclave_filter(None)(other)
+    assert enclave_filter([])(other)

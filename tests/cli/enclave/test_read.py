@@ -245,7 +245,10 @@ def test_a_name_or_a_tag_tells_two_of_a_kind_apart(alice: Person) -> None:
     ]
     assert len(set(made)) == 4
     assert alice.refused("enclave", "create", "notes", code=1)["code"] == "ENCLAVE_EXISTS"
-    assert "another one of the kind needs another --name" in alice.ask("enclave", "create", "notes", code=1).stderr
+    assert (
+        "to create another one of this kind, give another --name"
+        in alice.ask("enclave", "create", "notes", code=1).stderr
+    )
     (info,) = alice.tell("enclave", "info", "--enclave", made[1])
     assert info["manifest"]["meta"]["name"] == "b"
     assert {pinned["enclave"] for pinned in alice.tell("enclave", "list")} == set(made)

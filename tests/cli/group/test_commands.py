@@ -10,7 +10,7 @@ import pytest
 from enc.apps import AddressBook
 from enc.apps.group import Person
 from enc.apps.people.lookup import find
-from enc.cli.group.context import whom
+from enc.cli.group.context import resolve_member
 from enc.client import Client
 from enc.client.enclave.templates import template
 from enc.core.errors import MisuseError
@@ -232,8 +232,11 @@ def test_a_start_that_two_keys_share_is_nobody_s(tmp_path: Path) -> None:
     people = [Person(bytes(31) + bytes([i]), "MEMBER") for i in range(2)]
     group = SimpleNamespace(people=lambda: people)
     with pytest.raises(MisuseError, match="more than one in the group"):
-        whom(group, book, "00000000", lambda word: find(word, book))
-    assert whom(group, book, people[1].identity.hex(), lambda word: find(word, book)).identity == people[1].identity
+        resolve_member(group, book, "00000000", lambda word: find(word, book))
+    assert (
+        resolve_member(group, book, people[1].identity.hex(), lambda word: find(word, book)).identity
+        == people[1].identity
+    )
 
 
 def test_a_group_is_found_by_its_id_too(ann: Friend, bob: Friend) -> None:
@@ -295,8 +298,8 @@ def test_an_invitation_that_cannot_be_told_says_what_to_do(ann: Friend, friend: 
     cleo = friend("cleo")
     ann.ask("me", "know", "cleo", cleo.identity.hex)
     invited = ann.ask("group", "invite", "plans", "cleo")
-    assert "they were not notified: nobody says where" in invited.stderr
-    assert f"tell them the group's id: {ann.group}" in invited.stderr
+    assert "they were not notified: it is not known where the personal store of" in invited.stderr
+    assert f"send them the group's id: {ann.group}" in invited.stderr
     assert standing(ann, cleo) == ("MEMBER", [])
 
 

@@ -157,8 +157,8 @@ def test_a_dataview_that_is_not_proved_yet_is_marked(ada: Person, running_node: 
         ada.ask("me", "use", Personal.create(client, bundle=LATE).enclave.hex)
     ada.ask("me", "grant", view)
     result = ada.ask("me", "dataviews", "--timeout", "0.05")
-    assert result.stdout == f"{view}\tnot yet proved\n"
-    assert "not yet proved" in result.stderr
+    assert result.stdout == f"{view}\tnot proved yet\n"
+    assert "not proved yet" in result.stderr
     assert ada.tell("me", "dataviews", "--timeout", "0.05") == [{"identity": view, "proved": False}]
 
 
@@ -181,7 +181,7 @@ def test_the_address_book(owner: Person) -> None:
     owner.ask("me", "know", "Bob", carol, "--again")
     assert owner.tell("me", "whois", "BOB") == [{"identity": carol, "name": "Bob", "source": "book"}]
     assert owner.tell("me", "whois", bob) == [{"identity": bob, "name": "", "source": "key"}]
-    assert "goes with" in owner.refused("me", "know", "X", bob, "--at", "https://x.example", code=2)["message"]
+    assert "--at: needs" in owner.refused("me", "know", "X", bob, "--at", "https://x.example", code=2)["message"]
     owner.ask("me", "forget", "bob")
     assert "nobody is known" in owner.refused("me", "whois", "bob", code=2)["message"]
     assert "no contact in" in owner.refused("me", "forget", "bob", code=2)["message"]

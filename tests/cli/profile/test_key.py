@@ -134,7 +134,7 @@ def test_on_a_terminal_a_passphrase_is_asked_for(monkeypatch: pytest.MonkeyPatch
     typing = Typing(monkeypatch, "old", "new", "new", "new", "newer")
     assert passphrase.for_key_file(Path("a.key")) == "old"
     assert passphrase.new() == "new"
-    with pytest.raises(MisuseError, match="two different"):
+    with pytest.raises(MisuseError, match="two passphrases differ"):
         passphrase.new()
     assert typing.prompts[0] == "Passphrase of a.key: "
 
@@ -159,5 +159,5 @@ def test_a_private_key_that_is_given_as_an_argument_is_not_repeated(anybody: Per
 
 
 def test_an_empty_passphrase_in_the_environment_seals_nothing_and_makes_nothing(anybody: Person) -> None:
-    assert "is set and empty" in anybody.refused("key", "new", code=2, ENC_PASSPHRASE="")["message"]
+    assert "ENC_PASSPHRASE is empty" in anybody.refused("key", "new", code=2, ENC_PASSPHRASE="")["message"]
     assert not anybody.key().exists()

@@ -34,7 +34,7 @@ def test_the_help_says_what_the_codes_mean() -> None:
         (FAILED, "the check failed, or the node refused"),
         (MISUSE, "wrong use or configuration"),
         (NO_ANSWER, "no answer from the node"),
-        (DISTRUST, "the node said what cannot be true"),
+        (DISTRUST, "the node's answer cannot be true"),
     ):
         assert f" {code} {meaning}" in HELP
 
@@ -207,7 +207,7 @@ def test_evidence_that_is_only_one_s_word_convicts_nobody(alice: Person) -> None
 
 def test_the_end_of_an_enclave_is_asked_for_on_a_terminal(alice: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
-    assert "stays so. Go on?" in alice.ask("terminate", stdin="n\n", code=FAILED).stderr
+    assert "cannot be undone. Continue?" in alice.ask("terminate", stdin="n\n", code=FAILED).stderr
     result = alice.ask("terminate", "--json", stdin="n\n", code=FAILED)
     assert result.stderr.endswith('{"error": {"code": "ABORTED", "message": "nothing was done"}}\n')
     assert alice.tell("enclave", "info")[0]["lifecycle"] == "active"

@@ -32,11 +32,11 @@ class ChatLine(Struct, frozen=True, kw_only=True):
 
     def plain(self) -> str:
         text = self.text.replace("\n", "\n    ")
-        said = f"{self.who}: {text}" if self.who else f"* {text}"
+        entry = f"{self.who}: {text}" if self.who else f"* {text}"
         if self.is_notice:
-            said = f"[announcement] {said}"
+            entry = f"[announcement] {entry}"
         quote = f"(re {self.quote})" if self.quote else ""
-        parts = (self.number, format_time(self.timestamp), said, quote, self.marks)
+        parts = (self.number, format_time(self.timestamp), entry, quote, self.marks)
         return "  ".join(part for part in parts if part)
 
 

@@ -62,7 +62,7 @@ def open_job(
         with open_pipeline(found, spark, lock=writer) as job:
             yield job
     except SPARK_ERRORS as e:
-        raise MisuseError(f"Spark says: {spark_message(e)}") from e
+        raise MisuseError(f"Spark reports: {spark_message(e)}") from e
     finally:
         spark.stop()
 

@@ -53,11 +53,11 @@ def chat(
     me = ctx.identity()
     with ctx.client_as(me) as shows, ctx.client_as(me) as writes, ctx.client_as(me, **patience(ctx, stay)) as listens:
         book = AddressBook()
-        shown, written, heard = (find_mailbox(each, book) for each in (shows, writes, listens))
+        shown, written, subscribed = (find_mailbox(each, book) for each in (shows, writes, listens))
         dm = MailboxContext(ctx, shows, book, shown)
         identity = dm.resolve(who, yes)
         shown.sync()
-        source = MailboxChat(shown, written, heard.enclave, identity, dm.name(identity))
+        source = MailboxChat(shown, written, subscribed.enclave, identity, dm.name(identity))
         is_pending = any(
             entry.state == "pending" for entry in shown.thread(identity)
         )  # interrupted, on this device or another

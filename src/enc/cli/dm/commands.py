@@ -93,8 +93,8 @@ def status(ctx: CommandContext) -> None:
             "open": mailbox.is_open,
             "refused": refused,
         }
-        told = ", ".join(f"{each['code']} at seq {each['seq']}" for each in refused) or "nothing"
-        ctx.emit(wire, fields(**{**wire, "refused": told}))
+        refusals = ", ".join(f"{each['code']} at seq {each['seq']}" for each in refused) or "nothing"
+        ctx.emit(wire, fields(**{**wire, "refused": refusals}))
 
 
 @command(app, "enc dm invitations", "enc dm invitations closed", flags=NODE)
@@ -125,13 +125,13 @@ def send(
     yes: Yes = False,
 ) -> None:
     """Send a message. If their node rejects it, it stays in the thread as refused."""
-    said = content(text, None).rstrip("\n") if text == "-" else text
+    body = content(text, None).rstrip("\n") if text == "-" else text
     with _keep_note(), open_mailbox(ctx) as dm:
         identity = dm.resolve(who, yes)
         if dm.mailbox.contact(identity).state == "BLOCKED":
             ctx.note(f"you have blocked {dm.name(identity)}: they cannot answer")
         with dm.place_of(identity, mailbox, there) as place:
-            _print_entry(ctx, dm, dm.mailbox.send(identity, said, place))
+            _print_entry(ctx, dm, dm.mailbox.send(identity, body, place))
 
 
 @command(app, "enc dm edit bob 'See you at 9'", flags=NODE)
@@ -213,8 +213,8 @@ def _repair_line(dm: MailboxContext, each: "Repaired") -> str:
         end = "done" if each.act != "send" else "delivered"
     else:
         end = f"{'still pending' if each.is_left else 'refused'}, {each.error.code or dm.explain(each.error)}"
-    said = visible(each.text) if each.kind == "message" else f"invitation {visible(each.text)}".strip()
-    return f"{dm.name(each.who)}: {what}{said}: {end}"
+    label = visible(each.text) if each.kind == "message" else f"invitation {visible(each.text)}".strip()
+    return f"{dm.name(each.who)}: {what}{label}: {end}"
 
 
 @contextmanager

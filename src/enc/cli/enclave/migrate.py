@@ -53,8 +53,8 @@ def migrate(
         raise MisuseError("--force and --archive FILE: give both or neither")
     more: dict[str, Any] = {"accept_loss": accept_loss, **({"url": to} if force else {})}
     with ctx.client_as(ctx.identity(), **more) as client, ProgressBar(ctx.is_terminal) as bar:
-        enclave, tell = client.enclave(which or ctx.settings.get("enclave")), partial(_print_step, ctx)
-        found = enclave.migrate(to, _folder(), archive=archive, source=source, tell=tell, progress=bar.show)
+        enclave, report_step = client.enclave(which or ctx.settings.get("enclave")), partial(_print_step, ctx)
+        found = enclave.migrate(to, _folder(), archive=archive, source=source, tell=report_step, progress=bar.show)
     if use:
         ctx.settings.store("node", to)
     ctx.emit(

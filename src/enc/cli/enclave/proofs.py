@@ -150,17 +150,17 @@ def _proof(data: bytes) -> dict[str, Any]:
     from enc.client.verify.proof_file import check_proof, load_proof
 
     proof = load_proof(data)
-    says = check_proof(proof)
-    return {"ok": True, **_wire(proof.enclave, proof.sequencer, says.proved, says.not_proved)}
+    result = check_proof(proof)
+    return {"ok": True, **_wire(proof.enclave, proof.sequencer, result.proved, result.not_proved)}
 
 
 def _evidence(data: bytes) -> dict[str, Any]:
     from enc.client import check_evidence, load_evidence
 
     evidence = load_evidence(data)
-    says = check_evidence(evidence)
-    wire = _wire(evidence.enclave, evidence.sequencer, says.proved, says.not_proved)
-    convicts = {"ok": says.convicts or says.holds, "convicts": says.convicts}
+    result = check_evidence(evidence)
+    wire = _wire(evidence.enclave, evidence.sequencer, result.proved, result.not_proved)
+    convicts = {"ok": result.convicts or result.holds, "convicts": result.convicts}
     return {**convicts, "kind": evidence.kind, "message": evidence.message, **wire}
 
 

@@ -29,17 +29,17 @@ def commit(
     tags: Tag = None,
 ) -> None:
     """Write an event, and print the node's verified receipt."""
-    said = content(text, file)
+    body = content(text, file)
     with ctx.enclave() as enclave:
-        ctx.print_receipt(enclave, enclave.commit(type_, said, tags=list(map(as_tag, tags or ()))))
+        ctx.print_receipt(enclave, enclave.commit(type_, body, tags=list(map(as_tag, tags or ()))))
 
 
 @command(app, 'enc update 7 "hello, all"', panel=PANEL)
 def update(ctx: CommandContext, event: Event, text: Text = None, file: File = None, tags: Tag = None) -> None:
     """Replace an event's content. The old content is erased; that it existed stays provable."""
-    said = content(text, file)
+    body = content(text, file)
     with ctx.enclave() as enclave:
-        ctx.print_receipt(enclave, enclave.update(event_id(enclave, event), said, tags=list(map(as_tag, tags or ()))))
+        ctx.print_receipt(enclave, enclave.update(event_id(enclave, event), body, tags=list(map(as_tag, tags or ()))))
 
 
 @command(app, "enc delete 7", 'enc delete 7 --moderator --note "off topic"', panel=PANEL)

@@ -80,13 +80,13 @@ def confirmed_person(
     return resolve_member(group, book, word, lambda word: resolve_person(ctx, word, client, book, yes))
 
 
-def find_entry(group: "Group", said: str) -> "Entry":
+def find_entry(group: "Group", number_or_id: str) -> "Entry":
     """Return an entry of the conversation by number or id, as far as the log is read. Raises MisuseError."""
-    text = said.removeprefix("#").lower()
+    text = number_or_id.removeprefix("#").lower()
     for entry in reversed(group.entries()):
         if text in (str(entry.seq), entry.id.hex()):
             return entry
-    raise MisuseError(f"no entry {said} in the conversation")
+    raise MisuseError(f"no entry {number_or_id} in the conversation")
 
 
 def own_reaction(group: "Group", entry: str, text: str | None) -> bytes:

@@ -41,37 +41,37 @@ def _print_sent(ctx: CommandContext, group: "Group", sent: "Sent") -> None:
 @command(app, 'enc group say plans "hello"', "date | enc group say plans -", flags=NODE, panel=PANEL)
 def say(ctx: CommandContext, name: GroupName, text: Text, only_fresh: OnlyFresh = False) -> None:
     """Send a message, sealed to the members."""
-    said = content(text, None)
+    message = content(text, None)
     with open_group(ctx, name) as (group, *_):
         _check_epoch(ctx, group, only_fresh)
-        _print_sent(ctx, group, group.say(said))
+        _print_sent(ctx, group, group.say(message))
 
 
 @command(app, 'enc group reply plans 12 "so do I"', flags=NODE, panel=PANEL)
 def reply(ctx: CommandContext, name: GroupName, entry: EntryId, text: Text, only_fresh: OnlyFresh = False) -> None:
     """Reply to an entry."""
-    said = content(text, None)
+    message = content(text, None)
     with open_group(ctx, name) as (group, *_):
         _check_epoch(ctx, group, only_fresh)
-        _print_sent(ctx, group, group.say(said, reply_to=find_entry(group, entry).id))
+        _print_sent(ctx, group, group.say(message, reply_to=find_entry(group, entry).id))
 
 
 @command(app, 'enc group announce plans "we meet at noon"', flags=NODE, panel=PANEL)
 def announce(ctx: CommandContext, name: GroupName, text: Text, only_fresh: OnlyFresh = False) -> None:
     """Send an announcement, as an admin."""
-    said = content(text, None)
+    message = content(text, None)
     with open_group(ctx, name) as (group, *_):
         _check_epoch(ctx, group, only_fresh)
-        _print_sent(ctx, group, group.announce(said))
+        _print_sent(ctx, group, group.announce(message))
 
 
 @command(app, 'enc group edit plans 12 "hello, all"', flags=NODE, panel=PANEL)
 def edit(ctx: CommandContext, name: GroupName, entry: EntryId, text: Text, only_fresh: OnlyFresh = False) -> None:
     """Replace one of your messages. The node erases the old text; members may have read it already."""
-    said = content(text, None)
+    message = content(text, None)
     with open_group(ctx, name) as (group, *_):
         _check_epoch(ctx, group, only_fresh)
-        _print_sent(ctx, group, group.edit(find_entry(group, entry).id, said))
+        _print_sent(ctx, group, group.edit(find_entry(group, entry).id, message))
 
 
 @command(app, "enc group react plans 12 👍", flags=NODE, panel=PANEL)

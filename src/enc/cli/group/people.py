@@ -46,9 +46,9 @@ def _admission_command(name: str, example: str, help_: str, act: Callable[["Grou
         given = place_of_store(store, there)
         with open_group(ctx, name) as (group, book, client):
             group.sync()
-            whom = confirmed_person(ctx, group, book, client, who, yes)
-            place = given or whom.places.get("personal")
-            invited = act(group)(whom.identity, greeting=greeting, place=place, notify=not no_notice)
+            person = confirmed_person(ctx, group, book, client, who, yes)
+            place = given or person.places.get("personal")
+            invited = act(group)(person.identity, greeting=greeting, place=place, notify=not no_notice)
             _print_invited(ctx, group, invited, quiet=no_notice)
 
     work.__doc__ = help_

@@ -156,10 +156,10 @@ def display_name(identity: bytes, names: Mapping[bytes, str], profile: Any = Non
     """
     if identity in names:
         return visible(names[identity])
-    said = profile.get("name") if isinstance(profile, dict) else None
-    if not isinstance(said, str) or not said:
+    chosen = profile.get("name") if isinstance(profile, dict) else None
+    if not isinstance(chosen, str) or not chosen:
         return short(identity)
-    return f"~{visible(said[:MAX_SELF_NAME])} {short(identity)}"
+    return f"~{visible(chosen[:MAX_SELF_NAME])} {short(identity)}"
 
 
 def not_notified(invited: "Invited", group: "Group") -> str:

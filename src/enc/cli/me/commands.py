@@ -147,9 +147,9 @@ def post(
     ctx: CommandContext, text: Annotated[str | None, typer.Argument(metavar="TEXT", help="- reads stdin.")] = None
 ) -> None:
     """Publish a post. It is not sealed: the node pushes it to your dataviews."""
-    said = content(text, None)
+    body = content(text, None)
     with open_store(ctx) as mine:
-        ctx.print_receipt(mine.enclave, mine.post(said))
+        ctx.print_receipt(mine.enclave, mine.post(body))
 
 
 @command(app, "enc me posts", flags=NODE)
@@ -162,8 +162,8 @@ def posts(ctx: CommandContext) -> None:
 def _post(entry: "Entry") -> Row:
     text = entry.content or ""
     try:
-        said = strict_json(text)
-        text = str(said.get("text", text)) if isinstance(said, dict) else text
+        parsed = strict_json(text)
+        text = str(parsed.get("text", text)) if isinstance(parsed, dict) else text
     except InvalidCommit:
         pass
     wire = {

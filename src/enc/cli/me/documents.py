@@ -29,9 +29,9 @@ def add(
     kind: Annotated[str, typer.Option(metavar="WORD", help="The kind of document.")] = "note",
 ) -> None:
     """Store a document. Only you can read it: it is sealed on this machine."""
-    said = content(text, file)
+    body = content(text, file)
     with open_store(ctx) as mine:
-        ctx.print_receipt(mine.enclave, mine.add(name, said, kind=kind))
+        ctx.print_receipt(mine.enclave, mine.add(name, body, kind=kind))
 
 
 @command(app, "enc me list", "enc me list soup leek", name="list", flags=NODE)
@@ -87,9 +87,9 @@ def edit(
     """Replace a document's text or name. The old ones are erased."""
     if text is None and file is None and name is None:
         raise MisuseError("give a text, --file FILE or --name TEXT")
-    said = None if text is None and file is None else content(text, file)
+    body = None if text is None and file is None else content(text, file)
     with open_store(ctx) as mine:
-        ctx.print_receipt(mine.enclave, mine.change(_id(mine, which), name=name, text=said))
+        ctx.print_receipt(mine.enclave, mine.change(_id(mine, which), name=name, text=body))
 
 
 @command(app, "enc me rm 7", flags=NODE)

@@ -54,8 +54,12 @@ def _row(ctx: CommandContext, received: "Received") -> Row:
         "timestamp": received.timestamp,
         "claims": None if claims is None else _claims(claims),
     }
-    said = "" if claims is None else _about(wire["claims"])
-    about = said if received.is_actionable else f"UNPROVED: {said} ({received.reason})" if said else received.reason
+    summary = "" if claims is None else _about(wire["claims"])
+    about = received.reason
+    if received.is_actionable:
+        about = summary
+    elif summary:
+        about = f"UNPROVED: {summary} ({received.reason})"
     return wire, (
         str(received.seq),
         received.state,
@@ -76,8 +80,8 @@ def _claims(notice: Any) -> dict[str, Any]:
     from msgspec import UNSET
     from msgspec.structs import asdict
 
-    said = {name: value for name, value in asdict(notice).items() if value is not UNSET}
-    return {**said, "handoff": True} if "handoff" in said else said
+    given = {name: value for name, value in asdict(notice).items() if value is not UNSET}
+    return {**given, "handoff": True} if "handoff" in given else given
 
 
 @command(app, "enc me dismiss 9", flags=NODE)
@@ -117,9 +121,9 @@ def notify(ctx: CommandContext, options: NotifyOptions) -> None:
 
     place = place_of_store(options.to, options.there)
     with open_store(ctx) as mine:
-        whom = resolve_person(ctx, options.who, mine.client, AddressBook(), options.yes)
+        person = resolve_person(ctx, options.who, mine.client, AddressBook(), options.yes)
         receipt = mine.notify(
-            whom,
+            person,
             options.kind,
             options.source,
             options.of,
@@ -128,7 +132,7 @@ def notify(ctx: CommandContext, options: NotifyOptions) -> None:
             topic=options.topic,
             greeting=options.greeting,
         )
-        ctx.emit({"id": receipt.id.hex(), "seq": receipt.seq, "to": whom.identity.hex()}, receipt.id.hex())
+        ctx.emit({"id": receipt.id.hex(), "seq": receipt.seq, "to": person.identity.hex()}, receipt.id.hex())
 
 
 @command(app, "enc me gate closed", flags=NODE)
@@ -161,8 +165,8 @@ def grant(
     from enc.apps import AddressBook
 
     with open_store(ctx) as mine:
-        whom = resolve_person(ctx, who, mine.client, AddressBook(), yes)
-        ctx.print_receipt(mine.enclave, mine.grant_dataview(whom.identity, endpoint=endpoint))
+        person = resolve_person(ctx, who, mine.client, AddressBook(), yes)
+        ctx.print_receipt(mine.enclave, mine.grant_dataview(person.identity, endpoint=endpoint))
 
 
 @command(app, "enc me revoke 3f0c…", flags=NODE)
@@ -171,8 +175,8 @@ def revoke(ctx: CommandContext, who: Who, yes: Yes = False) -> None:
     from enc.apps import AddressBook
 
     with open_store(ctx) as mine:
-        whom = resolve_person(ctx, who, mine.client, AddressBook(), yes)
-        ctx.print_receipt(mine.enclave, mine.revoke_dataview(whom.identity))
+        person = resolve_person(ctx, who, mine.client, AddressBook(), yes)
+        ctx.print_receipt(mine.enclave, mine.revoke_dataview(person.identity))
 
 
 @command(app, "enc me dataviews", flags=NODE)
@@ -187,4 +191,4 @@ def dataviews(ctx: CommandContext) -> None:
 
 def _view(view: "Dataview") -> Row:
     key = view.identity.hex()
-    return {"identity": key, "proved": view.proved}, (key, "proved" if view.proved else "not yet proved")
+    return {"identity": key, "proved": view.proved}, (key, "proved" if view.proved else "not proved yet")

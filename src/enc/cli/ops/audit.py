@@ -70,10 +70,10 @@ def audit(
     start, began = time.time(), time.monotonic()
     sources = tuple(map(str, (*(paths or ()), *(enclave or ()))))
     with _failing_apart(ctx):
-        with _bar(ctx.is_terminal) as told:
-            request, pulled = _request(ctx, paths or [], heads or [], enclave or [], out, afresh, told)
+        with _bar(ctx.is_terminal) as progress:
+            request, pulled = _request(ctx, paths or [], heads or [], enclave or [], out, afresh, progress)
             with _runner(master) as runner:
-                found = run_audit(request, runner, told)
+                found = run_audit(request, runner, progress)
                 made = AuditRun(int(start * 1000), time.monotonic() - began, runner.name, sources)
         found.add(pulled)
         wire = write_report(out, found, made)
@@ -114,7 +114,7 @@ def _request(
     enclaves: list[str],
     out: Path,
     afresh: bool,
-    told: "ProgressCallback",
+    progress: "ProgressCallback",
 ) -> tuple["Request", "CollectedLogs"]:
     from enc.audit.archive_reader import found_archives, found_heads
     from enc.audit.audit import Request
@@ -131,7 +131,7 @@ def _request(
     if not (paths or files or asks):
         raise MisuseError("nothing to audit: give archives, --heads, --enclave ID with --node, or --registry")
     _prepare(out)
-    pulled = _pulled(ctx, enclaves, out, told) if asks else CollectedLogs()
+    pulled = _pulled(ctx, enclaves, out, progress) if asks else CollectedLogs()
     for id_, heads in pulled.heads.items():
         held.setdefault(id_, []).extend(heads)
     archives = sorted({*found_archives(paths), *pulled.paths})
@@ -150,11 +150,11 @@ def _prepare(out: Path) -> None:
         raise MisuseError(f"--out {out}: not writable")
 
 
-def _pulled(ctx: CommandContext, enclaves: list[str], out: Path, told: "ProgressCallback") -> "CollectedLogs":
+def _pulled(ctx: CommandContext, enclaves: list[str], out: Path, progress: "ProgressCallback") -> "CollectedLogs":
     from enc.audit.collect import collect
 
     with ctx.client() as client:
-        return collect(client, enclaves, out / "archives", told)
+        return collect(client, enclaves, out / "archives", progress)
 
 
 @contextmanager
@@ -189,12 +189,12 @@ def _bar(is_shown: bool) -> Iterator["ProgressCallback"]:
     with Progress(console=Console(stderr=True), disable=not is_shown, transient=True) as bar:
         tasks: dict[str, Any] = {}
 
-        def told(what: str, done: int, total: int) -> None:
+        def progress(what: str, done: int, total: int) -> None:
             if what not in tasks:
                 tasks[what] = bar.add_task(what, total=total)
             bar.update(tasks[what], completed=done, total=total)
 
-        yield told
+        yield progress
 
 
 def _print_report(ctx: CommandContext, wire: dict[str, Any], out: Path) -> None:

@@ -109,5 +109,5 @@ def end_with_parent() -> Callable[[], None] | None:
     """Return a `preexec_fn` that ends the child with its parent, on Linux; else None."""
     if not sys.platform.startswith("linux"):
         return None
-    tell = ctypes.CDLL(None).prctl
-    return lambda: tell(PR_SET_PDEATHSIG, signal.SIGTERM)
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
