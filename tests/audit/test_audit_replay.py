@@ -244,7 +244,7 @@ def test_very_many_missing_places_are_one_gap(world: World) -> None:
         Fault(
             kind="gap",
             seq=10,
-            what="events 10 to 9999999 are missing: event 9 is followed by 10000000",
+            what="events 10 to 9999999 are missing: event 9 is followed by event 10000000",
             before=10_000_000,
         )
     ]

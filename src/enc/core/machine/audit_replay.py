@@ -23,6 +23,7 @@ from enc.core.log.commit import MAX_EXP_WINDOW_MS, SKEW_MS
 from enc.core.log.event import check_time, is_withheld, target_of
 from enc.core.machine.enclave import apply, apply_manifest, checkpoint_root, judge, judge_manifest, seal
 from enc.core.machine.memory import EnclaveMemory
+from enc.core.machine.missing_seqs import MissingSeqs
 from enc.core.machine.replay import MAX_ALLOWED, ReplayStore, SeenCommits
 from enc.core.machine.state import EnclaveState, Transition
 from enc.core.primitives.fault import Fault, FaultKind
@@ -37,9 +38,6 @@ from enc.core.trees.state_key import LIFECYCLE_KEY, RBAC, STATUS, identity_key
 NOTHING = Effects()
 _KEEPS_RIGHTS = frozenset("Update Delete Shared Own Pause Resume Terminate Migrate".split())
 """Types that change slots, the lifecycle or the status of events, but no rights."""
-MAX_MISSING = 1 << 16
-"""Maximum number of missing seqs that may still appear later. Further ones are reported as gaps at
-once."""
 
 Step = Callable[[Event | None, Transition], None]
 """Called with each event and its transition; without an event, with the closing of a bundle."""
@@ -76,11 +74,8 @@ class AuditReplay:
         """Each sequencer with the seq of its first event."""
         self.moves: list[int] = []
         """The seqs of the valid Migrates."""
-        self._seen_commits, self._on_step, self._checks_erasures = (
-            seen_commits or SeenCommits(),
-            on_step,
-            check_erasures,
-        )
+        self._seen_commits = seen_commits or SeenCommits()
+        self._on_step, self._checks_erasures = on_step, check_erasures
         self._node_bundle_sizes, self._node_state_hashes = node_bundle_sizes or {}, node_state_hashes or {}
         self._allowed: dict[bytes, set[tuple[str, bytes]]] = {}
         """By identity, types and sequencers of content events that were allowed since its rights
@@ -91,8 +86,7 @@ class AuditReplay:
         self._unknown_sequencers: set[bytes] = set()
         self._top = -1
         self._last: Event | None = None
-        self._missing: dict[int, int] = {}
-        """Missing seqs, each with the seq of the event that follows the gap."""
+        self._missing = MissingSeqs()
 
     def add(self, event: Event) -> None:
         """Check and apply the next event, in the order of the log."""
@@ -111,10 +105,8 @@ class AuditReplay:
 
     def finish(self, *, sort: bool = True) -> list[Fault]:
         """Return all faults at the end of the log; seqs that are still missing become gaps."""
-        for seq, (first, last) in self._gaps():
-            what = f"event {first} is missing" if first == last else f"events {first} to {last} are missing"
-            self._add_fault("gap", first, f"{what}: {self._before(first)} is followed by event {seq}", seq)
-        self._missing.clear()
+        for gap in self._missing.take_gaps():
+            self._add_fault("gap", gap.first, str(gap), gap.before)
         for seq in self._seen_commits.all_unexplained() if self._checks_erasures else ():
             self._add_fault(
                 "erasure_without_cause", seq, "its content is erased without an Update, a Delete or an auto-delete"
@@ -129,26 +121,13 @@ class AuditReplay:
 
     def has_gap_at(self, seq: int) -> bool:
         """Return whether a gap starts at this seq, so far."""
-        before = self._missing.get(seq)
-        return before is not None and self._missing.get(seq - 1) != before
+        return self._missing.has_gap_at(seq)
 
     def term_end(self, key: bytes) -> int | None:
         """Return the seq at which a sequencer's last term had ended; None if it had none or it has
         not ended."""
         at = max((i for i, (each, _) in enumerate(self.sequencers) if each == key), default=None)
         return None if at is None or at + 1 == len(self.sequencers) else self.sequencers[at + 1][1]
-
-    def _gaps(self) -> list[tuple[int, tuple[int, int]]]:
-        runs: list[tuple[int, tuple[int, int]]] = []
-        for seq, before in sorted(self._missing.items()):
-            if runs and runs[-1][0] == before and runs[-1][1][1] == seq - 1:
-                runs[-1] = before, (runs[-1][1][0], seq)
-            else:
-                runs.append((before, (seq, seq)))
-        return runs
-
-    def _before(self, seq: int) -> str:
-        return f"event {seq - 1}" if seq else "nothing"
 
     def _add_fault(self, kind: FaultKind, seq: int, what: str, before: int = -1) -> None:
         self.faults.append(Fault(kind=kind, seq=seq, what=what, before=before))
@@ -255,18 +234,13 @@ class AuditReplay:
 
     def _check_place(self, event: Event) -> None:
         if event.seq > self._top:
-            missing = range(self._top + 1, event.seq)
-            if len(missing) + len(self._missing) > MAX_MISSING:
-                what = f"events {missing[0]} to {missing[-1]} are missing"
-                self._add_fault(
-                    "gap", missing[0], f"{what}: {self._before(missing[0])} is followed by {event.seq}", event.seq
-                )
-            else:
-                self._missing.update(dict.fromkeys(missing, event.seq))
+            gap = self._missing.skip(range(self._top + 1, event.seq), event.seq)
+            if gap is not None:
+                self._add_fault("gap", gap.first, str(gap), gap.before)
             self._top = event.seq
             return
         what = f"event {event.seq} comes after event {self._last.seq if self._last else self._top}"
-        if self._missing.pop(event.seq, None) is None:
+        if not self._missing.found(event.seq):
             what = f"{what}, and for the second time"
         self._add_fault("reordering", event.seq, what, self._last.seq if self._last else -1)
 
