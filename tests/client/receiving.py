@@ -131,7 +131,7 @@ def follow() -> None:
 def main() -> None:
     orders = msgspec.json.decode(sys.argv[1], type=Orders)
     threading.Thread(target=follow, daemon=True).start()
-    nodes = {bytes.fromhex(key): url for key, url in orders.nodes.items()}
+    nodes: dict[bytes | str, str] = {bytes.fromhex(key): url for key, url in orders.nodes.items()}
     receiver = PushReceiver(
         Identity.from_secret(orders.secret),
         orders.url,

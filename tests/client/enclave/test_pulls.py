@@ -244,7 +244,7 @@ def test_more_than_was_asked_for(pushed: Pushed) -> None:
     pushed.stage.node.lie("Pull", lambda answer: [{"push_seq": 3}])
     for more in ({"after": 3}, {"until": 2}):
         with pytest.raises(Forgery):
-            pushed.pull(**more)
+            pushed.pull(**more)  # type: ignore[arg-type]
 
 
 def test_another_enclave_than_was_asked_for(pushed: Pushed) -> None:
@@ -330,7 +330,7 @@ def test_a_content_that_may_not_be_gone_is_withheld(pushed: Pushed) -> None:
         (event,) = pushed.stage.node.store.events(pushed.enclave.id, seq, 1)
         assert event.type == type_
         wire = wire_event(replace(event, content=None))
-        lie(pushed, lambda answer, wire=wire: events(answer).insert(0, wire))
+        lie(pushed, lambda answer, wire=wire: events(answer).insert(0, wire))  # type: ignore[misc]
 
 
 def test_an_event_stands_under_its_own_enclave(pushed: Pushed) -> None:

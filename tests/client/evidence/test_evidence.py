@@ -130,9 +130,9 @@ def test_evidence_of_another_form_is_refused(name: str) -> None:
     data = {**CONVICTING, **OTHERS}[name].json()
     for path in leaves(json.loads(data)):
         if "proof" not in path:
-            for wrong in (None, [], {}, True, -1, 1.5):
+            for wrong in (None, [], {}, True, -1, 1.5):  # type: ignore[var-annotated]
                 if (path[-1], wrong) != ("bound_sig", None):
-                    refused(tampered(data, path, lambda _, wrong=wrong: wrong))
+                    refused(tampered(data, path, lambda _, wrong=wrong: wrong))  # type: ignore[misc]
 
 
 def test_a_head_that_is_not_bound_is_no_evidence() -> None:

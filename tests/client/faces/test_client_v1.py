@@ -173,7 +173,7 @@ def test_a_commit_for_another_enclave_is_not_signed_anew_for_this_one(stage: Sta
             other.send(one.prepare("message", "x"))
         with pytest.raises(MisuseError, match="another enclave"):
             fresh(stage, other).send(one.prepare("message", "x"))
-    assert [stage.node.store.load(each.id).seq for each in (team, two)] == [0, 0]
+    assert [stage.node.store.load(each.id).seq for each in (team, two)] == [0, 0]  # type: ignore[union-attr]
 
 
 def test_another_s_commit_is_not_signed_anew(stage: Stage, team: Any) -> None:
@@ -272,7 +272,7 @@ def test_refusals_are_the_node_s_own(stage: Stage, team: Any, who: str, call: An
 def test_what_version_1_has_no_words_for(stage: Stage, team: Any, knows: bool, call: Any, message: str) -> None:
     with pytest.raises(MisuseError, match=message):
         call(team if knows else fresh(stage, team))
-    assert stage.node.store.load(team.id).seq == 0
+    assert stage.node.store.load(team.id).seq == 0  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("knows", [True, False], ids=["known", "unknown"])
@@ -284,7 +284,7 @@ def test_what_version_2_has_no_words_for(stage: Stage, knows: bool) -> None:
     ):
         with pytest.raises(MisuseError, match=r"version [12]"):
             call(two if knows else fresh(stage, two))
-    assert stage.node.store.load(two.id).seq == 0
+    assert stage.node.store.load(two.id).seq == 0  # type: ignore[union-attr]
 
 
 def test_names_of_roles_need_the_manifest(stage: Stage) -> None:

@@ -120,7 +120,7 @@ def test_node_whose_key_has_changed_between_runs(scene: Scene) -> None:
     scene.stage.node = Simulator(scene.stage.clock, person("node2"), scene.node.copy().store)
     for ask in (*BY_HEAD.values(), lambda e: e.commit("message", "x"), lambda e: e.query(), lambda e: e.subscribe()):
         e = scene.stage.client("bob").enclave(scene.enclave.id)
-        scene.caught(ForeignSequencer, lambda ask=ask, e=e: ask(e))
+        scene.caught(ForeignSequencer, lambda ask=ask, e=e: ask(e))  # type: ignore[misc]
 
 
 def test_node_that_hides_that_its_key_has_changed(scene: Scene) -> None:
@@ -180,7 +180,7 @@ def test_sealed_garbage(scene: Scene, garbage: bytes) -> None:
         scene.lie(kind, lambda _: Raw(garbage))
     for ask in list(ASKS.values())[1:]:
         if ask is not ASKS["commit"]:
-            scene.caught(Forgery, lambda ask=ask: ask(scene.enclave))
+            scene.caught(Forgery, lambda ask=ask: ask(scene.enclave))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("status", [200, 301, 302, 307, 308, 404, 500, 502, 503, 504])

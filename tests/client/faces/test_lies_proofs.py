@@ -68,7 +68,7 @@ def test_membership_that_is_altered_in_a_page(scene: Scene) -> None:
 
 def test_inclusion_proof_that_is_altered(scene: Scene) -> None:
     for field in ("events_root", "state_hash"):
-        scene.lie("Inclusion_Proof", lambda answer, field=field: {**answer, field: flip(answer[field])})
+        scene.lie("Inclusion_Proof", lambda answer, field=field: {**answer, field: flip(answer[field])})  # type: ignore[misc]
         scene.caught(Forgery, lambda: scene.enclave.bundle(0))
     scene.lie("Inclusion_Proof", lambda answer: {**answer, "p": [flip(answer["p"][0])]})
     scene.caught(Forgery, lambda: scene.enclave.bundle(0))
@@ -146,7 +146,7 @@ def test_withheld_proof_of_an_event_before_one_that_is_proved(scene: Scene) -> N
     assert len(list(scene.enclave.query(proof=True))) == 11
     proved(scene, lambda item: item.update(proof=None), seq=8)
     for reverse in (False, True):
-        scene.caught(Forgery, lambda reverse=reverse: scene.enclave.query(proof=True, reverse=reverse))
+        scene.caught(Forgery, lambda reverse=reverse: scene.enclave.query(proof=True, reverse=reverse))  # type: ignore[misc]
 
 
 def test_withheld_head_of_a_page(scene: Scene) -> None:

@@ -35,7 +35,7 @@ def test_stale_state_presented_as_new(scene: Scene) -> None:
     """An older leaf of the same log, under the newest head."""
     proofs = scene.node.proofs(scene.enclave.id)
     ground = proofs.root_at(1, False)
-    stale = {**proofs.state(tree_key("kv", TOPIC), ground), **proofs.grounds(ground)}
+    stale = {**proofs.state(tree_key("kv", TOPIC), ground), **proofs.root_evidence(ground)}
     scene.lie("State_Proof", lambda _: stale)
     scene.caught(Forgery, lambda: scene.enclave.state("kv", TOPIC))
     scene.lie("State_Proof", lambda _: {**stale, "leaf_index": 1})
@@ -47,7 +47,7 @@ def test_stale_state_presented_as_new(scene: Scene) -> None:
 def test_newer_state_presented_as_that_of_an_older_size(scene: Scene) -> None:
     proofs = scene.node.proofs(scene.enclave.id)
     ground = proofs.root_at(2, False)
-    newer = {**proofs.state(tree_key("kv", TOPIC), ground), **proofs.grounds(ground)}
+    newer = {**proofs.state(tree_key("kv", TOPIC), ground), **proofs.root_evidence(ground)}
     scene.lie("State_Proof", lambda _: newer)
     scene.caught(Forgery, lambda: scene.enclave.state("kv", TOPIC, tree_size=1))
 
@@ -203,7 +203,7 @@ def test_answer_about_another_enclave(scene: Scene) -> None:
     """Keys are of one enclave: what was sealed for another does not open."""
     other = scene.stage.found(meta={"n": 2})
     sealed = list[httpx.Response]()
-    scene.node.wire = lambda request, response: sealed.append(response) or response
+    scene.node.wire = lambda request, response: sealed.append(response) or response  # type: ignore[func-returns-value]
     list(other.query())
     scene.node.wire = lambda request, response: sealed[-1] if request.method == "POST" else response
     scene.caught(Forgery, scene.enclave.query)

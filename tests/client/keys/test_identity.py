@@ -17,7 +17,6 @@ from enc.client.keys.identity import Identity, PassphraseNeeded, WrongPassphrase
 from enc.core.errors import MisuseError
 from enc.core.primitives.sealing import open_sealed
 from enc.core.primitives.signing import CURVE_ORDER, Alg, PrivateKey, check_signature
-from enc.runtime import files
 
 SECRET = "7a" * 32
 WORDS = "correct horse"
@@ -268,7 +267,7 @@ def test_a_link_that_leads_nowhere_is_there_too(me: Identity, path: Path, tmp_pa
 def test_what_somebody_put_in_the_way_is_not_written_through(
     me: Identity, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files.secrets, "token_hex", lambda size: "00" * size)
+    monkeypatch.setattr("enc.runtime.files.secrets.token_hex", lambda size: "00" * size)
     trap = put(tmp_path / "trap", b"")
     (tmp_path / f".enc-{'00' * 8}").symlink_to(trap)
     with pytest.raises(MisuseError):
@@ -298,8 +297,8 @@ def test_the_disk_has_the_key_before_its_name_and_the_name_before_save_returns(
         fsync(fd)
 
     monkeypatch.setattr(os, "fsync", note_fsync)
-    monkeypatch.setattr(os, "link", lambda *args: (done.append("name"), link(*args)))
-    monkeypatch.setattr(os, "replace", lambda *args: (done.append("name"), replace(*args)))
+    monkeypatch.setattr(os, "link", lambda *args: (done.append("name"), link(*args)))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(os, "replace", lambda *args: (done.append("name"), replace(*args)))  # type: ignore[func-returns-value]
     me.save(path, overwrite=overwrite)
     assert done == ["file", "name", "directory"]
 

@@ -124,7 +124,7 @@ def test_a_former_owner_s_takeover_is_not_followed_for_being_told_to_accept_a_lo
             thief.enclave(team.id).transfer(bob.public, "owner")  # as if that made the takeover good
     silent = replace(place.registry, url=f"http://127.0.0.1:{free_port()}")
     options = {"no registry": {"registry": None}, "a silent registry": {"registry": silent, "patience": 0.0}}
-    with place.client(carol, "b", accept_loss=True, **options.get(way, {})) as hers:
+    with place.client(carol, "b", accept_loss=True, **options.get(way, {})) as hers:  # type: ignore[arg-type]
         if way == "a silent registry":
             with pytest.raises(Unreachable):
                 hers.enclave(team.id).head()

@@ -69,7 +69,7 @@ def test_a_former_owner_behind_a_detour(moving: Moving) -> None:
     event = finalize(old, C, moving.stage.clock.now, kept.state.seq + 1)
     transition = machine.apply(kept.state, event, Effects(), kept.memory)
     c.store.write([Step(transition=transition, event=event, effects=Effects(), subject="Transfer")], c.clock.now)
-    c._directory.forget(enclave)
+    c._states.forget(enclave)
     a = moving.depart(moving.node.key, by="bob", node=c)
     evil = moving.stage.others["b.test"] = moving.taken_over(B, by="bob", node=a)
 

@@ -162,7 +162,7 @@ def test_the_disk_has_every_name_before_store_returns(directory: Path, monkeypat
         fsync(fd)
 
     monkeypatch.setattr(os, "fsync", note_fsync)
-    monkeypatch.setattr(os, "replace", lambda *args: (done.append("replace"), replace(*args)))
+    monkeypatch.setattr(os, "replace", lambda *args: (done.append("replace"), replace(*args)))  # type: ignore[func-returns-value]
     FilePins(directory).store(ENCLAVE, pin(3))
     above, data, draft, *rest = done
     assert (above, data, rest) == (directory.parent.parent.name, "data", ["replace", "pins"])

@@ -168,9 +168,9 @@ def test_every_part_of_a_proof_is_needed(proofs: dict[str, Proof], name: str) ->
 def test_a_proof_of_another_form_is_refused(proofs: dict[str, Proof], name: str) -> None:
     data = proofs[name].json()
     for path in leaves(json.loads(data)):
-        for wrong in (None, [], {}, True, -1, 1.5, "", "zz", 2**60):
+        for wrong in (None, [], {}, True, -1, 1.5, "", "zz", 2**60):  # type: ignore[var-annotated]
             if path[-1] != "v" or wrong is not None:
-                refused(tampered(data, path, lambda _, wrong=wrong: wrong))
+                refused(tampered(data, path, lambda _, wrong=wrong: wrong))  # type: ignore[misc]
 
 
 def test_the_size_of_a_bundle_is_not_bound_and_so_not_spoken_of(proofs: dict[str, Proof]) -> None:
@@ -178,7 +178,7 @@ def test_the_size_of_a_bundle_is_not_bound_and_so_not_spoken_of(proofs: dict[str
     four = load_proof(tampered(proofs["padded"].json(), SIZE, lambda size: size + 1))
     assert check_proof(four) == check_proof(proofs["padded"])
     for size in (0, 1, 2, 5):
-        refused(tampered(proofs["padded"].json(), SIZE, lambda _, size=size: size))
+        refused(tampered(proofs["padded"].json(), SIZE, lambda _, size=size: size))  # type: ignore[misc]
 
 
 def test_a_value_is_not_taken_away(proofs: dict[str, Proof]) -> None:

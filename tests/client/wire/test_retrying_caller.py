@@ -274,7 +274,7 @@ def test_a_nested_receipt_does_no_harm(stage: Stage, scene: Scene) -> None:
     for depth in range(900, 1000):
         deep = b"[" * depth + b"]" * depth
         body = b'{"type":"Error","code":"DUPLICATE","message":"","receipt":{"x":%b}}' % deep
-        scene.node.wire = lambda request, response, body=body: httpx.Response(409, content=body)
+        scene.node.wire = lambda request, response, body=body: httpx.Response(409, content=body)  # type: ignore[misc]
         with pytest.raises(EncError):
             scene.enclave.commit("message", "x")
 
