@@ -328,6 +328,7 @@ def test_a_second_signal_kills_the_command_that_is_waited_for(
         running.process.send_signal(number)
         assert running.process.wait(PATIENCE_S) == -number
         try:
+            assert running.process.stdout is not None
             assert select.select([running.process.stdout], [], [], 10)[0]  # which the command would hold open
         finally:
             with suppress(ProcessLookupError):
@@ -418,7 +419,7 @@ def test_a_lie_ends_it_with_the_evidence_in_a_file(bob: Person) -> None:
         (("--node", "node.test"), "not a node's URL"),
     ],
 )
-def test_a_wrong_call_is_misuse(bob: Person, flags: tuple[str, ...], message: str) -> None:
+def test_a_wrong_call_is_misuse(bob: Person, flags: tuple[str, str], message: str) -> None:
     given = {"--url": "https://bob.test/hook", "--state": "inbox.db", "--node": "http://127.0.0.1:1"}
     given |= {"--listen": "127.0.0.1:0"} | dict([flags])
     (bob.home / "plain").write_text("no certificate, and no command")

@@ -50,7 +50,7 @@ def test_a_queue_in_trouble() -> None:
     delivery = Delivery(BOB.public, "admin", URL, True, "status 503", 1_800_000_000_001, queue)
     wire, cells = push._row(CommandContext({}), delivery)
     assert (wire["queue"]["oldest"], wire["queue"]["dead"]) == (1_800_000_000_000, 1)
-    assert cells[2:4] + cells[5:7] + cells[8:] == ("9", "3", "5", "1", URL)
+    assert (*cells[2:4], *cells[5:7], *cells[8:]) == ("9", "3", "5", "1", URL)
     assert cells[4].startswith("2027-01-1")
     assert cells[7].startswith("status 503 at 2027-01-1")
     assert len(cells) == len(push._COLUMNS)

@@ -103,14 +103,14 @@ def test_what_fails_is_no_finding(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert "--master here" in anybody.refused("audit", clean, "--out", "o", code=2)["message"]
     help_ = " ".join(anybody.ask("audit", "--help").stdout.split())
-    assert "1 there are findings" in help_
+    assert "1 findings" in help_
     assert "3 no answer" not in help_
 
 
 def test_what_nobody_foresaw_is_no_finding(anybody: Person, clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in ("audit.run_audit", "report.write_report"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"enc.audit.{step}", lambda *args: {}["no such thing"])
+            patch.setattr(f"enc.audit.{step}", lambda *args: dict[str, str]()["no such thing"])
             assert "KeyError" in anybody.refused("audit", clean, *HERE, code=2)["message"]
             assert "KeyError" in anybody.ask("audit", clean, *HERE, code=2).stderr
 
@@ -126,7 +126,7 @@ def test_what_has_no_file_says_why(anybody: Person, clean: Path, tmp_path: Path)
 def test_wrong_uses(anybody: Person, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for args, words in (
-        ((), "name archives"),
+        ((), "nothing to audit"),
         (("nothing.enc",), "no such file"),
         ((tmp_path / "empty",), "there is no archive"),
         ((tmp_path / "empty", "--heads", "none.jsonl"), "no such file"),

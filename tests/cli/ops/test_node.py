@@ -82,7 +82,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     from enc.node import main
 
     found: list[Config] = []
-    monkeypatch.setattr(main, "run", lambda config: found.append(config) or 7)
+
+    def run(config: Config) -> int:
+        found.append(config)
+        return 7
+
+    monkeypatch.setattr(main, "run", run)
     return found
 
 
@@ -158,7 +163,17 @@ def test_a_node_that_cannot_run(monkeypatch: pytest.MonkeyPatch, error: Exceptio
 
 def run_on(data: Path) -> subprocess.CompletedProcess[str]:
     """A node in a process of its own, which does not come to run."""
-    command = [sys.executable, "-c", "from enc.cli import main; main()", "node", "run", "--data", data, "--port", "0"]
+    command = [
+        sys.executable,
+        "-c",
+        "from enc.cli import main; main()",
+        "node",
+        "run",
+        "--data",
+        str(data),
+        "--port",
+        "0",
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -296,7 +311,7 @@ def test_backup_of_a_damaged_store_names_the_store(data: Path, tmp_path: Path) -
 
 def test_run_makes_no_key_beside_a_database(data: Path) -> None:
     (data / "node.key").unlink()
-    assert "is missing, and" in failure(enc("run", "--data", data, "--port", "0"))
+    assert "is missing, but" in failure(enc("run", "--data", data, "--port", "0"))
     assert not (data / "node.key").exists()
 
 

@@ -122,7 +122,7 @@ class Typing:
         self.prompts: list[str] = []
         self._lines = list(lines)
         monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
-        monkeypatch.setattr(passphrase.getpass, "getpass", self)
+        monkeypatch.setattr("getpass.getpass", self)
 
     def __call__(self, prompt: str) -> str:
         self.prompts.append(prompt)

@@ -58,7 +58,9 @@ def test_every_command_is_in_the_document() -> None:
     assert {parses(line) for line in LINES} == set(COMMANDS)
 
 
-OWN_CODES = {("audit",): "0 no findings; 1 findings; 2 the audit is incomplete, or wrong use."}
+OWN_CODES: dict[tuple[str, ...], str] = {
+    ("audit",): "0 no findings; 1 findings; 2 the audit is incomplete, or wrong use."
+}
 
 
 @pytest.mark.parametrize("path", OURS, ids=" ".join)
@@ -89,12 +91,12 @@ def test_the_first_lines_of_the_document_run(anybody: Person, running_node: Runn
 def test_the_document_names_every_exit_code_and_variable() -> None:
     rows = dict(re.findall(r"^\| (\d+) \| (\w[\w ]*)", DOCUMENT, re.MULTILINE))
     assert sorted(map(int, rows)) == [0, 1, 2, 3, 4, 130]
-    source = "".join(path.read_text() for path in (Path(__file__).parents[3] / "src/enc/cli").glob("*.py"))
+    source = "".join(path.read_text() for path in (Path(__file__).parents[3] / "src/enc/cli").rglob("*.py"))
     variables = set(re.findall(r"\bENC_(?!NODE_|DEBUG)[A-Z]+\b", source))
     assert variables == set(re.findall(r"\bENC_[A-Z]+\b", DOCUMENT))
 
 
 def test_completion_is_there_for_every_command(anybody: Person) -> None:
-    environment = {"_ENC_COMPLETE": "complete_bash", "COMP_WORDS": "enc enclave ", "COMP_CWORD": "2"}
+    environment: dict[str, Any] = {"_ENC_COMPLETE": "complete_bash", "COMP_WORDS": "enc enclave ", "COMP_CWORD": "2"}
     assert anybody.run(**environment).split() == ["create", "info", "members", "list"]
     assert "--install-completion" in anybody.ask("--help").stdout

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import typer
 
 from enc.cli.enclave import access
 from enc.cli.shell import failures
@@ -147,7 +148,7 @@ def test_a_node_that_does_not_answer_in_time(reader: Person) -> None:
 
 @pytest.mark.parametrize(("error", "code"), [(Unavailable("full"), NO_ANSWER), (RateLimited("slower"), FAILED)])
 def test_a_node_that_cannot_answer_now(error: Exception, code: int, tmp_path: Path) -> None:
-    with pytest.raises(failures.typer.Exit) as end, failures.report_errors(False, tmp_path):
+    with pytest.raises(typer.Exit) as end, failures.report_errors(False, tmp_path):
         raise error
     assert end.value.exit_code == code
 
@@ -221,7 +222,7 @@ def test_the_end_of_an_enclave_is_asked_for_on_a_terminal(alice: Person, monkeyp
 def test_what_nobody_foresaw_tells_programs_its_kind_and_no_values(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    with pytest.raises(failures.typer.Exit) as end, failures.report_errors(True, tmp_path):
+    with pytest.raises(typer.Exit) as end, failures.report_errors(True, tmp_path):
         raise KeyError("a secret")
     assert (end.value.exit_code, capsys.readouterr().err) == (
         FAILED,
@@ -243,7 +244,7 @@ def test_a_reader_that_has_heard_enough_is_no_failure_to_tell_of(reader: Person)
 def test_messages_are_one_line_without_commands_to_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(failures.typer.Exit), failures.report_errors(False, tmp_path):
+    with pytest.raises(typer.Exit), failures.report_errors(False, tmp_path):
         raise RateLimited("one\ntwo\x1b[2J")
     assert capsys.readouterr().err == "enc: RATE_LIMITED: one\\ntwo\\x1b[2J\n"
 

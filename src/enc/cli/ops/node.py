@@ -160,7 +160,7 @@ def _toml(settings: list[Setting]) -> str:
     lines: list[str] = []
     for section, found in groupby(settings, lambda setting: setting.key.rpartition(".")[0]):
         if section:
-            meaning = (SECTIONS[section].__doc__ or "").partition(": ")[2]
+            meaning = " ".join((SECTIONS[section].__doc__ or "").partition(": ")[2].split())
             lines += [f"# {meaning[:1].upper()}{meaning[1:]}", f"[{section}]", ""]
         for setting in found:
             lines += [*_comment(setting), f"{setting.key.rpartition('.')[2]} = {_value(setting.value)}", ""]
