@@ -183,7 +183,7 @@ def test_the_address_book(owner: Person) -> None:
     assert owner.tell("me", "whois", bob) == [{"identity": bob, "name": "", "source": "key"}]
     assert "--at: needs" in owner.refused("me", "know", "X", bob, "--at", "https://x.example", code=2)["message"]
     owner.ask("me", "forget", "bob")
-    assert "nobody is known" in owner.refused("me", "whois", "bob", code=2)["message"]
+    assert "no person named" in owner.refused("me", "whois", "bob", code=2)["message"]
     assert "no contact in" in owner.refused("me", "forget", "bob", code=2)["message"]
 
 
