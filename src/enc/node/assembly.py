@@ -21,8 +21,9 @@ from starlette.types import Receive, Scope, Send
 
 from enc.core.errors import Unavailable
 from enc.core.primitives.signing import PrivateKey
-from enc.node.api.http import HttpApi, ReadPool, with_cors
+from enc.node.api.http import HttpApi, with_cors
 from enc.node.api.imports import ImportApi
+from enc.node.api.read_pool import ReadPool
 from enc.node.api.registry import RegistryApi
 from enc.node.api.status_pages import PROBE_S, StatusPages
 from enc.node.api.subscriptions import SubscriptionHub

@@ -70,7 +70,7 @@ async def test_a_subscription_that_cannot_be_caught_up_is_an_error_and_is_gone(g
 async def test_more_queries_at_once_than_may_wait_are_refused_and_leave_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("enc.node.api.http.MAX_WAITING_READS", 2)
+    monkeypatch.setattr("enc.node.api.read_pool.MAX_WAITING_READS", 2)
     stage = Stage()
     enclave = stage.found()
     socket, bob = Socket(stage), stage.reader("bob", enclave)

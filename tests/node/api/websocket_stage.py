@@ -18,7 +18,7 @@ from enc.core.primitives.sealing import open_text
 from enc.core.primitives.types import Commit, Event, Limits, Receipt
 from enc.core.session.envelope import open_answer, seal_request
 from enc.core.session.session import MAX_DURATION, client_keys, open_session
-from enc.node.api.http import ReadPool
+from enc.node.api.read_pool import ReadPool
 from enc.node.api.subscriptions import SubscriptionHub
 from enc.node.api.websocket import WebSocketApi, WebSocketLimits
 from enc.node.http.peers import Peer, Peers

@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 from websockets.frames import Frame, Opcode
 
 from enc.core.log.commit import wire_commit
-from enc.node.api import http as api_http
+from enc.node.api import read_pool
 from enc.node.config import Config, Limits
 from enc.node.http.closing import close_slow, close_stuck
 from enc.node.http.http_protocol import CHUNK, MAX_HEAD
@@ -458,7 +458,7 @@ def test_waiting_commits() -> None:
 
 
 def test_waiting_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_http, "MAX_WAITING_READS", 2)
+    monkeypatch.setattr(read_pool, "MAX_WAITING_READS", 2)
     go_on = threading.Event()
     with Served() as node, ThreadPoolExecutor(2) as pool:
         enclave = node.found(SMALL)

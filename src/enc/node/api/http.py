@@ -5,8 +5,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Executor
-from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.json import Decoder, encode
@@ -23,20 +21,16 @@ from enc.core.errors import (
     EnclaveNotFound,
     InvalidQuery,
     InvalidRange,
-    Unavailable,
 )
 from enc.core.log.receipt import wire_receipt
 from enc.core.primitives.encoding import MAX_INT, unhex
 from enc.core.primitives.types import Receipt
 from enc.core.session.envelope import parse_request
+from enc.node.api.read_pool import ReadPool
 from enc.node.http.http_protocol import Finish
 from enc.node.ops.faults import internal_error
-from enc.node.read.sealed_requests import SealedHandlers
 from enc.node.sequence.commit_intake import CommitIntake, Result
 from enc.runtime.rate_limit import RateLimiter, address_key
-
-MAX_WAITING_READS = 512
-"""Most requests that wait for a reader thread."""
 
 SEALED_PATHS = {
     "/inclusion": "Inclusion_Proof",
@@ -72,24 +66,6 @@ def is_commit(body: bytes) -> bool:
         return _plain_fields.decode(body).exp is not UNSET
     except (ValueError, RecursionError):
         return True
-
-
-class ReadPool:
-    """Runs reads on a thread pool of their own; rejects requests when too many wait."""
-
-    def __init__(self, handlers: SealedHandlers, executor: Executor) -> None:
-        self.handlers, self._executor = handlers, executor
-        self._waiting = 0
-
-    async def run(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Run `work` on a reader thread and return its result; raise Unavailable if too many wait."""
-        if self._waiting >= MAX_WAITING_READS:
-            raise Unavailable("too many requests are waiting", retry_after_ms=1000)
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
-        finally:
-            self._waiting -= 1
 
 
 Page = Callable[[], Awaitable[tuple[int, str, bytes]]]

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from enc.core.errors import BodyTooLarge, EnclaveNotFound, InvalidQuery
 from enc.core.primitives.encoding import unhex
-from enc.node.api.http import ReadPool
+from enc.node.api.read_pool import ReadPool
 from enc.node.imports.jobs import Importer, ImportJob
 from enc.node.imports.orders import ImportStatus
 from enc.node.imports.uploads import Upload, Uploads

@@ -26,7 +26,7 @@ from enc.core.primitives.encoding import unhex
 from enc.core.primitives.hashing import sha256
 from enc.core.primitives.types import Record
 from enc.core.registry.reg_entry import MAX_LABEL
-from enc.node.api.http import ReadPool
+from enc.node.api.read_pool import ReadPool
 from enc.node.read.registry_index import RegistryIndex, Wire
 from enc.node.read.sealed_requests import SealedHandlers
 from enc.node.store.events import search_item

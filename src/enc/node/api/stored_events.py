@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from enc.core.log.filter import MAX_LIMIT, Filter, Range
 from enc.core.primitives.encoding import MAX_INT
-from enc.node.api.http import ReadPool
+from enc.node.api.read_pool import ReadPool
 from enc.node.api.send_queue import SendQueue
 from enc.node.api.subscriptions import Reason, Subscription, end_reason
 from enc.node.http.peers import Peer

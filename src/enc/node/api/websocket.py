@@ -24,7 +24,8 @@ from enc.core.log.receipt import wire_receipt
 from enc.core.primitives.encoding import decode_json
 from enc.core.primitives.types import Receipt
 from enc.core.session.envelope import Request, parse_request
-from enc.node.api.http import ReadPool, is_commit
+from enc.node.api.http import is_commit
+from enc.node.api.read_pool import ReadPool
 from enc.node.api.send_queue import FLUSH_S, SendQueue
 from enc.node.api.stored_events import StoredEventSender, event_message
 from enc.node.api.subscriptions import Reason, Subscription, SubscriptionHub
