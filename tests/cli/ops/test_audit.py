@@ -128,7 +128,7 @@ def test_wrong_uses(anybody: Person, tmp_path: Path) -> None:
     for args, words in (
         ((), "nothing to audit"),
         (("nothing.enc",), "no such file"),
-        ((tmp_path / "empty",), "there is no archive"),
+        ((tmp_path / "empty",), "no archive found"),
         ((tmp_path / "empty", "--heads", "none.jsonl"), "no such file"),
     ):
         assert words in anybody.refused("audit", *args, *HERE, code=2)["message"]
