@@ -1,9 +1,11 @@
 """Fixtures shared by the tests of this folder."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.node.certificates import Certificate
 from tests.node.http.limits_setup import WIDE
 from tests.node.served import Enclave, Served, sqlite
 
@@ -19,3 +21,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def enclave(node: Served) -> Enclave:
     return node.found(WIDE)
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Certificate:
+    return Certificate(tmp_path)

@@ -26,8 +26,8 @@ from enc.node.http.closing import close_slow, close_stuck
 from enc.node.http.http_protocol import CHUNK, MAX_HEAD
 from tests.node.api.http_requests import dialed, posted
 from tests.node.api.http_requests import heard as read_response
+from tests.node.certificates import Certificate
 from tests.node.http.limits_setup import KIB, MIB, filled, heard, limited, spoken
-from tests.node.sequence.test_admission import Certificate
 from tests.node.served import DEV, PATIENCE_S, SMALL, Enclave, Served, bad, good
 
 # Input that is not a request

@@ -2,8 +2,8 @@
 
 from enc.node.ops.metrics import CachedReading, Metrics
 from enc.node.store.push_protocol import DeliveryResult
+from tests.node.metrics_page import figures
 from tests.node.pushing import CONFIG, report, room, say, settle
-from tests.node.sequence.test_admission import figures
 from tests.node.served import Served
 
 

@@ -1,0 +1,30 @@
+"""Nodes with rules about admission, and what they answer."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from enc.core.errors import EncError
+from enc.core.log.commit import wire_commit
+from enc.core.log.receipt import parse_receipt
+from enc.core.primitives.types import Commit, Receipt
+from enc.node.config import Admission, Config
+from tests.node.served import DEV, SMALL, Served, bad
+
+
+def admitting(**settings: Any) -> Config:
+    return replace(DEV, admission=Admission(**settings))
+
+
+def founds(node: Served, name: str, n: int = 0) -> Receipt | EncError:
+    """A Manifest by `name`, told apart by `n`."""
+    return outcome(node, node.manifest({**SMALL, "meta": {"by": name, "n": n}}, name))
+
+
+def outcome(node: Served, commit: Commit) -> Receipt | EncError:
+    response = node.post(wire_commit(commit))
+    return parse_receipt(response.content) if response.status_code == 200 else bad(response)
+
+
+def codes(outcomes: list[Receipt | EncError]) -> list[str]:
+    return [found.code if isinstance(found, EncError) else "" for found in outcomes]

@@ -1,0 +1,47 @@
+"""A certificate of an authority of the test's own."""
+
+import os
+import ssl
+from pathlib import Path
+
+import httpx
+import trustme
+from msgspec.structs import replace
+
+from enc.node.config import Config, Tls
+from tests.node.served import DEV, PATIENCE_S, Served
+
+
+class Certificate:
+    """The files of a certificate, written anew by an authority."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files = folder / "chain.pem", folder / "key.pem"
+        self._time = 10**18
+        self.write()
+
+    def write(self, *, chain: bool = True, key: bool = True) -> trustme.CA:
+        """A new pair by a new authority; only one half of it, if told so."""
+        authority = trustme.CA()
+        made = authority.issue_cert("127.0.0.1", "localhost")
+        if chain:
+            self.put(0, b"".join(blob.bytes() for blob in made.cert_chain_pems))
+        if key:
+            self.put(1, made.private_key_pem.bytes())
+        self.authority = authority
+        return authority
+
+    def put(self, which: int, text: bytes) -> None:
+        self._time += 10**9  # a change shows, however soon it comes
+        self.files[which].write_bytes(text)
+        os.utime(self.files[which], ns=(self._time, self._time))
+
+    @property
+    def config(self) -> Config:
+        return replace(DEV, tls=Tls(certificate=str(self.files[0]), key=str(self.files[1])))
+
+
+def secured(node: Served, authority: trustme.CA) -> httpx.Client:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return httpx.Client(base_url=node.url, verify=context, timeout=PATIENCE_S, trust_env=False)

@@ -1,0 +1,138 @@
+"""What an operator watches: info, health and metrics."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from enc import __version__
+from enc.core.errors import Unavailable
+from enc.node.api import status_pages
+from enc.node.config import Admission, Limits
+from tests.core.world import pub
+from tests.node.metrics_page import figures
+from tests.node.served import DEV, PATIENCE_S, SMALL, Served, good, sqlite
+
+# What is watched
+
+
+def test_info() -> None:
+    config = replace(DEV, public_url="https://node.example/enc", admission=Admission(create="allowlist"))
+    with Served(config) as node:
+        found = good(node.get("/info"))
+        assert found["seq_pub"] == pub("node")
+        assert found["software"] == {"name": "enc", "version": __version__}
+        assert (found["enc_v"], found["url"], found["create"]) == ([1, 2], "https://node.example/enc", "allowlist")
+        assert found["limits"] == {name: getattr(Limits(), name) for name in found["limits"]}
+    with Served() as node:
+        assert good(node.get("/info"))["url"] is None
+
+
+def health(node: Served) -> tuple[int, str]:
+    """As tried now."""
+    node.on_loop(lambda: setattr(node.node.pages, "_probe", None))
+    response = node.get("/health")
+    return response.status_code, response.json()["status"]
+
+
+def test_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any) -> None:
+        raise Unavailable("the store cannot be written: SQLITE_FULL")
+
+    with Served() as node:
+        assert node.get("/health").json() == {"status": "ok"}
+        with monkeypatch.context() as broken:
+            broken.setattr(node.store, "write", fail)
+            assert health(node) == (503, "failing")
+            assert node.get("/health").json()["reason"] == "the store cannot be written: SQLITE_FULL"
+        assert health(node) == (200, "ok")
+
+
+def test_health_of_a_node_whose_clock_stands_behind() -> None:
+    with Served() as node:
+        node.found(SMALL)
+        node.clock.now -= 60_001
+        assert health(node) == (503, "failing")
+        node.clock.now += 1
+        assert health(node) == (200, "ok")
+
+
+def test_health_of_a_node_whose_sequencer_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_pages, "PROBE_S", 0.01)
+    with Served() as node:
+        with node.held_up():
+            assert health(node) == (503, "failing")
+        monkeypatch.setattr(status_pages, "PROBE_S", PATIENCE_S)
+        assert health(node) == (200, "ok")
+
+
+def test_asked_often_it_is_not_tried_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Served() as node:
+        write, written = node.store.write, list[int]()
+        monkeypatch.setattr(node.store, "write", lambda steps, clock: (written.append(len(steps)), write(steps, clock)))
+        assert health(node) == (200, "ok")
+        node.on_loop(lambda: setattr(node.node.pages, "_probe_until", node.node.loop.time() + PATIENCE_S))
+        assert [node.get("/health").json()["status"] for _ in range(5)] == ["ok"] * 5
+        node.on_loop(lambda: setattr(node.node.pages, "_probe_until", 0.0))
+        assert node.get("/health").json()["status"] == "ok"
+        assert written == [0, 0]
+
+
+def test_many_who_ask_at_once_cost_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Served() as node, ThreadPoolExecutor(4) as pool:
+        write, written = node.store.write, list[int]()
+        monkeypatch.setattr(node.store, "write", lambda steps, clock: (written.append(len(steps)), write(steps, clock)))
+        connections = node.server.server_state.connections
+        with node.held_up():
+            asked = [pool.submit(node.get, "/health") for _ in range(4)]
+            node.until(lambda: sum(c.cycle is not None for c in connections) == 4)
+        assert [future.result(PATIENCE_S).status_code for future in asked] == [200] * 4
+        assert written == [0]
+
+
+def test_health_writes_to_the_disk_and_leaves_no_event(tmp_path: Path) -> None:
+    store = sqlite(tmp_path)
+    with Served(store=store) as node:
+        enclave = node.found(SMALL)
+        node.clock.tick(500)
+        assert health(node) == (200, "ok")
+        assert store.clock() == node.clock.now
+        assert enclave.seqs("bob") == [0]
+    store.close()
+
+
+def test_metrics() -> None:
+    with Served() as node:
+        enclave = node.found(SMALL)
+        enclave.send("bob", "message", "x")
+        enclave.refused("mallory", "message", "x")
+        enclave.refused("bob", "message", exp=1)
+        node.get("/nothing")
+        assert node.get("/metrics").headers["content-type"].startswith("text/plain; version=0.0.4")
+        found = figures(node)
+    assert found["enc_commits_total", "accepted"] == 2
+    assert found["enc_commits_total", "UNAUTHORIZED"] == 1
+    assert found["enc_commits_total", "EXPIRED"] == 1
+    assert found["enc_requests_total", "200"] == 3
+    assert (found["enc_requests_total", "403"], found["enc_requests_total", "400"]) == (1, 1)
+    assert found["enc_requests_total", "404"] == 1
+    assert found["enc_batch_steps_count", ""] == 2
+    assert found["enc_batch_steps_sum", ""] == 2
+    assert found["enc_write_seconds_count", ""] == 2
+    assert (found["enc_enclaves", ""], found["enc_enclaves_in_memory", ""]) == (1, 1)
+    for gauge in ("enc_waiting_commits", "enc_subscriptions", "enc_websockets"):
+        assert found[gauge, ""] == 0
+    assert found["process_resident_memory_bytes", ""] > 0
+
+
+def test_waiting_commits_are_watched() -> None:
+    with Served() as node, ThreadPoolExecutor(1) as pool:
+        enclave = node.found(SMALL)
+        with node.held_up():
+            sent = pool.submit(enclave.send, "bob", "message", "x")
+            node.until(lambda: node.node.intake.waiting == 1)
+            assert figures(node)["enc_waiting_commits", ""] == 1
+        sent.result(PATIENCE_S)
+        assert figures(node)["enc_waiting_commits", ""] == 0
