@@ -59,7 +59,7 @@ def test_every_call_gives_a_dictionary_of_its_own() -> None:
 @pytest.mark.parametrize("name", ["none", "", "Notes", "../templates/notes", "notes.json"])
 def test_an_unknown_name_is_told_the_known_ones(name: str) -> None:
     for call in (describe, lambda name: template(name, OWNER)):
-        with pytest.raises(MisuseError, match=f"there are {', '.join(NAMES)}"):
+        with pytest.raises(MisuseError, match=f"choose from {', '.join(NAMES)}"):
             call(name)
 
 

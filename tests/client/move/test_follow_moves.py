@@ -211,7 +211,7 @@ def test_a_former_owner_takes_nothing_over(moving: Moving, since: str) -> None:
     if since == "pinned":
         moving.enclave.head()
     moving.stage.others["b.test"] = moving.taken_over(by="alice")
-    assert "is not shown" in moving.caught(Forgery, lambda: texts(moving.stranger(AT_B))).message
+    assert "is not proved" in moving.caught(Forgery, lambda: texts(moving.stranger(AT_B))).message
     moving.stage.others["b.test"] = moving.taken_over(by="bob")
     assert texts(moving.stranger(AT_B)) == SAID
 

@@ -297,7 +297,7 @@ def test_without_an_owner_to_tell_it_waits(post: Post, caplog: pytest.LogCapture
     events = post.enclave(["one", "two", "three"])
     receiver = post.started(on_gap=None)
     may_not_read(post, receiver, events)
-    until(receiver, lambda: "nothing more is handed over" in caplog.text)
+    until(receiver, lambda: "delivery stops" in caplog.text)
     handed(receiver, 0)
 
 

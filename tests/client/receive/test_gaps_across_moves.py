@@ -193,7 +193,7 @@ def crowded(post: Post) -> tuple[PushReceiver, tuple[Event, ...]]:
     receiver, events = left(post, 0, 2, max_waiting=5000)
     more = [post.message(events[0], "x" * 3000, events[-1].seq + n, by=OTHER) for n in (1, 2)]
     receiver.take(push(2, more[0], key=OTHER))
-    with pytest.raises(Unavailable, match="too much waits"):
+    with pytest.raises(Unavailable, match="too many events wait"):
         receiver.take(push(3, more[1], key=OTHER))
     return receiver, events
 

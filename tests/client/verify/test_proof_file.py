@@ -122,14 +122,14 @@ def test_what_the_proof_of_a_state_says(proofs: dict[str, Proof]) -> None:
     assert says("value") == f"after bundle 1 the value at kv {TOPIC.hex()} is {(value.value or b'').hex()}"
     assert says("old value") == f"after bundle 0 the value at kv {TOPIC.hex()} is {(old.value or b'').hex()}"
     assert value.value != old.value
-    assert says("nothing").endswith(": nothing")
+    assert says("nothing").endswith(" is nothing")
     assert says("deletion").endswith(": 00")
 
 
 @by_name
 def test_what_no_proof_says(proofs: dict[str, Proof], name: str) -> None:
     missing = " ".join(check_proof(proofs[name]).not_proved)
-    for words in ("that this key is the enclave's sequencer", "nothing has changed since", "everybody sees this log"):
+    for words in ("that this key is the enclave's sequencer", "nothing has changed since", "everyone sees this log"):
         assert words in missing
 
 

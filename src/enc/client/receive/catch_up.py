@@ -176,7 +176,7 @@ class CatchUp:
         if position.until is None:
             return
         gap = Gap(seq_pub, self._context.url, position.next, position.until, missing)
-        if self._may_continue(gap, "does not bring"):
+        if self._may_continue(gap, "does not provide"):
             for enclave in missing:
                 submit(lambda enclave=enclave: inbox.release(seq_pub, enclave)).result()  # type: ignore[misc]
 
@@ -243,7 +243,7 @@ class CatchUp:
             return True
         refused = tuple(enclave for enclave in self._known(seq_pub) if not self._query_lost(seq_pub, enclave))
         gap = Gap(seq_pub, self._context.url, position.next, min(position.until, asked.until), refused)
-        if not self._may_continue(gap, "keeps no more"):
+        if not self._may_continue(gap, "no longer keeps"):
             return False
         self._context.worker.submit(lambda: self._context.inbox.skip(seq_pub, gap.last)).result()
         self.wake()  # there may be another gap after it
@@ -255,7 +255,7 @@ class CatchUp:
     def _may_continue(self, gap: Gap, why: str) -> bool:
         if gap == self._reported_gap:
             return False
-        logger.error("%s %s the batches %d to %d of this queue", self.node, why, gap.first, gap.last)
+        logger.error("%s %s batches %d to %d of this queue", self.node, why, gap.first, gap.last)
         goes_on = None if self._context.on_gap is None else self._context.on_gap(gap)
         if gap.refused and not goes_on:
             logger.error("the lost events of %d enclaves may not be read: delivery stops", len(gap.refused))
