@@ -123,7 +123,7 @@ def test_what_the_proof_of_a_state_says(proofs: dict[str, Proof]) -> None:
     assert says("old value") == f"after bundle 0 the value at kv {TOPIC.hex()} is {(old.value or b'').hex()}"
     assert value.value != old.value
     assert says("nothing").endswith(" is nothing")
-    assert says("deletion").endswith(": 00")
+    assert says("deletion").endswith(" is 00")
 
 
 @by_name
