@@ -44,7 +44,8 @@ TEAM: Json = {
     "customs": [rule("message", "Public", "C")],
     "init": init(alice="OUTSIDER owner"),
 }
-"""An enclave of alice's, whose owner is bit 9: the manifest says so, not the protocol."""
+"""An enclave of alice's, whose owner is bit 9: that follows from the manifest, not from the
+protocol."""
 
 BY_STATE: Json = {
     **COMMON,
@@ -55,14 +56,14 @@ BY_STATE: Json = {
     "customs": [rule("message", "Public", "C")],
     "init": init(alice="OWNER"),
 }
-"""An enclave whose owner is a State's."""
+"""An enclave whose owner is whoever has a certain State."""
 
 
 class House(World):
-    """An enclave on a node, with what its node would answer."""
+    """An enclave on a node, with the answers of its node."""
 
     def talk(self, events: int = 2) -> None:
-        """Go on until a bundle closes."""
+        """Add events until a bundle closes."""
         for _ in range(events):
             self.send("bob", "message", "hello")
 
@@ -83,12 +84,13 @@ class House(World):
     def manifest(self) -> Event:
         return self.events[0]
 
-    # What a node answers
+    # Answers of a node
 
     def answers(
         self, name: str, size: int | None = None, *, node: str | None = None, leaf: int | None = None
     ) -> tuple[Json, Json, Json]:
-        """State_Proof, Bundle_Proof and Inclusion_Proof, under the head of `size` bundles."""
+        """Return State_Proof, Bundle_Proof and Inclusion_Proof, under the head of `size`
+        bundles."""
         size = self.state.log.size if size is None else size
         leaf = size - 1 if leaf is None else leaf
         signer = person(node or NODES[self.state.sequencer])
@@ -112,13 +114,14 @@ class House(World):
     def proof(
         self, name: str, holder: str = "alice", passage: Sequence[Event] | None = None, **more: Any
     ) -> OwnerProof:
-        """The owner proof that `name` would bring to a registry where `holder` is the holder."""
+        """Return the owner proof that `name` would submit to a registry where `holder` is the
+        holder."""
         if passage is None:
             passage = find_passage(self.policy, self.events, person(holder).public, person(name).public) or ()
         return build_owner_proof(*self.answers(name, **more), passage)
 
     def entry(self, **more: Any) -> Json:
-        """The content of a Reg_Enclave; `links` may be events."""
+        """Return the content of a Reg_Enclave; `links` may be events."""
         links = [each if isinstance(each, Link) else Link(each) for each in more.pop("links", ())]
         return wire_enclave(self.manifest, links=links, **more)
 
@@ -131,7 +134,8 @@ class Registry(World):
         return self.send(name, "Reg_Enclave", house.entry(**more))
 
     def refusal(self, name: str, house: House, *changes: Callable[[Json], None], **more: Any) -> str:
-        """Code and message of a registration's refusal; `changes` tamper with the content before it is signed."""
+        """Return code and message of a rejected registration; `changes` tamper with the content
+        before it is signed."""
         content = house.entry(**more)
         for change in changes:
             change(content)

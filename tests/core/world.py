@@ -1,4 +1,5 @@
-"""A small world to test in: people with fixed keys, one enclave in memory, and a clock that only the test turns."""
+"""A small world for tests: people with fixed keys, one enclave in memory, and a clock that only the
+test advances."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -25,7 +26,7 @@ Json = dict[str, Any]
 START = 1_790_000_000_000
 LIFETIME = 60_000
 NO_POINT = "ff" * 32
-"""32 bytes in hex that are the x-coordinate of no point."""
+"""32 bytes in hex that are not the x-coordinate of a point."""
 
 
 @cache
@@ -41,7 +42,8 @@ NODES = {person(name).public: name for name in ("node", "node2", "node3")}
 
 
 class World:
-    """One enclave. `at` is in milliseconds after its Manifest; an event comes one after the last unless told."""
+    """One enclave. `at` is in milliseconds after its Manifest; by default an event follows the last
+    by one."""
 
     def __init__(self, manifest: Mapping[str, Any], by: str = "alice", node: str = "node") -> None:
         commit = build_manifest(person(by), compact_json(manifest), START + LIFETIME, enc_v=manifest["enc_v"])
@@ -63,7 +65,7 @@ class World:
         return self.state.min_timestamp - START + 1
 
     def commit(self, name: str, type_: str, content: Any = "", *, tags: Tags = (), at: int | None = None) -> Commit:
-        """What `name` would send; a content that is no text is written as JSON."""
+        """Return what `name` would send; a content that is not a string is written as JSON."""
         text = content if isinstance(content, str) else compact_json(content)
         exp = START + (self.next if at is None else at) + LIFETIME
         return build_commit(person(name), self.state.enclave, type_, text, exp, tags, enc_v=self.policy.enc_v)
@@ -73,7 +75,8 @@ class World:
         return judge(self.state, commit, self.memory, sequencer=sequencer, takeover=takeover)
 
     def send(self, *what: Any, at: int | None = None, node: str | None = None, takeover: bool = False, **more) -> Event:
-        """send(name, type, content, tags=…): an event now, finalised by the expected node unless `node` does it."""
+        """send(name, type, content, tags=…): add an event, finalised by `node` or by the expected
+        node."""
         at = self.next if at is None else at
         commit = self.commit(*what, at=at, **more)
         self.effects = self.judge(commit, node, takeover)
@@ -83,13 +86,13 @@ class World:
         return event
 
     def refused(self, *what: Any, node: str | None = None, takeover: bool = False, **more) -> EncError:
-        """The error that the same call of `send` would raise."""
+        """Return the error that the same call of `send` would raise."""
         with pytest.raises(EncError) as caught:
             self.judge(self.commit(*what, **more), node, takeover)
         return caught.value
 
     def code(self, *what: Any, **more) -> str:
-        """The code of `refused`, or "" where nothing speaks against it."""
+        """Return the code of the error that `send` would raise, or "" if it would succeed."""
         try:
             self.judge(self.commit(*what, **more))
         except EncError as e:
@@ -103,7 +106,7 @@ class World:
         return transition
 
     def migrate(self, to: str, **wrong: Any) -> Json:
-        """The content of a Migrate to the node `to`."""
+        """Return the content of a Migrate to the node `to`."""
         root = checkpoint_root(self.state, self.memory).hex()
         return {"new_sequencer": pub(to), "prev_seq": self.state.seq, "ct_root": root, **wrong}
 
@@ -136,7 +139,8 @@ class World:
         return state_hash(self.state, self.memory)
 
     def rights(self, name: str, event: Event, target: Event | None = None) -> str:
-        """Which of R, P and N `name` has on an event now; `target` is that of an Update or Delete."""
+        """Return which of R, P and N `name` has on an event now; `target` is that of an Update or
+        Delete."""
         subject = self.policy.subject(event, self.memory.target(target.id) if target else None)
         is_closed, is_author = view(self.state, self.memory).is_closed, event.from_ == person(name).public
         found = self.policy.rights(

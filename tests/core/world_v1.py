@@ -1,4 +1,5 @@
-"""Version 1 in the small world: shorter spellings of its schemas and contents, and the schemas that others define."""
+"""Version 1 in the small world: short forms of its schemas and contents, and the schemas of the
+document."""
 
 from typing import Any
 
@@ -9,7 +10,8 @@ ENDPOINT = "https://example.org/push"
 
 
 def row(event: str, role: str, ops: str, *targets: str, **more: Any) -> Json:
-    """row("Grant", "Owner", "C", "Admin", "Member"): an entry of a schema; `ops` are single letters."""
+    """row("Grant", "Owner", "C", "Admin", "Member"): an entry of a schema; `ops` are single
+    letters."""
     return {
         "event": event,
         "role": role,

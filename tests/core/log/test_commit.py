@@ -1,4 +1,4 @@
-"""Commits: what is refused at the door, field by field, and what hash, signature and time must be."""
+"""Commits: malformed fields one by one, and the rules for hash, signature and time."""
 
 import json
 from hashlib import sha256

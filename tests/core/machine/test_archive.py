@@ -1,4 +1,4 @@
-"""Archives: bytes that are cut, stretched, swollen or foreign, and headers that say what the events do not."""
+"""Archives: round trips, streams, truncated, extended, oversized and foreign bytes, and bounds."""
 
 import gzip
 import json

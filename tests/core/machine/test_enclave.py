@@ -1,4 +1,4 @@
-"""The state machine: lifecycle, migration, bundles, time; and replay, which runs it over whole logs."""
+"""The state machine: lifecycle, the first commit, migration and ownership."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The rules of a registry: whose entry stands, who may replace it, and every way to take it from them refused."""
+"""The rules of a registry: which entry is active, who may replace it, and attempts to take it over."""
 
 from collections.abc import Callable
 from itertools import pairwise

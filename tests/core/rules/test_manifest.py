@@ -1,4 +1,4 @@
-"""Manifests: every rule of validation broken alone, and what stands just inside each limit."""
+"""Manifests: every validation rule broken alone, and values just inside each limit."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Access control, version 2: who may do what, what it changes, and which error comes first."""
+"""Access control, version 2: content events."""
 
 import pytest
 

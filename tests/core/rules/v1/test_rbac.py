@@ -1,4 +1,4 @@
-"""Access control, version 1: who may do what, what it changes, and which error comes first."""
+"""Access control, version 1: roles, the schema, Grant, Revoke and target roles."""
 
 from typing import Any
 
