@@ -83,7 +83,7 @@ def test_an_admin_deletes_anybody_s_and_nobody_else_does(ann: Friend, bob: Frien
 
 
 def test_an_entry_that_is_not_there_is_named(ann: Friend) -> None:
-    assert ann.refused("group", "edit", "plans", "99", "x", code=2)["message"].startswith("there is no entry 99")
+    assert ann.refused("group", "edit", "plans", "99", "x", code=2)["message"].startswith("no entry 99")
 
 
 def test_an_announcement_is_an_admin_s(ann: Friend, bob: Friend) -> None:
@@ -167,9 +167,9 @@ def test_who_walks_in_speaks_once_an_admin_s_client_was_there(ann: Friend, frien
 def test_a_member_is_told_before_speaking_in_a_stale_group(ann: Friend, bob: Friend, friend: Friends) -> None:
     let_in(ann, friend("cleo"), "cleo").one("leave", "plans")
     refused = bob.ask("group", "say", "plans", "is she gone?", "--only-fresh", code=2)
-    assert "who has left since the last epoch may read" in refused.stderr
+    assert "people who left since the last epoch can read" in refused.stderr
     said = bob.ask("group", "say", "plans", "is she gone?")
-    assert "who has left since the last epoch may read" in said.stderr
+    assert "people who left since the last epoch can read" in said.stderr
     assert bob.one("say", "plans", "again")["is_stale"]
     ann.one("say", "plans", "now she is")
     assert not ann.one("status", "plans")["is_stale"]
@@ -276,7 +276,7 @@ def test_an_invitation_comes_to_the_personal_enclave_and_is_confirmed(
     assert [text for _, text in ann.read()] == ["thank you"]
     other = "ab" * 32
     assert (
-        "there is none to that group"
+        "there is no invitation to that group"
         in cleo.refused("group", "accept", "x", other, "--store", personal, code=2)["message"]
     )
 
@@ -365,7 +365,7 @@ def test_who_cannot_be_replaced_goes_only_if_they_mean_it(ann: Friend, bob: Frie
     for work in (("leave", "plans"), ("block", "plans", ann.identity.hex)):
         refused = ann.refused("group", *work, code=2)
         assert refused["code"] == "IRREPLACEABLE"
-        assert refused["message"].endswith("--yes does it all the same")
+        assert refused["message"].endswith("--yes does it anyway")
     assert standing(bob, ann) == ("MEMBER", ["owner", "admin"])
     ann.one("leave", "plans", "--yes")
     assert standing(bob, ann) is None
