@@ -1,12 +1,12 @@
 """A tamper-evident audit log for a script: each step leaves a proof in a file, which an auditor checks offline.
 
-The template `log` lets writers add entries, which nobody can change or delete, the log's owner included.
+With the template `log`, writers add entries that no one can change or delete, not even the log's owner.
 """
 
 import tempfile
 from pathlib import Path
 
-from a_local_node import local_node
+from local_node import local_node
 
 from enc import Client
 from enc.client.enclave.templates import template
@@ -17,7 +17,7 @@ STEPS = ["stopped the shop", "copied 1200 orders", "started the shop"]
 
 
 def work(url: str, folder: Path) -> bytes:
-    """The script: log each step, keep its proof; the key of the node, for the auditor to know it by."""
+    """Play the script: log each step and save its proof. Returns the node's key, which the auditor needs."""
     with Client(url, pins=folder / "pins") as client:
         manifest = template("log", client.identity.public) | {"bundle": {"size": 1}}  # each entry is proved at once
         log = client.create(manifest)
@@ -36,7 +36,7 @@ def work(url: str, folder: Path) -> bytes:
 
 
 def audit(title: str, file: bytes, known: bytes) -> None:
-    """The auditor: has the file and the node's key, and asks nobody."""
+    """Play the auditor, who has only the file and the node's key."""
     try:
         proof = load_proof(file)
         proved = check_proof(proof).proved if proof.sequencer == known else ("nothing: it is another node's",)

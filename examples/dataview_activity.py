@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Who writes when: from the events of three feeds to a picture
 #
-# A node and three feeds on it; the pipeline, which checks every event and turns them into tables; a view of one's own,
-# in SQL; the same view over HTTP; a picture; and a row with its proof. Run it cell by cell in an editor that knows
-# `# %%`, or as a whole: `python examples/dataview_activity.py`. It needs Java 17 and what `make setup` brings.
+# A node with three feeds; the pipeline, which verifies every event and writes tables; a custom view in SQL; the same
+# view over HTTP; a chart; and a row with its proof. Run it cell by cell in an editor that supports `# %%`, or as a
+# whole: `python examples/dataview_activity.py`. It needs Java 17 and the packages of `make setup`.
 
 # %% The tools
 import contextlib
@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import httpx
-from a_local_node import local_node
+from local_node import local_node
 
 from enc.client import Client, Identity, check_proof, load_proof
 from enc.core.primitives.encoding import compact_json
@@ -47,7 +47,7 @@ for n in range(60):
 print(f"Written; the last one is number {last.seq} of its feed.")
 
 # %% [markdown]
-# ## A view of one's own: a file of SQL with a short header
+# ## A custom view: a file of SQL with a short header
 
 # %%
 (folder / "views").mkdir()
@@ -60,7 +60,7 @@ FROM timeline GROUP BY 1, 2
 """)
 
 # %% [markdown]
-# ## The pipeline: take what is there, check it, make the tables, publish them
+# ## The pipeline: read the events, verify them, build the tables, publish them
 
 # %%
 source = {"format": "enc", "node": url, "enclaves": ",".join(feed.hex for feed in feeds.values())}
@@ -80,7 +80,7 @@ job.lake["events"].read(spark).createOrReplaceTempView("events")
 spark.sql("SELECT type, count(*) AS events, count(DISTINCT enclave) AS enclaves FROM events GROUP BY type").show()
 
 # %% [markdown]
-# ## What people and programs read: the same over HTTP
+# ## The same view over HTTP, for people and programs
 
 # %%
 rights = {"pace": ViewRights(public=True), "timeline": ViewRights(public=True, verify=True)}
@@ -91,7 +91,7 @@ names = {feed.hex: name for name, feed in feeds.items()}
 print("Complete up to:", {name: answer["complete"][feed.hex] for name, feed in feeds.items()})
 
 # %% [markdown]
-# ## A picture, drawn by hand: SVG is text
+# ## A chart, written by hand: SVG is text
 
 # %%
 tenths = [row["tenth"] for row in answer["rows"]]
@@ -108,7 +108,7 @@ picture.write_text("\n".join([*lines, "</svg>\n"]))
 print(f"Drawn: {picture}, {sum(row['posts'] for row in answer['rows'])} posts")
 
 # %% [markdown]
-# ## A row with its proof, checked here without believing the pipeline, its database or its server
+# ## A row with its proof, verified here without trusting the pipeline, its database or its server
 
 # %%
 checked = http.get("/views/timeline?verify=1&limit=1&order=posted_at").json()

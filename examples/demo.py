@@ -1,4 +1,4 @@
-"""All of ENC in a few minutes: a registry and two nodes, people who talk end-to-end encrypted, proofs, a node that
+"""All of ENC in a few minutes: a registry and two nodes, end-to-end encrypted messages, proofs, a node that
 lies, a move, and tables by Spark. Every step shows the commands that do it by hand.
 
     python examples/demo.py            runs through, removes everything, and exits with 0 if every step held
@@ -34,14 +34,12 @@ STEPS: tuple[Callable[[Stage], None], ...] = (
     tables.tables,
     tables.page,
 )
-"""Each is called what its docstring says."""
+"""The steps of the demo. The docstring of each is its title."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="A guided tour of ENC, with real processes on this machine.")
-    parser.add_argument(
-        "--keep", action="store_true", help="leave everything running, until Ctrl-C, and its data there"
-    )
+    parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C, and keep the data")
     keep = parser.parse_args().keep
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -61,9 +59,9 @@ def _interrupt(*_: Any) -> None:
 def play(folder: Path, console: Console, *, keep: bool) -> int:
     stage, began, title = Stage(folder, console), time.monotonic(), ""
     console.print("[bold]ENC: verifiable, sovereign, access-controlled logs.[/]")
-    stage.tell(f"Commands stand behind the name of who types them. All of it happens in {folder}.")
+    stage.tell(f"Each command is shown after the name of the person who types it. Everything happens in {folder}.")
     if not keep:
-        stage.tell("It takes some minutes and is then removed; `make demo KEEP=1` leaves it, for you to type in.")
+        stage.tell("It takes some minutes and is then removed; `make demo KEEP=1` leaves it running for you to try.")
     try:
         tables.foresee(stage)
         for number, step in enumerate(STEPS, 1):
@@ -88,10 +86,10 @@ def play(folder: Path, console: Console, *, keep: bool) -> int:
 
 
 def stay(stage: Stage) -> None:
-    """Until Ctrl-C."""
+    """Keep everything running until Ctrl-C."""
     tables.live(stage)
-    stage.console.print(f"\nThe page: [bold]{stage.known['page']}[/]; what is written now is there in a moment.")
-    stage.console.print("To be one of them, in another terminal:")
+    stage.console.print(f"\nThe page: [bold]{stage.known['page']}[/]; new events appear there in a moment.")
+    stage.console.print("To act as one of the people, in another terminal:")
     for person in PEOPLE:
         stage.console.print(f"  . {stage.folder}/{person}.sh", highlight=False)
     stage.console.print("Ctrl-C ends it.")

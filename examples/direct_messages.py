@@ -1,6 +1,6 @@
-"""Direct messages: two people on two nodes, each with a mailbox; what a node sees of it, and what a new device has."""
+"""Direct messages: two people on two nodes, each with a mailbox; what a node can see, and what a new device gets."""
 
-from a_local_node import local_node
+from local_node import local_node
 
 from enc import Client, Identity
 from enc.apps import Mailbox
@@ -47,6 +47,6 @@ with local_node() as node_a, local_node() as node_b:
         print("He sees it:")
         show(his, ada)
 
-        phone = Mailbox(at_b, his.enclave.id)  # knows nothing but his key and where the mailbox is
+        phone = Mailbox(at_b, his.enclave.id)  # has only his key and the mailbox's id
         phone.sync()
         print("His new phone has the same thread:", phone.thread(ada.public) == his.thread(ada.public))

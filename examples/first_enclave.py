@@ -1,6 +1,6 @@
-"""The life of a small enclave, all in this process: found it, write, be refused, prove, and catch three lies.
+"""A small enclave in one process: create it, write, get rejected, prove, and detect three forgeries.
 
-Run it with `make demo`. `submit` plays the sequencer: these are the steps by which any commit becomes an event.
+Run it with `make demo`. `submit` plays the sequencer: it takes the steps by which any commit becomes an event.
 """
 
 import json
@@ -33,7 +33,7 @@ state: EnclaveState | None = None
 
 
 def submit(commit: Commit) -> Event:
-    """What a sequencer does with a commit: check, judge, order, sign, apply."""
+    """Process a commit as a sequencer does: check, judge, order, sign, apply."""
     global state
     check_commit(commit, enc_v=2)
     timestamp = next_timestamp(state, commit, CLOCK + 10 * len(log))

@@ -1,10 +1,10 @@
-"""A group whose talk the node cannot read: three people, one who leaves, and what each of them can open.
+"""An end-to-end encrypted group: three people, one of whom leaves, and what each of them can decrypt.
 
-Ann founds the group and is its admin. Every change of members makes a new epoch, with a secret that only those who are
-members then can open; her client makes it by itself. Bob comes early and leaves, Cleo comes late.
+Ann creates the group and is its admin. Every change of members makes a new epoch, with a secret that only the members
+of that time can open; her client makes it automatically. Bob joins early and leaves, Cleo joins late.
 """
 
-from a_local_node import local_node
+from local_node import local_node
 
 from enc import Client, Identity
 from enc.apps.group import Group, NotAMember
@@ -27,7 +27,7 @@ with (
     Client(url, cleo, pins=None) as at_cleo,
 ):
     anns = Group.create(at_ann, topic="the summer")
-    anns.invite(bob.public, notify=False)  # with a registry, a notice in his personal enclave would tell him
+    anns.invite(bob.public, notify=False)  # with a registry, a notice in his personal store would inform him
     bobs, cleos = Group(at_bob, anns.id), Group(at_cleo, anns.id)
 
     hello = anns.say("Hello, Bob.")

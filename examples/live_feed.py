@@ -1,12 +1,13 @@
-"""A live feed: one publishes, two listen. Ben's line is cut for a while; he misses nothing and hears nothing twice.
+"""A live feed with one publisher and two subscribers. Ben's connection fails for a while; he misses nothing and gets
+nothing twice.
 
-`subscribe` resumes by seq, an event's place in the log: on a new connection it asks for what came after the last one.
+`subscribe` resumes by seq, an event's place in the log: after a reconnect it asks for the events after the last one.
 """
 
 import asyncio
 
-from a_line import Line
-from a_local_node import local_node
+from flaky_connection import FlakyConnection
+from local_node import local_node
 
 from enc import AsyncClient
 from enc.client import AsyncEnclave
@@ -16,7 +17,7 @@ LAST = "Good night."
 
 
 async def listen(name: str, feed: AsyncEnclave, heard: Heard) -> None:
-    """What is stored, then what comes; each post is checked before it is seen."""
+    """Print the stored posts, then new ones; each is verified first."""
     async with feed.subscribe(type="post") as posts:
         async for post in posts:
             print(f"  {name} hears seq {post.seq}: {post.content}")
@@ -25,7 +26,7 @@ async def listen(name: str, feed: AsyncEnclave, heard: Heard) -> None:
                 break
 
 
-async def broadcast(feed: AsyncEnclave, line: Line, anna: Heard, ben: Heard) -> None:
+async def broadcast(feed: AsyncEnclave, line: FlakyConnection, anna: Heard, ben: Heard) -> None:
     print("One post, and both hear it:")
     await feed.commit("post", "Good morning.")
     await asyncio.gather(anna.get(), ben.get())
@@ -37,14 +38,18 @@ async def broadcast(feed: AsyncEnclave, line: Line, anna: Heard, ben: Heard) -> 
         await anna.get()
 
     print("His line is mended, and there is one more post:")
-    await line.mend()
+    await line.restore()
     await feed.commit("post", LAST)
     assert [await ben.get() for _ in range(3)] == ["Rain at noon.", "Sun at four.", LAST]
     print("Both heard all four, in order, each once.")
 
 
 async def main(url: str) -> None:
-    async with Line(url) as line, AsyncClient(url, pins=None) as writer, AsyncClient(line.url, pins=None) as reader:
+    async with (
+        FlakyConnection(url) as line,
+        AsyncClient(url, pins=None) as writer,
+        AsyncClient(line.url, pins=None) as reader,
+    ):
         feed = await writer.create("feed")
         print(f"A feed that its owner writes and everybody reads: {feed.hex[:16]}…")
         anna, ben = Heard(), Heard()

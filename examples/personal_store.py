@@ -1,9 +1,9 @@
 """A personal store: a profile, a sealed diary on two devices, and an invitation that counts only once it is proved.
 
-The node keeps all of it and can read none of what is private.
+The node stores everything and can read nothing that is private.
 """
 
-from a_local_node import local_node
+from local_node import local_node
 
 from enc import Client, Identity
 from enc.apps import Personal
@@ -30,7 +30,7 @@ with local_node() as node, Client(node, ada, pins=None) as hers, Client(node, bo
     print("Found on the first by the word 'again':", *(each.text for each in store.documents("again")))
     print("What the node has of it:", (store.enclave.content(store.enclave.event(diary.id)) or "")[:40], "…")
 
-    # Ada tells Bob that he is in the garden's group; he is not, yet.
+    # Ada notifies Bob that he is in the garden's group; he is not, yet.
     inbox = Personal.create(his, bundle=AT_ONCE)
     garden = hers.create(template("team", ada.public) | {"meta": {"title": "Garden"}, "bundle": AT_ONCE})
     there, secret = Place(inbox.enclave.id), bytes(range(32))
@@ -45,7 +45,7 @@ with local_node() as node, Client(node, ada, pins=None) as hers, Client(node, bo
     print("Ada has moved him. It is", notice.state, "by a proof:", notice.notice.topic)
     print("What it hands over opens:", inbox.handoff(notice) == secret)
 
-    # Somebody else writes in Ada's name, of a Move that the group does not have.
+    # Eve sends a notice in Ada's name, about a Move that the group does not have.
     with Client(node, pins=None) as eve:
         Personal(eve, inbox.enclave.id).notify(
             bob.public, "group_invite", garden.id, "group", topic="Free soup", inviter=ada.public,

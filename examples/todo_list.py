@@ -1,9 +1,9 @@
-"""A to-do list that three people share: the manifest says who may do what, and the node holds everybody to it.
+"""A to-do list that three people share. The manifest defines their rights, and the node enforces them.
 
-Alice owns the list. Bob is a member, who adds tasks and ticks off any. Carol is a guest, who looks on.
+Alice owns the list. Bob is a member, who adds tasks and ticks off any. Carol is a guest, who can only read.
 """
 
-from a_local_node import local_node
+from local_node import local_node
 
 from enc import Client, Identity
 from enc.core.errors import Unauthorized

@@ -1,6 +1,6 @@
-"""A webhook: a till's sales are pushed to an app that counts them, and that is not there for a while.
+"""A webhook: a till's sales are pushed to an app that counts them, and that is offline for a while.
 
-The count and the app's place in the log move in one transaction: no sale is missed, and none is counted twice.
+The count and the app's position in the log change in one transaction: no sale is missed, and none is counted twice.
 """
 
 import socket
@@ -10,8 +10,8 @@ from contextlib import closing
 from pathlib import Path
 from queue import Queue
 
-from a_local_node import local_node
-from a_server import serving
+from background_server import serving
+from local_node import local_node
 
 from enc import Client, Identity, PushReceiver
 from enc.core.primitives.types import Event
@@ -24,7 +24,7 @@ MANIFEST = {
     "grants": [{"event": "Grant", "operator": "owner", "scope": "OUTSIDER", "trait": "counter"}],
     "customs": [
         {"event": "sale", "operator": "TILL", "ops": ["C"]},
-        {"event": "sale", "operator": "counter", "ops": ["P"]},  # who holds this trait is pushed every sale
+        {"event": "sale", "operator": "counter", "ops": ["P"]},  # every sale is pushed to the holders of this trait
     ],
     "init": [{"identity": till.hex, "state": "TILL", "traits": ["owner"]}],
 }

@@ -1,15 +1,14 @@
-"""Witnesses: a node shows two people two logs, each of which is perfectly in order, and a witness exposes it.
+"""Witnesses: a node shows two people two logs, each of them valid, and a witness exposes it.
 
-A witness follows the signed heads of an enclave and co-signs what extends the one before. Whoever asks it too knows
-that everybody who asks it sees the same log; two signed heads that do not fit together convict the node that signed
-them.
+A witness follows the signed heads of an enclave and co-signs each one that extends the one before. All clients that ask
+it know that they see the same log; two signed heads that contradict each other convict the node that signed them.
 """
 
 import shutil
 import tempfile
 from pathlib import Path
 
-from a_local_node import local_node, running
+from local_node import local_node, running
 
 from enc import Client, Identity
 from enc.client import ClientSettings, Fork, Witness, check_evidence, load_evidence

@@ -1,4 +1,4 @@
-"""Write the pages that come from the program itself anew: `make docs`."""
+"""Regenerate the pages that come from the program itself: `make docs`."""
 
 from pathlib import Path
 

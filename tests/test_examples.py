@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-HELPERS = {"a_local_node.py", "a_line.py", "a_server.py"}
+HELPERS = {"local_node.py", "flaky_connection.py", "background_server.py"}
 """What the programs share."""
 ELSEWHERE = {"dataview_activity.py", "demo.py"}
 """What needs Spark is run by tests/dataview and tests/test_demo.py."""
@@ -18,7 +18,7 @@ SHORT = (
     "audit_log.py",
     "live_feed.py",
     "webhook.py",
-    "moving_house.py",
+    "migrate_enclave.py",
     "personal_store.py",
     "direct_messages.py",
     "group_chat.py",
@@ -60,7 +60,7 @@ SAYS = {
         "It is back: 5 6",
         "Sold in all: {'cake': 1, 'soup': 1, 'tea': 3}",
     ],
-    "moving_house.py": [
+    "migrate_enclave.py": [
         "Bob hears at the old node: We move tomorrow.\n  copy\n  hold\n  sign\n  migrate\n  import\n  wait\n  verify\n",
         "Bob writes, and hears: We have moved.\nHis client is at the new node now: True\n",
         "hands over to",
@@ -92,7 +92,7 @@ SAYS = {
         "signed two heads of 3 bundles with different roots",
         "co-signed the first, of 3 bundles",
     ],
-    "a_node.py": ["seq 3: 'note 2', under a signed head of 1 bundle", "heard: 'live'", "exit code 0"],
+    "raw_protocol.py": ["seq 3: 'note 2', under a signed head of 1 bundle", "heard: 'live'", "exit code 0"],
 }
 
 

@@ -1,4 +1,4 @@
-"""Where things are kept: a registry and two nodes; and the people who use them."""
+"""Steps of the demo: a registry and two nodes, and the people who use them."""
 
 import json
 import urllib.request
@@ -9,9 +9,9 @@ from demo.stage import Stage, free_port
 def nodes(stage: Stage) -> None:
     """A registry and two nodes"""
     stage.tell(
-        "A node keeps logs, called enclaves, and orders what is written to them. It is not trusted: every answer is "
-        "checked. A registry, an enclave itself, says which node has which enclave. Here are two nodes; the first one "
-        "also keeps the registry."
+        "A node stores logs, called enclaves, and orders the events in them. It is not trusted: clients verify every "
+        "answer. A registry, itself an enclave, lists which node has which enclave. Here are two nodes; the first one "
+        "also hosts the registry."
     )
     for name in ("north", "south"):
         _start(stage, name, free_port())
@@ -34,7 +34,7 @@ def _start(stage: Stage, name: str, port: str, *more: str) -> None:
 
 
 def _endpoint(stage: Stage, name: str) -> str:
-    """Where a node is reached, by the registry."""
+    """Return a node's URL from the registry."""
     url = f"{stage.known['north']}/nodes/{stage.known[f'{name} key']}"
     with urllib.request.urlopen(url) as answer:  # noqa: S310
         return str(json.load(answer)["endpoints"][0]["uri"])
@@ -43,8 +43,8 @@ def _endpoint(stage: Stage, name: str) -> str:
 def people(stage: Stage) -> None:
     """Three people"""
     stage.tell(
-        "An identity is a key pair, made here and kept in a file; nobody hands it out and nobody can take it away. Ada "
-        "and Cleo use the first node, Bob the second."
+        "An identity is a key pair, created on this machine and stored in a file; no authority issues or revokes it. "
+        "Ada and Cleo use the first node, Bob the second."
     )
     for who, node in (("ada", "north"), ("bob", "south"), ("cleo", "north")):
         stage.enc(who, "config", "set", "node", stage.known[node], quiet=True)
@@ -56,9 +56,8 @@ def people(stage: Stage) -> None:
 def stores(stage: Stage) -> None:
     """Personal stores and mailboxes"""
     stage.tell(
-        "Each founds a personal store, and Ada and Bob mailboxes: enclaves that belong to their key, wherever they are "
-        "kept. A post is public; a document in the diary is sealed before it leaves, so the node keeps what it cannot "
-        "read."
+        "Each creates a personal store, and Ada and Bob mailboxes: enclaves that belong to their key, whichever node "
+        "hosts them. A post is public; the diary is encrypted on this machine: the node cannot read it."
     )
     for who, name in (("ada", "Ada"), ("bob", "Bob"), ("cleo", "Cleo")):
         stage.enc(who, "me", "create", "--name", name, quiet=True)
@@ -74,7 +73,7 @@ def stores(stage: Stage) -> None:
 
 
 def holding(stage: Stage, words: str) -> list[str]:
-    """The nodes' files that hold these words, as `grep -rl` would find them."""
+    """Return the nodes' files that contain these words, as `grep -rl` would."""
     folders = [stage.folder / name for name in ("north", "south")]
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     return [path.name for path in files if words.encode() in path.read_bytes()]

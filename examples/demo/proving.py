@@ -1,4 +1,4 @@
-"""What a node cannot deny: edits and deletions with a trace, a proof in a file, and a node that lies."""
+"""Steps of the demo: edits and deletions that leave a trace, a proof in a file, and a node that lies."""
 
 import json
 
@@ -7,14 +7,14 @@ from enc.client.enclave.templates import template
 
 TALK = ("--type", "message", "--type", "Update", "--type", "Delete")
 AT_ONCE = {"size": 1}
-"""Every event is a bundle of its own, and so is proved at once."""
+"""Bundle settings: every event closes a bundle, so that it can be proved at once."""
 
 
 def edits(stage: Stage) -> None:
     """Write, edit, delete"""
     stage.tell(
-        "Ada founds an enclave for a team, by a manifest, harbour.json, that says who may do what, and lets Bob in. "
-        "What is deleted or replaced is erased; that something stood there, and who took it away, stays in the log."
+        "Ada creates an enclave for a team from a manifest, harbour.json, which defines everybody's rights, and admits "
+        "Bob. Deleted or replaced content is erased; the log keeps that it existed, and who removed it."
     )
     _found(stage, "harbour")
     stage.enc("ada", "registry", "register-enclave", "--app", "demo", "--desc", "harbour", quiet=True)
@@ -27,7 +27,7 @@ def edits(stage: Stage) -> None:
 
 
 def _found(stage: Stage, name: str) -> None:
-    """An enclave of Ada's with Bob in it; both their profiles are about it from now on."""
+    """Create an enclave of Ada's with Bob as a member, and set it in both their profiles."""
     manifest = {**template("team", bytes.fromhex(stage.known["ada"])), "meta": {"name": name}, "bundle": AT_ONCE}
     (stage.folder / f"{name}.json").write_text(json.dumps(manifest, indent=2))
     stage.known[name] = stage.enc("ada", "enclave", "create", f"./{name}.json", "--use").strip()
@@ -71,7 +71,7 @@ def lie(stage: Stage) -> None:
 
 
 def _copy(stage: Stage, name: str, to: str) -> None:
-    """The same key, and the same past."""
+    """Copy a node: the same key, and the same log."""
     stage.shell("operator", "mkdir", "-m", "700", to)
     stage.enc("operator", "node", "backup", "--data", name, "--to", f"{to}/enc.db", quiet=True)
     stage.shell("operator", "cp", f"{name}/node.key", f"{to}/node.key")
@@ -80,8 +80,8 @@ def _copy(stage: Stage, name: str, to: str) -> None:
 def moving(stage: Stage) -> None:
     """An enclave moves to the other node"""
     stage.tell(
-        "A node is a place, and not an owner. Ada takes the harbour's log to the other node: the old one signs its "
-        "last event, the new one replays everything, the registry is told, and Bob's client finds it by itself."
+        "A node hosts an enclave but does not own it. Ada moves the harbour's log to the other node: the old one signs "
+        "its last event, the new one replays everything, the registry is updated, and Bob's client follows by itself."
     )
     harbour = stage.known["harbour"]
     stage.enc("bob", "config", "set", "enclave", harbour, quiet=True)

@@ -1,5 +1,5 @@
-"""Where the demo plays: a folder, people with homes of their own in it, `enc` commands that are shown as they are run,
-and processes that go on beside them."""
+"""The demo's environment: a folder with a home for each person, `enc` commands that are shown as they run, and
+background processes."""
 
 import json
 import os
@@ -21,27 +21,27 @@ from enc.cli.up.process import end_with_parent
 
 ENC = Path(sys.executable).with_name("enc")
 PATIENCE_S = 900.0
-"""How long a command may take before it counts as stuck. Spark's takes the longest."""
+"""Time limit of a command. Spark's takes the longest."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Which end the demo; the last comes when its terminal is closed."""
+"""Signals that end the demo; the last one is sent when its terminal is closed."""
 PEOPLE = ("operator", "ada", "bob", "cleo")
 
 
 class Failed(Exception):
-    """What should hold does not."""
+    """A step of the demo did not work."""
 
 
 class Stage:
     def __init__(self, folder: Path, console: Console) -> None:
         self.folder, self.console = folder, console
         self.known = dict[str, str]()
-        """What later steps need of earlier ones: ids, keys, addresses."""
+        """Results for later steps: ids, keys, addresses."""
         self._started = dict[str, subprocess.Popen[str]]()
         for person in PEOPLE:
             (folder / person).mkdir()
             (folder / f"{person}.sh").write_text(self._shell(person))
 
-    # What is told
+    # Output
 
     def heading(self, title: str) -> None:
         self.console.print()
@@ -54,14 +54,14 @@ class Stage:
         self.console.print(Text(text, style="yellow"), soft_wrap=not self.console.is_terminal)
 
     def output(self, text: str) -> None:
-        """What a command printed; on a terminal each line ends where the line does."""
+        """Print a command's output; on a terminal, long lines are cut."""
         is_cut = self.console.is_terminal
         for line in text.splitlines():
             shown = Text(f"    {line}", style="dim")
             self.console.print(shown, no_wrap=is_cut, overflow="ellipsis" if is_cut else None, soft_wrap=not is_cut)
 
     def holds(self, what: str, is_true: object) -> None:
-        """Something that must be so."""
+        """Print a fact, or raise Failed if it is not true."""
         if not is_true:
             raise Failed(f"it does not hold that {what}")
         self.console.print(Text(f"  ✓ {what}", style="green"), soft_wrap=not self.console.is_terminal)
@@ -73,19 +73,19 @@ class Stage:
     # Commands
 
     def enc(self, who: str, *args: str, code: int = 0, quiet: bool = False) -> str:
-        """An `enc` command as somebody: shown, run, and its output shown, unless `quiet`. What it printed."""
+        """Show and run an `enc` command as a person, and show its output unless `quiet`. Returns the output."""
         return self._run(who, ["enc", *args], code, quiet)
 
     def shell(self, who: str, *command: str, code: int = 0) -> str:
-        """Any other command."""
+        """Show and run any other command. Returns its output."""
         return self._run(who, list(command), code, quiet=False)
 
     def ask(self, who: str, *args: str) -> Any:
-        """What an `enc` command says to programs; of many lines, the last."""
+        """Return the JSON output of an `enc` command; of several lines, the last."""
         return json.loads(self._run(who, ["enc", *args, "--json"], 0, quiet=True).splitlines()[-1])
 
     def _run(self, who: str, command: list[str], code: int, quiet: bool) -> str:
-        """Both of its streams, in the order in which they came."""
+        """Return stdout and stderr, in order."""
         self.show(who, shlex.join(command))
         with ExitStack() as stack:
             with unbroken():
@@ -118,7 +118,7 @@ class Stage:
         return {**plain, **jars, "PATH": path, "HOME": str(self.folder / who), "COLUMNS": "110", "NO_COLOR": "1"}
 
     def _shell(self, person: str) -> str:
-        """What makes a shell of yours one of theirs."""
+        """Return a script that makes your shell that person's."""
         lines = [
             f"export HOME={shlex.quote(str(self.folder / person))}",
             f'export PATH={shlex.quote(str(ENC.parent))}:"$PATH"',
@@ -131,7 +131,7 @@ class Stage:
     # Processes
 
     def start(self, who: str, name: str, *args: str) -> dict[str, Any]:
-        """An `enc` command that goes on, called `name`; what it says when it is ready. stderr goes into a log."""
+        """Start an `enc` command in the background as `name`, with a log of its stderr. Returns its first line."""
         process = self.start_mute(who, name, *args, stdout=subprocess.PIPE)
         assert process.stdout is not None
         try:
@@ -140,7 +140,7 @@ class Stage:
             raise Failed(f"the {name} did not start: {self._last_words(name)}") from None
 
     def start_mute(self, who: str, name: str, *args: str, stdout: int | None = None) -> subprocess.Popen[str]:
-        """One that does not say when it is ready."""
+        """Start a background command that prints nothing when it is ready."""
         self.show(who, shlex.join(["enc", *args]), beside=True)
         with (self.folder / f"{name}.log").open("ab") as log, unbroken():
             self._started[name] = subprocess.Popen(  # noqa: S603
@@ -157,7 +157,7 @@ class Stage:
         return self._started[name]
 
     def _last_words(self, name: str) -> str:
-        """What it said of its end, if it did; and not what Spark said before that."""
+        """Return the last lines of `enc` in a log, without Spark's; if there are none, the last lines."""
         lines = (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
         return " ".join([line for line in lines if line.startswith("enc")][-2:] or lines[-5:])
 
@@ -175,7 +175,7 @@ class Stage:
                 process.stdout.close()
 
     def stop_all(self) -> None:
-        """The last one first; each of them also where stopping another was interrupted."""
+        """Stop all, the last one first, even if stopping one is interrupted."""
         with ExitStack() as stack:
             for name in list(self._started):
                 stack.callback(self.stop, name)
@@ -193,7 +193,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 @contextmanager
 def unbroken() -> Iterator[None]:
-    """Signals wait until the block is through: a process that nobody has a name for would outlive all of this."""
+    """Delay signals until the block ends: an interrupted start would leave a process that is never stopped."""
     came = list[int]()
     before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in SIGNALS}
     try:

@@ -1,4 +1,4 @@
-"""From logs to tables: the Spark pipeline, its views over HTTP, and the page."""
+"""Steps of the demo: the Spark pipeline, its views over HTTP, and the page."""
 
 import json
 import time
@@ -14,7 +14,7 @@ PATIENCE_S = 60.0
 
 
 def foresee(stage: Stage) -> None:
-    """Say at once, and not after minutes, that these steps cannot be done here."""
+    """Warn at the start, not after minutes, if these steps cannot run on this machine."""
     from enc.dataview.lake.session import check_java, delta_jars
 
     try:
@@ -27,9 +27,9 @@ def foresee(stage: Stage) -> None:
 def pipeline(stage: Stage) -> None:
     """Everything through Spark"""
     stage.tell(
-        "A DataView takes the events of many enclaves, checks every signature and every rule again, and makes tables "
-        "of them. It asks as Ada and as Bob, and so sees what they may see; what is sealed stays sealed. This is the "
-        "longest of the steps: Spark is started, and every view is made and tested."
+        "A DataView reads the events of many enclaves, verifies every signature and every rule again, and writes them "
+        "to tables. It reads as Ada and as Bob, and so gets what they may read; sealed content stays sealed. This step "
+        "takes longest: Spark starts, and every view is built and tested."
     )
     url, _, rest = stage.known["registry"].partition("#")
     id_, _, key = rest.partition(":")
@@ -46,8 +46,8 @@ def pipeline(stage: Stage) -> None:
 def tables(stage: Stage) -> None:
     """The tables, over HTTP"""
     stage.tell(
-        "Views are served as JSON, CSV or Arrow to whom the settings name; here to everybody. A server of views is not "
-        "believed either: with verify=1 it must bring the proofs."
+        "Views are served as JSON, CSV or Arrow to the readers in the settings; here to everybody. The server of views "
+        "is not trusted either: with verify=1 it must return the proofs."
     )
     _settings(stage)
     ready = stage.start("operator", "DataView", "dataview", "serve", "--config", "serve.toml", "--json")
@@ -120,7 +120,7 @@ def _draw(stage: Stage, name: str, rows: list[tuple[str, ...]]) -> None:
 def _check_proof(stage: Stage) -> None:
     answer = _get(stage, "/views/timeline?verify=1&limit=1&order=posted_at")
     (stage.folder / "row.json").write_text(json.dumps(answer["proofs"][0]["proof"]))
-    stage.tell("The proof that came with the first row goes into a file, and is checked like any other:")
+    stage.tell("The proof of the first row is saved to a file, and verified like any other:")
     says = stage.enc("cleo", "verify", "row.json", quiet=True)
     stage.holds("a row of the timeline proves itself", "The proof holds" in says)
 
@@ -135,7 +135,7 @@ def page(stage: Stage) -> None:
 
 
 def live(stage: Stage) -> None:
-    """For --keep: the pipeline goes on beside the page, so that what is written now is seen there."""
+    """Run the pipeline beside the page for --keep, so that new events appear there."""
     stage.stop("DataView")
     listen = stage.known["page"].removeprefix("http://")
     flags = (
@@ -149,7 +149,7 @@ def live(stage: Stage) -> None:
         "--listen",
         listen,
     )
-    stage.tell("From now on the pipeline runs beside the page, and takes in what is written; Spark starts once more.")
+    stage.tell("From now on the pipeline runs beside the page and reads new events; Spark starts once more.")
     stage.start_mute("operator", "DataView", "dataview", "run", "--small", *stage.known["pulls"].split("\n"), *flags)
     deadline = time.monotonic() + PATIENCE_S
     while True:

@@ -29,8 +29,8 @@ def messages(stage: Stage) -> None:
 def group(stage: Stage) -> None:
     """A group, end-to-end encrypted"""
     stage.tell(
-        "A group has a secret that changes with its members: who comes later cannot read what was before, who is "
-        "gone cannot read what is said after."
+        "A group has a secret that changes with its members: new members cannot read earlier messages, and former "
+        "members cannot read later ones."
     )
     stage.enc("ada", "group", "create", "plans", "--topic", "the summer", quiet=True)
     stage.enc("ada", "group", "invite", "plans", "Bob", "--yes", quiet=True)
@@ -49,6 +49,6 @@ def group(stage: Stage) -> None:
 
 
 def _accept(stage: Stage, who: str) -> None:
-    """Take the one invitation that there is. The inviter's store confirms it with the group's own log."""
+    """Accept the only invitation. The group's own log confirms it."""
     invited = stage.ask(who, "group", "invitations")
     stage.enc(who, "group", "accept", "plans", invited["enclave"], quiet=True)

@@ -19,7 +19,7 @@ def member(alice: Person) -> None:
 def test_nobody_is_pushed_to(alice: Person) -> None:
     assert alice.tell("push", "status") == []
     result = alice.ask("push", "status")
-    assert (result.stdout, "no endpoint is registered" in result.stderr) == ("", True)
+    assert (result.stdout, "no endpoint of yours is registered" in result.stderr) == ("", True)
 
 
 def test_the_owner_sees_every_endpoint(alice: Person) -> None:

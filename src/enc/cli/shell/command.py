@@ -15,11 +15,11 @@ from enc.cli.shell import failures
 from enc.cli.shell.command_context import TIMEOUT_S, CommandContext
 from enc.cli.shell.exits import FAILED
 
-_PANEL = "Connection and identity"
+SHARED_PANEL = "Connection and identity"
 
 
 def _option(flag: str, metavar: str | None, help_: str, **more: Any) -> Any:
-    return typer.Option(flag, metavar=metavar, help=help_, rich_help_panel=_PANEL, show_default=False, **more)
+    return typer.Option(flag, metavar=metavar, help=help_, rich_help_panel=SHARED_PANEL, show_default=False, **more)
 
 
 _FLAGS: dict[str, Any] = {

@@ -1,4 +1,7 @@
-"""A web server for as long as a block runs, on a socket that outlives it. An app is run by `uvicorn module:app`."""
+"""A web server that runs for the duration of a block, on a socket that outlives it.
+
+A real app is run with `uvicorn module:app`.
+"""
 
 import socket
 import threading

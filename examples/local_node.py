@@ -1,4 +1,4 @@
-"""A node for as long as a block runs: what the examples here speak to. An app is given the URL of one that stays up."""
+"""A node that runs for the duration of a block, for these examples. A real app gets the URL of a permanent node."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from typing import Any
 
 @contextmanager
 def running(*command: str) -> Iterator[dict[str, Any]]:
-    """`enc` with a command that serves until it is told to stop; what it gives is what it says when it is ready."""
+    """Run an `enc` command that serves until it is stopped. Yields the JSON that it prints when it is ready."""
     enc = Path(sys.executable).with_name("enc")
     with subprocess.Popen([enc, *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:  # noqa: S603
         try:
@@ -24,7 +24,7 @@ def running(*command: str) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def local_node(data: Path | None = None) -> Iterator[str]:
-    """Run a node on a free port, with its data in a temporary directory or a given one; it gives the node's URL."""
+    """Run a node on a free port, with its data in a temporary directory or a given one. Yields the node's URL."""
     with (
         tempfile.TemporaryDirectory() as folder,
         running("node", "run", "--data", str(data or folder), "--port", "0", "--dev") as ready,

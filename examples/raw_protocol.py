@@ -1,6 +1,7 @@
-"""Speaking to a node by hand, without the client library: commits in the open, requests sealed, every answer checked.
+"""The wire protocol without the client library: plain commits, sealed requests, every answer checked.
 
-Found an enclave, write, read with proofs, listen. `enc.client` does all of it in a call each: see todo_list.py.
+Creates an enclave, writes, reads with proofs, subscribes. `enc.client` does each of these in one call: see
+todo_list.py.
 """
 
 import json
@@ -46,14 +47,14 @@ def post(path: str, body: dict[str, Any]) -> bytes:
 
 
 def send(signed: Commit) -> None:
-    """A commit, and the receipt that it earns: the node's word, which can be held against it."""
+    """Send a commit, and check its receipt: a signed promise that the node cannot deny."""
     earned = receipt.parse_receipt(post("/", commit.wire_commit(signed)))
     receipt.check_receipt(earned, signed, seq_pub)
     print(f"  seq {earned.seq}: {signed.type}, event {earned.id.hex()[:16]}…")
 
 
 def ask(path: str, type_: envelope.RequestType, **body: Any) -> Any:
-    """A sealed request: nobody between sees what is asked or answered."""
+    """Send a sealed request: no one in between can read the request or the answer."""
     sealed = envelope.seal_request(opened, seq_pub, enclave, type_, body, urandom(24))
     return envelope.open_answer(keys, post(path, sealed))
 

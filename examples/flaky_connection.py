@@ -1,12 +1,12 @@
-"""A line to a node that can be cut and mended: a relay that stands for whatever fails between a phone and a node."""
+"""A relay to a node that can be cut and restored: it simulates a failing network."""
 
 import asyncio
 from typing import Self
 from urllib.parse import urlsplit
 
 
-class Line:
-    """`async with Line(url) as line`: in the block `line.url` leads to the node, but between `cut` and `mend`."""
+class FlakyConnection:
+    """A context manager. Its `url` leads to the node, except between `cut` and `restore`."""
 
     def __init__(self, url: str) -> None:
         self._node, self._port = urlsplit(url), 0
@@ -16,12 +16,12 @@ class Line:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
-    async def mend(self) -> None:
+    async def restore(self) -> None:
         self._server = await asyncio.start_server(self._carry, "127.0.0.1", self._port)
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def cut(self) -> None:
-        """What is under way does not arrive, and no new connection is taken."""
+        """Drop data in transit, and accept no new connections."""
         self._server.close()
         for end in self._ends:
             end.transport.abort()
@@ -35,7 +35,7 @@ class Line:
         await both
 
     async def __aenter__(self) -> Self:
-        await self.mend()
+        await self.restore()
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -1,13 +1,13 @@
-"""Moving house: an enclave goes to another node, and its readers go with it, without a gap and without trusting either.
+"""Migration: an enclave moves to another node, and its readers follow without a gap and without trusting either node.
 
-The owner signs a Migrate. The old node takes it as its last event, the new one pulls the log and replays it; a reader
-sees the Migrate, asks the new node for it, and checks that its log continues the one that was seen before.
+The owner signs a Migrate. The old node accepts it as its last event; the new one pulls the log and replays it. A reader
+sees the Migrate, asks the new node for it, and checks that its log continues the one seen before.
 """
 
 import tempfile
 from pathlib import Path
 
-from a_local_node import local_node
+from local_node import local_node
 
 from enc import Client, Identity
 from enc.client import load_proof
