@@ -55,7 +55,7 @@ class StagedWitness:
         http = partial(httpx.AsyncClient, transport=httpx.MockTransport(self._answer), trust_env=False)
         with (
             patch.object(main, "AsyncTransport", lambda url, timeout, most: AsyncTransport(url, timeout, http(), most)),
-            patch.object(main, "_now", self._now),
+            patch.object(main, "now_ms", self._now),
         ):
             self.service = main.Service(config, self.identity, self.ledger)
 
