@@ -71,7 +71,7 @@ class SplitBrain(Distrust):
 
 
 class LostRange(PeerError):
-    """`first_seq`: the first event that is lost; `bundles`: from which to before which bundle of the old log."""
+    """`first_seq`: the first lost event; `bundles`: first and end of the lost bundles, half-open."""
 
     code, status, fields = "LOST_RANGE", 409, ("first_seq", "bundles")
 

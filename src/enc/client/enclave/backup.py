@@ -1,8 +1,8 @@
 """Writes a whole enclave into one archive file: pulled page by page, replayed, resumable.
 
 Events received so far are in `<name>.part` beside the archive, one per line. A resumed pull replays
-them first, so nothing in the archive was accepted on trust. The archive gets its name only when it is
-complete.
+them first, so nothing in the archive was accepted on trust. The archive gets its name only when it
+is complete.
 """
 
 import os

@@ -64,7 +64,9 @@ _page = Decoder(_Page)
 
 
 def deliveries(reader: EnclaveReader) -> Flow[list[Delivery]]:
-    """Return all endpoints of the enclave for its owner, else the caller's own, by identity and trait."""
+    """Return all endpoints of the enclave for its owner, else the caller's own, by identity and
+    trait.
+    """
     verifier = yield from reader.session.verifier()
     found = list[Delivery]()
     for _ in range(MAX_PAGES):

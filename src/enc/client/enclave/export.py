@@ -1,7 +1,7 @@
 """Writes a whole log as the node gives it into one archive file, unverified, for auditors.
 
-`backup.pull` stops at the first event that does not replay, since nobody should continue from such a
-log. An auditor needs the rest of it too.
+`backup.pull` stops at the first event that does not replay, since nobody should continue from such
+a log. An auditor needs the rest of it too.
 """
 
 from pathlib import Path

@@ -46,7 +46,9 @@ def _by_state(reader: EnclaveReader) -> Flow[Lifecycle]:
 
 
 def _after_migrate(reader: EnclaveReader) -> Flow[Lifecycle]:
-    """Decide for state `migrated`, which stays until the next event: the new node's enclave is active."""
+    """Decide for state `migrated`, which stays until the next event: the new node's enclave is
+    active.
+    """
     history = yield from fetch_history(reader.session)
     if not history.moves or history.sequencer != reader.session.known_verifier().sequencer:
         return "migrated"

@@ -53,7 +53,9 @@ def _member(rules: Policy, fact: StateFact) -> Member:
 
 
 def members(reader: EnclaveReader) -> Flow[list[Member]]:
-    """Return every identity with a State or trait, proved, among those that readable events concern."""
+    """Return every identity with a State or trait, proved, among those that readable events
+    concern.
+    """
     rules = yield from policy(reader)
     named = dict.fromkeys(rules.initial_members)
     types, after = list(rules.dialect.access_types), -1

@@ -18,7 +18,9 @@ MAX_EVENTS = 100_000
 
 
 def ownership_history(reader: EnclaveReader, before: int | None = None) -> Flow[tuple[Policy, list[Event]]]:
-    """Return the rules, and the Manifest with all events before `before` that may pass ownership on."""
+    """Return the rules, and the Manifest with all events before `before` that may pass ownership
+    on.
+    """
     events = list[Event]()
     end = {} if before is None else {"end_before": before}
     while True:

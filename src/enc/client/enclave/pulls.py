@@ -71,8 +71,9 @@ def pull(
 ) -> Flow[list[PushedBatch]]:
     """Return one page of this identity's batches at `url`: of the whole node, or of one enclave.
 
-    Each event is verified like any other, and must be signed by the node's key, since a node pushes only
-    events that it sequenced. What the node omits after rights were lost cannot be seen; its batch can.
+    Each event is verified like any other, and must be signed by the node's key, since a node pushes
+    only events that it sequenced. What the node omits after rights were lost cannot be seen; its
+    batch can.
     """
     verifier = yield from reader.session.verifier()
     body: dict[str, Any] = {"url": url, "push_seq": asked.wire()}

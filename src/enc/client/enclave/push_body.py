@@ -1,8 +1,9 @@
 """A batch, as a node pushes it or returns it for a Pull, and the checks of its events.
 
-`parse_batch` checks the form: each enclave once, its events in ascending order of seq. `check_batch`
-checks each event by itself and against what is known of its enclave: hash, both signatures, id,
-sequencer, no withheld content. Only the number of the next batch shows whether one was left out.
+`parse_batch` checks the form: each enclave once, its events in ascending order of seq.
+`check_batch` checks each event by itself and against what is known of its enclave: hash, both
+signatures, id, sequencer, no withheld content. Only the number of the next batch shows whether one
+was left out.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,10 @@ class Notice(Struct, frozen=True):
 
 
 class PushedBatch(Struct, frozen=True):
-    """One batch of a queue. Events withheld because rights were lost are not in it; it may be empty."""
+    """One batch of a queue.
+
+    Events withheld because rights were lost are not in it; it may be empty.
+    """
 
     push_seq: int
     events: Mapping[bytes, tuple[Event, ...]] = {}
@@ -129,7 +133,9 @@ def _check_events(events: Sequence[Event], enclave: str) -> None:
 
 
 def _check_contents(events: Sequence[Event], predefined: frozenset[str]) -> None:
-    """Check that no content is withheld, by the rules of the enclave's version, known from its events."""
+    """Check that no content is withheld, by the rules of the enclave's version, known from its
+    events.
+    """
     for event in events:
         if is_withheld(event, predefined):
             raise InvalidProof(f"event {event.seq}: the content is withheld")

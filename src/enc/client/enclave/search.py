@@ -14,8 +14,8 @@ FIELDS = ("id", "seq", "type", "author", "tags", "timestamp")
 def as_filter(search: Mapping[str, Any]) -> dict[str, Any]:
     """Return the wire filter for `id`, `seq`, `type`, `author`, `tags` and `timestamp`.
 
-    Ids and authors may be bytes or hex; each field except `tags` and `timestamp` may be a list; `seq`
-    and `timestamp` may be ranges: `{"start_at", "start_after", "end_at", "end_before"}`.
+    Ids and authors may be bytes or hex; each field except `tags` and `timestamp` may be a list;
+    `seq` and `timestamp` may be ranges: `{"start_at", "start_after", "end_at", "end_before"}`.
     """
     unknown = search.keys() - set(FIELDS)
     if unknown:

@@ -61,7 +61,9 @@ def _setter(reader: EnclaveReader, type_: str, key: str, owner: bytes) -> Flow[t
 
 
 def _may_read(reader: EnclaveReader, type_: str, owner: bytes) -> Flow[bool]:
-    """Whether the Manifest and the last closed bundle let this identity read all events of the slot."""
+    """Whether the Manifest and the last closed bundle let this identity read all events of the
+    slot.
+    """
     rules = yield from policy(reader)
     fact = yield from reader.state_fact("rbac", reader.identity.public)
     reach = rules.read_scope(int.from_bytes(fact.value or b"", "big"), lambda alias: True).of(type_)

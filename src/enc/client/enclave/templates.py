@@ -22,8 +22,8 @@ def describe(name: str) -> str:
 def template(name: str, owner: bytes) -> dict[str, Any]:
     """Return the manifest of a new enclave that belongs to `owner`.
 
-    It is the same each time, and so would be the enclave's id. To create a second enclave from the same
-    template, add something unique to `meta`.
+    It is the same each time, and so would be the enclave's id. To create a second enclave from the
+    same template, add something unique to `meta`.
     """
     if not is_public_key(owner):
         raise MisuseError("an owner is a public key, 32 bytes")

@@ -44,7 +44,8 @@ def as_tags(tags: TagList) -> Tags:
 
 
 def operation(type_: str, **fields: Any) -> dict[str, Any]:
-    """Return one operation of an `ac_bundle`: Move (its `from` as `from_`), Grant, Revoke, Transfer, Gate.
+    """Return one operation of an `ac_bundle`: Move (its `from` as `from_`), Grant, Revoke,
+    Transfer, Gate.
 
     In an enclave of version 1: Move, Force_Move, Grant, Revoke or Revoke_Self.
     """
@@ -63,7 +64,10 @@ class Writes(ABC, Generic[R]):
 
     @abstractmethod
     def send(self, commit: Commit) -> R:
-        """Send a commit from `prepare`. Sent again, also after a restart, it does not become a second event."""
+        """Send a commit from `prepare`.
+
+        Sent again, also after a restart, it does not become a second event.
+        """
 
     @abstractmethod
     def _write(self, parts: CommitBuilder) -> R:
@@ -99,14 +103,17 @@ class Writes(ABC, Generic[R]):
     def move(self, target: Id, from_: StateOrRoles, to: StateOrRoles, *, force: bool = False) -> R:
         """Change an identity's State; `from_` is the State that it must have now.
 
-        In an enclave of version 1, all roles at once: names in a list, or a bitmask; `force` makes it a
-        Force_Move.
+        In an enclave of version 1, all roles at once: names in a list, or a bitmask; `force` makes
+        it a Force_Move.
         """
         who = as_hex(target, "target")
         return self._write_access(lambda dialect: dialect.move(who, from_, to, force=force))
 
     def grant(self, target: Id, trait: str, *, endpoint: str | None = None) -> R:
-        """Give an identity a trait or a role; with `endpoint`, the URL to which its events are pushed."""
+        """Give an identity a trait or a role.
+
+        With `endpoint`, the URL to which its events are pushed.
+        """
         who = as_hex(target, "target")
         return self._write_access(lambda dialect: dialect.grant(who, trait, endpoint))
 

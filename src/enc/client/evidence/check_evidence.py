@@ -44,7 +44,10 @@ class _Unsigned(Struct):
 
 
 def check_evidence(evidence: Evidence) -> Verdict:
-    """Return what the evidence shows. Raises InvalidProof if required signatures are missing or invalid."""
+    """Return what the evidence shows.
+
+    Raises InvalidProof if required signatures are missing or invalid.
+    """
     try:
         verdict = _CHECKS[evidence.kind](evidence)
         if evidence.parts.get("cosigned") is None or "heads" not in evidence.parts:

@@ -1,8 +1,8 @@
 """Evidence: a node's false statement, in one file that a third party can check without any node.
 
-Only a signature convicts. So a file states one of two things: "the holder of this key signed both of
-these, and no honest sequencer signs both", or "a client received this answer", for which there is no
-proof that it came from the node.
+Only a signature convicts. So a file states one of two things: "the holder of this key signed both
+of these, and no honest sequencer signs both", or "a client received this answer", for which there
+is no proof that it came from the node.
 """
 
 from collections.abc import Mapping

@@ -53,11 +53,12 @@ T = TypeVar("T")
 class AsyncClient:
     """A client of one node, for one identity.
 
-    `seq_pub`: the node's key, if known; else the key that the node itself returns is trusted from then
-    on. `pins`: where verified heads are stored; a directory, or None for this client's lifetime only.
-    `timeout`: seconds for one request. `patience`: seconds for which a request is retried.
-    `registry`: finds enclaves; registered ones need no `url`. `nodes`: URLs of other nodes to which an
-    enclave may move; the client follows it there. `settings`: rarely used ones, see ClientSettings.
+    `seq_pub`: the node's key, if known; else the key that the node itself returns is trusted from
+    then on. `pins`: where verified heads are stored; a directory, or None for this client's
+    lifetime only. `timeout`: seconds for one request. `patience`: seconds for which a request is
+    retried. `registry`: finds enclaves; registered ones need no `url`. `nodes`: URLs of other nodes
+    to which an enclave may move; the client follows it there. `settings`: rarely used ones, see
+    ClientSettings.
     """
 
     def __init__(
@@ -101,7 +102,9 @@ class AsyncClient:
         return await self._run(self._setup.node.seq_pub())
 
     async def create(self, manifest: Manifest, *, tags: TagList = ()) -> "AsyncEnclave":
-        """Create an enclave from a manifest, from the path of a file with one, or from a template's name."""
+        """Create an enclave from a manifest, from the path of a file with one, or from a template's
+        name.
+        """
         reader = self._setup.reader(bytes(32))
         await self._run(reader.session.create(manifest_content(manifest, self.identity), as_tags(tags)))
         return AsyncEnclave(self, reader)
@@ -120,7 +123,10 @@ class AsyncClient:
         return AsyncEnclave(self, self._setup.required_registry().reader)
 
     async def resolve(self, enclave: Id, *, fresh: bool = False) -> Resolution:
-        """Return where an enclave is, from the registry, verified; cached for five minutes unless `fresh`."""
+        """Return where an enclave is, from the registry, verified.
+
+        Cached for five minutes unless `fresh`.
+        """
         return await self._run(self._setup.required_registry().resolve(as_bytes(enclave, "enclave"), fresh=fresh))
 
     async def lookup(self, identity: Id, *, fresh: bool = False) -> IdentityEntry:
@@ -140,7 +146,9 @@ class AsyncClient:
     async def listing(
         self, *, app: str | None = None, creator: Id | None = None, q: str | None = None, after: str | None = None
     ) -> tuple[list[dict[str, Any]], str | None]:
-        """Return an unverified page of the registry's enclaves, and the `after` of the next page, if any."""
+        """Return an unverified page of the registry's enclaves, and the `after` of the next page,
+        if any.
+        """
         who = None if creator is None else as_hex(creator, "creator")
         asked = {"app": app, "creator": who, "q": q, "after": after}
         search = {name: value for name, value in asked.items() if value}
@@ -204,8 +212,8 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
     ) -> AsyncIterator[Item]:
         """Yield matching events, fetched page by page; see `as_filter` for the search fields.
 
-        Each is verified. With `proof`, each event of a closed bundle is also proved to be in the log
-        (`item.fact`). That no matching event was left out is not proved: see `complete`.
+        Each is verified. With `proof`, each event of a closed bundle is also proved to be in the
+        log (`item.fact`). That no matching event was left out is not proved: see `complete`.
         """
         return self._items(Search(search, limit, reverse), proof)
 
@@ -215,7 +223,9 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
                 yield item
 
     async def unverified_page(self, wire_filter: Mapping[str, Any]) -> UnverifiedPage:
-        """Return one page of events as the node returns them, for callers that verify them elsewhere."""
+        """Return one page of events as the node returns them, for callers that verify them
+        elsewhere.
+        """
         return await self._run(unverified_page(self._reader, dict(wire_filter)))
 
     async def event(self, event: Id) -> Item | None:
@@ -229,11 +239,11 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
     def subscribe(self, *, after: int | None = -1, patience: float | None = None, **search: Any) -> AsyncSubscription:
         """Return the stored events after seq `after`, then live ones, each once and in order.
 
-        `after=None` begins with the next new event. Reconnects after lost connections, renews sessions,
-        and continues at the new node if the enclave moves. Ends by raising: EnclaveTerminated,
-        EnclaveMigrated if the new node cannot be found, Unauthorized, Distrust, LostRange, or Unreachable
-        after `patience` seconds (default: the client's). With `math.inf` it retries forever; `news`
-        reports when the node does not answer.
+        `after=None` begins with the next new event. Reconnects after lost connections, renews
+        sessions, and continues at the new node if the enclave moves. Ends by raising:
+        EnclaveTerminated, EnclaveMigrated if the new node cannot be found, Unauthorized, Distrust,
+        LostRange, or Unreachable after `patience` seconds (default: the client's). With `math.inf`
+        it retries forever; `news` reports when the node does not answer.
         """
         wire = as_filter(search)
 
@@ -251,7 +261,10 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         return await self._run(self._reader.session.head())
 
     async def witnessed(self, head: TreeHead | None = None) -> Witnessed | None:
-        """Return the witnesses' confirmation of the newest head, or of `head`; None without witnesses."""
+        """Return the witnesses' confirmation of the newest head, or of `head`.
+
+        None without witnesses.
+        """
         return await self._run(witnessed(self._reader.session, self._client._setup.quorum, head))
 
     async def proof(self, event: Id, *, wait: bool = True) -> EventFact:
@@ -263,11 +276,16 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         return await self._run(reads.status(self._reader, as_bytes(event, "event"), wait=wait))
 
     async def statuses(self, events: Sequence[Id]) -> Mapping[bytes, EventStatus | Literal["pending", "unknown"]]:
-        """Return many proved statuses with few requests; `pending`: open bundle; `unknown`: no such event."""
+        """Return many proved statuses with few requests.
+
+        `pending`: open bundle; `unknown`: no such event.
+        """
         return await self._run(reads.statuses(self._reader, [as_bytes(event, "event") for event in events]))
 
     async def state(self, namespace: Namespace, key: Id, *, tree_size: int | None = None) -> StateFact:
-        """Return the proved value of a raw key after the last closed bundle, or after `tree_size` bundles."""
+        """Return the proved value of a raw key after the last closed bundle, or after `tree_size`
+        bundles.
+        """
         return await self._run(self._reader.state_fact(namespace, as_bytes(key, "key"), tree_size))
 
     async def bundle(self, index: int) -> Bundle:
@@ -275,7 +293,10 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         return await self._run(self._reader.bundle(index))
 
     async def complete(self) -> AsyncIterator[Item]:
-        """Yield every event of every closed bundle, proved complete; for identities that may read all."""
+        """Yield every event of every closed bundle, proved complete.
+
+        For identities that may read all.
+        """
         next_seq, index, size = 0, 0, (await self.head()).ts
         while index < size:
             bundle, items = await self._run(complete_bundle(self._reader, index, next_seq))
@@ -294,9 +315,9 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         since: Path | str | None = None,
         progress: Progress = lambda here, total: None,
     ) -> Header:
-        """Write the whole log into one file as the node gives it, unverified, for an audit. For owners.
+        """Write the whole log into one file as the node gives it, unverified, for an audit.
 
-        With `since`, an earlier archive of it, only later events are requested.
+        For owners. With `since`, an earlier archive of it, only later events are requested.
         """
         return await self._run(export(self._reader, Path(path), None if since is None else Path(since), progress))
 
@@ -313,8 +334,8 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
     ) -> AsyncIterator[PushedBatch]:
         """Yield the batches queued for you at `url`, from all enclaves of the node or from one.
 
-        Select one number, several, or a range. Batches that the node no longer keeps are missing; a batch
-        lacks the events that you may no longer read. Each event is verified.
+        Select one number, several, or a range. Batches that the node no longer keeps are missing; a
+        batch lacks the events that you may no longer read. Each event is verified.
         """
         asked: BatchSelection | None = select_batches(push_seq, after, until)
         only = None if enclave is None else as_bytes(enclave, "enclave")
@@ -325,7 +346,10 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
             asked = asked.rest(batches)
 
     async def deliveries(self) -> list[Delivery]:
-        """Return the delivery status of each endpoint registered here; only of your own, unless you are the owner."""
+        """Return the delivery status of each endpoint registered here.
+
+        Only of your own, unless you are the owner.
+        """
         return await self._run(deliveries(self._reader))
 
     # Where it is
@@ -338,10 +362,11 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         meta: Mapping[str, Any] | None = None,
         archive: Path | str | None = None,
     ) -> Receipt | None:
-        """Register where the enclave is, as its owner; None if registered. The new owner does it after a Transfer.
+        """Register where the enclave is, as its owner; None if registered.
 
-        Omitted fields keep their registered values. `archive`: of the log at a former node; its head proves
-        that an owner unknown to the registry was the owner when they moved the enclave away from there.
+        The new owner does it after a Transfer. Omitted fields keep their registered values.
+        `archive`: of the log at a former node; its head proves that an owner unknown to the
+        registry was the owner when they moved the enclave away from there.
         """
         setup, description = self._client._setup, EnclaveDescription(app, desc, meta)
         heads = former_heads(None, None if archive is None else Path(archive))
@@ -357,11 +382,12 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         tell: OnStep = lambda step, what: None,
         progress: Progress = lambda here, total: None,
     ) -> Moved:
-        """Move the enclave to the node at this URL, as its owner, and register it if there is a registry.
+        """Move the enclave to the node at this URL, as its owner, and register it if there is a
+        registry.
 
-        `folder` keeps what must not be lost meanwhile; after an interruption, call again. With `archive` the
-        move is forced, without the old node. `source`: the old node's URL for the new one, if it differs.
-        `tell(step, result)` is called after each step.
+        `folder` keeps what must not be lost meanwhile; after an interruption, call again. With
+        `archive` the move is forced, without the old node. `source`: the old node's URL for the new
+        one, if it differs. `tell(step, result)` is called after each step.
         """
         setup = self._client._setup
         new = setup.reader_at(self.id, to)

@@ -51,7 +51,9 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
 
 
 class Setup:
-    """What a client needs to open enclaves: identity, pins, callers, registry, locator and witnesses."""
+    """What a client needs to open enclaves: identity, pins, callers, registry, locator and
+    witnesses.
+    """
 
     def __init__(
         self,
@@ -88,7 +90,10 @@ class Setup:
         self.quorum = self._open_quorum(settings)
 
     def _open_quorum(self, settings: ClientSettings) -> WitnessQuorum | None:
-        """Return the quorum, or None without witnesses. Witness calls do not retry: the quorum does."""
+        """Return the quorum, or None without witnesses.
+
+        Witness calls do not retry: the quorum does.
+        """
         if not settings.witnesses and settings.k is None:
             return None
         return WitnessQuorum(

@@ -1,4 +1,5 @@
-"""Events as a node returns them, decrypted but not verified, for callers that verify them elsewhere.
+"""Events as a node returns them, decrypted but not verified, for callers that verify them
+elsewhere.
 
 The data pipeline does so. The answer is authentic, sealed by the node for this identity, but its
 content is unchecked.

@@ -19,7 +19,10 @@ _HEX = re.compile(r"[0-9a-fA-F]{64}")
 
 
 class Identity:
-    """A private key and its public key. Identities with one public key are equal; repr shows only it."""
+    """A private key and its public key.
+
+    Identities with one public key are equal; repr shows only it.
+    """
 
     __slots__ = ("_key",)
 
@@ -43,8 +46,8 @@ class Identity:
     def load(cls, path: Path | str, passphrase: str | None = None) -> "Identity":
         """Load the identity in a key file.
 
-        Raises PassphraseNeeded, WrongPassphrase, or MisuseError for any other fault. Rejects a file that
-        anyone except its owner could have read or changed.
+        Raises PassphraseNeeded, WrongPassphrase, or MisuseError for any other fault. Rejects a file
+        that anyone except its owner could have read or changed.
         """
         path = Path(path)
         raw = private_file.read(path, MAX_SIZE)
@@ -53,7 +56,9 @@ class Identity:
         return cls(parse_key(path, raw, passphrase))
 
     def save(self, path: Path | str, passphrase: str | None = None, overwrite: bool = False) -> None:
-        """Write a key file that only its owner can read, sealed if a passphrase is given, and sync it."""
+        """Write a key file that only its owner can read, sealed if a passphrase is given, and sync
+        it.
+        """
         private_file.write(Path(path), format_key(self._key, passphrase), overwrite=overwrite)
 
     @property
@@ -70,7 +75,9 @@ class Identity:
         return self.public.hex()
 
     def sub_key(self) -> PrivateKey:
-        """Return the key that others seal to (`sub_pub` in a registry), derived for this purpose only."""
+        """Return the key that others seal to (`sub_pub` in a registry), derived for this purpose
+        only.
+        """
         secret = int.from_bytes(hkdf(self._key.secret, SUB_KEY), "big") % CURVE_ORDER
         return PrivateKey(secret.to_bytes(32, "big"))
 

@@ -1,4 +1,5 @@
-"""Reads one enclave, for one identity, through one node: everything that a client can ask, as flows.
+"""Reads one enclave, for one identity, through one node: everything that a client can ask, as
+flows.
 
 Every answer is verified before it is returned. Each method states what it verifies.
 """
@@ -93,10 +94,11 @@ class EnclaveReader:
 
     @follow_moves
     def page(self, wire_filter: Mapping[str, Any], *, proof: bool = False) -> Flow[Page]:
-        """Return one page of events. Each is verified, matches the filter and is in the requested order.
+        """Return one page of events.
 
-        With `proof`, each event of a closed bundle is also proved to be in the log under one accepted head.
-        Whether matching events were left out cannot be verified here.
+        Each is verified, matches the filter and is in the requested order. With `proof`, each event
+        of a closed bundle is also proved to be in the log under one accepted head. Whether matching
+        events were left out cannot be verified here.
         """
         filter_ = parse_filter(dict(wire_filter))
         verifier = yield from self.session.verifier()
@@ -212,7 +214,9 @@ class EnclaveReader:
     # State
 
     def state_fact(self, namespace: Namespace, key: bytes, tree_size: int | None = None) -> Flow[StateFact]:
-        """Return the proved value of a key: after the last closed bundle, or after `tree_size` bundles."""
+        """Return the proved value of a key: after the last closed bundle, or after `tree_size`
+        bundles.
+        """
         body: dict[str, Any] = {"namespace": namespace, "key": key.hex()}
         facts = yield from self._state("/state", "State_Proof", body, [(namespace, key)], tree_size)
         return facts[0]

@@ -1,6 +1,7 @@
 """A session with a node about one enclave: signs and sends commits, seals requests, verifies heads.
 
-Nothing is accepted on trust: receipts are checked, and a head counts only if it extends the last one.
+Nothing is accepted on trust: receipts are checked, and a head counts only if it extends the last
+one.
 """
 
 import os
@@ -82,7 +83,10 @@ class EnclaveSession:
         self._exp = 0
 
     def verifier(self) -> Flow[LogVerifier]:
-        """Return the verifier for the pinned sequencer or its successor; else for the node's own key."""
+        """Return the verifier for the pinned sequencer or its successor.
+
+        Else for the node's own key.
+        """
         if self._verifier is None:
             self.pins.check()
             yield from self._identify_node()
@@ -211,8 +215,8 @@ class EnclaveSession:
     def send(self, commit: Commit) -> Flow[Receipt]:
         """Send a commit until a receipt arrives; a repeated commit gets its first receipt again.
 
-        A commit names its enclave but no node, and accepted commits move with the log. So the same bytes may
-        be sent to every node that the enclave moves to, and become one event.
+        A commit names its enclave but no node, and accepted commits move with the log. So the same
+        bytes may be sent to every node that the enclave moves to, and become one event.
         """
         if commit.enclave != self.enclave:
             raise MisuseError("the commit is for another enclave")
@@ -253,7 +257,10 @@ class EnclaveSession:
         self._session = None
 
     def ask(self, path: str, type_: RequestType, body: dict[str, Any]) -> Flow[bytes]:
-        """Return the decrypted answer to a sealed request. An answer that none of our keys opens is a Forgery."""
+        """Return the decrypted answer to a sealed request.
+
+        An answer that none of our keys opens is a Forgery.
+        """
         verifier = yield from self.verifier()
         try:
             return (yield from self._ask(verifier, path, type_, body))
@@ -273,7 +280,9 @@ class EnclaveSession:
 
     @follow_moves
     def head(self) -> Flow[TreeHead]:
-        """Return the node's newest head, verified: signed for this enclave, extending the pinned one."""
+        """Return the node's newest head, verified: signed for this enclave, extending the pinned
+        one.
+        """
         verifier = yield from self.verifier()
         since = verifier.size
         answer = yield from self.node.caller.request(Call(f"/{self.enclave.hex()}/sth"))
@@ -288,7 +297,9 @@ class EnclaveSession:
         self.known_verifier().pin_head(head)
 
     def verify_head(self, head: TreeHead, answer: bytes, since: int) -> Flow[None]:
-        """Verify a head: signature, consistency with the pinned head, and the witnesses' confirmation."""
+        """Verify a head: signature, consistency with the pinned head, and the witnesses'
+        confirmation.
+        """
         verifier = yield from self.verifier()
         other = verifier.check_head(head, answer, since)
         while other is not None:
@@ -301,7 +312,9 @@ class EnclaveSession:
             yield from self._quorum.check(self, head)
 
     def peek(self) -> Flow[TreeHead]:
-        """Return the node's current head: signed for this enclave, but not verified against the pin."""
+        """Return the node's current head: signed for this enclave, but not verified against the
+        pin.
+        """
         verifier = yield from self.verifier()
         answer = yield from self.node.caller.request(Call(f"/{self.enclave.hex()}/sth"))
         with verifier.blame_node("head", answer):

@@ -28,7 +28,10 @@ class NodeLink:
         return self.caller if self.url is None else self.caller.for_node(self.url, 0)
 
     def seq_pub(self, by: RetryingCaller | None = None) -> Flow[bytes]:
-        """Return the node's key from its `/info`; raise if another was expected. `by`: caller to use."""
+        """Return the node's key from its `/info`; raise if another was expected.
+
+        `by`: caller to use.
+        """
         if self.found is None:
             body = yield from (by or self.caller).request(Call("/info"))
             found = self._read(body)

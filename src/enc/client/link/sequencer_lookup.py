@@ -17,9 +17,10 @@ _FILTER = {"type": ["Manifest", "Migrate"], "limit": MAX_LIMIT}
 
 
 def fetch_history(session: EnclaveSession, hints: Sequence[Event] = ()) -> Flow[History]:
-    """Return the sequencers according to the Manifest and Migrates in the log; the verifier learns them.
+    """Return the sequencers according to the Manifest and Migrates in the log.
 
-    `hints`: Migrates from other sources, for identities that may not read them in the log.
+    The verifier learns them. `hints`: Migrates from other sources, for identities that may not read
+    them in the log.
     """
     verifier = yield from session.verifier()
     known = [move.event for move in verifier.history.moves]

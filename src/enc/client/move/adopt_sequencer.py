@@ -52,10 +52,11 @@ def adopt_sequencer(
     accept_loss: bool = False,
     record: RecordLookup = _no_record,
 ) -> Flow[Pin | None]:
-    """Return the pin for the node that `probe` asks with empty pins; None if it does not continue the log.
+    """Return the pin for the node that `probe` asks with empty pins.
 
-    `hints`: Migrates from other sources, for identities that may not read them in the log. The pin's own
-    Migrates count too: a node cannot evade them by withholding them.
+    None if it does not continue the log. `hints`: Migrates from other sources, for identities that
+    may not read them in the log. The pin's own Migrates count too: a node cannot evade them by
+    withholding them.
     """
     history = yield from fetch_history(probe.session, [*hints, *(move.event for move in pin.moves)])
     node = probe.session.known_verifier().sequencer
@@ -90,7 +91,8 @@ def adopt_sequencer(
 
 
 def _new_moves(history: History, pin: Pin) -> tuple[Move, ...]:
-    """Return the moves since the pinned sequencer's term, or since the last earlier one that both know.
+    """Return the moves since the pinned sequencer's term, or since the last earlier one that both
+    know.
 
     Of several terms of one key, takes the one that the pinned moves lead to, or else the first: the
     pinned sequencer has signed nothing between two of its terms. Returns () without a common term.
@@ -145,10 +147,11 @@ def _check_loss_accepted(
 
 
 def _confirms(known: RegistryRecord, probe: EnclaveReader, migrate: Event) -> Flow[bool]:
-    """Whether a registry entry confirms a Migrate: it is its author's, contains it, or belongs to a later owner.
+    """Whether a registry entry confirms a Migrate: it is its author's, contains it, or belongs to a
+    later owner.
 
-    A later owner got the enclave from the author, in the log of the node that the entry names; then an
-    earlier entry has contained the Migrate.
+    A later owner got the enclave from the author, in the log of the node that the entry names; then
+    an earlier entry has contained the Migrate.
     """
     if known.holder == migrate.from_ or any(reader.event.id == migrate.id for reader in known.entry.links):
         return True
@@ -160,7 +163,8 @@ def _confirms(known: RegistryRecord, probe: EnclaveReader, migrate: Event) -> Fl
 
 
 def lost_range(history: History, pin: Pin, move: Move, size: int) -> LostRange | None:
-    """Return the error for pinned events that are missing in the log that continued from `size` bundles.
+    """Return the error for pinned events that are missing in the log that continued from `size`
+    bundles.
 
     A takeover from a copy counts its last bundle as closed, though it may have had more events.
     """
@@ -199,9 +203,11 @@ def _check_root(probe: EnclaveReader, move: Move, size: int, head: TreeHead) -> 
 
 
 def _check_owner(probe: EnclaveReader, move: Move, base: int, size: int) -> Flow[None]:
-    """Check that the author owned the enclave: by the trusted state after `base` bundles and later events.
+    """Check that the author owned the enclave: by the trusted state after `base` bundles and later
+    events.
 
-    The node's own state just before must agree: an owner who gave the enclave away no longer owns it.
+    The node's own state just before must agree: an owner who gave the enclave away no longer owns
+    it.
     """
     rules, events = yield from ownership_history(probe, move.event.seq)
     owner = move.event.from_

@@ -16,7 +16,9 @@ MAX_JOURNAL = 8 << 20
 
 
 class Journal:
-    """A folder with a move's progress: the Migrate as a commit, then as an event, and the copied log."""
+    """A folder with a move's progress: the Migrate as a commit, then as an event, and the copied
+    log.
+    """
 
     def __init__(self, folder: Path, enclave: bytes, to: bytes) -> None:
         self._folder = folder / f"{enclave.hex()}-{to.hex()[:16]}"

@@ -58,7 +58,9 @@ MAX_TRIES = 5
 
 
 class Moved(Struct, frozen=True):
-    """The result of a move: the Migrate, and the new node's head, which extends what was seen before."""
+    """The result of a move: the Migrate, and the new node's head, which extends what was seen
+    before.
+    """
 
     migrate: Event
     head: TreeHead
@@ -100,9 +102,10 @@ class Mover:
         return self._new.node
 
     def peaceful(self, source: Callable[[], str]) -> Flow[Moved]:
-        """Move with the old node's help. `source`: its URL for the new node, which else gets the copy.
+        """Move with the old node's help.
 
-        `source` is called after the Migrate: before, the enclave may turn out to be at another node.
+        `source`: its URL for the new node, which else gets the copy. `source` is called after the
+        Migrate: before, the enclave may turn out to be at another node.
         """
         with (yield from self._journal()) as journal:
             return (yield from self._peaceful(journal, source))
@@ -139,7 +142,9 @@ class Mover:
             journal.clear()
 
     def _is_outdated(self, event: Event) -> bool:
-        """Whether the enclave has moved elsewhere since: following this Migrate would make a second log."""
+        """Whether the enclave has moved elsewhere since: following this Migrate would make a second
+        log.
+        """
         pin = self._reader.session.pins.load(self._reader.enclave)
         latest = pin.moves[-1].event if pin is not None and pin.moves else event
         return latest.seq >= event.seq and latest.id != event.id
@@ -157,7 +162,10 @@ class Mover:
     # Peaceful
 
     def _migrate(self, journal: Journal) -> Flow[Event]:
-        """Return the Migrate as the old node's last event. A stored commit is sent first: it may be accepted."""
+        """Return the Migrate as the old node's last event.
+
+        A stored commit is sent first: it may be accepted.
+        """
         yield from self._reader.session.head()  # follows the enclave to its current node
         asked = yield from fetch_terms(self._new_node)
         if journal.commit() is None:  # else it may have been accepted already
@@ -252,7 +260,9 @@ class Mover:
         return replay
 
     def _check_loss(self, replay: Replay) -> None:
-        """Check that the archive has everything seen here before, or that the user accepts the loss."""
+        """Check that the archive has everything seen here before, or that the user accepts the
+        loss.
+        """
         pin = self._reader.session.pins.load(self._reader.enclave)
         if pin is None or self._accept_loss:
             return

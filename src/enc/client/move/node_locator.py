@@ -19,9 +19,10 @@ MAX_SEEN = 256
 
 
 class NodeLocator:
-    """`nodes`: URLs of nodes to which an enclave may move. `quick_registry`: the registry client without retries.
+    """`nodes`: URLs of nodes to which an enclave may move.
 
-    `accept_loss`: continue even if events seen before are lost.
+    `quick_registry`: the registry client without retries. `accept_loss`: continue even if events
+    seen before are lost.
     """
 
     def __init__(
@@ -91,7 +92,8 @@ class NodeLocator:
     def _first(
         self, urls: Iterable[str], sequencer: bytes, left: NodeLink | None, enclave: bytes
     ) -> Flow[NodeLink | None]:
-        """Return the first node, in this order, that has the key and the enclave and was not just left.
+        """Return the first node, in this order, that has the key and the enclave and was not just
+        left.
 
         Each is asked once. A node that a Migrate names has the enclave only after its import.
         """
@@ -120,8 +122,8 @@ class NodeLocator:
     def names_other_node(self, session: EnclaveSession) -> Flow[bool]:
         """Whether the registry, asked from time to time, names a node not known to be a former one.
 
-        A node that was left by force may continue without knowing it. A registry that does not answer is
-        ignored.
+        A node that was left by force may continue without knowing it. A registry that does not
+        answer is ignored.
         """
         if self._quick_registry is None or self._clock() < self._due.get(session.enclave, 0.0):
             return False
@@ -144,7 +146,9 @@ class NodeLocator:
         return resolution is not None and resolution.sequencer != key
 
     def origin(self, enclave: bytes) -> bytes | None:
-        """Return the first sequencer of an enclave found by a registry, if its creator signed the entry."""
+        """Return the first sequencer of an enclave found by a registry, if its creator signed the
+        entry.
+        """
         seen = self._seen.get(enclave)
         return seen.origin if seen else None
 
@@ -161,8 +165,8 @@ class NodeLocator:
     def _elsewhere(self, session: EnclaveSession, pin: Pin) -> Flow[Pin | None]:
         """Switch to the pinned node, or to the one that the registry names, if that proves its log.
 
-        The node asked may simply be the one that the user configured for all enclaves, and never have had
-        this one: that is not a lie.
+        The node asked may simply be the one that the user configured for all enclaves, and never
+        have had this one: that is not a lie.
         """
         seq_pub = yield from session.node.seq_pub()
         found = yield from self.find(session.enclave, pin.sequencer, session.node)
@@ -197,7 +201,10 @@ class NodeLocator:
             return None
 
     def _record(self, enclave: bytes) -> Flow[RegistryRecord | None]:
-        """Return the registry's entry, or None. Raises if the registry does not answer: its entry decides."""
+        """Return the registry's entry, or None.
+
+        Raises if the registry does not answer: its entry decides.
+        """
         if self._registry_client is None:
             return None
         try:

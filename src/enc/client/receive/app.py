@@ -1,7 +1,8 @@
-"""A receiver as an ASGI app: one POST per push, answered with 200 once it is on disk, else an error.
+"""A receiver as an ASGI app: one POST per push, answered with 200 once it is on disk, else an
+error.
 
-Importing it needs no server. A stranger's load is bounded: requests at a time, bytes per request, and
-time to send them.
+Importing it needs no server. A stranger's load is bounded: requests at a time, bytes per request,
+and time to send them.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Catches up with a node: pulls missed pushes, and queries what the node no longer keeps.
 
 A thread that waits for the node's key if only its URL is known, for a gap, and, from time to time,
-for batches that the node gave up on. Everything goes through the delivery worker, as pushes do. While
-the node does not answer, the nodes to which its enclaves have moved are asked for those.
+for batches that the node gave up on. Everything goes through the delivery worker, as pushes do.
+While the node does not answer, the nodes to which its enclaves have moved are asked for those.
 """
 
 import logging
@@ -38,10 +38,11 @@ logger = logging.getLogger("enc.client.receiver")
 
 
 class Gap(Struct, frozen=True):
-    """Batches that the node no longer keeps. Their events were queried, except for enclaves `refused`.
+    """Batches that the node no longer keeps.
 
-    Or batches of a node that does not answer, where the nodes to which the enclaves `refused` have moved
-    do not provide their events either.
+    Their events were queried, except for enclaves `refused`. Or batches of a node that does not
+    answer, where the nodes to which the enclaves `refused` have moved do not provide their events
+    either.
     """
 
     seq_pub: bytes
@@ -136,7 +137,10 @@ class CatchUp:
             return not self._is_closed
 
     def _try(self) -> None:
-        """Run a round; schedule a retry after a failure, except after a lie, which a person must examine."""
+        """Run a round.
+
+        Schedule a retry after a failure, except after a lie, which a person must examine.
+        """
         is_down = False
         try:
             is_whole = self.run_round()
@@ -181,7 +185,10 @@ class CatchUp:
                 submit(lambda enclave=enclave: inbox.release(seq_pub, enclave)).result()  # type: ignore[misc]
 
     def run_round(self) -> bool:
-        """Pull everything the node has beyond the position. Returns False if something is still missing."""
+        """Pull everything the node has beyond the position.
+
+        Returns False if something is still missing.
+        """
         seq_pub = self._key()
         position, refusals = self._position(seq_pub), dict[bytes, str]()
         for enclave in self._enclaves_to_ask(seq_pub, position):
@@ -200,7 +207,9 @@ class CatchUp:
         return position.until is None
 
     def _enclaves_to_ask(self, seq_pub: bytes, position: QueuePosition) -> Iterator[bytes]:
-        """Yield enclaves to ask by: those on the node, then those named, unless pinned to another node."""
+        """Yield enclaves to ask by: those on the node, then those named, unless pinned to another
+        node.
+        """
         yield from position.enclaves
         for enclave in self._context.enclaves:
             pin = self._context.pins.load(enclave)
@@ -264,7 +273,10 @@ class CatchUp:
         return True
 
     def _query_lost(self, seq_pub: bytes, enclave: bytes) -> bool:
-        """Query what the lost batches may have held of an enclave. Returns False if it may not be read."""
+        """Query what the lost batches may have held of an enclave.
+
+        Returns False if it may not be read.
+        """
         inbox, submit = self._context.inbox, self._context.worker.submit
         after, before = submit(lambda: inbox.missing_range(enclave, seq_pub)).result()
         seq = {

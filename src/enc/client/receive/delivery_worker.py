@@ -174,7 +174,9 @@ class DeliveryWorker:
         return True
 
     def _turns(self) -> Iterator[bytes]:
-        """Yield the enclaves with deliverable events, each once, beginning after the last one served."""
+        """Yield the enclaves with deliverable events, each once, beginning after the last one
+        served.
+        """
         start, after, is_round = self._after, self._after, False
         while True:
             enclave = self._inbox.waiting(after)

@@ -38,13 +38,18 @@ NodeCheck = Callable[[bytes, bytes], bool]
 """Whether an enclave is known to have moved to the node with this key; or away from it."""
 
 Filing = Callable[[bytes, str, Sequence[Event]], None]
-"""Called before a delivery counts, with the node's key, a name that is stable on repeats, and events."""
+"""Called before a delivery counts, with the node's key, a name that is stable on repeats, and
+events.
+"""
 
 MAX_EARLY = 1000
 """Most batches of one queue that may wait for an earlier one."""
 MAX_BYTES = 256 << 20
-"""Most bytes of events that wait for delivery. Early ones may fill half of it, and batches that others
-wait for may exceed it by half, so that they always fit."""
+"""Most bytes of events that wait for delivery.
+
+Early ones may fill half of it, and batches that others wait for may exceed it by half, so that they
+always fit.
+"""
 RETRY_MS = 1000
 
 
@@ -215,9 +220,11 @@ class Inbox:
     # Gaps
 
     def position(self, seq_pub: bytes, most: int = 16) -> QueuePosition:
-        """Return the position of a node's queue, and up to `most` of its enclaves, at random, as some may be gone.
+        """Return the position of a node's queue, and up to `most` of its enclaves, at random, as
+        some may be gone.
 
-        A moved enclave is included while the queue has a gap and events of it from this node wait here.
+        A moved enclave is included while the queue has a gap and events of it from this node wait
+        here.
         """
         first = self._one("SELECT min(push_seq) FROM enc_early WHERE seq_pub = ?", seq_pub)[0]
         sql = (
@@ -229,9 +236,11 @@ class Inbox:
         return QueuePosition(self._next(seq_pub), None if first is None else first - 1, enclaves)
 
     def missing_range(self, enclave: bytes, seq_pub: bytes) -> tuple[int, int | None]:
-        """Return where an enclave's events may be missing: after which seq, before which (None: open end).
+        """Return where an enclave's events may be missing: after which seq, before which (None:
+        open end).
 
-        Considers this node's queue only: other nodes' queues, before or after a move, have other numbers.
+        Considers this node's queue only: other nodes' queues, before or after a move, have other
+        numbers.
         """
         sql = (
             "SELECT max(iif(push_seq < :next, seq, NULL)), min(iif(push_seq >= :next, seq, NULL)) "
@@ -246,7 +255,8 @@ class Inbox:
     def fill(self, seq_pub: bytes, enclave: bytes, events: Sequence[Event], until: int | None = None) -> None:
         """Store verified events from another source for a `missing_range`. They wait for no batch.
 
-        `until`: all events of the enclave up to this seq are here now, so early ones need not wait any more.
+        `until`: all events of the enclave up to this seq are here now, so early ones need not wait
+        any more.
         """
         with self.transaction():
             self._check_room(seq_pub, False)
@@ -258,7 +268,10 @@ class Inbox:
                 self._release(seq_pub, enclave, until)
 
     def release(self, seq_pub: bytes, enclave: bytes) -> None:
-        """Let early events of one enclave go on without the missing ones; other enclaves still wait."""
+        """Let early events of one enclave go on without the missing ones.
+
+        Other enclaves still wait.
+        """
         with self.transaction():
             self._release(seq_pub, enclave, MAX_INT)
 

@@ -1,4 +1,6 @@
-"""The file of an inbox: a SQLite database that only its owner can read, used by one process at a time."""
+"""The file of an inbox: a SQLite database that only its owner can read, used by one process at a
+time.
+"""
 
 import sqlite3
 from pathlib import Path
@@ -101,9 +103,11 @@ class InboxFile:
 
 
 def _locked(path: Path) -> FileLock:
-    """Lock the inbox until the process ends: two receivers on one inbox would deliver everything twice.
+    """Lock the inbox until the process ends: two receivers on one inbox would deliver everything
+    twice.
 
-    Uses a file of its own: closing any descriptor of the database itself would drop SQLite's locks on it.
+    Uses a file of its own: closing any descriptor of the database itself would drop SQLite's locks
+    on it.
     """
     if not path.name or path.is_dir():
         raise MisuseError(f"state: expected the path of a file, not {str(path)!r}")

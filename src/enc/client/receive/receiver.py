@@ -53,7 +53,8 @@ class ReceiverSettings(Struct, frozen=True, kw_only=True):
     verified events before they are stored and before the node gets an answer; what it raises is
     answered instead. Repeated events come under the same name. `pins` and `timeout` as in a Client.
     `retries`: pauses before a failed handler or node is tried again. `max_body`: bytes of a push;
-    `max_waiting`: bytes of events that wait for delivery; `max_early`: batches that wait for another.
+    `max_waiting`: bytes of events that wait for delivery; `max_early`: batches that wait for
+    another.
     """
 
     group: int = 1
@@ -68,15 +69,16 @@ class ReceiverSettings(Struct, frozen=True, kw_only=True):
 
 
 class PushReceiver:
-    """Receives pushes. `url`: as registered. `nodes`: who may push, by key; or URLs, asked for their keys.
+    """Receives pushes.
 
-    `state`: the file for received events and positions; `schema`: SQL for the handler's own tables in
-    it. `handle(event, db)` is called with each event, once, in ascending order of seq in each enclave.
-    `on_notice(notice)` is called for events of which this identity is only notified, `on_gap(gap)` for
-    lost batches, `on_distrust(error)` for false statements of a node. `accepts(enclave)` selects the
-    enclaves: anyone who creates an enclave on a node can register this identity and URL in it, and by
-    default its events are delivered too. `enclave`: one on the node, or one on each, by which a
-    receiver without events can ask for missed ones. `settings`: rarely used ones.
+    `url`: as registered. `nodes`: who may push, by key; or URLs, asked for their keys. `state`: the
+    file for received events and positions; `schema`: SQL for the handler's own tables in it.
+    `handle(event, db)` is called with each event, once, in ascending order of seq in each enclave.
+    `on_notice(notice)` is called for events of which this identity is only notified, `on_gap(gap)`
+    for lost batches, `on_distrust(error)` for false statements of a node. `accepts(enclave)`
+    selects the enclaves: anyone who creates an enclave on a node can register this identity and URL
+    in it, and by default its events are delivered too. `enclave`: one on the node, or one on each,
+    by which a receiver without events can ask for missed ones. `settings`: rarely used ones.
     """
 
     def __init__(
@@ -159,9 +161,10 @@ class PushReceiver:
     # Pushes
 
     def take(self, body: bytes) -> None:
-        """Process the body of a push. Returns once it is on disk; raises the error to answer instead of 200.
+        """Process the body of a push.
 
-        For non-ASGI servers; any thread may call it.
+        Returns once it is on disk; raises the error to answer instead of 200. For non-ASGI servers;
+        any thread may call it.
         """
         try:
             self._take(body)
@@ -199,7 +202,9 @@ class PushReceiver:
         self.log_throttled(level, kind, f"a push was rejected: {error_text(error)}{more}")
 
     def _is_new_node(self, enclave: bytes, seq_pub: bytes) -> bool:
-        """Whether the enclave moved to this node, by a pushed Migrate or one seen by a client with these pins."""
+        """Whether the enclave moved to this node, by a pushed Migrate or one seen by a client with
+        these pins.
+        """
         pin = self.pins.load(enclave)
         return pin is not None and bool(pin.moves) and pin.history.sequencer == seq_pub
 
@@ -209,7 +214,10 @@ class PushReceiver:
         return pin is not None and pin.history.departure(seq_pub) is not None
 
     def _file_push(self, push: Push, body: bytes) -> bool:
-        """Verify and store a batch; return whether an earlier one is missing. Ignores repeated batches."""
+        """Verify and store a batch; return whether an earlier one is missing.
+
+        Ignores repeated batches.
+        """
         push_seq = push.body.get("push_seq")
         if isinstance(push_seq, int) and self.worker.submit(lambda: self.inbox.has(push.from_, push_seq)).result():
             return False

@@ -1,7 +1,7 @@
 """Backfills the pushes of a node that does not answer, from the nodes to which its enclaves moved.
 
-A successor has the enclave's whole log. It is queried for the events missing between those that came
-from the old node, page by page, and after each page the waiting events are released.
+A successor has the enclave's whole log. It is queried for the events missing between those that
+came from the old node, page by page, and after each page the waiting events are released.
 """
 
 import logging
@@ -83,7 +83,9 @@ class SuccessorBackfill:
                 yield seq_pub, url
 
     def _query(self, client: Client, enclave: bytes, end: int) -> None:
-        """Fetch all events from the first gap to the end of the node's term: there may be several gaps."""
+        """Fetch all events from the first gap to the end of the node's term: there may be several
+        gaps.
+        """
         inbox, submit = self._context.inbox, self._context.worker.submit
         after, _ = submit(lambda: inbox.missing_range(enclave, self._seq_pub)).result()
         seq = {"end_before": end, **({"start_after": after} if after >= 0 else {})}

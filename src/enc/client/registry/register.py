@@ -44,7 +44,10 @@ class EnclaveDescription(Struct, frozen=True):
 
 
 def register_node(registry_client: RegistryClient, uris: Sequence[str]) -> Flow[Receipt | None]:
-    """Register the URIs of the node whose key is this identity; None if they are registered already."""
+    """Register the URIs of the node whose key is this identity.
+
+    None if they are registered already.
+    """
     reader = registry_client.reader
     try:
         known = yield from registry_client.node(reader.identity.public)
@@ -81,11 +84,11 @@ def register_enclave(
 ) -> Flow[Receipt | None]:
     """Register where an enclave is, as its owner; return None if all of it is registered already.
 
-    Includes the Migrates since the last entry, and an owner proof if another identity made that entry.
-    More Migrates than one entry may contain make several entries. `heads`: of former sequencers; one of
-    them proves that an owner who moved the enclave before being registered was the owner then. The head
-    on which the registration rests is pinned, so a continuation from an older copy, as a former owner
-    might try, is detected.
+    Includes the Migrates since the last entry, and an owner proof if another identity made that
+    entry. More Migrates than one entry may contain make several entries. `heads`: of former
+    sequencers; one of them proves that an owner who moved the enclave before being registered was
+    the owner then. The head on which the registration rests is pinned, so a continuation from an
+    older copy, as a former owner might try, is detected.
     """
     yield from reader.session.head()
     rules, events = yield from ownership_history(reader)
@@ -109,7 +112,9 @@ def _entry(
     events: Sequence[Event],
     heads: Sequence[TreeHead],
 ) -> Flow[tuple[dict[str, Any] | None, bool]]:
-    """Return the next entry (None if nothing is new), and whether more Migrates are left for another."""
+    """Return the next entry (None if nothing is new), and whether more Migrates are left for
+    another.
+    """
     manifest, me = events[0], reader.identity.public
     known = KnownOwnership(manifest, rules, manifest.from_, 0, manifest.sequencer)
     if record is not None:
@@ -152,7 +157,8 @@ def _merged(description: EnclaveDescription, record: RegistryRecord | None) -> E
 def _steps(
     history: History, known: KnownOwnership, me: bytes, events: Sequence[Event]
 ) -> tuple[list[Step], KnownOwnership]:
-    """Return the Migrates since the term of the registered sequencer, and what is known at its start.
+    """Return the Migrates since the term of the registered sequencer, and what is known at its
+    start.
 
     Of several terms, takes the last from which ownership passed to the current owners: the registry
     requires that ownership was passed on under the sequencer that it knows.
@@ -193,7 +199,9 @@ def _chain(
     events: Sequence[Event],
     heads: Sequence[TreeHead],
 ) -> Flow[tuple[list[Step], KnownOwnership]]:
-    """Return the Migrates, with a proof for each author that is not the holder, and the new holding."""
+    """Return the Migrates, with a proof for each author that is not the holder, and the new
+    holding.
+    """
     chain = list[Step]()
     for step in steps:
         author = step.event.from_
@@ -209,7 +217,8 @@ def _chain(
 def _former_proof(
     reader: EnclaveReader, known: KnownOwnership, migrate: Event, events: Sequence[Event], heads: Sequence[TreeHead]
 ) -> Flow[OwnerProof]:
-    """Prove, under the latest suitable head of the old sequencer, that a Migrate's author was the owner.
+    """Prove, under the latest suitable head of the old sequencer, that a Migrate's author was the
+    owner.
 
     The log under such a head is the same at every node, so the current node provides the paths.
     """

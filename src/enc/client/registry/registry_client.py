@@ -1,9 +1,9 @@
 """A client of a registry: where an enclave is, how to reach a node, what an identity has published.
 
-A registry is an enclave, and its answers are its events. So nothing is accepted on trust: each entry
-comes with its own signatures and a proof that it is current, under a head that extends every one seen
-before. Omissions cannot be detected; but the node that a registry names must still prove that the
-enclave moved to it.
+A registry is an enclave, and its answers are its events. So nothing is accepted on trust: each
+entry comes with its own signatures and a proof that it is current, under a head that extends every
+one seen before. Omissions cannot be detected; but the node that a registry names must still prove
+that the enclave moved to it.
 """
 
 from collections import OrderedDict
@@ -153,7 +153,10 @@ class RegistryClient:
         self._cache: OrderedDict[tuple[str, bytes], tuple[float, Any]] = OrderedDict()
 
     def resolve(self, enclave: bytes, *, fresh: bool = False) -> Flow[Resolution]:
-        """Return where an enclave is. EnclaveNotFound and NodeNotFound are the registry's statements."""
+        """Return where an enclave is.
+
+        EnclaveNotFound and NodeNotFound are the registry's statements.
+        """
         return (yield from self._cached("resolve", enclave, self._resolution, fresh))
 
     def lookup(self, identity: bytes, *, fresh: bool = False) -> Flow[IdentityEntry]:

@@ -1,8 +1,9 @@
 """A feed: one subscription over many connections, sessions and Queries; each event once, in order.
 
 It does no I/O: its driver passes in messages and sends what the feed returns. After a lost
-connection, before a session ends, and where the node truncated the stored events, it asks again from
-the last seq it returned. It sends a new Query before it closes the old one, so no event is missed.
+connection, before a session ends, and where the node truncated the stored events, it asks again
+from the last seq it returned. It sends a new Query before it closes the old one, so no event is
+missed.
 """
 
 import os

@@ -112,7 +112,10 @@ class Subscription(_Subscription):
                 return found
 
     def news(self) -> Item | Connection | None:
-        """Return the next event, or a Connection when the node stops or resumes answering; None if closed."""
+        """Return the next event, or a Connection when the node stops or resumes answering.
+
+        None if closed.
+        """
         try:
             while not self._items and not self._news:
                 if self._is_closed:
@@ -219,7 +222,10 @@ class AsyncSubscription(_Subscription):
                 return found
 
     async def news(self) -> Item | Connection | None:
-        """Return the next event, or a Connection when the node stops or resumes answering; None if closed."""
+        """Return the next event, or a Connection when the node stops or resumes answering.
+
+        None if closed.
+        """
         try:
             while not self._items and not self._news:
                 if self._is_closed:

@@ -73,7 +73,10 @@ def _item(wire: WireItem, filter_: Filter) -> Item:
 
 
 def _check_content(item: Item, verifier: LogVerifier) -> None:
-    """Check that a missing content was erased. A later Update, not shown in the item, erases an Update."""
+    """Check that a missing content was erased.
+
+    A later Update, not shown in the item, erases an Update.
+    """
     event = item.event
     if event.content is not None:
         return

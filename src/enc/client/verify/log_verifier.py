@@ -185,7 +185,9 @@ class LogVerifier:
             self._record_departure(event, answer)
 
     def _record_departure(self, event: Event, answer: bytes) -> None:
-        """Record a Migrate by which the enclave leaves this node: later signatures of it do not count."""
+        """Record a Migrate by which the enclave leaves this node: later signatures of it do not
+        count.
+        """
         with self.blame_node("event", answer):
             move = move_of(event, self.sequencer, self.enclave)
         if move.new_sequencer != self.sequencer:
@@ -220,9 +222,9 @@ class LogVerifier:
     def check_head(self, head: TreeHead, answer: bytes, since: int) -> TreeHead | None:
         """Check a head by itself and against the pinned one.
 
-        Returns the other head with which it must be proved consistent, if any. `since`: the size known when
-        the head was requested. While the answer was on its way, another answer, to this client or to one
-        that shares the pins, may have brought a larger head.
+        Returns the other head with which it must be proved consistent, if any. `since`: the size
+        known when the head was requested. While the answer was on its way, another answer, to this
+        client or to one that shares the pins, may have brought a larger head.
         """
         try:
             check_bound_head(head, self.sequencer, self.enclave)
@@ -281,7 +283,9 @@ class LogVerifier:
         return Fork(message, unconnected(self.enclave, self.sequencer, message, first, then, proof, signer))
 
     def root_mismatch(self, signer: bytes, pinned: TreeHead, head: TreeHead) -> Fork:
-        """Return the error for a head that differs from the one the former sequencer `signer` signed."""
+        """Return the error for a head that differs from the one the former sequencer `signer`
+        signed.
+        """
         message = f"the log of {head.ts} bundles is not the one that {signer.hex()} signed"
         return Fork(message, two_heads("fork", self.enclave, self.sequencer, message, pinned, head, signer))
 

@@ -1,8 +1,8 @@
 """Pins: what a client remembers of each enclave, its sequencer and the last verified head.
 
 A pin makes a node's second answer harder to forge than its first. So a pin only grows: of two heads
-of one sequencer the larger one stays, whichever is stored last, and no head is replaced by None. The
-sequencer changes only through a Migrate, which the pin stores.
+of one sequencer the larger one stays, whichever is stored last, and no head is replaced by None.
+The sequencer changes only through a Migrate, which the pin stores.
 """
 
 import os
@@ -33,7 +33,8 @@ LOCK = ".lock"
 
 
 class Pin(Struct, frozen=True):
-    """The enclave's sequencer, its last verified head (None before the first), and the known Migrates.
+    """The enclave's sequencer, its last verified head (None before the first), and the known
+    Migrates.
 
     The last Migrate may name another sequencer than this one: a node that was not asked yet.
     """
@@ -75,10 +76,11 @@ class Pins(Protocol):
 
 
 def merge_pins(old: Pin | None, new: Pin) -> Pin:
-    """Return the pin to keep after `new` is stored over `old`: the larger head, and all known Migrates.
+    """Return the pin to keep after `new` is stored over `old`: the larger head, and all known
+    Migrates.
 
-    Another sequencer replaces the pinned one only through Migrates that lead from one to the other. To
-    trust any other sequencer, remove the pin.
+    Another sequencer replaces the pinned one only through Migrates that lead from one to the other.
+    To trust any other sequencer, remove the pin.
     """
     if old is None:
         return new
@@ -120,7 +122,9 @@ class FilePins:
         self._directory = Path(directory)
 
     def check(self) -> None:
-        """Check that the directory is writable, before a node is asked for something that must be stored."""
+        """Check that the directory is writable, before a node is asked for something that must be
+        stored.
+        """
         with self._locked():
             pass
 
@@ -157,7 +161,9 @@ class FilePins:
         return self._directory / f"{_checked(enclave).hex()}.json"
 
     def _locked(self) -> FileLock:
-        """Wait for all other threads and processes: what is read under the lock is still so when it is written."""
+        """Wait for all other threads and processes: what is read under the lock is still so when it
+        is written.
+        """
         try:
             private_file.make_directory(self._directory)
             return FileLock(self._directory / LOCK, wait=True)

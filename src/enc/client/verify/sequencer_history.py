@@ -1,7 +1,7 @@
 """An enclave's sequencers in order, each proved by the Migrate that names it.
 
-A peaceful Migrate is the last event of the old sequencer; a forced one is the first event of the new
-sequencer. So a history gives the signer of every seq; any other signature is not the enclave's.
+A peaceful Migrate is the last event of the old sequencer; a forced one is the first event of the
+new sequencer. So a history gives the signer of every seq; any other signature is not the enclave's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -87,7 +87,9 @@ class History(Struct, frozen=True):
         return self.moves[last] if last < len(self.moves) else None
 
     def superseded(self, key: bytes, seq: int) -> Move | None:
-        """Return the latest move up to `seq` that replaced `key`, if `key` was the sequencer before."""
+        """Return the latest move up to `seq` that replaced `key`, if `key` was the sequencer
+        before.
+        """
         before = [move for move in self.moves if move.from_seq <= seq]
         was = any(term.sequencer == key for term in self.terms() if term.from_seq <= seq)
         return before[-1] if was and before and self.at(seq) != key else None
@@ -130,8 +132,8 @@ def move_of(event: Event, before: bytes | None, enclave: bytes) -> Move:
 def history_of(first: bytes | None, migrates: Sequence[Event], enclave: bytes) -> History:
     """Return the history that a log's Migrates give, in their order.
 
-    Raises InvalidProof if one contradicts the others, and TooManyMoves, without checking any, if there
-    are more than MAX_MOVES.
+    Raises InvalidProof if one contradicts the others, and TooManyMoves, without checking any, if
+    there are more than MAX_MOVES.
     """
     if len(migrates) > MAX_MOVES:
         message = f"the enclave has {len(migrates)} Migrates; a client follows at most {MAX_MOVES}"

@@ -89,7 +89,10 @@ class WitnessQuorum:
             yield Pause(backoff.wait(error))
 
     def _ask(self, session: EnclaveSession, head: TreeHead) -> Flow[tuple[Witnessed, list[str]]]:
-        """Ask the witnesses; those that did not answer lately come last, or are skipped if not needed."""
+        """Ask the witnesses.
+
+        Those that did not answer lately come last, or are skipped if not needed.
+        """
         answers, why = list[CosignedHead](), list[str]()
         for member, caller in sorted(self._members, key=lambda each: self._may_skip(each[0])):
             if self._may_skip(member) and self._witnessed(head, answers).is_whole:
@@ -127,7 +130,10 @@ class WitnessQuorum:
     def _connect(
         self, session: EnclaveSession, head: TreeHead, cosigned: CosignedHead, caller: RetryingCaller
     ) -> Flow[str | None]:
-        """Return why a witness's answer does not count, if nobody lied; reports a lie to the witness."""
+        """Return why a witness's answer does not count, if nobody lied.
+
+        Reports a lie to the witness.
+        """
         seen, verifier = cosigned.head, session.known_verifier()
         signer = None if cosigned.sequencer == verifier.sequencer else cosigned.sequencer
         if signer is not None and (not verifier.history.knows(signer) or seen.ts > head.ts):
