@@ -1,42 +1,22 @@
-"""A node that is killed at any moment: what anybody was told stays true, and nothing is there twice.
-
-Clients commit to several enclaves, over HTTP connections and a WebSocket that also subscribes. `Outside` keeps what
-they were told: receipts, signed heads, events of the subscription. The node dies, is started again without any fault
-and is held to all of it. So it goes on with the same data, and each crash finds what the one before left.
-"""
+"""A node that is killed at any moment: what anyone was told stays true, and nothing is there twice."""
 
 import asyncio
-import os
 import random
 import signal
 import socket
-import ssl
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 from msgspec.json import decode, encode
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, WebSocketException
+from websockets.exceptions import ConnectionClosed
 
-from enc.core.log.commit import auto_delete_at, build_commit, build_manifest, wire_commit
-from enc.core.log.receipt import build_receipt, check_receipt, parse_receipt
-from enc.core.primitives.encoding import MAX_INT, compact_json
-from enc.core.primitives.sealing import open_text
-from enc.core.primitives.types import Commit, Receipt, TreeHead
-from enc.core.session.envelope import seal_request
-from enc.core.session.session import TransportKeys, client_keys, open_session
-from enc.core.trees.merkle_log import check_consistency
-from enc.core.trees.proof import parse_consistency
-from enc.core.trees.tree_head import check_bound_head, parse_head
-from enc.node.fsck import check_store
-from enc.node.store.sqlite.store import SqliteStore
-from tests.core.world import give, grant, person, rule
+from enc.core.log.commit import auto_delete_at, wire_commit
+from enc.core.primitives.encoding import MAX_INT
+from enc.core.primitives.types import Commit
 from tests.node.crash_node import (
     ERASING,
     ON_THE_WAY,
@@ -48,383 +28,22 @@ from tests.node.crash_node import (
     Launcher,
     set_clock,
 )
-from tests.node.push_audit import check_queues
-from tests.node.small_v1 import SMALL_V1
-from tests.node.store_host import MANIFEST
-
-HEARD = {
-    "traits": ["owner(0)", "admin(1)", "watch(2)"],
-    "grants": [grant(type_, "owner", "admin watch", "OUTSIDER MEMBER") for type_ in ("Grant", "Revoke")],
-    "customs": [*MANIFEST["customs"], rule("message", "admin", "P"), rule("message", "watch", "N")],
-}
-"""Those parts of a manifest by which some are pushed messages, and some told of them."""
-CONNECTIONS = 3
-"""Over HTTP, beside one WebSocket."""
-WINDOW = 4
-"""Commits under way on the WebSocket."""
-MOST = 100
-"""Commits on one connection, after which a node should have died."""
-LIFETIME_MS = 600_000
-"""Of a commit."""
-LANES, KILLS = (1, 2), 40
-"""Seeds of what runs at one time, and how often each of them kills at random."""
-PATIENCE_S = 30
-AUDIT_EVERY = 5
-NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Made once: httpx would make one for every client."""
+from tests.node.crash_story import (
+    AUDIT_EVERY,
+    KILLS,
+    LANES,
+    LIFETIME_MS,
+    PATIENCE_S,
+    Load,
+    Story,
+    send,
+)
 
 
 @pytest.fixture(scope="module")
 def launcher() -> Iterator[Launcher]:
     with Launcher() as found:
         yield found
-
-
-def client(node: Launched) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=node.url, timeout=PATIENCE_S, verify=NO_TLS, trust_env=False)
-
-
-class Outside:
-    """What the world outside a node knows of it: what it sent, and what it was told."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self.rng = random.Random(seed)
-        self.ahead_ms = 0
-        self.lifetime_ms: int | None = None
-        """After which a content is to be deleted, if it is."""
-        self.enclaves: list[bytes] = []
-        self._versions: dict[bytes, int] = {}
-        self.commits: dict[bytes, Commit] = {}
-        self.receipts: dict[bytes, Receipt] = {}
-        self.shown: dict[bytes, bytes] = {}
-        """Events of subscriptions: id to commit's hash."""
-        self.heads: dict[bytes, list[TreeHead]] = {}
-        """Those not yet compared with a later one."""
-        self._number = 0
-        self._gone: set[bytes] = set()
-        """Hashes of commits of which nothing is expected."""
-        self._told: list[Commit] = []
-        """Acknowledged since the last check."""
-        self._free: dict[bytes, list[bytes]] = {}
-        """Messages that were neither updated nor deleted."""
-
-    # What is sent
-
-    def sign(self, enclave: bytes, type_: str, content: Any, *tags: tuple[str, ...], by: str = "alice") -> Commit:
-        text = content if isinstance(content, str) else compact_json(content)
-        exp = self._exp()
-        if self.lifetime_ms is not None and type_ == "message":
-            tags = (*tags, ("auto-delete", str(exp + self.lifetime_ms)))
-        enc_v = self._versions[enclave]
-        return self._keep(build_commit(person(by), enclave, type_, text, exp, tags, enc_v=enc_v))
-
-    def now(self) -> int:
-        return time.time_ns() // 1_000_000 + self.ahead_ms
-
-    def _exp(self) -> int:
-        return self.now() + LIFETIME_MS
-
-    def forget(self, enclave: bytes, before: set[bytes]) -> list[Commit]:
-        """Expect nothing of this enclave any more. The commits that were sent to it since `before`."""
-        gone = [commit for commit in self.commits.values() if commit.enclave == enclave and commit.hash not in before]
-        self.enclaves.remove(enclave)
-        self.heads.pop(enclave, None)
-        for commit in gone:
-            del self.commits[commit.hash], self.receipts[commit.hash]
-        self._told = [commit for commit in self._told if commit.enclave != enclave]
-        self._gone |= {commit.hash for commit in gone}
-        return gone
-
-    def _keep(self, commit: Commit) -> Commit:
-        self._number += 1
-        self.commits[commit.hash] = commit
-        return commit
-
-    def manifest(self) -> Commit:
-        """Bundles of most enclaves are closed by size, of every third by the clock; every second is of version 1."""
-        number = self._number
-        bundle = {"size": 100, "timeout": 20} if number % 3 == 2 else {"size": 3, "timeout": 60_000}
-        heard = {**MANIFEST, **HEARD}
-        content = {**(SMALL_V1 if number % 2 else heard), "bundle": bundle, "meta": {"number": number}}
-        enc_v = content["enc_v"]
-        commit = build_manifest(person("alice"), compact_json(content), self._exp(), enc_v=enc_v)
-        self._versions[commit.enclave] = enc_v
-        return self._keep(commit)
-
-    def any_commit(self) -> Commit:
-        rng, number = self.rng, self._number
-        enclave, free = (found := rng.choice(self.enclaves)), self._free[found]
-        kind = rng.randrange(30)
-        if kind == 0:
-            return self.manifest()
-        if kind < 6 and free:
-            return self.sign(enclave, "Update", f"<again {number}>", ("r", free.pop().hex()))
-        if kind < 9 and free:
-            return self.sign(enclave, "Delete", {"reason": "author"}, ("r", free.pop().hex()))
-        if kind < 12:
-            return self.sign(enclave, "Shared", {"key": "topic", "value": number})
-        if kind < 15:
-            return self.sign(enclave, "note", f"<note {number}>", by="bob")
-        if kind < 18:
-            return self.access(enclave, "Grant" if kind < 17 else "Revoke")
-        return self.sign(enclave, "message", f"<message {number}>", ("r", "ab"), ("k", str(number % 7)))
-
-    def access(self, enclave: bytes, type_: str) -> Commit:
-        """Somebody gets an endpoint, or loses what it hangs on."""
-        number = ("n", str(self._number))  # no two of one millisecond are the same commit
-        who, trait = self.rng.choice([("vera", "admin"), ("nick", "watch"), ("carol", "admin")])
-        url = {"endpoint": f"https://{self.rng.randrange(3)}.example/"} if type_ == "Grant" else {}
-        if self._versions[enclave] == 1:
-            role = {"identity": person(who).public.hex(), "role": "DataView", **url}
-            return self.sign(enclave, "Grant_Push" if url else type_, role, number)
-        return self.sign(enclave, type_, give(who, trait, **url), number)
-
-    # What is told
-
-    def take_receipt(self, commit: Commit, wire: Any, seq_pub: bytes) -> None:
-        receipt = parse_receipt(encode(wire))
-        check_receipt(receipt, commit, seq_pub)
-        assert self.receipts.setdefault(commit.hash, receipt) == receipt, "two receipts for one commit"
-        self._told.append(commit)
-        if commit.type == "Manifest":
-            self.enclaves.append(commit.enclave)
-            self._free[commit.enclave] = []
-        elif commit.type == "message":
-            self._free[commit.enclave].append(receipt.id)
-
-    def take_head(self, enclave: bytes, data: bytes, seq_pub: bytes) -> None:
-        head = parse_head(data)
-        check_bound_head(head, seq_pub, enclave)
-        self.heads.setdefault(enclave, []).append(head)
-
-    def take_event(self, wire: Any) -> None:
-        event_id, commit_hash = bytes.fromhex(wire["id"]), bytes.fromhex(wire["hash"])
-        assert event_id not in self.shown, "shown twice"
-        self.shown[event_id] = commit_hash
-
-    # What must be so after a crash
-
-    async def check(self, node: Launched) -> int:
-        """Everything that was told is so; and who got no answer sends again, and gets a receipt.
-
-        How many commits had been taken without an answer.
-        """
-        told, self._told = self._told, []
-        told += self.rng.sample(list(self.commits.values()), min(5, len(self.commits)))
-        unanswered = [commit for commit in self.commits.values() if commit.hash not in self.receipts]
-        async with connect(node.url.replace("http", "ws"), ping_interval=None) as ws:
-            taken = 0
-            for commit in unanswered:
-                answer = await send(ws, commit)
-                taken += answer["type"] == "Error"
-                assert answer["type"] == "Receipt" or answer["code"] == "DUPLICATE", answer
-                self.take_receipt(commit, answer.get("receipt", answer), node.seq_pub)
-            for commit in {commit.hash: commit for commit in told + unanswered}.values():
-                answer = await send(ws, commit)
-                assert answer["code"] == "DUPLICATE", answer
-                assert parse_receipt(encode(answer["receipt"])) == self.receipts[commit.hash]
-        self._told = []
-        async with client(node) as http:
-            for enclave, heads in self.heads.items():
-                await check_heads(http, enclave, heads, node.seq_pub)
-        self.heads = {}
-        return taken
-
-    def audit(self, node: Launched) -> None:
-        """The store of a node that has ended: a whole log, in which each commit stands once, as its sender was told."""
-        store = SqliteStore(node.data / "enc.db")
-        try:
-            report = check_store(store, node.seq_pub, None, lambda more: None)
-            assert not report.differences, report.differences
-            check_queues(store)
-            events = [event for enclave in store.enclaves() for event in store.events(enclave, 0, 1 << 30)]
-        finally:
-            store.close()
-        found = {event.hash: event for event in events}
-        assert len(found) == len(events), "a commit is there twice"
-        assert found.keys() <= self.commits.keys() | self._gone
-        for commit_hash, receipt in self.receipts.items():
-            assert build_receipt(found[commit_hash]) == receipt
-        for event_id, commit_hash in self.shown.items():
-            assert found[commit_hash].id == event_id
-
-
-async def send(ws: ClientConnection, commit: Commit) -> Any:
-    """A commit, and the node's answer to it."""
-    await ws.send(encode(wire_commit(commit)).decode())
-    async with asyncio.timeout(PATIENCE_S):
-        answer = decode(await ws.recv())
-    assert answer["hash"] == commit.hash.hex(), answer
-    return answer
-
-
-async def check_heads(http: httpx.AsyncClient, enclave: bytes, heads: list[TreeHead], seq_pub: bytes) -> None:
-    """Each of these heads is that of a beginning of the log."""
-    answer = await http.get(f"/{enclave.hex()}/sth")
-    now = parse_head(answer.content)
-    check_bound_head(now, seq_pub, enclave)
-    for head in {head.ts: head for head in heads if head.ts}.values():
-        assert all(other.r == head.r for other in heads if other.ts == head.ts), "two roots for one size"
-        answer = await http.get(f"/{enclave.hex()}/consistency?from={head.ts}&to={now.ts}")
-        check_consistency(parse_consistency(answer.content), head.r, now.r)
-
-
-class Load:
-    """Everybody at once, until the node is gone.
-
-    `told` hears of each commit that is "sent", "acknowledged" or, where the node may be unavailable, "refused".
-    """
-
-    def __init__(
-        self,
-        outside: Outside,
-        node: Launched,
-        told: Callable[[str], None] = lambda what: None,
-        most: int = MOST,
-        may_refuse: bool = False,
-    ) -> None:
-        self._outside, self._node, self._told, self._most = outside, node, told, most
-        self._may_refuse = may_refuse
-        self._listens_only = False
-        """Whether the WebSocket sends nothing more, since the node has said that it ends."""
-
-    def run(self) -> None:
-        asyncio.run(self._run())
-
-    async def _run(self) -> None:
-        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-            for _ in range(CONNECTIONS):
-                group.create_task(self._until_gone(self._post))
-            group.create_task(self._until_gone(self._talk))
-
-    async def _until_gone(self, work: Callable[[], Any]) -> None:
-        try:
-            await work()
-        except httpx.TimeoutException:
-            raise
-        except (httpx.TransportError, WebSocketException, OSError):
-            pass
-
-    async def _post(self) -> None:
-        async with client(self._node) as http:
-            for _ in range(self._most):
-                commit = self._outside.any_commit()
-                self._told("sent")
-                answer = await http.post("/", content=encode(wire_commit(commit)))
-                self._take(commit, answer.json())
-                if self._outside.rng.random() < 0.2:
-                    enclave = self._outside.rng.choice(self._outside.enclaves)
-                    answer = await http.get(f"/{enclave.hex()}/sth")
-                    self._outside.take_head(enclave, answer.content, self._node.seq_pub)
-
-    def _take(self, commit: Commit, answer: Any) -> None:
-        if answer["type"] == "Receipt":
-            self._outside.take_receipt(commit, answer, self._node.seq_pub)
-            self._told("acknowledged")
-        else:
-            assert (self._may_refuse, answer["code"]) == (True, "UNAVAILABLE"), answer
-            self._told("refused")
-
-    async def _talk(self) -> None:
-        waiting: dict[str, Commit] = {}
-        async with connect(self._node.url.replace("http", "ws"), ping_interval=None) as ws:
-            keys = await self.subscribe(ws)
-            with suppress(ConnectionClosed):
-                for _ in range(self._most):
-                    if self._listens_only:
-                        break
-                    commit = self._outside.any_commit()
-                    waiting[commit.hash.hex()] = commit
-                    self._told("sent")
-                    await ws.send(encode(wire_commit(commit)).decode())
-                    while len(waiting) >= WINDOW:
-                        self.hear(decode(await ws.recv()), waiting, keys)
-            while waiting:  # what came before the end
-                self.hear(decode(await ws.recv()), waiting, keys)
-
-    async def subscribe(self, ws: ClientConnection, **more: str) -> TransportKeys:
-        """To what comes after all that is there."""
-        session = open_session(person("alice"), self._outside.now() // 1000 + 600)
-        enclave, seq_pub = self._outside.enclaves[0], self._node.seq_pub
-        body = {"filter": {"timestamp": {"start_at": self._outside.now()}}}
-        request = seal_request(session, seq_pub, enclave, "Query", body, os.urandom(24))
-        await ws.send(encode({**request, **more}).decode())
-        while decode(await ws.recv())["type"] != "EOSE":
-            pass
-        return client_keys(session, seq_pub, enclave)
-
-    def hear(self, message: Any, waiting: dict[str, Commit], keys: TransportKeys) -> None:
-        if "hash" in message:
-            self._take(waiting.pop(message["hash"]), message)
-        elif message["type"] == "Event":
-            self._outside.take_event(decode(open_text(keys.response, message["event"]))["event"])
-        else:
-            expected = ("Notice", "Closed", "Error") if self._may_refuse else ("Notice", "Closed")
-            assert message["type"] in expected, message
-            self._listens_only = True
-
-
-class Story:
-    """One data directory, and the nodes that die on it."""
-
-    def __init__(self, launcher: Launcher, data: Path, seed: int = 0, **order: Any) -> None:
-        self._launcher, self.data, self._order = launcher, data, order
-        self.outside = Outside(seed)
-        self._kills = 0
-
-    def start(self, **order: Any) -> Launched:
-        return self._launcher.start(self.data, **{**self._order, **order})
-
-    def send(self, node: Launched, *commits: Commit) -> None:
-        """These, one after the other; each must be taken."""
-
-        async def run() -> None:
-            async with connect(node.url.replace("http", "ws"), ping_interval=None) as ws:
-                for commit in commits:
-                    self.outside.take_receipt(commit, await send(ws, commit), node.seq_pub)
-
-        asyncio.run(run())
-
-    def found(self, enclaves: int = 3) -> None:
-        """A node without a fault founds some enclaves, and is killed."""
-        node = self.start()
-        assert node.url, node.log()
-        manifests = [self.outside.manifest() for _ in range(enclaves)]
-        self.send(node, *manifests)
-        self.send(node, *(self.outside.access(each.enclave, "Grant") for each in manifests))
-        node.kill()
-        self._last = node
-
-    def die(self, node: Launched) -> None:
-        """The node is killed; the next one is held to what it had told."""
-        assert node.wait() == -signal.SIGKILL, node.log()
-        self.recover()
-        self._kills += 1
-        if self._kills % AUDIT_EVERY == 0:
-            self.audit()
-
-    def recover(self) -> None:
-        """A node without a fault is held to everything that was told, and killed too."""
-        node = self._last = self.start()
-        assert node.url, node.log()
-        self.check(node)
-        node.kill()
-
-    def check(self, node: Launched) -> int:
-        return asyncio.run(self.outside.check(node))
-
-    def audit(self) -> None:
-        self.outside.audit(self._last)
-
-    def log(self) -> str:
-        """Of all its nodes."""
-        return self._last.log()
-
-    def turn(self, node: Launched, times: int) -> None:
-        """Let the sequencer go round this often; each time it also does what has fallen due."""
-        with httpx.Client(base_url=node.url, timeout=PATIENCE_S, verify=NO_TLS, trust_env=False) as http:
-            for _ in range(times):
-                assert http.get("/health").status_code == 200
 
 
 @pytest.mark.parametrize("point", SPREADING)

@@ -24,8 +24,8 @@ from enc.core.session.envelope import open_answer, seal_request
 from enc.core.session.session import client_keys, open_session
 from tests.core.world import person
 from tests.node.crash_node import PATIENCE_S, Launched, Launcher, set_clock
+from tests.node.crash_story import NO_TLS, Load, Outside, Story, send
 from tests.node.running import RunningNode
-from tests.node.test_crash_node import NO_TLS, Load, Outside, Story, send
 
 MINUTE_MS = 60_000
 
