@@ -102,6 +102,6 @@ def page(database: Database, view: str, **parameters: str) -> tuple[list[dict[st
         asked = query.parse(stored.schema, [(name.replace("__", "."), text) for name, text in parameters.items()])
         rows = snapshot.rows(query.statement(asked, snapshot.table(stored.schema), database.dialect))
     shown = rows[: asked.limit]
-    more = cursor.make(asked.order, asked.mark, shown[-1]) if len(rows) > asked.limit else None
+    more = cursor.make(asked.order, asked.fingerprint, shown[-1]) if len(rows) > asked.limit else None
     names = [column.name for column in asked.select]
     return [{name: row._mapping[name] for name in names} for row in shown], more

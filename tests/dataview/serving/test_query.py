@@ -219,7 +219,7 @@ def test_a_name_in_a_message_cannot_act_on_a_terminal() -> None:
 
 
 def _cursor(*values: Any, **asked: str) -> str:
-    mark = query.parse(PEOPLE, list(asked.items())).mark
+    mark = query.parse(PEOPLE, list(asked.items())).fingerprint
     return base64.urlsafe_b64encode(msgspec.json.encode([mark, values])).decode().rstrip("=")
 
 

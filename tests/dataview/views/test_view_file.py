@@ -46,10 +46,13 @@ def test_ways_to_refresh() -> None:
 
 def test_only_what_makes_the_rows_counts_as_its_text() -> None:
     one = parse_view("-- key: id\nSELECT id FROM events", "x")
-    assert parse_view("-- key: id\n-- test: not_null(id)\n-- a remark\nSELECT id FROM events", "x").text == one.text
-    assert parse_view("-- key: id\nSELECT id, seq FROM events", "x").text != one.text
+    assert (
+        parse_view("-- key: id\n-- test: not_null(id)\n-- a remark\nSELECT id FROM events", "x").definition
+        == one.definition
+    )
+    assert parse_view("-- key: id\nSELECT id, seq FROM events", "x").definition != one.definition
     by = "-- key: id\n-- refresh: by id from events\n-- where: seq > {}\nSELECT id FROM events"
-    assert parse_view(by.format(1), "x").text != parse_view(by.format(2), "x").text
+    assert parse_view(by.format(1), "x").definition != parse_view(by.format(2), "x").definition
 
 
 def test_the_built_in_ones_come_first(tmp_path: Path) -> None:

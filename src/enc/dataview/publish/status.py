@@ -67,9 +67,7 @@ def stream_state(part: str, progress: Mapping[str, Any] | None, now: int) -> Par
 
 
 def behind(sources: Any) -> int | None:
-    """Sum the backlog of all sources whose offsets have the form {enclave: next seq}; None if there
-    is none.
-    """
+    """Sum the backlog of the sources whose offsets are {enclave: next seq}; None without any."""
     known = [
         each
         for source in sources

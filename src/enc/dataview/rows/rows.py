@@ -59,7 +59,7 @@ class UnreadReason(Struct):
     message: str
 
 
-_glance = Decoder(_EventColumns).decode
+_decode_columns = Decoder(_EventColumns).decode
 _NOTHING = _EventColumns(enclave="", seq=0, id="", type="", from_="", timestamp=0)
 
 
@@ -120,7 +120,7 @@ _Row = tuple[str | None, int | None, str | None, str | None, str | None, int | N
 
 def _parse_row(event: bytes) -> _Row:
     try:
-        seen = _glance(event)
+        seen = _decode_columns(event)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None, None, None, None, None, None, _readable(event)
     if not (0 <= seen.seq <= MAX_INT and 0 <= seen.timestamp <= MAX_INT):

@@ -36,26 +36,26 @@ class Order(Struct, frozen=True):
 
 
 class _CursorContent(Struct, array_like=True):
-    mark: str
+    fingerprint: str
     values: list[Any]
 
 
 _decoder = msgspec.json.Decoder(_CursorContent)
 
 
-def mark(view: str, order: Sequence[Order], filters: Sequence[Any]) -> str:
+def fingerprint(view: str, order: Sequence[Order], filters: Sequence[Any]) -> str:
     """Return an id that distinguishes the cursors of different queries."""
     ways = [(each.column.name, each.descending) for each in order]
     return sha256(msgspec.json.encode([view, ways, list(filters)]))[:8].hex()
 
 
-def make(order: Sequence[Order], mark: str, row: sa.Row[Any]) -> str:
+def make(order: Sequence[Order], fingerprint: str, row: sa.Row[Any]) -> str:
     """Return the cursor of the page that ends with `row`."""
     last = [values.to_cursor(each.column, getattr(row, each.column.name)) for each in order]
-    return base64.urlsafe_b64encode(msgspec.json.encode(_CursorContent(mark, last))).decode().rstrip("=")
+    return base64.urlsafe_b64encode(msgspec.json.encode(_CursorContent(fingerprint, last))).decode().rstrip("=")
 
 
-def parse(text: str, order: Sequence[Order], mark: str) -> tuple[Any, ...]:
+def parse(text: str, order: Sequence[Order], fingerprint: str) -> tuple[Any, ...]:
     """Return the values of `order` in the last row of the page before.
 
     InvalidQuery if the cursor belongs to another query or is malformed.
@@ -67,7 +67,7 @@ def parse(text: str, order: Sequence[Order], mark: str) -> tuple[Any, ...]:
         found = _decoder.decode(raw)
     except (binascii.Error, ValueError, RecursionError):
         raise InvalidQuery("cursor: malformed; pass `next` of the page before") from None
-    if found.mark != mark:
+    if found.fingerprint != fingerprint:
         raise InvalidQuery("cursor: belongs to another query; filters and order must be those of the first page")
     try:
         last = [values.from_cursor(each.column, value) for each, value in zip(order, found.values, strict=True)]

@@ -71,7 +71,7 @@ class ViewHandlers:
     def views(self, request: ViewRequest) -> ViewResponse:
         _expect(request)
         found = [self._described(view) for view in self.readable_views(request.caller)]
-        return ViewResponse(msgspec.json.encode({"views": found}), headers=_shared(False))
+        return ViewResponse(msgspec.json.encode({"views": found}), headers=_cache_headers(False))
 
     def _described(self, view: StoredView) -> dict[str, Any]:
         schema = view.schema
@@ -100,7 +100,7 @@ class ViewHandlers:
             )
         more = found[limit - 1][0] if len(found) > limit else None
         wire = {"view": view.schema.name, "complete": dict(found[:limit]), "next": more}
-        return ViewResponse(msgspec.json.encode(wire), headers=_shared(self._rights.is_public(view.schema.name)))
+        return ViewResponse(msgspec.json.encode(wire), headers=_cache_headers(self._rights.is_public(view.schema.name)))
 
     def _view(self, snapshot: Snapshot, request: ViewRequest) -> StoredView:
         """Return the view. Callers without read rights get the same error whether or not it exists."""
@@ -122,7 +122,7 @@ class ViewHandlers:
             view = self._view(snapshot, request)
             query = queries.parse(view.schema, request.parameters)
             reference = self._event_reference(request, query, format_) if with_proofs else None
-            headers = _shared(self._rights.is_public(request.name), kept=not with_proofs)
+            headers = _cache_headers(self._rights.is_public(request.name), kept=not with_proofs)
             if not with_proofs:
                 headers["etag"] = etag = _etag(view, query, format_)
                 if etag in (each.strip().removeprefix("W/") for each in request.known.split(",")):
@@ -138,7 +138,7 @@ class ViewHandlers:
             rows=rows,
             complete=dict(complete[:MAX_COMPLETE]),
             all_enclaves=len(complete) <= MAX_COMPLETE,
-            next=cursor.make(query.order, query.mark, rows[-1]) if more else None,
+            next=cursor.make(query.order, query.fingerprint, rows[-1]) if more else None,
             proofs=None if found is None else self._prover.prove(found),
         )
         return _paged(request, page, complete, format_, headers)
@@ -191,11 +191,11 @@ def _paged(
 
 
 def _etag(view: StoredView, query: Query, format_: str) -> str:
-    asks = [query.mark, [column.name for column in query.select], query.limit, repr(query.after), format_]
+    asks = [query.fingerprint, [column.name for column in query.select], query.limit, repr(query.after), format_]
     return f'"{sha256(msgspec.json.encode([view.generation, view.version, *asks]))[:16].hex()}"'
 
 
-def _shared(public: bool, *, kept: bool = True) -> dict[str, str]:
+def _cache_headers(public: bool, *, kept: bool = True) -> dict[str, str]:
     """Return cache headers: caches must revalidate every time."""
     said = "no-cache" if kept else "no-store"
     return {"cache-control": f"{'public' if public else 'private'}, {said}", "vary": "accept, authorization"}

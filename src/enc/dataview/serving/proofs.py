@@ -84,12 +84,12 @@ def _event(
     if not rows:
         return RowEvent(why="this row's event is not in the view `events`")
     try:
-        return RowEvent(rebuilt(rows[0]._asdict()))
+        return RowEvent(rebuild_event(rows[0]._asdict()))
     except EncError as e:
         return RowEvent(why=f"this row's event is invalid: {e.message}")
 
 
-def rebuilt(row: Mapping[str, Any]) -> Event:
+def rebuild_event(row: Mapping[str, Any]) -> Event:
     """Rebuild the event of a row of `events` and check its hash and signatures."""
     wire = {name: row[name] for name in ("hash", "enclave", "type", "content", "exp", "sig", "id", "sequencer", "seq")}
     wire |= {"from": row["author"], "seq_sig": row["seq_sig"], "timestamp": row["timestamp"] // 1000}

@@ -58,9 +58,9 @@ class Query(Struct, frozen=True, kw_only=True):
     """The values of `order` in the last row of the page before."""
 
     @property
-    def mark(self) -> str:
+    def fingerprint(self) -> str:
         """The id that all pages of one query share."""
-        return cursor.mark(self.view.name, self.order, [(f.column.name, f.op, f.value) for f in self.filters])
+        return cursor.fingerprint(self.view.name, self.order, [(f.column.name, f.op, f.value) for f in self.filters])
 
     def enclaves(self) -> list[str] | None:
         """Return the enclaves that the filters name; None if they name none."""
@@ -83,7 +83,7 @@ def parse(view: ViewSchema, parameters: Iterable[tuple[str, str]]) -> Query:
     )
     if "cursor" not in plain:
         return query
-    return replace(query, after=cursor.parse(plain["cursor"], query.order, query.mark))
+    return replace(query, after=cursor.parse(plain["cursor"], query.order, query.fingerprint))
 
 
 def _split_parameters(parameters: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[str, str]]:

@@ -91,7 +91,7 @@ class _ArchiveReader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a partition. If there is none, Spark calls this once without one."""
-        return self.output_mode.of(read_part(partition.part)) if isinstance(partition, _PartOfFile) else iter(())
+        return self.output_mode.convert(read_part(partition.part)) if isinstance(partition, _PartOfFile) else iter(())
 
 
 class _BatchReader(_ArchiveReader, DataSourceReader):

@@ -36,7 +36,6 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from enc.client import Client, Identity, Registry
 from enc.core.errors import MisuseError, PeerError
@@ -235,8 +234,3 @@ def _check(options: SourceOptions) -> None:
         raise MisuseError("identity: only a registry knows the enclaves of an identity; give the option registry")
     if options.enclaves == (ALL,) and options.registry is None:
         raise MisuseError("enclaves: only a registry knows which there are; name them, or give the option registry")
-
-
-def key_of(options: SourceOptions) -> tuple[tuple[str, object], ...]:
-    """Return a key that identifies a set of options."""
-    return tuple(sorted(asdict(options).items(), key=lambda pair: pair[0]))

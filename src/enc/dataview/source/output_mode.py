@@ -28,7 +28,7 @@ class OutputMode(Struct, frozen=True):
     def schema(self) -> StructType:
         return FILES if self.stage else RAW if self.verify == "no" else VERIFIED
 
-    def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def convert(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Convert a source's batches of raw rows to this output."""
         check = self.verify == "full"
         if self.stage is not None:

@@ -92,7 +92,7 @@ class EncReader(DataSourceReader):
         """Read a partition. If there is none, Spark calls this once without one."""
         if not isinstance(partition, SpanPartition):
             return iter(())
-        return self._options.output_mode.of(read_span(self._options, partition.span, partition.pushed))
+        return self._options.output_mode.convert(read_span(self._options, partition.span, partition.pushed))
 
 
 def split_span(span: Span, size: int) -> Iterator[Span]:

@@ -131,7 +131,7 @@ class EncStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, SpanGroupPartition):
             return iter(())
         rows = (batch for span in partition.spans for batch in read_span(self._options, span))
-        return self._options.output_mode.of(rows)
+        return self._options.output_mode.convert(rows)
 
     def stop(self) -> None:
         if self._watcher is not None:

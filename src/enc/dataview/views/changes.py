@@ -25,7 +25,7 @@ class ChangedGroups(Struct, frozen=True):
     """Columns have the view's names."""
     named: dict[str, list[object]] | None
 
-    def of(self, rows: DataFrame, names: Iterable[tuple[str, str]]) -> DataFrame:
+    def select_from(self, rows: DataFrame, names: Iterable[tuple[str, str]]) -> DataFrame:
         """Return the rows of these groups, and possibly other whole groups. `names`: column names
         in `rows`, and here.
         """

@@ -109,7 +109,7 @@ class ViewRefresher:
 
     def _basis(self, spark: SparkSession, view: View) -> ViewVersion:
         """Return the current version of the view's inputs."""
-        text = sha256(view.text.encode()).hexdigest()[:16]
+        text = sha256(view.definition.encode()).hexdigest()[:16]
         if view.refresh.kind == "full":
             tables = [self._table(name) for name in view.inputs(self._known)]
             return ViewVersion(0, "", text, sum(table.version(spark) + 1 for table in tables if table.exists(spark)))
@@ -230,8 +230,8 @@ class ViewRefresher:
         """Recompute the groups and merge the differences."""
         source, table, by = self._table(view.refresh.source), self._table(view.name), view.refresh.by
         rows = source.read(spark).where(view.where) if view.where else source.read(spark)
-        rows = self.result(spark, view, {source.name: groups.of(rows, by)})
-        there = groups.of(table.read(spark), [(name, name) for _, name in by])
+        rows = self.result(spark, view, {source.name: groups.select_from(rows, by)})
+        there = groups.select_from(table.read(spark), [(name, name) for _, name in by])
         with reused(difference(rows, there, view.key), self._limits) as some:
             if some.empty:
                 return self._note_current(spark, view, built)

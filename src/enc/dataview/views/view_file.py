@@ -88,7 +88,7 @@ class View(Struct, frozen=True, kw_only=True):
         return (*self.add, *self.least, *self.greatest)
 
     @property
-    def text(self) -> str:
+    def definition(self) -> str:
         """The definition of the view's rows, without comments."""
         lines = [line for line in (self.sql or "").splitlines() if not line.lstrip().startswith("--")]
         return repr((self.key, self.refresh.kind, self.refresh.source, self.refresh.by, self.where, lines))
@@ -217,7 +217,7 @@ def sort_by_dependency(views: Iterable[View], tables: Iterable[str]) -> list[Vie
     known = (*tables, *by_name)
     found: dict[str, View] = {}
 
-    def take(view: View, path: tuple[str, ...]) -> None:
+    def visit(view: View, path: tuple[str, ...]) -> None:
         if view.name in path:
             raise MisuseError(f"views read each other in a cycle: {' -> '.join((*path, view.name))}")
         source = (view.refresh.source,) if view.refresh.source else ()
@@ -225,10 +225,10 @@ def sort_by_dependency(views: Iterable[View], tables: Iterable[str]) -> list[Vie
             if name not in known:
                 raise MisuseError(f"view {view.name}: reads: no such table or view: {name[:60]}")
             if name in by_name and name not in found:
-                take(by_name[name], (*path, view.name))
+                visit(by_name[name], (*path, view.name))
         found[view.name] = view
 
     for view in by_name.values():
         if view.name not in found:
-            take(view, ())
+            visit(view, ())
     return list(found.values())
