@@ -339,7 +339,7 @@ def test_a_fault_of_the_page_leaves_no_former_verdict(visit: Visiting, server: s
         page.fill("#proof-text", json.dumps(proof))
         page.click("text=Check the text")
         page.wait_for_selector(".report[data-verdict=unsupported]")
-        assert "a fault of this page's own" in page.inner_text(".verdict")
+        assert "an error in this page" in page.inner_text(".verdict")
         assert page.locator(".is-good").count() == 0
         assert ["out of memory" in each for each in tab.errors] == [True]
 
@@ -348,7 +348,7 @@ def test_a_fault_of_the_page_leaves_no_former_verdict(visit: Visiting, server: s
     ("answer", "words"),
     [
         ({"rows": [], "proofs": []}, "No event with this id is served here"),
-        ({"rows": [{}], "proofs": []}, "nothing to show for it"),
+        ({"rows": [{}], "proofs": []}, "no proof of it"),
         (
             {"rows": [{}], "proofs": [{"shows": "nothing", "why": "it does not check", "proof": None}]},
             "it does not check",
