@@ -315,16 +315,17 @@ def test_the_worked_log_of_version_1_is_the_vector_s() -> None:
 
 def is_there(name: str) -> bool:
     """Whether one module, named by the end of its path, has this attribute."""
-    first, found = name.split(".")[0], 0
-    for path in (ROOT / "src/enc").rglob("*"):
-        if first in (path.stem, path.name) and (path.suffix == ".py" or path.is_dir()):
-            dotted = ".".join(path.parent.relative_to(ROOT / "src").parts)
-            try:
-                resolve_name(f"{dotted}.{name}")
-            except (ImportError, AttributeError):
-                continue
-            found += 1
-    return found == 1
+    first = name.split(".")[0]
+    paths = ((ROOT / "src/enc").rglob(first), (ROOT / "src/enc").rglob(f"{first}.py"))
+    return sum(is_importable(path, name) for path in {path.with_suffix("") for each in paths for path in each}) == 1
+
+
+def is_importable(path: Path, name: str) -> bool:
+    try:
+        resolve_name(f"{'.'.join(path.parent.relative_to(ROOT / 'src').parts)}.{name}")
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 @pytest.mark.parametrize("row", [row for rows in MAP.values() for row in rows], ids=lambda row: row[0])
