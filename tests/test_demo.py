@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_first_errors import without_java
-from tests.cli.up.test_commands import descendants, is_there, until
+from tests.cli.processes import descendants, is_there, until, without_java
 
 DEMO = Path(__file__).parents[1] / "examples/demo.py"
 PATIENCE_S = 600

@@ -14,6 +14,8 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from enc.cli import app
+from enc.cli.shell import profiles
+from enc.client import Identity
 from enc.client.enclave.templates import template
 
 ENC = Path(sys.executable).parent / "enc"
@@ -135,3 +137,14 @@ AT_ONCE, LATE = {"size": 1}, {"timeout": 3_600_000}
 
 def team(owner: str, **changes: Any) -> str:
     return json.dumps({**template("team", bytes.fromhex(owner)), "bundle": AT_ONCE, **changes})
+
+
+def with_key(home: Path, url: str, registry: str | None = None) -> Person:
+    """With a key and a node, and nothing else."""
+    person = Person(home)
+    person.key().parent.mkdir(parents=True)
+    Identity.new().save(person.key())
+    values = {"node": url, "identity": str(person.key()), **({} if registry is None else {"registry": registry})}
+    for name, value in values.items():
+        profiles.store(person.config, "default", name, value)
+    return person

@@ -1,8 +1,6 @@
 """What people meet first when something is not as it should be: each says what happened, and what to do about it."""
 
-import shutil
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 from enc.cli.shell.exits import FAILED, MISUSE
 from enc.cli.shell.failures import NO_ANSWER
 from tests.cli.people import Person
+from tests.cli.processes import without_java
 
 HOUR_MS = 3_600_000
 NOBODY = "ab" * 32
@@ -30,16 +29,6 @@ def nowhere() -> str:
     """A URL where nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"http://127.0.0.1:{server.getsockname()[1]}"
-
-
-def without_java(folder: Path) -> dict[str, str]:
-    """An environment in which no Java is found, and whatever else is needed is."""
-    folder.mkdir()
-    for name in ("env", "sh", "bash", "grep", "sed", "cp", "mkdir", "dirname", "cat"):
-        path = shutil.which(name)
-        if path is not None:
-            (folder / name).symlink_to(path)
-    return {"PATH": f"{folder}:{Path(sys.executable).parent}", "JAVA_HOME": ""}
 
 
 # No Java

@@ -12,7 +12,7 @@ from enc.apps import Mailbox
 from enc.apps.dm.outbox import Outbox
 from enc.cli.shell import profiles
 from enc.client import Client, Identity
-from tests.cli.dm.test_commands import Pair, know, said, somebody
+from tests.cli.dm.mailboxes import Pair, know, thread_of, with_mailbox
 from tests.cli.people import PATIENCE_S, Person
 from tests.cli.seat import Seat, at_terminal
 from tests.node.running import RunningNode
@@ -24,7 +24,7 @@ def chatting(person: Person, *args: str, colour: bool = False) -> AbstractContex
 
 @pytest.fixture
 def pair(tmp_path: Path, running_node: RunningNode) -> Pair:
-    alice, bob = somebody(tmp_path / "alice", running_node), somebody(tmp_path / "bob", running_node)
+    alice, bob = with_mailbox(tmp_path / "alice", running_node), with_mailbox(tmp_path / "bob", running_node)
     know(alice, "bob", bob)
     know(bob, "alice", alice)
     alice.ask("dm", "add", "bob", "--greeting", "hi")
@@ -58,7 +58,7 @@ def test_a_conversation_at_a_terminal(pair: Pair) -> None:
         seat.sees("/wave: unknown command")
         seat.types("/quit\r")
         assert seat.ends() == 0
-    assert [each[0] for each in said(bob, "alice")][2:] == ["how do you do?", None, None]
+    assert [each[0] for each in thread_of(bob, "alice")][2:] == ["how do you do?", None, None]
 
 
 def test_colours_and_the_line_that_is_typed(pair: Pair) -> None:
@@ -79,7 +79,7 @@ def test_colours_and_the_line_that_is_typed(pair: Pair) -> None:
         assert "\x1b[1A\x1b[2K" in seat.raw, "it takes the place of the line that said that it is under way"
         seat.types("\x04")
         assert seat.ends() == 0
-    assert said(bob, "alice")[-1][0] == "half a line"
+    assert thread_of(bob, "alice")[-1][0] == "half a line"
 
 
 def test_a_refusal_is_told(pair: Pair) -> None:
@@ -120,7 +120,7 @@ def test_a_paste_of_lines_is_one_message_and_history_shows_it(pair: Pair) -> Non
         seat.sees("! MISUSE: use: /edit TEXT")
         seat.types("half a line\x03")
         assert seat.ends() == 0
-    assert said(bob, "alice")[-1][0] == "one\ntwo"
+    assert thread_of(bob, "alice")[-1][0] == "one\ntwo"
 
 
 def test_a_terminal_of_another_size_is_drawn_anew(pair: Pair) -> None:
@@ -173,14 +173,14 @@ def test_through_a_pipe(pair: Pair) -> None:
     assert lines[2] == "you: one  ✓"
     assert lines[-1] == "you: TWO  (edited) ✓"
     assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", line) for line in printed.splitlines())
-    assert [each[0] for each in said(bob, "alice")][2:] == ["one", "TWO"]
+    assert [each[0] for each in thread_of(bob, "alice")][2:] == ["one", "TWO"]
 
 
 def test_what_was_sent_before_quit_is_seen_and_what_comes_after_is_not_sent(pair: Pair) -> None:
     alice, bob = pair
     printed = alice.run("dm", "chat", "bob", "--history", "0", stdin="one\n/quit\nnever\n")
     assert [line.split("  ", 1)[1] for line in printed.splitlines()] == ["you: one  ✓"]
-    assert said(bob, "alice")[-1][0] == "one"
+    assert thread_of(bob, "alice")[-1][0] == "one"
 
 
 def test_for_programs(pair: Pair) -> None:
@@ -211,16 +211,16 @@ def test_what_was_interrupted_is_finished_first(pair: Pair, monkeypatch: pytest.
         patch.setattr(Outbox, "settle", die)
         with pytest.raises(Killed):
             Mailbox(client, alice.mailbox).send(bob.hex, "almost lost")  # type: ignore[attr-defined]
-    assert said(alice, "bob")[-1] == ("almost lost", "pending", False)
+    assert thread_of(alice, "bob")[-1] == ("almost lost", "pending", False)
     printed = alice.run("dm", "chat", "bob")
     assert printed.splitlines()[-1].endswith("you: almost lost  ✓")
-    assert said(bob, "alice")[-1] == ("almost lost", "received", False)
+    assert thread_of(bob, "alice")[-1] == ("almost lost", "received", False)
 
 
 def test_a_node_that_was_away_for_longer_than_a_command_waits(tmp_path: Path) -> None:
     """The chat goes on: nothing is missing, and what is written meanwhile fails and says so."""
     with RunningNode(tmp_path / "node") as node:
-        alice, bob = somebody(tmp_path / "alice", node), somebody(tmp_path / "bob", node)
+        alice, bob = with_mailbox(tmp_path / "alice", node), with_mailbox(tmp_path / "bob", node)
         know(alice, "bob", bob)
         alice.ask("dm", "add", "bob")
         bob.ask("dm", "accept", alice.hex)  # type: ignore[attr-defined]
@@ -238,13 +238,13 @@ def test_a_node_that_was_away_for_longer_than_a_command_waits(tmp_path: Path) ->
                 seat.sees("you: anybody?  ✓")
                 seat.types("/quit\r")
                 assert seat.ends() == 0
-                assert said(bob, alice.hex)[-1][0] == "anybody?"  # type: ignore[attr-defined]
+                assert thread_of(bob, alice.hex)[-1][0] == "anybody?"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("leave", ["\x03", "\x04", "/quit\r"])
 def test_what_is_unsent_is_printed_on_leaving(tmp_path: Path, leave: str) -> None:
     with RunningNode(tmp_path / "node") as node:
-        alice, bob = somebody(tmp_path / "alice", node), somebody(tmp_path / "bob", node)
+        alice, bob = with_mailbox(tmp_path / "alice", node), with_mailbox(tmp_path / "bob", node)
         know(alice, "bob", bob)
         alice.ask("dm", "add", "bob")
         with chatting(alice, "bob", "--timeout", "0.2") as seat:
@@ -266,7 +266,7 @@ def test_a_line_that_is_entered_just_before_leaving_is_sent(pair: Pair) -> None:
         seat.sees("FRIEND")
         seat.types("bye\r\x03")
         assert seat.ends() == 0
-    assert said(bob, "alice")[-1][0] == "bye"
+    assert thread_of(bob, "alice")[-1][0] == "bye"
 
 
 def test_what_is_too_long_is_refused_at_once(pair: Pair) -> None:
@@ -283,7 +283,7 @@ def test_what_is_too_long_is_refused_at_once(pair: Pair) -> None:
         assert seat.ends() == 0
     alice.run("dm", "chat", "bob", stdin="y" * 32_769 + "\n", code=1)
     assert "up to 32768 bytes" in alice.stderr
-    assert said(bob, "alice")[-1][0] == "short"
+    assert thread_of(bob, "alice")[-1][0] == "short"
 
 
 def test_rows_of_a_long_line_never_look_like_another_entry(pair: Pair) -> None:
@@ -311,12 +311,12 @@ def test_lines_are_sent_though_nobody_reads_what_is_printed(pair: Pair) -> None:
                 assert process.wait(PATIENCE_S) == 0
             finally:
                 process.kill()
-        assert [each[0] for each in said(bob, "alice")][-2:] == ["x", "y"]
+        assert [each[0] for each in thread_of(bob, "alice")][-2:] == ["x", "y"]
 
 
 def test_who_stays_without_a_terminal_outlasts_a_node_that_is_away(tmp_path: Path) -> None:
     with RunningNode(tmp_path / "node") as node:
-        alice, bob = somebody(tmp_path / "alice", node), somebody(tmp_path / "bob", node)
+        alice, bob = with_mailbox(tmp_path / "alice", node), with_mailbox(tmp_path / "bob", node)
         know(alice, "bob", bob)
         alice.ask("dm", "add", "bob")
         bob.ask("dm", "accept", alice.hex)  # type: ignore[attr-defined]
@@ -337,7 +337,7 @@ def test_who_stays_without_a_terminal_outlasts_a_node_that_is_away(tmp_path: Pat
 
 def test_a_node_that_is_given_up_leaves_what_is_unsent_on_stderr(tmp_path: Path) -> None:
     node = RunningNode(tmp_path / "node")
-    alice, bob = somebody(tmp_path / "alice", node), somebody(tmp_path / "bob", node)
+    alice, bob = with_mailbox(tmp_path / "alice", node), with_mailbox(tmp_path / "bob", node)
     know(alice, "bob", bob)
     alice.ask("dm", "add", "bob", "--greeting", "hi")
     with alice.start("dm", "chat", "bob", "--json", "--timeout", "0.2") as process:

@@ -2,52 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from enc.cli.shell import profiles
-from enc.client import Identity
+from tests.cli.dm.mailboxes import Pair, know, thread_of
 from tests.cli.people import Person
-from tests.node.running import RunningNode
-
-Pair = tuple[Person, Person]
-
-
-def somebody(home: Path, node: RunningNode) -> Person:
-    """With a key, a node and a mailbox."""
-    person = Person(home)
-    person.key().parent.mkdir(parents=True)
-    Identity.new().save(person.key())
-    for name, value in (("node", node.url), ("identity", str(person.key()))):
-        profiles.store(person.config, "default", name, value)
-    (made,) = person.tell("dm", "create")
-    person.mailbox, person.hex = made["mailbox"], made["identity"]  # type: ignore[attr-defined]
-    return person
-
-
-def know(person: Person, name: str, other: Any) -> None:
-    person.ask("me", "know", name, other.hex, "--mailbox", other.mailbox)
-
-
-@pytest.fixture
-def strangers(tmp_path: Path, running_node: RunningNode) -> Pair:
-    return somebody(tmp_path / "alice", running_node), somebody(tmp_path / "bob", running_node)
-
-
-@pytest.fixture
-def pair(strangers: Pair) -> Pair:
-    alice, bob = strangers
-    know(alice, "bob", bob)
-    know(bob, "alice", alice)
-    alice.ask("dm", "add", "bob", "--greeting", "hi, Bob")
-    bob.ask("dm", "accept", "alice")
-    bob.ask("dm", "send", "alice", "hello")
-    return alice, bob
-
-
-def said(person: Person, who: str) -> list[tuple[Any, ...]]:
-    return [(each["text"], each["state"], each["edited"]) for each in person.tell("dm", "read", who)]
 
 
 def test_from_an_invitation_to_a_conversation(strangers: Pair) -> None:
@@ -61,7 +21,7 @@ def test_from_an_invitation_to_a_conversation(strangers: Pair) -> None:
     (sent,) = bob.tell("dm", "send", alice.hex, "hello")  # type: ignore[attr-defined]
     assert (sent["text"], sent["state"]) == ("hello", "delivered")
     assert alice.ask("dm", "send", "bob", "-", stdin="two\nlines\n").stdout.startswith("delivered ")
-    assert said(alice, "bob") == [
+    assert thread_of(alice, "bob") == [
         ("hi, Bob", "delivered", False),
         ("hello", "received", False),
         ("two\nlines", "delivered", False),
@@ -80,9 +40,9 @@ def test_revising(pair: Pair) -> None:
     alice.ask("dm", "edit", "bob", "TWO")
     (one,) = [each for each in alice.tell("dm", "read", "bob") if each["text"] == "one"]
     alice.ask("dm", "retract", "bob", "--message", one["id"][:12])
-    assert said(bob, "alice")[2:] == [(None, "retracted", False), ("TWO", "received", True)]
+    assert thread_of(bob, "alice")[2:] == [(None, "retracted", False), ("TWO", "received", True)]
     bob.ask("dm", "delete", "alice", two["id"])
-    assert said(bob, "alice")[2:] == [(None, "retracted", False)]
+    assert thread_of(bob, "alice")[2:] == [(None, "retracted", False)]
     assert alice.tell("dm", "edit", "bob", "2")[0]["state"] == "removed"
     assert alice.refused("dm", "retract", "bob", "--message", "ff", code=2)["code"] == "MISUSE"
 
@@ -91,7 +51,7 @@ def test_contacts(pair: Pair) -> None:
     alice, bob = pair
     assert alice.tell("dm", "block", "bob")[0]["state"] == "BLOCKED"
     assert bob.refused("dm", "send", "alice", "psst", code=1)["code"] == "UNAUTHORIZED"
-    assert said(bob, "alice")[-1] == ("psst", "refused", False)
+    assert thread_of(bob, "alice")[-1] == ("psst", "refused", False)
     assert alice.tell("dm", "unblock", "bob")[0] == {"identity": bob.hex, "state": "FRIEND", "epoch": 0}  # type: ignore[attr-defined]
     assert alice.tell("dm", "rotate", "bob")[0]["epoch"] == 1
     (contact,) = alice.tell("dm", "contacts")
@@ -123,7 +83,7 @@ def test_a_new_device_needs_the_key_alone(pair: Pair, tmp_path: Path) -> None:
     bob = pair[1].hex  # type: ignore[attr-defined]
     assert phone.tell("dm", "read", bob) == alice.tell("dm", "read", bob)
     phone.ask("dm", "send", bob, "from the phone")
-    assert said(pair[1], "alice")[-1] == ("from the phone", "received", False)
+    assert thread_of(pair[1], "alice")[-1] == ("from the phone", "received", False)
 
 
 @pytest.mark.parametrize(

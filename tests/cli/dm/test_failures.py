@@ -11,7 +11,7 @@ import pytest
 
 from enc.cli.shell.output import visible
 from enc.client import Identity
-from tests.cli.dm.test_commands import Pair, pair, said, somebody, strangers  # noqa: F401 - fixtures
+from tests.cli.dm.mailboxes import Pair, thread_of, with_mailbox
 from tests.cli.people import Person
 from tests.node.running import RunningNode
 
@@ -44,7 +44,7 @@ def far(tmp_path: Path) -> Iterator[Far]:
 @pytest.fixture
 def apart(tmp_path: Path, running_node: RunningNode, far: Far) -> Pair:
     """Alice on the node of all tests, Bob on one of his own."""
-    alice, bob = somebody(tmp_path / "alice", running_node), somebody(tmp_path / "bob", far.node)
+    alice, bob = with_mailbox(tmp_path / "alice", running_node), with_mailbox(tmp_path / "bob", far.node)
     for one, name, other, node in ((alice, "bob", bob, far.node), (bob, "alice", alice, running_node)):
         one.ask("me", "know", name, key(other), "--mailbox", other.mailbox, "--at", node.url)  # type: ignore[attr-defined]
     alice.ask("dm", "add", "bob", "--greeting", "hi, Bob")
@@ -77,7 +77,7 @@ def test_what_waits_for_a_node_is_neither_lost_nor_mistaken(apart: Pair, far: Fa
     assert alice.ask("dm", "repair").stdout.splitlines() == ["bob: D: delivered", "bob: E: delivered"]
     assert alice.ask("dm", "repair").stdout == "nothing is pending\n"
     alice.ask("dm", "edit", "bob", "E2")
-    assert [text for text, *_ in said(bob, "alice")[-3:]] == ["C", "D", "E2"]
+    assert [text for text, *_ in thread_of(bob, "alice")[-3:]] == ["C", "D", "E2"]
 
 
 def test_what_is_refused_in_the_end_is_said(apart: Pair, far: Far) -> None:
@@ -99,7 +99,7 @@ def test_one_s_own_node_keeps_nothing_while_it_is_away(apart: Pair, far: Far) ->
     assert bob.ask("dm", "repair").stdout == "nothing is pending\n"
 
 
-def test_somebody_who_went_is_invited_again(pair: Pair) -> None:  # noqa: F811
+def test_somebody_who_went_is_invited_again(pair: Pair) -> None:
     alice, bob = pair
     bob.ask("dm", "remove", "alice")
     alice.ask("dm", "add", "bob", "--greeting", "again?")
@@ -111,7 +111,7 @@ def test_somebody_who_went_is_invited_again(pair: Pair) -> None:  # noqa: F811
     assert alice.refused("dm", "add", "bob", code=1)["code"] == "UNAUTHORIZED"
 
 
-def test_people_are_named(pair: Pair) -> None:  # noqa: F811
+def test_people_are_named(pair: Pair) -> None:
     alice, _ = pair
     assert alice.ask("dm", "unblock", "bob", code=2).stderr == "enc: bob is not blocked\n"
     stranger = Identity.new().hex
@@ -125,7 +125,7 @@ def test_people_are_named(pair: Pair) -> None:  # noqa: F811
     assert alice.ask("dm", "send", "bob", "x").stderr == "you have blocked bob: they cannot answer\n"
 
 
-def test_no_command_about_somebody_is_without_yes(pair: Pair) -> None:  # noqa: F811
+def test_no_command_about_somebody_is_without_yes(pair: Pair) -> None:
     alice, _ = pair
     for word in "add accept decline remove block unblock rotate send edit retract delete read chat".split():
         assert "--yes" in alice.ask("dm", word, "--help").stdout, word
@@ -133,7 +133,7 @@ def test_no_command_about_somebody_is_without_yes(pair: Pair) -> None:  # noqa: 
         assert "--yes" in alice.ask("me", word, "--help").stdout, word
 
 
-def test_a_narrow_terminal_shows_the_key(pair: Pair) -> None:  # noqa: F811
+def test_a_narrow_terminal_shows_the_key(pair: Pair) -> None:
     alice, bob = pair
     narrow = alice.ask("dm", "contacts", FORCE_COLOR="1", COLUMNS="50").stdout
     assert f"key       {key(bob)}\n" in narrow
@@ -148,7 +148,7 @@ def test_an_emoji_of_several_is_shown_whole() -> None:
     assert visible("ad\u200dmin") == "ad\\u200dmin"
 
 
-def test_another_mailbox_is_founded_on_purpose_alone(strangers: Pair) -> None:  # noqa: F811
+def test_another_mailbox_is_founded_on_purpose_alone(strangers: Pair) -> None:
     alice, _ = strangers
     assert "--again" in alice.refused("dm", "create", code=2)["message"]
     (made,) = alice.tell("dm", "create", "--again")
@@ -156,6 +156,6 @@ def test_another_mailbox_is_founded_on_purpose_alone(strangers: Pair) -> None:  
     assert json.loads(alice.ask("dm", "status", "--json").stdout)["mailbox"] == made["mailbox"]
 
 
-def test_a_node_without_the_mailbox_is_named(strangers: Pair, running_node: RunningNode) -> None:  # noqa: F811
+def test_a_node_without_the_mailbox_is_named(strangers: Pair, running_node: RunningNode) -> None:
     alice: Person = strangers[0]
     assert running_node.url in alice.refused("dm", "use", "ab" * 32, code=1)["message"]

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.dm.test_commands import know, said
-from tests.cli.dm.test_commands import somebody as with_mailbox
-from tests.cli.me.test_commands import somebody
-from tests.cli.people import PATIENCE_S, Watch
+from tests.cli.dm.mailboxes import know, thread_of, with_mailbox
+from tests.cli.people import PATIENCE_S, Watch, with_key
 from tests.cli.slow_link import SlowLink
 from tests.client.moved import Town, town
 from tests.node.running import RunningNode
@@ -25,8 +23,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 def test_by_names_of_the_registry_alone(tmp_path: Path, place: Town) -> None:
     """Nobody is told a key or an enclave: a name is looked at once, and is good from then on."""
     word = os.urandom(5).hex()
-    ada = somebody(tmp_path / "ada", place.nodes["a"].url, place.text)
-    bob = somebody(tmp_path / "bob", place.nodes["b"].url, place.text)
+    ada = with_key(tmp_path / "ada", place.nodes["a"].url, place.text)
+    bob = with_key(tmp_path / "bob", place.nodes["b"].url, place.text)
     ada.ask("dm", "create", "--name", f"Ada {word}")
     (made,) = bob.tell("dm", "create", "--name", f"Bob {word}")
     refused = ada.ask("dm", "add", f"bob {word}", "--greeting", "hi", stdin="n\n", code=1)
@@ -37,12 +35,12 @@ def test_by_names_of_the_registry_alone(tmp_path: Path, place: Town) -> None:
     bob.ask("dm", "accept", invite["identity"])
     bob.ask("dm", "send", f"ADA {word}", "hello", "--yes")
     ada.ask("dm", "send", f"Bob {word}", "found you")
-    assert said(ada, f"bob {word}") == [
+    assert thread_of(ada, f"bob {word}") == [
         ("hi", "delivered", False),
         ("hello", "received", False),
         ("found you", "delivered", False),
     ]
-    assert [text for text, *_ in said(bob, f"ada {word}")] == ["hi", "hello", "found you"]
+    assert [text for text, *_ in thread_of(bob, f"ada {word}")] == ["hi", "hello", "found you"]
 
 
 def test_a_mailbox_is_kept_once_it_was_reached(tmp_path: Path, running_node: RunningNode) -> None:
@@ -88,4 +86,4 @@ def test_a_chat_over_a_slow_link(tmp_path: Path, running_node: RunningNode) -> N
     ended = [(each["text"], each["state"]) for each in shown if each["state"] != "pending"]
     assert [each for each in ended if each[0] != "are you there?"] == [("one", "delivered"), ("two", "delivered")]
     assert ended.count(("are you there?", "received")) == 1
-    assert sorted(text for text, *_ in said(bob, "alice")[2:]) == ["are you there?", "one", "two"]
+    assert sorted(text for text, *_ in thread_of(bob, "alice")[2:]) == ["are you there?", "one", "two"]

@@ -10,7 +10,7 @@ import pytest
 from enc.apps import Group, Personal
 from enc.cli.shell import profiles
 from enc.client import Client, Identity
-from tests.cli.people import AT_ONCE, LATE, Person
+from tests.cli.people import AT_ONCE, LATE, Person, with_key
 from tests.client.moved import Town, town
 from tests.node.running import RunningNode
 
@@ -21,20 +21,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
         yield found
 
 
-def somebody(home: Path, url: str, registry: str | None = None) -> Person:
-    """With a key and a node, and nothing else."""
-    person = Person(home)
-    person.key().parent.mkdir(parents=True)
-    Identity.new().save(person.key())
-    values = {"node": url, "identity": str(person.key()), **({} if registry is None else {"registry": registry})}
-    for name, value in values.items():
-        profiles.store(person.config, "default", name, value)
-    return person
-
-
 @pytest.fixture
 def ada(tmp_path: Path, running_node: RunningNode) -> Person:
-    return somebody(tmp_path / "lone", running_node.url)
+    return with_key(tmp_path / "lone", running_node.url)
 
 
 @pytest.fixture
@@ -76,7 +65,7 @@ def test_another_device_is_told_where_the_store_is(owner: Person, tmp_path: Path
 
 def test_a_stranger_s_store_is_not_used(owner: Person, tmp_path: Path) -> None:
     (shown,) = owner.tell("me", "show")
-    stranger = somebody(tmp_path / "eve", shown["node"])
+    stranger = with_key(tmp_path / "eve", shown["node"])
     assert stranger.refused("me", "use", shown["enclave"], code=1)["code"] == "UNAUTHORIZED"
     assert "no personal store" in stranger.refused("me", "list", code=2)["message"]
 
@@ -195,8 +184,8 @@ class Neighbours:
 
     def __init__(self, home: Path, place: Town) -> None:
         self.place, self.word = place, os.urandom(5).hex()
-        self.ada = somebody(home / "ada", place.nodes["a"].url, place.text)
-        self.bob = somebody(home / "bob", place.nodes["b"].url, place.text)
+        self.ada = with_key(home / "ada", place.nodes["a"].url, place.text)
+        self.bob = with_key(home / "bob", place.nodes["b"].url, place.text)
         self.ada.ask("me", "create", "--name", f"Ada {self.word}")
         self.bob.ask("me", "create", "--name", f"Bob {self.word}")
 

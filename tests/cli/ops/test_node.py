@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from enc.cli import app
 from enc.cli.ops import node
 from enc.core.errors import MisuseError, Unavailable
 from enc.core.primitives.signing import PrivateKey
@@ -24,28 +22,13 @@ from enc.node import fsck
 from enc.node.config import FIELDS, SECTIONS, Config, describe, load_config
 from enc.node.fsck import Difference, Report
 from enc.node.store.sqlite.store import SqliteStore
+from tests.cli.ops.node_command import enc, failure
 from tests.node.store_host import NODE, Host
+
+pytestmark = pytest.mark.usefixtures("plain_environment")
 
 COMMANDS = ["run", "config", "fsck", "backup", "key", "queues", "redeliver"]
 EXIT_CODES = "Exit codes: 0 done; 1 the check found damage, or the work failed; 2 wrong use or configuration."
-
-
-@pytest.fixture(autouse=True)
-def _plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in [name for name in os.environ if name.startswith("ENC_NODE_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-
-
-def enc(*args: str | Path) -> Result:
-    return CliRunner().invoke(app, ["node", *map(str, args)], catch_exceptions=False)
-
-
-def failure(result: Result, code: int = 2) -> str:
-    """The one line on stderr of a command that failed with this code."""
-    assert (result.exit_code, result.stdout) == (code, "")
-    assert re.fullmatch(r"enc node: [^\n]+\n", result.stderr), result.stderr
-    return result.stderr.removeprefix("enc node: ").rstrip("\n")
 
 
 # Help

@@ -12,12 +12,12 @@ import pytest
 from enc.cli.ops.node_queues import COLUMNS, age
 from enc.node.store.push_protocol import DeliveryResult
 from enc.node.store.sqlite.store import SqliteStore
-from tests.cli.ops.test_node import _plain_environment, enc, failure
+from tests.cli.ops.node_command import enc, failure
 from tests.core.world import START, pub
 from tests.node.pushing import CONFIG, OTHER_URL, URL, register, report, room, say, settle
 from tests.node.served import Served
 
-__all__ = ["_plain_environment"]
+pytestmark = pytest.mark.usefixtures("plain_environment")
 
 GONE = "status 410"
 

@@ -6,8 +6,7 @@ import re
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,8 @@ import pytest
 
 from enc.cli.shell.exits import FAILED, MISUSE
 from tests.cli.people import Person
-from tests.cli.test_first_errors import without_java
+from tests.cli.processes import PATIENCE_S, descendants, is_there, until, without_java
 
-PATIENCE_S = 180
-"""How long Spark may take to show a row before it counts as stuck."""
 LIGHT = ("--no-dataview",)
 
 
@@ -54,37 +51,6 @@ def up(person: Person, *flags: str) -> Iterator[Up]:
             if process.poll() is None:
                 process.terminate()
                 process.communicate(timeout=PATIENCE_S)
-
-
-def descendants(pid: int) -> set[int]:
-    """All that a process has started, and these, and so on."""
-    parents = dict[int, int]()
-    for each in Path("/proc").iterdir():
-        if each.name.isdecimal():
-            try:
-                parents[int(each.name)] = int(re.sub(r"^.*\) \S ", "", (each / "stat").read_text()).split()[0])
-            except (OSError, ValueError):
-                continue
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {pid}
-
-
-def is_there(pid: int) -> bool:
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-
-
-def until(holds: Callable[[], Any]) -> Any:
-    """Wait for a condition."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := holds()):
-        assert time.monotonic() < deadline, "it does not come to hold"
-        time.sleep(0.05)
-    return found
 
 
 def node_of(running: Up) -> int:
