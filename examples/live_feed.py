@@ -1,13 +1,12 @@
-"""A live feed with one publisher and two subscribers. Ben's connection fails for a while; he misses nothing and gets
-nothing twice.
+"""A live feed with two subscribers. Ben's connection fails for a while; he misses nothing and gets nothing twice.
 
 `subscribe` resumes by seq, an event's place in the log: after a reconnect it asks for the events after the last one.
 """
 
 import asyncio
 
-from flaky_connection import FlakyConnection
 from local_node import local_node
+from relay import Relay
 
 from enc import AsyncClient
 from enc.client import AsyncEnclave
@@ -26,7 +25,7 @@ async def listen(name: str, feed: AsyncEnclave, heard: Heard) -> None:
                 break
 
 
-async def broadcast(feed: AsyncEnclave, line: FlakyConnection, anna: Heard, ben: Heard) -> None:
+async def broadcast(feed: AsyncEnclave, line: Relay, anna: Heard, ben: Heard) -> None:
     print("One post, and both hear it:")
     await feed.commit("post", "Good morning.")
     await asyncio.gather(anna.get(), ben.get())
@@ -45,11 +44,7 @@ async def broadcast(feed: AsyncEnclave, line: FlakyConnection, anna: Heard, ben:
 
 
 async def main(url: str) -> None:
-    async with (
-        FlakyConnection(url) as line,
-        AsyncClient(url, pins=None) as writer,
-        AsyncClient(line.url, pins=None) as reader,
-    ):
+    async with Relay(url) as line, AsyncClient(url, pins=None) as writer, AsyncClient(line.url, pins=None) as reader:
         feed = await writer.create("feed")
         print(f"A feed that its owner writes and everybody reads: {feed.hex[:16]}…")
         anna, ben = Heard(), Heard()

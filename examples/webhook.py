@@ -14,6 +14,7 @@ from background_server import serving
 from local_node import local_node
 
 from enc import Client, Identity, PushReceiver
+from enc.client import ReceiverSettings
 from enc.core.primitives.types import Event
 
 till, counter = Identity.new(), Identity.new()
@@ -42,7 +43,7 @@ with local_node() as node, tempfile.TemporaryDirectory() as folder, Client(node,
     hook = f"http://127.0.0.1:{listening.getsockname()[1]}/sales"
     sales = client.create(MANIFEST)
     sales.grant(counter.public, "counter", endpoint=hook)
-    mine = {"accepts": lambda enclave: enclave == sales.id, "schema": SCHEMA, "pins": None}
+    mine = {"accepts": lambda enclave: enclave == sales.id, "schema": SCHEMA, "settings": ReceiverSettings(pins=None)}
     with serving(PushReceiver(counter, hook, [node], state, count, **mine).app, listening):
         for what in ("tea", "tea", "cake"):
             sales.commit("sale", what)

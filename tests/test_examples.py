@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-HELPERS = {"local_node.py", "flaky_connection.py", "background_server.py"}
+HELPERS = {"local_node.py", "relay.py", "background_server.py"}
 """What the programs share."""
 ELSEWHERE = {"dataview_activity.py", "demo.py"}
 """What needs Spark is run by tests/dataview and tests/test_demo.py."""

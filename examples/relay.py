@@ -5,7 +5,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 
-class FlakyConnection:
+class Relay:
     """A context manager. Its `url` leads to the node, except between `cut` and `restore`."""
 
     def __init__(self, url: str) -> None:
