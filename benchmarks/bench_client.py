@@ -1,4 +1,4 @@
-"""What a client does with a page of 1,000 events: decode, hash, check both signatures. Floor: these."""
+"""A client's work on a page of 1,000 events: decode, hash, check both signatures. Floor: these operations alone."""
 
 import msgspec
 from floors import best_by_turns, raw_verify, report

@@ -77,10 +77,10 @@ def process(*command: str) -> Iterator[subprocess.Popen[str]]:
             running.terminate()
 
 
-def ages(told: list[tuple[int, float]], seen: list[tuple[float, int]]) -> list[float]:
+def ages(receipts: list[tuple[int, float]], seen: list[tuple[float, int]]) -> list[float]:
     """Seconds from each receipt to the first answer that has its event."""
     found, place = [], 0
-    for seq, when in sorted(told):
+    for seq, when in sorted(receipts):
         while seen[place][1] <= seq:
             place += 1
         found.append(max(0.0, seen[place][0] - when))
@@ -107,12 +107,14 @@ def measure(folder: Path, node: Node) -> list[float]:
         reader.wait_for(0)
         send(node, warm, web_socket=False, rate=PER_SECOND)
         result = send(node, timed, web_socket=False, rate=PER_SECOND)
-        told = [(parse_receipt(text).seq, when) for text, when in zip(result.answers, result.done, strict=True)]
-        reader.wait_for(max(told)[0])
+        receipts = [(parse_receipt(text).seq, when) for text, when in zip(result.answers, result.done, strict=True)]
+        reader.wait_for(max(receipts)[0])
         reader.is_over.set()
         reader.join()
-    print(f"freshness: {len(told):,} commits acknowledged at {result.per_second:,.0f} a second, {describe(result)}")
-    return ages(told, reader.seen)
+    print(
+        f"freshness: {len(receipts):,} commits acknowledged at {result.per_second:,.0f} a second, {describe(result)}"
+    )
+    return ages(receipts, reader.seen)
 
 
 def main() -> None:

@@ -258,7 +258,7 @@ class Log:
 
 
 class Needed(Struct, frozen=True):
-    """What nobody gets around to open one message: derivations (secret and label), and a box with its key and nonce."""
+    """The unavoidable work of opening one message: derivations (secret and label), and one box to open."""
 
     derivations: tuple[tuple[bytes, bytes], ...]
     key: bytes

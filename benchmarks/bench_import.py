@@ -1,4 +1,4 @@
-"""An enclave taken in from an archive: events a second, beside two raw verifications an event on all cores.
+"""Importing an enclave from an archive: events per second, beside two raw verifications per event on all cores.
 
 Both by turns, and the shortest time of each counts, as everywhere here: what else runs on a machine slows either.
 `python benchmarks/bench_import.py --quick` takes 10,000 events in place of 100,000.
@@ -55,7 +55,7 @@ MANIFEST = {
 
 
 class _Known(Replay):
-    """A replay that is told the state: whoever made the log need not check it."""
+    """A replay that is given the state: the generator of the log need not verify it."""
 
     def __init__(self, state: EnclaveState, memory: EnclaveMemory) -> None:
         super().__init__(state.enclave, memory)

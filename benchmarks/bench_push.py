@@ -1,8 +1,8 @@
 """Delivery: events a second to one endpoint and to 100, and what 100 endpoints cost the commits.
 
 Floor of a delivered event: its share of encoding a batch's JSON and sealing it, in this process, without a socket.
-The queue is filled while the receiver answers nobody; then it answers everybody. Node, sender and receiver share the
-cores.
+The queue is filled while the receiver does not answer; then it answers every request. Node, sender and
+receiver share the cores.
 """
 
 import os

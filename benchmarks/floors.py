@@ -1,4 +1,4 @@
-"""Timing by turns, and the raw costs that nothing here can go below."""
+"""Timing in alternating rounds, and the raw costs that are lower bounds for the benchmarks."""
 
 import hashlib
 import time

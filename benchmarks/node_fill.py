@@ -1,4 +1,4 @@
-"""A store filled with more events than a node takes in minutes: logs like any other to it, but nobody signed them."""
+"""Fills a store with more events than a node accepts in minutes. The logs look real to the store, but are unsigned."""
 
 import os
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ ENCLAVES, EVENTS, LONGEST = 10_000, 1_000_000, 100_000
 
 
 def garbage(commit: Commit, seq_pub: bytes, timestamp: int, seq: int) -> Event:
-    """An event like any other to a store, but nobody has signed it."""
+    """Return an event that looks real to a store, but is unsigned."""
     noise = os.urandom(96)
     return Event(
         **msgspec.structs.asdict(commit),

@@ -1,4 +1,4 @@
-"""Proofs asked of a node, and the checks of what comes back."""
+"""Requests a node for proofs, and checks the answers."""
 
 import os
 import random

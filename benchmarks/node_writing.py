@@ -1,4 +1,4 @@
-"""How fast a node takes commits: alone, at half its speed, and with many enclaves."""
+"""A node's commit rate: alone, at half its speed, and with many enclaves."""
 
 import time
 from multiprocessing.pool import Pool as Workers

@@ -1,4 +1,4 @@
-"""A receiver that costs as little as can be: it reads whole POSTs, keeps them, and answers once its gate is open."""
+"""A receiver with the least possible cost: it reads whole POSTs, stores them, and answers once its gate is open."""
 
 import asyncio
 import threading
@@ -48,7 +48,7 @@ class Sink:
             self._held.append(transport)
 
     def shut(self) -> None:
-        """From now on nobody is answered."""
+        """Stop answering requests."""
         self._loop.call_soon_threadsafe(setattr, self, "_held", [])
 
     def open(self) -> None:
