@@ -42,6 +42,7 @@ from tests.node.crash_node import (
 from tests.node.push_audit import check_queues
 from tests.node.small_v1 import SMALL_V1
 from tests.node.store_host import MANIFEST
+from tests.tiers import rounds
 
 HEARD = {
     "traits": ["owner(0)", "admin(1)", "watch(2)"],
@@ -57,7 +58,7 @@ MOST = 100
 """Commits on one connection, after which a node should have died."""
 LIFETIME_MS = 600_000
 """Of a commit."""
-LANES, KILLS = (1, 2), 40
+LANES, KILLS = (1, 2), rounds(15)
 """Seeds of what runs at one time, and how often each of them kills at random."""
 PATIENCE_S = 30
 AUDIT_EVERY = 5

@@ -69,6 +69,7 @@ def test_killed_between_accepting_and_acknowledging(launcher: Launcher, tmp_path
     story.audit()
 
 
+@pytest.mark.sweep
 def test_killed_at_random_under_load(tmp_path: Path) -> None:
     def lane(seed: int) -> None:
         with Launcher() as launcher:

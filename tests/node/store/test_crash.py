@@ -19,11 +19,13 @@ from tests.node.push_audit import check_queues
 from tests.node.push_host import PUSHED
 from tests.node.small_v1 import SMALL_V1
 from tests.node.store_host import Host
+from tests.tiers import rounds
 
 ROOT = Path(__file__).parents[3]
-KILLS = 15
+KILLS = rounds(15)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("kills", "manifest"), [(KILLS, PUSHED), (5, SMALL_V1)], ids=["version 2", "version 1"])
 def test_killed_at_random_nothing_acknowledged_is_lost(tmp_path: Path, kills: int, manifest: dict[str, Any]) -> None:
     path, rng = tmp_path / "enc.db", random.Random(1)
