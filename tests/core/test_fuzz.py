@@ -1,4 +1,4 @@
-"""Every parser against twenty thousand damaged inputs, more under `make soak`: it succeeds, or raises a PeerError, and nothing else.
+"""Every parser against 20,000 damaged inputs (more under `make soak`): it succeeds or raises a PeerError, nothing else.
 
 Inputs are valid ones with bytes changed, lost, added and moved, or with whole JSON tokens and values replaced by what
 parsers trip over. The random numbers are seeded: every run is the same.
