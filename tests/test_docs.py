@@ -3,8 +3,9 @@
 import ast
 import json
 import re
+from base64 import b64decode
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
@@ -24,6 +25,10 @@ from enc.client import Client, Enclave, Identity
 from enc.client import errors as client_errors
 from enc.client.enclave import templates
 from enc.core import errors
+from enc.core.apps.group_state import node_key
+from enc.core.primitives.hashing import sha256
+from enc.core.primitives.sealing import hkdf
+from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import PREDEFINED_V1
 from enc.core.rules.v1.manifest_parts import OPS, RESERVED
 from enc.dataview.serving.columns import Column, ViewSchema
@@ -165,6 +170,50 @@ def test_the_worked_co_signature_is_the_vector_s() -> None:
     part = PROTOCOL.split("### 27.1 ")[1].split("### 27.2")[0]
     spelled = "".join(re.findall(r"\b[0-9a-f]{16,}\b", part))
     assert spelled == example["signed"] + example["wire"]["witness"] + example["wire"]["cosig"]
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """Yield every string of decoded JSON, also of JSON in a string, and what base64 spells, in hex."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from strings_in(each)
+    elif isinstance(value, str):
+        yield value
+        if value.startswith("{"):
+            yield from strings_in(json.loads(value))
+        with suppress(ValueError):
+            yield b64decode(value, validate=True).hex()
+
+
+def derived_keys() -> Iterator[bytes]:
+    """Yield the keys in the examples of sections 24 to 26 that no vector spells."""
+    keys, dm, group = (json.loads((ROOT / f"vectors/{name}.json").read_text()) for name in ("keys", "dm", "group"))
+    shared = PrivateKey(bytes.fromhex(keys["alice"]["priv"])).ecdh(bytes.fromhex(keys["bob"]["pub"]))
+    chain = hkdf(bytes.fromhex(dm["epochs"][1]["secret"]), "enc:dm:ratchet:init")
+    yield from (shared, chain, hkdf(chain, "enc:dm:ratchet:advance"))
+    yield from (hkdf(shared, label) for label in ("enc:dm:epoch_dist", "enc:personal:notice:epoch"))
+    epoch, people = group["epochs"][1], group["people"]
+    eph, secret = (PrivateKey(bytes.fromhex(epoch["eph_priv"])), bytes.fromhex(epoch["fresh_secret"]))
+    for name in ("p0", "p6"):
+        shared = eph.ecdh(bytes.fromhex(people[name]["pub"]))
+        yield from (shared, hkdf(shared, "enc:mls:wrap"))
+    filled = bytes.fromhex(epoch["fills"][0])
+    yield from (hkdf(filled, "enc:mls:node"), node_key(filled).secret)
+    yield from (hkdf(secret, "enc:mls:node"), hkdf(secret, "enc:mls:path"), b"hello group")
+    yield hkdf(bytes.fromhex(epoch["epoch_secret"]), f"enc:mls:sender:{people['p0']['pub']}")
+    bob = bytes.fromhex(keys["bob"]["pub"])
+    yield from (sha256(bob), dm["messages"][0]["text"].encode())
+
+
+@pytest.mark.parametrize("section", ["23.8", "24.9", "25.6", "26.10"])
+def test_the_values_of_a_worked_example_are_the_vectors(section: str) -> None:
+    example = PROTOCOL.split(f"### {section} ")[1].split("\n## ")[0]
+    known = [key.hex() for key in derived_keys()]
+    for name in ("keys", "dm", "personal", "group", "registry"):
+        known += strings_in(json.loads((ROOT / f"vectors/{name}.json").read_text()))
+    values, text = re.findall(r"\b[0-9a-f]{20,}\b", example), " ".join(known)
+    assert len(values) > 15
+    assert [value for value in values if value not in text] == []
 
 
 def test_the_apps_document_names_every_call_of_the_personal_store() -> None:
