@@ -24,7 +24,7 @@ def lines(name: str) -> Iterator[tuple[str, ...]]:
 
 def resolved(words: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
     """The command, or the group of commands, that words name; and the rest of them."""
-    command = PROGRAM
+    command: Any = PROGRAM
     while words and words[0] in getattr(command, "commands", {}):
         command, words = command.commands[words[0]], words[1:]
     return command, words

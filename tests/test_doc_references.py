@@ -2,6 +2,7 @@
 
 import re
 from importlib import import_module
+from typing import Any
 
 import pytest
 from scripts import api_page
@@ -18,7 +19,7 @@ def test_a_generated_page_is_up_to_date(name: str) -> None:
 
 def test_every_command_has_its_heading() -> None:
     headings = re.findall(r"^### (enc .*)$", (DOCS / "commands.md").read_text(), re.MULTILINE)
-    program = get_command(app)
+    program: Any = get_command(app)
     found = {f"enc {name}" for name, each in program.commands.items() if not hasattr(each, "commands")}
     for name, each in program.commands.items():
         found |= {f"enc {name} {below}" for below in getattr(each, "commands", ())}

@@ -226,9 +226,9 @@ def test_the_apps_document_names_every_call_of_the_mailbox_and_every_refusal() -
     text = (ROOT / "docs/apps.md").read_text()
     for name in (name for name in dir(Mailbox) if not name.startswith("_")):
         assert re.search(rf"[.`]{name}[`(]|\.{name}\b", text), name
-    for name in (ROOT / "docs/apps.md", ROOT / "docs/protocol.md"):
+    for path in (ROOT / "docs/apps.md", ROOT / "docs/protocol.md"):
         codes = {each.code for each in vars(dm_errors).values() if getattr(each, "code", "").startswith("DM_")}
-        assert codes <= set(re.findall(r"`(\w+)`", name.read_text()))
+        assert codes <= set(re.findall(r"`(\w+)`", path.read_text()))
 
 
 def test_the_command_line_s_document_names_every_command_and_what_is_typed_in_a_chat() -> None:

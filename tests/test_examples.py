@@ -107,7 +107,7 @@ def test_an_example_is_short(name: str) -> None:
 
 @pytest.mark.parametrize("name", SAYS)
 def test_example(name: str) -> None:
-    command = [sys.executable, EXAMPLES / name]
+    command = [sys.executable, str(EXAMPLES / name)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:

@@ -189,7 +189,7 @@ def test_files_of_heads(world: World, tmp_path: Path) -> None:
     file = tmp_path / "heads.jsonl"
     file.write_bytes(msgspec.json.encode(line) + b"\n\n" + msgspec.json.encode({**line, "source": ""}) + b"\n")
     assert [each.source for _, each in read_heads(file)] == ["carol", "heads.jsonl"]
-    cosigned = {name: each for name, each in line.items() if name != "source"}
+    cosigned: dict[str, object] = {name: each for name, each in line.items() if name != "source"}
     cosigned |= {"sequencer": pub("node"), "seen": 5, "witness": "ab" * 32, "cosig": "cd" * 64}
     (tmp_path / "witness.jsonl").write_bytes(msgspec.json.encode(cosigned) + b"\n")
     ((_, seen),) = read_heads(tmp_path / "witness.jsonl")

@@ -14,7 +14,8 @@ from enc.bench.kinds import KINDS, Kind, Planted
 from enc.bench.log_maker import LogMaker
 from enc.bench.plan import Plant, draw_plan
 from enc.core.errors import InvalidArchive, InvalidHash, InvalidSignature, ReplayFailed
-from enc.core.log.event import check_commit, check_event, check_sequenced
+from enc.core.log.commit import check_commit
+from enc.core.log.event import check_event, check_sequenced
 from enc.core.machine.archive_check import check_sth, verify_archive
 from enc.core.machine.replay import Replay
 from enc.core.primitives.hashing import sha256
@@ -267,7 +268,8 @@ def test_a_wrong_bundle_boundary(tmp_path: Path, seed: int) -> None:
     is_early = member["size"] < right.count
     assert is_early == ("closed before" in scene.fault.done)
     assert is_early or member["size"] > right.count
-    scene.fits(folder.Credulous(scene.archive, **{"early" if is_early else "late": scene.seq}))
+    early, late = (scene.seq, -1) if is_early else (-1, scene.seq)
+    scene.fits(folder.Credulous(scene.archive, early=early, late=late))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -286,10 +288,11 @@ def scene_bundle(scene: Scene) -> BundleConfig:
 
 
 def test_bundles_are_closed_early_and_late_and_both_signatures_are_forged(tmp_path: Path) -> None:
-    for kind, word, ways in (
+    forged: list[tuple[Kind, int, set[str]]] = [
         ("wrong_bundle_boundary", 2, {"was", "took"}),
         ("invalid_signature", 0, {"sig", "seq_sig"}),
-    ):
+    ]
+    for kind, word, ways in forged:
         faults = [Scene(tmp_path / f"{kind}{seed}", kind, seed).fault for seed in range(12)]
         assert {fault.done.split()[word] for fault in faults} == ways
 

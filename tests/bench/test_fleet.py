@@ -4,6 +4,7 @@ from collections import Counter
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -22,7 +23,7 @@ from enc.core.machine.replay import Replay
 from enc.core.rules.content import parse_migrate
 from tests.bench import folder
 
-MIXED = {"enclaves": 24, "events": 5000, "seed": 10}
+MIXED: dict[str, Any] = {"enclaves": 24, "events": 5000, "seed": 10}
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from enc.bench.plan import draw_plan
 from enc.bench.recent_messages import CAPACITY, Message, RecentMessages
 from enc.core.log.event import parse_event
 from enc.core.machine.archive_check import verify_archive
+from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.replay import Replay
 
 
@@ -24,6 +25,7 @@ def test_nodes_of_former_roots_are_thrown_away_and_nothing_that_is_needed(monkey
     header = log.header(log.head(len(log.bundles)), maker.checkpoint_root)
     replay = verify_archive(header, iter(events))
     assert isinstance(replay, Replay)
+    assert isinstance(replay.store, EnclaveMemory)
     assert len(replay.store.tree_nodes) > 3 * len(maker._memory._nodes)
 
 

@@ -44,7 +44,7 @@ def main() -> None:
     made = LandingReceiver(
         Identity(person("bob")),
         HOOK,
-        {NODE.public: "http://127.0.0.1:9"},
+        dict[bytes | str, str]({NODE.public: "http://127.0.0.1:9"}),
         directory / "inbox.db",
         landing,
         settings=ReceiverSettings(pins=directory / "pins", timeout=0.2),

@@ -119,11 +119,11 @@ class EnclaveFold:
         return False
 
     def _role(self, op: Json, actor: str, draft: dict[str, Any]) -> None:
-        who = actor if op["type"] == "Revoke_Self" else op.get("identity")
         if op["type"] == "Transfer_Owner":
             draft[actor][1].discard("Owner")
             draft.setdefault(op["new_owner"], ("", set()))[1].add("Owner")
             return
+        who = actor if op["type"] == "Revoke_Self" else op["identity"]
         roles = draft.setdefault(who, ("", set()))[1]
         if op["type"] in ("Move", "Force_Move"):
             names = {1 << 1: "Owner", 1 << 32: "Admin", 1 << 33: "Member"}

@@ -80,7 +80,7 @@ class RandomLog:
             self.said.append(event)
 
     def _attempts(self) -> list[Callable[[str], Attempt]]:
-        content = [self._say, self._say, self._say, self._revise, self._revise]
+        content: list[Callable[[str], Attempt]] = [self._say, self._say, self._say, self._revise, self._revise]
         control = [self._operate, self._operate, self._bundle, self._slot, self._lifecycle]
         return content if self.quiet else [*content, *control]
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from msgspec import Struct
 from msgspec.json import decode, encode
@@ -27,6 +27,7 @@ from enc.core.machine import enclave as machine
 from enc.node import assembly, main
 from enc.node.api.http import HttpApi
 from enc.node.api.send_queue import SendQueue
+from enc.node.api.status_pages import StatusPages
 from enc.node.api.subscriptions import SubscriptionHub
 from enc.node.api.websocket import Connection
 from enc.node.config import load_config
@@ -36,6 +37,7 @@ from enc.node.imports.replay import StagedReplay
 from enc.node.imports.source_node import RemoteLog
 from enc.node.imports.uploads import Upload, Uploads
 from enc.node.ops import retention
+from enc.node.push.supervisor import PushSupervisor
 from enc.node.read.sealed_requests import SealedHandlers
 from enc.node.sequence.admission import Admission
 from enc.node.sequence.commit_intake import CommitIntake, CommitReplies
@@ -300,7 +302,7 @@ class Failing:
 
 def let_fail(flag: Path) -> None:
     inner = connection.connect_writer
-    connection.connect_writer = lambda path: Failing(inner(path), flag)
+    connection.connect_writer = lambda path: cast(sqlite3.Connection, Failing(inner(path), flag))
 
 
 def slow_lines() -> None:
@@ -314,7 +316,7 @@ def slow_lines() -> None:
 
         inner(line, slowly, *more)
 
-    SendQueue.__init__ = init
+    SendQueue.__init__ = init  # type: ignore[method-assign, assignment]  # same arguments, passed on
 
 
 def set_clock(file: Path, ahead_ms: int) -> None:
@@ -329,8 +331,9 @@ def small_steps() -> None:
 
     What is queued is not sent: that takes a process of its own.
     """
-    assembly.PushSupervisor.start = lambda supervisor: None
-    assembly.StatusPages._probe_until = property(lambda node: 0.0, lambda node, until: None)
+    PushSupervisor.start = lambda supervisor: None  # type: ignore[method-assign, assignment]  # starts no process
+    always_due = property(lambda pages: 0.0, lambda pages, until: None)
+    StatusPages._probe_until = always_due  # type: ignore[assignment]  # so that what it sets is ignored
     connection.CHECKPOINT_PAGES = 40
     event_index.GENERATION, event_index.STRIDE = 64, 8
     retention.MAX_ERASED, retention.MAX_PURGED, retention.REST_MS = 2, 12, 0
@@ -357,7 +360,9 @@ def _run(order: Order) -> int:
     _say(pid=os.getpid())
     small_steps()
     if order.clock:
-        assembly.now_ms = lambda: time.time_ns() // 1_000_000 + int(Path(order.clock).read_text())
+        file = Path(order.clock)
+        # `assembly` imports the clock by name and looks it up when a Node is created.
+        assembly.now_ms = lambda: time.time_ns() // 1_000_000 + int(file.read_text())  # type: ignore[attr-defined]
     if order.failing:
         let_fail(Path(order.failing))
     if order.slow:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 from msgspec.json import decode, encode
@@ -44,6 +44,15 @@ from tests.node.small_v1 import SMALL_V1
 from tests.node.store_host import MANIFEST
 from tests.tiers import rounds
 
+
+class NodeProcess(Protocol):
+    """A node in another process, of either launcher: its address, its key and its data."""
+
+    url: str
+    seq_pub: bytes
+    data: Path
+
+
 HEARD = {
     "traits": ["owner(0)", "admin(1)", "watch(2)"],
     "grants": [grant(type_, "owner", "admin watch", "OUTSIDER MEMBER") for type_ in ("Grant", "Revoke")],
@@ -66,7 +75,7 @@ NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Made once: httpx would make one for every client."""
 
 
-def client(node: Launched) -> httpx.AsyncClient:
+def client(node: NodeProcess) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=node.url, timeout=PATIENCE_S, verify=NO_TLS, trust_env=False)
 
 
@@ -190,7 +199,7 @@ class Outside:
 
     # What must be so after a crash
 
-    async def check(self, node: Launched) -> int:
+    async def check(self, node: NodeProcess) -> int:
         """Everything that was told is so; and who got no answer sends again, and gets a receipt.
 
         How many commits had been taken without an answer.
@@ -264,7 +273,7 @@ class Load:
     def __init__(
         self,
         outside: Outside,
-        node: Launched,
+        node: NodeProcess,
         told: Callable[[str], None] = lambda what: None,
         most: int = MOST,
         may_refuse: bool = False,

@@ -4,6 +4,7 @@ Between them it does what a node does with queues: makes batches, and keeps what
 """
 
 import sys
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def main() -> None:
     assert state is not None
     number, now, enc_v = state.seq + 1, max(store.clock(), START), state.policy.enc_v
 
-    def deliver(outcomes: list[CommitOutcome]) -> None:
+    def deliver(outcomes: Sequence[CommitOutcome]) -> None:
         for ticket, outcome in outcomes:
             assert isinstance(outcome, Receipt), outcome
             print(ticket.commit.hash.hex(), outcome.seq, outcome.id.hex(), flush=True)

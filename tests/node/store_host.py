@@ -25,7 +25,7 @@ from enc.node.store.steps import Step
 from tests.core.world import START, person, pub
 
 NODE = person("node")
-MANIFEST = {
+MANIFEST: dict[str, Any] = {
     "enc_v": 2,
     "states": ["MEMBER"],
     "traits": ["owner(0)", "admin(1)"],

@@ -405,7 +405,10 @@ def test_no_endpoint_that_a_node_would_not_call_is_registered(url: str) -> None:
         operations = bundle(("Grant", has("bob", "Admin")), ("Grant_Push", has("bob", "DataView", endpoint=url)))
         assert enclave.refused("alice", "AC_Bundle", operations).code == "INVALID_ENDPOINT_URL"
         assert bitmask(enclave, "bob") == MEMBER, "the role is granted with its endpoint, or not at all"
-        state = {"Owner": [pub("alice")], "DataView": [{"identity": pub("dave"), "endpoint": url}]}
+        state: dict[str, list[Any]] = {
+            "Owner": [pub("alice")],
+            "DataView": [{"identity": pub("dave"), "endpoint": url}],
+        }
         founding = node.manifest(manifest(SCHEMA, state))
         assert bad(node.post(wire_commit(founding))).code == "INVALID_ENDPOINT_URL"
         assert bad(node.get(f"/{founding.enclave.hex()}/sth")).code == "ENCLAVE_NOT_FOUND"
@@ -458,8 +461,8 @@ def test_proofs_of_either_version(node: Served, constitution: Json) -> None:
         check_event(event, enclave.enc_v)
         inclusion, leaf = inclusion_of(proof["inclusion"])
         check_event_proof(event.id, parse_bundle_proof(encode(proof["bundle"])), leaf, inclusion, head)
-    for namespace, key in (("rbac", person("bob").public), ("event_status", events[0].id)):
-        check_state(enclave, namespace, key)
+    check_state(enclave, "rbac", person("bob").public)
+    check_state(enclave, "event_status", events[0].id)
 
 
 def inclusion_of(wire: Json) -> tuple[Any, Leaf]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -370,7 +371,8 @@ def test_evidence_is_bounded_and_what_convicts_is_not_crowded_out(
 ) -> None:
     post.poll()
     for n in range(MAX_OF_ENCLAVE + 5):
-        moving.node.lie("sth", lambda _, n=n: {"rubbish": "x" * (n + 1)})
+        rubbish = {"rubbish": "x" * (n + 1)}
+        moving.node.lie("sth", partial(lambda answer, _: answer, rubbish))
         post.poll()
     # the answers differ, not the fault: so each is another piece of evidence
     assert len(post.evidence()) == MAX_OF_ENCLAVE

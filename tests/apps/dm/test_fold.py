@@ -16,6 +16,7 @@ from enc.client import Item
 from enc.core.apps import dm
 from enc.core.primitives import sealing
 from enc.core.primitives.encoding import b64, unb64
+from enc.core.primitives.signing import PrivateKey
 from tests.apps.dm.log import Log, codes, current, nonce, of, texts, words
 from tests.core.world import person
 
@@ -85,7 +86,12 @@ def test_copies_derive_one_key_for_each_contact(log: Log, monkeypatch: pytest.Mo
         log.copy("bob", Record(text=str(i), state="delivered", id=f"{i:064x}", at=i))
     made = []
     original = dm.sent_key
-    monkeypatch.setattr(dm, "sent_key", lambda key, to: made.append(to) or original(key, to))
+
+    def sent_key(key: PrivateKey, to: bytes) -> bytes:
+        made.append(to)
+        return original(key, to)
+
+    monkeypatch.setattr(dm, "sent_key", sent_key)
     assert len(texts(log.fold(), "bob")) == 50
     assert made == [BOB]
 
@@ -493,7 +499,7 @@ def test_an_epoch_goes_on_in_the_owner_s_delete(log: Log) -> None:
 
 
 def test_every_refusal_has_a_code_of_its_own() -> None:
-    classes = [each for each in vars(errors).values() if isinstance(each, type) and "code" in vars(each)]
+    classes: list[Any] = [each for each in vars(errors).values() if isinstance(each, type) and "code" in vars(each)]
     found = {each.code for each in classes if each.code.startswith("DM_")}
     assert len(found) == 8
 
@@ -515,7 +521,11 @@ def test_no_log_breaks_it(seed: int) -> None:
     dice, log = random.Random(seed), Log()
     log.befriend("bob", S)
     good = [words(S, 0, "x"), json.dumps(log.own_epoch(1, T)), log.sealed("bob", Record(text="x")), "", "{}", "[1]"]
-    fields = {"target": [BOB.hex(), "x", 7], "from": ["FRIEND", 1], "to": ["FRIEND", "BLOCKED", None, {}]}
+    fields: dict[str, list[Any]] = {
+        "target": [BOB.hex(), "x", 7],
+        "from": ["FRIEND", 1],
+        "to": ["FRIEND", "BLOCKED", None, {}],
+    }
     types = ["Move", "rotate", "invite", "message", "sent", "Update", "Delete", "Gate", "AC_Bundle", "other"]
     for _ in range(60):
         content: Any = dice.choice(good)

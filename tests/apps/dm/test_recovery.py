@@ -16,6 +16,7 @@ from enc.apps.dm.records import MAX_TEXT, Record
 from enc.apps.people.address_book import Place
 from enc.core.apps import dm
 from enc.core.errors import EnclaveNotFound, IdentityNotFound
+from enc.core.primitives.sealing import open_sealed
 from enc.core.primitives.types import Event
 from tests.apps.dm.conftest import Somebody, Street
 from tests.apps.dm.log import Log, codes, current, nonce, of, texts, words
@@ -151,13 +152,12 @@ def test_a_text_is_bounded_on_reading(log: Log) -> None:
 
 def test_no_key_is_looked_for_of_what_is_long(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = list[bytes]()
-    opened = module.open_sealed
 
-    def open_sealed(key: bytes, sealed: bytes) -> bytes:
+    def counted(key: bytes, sealed: bytes) -> bytes:
         tried.append(key)
-        return opened(key, sealed)
+        return open_sealed(key, sealed)
 
-    monkeypatch.setattr(module, "open_sealed", open_sealed)
+    monkeypatch.setattr(module, "open_sealed", counted)
     log.befriend("carol", U)
     log.message("bob", words(T, 0, "x" * (MAX_TEXT + 1)))
     assert (codes(log.fold()), len(tried)) == (["DM_WRONG_KEY"], 1)

@@ -41,8 +41,9 @@ def test_any_device_recovers_everything_from_the_log(circle: Circle) -> None:
     circle.say("bob", "one")
     circle.rotate("alice")
     circle.say("bob", "two")
-    assert circle.last("bob").entry is not None
-    assert circle.last("bob").entry.text == "two"
+    entry = circle.last("bob").entry
+    assert entry is not None
+    assert entry.text == "two"
 
 
 def test_numbers_count_over_all_sealed_types_and_start_anew_with_an_epoch(circle: Circle) -> None:
@@ -65,8 +66,9 @@ def test_of_a_repeat_the_first_stands(circle: Circle) -> None:
     for name in ("alice", "bob", "carol"):
         assert circle.texts(name) == ["first", "between"]
         assert circle.fold(name).messages.verdicts[circle.events[-1].id].why == REPEAT
-    assert circle.last("bob").entry is not None
-    assert circle.last("bob").entry.why == REPEAT
+    entry = circle.last("bob").entry
+    assert entry is not None
+    assert entry.why == REPEAT
 
 
 def test_a_repeat_that_is_sent_again_is_shown_once_even_where_its_rival_is_gone(circle: Circle) -> None:

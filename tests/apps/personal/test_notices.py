@@ -53,7 +53,10 @@ def test_an_invitation_is_confirmed_by_the_move_and_hands_over_its_secret(pair: 
 def test_the_keys_are_the_registered_sub_keys(pair: Pair) -> None:
     group, move = pair.invited()
     receipt = pair.notify(group, move_ref=move.id, secret=bytes(32), epoch_n=0)
-    content = json.loads(pair.his.enclave.event(receipt.id).content)
+    item = pair.his.enclave.event(receipt.id)
+    assert item is not None
+    assert item.content is not None
+    content = json.loads(item.content)
     assert content["sender_pub"] == pair.ada.identity.sub_key().public.hex()
     handoff = pair.only().notice.handoff
     assert handoff is not UNSET
@@ -69,7 +72,10 @@ def test_without_a_sub_key_the_identities_own_are_used(street: Street) -> None:
     receipt = fresh.notify(
         pair.bob.identity.public, "group_invite", group.id, "group", move_ref=move.id, secret=bytes(32), epoch_n=0
     )
-    content = json.loads(pair.his.enclave.event(receipt.id).content)
+    item = pair.his.enclave.event(receipt.id)
+    assert item is not None
+    assert item.content is not None
+    content = json.loads(item.content)
     assert content["sender_pub"] == pair.ada.identity.hex
     assert pair.only().notice.handoff.recipient == pair.bob.identity.hex  # type: ignore[union-attr]
     assert pair.his.handoff(pair.only()) == bytes(32)
@@ -335,7 +341,7 @@ def test_a_handoff_that_is_another_s_is_refused_even_if_the_notice_is_confirmed(
     group, move = pair.invited()
     eve = Identity.new()
     handoff = seal_handoff(eve.key, pair.bob.identity.public, bytes(32), bytes(24))
-    fields = {"kind": "group_invite", "enclave_id": group.hex, "move_ref": move.id.hex(), "epoch_n": 0}
+    fields: dict[str, Any] = {"kind": "group_invite", "enclave_id": group.hex, "move_ref": move.id.hex(), "epoch_n": 0}
     pair.raw(sealed(pair, **fields, handoff=handoff))
     assert pair.only().state == "confirmed"
     with pytest.raises(ForeignSender, match="handoff"):

@@ -91,7 +91,9 @@ def test_what_another_program_put_into_the_profile_is_no_profile(street: Street)
 def test_posts_are_plain_and_are_edited_and_deleted(street: Street) -> None:
     store = street.store(street.client(known=False))
     one, two = store.post("one"), store.post("two", lang="en")
-    assert store.enclave.event(one.id).content == '{"kind":"post","text":"one"}'
+    item = store.enclave.event(one.id)
+    assert item is not None
+    assert item.content == '{"kind":"post","text":"one"}'
     store.edit_post(one.id, "uno")
     store.delete_post(two.id)
     (post,) = store.posts()

@@ -37,6 +37,7 @@ def check(log: Log, folded: FoldResult, plain: EnclaveFold) -> None:
     assert ordered(access) == ordered(plain.access())
     slots = [row for row in whole(folded, log.enclave, folded.slots, "content_hash") if row["value"] is not None]
     assert ordered(slots) == ordered(plain.slots())
+    assert folded.enclave is not None
     assert {k: v for k, v in {"enclave": log.enclave, **folded.enclave}.items() if k != "meta"} == plain.enclaves()[0]
 
 

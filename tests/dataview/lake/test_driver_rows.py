@@ -33,8 +33,8 @@ def narrow(spark: SparkSession) -> Iterator[None]:
         yield
     finally:
         settings.remove(name)
-        for key, value in before.items():
-            spark.conf.set(key, str(value))
+        for key, set_before in before.items():
+            spark.conf.set(key, str(set_before))
 
 
 @pytest.fixture

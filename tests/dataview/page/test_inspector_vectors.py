@@ -303,9 +303,9 @@ def test_a_refusal_says_what_python_says(page: "Page") -> None:
 @pytest.mark.parametrize("enc_v", [1, 2])
 def test_more_tags_than_a_browser_takes_arguments(page: "Page", enc_v: int) -> None:
     made = Made(enc_v)
-    many = made.say("hello", tags=[("a",)] * 200_000)
+    many = made.say("hello", tags=(("a",),) * 200_000)
     made.close()
-    wide = made.say("hello", tags=[("a",) * 200_000])
+    wide = made.say("hello", tags=(tuple(["a"] * 200_000),))
     made.close()
     files = [made.proof(made.fact(event, status=False)) for event in (many, wide)]
     assert agree(page, files) == (2, 0)

@@ -129,7 +129,9 @@ def _keep(settings: JobSettings, spark: SparkSession, flow: Flow) -> None:
         job.run_upkeep()
     assert not any(there())
     assert flow.rows("raw_events") == []
-    assert flow.lake["events"].delta(spark).detail().first()["numFiles"] == 1
+    detail = flow.lake["events"].delta(spark).detail().first()
+    assert detail is not None
+    assert detail["numFiles"] == 1
 
 
 def _run(job: Job, should_stop: Callable[[Progress], bool]) -> None:

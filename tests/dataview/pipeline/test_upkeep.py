@@ -35,7 +35,9 @@ def test_upkeep(spark: SparkSession, flow: Flow) -> None:
         wire = json.loads(row["event"])
         assert (wire["content"] is None) == (row["id"] in gone)
         assert parse_event(row["event"]).id.hex() == row["id"]
-    assert flow.lake["events"].delta(spark).detail().first()["numFiles"] == 1
+    detail = flow.lake["events"].delta(spark).detail().first()
+    assert detail is not None
+    assert detail["numFiles"] == 1
     # A month later the auto-delete times have passed, and raw rows are old.
     late = AT + timedelta(days=30)
     upkeep.expire(spark, late)

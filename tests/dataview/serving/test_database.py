@@ -1,6 +1,6 @@
 """The serving database: atomic and repeatable batches, new columns, and rejections."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +158,8 @@ def test_an_index_is_made_once_and_used(database: Database) -> None:
         from sqlalchemy import text
 
         with database.reading() as snapshot:
-            plan = snapshot.rows(text("EXPLAIN QUERY PLAN SELECT * FROM view_pairs WHERE c = 1 ORDER BY a, b"))  # type: ignore[arg-type]
+            asked: Any = text("EXPLAIN QUERY PLAN SELECT * FROM view_pairs WHERE c = 1 ORDER BY a, b")
+            plan: Sequence[Any] = snapshot.rows(asked)
         assert len(plan) == 1
         assert " INDEX ix_" in plan[0][3]
 

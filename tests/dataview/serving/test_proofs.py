@@ -154,7 +154,7 @@ def test_a_node_that_is_slow_does_not_hold_a_page_for_long() -> None:
     shown = Prover(lambda: Slow(), clock=lambda: now[0]).prove([RowEvent(event) for event in log.events])  # type: ignore[arg-type,return-value]
     why = [each["why"] for each in shown]
     assert ["EVENT_PENDING" in each for each in why].count(True) == 3
-    assert all(each.endswith("ask for fewer") for each in why[3:])
+    assert all(each.endswith("; request fewer") for each in why[3:])
 
 
 def test_few_verified_answers_are_made_at_once() -> None:
@@ -194,7 +194,10 @@ def test_a_row_whose_event_does_not_check_or_is_not_there_shows_nothing(place: s
     fill(place, log.events)
     database = Database(place)
     database.upsert(EVENTS, [{**event_row(log.events[5]), "content": "forged"}], {})
-    other = [{"enclave": "00" * 32, "event_id": "00" * 32, "text": ""}, {"enclave": None, "event_id": "x", "text": ""}]
+    other: list[dict[str, Any]] = [
+        {"enclave": "00" * 32, "event_id": "00" * 32, "text": ""},
+        {"enclave": None, "event_id": "x", "text": ""},
+    ]
     database.upsert(POSTS, other, {})
     database.close()
     with serving(place, OPEN) as http:

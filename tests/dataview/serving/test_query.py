@@ -2,7 +2,7 @@
 
 import base64
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -77,7 +77,7 @@ def test_pages_hold_every_row_once_and_in_order(database: Database, order: str, 
     random.Random(1).shuffle(rows)
     database.upsert(PAIRS, rows, {}, index=["c"])
     given = {"order": order} if order else {}
-    found, more = list[dict[str, Any]](), {}
+    found, more = list[dict[str, Any]](), dict[str, str]()
     for _ in range(60):
         part, cursor = page(database, "pairs", limit=str(size), **given, **more)
         found += part
@@ -121,7 +121,8 @@ def test_a_page_by_the_key_is_read_off_its_index(tmp_path: Any) -> None:
         )
         from sqlalchemy import text
 
-        plan = snapshot.rows(text(f"EXPLAIN QUERY PLAN {made}"))  # type: ignore[arg-type]
+        explain: Any = text(f"EXPLAIN QUERY PLAN {made}")
+        plan: Sequence[Any] = snapshot.rows(explain)
     assert [row[3] for row in plan] == ["SEARCH view_pairs USING INDEX sqlite_autoindex_view_pairs_1 ((a,b)>(?,?))"]
     database.close()
 

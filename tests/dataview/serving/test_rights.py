@@ -10,6 +10,7 @@ import pytest
 
 from enc.client import Identity
 from enc.core.errors import MisuseError
+from enc.core.primitives.hashing import sha256
 from enc.core.primitives.signing import PrivateKey
 from enc.core.session.session import Session, open_session
 from enc.dataview.serving import rights as module
@@ -99,7 +100,7 @@ def test_what_one_may_read_is_kept_by_nobody_else(http: httpx.Client) -> None:
     "said", ["Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", "Basic eDp5", "Bearer \xe9", TOKEN]
 )
 def test_a_token_that_is_none_is_refused_even_for_what_is_public(http: httpx.Client, said: str) -> None:
-    refused(http.get("/views/public", headers={"authorization": said.encode("latin-1")}), 401, "UNAUTHENTICATED")
+    refused(http.get("/views/public", headers={b"authorization": said.encode("latin-1")}), 401, "UNAUTHENTICATED")
 
 
 def test_tokens_are_compared_in_constant_time_and_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +111,7 @@ def test_tokens_are_compared_in_constant_time_and_all_of_them(monkeypatch: pytes
         return hmac.compare_digest(a, b)
 
     monkeypatch.setattr(module, "hmac", type("H", (), {"compare_digest": staticmethod(compare)}))
-    digests = {name: module.sha256(name.encode()) for name in ("a", "b", "c")}
+    digests = {name: sha256(name.encode()) for name in ("a", "b", "c")}
     found = Rights({}, digests, None).caller("Bearer a", "GET", "/", NOW)
     assert found.name == "a"
     assert compared == [(32, 32)] * 3

@@ -149,7 +149,8 @@ def test_a_source_verifies_as_it_reads_if_it_is_told_to(
     source = ArchiveSource({"path": str(path), "verify": verify})
     assert source.schema() == VERIFIED
     reader = source.reader(VERIFIED)
-    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    batches: list[Any] = [batch for part in reader.partitions() for batch in reader.read(part)]
+    rows = [row for batch in batches for row in batch.to_pylist()]
     assert [row["code"] for row in rows] == [None] * 5 + [code] + [None] * (len(rows) - 6)
 
 

@@ -57,7 +57,7 @@ def _receiver(post: Post, directory: Path, url: str = HOOK, state: str = "inbox.
     return LandingReceiver(
         Identity(person("bob")),
         url,
-        {NODE.public: URL},
+        dict[bytes | str, str]({NODE.public: URL}),
         directory / state,
         LandingZone(directory / "landing"),
         NoticeBoard(directory / "notices"),
@@ -189,7 +189,9 @@ def test_another_queue_has_names_of_its_own(post: Post, made: LandingReceiver, t
     assert places(tmp_path) == of(*one, *two)
 
 
-def test_a_batch_that_is_missing_is_pulled_and_lands(post: Post, made: LandingReceiver, tmp_path: Path) -> None:
+def test_a_batch_that_is_missing_is_pulled_and_lands(
+    post: Post, made: LandingReceiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events = post.enclave(["one", "two", "three"])
     landed_all = threading.Event()
     put = made._landing.put
@@ -200,7 +202,7 @@ def test_a_batch_that_is_missing_is_pulled_and_lands(post: Post, made: LandingRe
             landed_all.set()
         return done
 
-    made._landing.put = tell  # type: ignore[method-assign]
+    monkeypatch.setattr(made._landing, "put", tell)
     made.receiver.take(push(1, *events[:1]))
     made.receiver.take(push(3, *events[3:]))
     assert landed_all.wait(30), "what lay between is not asked for"
@@ -230,7 +232,12 @@ def test_a_notice_is_put_on_the_board(post: Post, made: LandingReceiver, tmp_pat
     }
     told, board = threading.Event(), made.receiver.worker._on_notice
     assert board is not None
-    made.receiver.worker._on_notice = lambda each: (board(each), told.set())
+
+    def on_notice(each: Any) -> None:
+        board(each)
+        told.set()
+
+    made.receiver.worker._on_notice = on_notice
     made.receiver.take(push(1, notices=[notice]))
     assert told.wait(30)
     assert NoticeBoard(tmp_path / "notices").seqs() == {first.enclave.hex(): 1}

@@ -16,7 +16,7 @@ from enc.client import Enclave, Notice, Unreachable
 from enc.client.faces.unverified import UnverifiedPage
 from enc.core.errors import MisuseError, Unavailable
 from enc.core.log.event import check_event, parse_event
-from enc.core.log.filter import MAX_LIMIT
+from enc.core.log.filter import MAX_LIMIT, parse_filter
 from enc.dataview.rows.schema import VERIFIED
 from enc.dataview.rows.verify import verify_batch
 from enc.dataview.source import node_reader, stream
@@ -109,8 +109,13 @@ def test_through_spark_the_node_is_asked_for_what_is_wanted_and_no_more(
 ) -> None:
     rows = sorted(read(enclave.hex).collect(), key=lambda row: row.seq)
     alice, middle = person("alice").public.hex(), rows[20].timestamp
-    asked, parse = list[dict[str, Any]](), sealed_requests.parse_filter
-    monkeypatch.setattr(sealed_requests, "parse_filter", lambda wire: asked.append(wire) or parse(wire))
+    asked = list[dict[str, Any]]()
+
+    def parse(wire: dict[str, Any]) -> Any:
+        asked.append(wire)
+        return parse_filter(wire)
+
+    monkeypatch.setattr(sealed_requests, "parse_filter", parse)
     everything = {"start_at": 0, "end_before": 36}
     wanted: list[tuple[str, Callable[[Any], bool], dict[str, Any]]] = [
         ("type = 'note'", lambda row: row.type == "note", {"type": ["note"]}),
@@ -160,7 +165,8 @@ def test_it_verifies_as_it_reads_if_it_is_told_to(node: Served, enclave: Enclave
     source = EncSource({"node": node.url, "enclave": enclave.hex, "verify": "full"})
     assert source.schema() == VERIFIED
     reader = source.reader(VERIFIED)
-    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    batches: list[Any] = [batch for part in reader.partitions() for batch in reader.read(part)]
+    rows = [row for batch in batches for row in batch.to_pylist()]
     assert [(row["seq"], row["code"]) for row in rows] == [(seq, None) for seq in range(36)]
     streamed = source.streamReader(VERIFIED)
     (part,) = streamed.partitions({}, {enclave.hex: 2})
@@ -380,12 +386,11 @@ def test_latest_begins_with_what_comes_and_an_enclave_that_is_silent_stands_stil
 
 def test_one_node_that_does_not_answer_holds_up_no_other(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     good, bad = founded(node, "good", 1), founded(node, "bad", 1)
-    real = stream.tip
 
     def troubled(enclave: Enclave, given: SourceOptions) -> Tip:
         if enclave.hex == bad.hex:
             raise Unavailable("not now")
-        return real(enclave, given)
+        return tip(enclave, given)
 
     monkeypatch.setattr(stream, "tip", troubled)
     reader = EncStreamReader(options(node, good, bad))
@@ -432,8 +437,12 @@ def test_a_notice_makes_a_stream_ask_for_just_that_enclave(
 ) -> None:
     one, two = founded(node, "one", 1), founded(node, "two", 1)
     asked: list[str] = []
-    real = stream.tip
-    monkeypatch.setattr(stream, "tip", lambda enclave, given: asked.append(enclave.hex) or real(enclave, given))
+
+    def counted(enclave: Enclave, given: SourceOptions) -> Tip:
+        asked.append(enclave.hex)
+        return tip(enclave, given)
+
+    monkeypatch.setattr(stream, "tip", counted)
     reader = EncStreamReader(options(node, one, two, notices=tmp_path))
     start = reader.latestOffset({}, ReadAllAvailable())
     assert sorted(asked) == sorted([one.hex, two.hex])

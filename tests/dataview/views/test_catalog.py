@@ -143,7 +143,7 @@ def test_gold_follows_silver(spark: SparkSession, silver: Silver, tmp_path: Path
         assert ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in found) == columns
         assert views.table(name).path == f"{silver.lake.root}/{'silver' if name == 'tags' else 'gold'}/{name}"
     identity = ({"personal": "e1"}, "sub")
-    first = {
+    first: dict[str, list[tuple[Any, ...]]] = {
         "tags": [
             ("e1", 2, "p2", "public", 0, "r", "x", ["r", "x", "y"]),
             ("e1", 2, "p2", "public", 1, "t", None, ["t"]),
@@ -365,7 +365,8 @@ def test_a_view_that_cannot_be_made_keeps_no_other_from_it(spark: SparkSession, 
     def nothing(timeline: DataFrame) -> None:
         "No rows."
 
-    functions: list[View] = [made.__enc_view__ for made in (divided, nothing)]
+    made: list[Any] = [divided, nothing]
+    functions: list[View] = [each.__enc_view__ for each in made]
     numbers = of(("numbers", "-- key: id", "SELECT id, CAST(content AS int) AS n FROM Timeline"))
     good = of(("z_good", "-- key: id", "SELECT id FROM TIMELINE"))
     writer = ServingWriter(str(tmp_path / "serving.db"))

@@ -259,7 +259,9 @@ def search(by: str, seq: int, gives: Callable[[Any], Any] = never) -> Change:
 
 def other(head: bytes, field: str) -> bytes:
     """JSON with another first digit or letter in one field."""
-    at = re.search(rf'"{field}":[\["]*'.encode(), head).end()
+    found = re.search(rf'"{field}":[\["]*'.encode(), head)
+    assert found is not None
+    at = found.end()
     return head[:at] + (b"2" if head[at : at + 1] == b"1" else b"1") + head[at + 1 :]
 
 

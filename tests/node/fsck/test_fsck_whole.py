@@ -1,6 +1,7 @@
 """fsck over many enclaves: usage, purges, and who signed the heads."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -53,41 +54,43 @@ def test_what_a_search_does_not_find_is_told_of_every_block(monkeypatch: pytest.
     life, honest = live(Host(store)), store.find
     for seq in (0, 3, 9, 19):
         change = search("type", seq)
-        store.find = lambda *args, change=change: change(honest(*args), *args)
+        monkeypatch.setattr(store, "find", lambda *args, change=change: change(honest(*args), *args))
         with pytest.raises(Difference, match=f"seq {seq}: a search by type does not find it"):
             check_enclave(store, life, NODE.public, nothing)
 
 
 @pytest.mark.parametrize("name", ["enclaves", "events", "bytes"])
 @pytest.mark.parametrize("more", [1, -1])
-def test_without_a_purge_usage_is_known_exactly(name: str, more: int) -> None:
+def test_without_a_purge_usage_is_known_exactly(name: str, more: int, monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     host = Host(store)
     host.send(host.found(**group("plain")), "alice", "message", "ünï")
     assert check(store).differences == []
     honest = store.usage
-    store.usage = lambda identity: but(**{name: getattr(honest(identity), name) + more})(honest(identity))
+    monkeypatch.setattr(
+        store, "usage", lambda identity: but(**{name: getattr(honest(identity), name) + more})(honest(identity))
+    )
     (found,) = check(store).differences
     assert (found.enclave, found.seq) == (b"", None)
     assert f"usage of {pub('alice')}: {name}" in found.what
 
 
-def test_of_an_erased_content_the_size_is_not_known() -> None:
+def test_of_an_erased_content_the_size_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     live(Host(store))
     honest = store.usage
-    store.usage = lambda identity: but(bytes=lambda size: size + 1)(honest(identity))
+    monkeypatch.setattr(store, "usage", lambda identity: but(bytes=lambda size: size + 1)(honest(identity)))
     assert check(store).differences == []
-    store.usage = lambda identity: but(bytes=0)(honest(identity))
+    monkeypatch.setattr(store, "usage", lambda identity: but(bytes=0)(honest(identity)))
     assert len(check(store).differences) == 2
 
 
-def test_what_a_damaged_log_cannot_tell_is_not_held_against_usage() -> None:
+def test_what_a_damaged_log_cannot_tell_is_not_held_against_usage(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     host = Host(store)
     first, _ = host.found(**group("first")), host.found(**group("second"))
     honest = store.events
-    store.events = lambda enclave, *args: [] if enclave == first else honest(enclave, *args)
+    monkeypatch.setattr(store, "events", lambda enclave, *args: [] if enclave == first else honest(enclave, *args))
     assert [(d.enclave, d.seq) for d in check(store).differences] == [(first, 0)]
 
 
@@ -120,12 +123,12 @@ def test_a_log_in_which_the_nodes_key_has_no_part() -> None:
         check_enclave(store, life, person("node2").public, nothing)
 
 
-def test_a_log_that_was_moved_here_and_not_gone_on_with() -> None:
+def test_a_log_that_was_moved_here_and_not_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
     """This node signed its heads, and its own clock need not have shown another's times."""
     store, world = MemoryStore(), World(group("moved"), node="node2")
     world.send("alice", "Migrate", world.migrate("node"))
     keep(store, world.events, "node")
-    store.clock = lambda: 0
+    monkeypatch.setattr(store, "clock", lambda: 0)
     check_enclave(store, world.state.enclave, NODE.public, nothing)
 
 
@@ -178,14 +181,17 @@ def test_a_head_of_a_bundle_that_the_clock_closed_elsewhere(signer: str, is_clea
     assert caught.value.seq == 2
 
 
-def test_a_head_of_another_enclave_of_the_same_node() -> None:
+def test_a_head_of_another_enclave_of_the_same_node(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     host = Host(store)
     life = live(host)
     honest = store.head
-    store.head = lambda enclave, size=None: (
-        (head := honest(enclave, size)) and sign_head(NODE, bytes(32), head.t, head.ts, head.r)
-    )
+
+    def rebound(enclave: bytes, size: int | None = None) -> Any:
+        head = honest(enclave, size)
+        return head and sign_head(NODE, bytes(32), head.t, head.ts, head.r)
+
+    monkeypatch.setattr(store, "head", rebound)
     with pytest.raises(Difference, match="bound_sig"):
         check_enclave(store, life, NODE.public, nothing)
 

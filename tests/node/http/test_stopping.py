@@ -12,8 +12,8 @@ from enc.core.log.commit import build_commit, build_manifest, wire_commit
 from enc.core.log.receipt import parse_receipt
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
-from enc.node import assembly
 from enc.node.store.sqlite.store import SqliteStore
+from enc.runtime.clock import now_ms
 from tests.core.world import LIFETIME, person
 from tests.node.certificates import Certificate, secured
 from tests.node.running import RunningNode
@@ -91,4 +91,4 @@ def test_every_receipt_that_was_given_is_kept_when_the_process_is_told_to_stop(t
 
 
 def real_now() -> int:
-    return assembly.now_ms()
+    return now_ms()

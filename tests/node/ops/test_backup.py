@@ -161,7 +161,7 @@ def test_a_failure_while_it_copies_names_the_one_that_failed(
 def test_a_disk_that_gets_full_leaves_nothing(store: Path, to: Path) -> None:
     """A limit on the size of files stands for the full disk."""
     program = "from enc.cli import main; main()"
-    command = [sys.executable, "-c", program, "node", "backup", "--data", store.parent, "--to", to]
+    command = [sys.executable, "-c", program, "node", "backup", "--data", str(store.parent), "--to", str(to)]
     limit = store.stat().st_size // 2
     done = subprocess.run(
         command,

@@ -1,5 +1,6 @@
 """What an operator watches: info, health and metrics."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from enc import __version__
 from enc.core.errors import Unavailable
 from enc.node.api import status_pages
 from enc.node.config import Admission, Limits
+from enc.node.store.steps import Step
 from tests.core.world import pub
 from tests.node.metrics_page import figures
 from tests.node.served import DEV, PATIENCE_S, SMALL, Served, good, sqlite
@@ -68,10 +70,21 @@ def test_health_of_a_node_whose_sequencer_does_not_answer(monkeypatch: pytest.Mo
         assert health(node) == (200, "ok")
 
 
+def count_writes(node: Served, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which each write appends its number of steps."""
+    write, written = node.store.write, list[int]()
+
+    def counted(steps: Sequence[Step], clock: int) -> None:
+        written.append(len(steps))
+        write(steps, clock)
+
+    monkeypatch.setattr(node.store, "write", counted)
+    return written
+
+
 def test_asked_often_it_is_not_tried_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
     with Served() as node:
-        write, written = node.store.write, list[int]()
-        monkeypatch.setattr(node.store, "write", lambda steps, clock: (written.append(len(steps)), write(steps, clock)))
+        written = count_writes(node, monkeypatch)
         assert health(node) == (200, "ok")
         node.on_loop(lambda: setattr(node.node.pages, "_probe_until", node.node.loop.time() + PATIENCE_S))
         assert [node.get("/health").json()["status"] for _ in range(5)] == ["ok"] * 5
@@ -82,9 +95,8 @@ def test_asked_often_it_is_not_tried_every_time(monkeypatch: pytest.MonkeyPatch)
 
 def test_many_who_ask_at_once_cost_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     with Served() as node, ThreadPoolExecutor(4) as pool:
-        write, written = node.store.write, list[int]()
-        monkeypatch.setattr(node.store, "write", lambda steps, clock: (written.append(len(steps)), write(steps, clock)))
-        connections = node.server.server_state.connections
+        written = count_writes(node, monkeypatch)
+        connections: set[Any] = node.server.server_state.connections  # HttpProtocol, not one of uvicorn's own
         with node.held_up():
             asked = [pool.submit(node.get, "/health") for _ in range(4)]
             node.until(lambda: sum(c.cycle is not None for c in connections) == 4)

@@ -446,6 +446,13 @@ def test_a_thousand_endpoints_half_of_them_dead_and_a_hundred_thousand_batches_t
 def held(schedule: Schedule) -> int:
     """Bytes, counted object by object."""
     lines = [entry for line in schedule._lines for entry in line]
-    parts = [schedule._known, schedule._in_line, schedule._flights, schedule._hosts, *schedule._lines, *lines]
-    parts += [entry[2] for entry in lines] + [entry[2].url for entry in lines] + list(schedule._flights.values())
+    parts: list[object] = [
+        schedule._known,
+        schedule._in_line,
+        schedule._flights,
+        schedule._hosts,
+        *schedule._lines,
+        *lines,
+    ]
+    parts += [part for entry in lines for part in (entry[2], entry[2].url)] + list(schedule._flights.values())
     return sum(map(sys.getsizeof, parts))

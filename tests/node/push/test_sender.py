@@ -3,6 +3,7 @@
 import asyncio
 import os
 import select
+import subprocess
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from enc.node.push.sender import NO_KEY, NOT_READABLE, PushSender, sealed
 from enc.node.push.sender_pipe import (
     LENGTH,
     MAX_MESSAGE,
+    MAX_RESULTS,
     AskKey,
     DeliveryResults,
     Key,
@@ -372,7 +374,7 @@ class Side:
         self.settled: list[DeliveryResult] = []
         self.refuse: list[Exception] = []
         self.changed = threading.Condition()
-        popen = parent.subprocess.Popen
+        popen = subprocess.Popen
         self.started = 0
 
         def start(command: Sequence[str], **how: Any) -> Any:
@@ -381,7 +383,7 @@ class Side:
                 self.changed.notify_all()
             return popen([command[0], "-c", program], **how)
 
-        monkeypatch.setattr(parent.subprocess, "Popen", start)
+        monkeypatch.setattr(subprocess, "Popen", start)
         config = structs.replace(Config(), push=structs.replace(Config().push, interval_s=0.01))
         self.senders = PushSupervisor(config, NODE, lambda: True, self.settle)
 
@@ -491,17 +493,17 @@ def test_without_anything_to_send_there_is_no_process(monkeypatch: pytest.Monkey
 def test_a_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parent, "PAUSES", RetryPauses(max_s=0.0))
     side = Side(monkeypatch, TALK)
-    start, tried = parent.subprocess.Popen, threading.Semaphore(0)
+    start, tried = subprocess.Popen, threading.Semaphore(0)
 
     def fail(*args: Any, **how: Any) -> Any:
         tried.release()
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr(parent.subprocess, "Popen", fail)
+    monkeypatch.setattr(subprocess, "Popen", fail)
     side.senders.start()
     for _ in range(3):
         assert tried.acquire(timeout=PATIENCE_S)
-    monkeypatch.setattr(parent.subprocess, "Popen", start)
+    monkeypatch.setattr(subprocess, "Popen", start)
     side.until(lambda: side.started > 0)
     side.senders.close()
 
@@ -514,7 +516,7 @@ def test_messages_are_bounded() -> None:
     assert length(LENGTH.pack(MAX_MESSAGE)) == MAX_MESSAGE
     with pytest.raises(ValueError, match="too long"):
         length(LENGTH.pack(MAX_MESSAGE + 1))
-    most = tuple(DeliveryResult(1 << 62, 1 << 62, 1 << 62, "x" * 200, 1 << 62) for _ in range(module.MAX_RESULTS))
+    most = tuple(DeliveryResult(1 << 62, 1 << 62, 1 << 62, "x" * 200, 1 << 62) for _ in range(MAX_RESULTS))
     assert len(packed(DeliveryResults(most))) < MAX_MESSAGE
     for message in (AskKey(bytes(32)), DeliveryResults((DeliveryResult(1, 2, 3, "e", 4),))):
         assert read_from_sender(packed(message)[4:]) == message

@@ -49,7 +49,7 @@ def rss(node: RunningNode) -> int:
 
 
 def answers(messages: Sequence[Json]) -> Counter[str]:
-    return Counter(message.get("code", message["type"]) for message in messages)
+    return Counter(message["code"] if "code" in message else message["type"] for message in messages)
 
 
 class Raw:

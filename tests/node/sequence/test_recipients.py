@@ -32,9 +32,16 @@ class Counting(MemoryStore):
         super().write(*what)
 
 
+class CountingHost(Host):
+    store: Counting
+
+    def __init__(self) -> None:
+        super().__init__(Counting())
+
+
 @pytest.fixture
-def host() -> Host:
-    return Host(Counting())
+def host() -> CountingHost:
+    return CountingHost()
 
 
 @pytest.fixture
@@ -54,7 +61,7 @@ def audiences(host: Host) -> list[Recipients]:
     return [step.recipients for step in host.steps if step.event is not None]
 
 
-def test_an_enclave_without_endpoints_is_asked_for_once(host: Host, judged: list[int]) -> None:
+def test_an_enclave_without_endpoints_is_asked_for_once(host: CountingHost, judged: list[int]) -> None:
     enclave = found(host)
     for _ in range(5):
         say(host, enclave, 3)
@@ -65,7 +72,7 @@ def test_an_enclave_without_endpoints_is_asked_for_once(host: Host, judged: list
     assert set(audiences(host)) == {()}
 
 
-def test_each_kind_of_event_is_judged_once_until_rights_change(host: Host, judged: list[int]) -> None:
+def test_each_kind_of_event_is_judged_once_until_rights_change(host: CountingHost, judged: list[int]) -> None:
     enclave = found(host, init=init(alice="MEMBER owner", bob="MEMBER", carol="MEMBER"))
     for i in range(20):
         listen(host, enclave, f"v{i}", "view", f"https://{i}.example/")
@@ -88,7 +95,7 @@ def test_each_kind_of_event_is_judged_once_until_rights_change(host: Host, judge
     assert host.store.asked == 1
 
 
-def test_equal_audiences_are_one_object(host: Host) -> None:
+def test_equal_audiences_are_one_object(host: CountingHost) -> None:
     enclave = found(host)
     listen(host, enclave, "bob")
     host.steps.clear()
@@ -98,7 +105,7 @@ def test_equal_audiences_are_one_object(host: Host) -> None:
     assert first is second
 
 
-def test_what_a_failed_batch_did_is_forgotten(host: Host) -> None:
+def test_what_a_failed_batch_did_is_forgotten(host: CountingHost) -> None:
     enclave = found(host)
     listen(host, enclave, "vera")
     host.store.fails = True
@@ -114,7 +121,7 @@ def test_what_a_failed_batch_did_is_forgotten(host: Host) -> None:
     assert pushed(host, "vera", OTHER) == []
 
 
-def test_an_endpoint_of_an_enclave_that_had_none(host: Host) -> None:
+def test_an_endpoint_of_an_enclave_that_had_none(host: CountingHost) -> None:
     enclave = found(host)
     say(host, enclave, 1)
     host.store.fails = True
@@ -127,10 +134,12 @@ def test_an_endpoint_of_an_enclave_that_had_none(host: Host) -> None:
     assert pushed(host, "vera", OTHER) == []
 
 
-def test_an_event_whose_audience_cannot_be_told_is_refused_alone(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_whose_audience_cannot_be_told_is_refused_alone(
+    host: CountingHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     enclave = found(host)
     listen(host, enclave, "vera")
-    honest = module.recipients
+    honest = policy.recipients
 
     def broken(*args: Any) -> Any:
         if args[1].type == "note":
@@ -144,7 +153,7 @@ def test_an_event_whose_audience_cannot_be_told_is_refused_alone(host: Host, mon
     assert pushed(host, "vera") == [2, 3]
 
 
-def test_few_enclaves_and_answers_are_remembered(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_enclaves_and_answers_are_remembered(host: CountingHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WITHOUT_ENDPOINTS", 2)
     monkeypatch.setattr(module, "MAX_ENDPOINTS", 4)
     monkeypatch.setattr(module, "MAX_ANSWERS", 2)

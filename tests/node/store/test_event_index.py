@@ -55,7 +55,8 @@ def test_ids_of_a_purged_enclave_go_wherever_they_are(tmp_path: Path, monkeypatc
         doomed.add()
         doomed.write()
     doomed.add("Terminate", effects=Effects(lifecycle="terminated"))
-    doomed.write(), other.write()
+    doomed.write()
+    other.write()
     while not store.purge(doomed.enclave, 10):
         pass
     for _ in range(60):
@@ -160,7 +161,8 @@ def test_a_number_that_was_looked_up_before_a_purge_is_not_remembered_after_it()
 def test_few_numbers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(enclave_numbers, "MAX_NUMBERS", 2)
     known = enclave_numbers.EnclaveNumbers()
-    known.put(b"a", 1, 0), known.put(b"b", 2, 0)
+    known.put(b"a", 1, 0)
+    known.put(b"b", 2, 0)
     assert known.get(b"a") == 1
     known.put(b"c", 3, 0)
     assert [known.get(name) for name in (b"a", b"b", b"c")] == [1, None, 3]

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from enc.core.log.event import erase, wire_event
 from enc.core.log.filter import Filter, parse_filter
+from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.replay import Replay
 from enc.core.rules.policy import ReadScope
 from enc.core.trees.tree_head import check_bound_head
@@ -53,6 +54,7 @@ def test_a_log_that_was_kept_replays_to_the_state_that_was_kept(host: Host) -> N
     assert state.root == replay.state.root
     assert dict(state.pending) == dict(replay.state.pending)
     assert (state.seq, state.sequencer, state.lifecycle) == (6, NODE.public, "active")
+    assert isinstance(replay.store, EnclaveMemory)
     assert [host.store.bundle(enclave, i) for i in range(3)] == [*replay.store.bundles, None]
 
 
@@ -180,7 +182,8 @@ def test_a_commit_is_found_by_its_hash_and_its_expiry(store: Store) -> None:
     log, other = Log(store), Log(store, meta={"n": 2})
     event = log.add(hash=b"h" * 32)
     twin = log.add(hash=b"h" * 8 + b"x" * 24)
-    log.write(), other.write()
+    log.write()
+    other.write()
     assert store.committed(log.enclave, event.hash, event.exp) == event
     assert store.committed(log.enclave, twin.hash, twin.exp) == twin
     asked = [event, twin, replace(event, hash=b"h" * 8 + b"y" * 24), replace(twin, exp=twin.exp + 1)]
@@ -204,7 +207,8 @@ def test_hashes_that_begin_alike_are_told_apart(
     authors = [same + bytes([n]) * 24 for n in range(3)]
     events = [log.add(from_=author, id=author[:8] + author[9:] + b"i") for author in authors]
     elsewhere = other.add(from_=authors[0], id=same + b"e" * 24)
-    log.write(), other.write()
+    log.write()
+    other.write()
     for _ in range(5):
         other.add()
         other.write()
@@ -213,12 +217,12 @@ def test_hashes_that_begin_alike_are_told_apart(
         assert found is not None
         assert found.event == event
         assert seqs(store, log.enclave, id=event.id.hex()) == [event.seq]
-        assert seqs(store, log.enclave, **{"from": event.from_.hex()}) == [event.seq]
+        assert seqs(store, log.enclave, EVERYTHING, **{"from": event.from_.hex()}) == [event.seq]
         own = ReadRights(event.from_, ReadScope({}, "own"), lambda event, subject: False)
         assert seqs(store, log.enclave, own) == [event.seq]
     both = [author.hex() for author in authors[1:]]
-    assert seqs(store, log.enclave, **{"from": both}) == [2, 3]
-    assert seqs(store, log.enclave, **{"from": (same + b"?" * 24).hex()}) == []
+    assert seqs(store, log.enclave, EVERYTHING, **{"from": both}) == [2, 3]
+    assert seqs(store, log.enclave, EVERYTHING, **{"from": (same + b"?" * 24).hex()}) == []
     assert store.event(log.enclave, elsewhere.id) is None
     assert store.event(log.enclave, same + b"?" * 24) is None
 

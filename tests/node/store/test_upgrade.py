@@ -134,7 +134,14 @@ def test_an_upgrade_that_was_cut_off_is_finished_at_the_next_start(
     with monkeypatch.context() as patch:
         calls: list[int] = []
         honest = backfill_endpoints._endpoints
-        patch.setattr(backfill_endpoints, "_endpoints", lambda *a: fail() if calls else calls.append(1) or honest(*a))
+
+        def fail_later(*args: Any) -> Any:
+            if calls:
+                fail()
+            calls.append(1)
+            return honest(*args)
+
+        patch.setattr(backfill_endpoints, "_endpoints", fail_later)
         with pytest.raises(RuntimeError):
             SqliteStore(path)
     with closing(sqlite3.connect(path)) as db:
