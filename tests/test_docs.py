@@ -172,6 +172,20 @@ def test_the_worked_co_signature_is_the_vector_s() -> None:
     assert spelled == example["signed"] + example["wire"]["witness"] + example["wire"]["cosig"]
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "vectors").glob("*.json")), ids=lambda path: path.name)
+def test_the_document_of_the_vectors_names_every_field(path: Path) -> None:
+    _, *parts = re.split(r"^## (.*)$", (ROOT / "vectors/README.md").read_text(), flags=re.MULTILINE)
+    (text,) = (text for heading, text in zip(parts[::2], parts[1::2], strict=True) if path.name in heading.split())
+    if path.name == "log_v1.json":  # has the fields of log.json, too
+        text += parts[parts.index("log.json and log_moved.json") + 1]
+    found = json.loads(path.read_text())
+    if path.name in ("keys.json", "group_manifest.json"):
+        return  # names of people; fields of the protocol
+    fields = set(found) if isinstance(found, dict) else {name for each in found for name in each}
+    for name in fields:
+        assert re.search(rf"[`.]{name}[`.]", text), name
+
+
 def strings_in(value: Any) -> Iterator[str]:
     """Yield every string of decoded JSON, also of JSON in a string, and what base64 spells, in hex."""
     if isinstance(value, dict | list):
