@@ -16,8 +16,8 @@ $(STAMP): requirements.lock pyproject.toml scripts/venv scripts/jars scripts/jar
 	@scripts/venv "$(PYTHON)" "$(VENV)"
 	@touch $@
 
-quick: $(STAMP) ## run the fast tests: no process, Spark, browser, crash or document test
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not (process or spark or browser or crash or docs)"
+quick: $(STAMP) ## run the fast tests: no process, Spark, browser, crash, document or sweep test
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not (process or spark or browser or crash or docs or sweep)"
 
 test: $(STAMP) ## run all tests
 	@scripts/test-packages

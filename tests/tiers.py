@@ -6,9 +6,8 @@ spark    it uses the fixture `java`, directly or through another fixture
 browser  it uses the fixture `browser`
 crash    its file is named after crashes, kills, faults or chaos
 docs     it runs or checks documents, examples or the demo
-process  its module, or a helper module of the tests that it imports, starts processes
-
-`sweep` is put on by hand, on tests whose length `rounds` decides: `make soak` runs them many times as long.
+process  its module, a helper module of the tests that it imports, or a conftest.py beside it starts processes
+sweep    put on by hand: a random sweep, whose length `rounds` decides; `make soak` runs it many times as long
 """
 
 import ast
@@ -41,7 +40,7 @@ def tiers_of(item: pytest.Item) -> set[str]:
         "browser": "browser" in fixtures,
         "crash": CRASH.match(stem) is not None,
         "docs": DOCS.match(stem) is not None,
-        "process": starts_processes(item.path),
+        "process": any(map(starts_processes, (item.path, item.path.with_name("conftest.py")))),
     }
     return {name for name, holds in found.items() if holds}
 
@@ -49,7 +48,7 @@ def tiers_of(item: pytest.Item) -> set[str]:
 @cache
 def starts_processes(path: Path) -> bool:
     """Whether a file of tests imports a module that starts processes, directly or through helpers in tests/."""
-    imported = _imported(path)
+    imported = _imported(path) if path.is_file() else set()
     if imported & STARTERS:
         return True
     files = (ROOT / f"{name.replace('.', '/')}.py" for name in imported if name.startswith("tests."))

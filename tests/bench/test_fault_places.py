@@ -24,6 +24,8 @@ from enc.core.trees.bundle import BundleConfig, events_root, split
 from enc.core.trees.merkle_log import check_consistency, prove_consistency
 from tests.bench import folder
 
+pytestmark = pytest.mark.sweep
+
 SEEDS = range(10)
 
 

@@ -23,6 +23,8 @@ from enc.core.machine.replay import Replay
 from enc.core.rules.content import parse_migrate
 from tests.bench import folder
 
+pytestmark = pytest.mark.sweep
+
 MIXED: dict[str, Any] = {"enclaves": 24, "events": 5000, "seed": 10}
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Event
 from tests.apps.group.circle import Circle, pubkey
 from tests.core.world import give, move, person
+from tests.tiers import rounds
 
 PEOPLE = ("alice", "bob", "carol", "dave", "erin", "frank", "grace")
 OPS = (
@@ -143,7 +145,8 @@ def attempt(circle: Circle, by: str, type_: str, content: Any) -> None:
         circle.send(by, type_, content)
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.sweep
+@settings(max_examples=rounds(40), deadline=None)
 @given(steps)
 def test_everybody_agrees_and_opens_what_is_theirs_and_nothing_else(history: list[tuple[str, str, str]]) -> None:
     circle = Circle("bob", "carol", "dave", "erin", "frank")

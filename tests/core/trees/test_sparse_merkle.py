@@ -16,6 +16,7 @@ from enc.core.primitives.types import StateProof
 from enc.core.trees.sparse_merkle import check_state, get, leaves, prove, update
 from enc.core.trees.state_key import identity_key, status_key, tree_key
 from tests.core.strategies import CountingStore, examples, flip, flips
+from tests.tiers import rounds
 
 DEPTH = 168
 Model = dict[bytes, bytes]
@@ -144,7 +145,8 @@ def histories(draw: st.DrawFn) -> tuple[list[bytes], list[Changes]]:
     return pool, draw(st.lists(single | batch, min_size=1, max_size=8))
 
 
-@examples(300)
+@pytest.mark.sweep
+@examples(rounds(150))
 @given(histories())
 def test_any_history_agrees_with_the_rules_and_the_dictionary(history: tuple[list[bytes], list[Changes]]) -> None:
     pool, batches = history

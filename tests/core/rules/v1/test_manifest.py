@@ -351,6 +351,7 @@ def test_every_custom_role_has_one_bit_from_32_on_in_order_of_appearance(schema:
     assert policy.roles == {name: 1 << 32 + i for i, name in enumerate(expected)}
 
 
+@pytest.mark.sweep
 def test_damaged_manifests_are_taken_or_refused_and_nothing_else() -> None:
     random, taken = Random(21), 0
     for _ in range(20_000):
