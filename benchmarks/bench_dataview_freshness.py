@@ -111,9 +111,7 @@ def measure(folder: Path, node: Node) -> list[float]:
         reader.wait_for(max(receipts)[0])
         reader.is_over.set()
         reader.join()
-    print(
-        f"freshness: {len(receipts):,} commits acknowledged at {result.per_second:,.0f} a second, {describe(result)}"
-    )
+    print(f"freshness: {len(receipts):,} commits acknowledged at {result.per_second:,.0f} a second, {describe(result)}")
     return ages(receipts, reader.seen)
 
 

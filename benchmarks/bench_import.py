@@ -27,9 +27,11 @@ from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.hashing import event_hash, sha256
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Commit, Event
-from enc.node.imports.jobs import Importer, Job, Order, Permits
+from enc.node.imports.jobs import Importer, ImportJob, ImportPolicy
+from enc.node.imports.orders import ImportOrder
+from enc.node.limits.quota import NO_QUOTA
 from enc.node.main import GC_THRESHOLD
-from enc.node.sequence.sequencer import NO_QUOTA, Sequencer
+from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.sqlite.store import SqliteStore
 from enc.runtime.rate_limit import RateLimiter
@@ -122,10 +124,10 @@ def floor(checks: list[tuple[bytes, bytes, bytes]]) -> float:
 def take_in(folder: Path, archive: bytes, migrate: Commit, events: int, now: int) -> float:
     """Seconds that an import takes, from the archive's first byte to a node that serves."""
     store = SqliteStore(folder / "enc.db")
-    directory = StateCache(store)
-    sequencer = Sequencer(store, NEW, lambda: now, deliver=lambda outcomes: None, directory=directory)
+    states = StateCache(store)
+    sequencer = Sequencer(store, NEW, lambda: now, deliver=lambda outcomes: None, states=states)
     sequencer.start()
-    permits = Permits(
+    policy = ImportPolicy(
         may_create=lambda identity: True,
         rates=RateLimiter(0, 1, time.monotonic),
         quota=NO_QUOTA,
@@ -135,16 +137,16 @@ def take_in(folder: Path, archive: bytes, migrate: Commit, events: int, now: int
         private_endpoints=False,
     )
     cores = frozenset(os.sched_getaffinity(0))
-    importer = Importer(store, directory, sequencer, NEW, lambda: now, permits, cores)
+    importer = Importer(store, states, sequencer, NEW, lambda: now, policy, cores)
     began = time.perf_counter()
-    importer.start(Job(Order(migrate, events - 1), None), io.BytesIO(archive))
+    importer.start(ImportJob(ImportOrder(migrate, events - 1), None), io.BytesIO(archive))
     for thread in list(importer._threads):
         thread.join()
     took = time.perf_counter() - began
     status = importer.status(migrate.hash)
     assert status is not None
     assert status.status == "done", status
-    state = directory.get(migrate.enclave)
+    state = states.get(migrate.enclave)
     assert state is not None
     assert state.seq == events
     sequencer.stop()

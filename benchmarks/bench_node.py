@@ -29,7 +29,7 @@ from enc.core.primitives.sealing import seal_text
 from enc.core.session.envelope import parse_request
 from enc.core.session.session import client_keys
 from enc.node.main import GC_THRESHOLD
-from enc.node.read.sealed_requests import Answers
+from enc.node.read.sealed_requests import SealedHandlers
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.sqlite.store import SqliteStore
 from enc.runtime.rate_limit import RateLimiter
@@ -49,7 +49,9 @@ def bench_page(folder: Path) -> None:
     fill(path, key.public, 2, 3_000, 2_000)
     store = SqliteStore(path)
     unlimited = RateLimiter(0, 1, time.monotonic)
-    answers = Answers(StateCache(store), store, key, now_ms, unlimited, lambda *_: sys.exit("not asked for"), 1 << 23)
+    answers = SealedHandlers(
+        StateCache(store), store, key, now_ms, unlimited, lambda *_: sys.exit("not asked for"), 1 << 23
+    )
     reader, enclave = Reader(key.public), manifest(0).enclave
     asked = reader.ask(0, enclave, "Query", {"filter": {"seq": {"start_at": 1}, "limit": 1000}})
     keys = client_keys(reader.session(0), key.public, enclave)
