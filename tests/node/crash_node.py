@@ -42,8 +42,9 @@ from enc.node.read.sealed_requests import SealedHandlers
 from enc.node.sequence.admission import Admission
 from enc.node.sequence.commit_intake import CommitIntake, CommitReplies
 from enc.node.sequence.sequencer import Sequencer
-from enc.node.store.sqlite import connection, event_index, fan_out, staging
+from enc.node.store.sqlite import connection, event_index, staging
 from enc.node.store.sqlite.connection import Writer
+from enc.node.store.sqlite.push import fan_out
 from enc.node.store.sqlite.staging import SqliteStaging
 from enc.node.store.sqlite.store import SqliteStore
 

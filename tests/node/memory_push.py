@@ -23,8 +23,8 @@ from enc.node.store.push_protocol import (
     Recipients,
     register,
 )
-from enc.node.store.sqlite.batching import OutboxRun, batches_of
-from enc.node.store.sqlite.delivery_results import DEAD, DELIVERED, MAX_ERROR, WAITING
+from enc.node.store.sqlite.push.batching import OutboxRun, batches_of
+from enc.node.store.sqlite.push.delivery_results import DEAD, DELIVERED, MAX_ERROR, WAITING
 from enc.node.store.steps import Step
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enc.node.store.push_protocol import BatchLimits
-from enc.node.store.sqlite.batching import BatchDraft, OutboxRun, batches_of
+from enc.node.store.sqlite.push.batching import BatchDraft, OutboxRun, batches_of
 
 MANY = BatchLimits()
 

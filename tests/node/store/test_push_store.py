@@ -14,8 +14,8 @@ from enc.node.store.push_protocol import (
     Notice,
     Recipient,
 )
-from enc.node.store.sqlite import delivery_results, fan_out, push_reads
-from enc.node.store.sqlite.push_reader import PushReader, read_reports, redeliver_at
+from enc.node.store.sqlite.push import delivery_results, fan_out, queries
+from enc.node.store.sqlite.push.reader import PushReader, read_reports, redeliver_at
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import person
 from tests.node.push_host import OTHER, URL, due, queued
@@ -125,7 +125,7 @@ def test_the_plans(tmp_path: Path) -> None:
     for sql, index in {
         "SELECT o, e, first_seq, a, sizes, types FROM outbox ORDER BY o LIMIT ?": "SCAN outbox",
         "DELETE FROM outbox WHERE o <= ?": "INTEGER PRIMARY KEY",
-        push_reads.BATCHES: "sqlite_autoindex_batches_1 (q=? AND push_seq>? AND push_seq<?)",
+        queries.BATCHES: "sqlite_autoindex_batches_1 (q=? AND push_seq>? AND push_seq<?)",
         "SELECT min(made_at) FROM batches WHERE state = 0": "SEARCH batches USING INDEX batches_oldest",
         delivery_results.FIND: "sqlite_autoindex_batches_1 (q=? AND push_seq=?)",
         delivery_results.OLD: "batches_settled (state=? AND settled_at<?)",
@@ -134,7 +134,7 @@ def test_the_plans(tmp_path: Path) -> None:
     }.items():
         (*_, step) = plan(db, sql)
         assert index in step, sql
-    steps = plan(db, push_reads.DUE)
+    steps = plan(db, queries.DUE)
     assert sum("SEARCH batches USING INDEX batches_waiting (q>?)" in step for step in steps) == 2
     assert sum("INDEX batches_waiting (q=? AND next_try<?)" in step for step in steps) == 1
     assert not any("SCAN batches" in step or "SCAN queues" in step or "TEMP B-TREE" in step for step in steps)
@@ -142,7 +142,7 @@ def test_the_plans(tmp_path: Path) -> None:
         ("", "SCAN queues"),
         (" WHERE identity = ?", "SEARCH queues USING INDEX sqlite_autoindex_queues_1 (identity=?)"),
     ):
-        steps = plan(db, f"{push_reads.REPORTS}{where}")
+        steps = plan(db, f"{queries.REPORTS}{where}")
         assert (steps[0], steps[-1]) == (search, "SEARCH batches USING INDEX batches_waiting (q=?)")
     store.close()
 

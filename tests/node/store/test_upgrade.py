@@ -11,7 +11,7 @@ from enc.core.log.commit import build_commit, build_manifest
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
 from enc.node.fsck import check_store
-from enc.node.store.sqlite import backfill_endpoints
+from enc.node.store.sqlite.push import backfill
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.sqlite.upgrade import APPLICATION, UPGRADES, upgrade
 from tests.core import world_v1
@@ -133,7 +133,7 @@ def test_an_upgrade_that_was_cut_off_is_finished_at_the_next_start(
 
     with monkeypatch.context() as patch:
         calls: list[int] = []
-        honest = backfill_endpoints._endpoints
+        honest = backfill._endpoints
 
         def fail_later(*args: Any) -> Any:
             if calls:
@@ -141,7 +141,7 @@ def test_an_upgrade_that_was_cut_off_is_finished_at_the_next_start(
             calls.append(1)
             return honest(*args)
 
-        patch.setattr(backfill_endpoints, "_endpoints", fail_later)
+        patch.setattr(backfill, "_endpoints", fail_later)
         with pytest.raises(RuntimeError):
             SqliteStore(path)
     with closing(sqlite3.connect(path)) as db:

@@ -33,7 +33,7 @@ def queues(config: ConfigFile = None, data: Data = None, as_json: AsJson = False
 
     Counts are batches; `oldest` is the age of the oldest waiting batch.
     """
-    from enc.node.store.sqlite.push_reader import read_reports
+    from enc.node.store.sqlite.push.reader import read_reports
 
     with exits.exit_on_error(NAME):
         reports = read_reports(load(config, data)[0].store_path)
@@ -53,7 +53,7 @@ def redeliver(
 
     They keep their numbers, so that receivers recognise duplicates.
     """
-    from enc.node.store.sqlite.push_reader import redeliver_at
+    from enc.node.store.sqlite.push.reader import redeliver_at
 
     with exits.exit_on_error(NAME):
         path = load(config, data)[0].store_path
@@ -72,7 +72,7 @@ def redeliver(
 
 
 def _has_queue(path: Path, identity: bytes | None, url: str | None) -> bool:
-    from enc.node.store.sqlite.push_reader import read_reports
+    from enc.node.store.sqlite.push.reader import read_reports
 
     reports = read_reports(path, MAX_QUEUES)
     is_cut = len(reports) == MAX_QUEUES  # the queue may be among those that were not read

@@ -16,7 +16,7 @@ rights, causes of erasure), and each result of the replay is compared with the s
 - `report`: the differences found
 
 The rows of a SQLite store are also checked column by column (enc.node.store.sqlite.check), and its
-queues against each other and the logs (enc.node.store.sqlite.push_check): no log records whether an
+queues against each other and the logs (enc.node.store.sqlite.push.check): no log records whether an
 endpoint answered.
 
 The check writes nothing. Its memory does not grow with the log: tree nodes and targets are read

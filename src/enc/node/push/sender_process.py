@@ -31,7 +31,7 @@ from enc.node.push.sender_pipe import (
     read_to_sender,
 )
 from enc.node.store.push_protocol import DeliveryResult
-from enc.node.store.sqlite.push_reader import PushReader
+from enc.node.store.sqlite.push.reader import PushReader
 from enc.runtime.checked_http import authorities
 from enc.runtime.checked_http_async import Caller
 from enc.runtime.logs import setup_logs

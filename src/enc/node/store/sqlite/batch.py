@@ -16,7 +16,7 @@ from enc.core.rules.policy import Effects
 from enc.node.store.sqlite.bulk_insert import bulk_insert
 from enc.node.store.sqlite.enclave_numbers import EnclaveNumbers
 from enc.node.store.sqlite.event_index import EventIndex
-from enc.node.store.sqlite.outbox import AudienceNumbers, Outbox
+from enc.node.store.sqlite.push.outbox import AudienceNumbers, Outbox
 from enc.node.store.sqlite.records import put_records
 from enc.node.store.sqlite.rows import PLAIN, PLAIN_ROW, Row, key_of, pack_event, pack_plain, tags_of
 from enc.node.store.sqlite.snapshot import pack_state

@@ -21,7 +21,7 @@ from enc.core.machine.state import EnclaveState
 from enc.core.primitives.types import Event
 from enc.core.trees.state_key import DELETED
 from enc.node.store.sqlite.purge import DONE
-from enc.node.store.sqlite.push_check import check_push
+from enc.node.store.sqlite.push.check import check_push
 from enc.node.store.sqlite.rows import MAX_SEQ, Row, first8, id_of, key_of, pack_event, tags_of
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.sqlite.tags import auto_delete, tag_rows

@@ -6,11 +6,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from enc.node.store.sqlite.backfill_endpoints import backfill_endpoints
 from enc.node.store.sqlite.batch import WriterCache
 from enc.node.store.sqlite.connection import AfterCommit, Readers, Writer, lock_store, unavailable
 from enc.node.store.sqlite.enclave_numbers import EnclaveNumbers
 from enc.node.store.sqlite.event_index import EventIndex
+from enc.node.store.sqlite.push.backfill import backfill_endpoints
 from enc.node.store.sqlite.rows import Row
 from enc.node.store.sqlite.upgrade import upgrade
 

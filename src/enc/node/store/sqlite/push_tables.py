@@ -13,10 +13,9 @@ from enc.node.store.push_protocol import (
     PushTotals,
     QueueReport,
 )
-from enc.node.store.sqlite import delivery_results, push_reads
-from enc.node.store.sqlite import fan_out as spreading
 from enc.node.store.sqlite.connection import AfterCommit
 from enc.node.store.sqlite.database import Database
+from enc.node.store.sqlite.push import delivery_results, fan_out, queries
 
 
 class PushTables:
@@ -30,21 +29,21 @@ class PushTables:
     def endpoints(self, enclave: bytes) -> Endpoints:
         with self.database.readers.lend() as db:
             e = self.database.number(db, enclave)
-            return {} if e is None else push_reads.endpoints(db, e)
+            return {} if e is None else queries.endpoints(db, e)
 
     def due(self, now: int, limit: int, after: int = 0) -> list[DueBatch]:
         with self.database.readers.lend() as db:
-            return push_reads.due(db, now, limit, after)
+            return queries.due(db, now, limit, after)
 
     def batch(self, queue: int, push_seq: int) -> PushBatch | None:
         with self.database.readers.lend() as db:
-            found = push_reads.batches(db, queue, push_seq, push_seq, 1)
+            found = queries.batches(db, queue, push_seq, push_seq, 1)
         return found[0] if found else None
 
     def list_batches(self, identity: bytes, url: str, first: int, last: int, limit: int) -> list[PushBatch]:
         with self.database.readers.lend() as db:
-            q = push_reads.queue(db, identity, url)
-            return [] if q is None else push_reads.batches(db, q, first, last, limit)
+            q = queries.queue(db, identity, url)
+            return [] if q is None else queries.batches(db, q, first, last, limit)
 
     def queue_reports(
         self, enclave: bytes | None = None, identity: bytes | None = None, limit: int = 10_000
@@ -53,11 +52,11 @@ class PushTables:
             e = None if enclave is None else self.database.number(db, enclave)
             if enclave is not None and e is None:
                 return []
-            return push_reads.reports(db, e, identity, limit)
+            return queries.reports(db, e, identity, limit)
 
     def totals(self) -> PushTotals:
         with self.database.readers.lend() as db:
-            return push_reads.totals(db)
+            return queries.totals(db)
 
     # Writing
 
@@ -65,11 +64,11 @@ class PushTables:
         with self.database.readers.lend() as db:
             if db.execute("SELECT 1 FROM outbox LIMIT 1").fetchone() is None:
                 return False
-        done = spreading.FanOutResult()
+        done = fan_out.FanOutResult()
 
         def work(db: sqlite3.Connection) -> AfterCommit | None:
             nonlocal done
-            done = spreading.fan_out(db, now, limits)
+            done = fan_out.fan_out(db, now, limits)
             return self.database.cache.audiences.clear if done.has_forgotten else None
 
         self.database.transact(work)

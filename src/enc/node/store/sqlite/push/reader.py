@@ -9,9 +9,9 @@ from pathlib import Path
 from enc.core.errors import Unavailable
 from enc.node.store.events import RawEvent
 from enc.node.store.push_protocol import DueBatch, PushBatch, QueueReport
-from enc.node.store.sqlite import delivery_results, push_reads
 from enc.node.store.sqlite.connection import Readers, connect_writer, open_existing, unavailable
 from enc.node.store.sqlite.event_slices import read_raw_events
+from enc.node.store.sqlite.push import delivery_results, queries
 
 
 class PushReader:
@@ -23,7 +23,7 @@ class PushReader:
 
     def due(self, now: int, limit: int, after: int = 0) -> list[DueBatch]:
         with self._readers.lend() as db:
-            return push_reads.due(db, now, limit, after)
+            return queries.due(db, now, limit, after)
 
     def failing(self, limit: int) -> list[int]:
         """Return queues with batches that failed and wait for another attempt. Scans all waiting
@@ -35,7 +35,7 @@ class PushReader:
 
     def batch(self, queue: int, push_seq: int) -> PushBatch | None:
         with self._readers.lend() as db:
-            found = push_reads.batches(db, queue, push_seq, push_seq, 1)
+            found = queries.batches(db, queue, push_seq, push_seq, 1)
         return found[0] if found else None
 
     def items(self, enclave: bytes, first_seq: int, count: int) -> list[RawEvent]:
@@ -50,7 +50,7 @@ def read_reports(path: Path, limit: int = 10_000) -> list[QueueReport]:
     """Return the status of a store's queues, whether or not its node runs."""
     with closing(open_existing(path)) as db:
         try:
-            return push_reads.reports(db, None, None, limit)
+            return queries.reports(db, None, None, limit)
         except sqlite3.Error as e:
             raise _unread(path, e) from None
 

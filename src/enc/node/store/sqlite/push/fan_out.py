@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from enc.node.store.push_protocol import BatchLimits, Right
-from enc.node.store.sqlite.batching import BatchDraft, OutboxRun, batches_of
+from enc.node.store.sqlite.push.batching import BatchDraft, OutboxRun, batches_of
 
 MAX_EVENTS = 65_536
 """Approximate number of events that one fan-out takes."""
