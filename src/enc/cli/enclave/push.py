@@ -114,12 +114,14 @@ def receive(ctx: CommandContext, options: ReceiveOptions) -> None:
             options.nodes or [ctx.settings.get("node")],
             options.state,
             sink.event,
-            on_notice=sink.notice,
-            on_gap=receiving.gap_handler(options.skip_lost),
-            on_distrust=serving.end,
             accepts=receiving.enclave_filter(options.only),
             enclave=options.enclaves or ([] if known is None else [known]),
-            settings=ReceiverSettings(timeout=ctx.timeout),
+            settings=ReceiverSettings(
+                on_notice=sink.notice,
+                on_gap=receiving.gap_handler(options.skip_lost),
+                on_distrust=serving.end,
+                timeout=ctx.timeout,
+            ),
         )
         serving.serve(receiver, sink, listening, options.cert, options.key)
 

@@ -49,6 +49,9 @@ logger = logging.getLogger("enc.client.receiver")
 class ReceiverSettings(Struct, frozen=True, kw_only=True):
     """The rarely used settings of a receiver.
 
+    `on_notice(notice)` is called for events of which this identity is only notified, `on_gap(gap)`
+    for lost batches, `on_distrust(error)` for false statements of a node.
+
     `group`: most events that share one transaction. `filing(seq_pub, name, events)` is called with
     verified events before they are stored and before the node gets an answer; what it raises is
     answered instead. Repeated events come under the same name. `pins` and `timeout` as in a Client.
@@ -57,6 +60,9 @@ class ReceiverSettings(Struct, frozen=True, kw_only=True):
     another.
     """
 
+    on_notice: OnNotice | None = None
+    on_gap: OnGap | None = None
+    on_distrust: OnDistrust | None = None
     group: int = 1
     filing: Filing | None = None
     pins: Pins | Path | str | Literal["default"] | None = "default"
@@ -74,11 +80,10 @@ class PushReceiver:
     `url`: as registered. `nodes`: who may push, by key; or URLs, asked for their keys. `state`: the
     file for received events and positions; `schema`: SQL for the handler's own tables in it.
     `handle(event, db)` is called with each event, once, in ascending order of seq in each enclave.
-    `on_notice(notice)` is called for events of which this identity is only notified, `on_gap(gap)`
-    for lost batches, `on_distrust(error)` for false statements of a node. `accepts(enclave)`
-    selects the enclaves: anyone who creates an enclave on a node can register this identity and URL
-    in it, and by default its events are delivered too. `enclave`: one on the node, or one on each,
-    by which a receiver without events can ask for missed ones. `settings`: rarely used ones.
+    `accepts(enclave)` selects the enclaves: anyone who creates an enclave on a node can register
+    this identity and URL in it, and by default its events are delivered too. `enclave`: one on the
+    node, or one on each, by which a receiver without events can ask for missed ones. `settings`:
+    rarely used ones.
     """
 
     def __init__(
@@ -89,9 +94,6 @@ class PushReceiver:
         state: Path | str,
         handle: Handle,
         *,
-        on_notice: OnNotice | None = None,
-        on_gap: OnGap | None = None,
-        on_distrust: OnDistrust | None = None,
         accepts: Accepts = lambda _: True,
         enclave: Id | Iterable[Id] = (),
         schema: str = "",
@@ -99,7 +101,7 @@ class PushReceiver:
     ) -> None:
         self.identity, self.url = _identity(identity), _checked(url)
         self.pins, self.timeout = open_pins(settings.pins), settings.timeout
-        self.on_gap, self._on_distrust = on_gap, on_distrust
+        self.on_gap, self._on_distrust = settings.on_gap, settings.on_distrust
         self.enclaves, known = _enclaves(enclave), _nodes(nodes)
         if not callable(handle):
             raise MisuseError("handle: expected a function of an event and a database")
@@ -109,7 +111,7 @@ class PushReceiver:
         self._file = InboxFile(Path(state), identity.public, url, schema)
         self.inbox = Inbox(
             self._file.db,
-            wants_notices=on_notice is not None,
+            wants_notices=settings.on_notice is not None,
             accepts=accepts,
             is_new_node=self._is_new_node,
             is_former_node=self._is_former_node,
@@ -119,7 +121,7 @@ class PushReceiver:
         )
         kept, retries, clock = self.inbox.keys(), settings.retries, settings.clock
         known = {node: kept.get(node) if key is None else key for node, key in known.items()}
-        self.worker = DeliveryWorker(self.inbox, handle, on_notice, settings.group, retries, clock)
+        self.worker = DeliveryWorker(self.inbox, handle, settings.on_notice, settings.group, retries, clock)
         self._catch_ups = {node: CatchUp(self, node, key, retries, clock) for node, key in known.items()}
         self._keys = {key: node for node, key in known.items() if key is not None}
         self._nodes_without_key = {node for node, key in known.items() if key is None}

@@ -83,10 +83,14 @@ class LandingReceiver:
             nodes,
             state,
             lambda event, db: None,  # its row is in the landing zone
-            on_notice=None if notices is None else notices.put,
-            on_gap=self._on_gap,
-            on_distrust=self._on_distrust,
-            settings=replace(settings, filing=self._land, group=GROUP),
+            settings=replace(
+                settings,
+                on_notice=None if notices is None else notices.put,
+                on_gap=self._on_gap,
+                on_distrust=self._on_distrust,
+                filing=self._land,
+                group=GROUP,
+            ),
             **more,
         )
 
