@@ -1,5 +1,6 @@
 """`enc witness`: run a service that follows enclaves' heads, co-signs them, and publishes them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,11 +68,6 @@ def run(
 
     SIGTERM or Ctrl-C stops it gracefully, with exit code 0; a second one ends it at once.
     """
-    from enc.runtime.logs import setup_logs
-    from enc.runtime.serving import listen_at
-    from enc.witness import main
-    from enc.witness.config import load_config
-
     flags = {
         "enclaves": enclave,
         "key": key,
@@ -84,12 +80,22 @@ def run(
         "log_format": log_format,
     }
     with exits.exit_on_error(NAME):
-        settings = load_config(config, flags)
-        setup_logs(settings.log_level, settings.log_format)
-        identity = _identity(settings.key_path, settings.folder)
-        with listen_at(settings.listen, field="--listen") as socket:
-            code = main.run(settings, identity, socket)
+        code = _serve(config, flags)
     raise typer.Exit(code)
+
+
+def _serve(config: Path | None, flags: Mapping[str, object]) -> int:
+    """Run the witness that the configuration file and the flags describe, and return its exit code."""
+    from enc.runtime.logs import setup_logs
+    from enc.runtime.serving import listen_at
+    from enc.witness import main
+    from enc.witness.config import load_config
+
+    settings = load_config(config, flags)
+    setup_logs(settings.log_level, settings.log_format)
+    identity = _identity(settings.key_path, settings.folder)
+    with listen_at(settings.listen, field="--listen") as socket:
+        return main.run(settings, identity, socket)
 
 
 def _identity(path: Path, folder: Path) -> "Identity":
