@@ -9,10 +9,8 @@ from enc.cli.dataview import job as dataview_job
 from enc.cli.dataview import receive as dataview_receive
 from enc.cli.dataview import run as dataview_run
 from enc.cli.dm import commands as dm
-from enc.cli.enclave import access, archive, migrate, proofs, push, registry, slots
+from enc.cli.enclave import access, archive, migrate, proofs, push, read, registry, slots, write
 from enc.cli.enclave import commands as enclave
-from enc.cli.enclave import read as reading
-from enc.cli.enclave import write as writing
 from enc.cli.group import commands as group
 from enc.cli.me import commands as me
 from enc.cli.ops import audit, bench, node_queues, witness
@@ -30,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(up.app)
-for part in (key, config, enclave, writing, access, slots, reading, proofs, audit, archive, push, registry, migrate):
+for part in (key, config, enclave, write, access, slots, read, proofs, audit, archive, push, registry, migrate):
     app.add_typer(part.app)
 app.add_typer(group.app)
 app.add_typer(node_queues.app)

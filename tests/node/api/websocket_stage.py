@@ -29,8 +29,8 @@ from enc.node.sequence.commit_intake import CommitIntake, CommitReplies
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.pool import SignaturePool
-from enc.node.store.enclave_reader import EnclaveReader
 from enc.node.store.steps import Step
+from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 from enc.runtime.rate_limit import RateLimiter
 from tests.core.world import COMMON, START, Json, gated, grant, init, path, person, rule
 from tests.node.memory_store import MemoryStore
@@ -263,7 +263,7 @@ class Stage:
     def migrate(self, enclave: bytes) -> Event:
         state = self.store.load(enclave)
         assert state is not None
-        root = checkpoint_root(state, EnclaveReader(self.store, enclave))
+        root = checkpoint_root(state, StoredEnclaveReader(self.store, enclave))
         content = {"new_sequencer": person("node2").public.hex(), "prev_seq": state.seq, "ct_root": root.hex()}
         return self.send(enclave, "alice", "Migrate", content)
 

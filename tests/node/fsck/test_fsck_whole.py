@@ -9,9 +9,9 @@ from enc.core.errors import Unavailable
 from enc.core.machine.enclave import seal
 from enc.core.trees.tree_head import sign_head
 from enc.node.fsck import Difference, Report, check_enclave
-from enc.node.store.enclave_reader import EnclaveReader
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.steps import Step
+from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 from tests.core.world import World, person, pub
 from tests.node.fsck.stores import Change, Damaged, but, check, ended, group, keep, live, nothing, search
 from tests.node.memory_store import MemoryStore
@@ -168,7 +168,7 @@ def test_a_head_is_signed_by_who_closed_its_bundle(signers: str, seq: int | None
 def test_a_head_of_a_bundle_that_the_clock_closed_elsewhere(signer: str, is_clean: bool) -> None:
     store, world = MemoryStore(), moved_on()
     state = keep(store, world.events[:3], "node")
-    transition = seal(state, state.min_timestamp + 1000, EnclaveReader(store, state.enclave))
+    transition = seal(state, state.min_timestamp + 1000, StoredEnclaveReader(store, state.enclave))
     assert transition is not None
     log = transition.state.log
     head = sign_head(person(signer), state.enclave, transition.state.min_timestamp, log.size, log.root())

@@ -72,11 +72,11 @@ def running_receiver(
         from enc.dataview.source.receive import LandingReceiver
     except ModuleNotFoundError as e:
         raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
-    from enc.cli.enclave import receiver as receiving
+    from enc.cli.enclave.receiver import Listener, check_tls, enclave_filter, log_to_stderr
     from enc.runtime.serving import listen_at
 
-    receiving.check_tls(pushes.cert, pushes.key)
-    with receiving.log_to_stderr(), listen_at(pushes.listen, field="--listen") as listening:
+    check_tls(pushes.cert, pushes.key)
+    with log_to_stderr(), listen_at(pushes.listen, field="--listen") as listening:
         made = LandingReceiver(
             ctx.identity(),
             pushes.url,
@@ -85,11 +85,11 @@ def running_receiver(
             LandingZone(landing),
             None if notices is None else NoticeBoard(notices),
             skip_lost=pushes.skip_lost,
-            accepts=receiving.enclave_filter(pushes.only),
+            accepts=enclave_filter(pushes.only),
             enclave=pushes.enclaves,
             settings=ReceiverSettings(timeout=ctx.timeout),
         )
-        with receiving.Listener(made.app, listening, pushes.cert, pushes.key) as listener:
+        with Listener(made.app, listening, pushes.cert, pushes.key) as listener:
             yield listener
 
 

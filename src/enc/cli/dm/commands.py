@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from enc.cli.dm import chat as dm_chat
-from enc.cli.dm import contacts as dm_contacts
+from enc.cli.dm import chat, contacts
 from enc.cli.dm.context import At, MailboxContext, Where, Who, Yes, open_mailbox
 from enc.cli.dm.view import wire_entry
 from enc.cli.shell.command import NODE, command
@@ -26,8 +25,8 @@ app = typer.Typer(
     help="Direct messages: your mailbox, your contacts, and end-to-end encrypted messages.",
     no_args_is_help=True,
 )
-app.add_typer(dm_contacts.app)
-app.add_typer(dm_chat.app)
+app.add_typer(contacts.app)
+app.add_typer(chat.app)
 
 Message = Annotated[
     str | None,

@@ -97,13 +97,13 @@ def receive(ctx: CommandContext, options: ReceiveOptions) -> None:
     command, that event is delivered again.
     """
     from enc.cli.enclave import event_sink
-    from enc.cli.enclave import receiver as receiving
+    from enc.cli.enclave.receiver import ReceiverServer, check_tls, enclave_filter, gap_handler, log_to_stderr
     from enc.client import PushReceiver, ReceiverSettings
     from enc.runtime.serving import listen_at
 
-    receiving.check_tls(options.cert, options.key)
-    with receiving.log_to_stderr(), listen_at(options.listen, field="--listen") as listening:
-        serving = receiving.ReceiverServer()
+    check_tls(options.cert, options.key)
+    with log_to_stderr(), listen_at(options.listen, field="--listen") as listening:
+        serving = ReceiverServer()
         sink: event_sink.EventSink = (
             event_sink.JsonLines(serving.end) if options.command is None else event_sink.CommandRunner(options.command)
         )
@@ -114,11 +114,11 @@ def receive(ctx: CommandContext, options: ReceiveOptions) -> None:
             options.nodes or [ctx.settings.get("node")],
             options.state,
             sink.event,
-            accepts=receiving.enclave_filter(options.only),
+            accepts=enclave_filter(options.only),
             enclave=options.enclaves or ([] if known is None else [known]),
             settings=ReceiverSettings(
                 on_notice=sink.notice,
-                on_gap=receiving.gap_handler(options.skip_lost),
+                on_gap=gap_handler(options.skip_lost),
                 on_distrust=serving.end,
                 timeout=ctx.timeout,
             ),

@@ -4,10 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enc.cli.group import chat as group_chat
-from enc.cli.group import join as group_door
-from enc.cli.group import messages as group_talk
-from enc.cli.group import people as group_people
+from enc.cli.group import chat, join, messages, people
 from enc.cli.group.context import GroupName, NewName, open_group
 from enc.cli.group.view import View, epoch_text, role_text, topic_text, wire
 from enc.cli.shell.command import LOCAL, NODE, command
@@ -121,8 +118,10 @@ def who(ctx: CommandContext, name: GroupName) -> None:
     """List members, applicants and blocked people. A name with ~ is self-chosen; others are from your address book."""
     with open_group(ctx, name) as (group, book, _):
         group.sync()
-        view, people = View(group, book.names()), group.people()
-        ctx.rows(("who", "state", "traits", "identity"), [(wire(person), view.person(person)) for person in people])
+        view = View(group, book.names())
+        ctx.rows(
+            ("who", "state", "traits", "identity"), [(wire(person), view.person(person)) for person in group.people()]
+        )
 
 
 @command(app, "enc group epochs plans", flags=NODE, panel=GROUP)
@@ -191,5 +190,5 @@ def profile(
         ctx.print_receipt(group.enclave, group.set_profile(None if unset else {"name": called}))
 
 
-for part in (group_door, group_people, group_talk, group_chat):
+for part in (join, people, messages, chat):
     app.registered_commands += part.app.registered_commands

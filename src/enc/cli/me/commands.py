@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enc.cli.me import contacts as me_contacts
-from enc.cli.me import documents as me_documents
-from enc.cli.me import notices as me_notices
+from enc.cli.me import contacts, documents, notices
 from enc.cli.me.context import Which, find_id, open_store
 from enc.cli.shell.command import NODE, command
 from enc.cli.shell.command_context import CommandContext, content
@@ -184,5 +182,5 @@ def unpost(ctx: CommandContext, which: Which) -> None:
         ctx.print_receipt(mine.enclave, mine.delete_post(id_))
 
 
-for part in (me_documents, me_notices, me_contacts):
+for part in (documents, notices, contacts):
     app.add_typer(part.app)

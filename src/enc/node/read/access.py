@@ -6,8 +6,8 @@ from enc.core.errors import Unauthorized
 from enc.core.machine.state import EnclaveState, view
 from enc.core.primitives.types import Event, Target
 from enc.core.rules.policy import ReadScope, Subject
-from enc.node.store.enclave_reader import EnclaveReader
 from enc.node.store.protocol import ReadRights, Store
+from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 
 
 class Access:
@@ -17,7 +17,7 @@ class Access:
         self.state, self.identity = state, identity
         self._is_node = identity == state.sequencer
         self._store = store
-        self._view = view(state, EnclaveReader(store, state.enclave))
+        self._view = view(state, StoredEnclaveReader(store, state.enclave))
 
     @cached_property
     def bitmask(self) -> int:

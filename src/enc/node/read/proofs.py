@@ -19,8 +19,8 @@ from enc.core.trees.merkle_log import prove_consistency, prove_inclusion
 from enc.core.trees.proof import wire_bundle_proof, wire_consistency, wire_inclusion, wire_state_proof
 from enc.core.trees.sparse_merkle import TreeNodes
 from enc.core.trees.tree_head import sign_head, wire_head
-from enc.node.store.enclave_reader import EnclaveReader
 from enc.node.store.protocol import Store
+from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 
 Wire = dict[str, Any]
 
@@ -37,7 +37,7 @@ class ProofRoot(Struct, frozen=True):
 
 
 class _Overlay:
-    def __init__(self, reader: EnclaveReader, nodes: TreeNodes) -> None:
+    def __init__(self, reader: StoredEnclaveReader, nodes: TreeNodes) -> None:
         self._reader, self._nodes = reader, nodes
 
     def read_node(self, node_hash: bytes) -> bytes:
@@ -50,7 +50,7 @@ class Proofs:
     def __init__(self, store: Store, key: PrivateKey, state: EnclaveState, clock: int) -> None:
         self._store, self._key, self._state, self._clock = store, key, state, clock
         self._enclave = state.enclave
-        self._reader = EnclaveReader(store, state.enclave)
+        self._reader = StoredEnclaveReader(store, state.enclave)
         self._trees: dict[int, BundleTree] = {}
         self.size = state.log.size
 

@@ -12,8 +12,8 @@ from enc.core.primitives.types import Event, Record, RecordKind
 from enc.core.registry.reg_entry import parse_identity, parse_node
 from enc.core.rules.policy import ReadScope
 from enc.node.read.sealed_requests import SealedHandlers
-from enc.node.store.enclave_reader import EnclaveReader
 from enc.node.store.protocol import Store
+from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 
 MAX_CACHED = 1024
 """Entries whose rendered form is cached; each takes 40 KB at most."""
@@ -104,7 +104,7 @@ class RegistryIndex:
         """Raise Unauthorized unless everyone may read this type. Evaluated again after each event."""
         seq, scope = self._scope
         if seq != state.seq:
-            is_closed = view(state, EnclaveReader(self._store, state.enclave)).is_closed
+            is_closed = view(state, StoredEnclaveReader(self._store, state.enclave)).is_closed
             scope = state.policy.read_scope(0, is_closed)
             self._scope = state.seq, scope
         if scope.of(type_) != "all":

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from enc.core.log.event import target_of
 from enc.core.machine.state import EnclaveState, Transition
 from enc.core.primitives.types import Event, Record, RecordKind, Target
-from enc.node.store.enclave_reader import EnclaveReader
 from enc.node.store.protocol import Store
+from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 
 MAX_NODES = 262_144
 """Tree nodes cached over all enclaves: about 70 MB at most."""
@@ -39,7 +39,7 @@ class NodeCache:
             self._nodes.popitem(last=False)
 
 
-class BatchOverlay(EnclaveReader):
+class BatchOverlay(StoredEnclaveReader):
     """One enclave during one batch: reads see the batch's changes on top of the store."""
 
     def __init__(self, store: Store, enclave: bytes, state: EnclaveState | None, cache: NodeCache) -> None:

@@ -5,7 +5,7 @@ from enc.core.trees import sparse_merkle
 from enc.node.store.protocol import Store
 
 
-class EnclaveReader:
+class StoredEnclaveReader:
     """The stored data of one enclave, as the state machine and the proofs read it."""
 
     def __init__(self, store: Store, enclave: bytes) -> None:
