@@ -12,6 +12,7 @@ from enc.node.config import Config, Endpoints
 from enc.runtime.endpoints import MAX_URL, check_address, parse_endpoint
 from tests.core.world import give, pub
 from tests.node.served import Json, Served
+from tests.runtime.endpoint_cases import ADDRESSES, HOSTILE, NEIGHBOURS
 
 GOOD = [
     ("https://example.com/", "example.com", 443),
@@ -34,139 +35,6 @@ def test_a_url_that_may_be_called(url: str, host: str, port: int) -> None:
     assert (endpoint.url, endpoint.host, endpoint.port, endpoint.is_tls) == (url, host, port, True)
 
 
-HOSTILE = [
-    "",
-    "x" * (MAX_URL + 1),
-    "example.com",
-    "//example.com/",
-    "http://example.com/",
-    "ftp://example.com/",
-    "file:///etc/passwd",
-    "gopher://example.com/",
-    "javascript:alert(1)",
-    "https:",
-    "https:///path",
-    "https://",
-    "https://:443/",
-    "https:/example.com",
-    "https:example.com",
-    "https://user@example.com/",
-    "https://user:secret@example.com/",
-    "https://@example.com/",
-    "https://example.com@127.0.0.1/",
-    "https://example.com:80/",
-    "https://example.com:22/",
-    "https://example.com:1023/",
-    "https://example.com:0/",
-    "https://example.com:-1/",
-    "https://example.com:65536/",
-    "https://example.com:x/",
-    "https://example.com:4 43/",
-    "https://exam ple.com/",
-    "https://example.com/a b",
-    "https://example.com/\n",
-    "https://example.com/\r\nHost: internal",
-    "https://example.com/\x00",
-    "https://example.com/\x7f",
-    "https://example.com\\@127.0.0.1/",
-    "https:\\\\127.0.0.1\\",
-    "https://example.com/#fragment",
-    "https://example.com#@127.0.0.1/",
-    "https://b\u00fccher.example/",
-    "https://\u24db\u24de\u24d2\u24d0\u24db\u24d7\u24de\u24e2\u24e3/",
-    "https://example\u3002com/",
-    "https://-example.com/",
-    "https://example-.com/",
-    "https://exa_mple.com/",
-    "https://example..com/",
-    "https://.example.com/",
-    "https://example.com./",
-    "https://" + "a" * 64 + ".com/",
-    "https://" + "a." * 127 + "com/",
-    "https://exam%70le.com/",
-    "https://%31%32%37.0.0.1/",
-    "https://[::1/",
-    "https://::1/",
-    "https://[127.0.0.1]/",
-    "https://[example.com]/",
-    "https://[fe80::1%25eth0]/",
-    "https://[fe80::1%eth0]/",
-    "https://[2606:2800:220:1::1%1]/",
-    "https://[2606:2800:220:1::1]example.com/",
-    "https://[2606:2800:220:1::1]x:443/",
-    "https://2130706433/",
-    "https://0x7f000001/",
-    "https://0x7f.1/",
-    "https://127.1/",
-    "https://127.0.1/",
-    "https://0177.0.0.1/",
-    "https://127.0.0.01/",
-    "https://1.2.3.4.5/",
-    "https://1.2.3.256/",
-    "https://999/",
-    "https://0x/",
-    "https://example.0x7f/",
-]
-
-ADDRESSES = [
-    "0.0.0.0",  # noqa: S104
-    "0.1.2.3",
-    "10.0.0.1",
-    "10.255.255.255",
-    "100.64.0.1",
-    "100.127.255.254",
-    "127.0.0.1",
-    "127.255.255.254",
-    "169.254.169.254",
-    "172.16.0.1",
-    "172.31.255.255",
-    "192.0.0.8",
-    "192.0.2.1",
-    "192.88.99.1",
-    "192.168.0.1",
-    "198.18.0.1",
-    "198.19.255.255",
-    "198.51.100.7",
-    "203.0.113.7",
-    "224.0.0.1",
-    "239.255.255.250",
-    "240.0.0.1",
-    "255.255.255.255",
-    "::",
-    "::1",
-    "::2",
-    "::127.0.0.1",
-    "::ffff:127.0.0.1",
-    "::ffff:10.0.0.1",
-    "::ffff:169.254.169.254",
-    "::ffff:0:127.0.0.1",
-    "64:ff9b::7f00:1",
-    "64:ff9b::10.0.0.1",
-    "64:ff9b:1::1",
-    "100::1",
-    "2001::1",
-    "2001:0:7f00:1::",
-    "2001:2::1",
-    "2001:10::1",
-    "2001:20::1",
-    "2001:db8::1",
-    "2002:7f00:1::",
-    "2002:a00:1::1",
-    "3fff::1",
-    "5f00::1",
-    "fc00::1",
-    "fd12:3456:789a::1",
-    "fe80::1",
-    "fe80::1%eth0",
-    "febf::1",
-    "fec0::1",
-    "ff02::1",
-    "ff0e::1",
-    "2606:2800::5efe:7f00:1",
-    "2606:2800::200:5efe:7f00:1",
-]
-
-
 @pytest.mark.parametrize("url", HOSTILE)
 def test_a_url_that_must_not_be_called(url: str) -> None:
     with pytest.raises(InvalidEndpointUrl):
@@ -181,12 +49,6 @@ def test_an_address_that_must_not_be_called(text: str) -> None:
     host = f"[{text}]" if ":" in text else text
     with pytest.raises(InvalidEndpointUrl):
         parse_endpoint(f"https://{host}/")
-
-
-NEIGHBOURS = """
-1.1.1.1 9.255.255.255 11.0.0.1 100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.1 169.253.255.255 172.15.255.255
-172.32.0.0 192.167.255.255 192.169.0.0 223.255.255.255 2606:4700::1111 2001:4860:4860::8888 2400:cb00::1 ::ffff:1.1.1.1
-"""
 
 
 @pytest.mark.parametrize("text", NEIGHBOURS.split())

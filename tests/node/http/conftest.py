@@ -7,6 +7,7 @@ import pytest
 
 from tests.node.certificates import Certificate
 from tests.node.http.limits_setup import WIDE
+from tests.node.running import RunningNode
 from tests.node.served import Enclave, Served, sqlite
 
 
@@ -26,3 +27,15 @@ def enclave(node: Served) -> Enclave:
 @pytest.fixture
 def certificate(tmp_path: Path) -> Certificate:
     return Certificate(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    """A node that waits one second for a request, an idle connection and a pong."""
+    env = {
+        "ENC_NODE_LIMITS_REQUEST_TIMEOUT_S": "1",
+        "ENC_NODE_LIMITS_IDLE_TIMEOUT_S": "1",
+        "ENC_NODE_LIMITS_WS_PING_S": "1",
+    }
+    with RunningNode(tmp_path_factory.mktemp("strict") / "node", env=env) as node:
+        yield node
