@@ -153,7 +153,7 @@ def _confirms(known: RegistryRecord, probe: EnclaveReader, migrate: Event) -> Fl
     A later owner got the enclave from the author, in the log of the node that the entry names; then
     an earlier entry has contained the Migrate.
     """
-    if known.holder == migrate.from_ or any(reader.event.id == migrate.id for reader in known.entry.links):
+    if known.holder == migrate.from_ or any(link.event.id == migrate.id for link in known.entry.links):
         return True
     if known.sequencer != probe.session.known_verifier().sequencer:
         return False

@@ -105,7 +105,7 @@ class Resolution(Struct, frozen=True):
     @property
     def migrates(self) -> tuple[Event, ...]:
         """The Migrates in the entry."""
-        return tuple(reader.event for reader in self.record.entry.links)
+        return tuple(link.event for link in self.record.entry.links)
 
     @property
     def origin(self) -> bytes | None:

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from enc.core.primitives.encoding import MAX_INT
+from enc.core.primitives.signing import Alg
 from enc.core.trees.proof import MAX_PATH
 from enc.core.trees.state_key import Namespace
 
@@ -77,6 +78,7 @@ FIELDS: Schema = {
     **dict.fromkeys("hash enclave id r event_id content_hash key import".split(), HASH),
     **dict.fromkeys(("from", "sequencer", "identity"), KEY),
     **dict.fromkeys(("sig", "bound_sig", "seq_sig"), SIGNATURE),
+    "alg": enum("The algorithm of `sig`; absent: schnorr.", *get_args(Alg)),
     "session": TOKEN,
     "p": PATH,
     "url": text("As it was registered."),

@@ -186,16 +186,16 @@ class Sequencer:
         try:
             self._guard.check(batch.now)
             if admitted:
-                batch.committed = self._store.committed_among([admitted.commit for admitted in admitted])
-            outcomes = [(admitted, self._outcome(admitted.commit, batch)) for admitted in admitted]
+                batch.committed = self._store.committed_among([each.commit for each in admitted])
+            outcomes = [(each, self._outcome(each.commit, batch)) for each in admitted]
             failure = self._write(batch)
         except EncError as e:
-            outcomes, failure = [(admitted, e) for admitted in admitted], e
+            outcomes, failure = [(each, e) for each in admitted], e
         except Exception as e:
             failure = internal_error(e, "sequencer")
-            outcomes = [(admitted, failure) for admitted in admitted]
+            outcomes = [(each, failure) for each in admitted]
         if failure is not None:
-            outcomes = [(admitted, failure) for admitted, _ in outcomes]
+            outcomes = [(each, failure) for each, _ in outcomes]
         self._recipients.trim()
         if outcomes:
             self._deliver(outcomes)
