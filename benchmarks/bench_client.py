@@ -3,7 +3,7 @@
 import msgspec
 from floors import best_by_turns, raw_verify, report
 
-from enc.client.verify.answers import page_decoder, read
+from enc.client.verify.decode_answers import page_decoder, read
 from enc.client.verify.items import check_order, verify_items
 from enc.client.verify.log_verifier import LogVerifier
 from enc.client.verify.pins import MemoryPins

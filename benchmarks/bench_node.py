@@ -29,7 +29,7 @@ from enc.core.primitives.sealing import seal_text
 from enc.core.session.envelope import parse_request
 from enc.core.session.session import client_keys
 from enc.node.main import GC_THRESHOLD
-from enc.node.read.sealed_requests import SealedHandlers
+from enc.node.read.request_handlers import SealedHandlers
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.sqlite.store import SqliteStore
 from enc.runtime.rate_limit import RateLimiter

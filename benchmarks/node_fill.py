@@ -13,7 +13,7 @@ from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.state import Transition
 from enc.core.primitives.hashing import content_hash
 from enc.core.primitives.types import Commit, Event, TreeHead
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.steps import Step
 

@@ -31,14 +31,14 @@ from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.sealing import NONCE_SIZE, seal_text
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Commit, Event, Receipt, TreeHead
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 from enc.core.session.envelope import answer_text, open_request, parse_request, seal_answer
 from enc.core.session.session import TransportKeys, node_keys
 from enc.core.trees.merkle_log import Edge
 from enc.core.trees.tree_head import sign_head
 from enc.node.api.registry import RegistryApi
 from enc.node.read.proofs import Proofs
-from enc.node.read.sealed_requests import SealedHandlers
+from enc.node.read.request_handlers import SealedHandlers
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache

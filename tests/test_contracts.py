@@ -16,9 +16,7 @@ def test_imports_keep_their_directions() -> None:
     assert done.returncode == 0, done.stdout
 
 
-OF_ONE_VERSION = re.compile(
-    r"enc_v *(==|!=|<|>|in|not in) *[\d(]|PREDEFINED|\b\w+V[12]\b|enc\.core\.rules\.(v1|rbac_v2)\b"
-)
+OF_ONE_VERSION = re.compile(r"enc_v *(==|!=|<|>|in|not in) *[\d(]|PREDEFINED|\b\w+V[12]\b|enc\.core\.rules\.(v1|v2)\b")
 """What only somebody writes who asks of which version an enclave is."""
 
 

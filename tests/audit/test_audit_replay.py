@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from enc.audit.spilling_store import SpilledCommits, SpillingStore
 from enc.core.log.event import erase, finalize
 from enc.core.machine.audit_replay import AuditReplay
-from enc.core.primitives.fault import Fault
+from enc.core.machine.fault import Fault
 from enc.core.primitives.types import Event
 from tests.audit.logs import MANIFEST
 from tests.core.world import START, World, person, pub

@@ -12,7 +12,7 @@ from enc.audit.page import page
 from enc.audit.report import AuditRun, write_report
 from enc.client import check_evidence, load_evidence
 from enc.core.errors import MisuseError
-from enc.core.primitives.fault import FAULT_KINDS
+from enc.core.machine.fault import FAULT_KINDS
 from enc.core.primitives.hashing import sha256
 from tests.audit.logs import audit, head, held, talk, write
 from tests.core.world import START, World, pub

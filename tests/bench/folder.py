@@ -14,7 +14,7 @@ from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.types import Event, TreeHead
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 from enc.core.trees.merkle_log import Edge
 from enc.core.trees.proof import (
     Leaf,

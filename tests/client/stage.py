@@ -56,14 +56,14 @@ class Stage:
         handler = httpx.MockTransport(lambda request: self.at(request.url.host)(request))
         http = partial(httpx.Client, transport=handler, trust_env=False)
         http_async = partial(httpx.AsyncClient, transport=handler, trust_env=False)
-        for name in ("faces.client", "faces.setup", "subscribe.subscription"):
+        for name in ("clients.client", "clients.setup", "subscribe.subscription"):
             patch.setattr(f"enc.client.{name}.time", time)
         patch.setattr("enc.runtime.clock.time", time)
-        for name in ("faces.async_client", "subscribe.subscription"):
+        for name in ("clients.async_client", "subscribe.subscription"):
             patch.setattr(f"enc.client.{name}.asyncio", awaiting)
-        patch.setattr("enc.client.faces.client.Transport", lambda url, timeout: Transport(url, timeout, http()))
+        patch.setattr("enc.client.clients.client.Transport", lambda url, timeout: Transport(url, timeout, http()))
         patch.setattr(
-            "enc.client.faces.async_client.AsyncTransport",
+            "enc.client.clients.async_client.AsyncTransport",
             lambda url, timeout: AsyncTransport(url, timeout, http_async()),
         )
         patch.setattr("enc.client.subscribe.subscription.connect", self._connect)
@@ -147,7 +147,7 @@ class Blocking:
             return self._plain(self._runner.run(found))
         if hasattr(found, "__anext__"):
             return Drained(found, self._runner)
-        return Blocking(found, self._runner) if type(found).__module__ == "enc.client.faces.async_client" else found
+        return Blocking(found, self._runner) if type(found).__module__ == "enc.client.clients.async_client" else found
 
 
 class Drained(Blocking):

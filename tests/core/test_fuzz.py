@@ -19,7 +19,7 @@ from enc.core.machine.archive import read_archive, write_archive
 from enc.core.machine.archive_check import header_of
 from enc.core.machine.replay import Replay
 from enc.core.primitives.encoding import compact_json, strict_json
-from enc.core.rules.manifest import parse_manifest
+from enc.core.rules.parse_manifest import parse_manifest
 from enc.core.session.session import open_session, parse_token
 from tests.core.damage import ALICE, EXP, HEAD, LOGS, PARSERS, damage
 from tests.tiers import rounds

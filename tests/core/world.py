@@ -17,7 +17,7 @@ from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.hashing import sha256
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Commit, Event, Tags
-from enc.core.rules.policy import Effects, ReadScope
+from enc.core.rules.policy_types import Effects, ReadScope
 from enc.core.trees.state_key import LIFECYCLE_KEY, gate_slot, own_slot, shared_slot, status_key, tree_key
 from tests.core.vectors import KEYS
 

@@ -25,7 +25,7 @@ from msgspec.json import decode, encode
 from enc.core.errors import EncError
 from enc.core.machine import enclave as machine
 from enc.node import assembly, main
-from enc.node.api.http import HttpApi
+from enc.node.api.http_api import HttpApi
 from enc.node.api.send_queue import SendQueue
 from enc.node.api.status_pages import StatusPages
 from enc.node.api.subscriptions import SubscriptionHub
@@ -38,7 +38,7 @@ from enc.node.imports.source_node import RemoteLog
 from enc.node.imports.uploads import Upload, Uploads
 from enc.node.ops import retention
 from enc.node.push.supervisor import PushSupervisor
-from enc.node.read.sealed_requests import SealedHandlers
+from enc.node.read.request_handlers import SealedHandlers
 from enc.node.sequence.admission import Admission
 from enc.node.sequence.commit_intake import CommitIntake, CommitReplies
 from enc.node.sequence.sequencer import Sequencer

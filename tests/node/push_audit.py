@@ -10,7 +10,7 @@ from enc.core.machine.enclave import apply, apply_manifest, judge, judge_manifes
 from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.state import view
 from enc.core.rules.content import revised_id
-from enc.core.rules.policy import recipients
+from enc.core.rules.policy_types import recipients
 from enc.node.store.protocol import Store
 from enc.node.store.push_protocol import Endpoints, register
 

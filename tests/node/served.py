@@ -31,9 +31,9 @@ from enc.core.primitives.types import Commit, Receipt
 from enc.core.session.envelope import open_answer, seal_request
 from enc.core.session.session import Session, client_keys, open_session
 from enc.node import assembly
-from enc.node.api.http import SEALED_PATHS
+from enc.node.api.http_api import SEALED_PATHS
 from enc.node.config import Config
-from enc.node.http.server import NodeServer
+from enc.node.sockets.server import NodeServer
 from enc.node.store.protocol import Store
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import LIFETIME, START, person, pub

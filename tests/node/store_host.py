@@ -16,7 +16,7 @@ from enc.core.machine.state import Transition
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.hashing import sha256
 from enc.core.primitives.types import Event, Receipt
-from enc.core.rules.policy import Effects, ReadScope
+from enc.core.rules.policy_types import Effects, ReadScope
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.store.protocol import ReadRights, Store

@@ -18,7 +18,7 @@ from enc.audit.finding import Finding
 from enc.audit.heads import CollectedHead
 from enc.audit.verdict import EnclaveVerdict
 from enc.core.errors import EncError, MisuseError, Unauthorized
-from enc.core.primitives.fault import FaultKind
+from enc.core.machine.fault import FaultKind
 
 if TYPE_CHECKING:
     from enc.client import Client, Enclave

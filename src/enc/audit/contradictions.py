@@ -7,8 +7,8 @@ from msgspec import Struct
 from enc.audit.finding import Finding
 from enc.audit.heads import CollectedHead
 from enc.core.machine.claim import is_proved
+from enc.core.machine.fault import FaultKind
 from enc.core.machine.observed_roots import EventPosition, ObservedBundle, contradiction
-from enc.core.primitives.fault import FaultKind
 
 
 class Contradiction(Struct, frozen=True, kw_only=True):

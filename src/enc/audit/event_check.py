@@ -14,8 +14,8 @@ from msgspec.json import Decoder
 from enc.core.errors import EncError, InvalidSignature, PeerError
 from enc.core.log.commit import check_hash, manifest_version
 from enc.core.log.event import check_event, parse_event
+from enc.core.machine.fault import Fault, FaultKind
 from enc.core.primitives.encoding import MAX_INT
-from enc.core.primitives.fault import Fault, FaultKind
 from enc.core.primitives.types import PREDEFINED, PREDEFINED_V1, REGISTRY_TYPES, VERSIONS, Event, Tags
 
 RULE_TYPES = PREDEFINED | PREDEFINED_V1 | REGISTRY_TYPES

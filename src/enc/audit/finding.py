@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from enc.audit.heads import CollectedHead
-from enc.core.primitives.fault import Fault, FaultKind
+from enc.core.machine.fault import Fault, FaultKind
 
 
 class Finding(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from enc.audit.finding import Finding
 from enc.audit.heads import CollectedHead
 from enc.audit.replay_task import ReplayResult
 from enc.audit.verdict import EnclaveVerdict
-from enc.core.primitives.fault import FaultKind
+from enc.core.machine.fault import FaultKind
 from enc.core.primitives.hashing import EMPTY_HASH
 from enc.core.primitives.types import TreeHead
 

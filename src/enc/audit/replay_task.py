@@ -21,8 +21,8 @@ from enc.audit.spilling_store import SpilledCommits, SpillingStore
 from enc.core.errors import EncError
 from enc.core.machine.archive import Header
 from enc.core.machine.audit_replay import AuditReplay
+from enc.core.machine.fault import Fault, FaultKind
 from enc.core.machine.observed_roots import ObservedRoot, ObservedRoots
-from enc.core.primitives.fault import Fault, FaultKind
 from enc.core.primitives.types import Event
 
 MAX_FAULTS = 100

@@ -16,7 +16,7 @@ from enc.audit.finding import Finding
 from enc.audit.page import page
 from enc.audit.progress import save_progress
 from enc.core.errors import MisuseError
-from enc.core.primitives.fault import FAULT_KINDS
+from enc.core.machine.fault import FAULT_KINDS
 from enc.runtime.files import write_atomic
 
 EVIDENCE, EARLIER, REPORT, PAGE = "evidence", "earlier", "report.json", "report.html"

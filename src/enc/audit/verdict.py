@@ -3,7 +3,7 @@
 from msgspec import Struct, field
 
 from enc.audit.finding import Finding
-from enc.core.primitives.fault import FaultKind
+from enc.core.machine.fault import FaultKind
 
 
 class EnclaveVerdict(Struct, kw_only=True):

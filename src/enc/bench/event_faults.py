@@ -12,7 +12,7 @@ from enc.core.machine.state import EnclaveState
 from enc.core.primitives import hashing
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Commit, Event
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 
 
 class _PlainFault(FaultyBehaviour):

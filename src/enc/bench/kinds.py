@@ -63,7 +63,7 @@ broken_consistency     Two archives, each valid alone: event `seq` is the last o
 from msgspec import Struct
 
 from enc.core.errors import MisuseError
-from enc.core.primitives.fault import FAULT_KINDS, FaultKind
+from enc.core.machine.fault import FAULT_KINDS, FaultKind
 
 Kind = FaultKind
 KINDS = FAULT_KINDS

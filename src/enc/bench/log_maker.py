@@ -27,7 +27,7 @@ from enc.core.machine import enclave as machine
 from enc.core.machine.state import EnclaveState, Transition
 from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.types import Commit, Event
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 from enc.core.trees.merkle_log import Edge
 from enc.core.trees.tree_head import sign_head
 

@@ -12,7 +12,7 @@ from enc.core.machine import enclave as machine
 from enc.core.machine.state import EnclaveState, Transition
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Commit, Event, TreeHead
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 
 Wire = dict[str, Any]
 

@@ -10,7 +10,7 @@ from enc.core.machine import enclave as machine
 from enc.core.machine.state import ClosedBundle, EnclaveState, Transition
 from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.types import Event
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 from enc.core.trees import sparse_merkle
 from enc.core.trees.bundle import BundleConfig, closes_before
 from enc.core.trees.state_key import identity_key

@@ -1,5 +1,8 @@
 """The client that apps import. It trusts no node: `enc.core` verifies everything."""
 
+from enc.client.clients.async_client import AsyncClient, AsyncEnclave
+from enc.client.clients.client import Client, Enclave
+from enc.client.clients.setup import ClientSettings
 from enc.client.enclave.deliveries import Delivery
 from enc.client.enclave.kinds import KINDS, kind_of, of_kind
 from enc.client.enclave.members import Member
@@ -23,9 +26,6 @@ from enc.client.errors import (
 )
 from enc.client.evidence.check_evidence import check_evidence
 from enc.client.evidence.evidence import Evidence, load_evidence
-from enc.client.faces.async_client import AsyncClient, AsyncEnclave
-from enc.client.faces.client import Client, Enclave
-from enc.client.faces.setup import ClientSettings
 from enc.client.keys.identity import Identity, PassphraseNeeded, WrongPassphrase
 from enc.client.receive.receiver import Gap, PushReceiver, ReceiverSettings
 from enc.client.registry.registry_client import Registry, Resolution

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from enc.core.errors import Unavailable
 from enc.core.primitives.signing import PrivateKey
-from enc.node.api.http import HttpApi, with_cors
+from enc.node.api.http_api import HttpApi, with_cors
 from enc.node.api.imports import ImportApi
 from enc.node.api.read_pool import ReadPool
 from enc.node.api.registry import RegistryApi
@@ -37,7 +37,7 @@ from enc.node.ops.metrics import CachedReading, Metrics
 from enc.node.ops.retention import RetentionSweeper
 from enc.node.push.batches import BatchRetention, PushBatcher
 from enc.node.push.supervisor import PushSupervisor
-from enc.node.read.sealed_requests import SealedHandlers
+from enc.node.read.request_handlers import SealedHandlers
 from enc.node.sequence.admission import Admission, CommitValidator
 from enc.node.sequence.checkpoint import Checkpoint
 from enc.node.sequence.commit_intake import CommitIntake, CommitReplies

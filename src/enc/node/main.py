@@ -17,10 +17,10 @@ from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Receipt
 from enc.node.assembly import Node
 from enc.node.config import Config
-from enc.node.http.server import NodeServer
 from enc.node.ops import key_file
 from enc.node.ops.registration import Announcer
 from enc.node.signatures.pool import SignaturePool
+from enc.node.sockets.server import NodeServer
 from enc.node.store.protocol import Store
 from enc.node.store.sqlite.store import SqliteStore
 from enc.runtime.checked_http import authorities

@@ -12,7 +12,7 @@ import pytest
 from enc.client import Client, Enclave, Identity
 from enc.core.errors import PeerError
 from tests.client.moved import Town
-from tests.core.rules.matrices import DM_MATRIX, expected
+from tests.core.rules.v2.matrices import DM_MATRIX, expected
 
 STATES = ("OWNER", "OUTSIDER", "FRIEND", "BLOCKED")
 WRITERS = {"invite": "OUTSIDER", "message": "FRIEND"}

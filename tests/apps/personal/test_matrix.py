@@ -13,7 +13,7 @@ from enc.core.errors import EnclaveTerminated, InvalidTarget, PeerError, Unautho
 from enc.core.primitives.types import Receipt
 from tests.apps.personal.conftest import AT_ONCE
 from tests.client.moved import Town
-from tests.core.rules.matrices import PERSONAL_MATRIX, expected
+from tests.core.rules.v2.matrices import PERSONAL_MATRIX, expected
 from tests.core.world import person
 from tests.node.hooks import Hooks
 

@@ -8,7 +8,7 @@ import pytest
 from enc.client.enclave.templates import describe, names, template
 from enc.core.errors import GateClosed, MisuseError
 from enc.core.primitives.encoding import compact_json
-from enc.core.rules.manifest import parse_manifest
+from enc.core.rules.parse_manifest import parse_manifest
 from enc.core.trees.state_key import DELETED
 from tests.core.world import NO_POINT, Json, World, about, give, move, person
 

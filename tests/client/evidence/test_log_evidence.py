@@ -14,7 +14,7 @@ from enc.client.evidence.verdict import Verdict
 from enc.core.errors import InvalidProof
 from enc.core.log.event import erase, finalize, wire_event
 from enc.core.machine.claim import Claim
-from enc.core.primitives.fault import FaultKind
+from enc.core.machine.fault import FaultKind
 from enc.core.primitives.hashing import log_leaf, sha256
 from enc.core.primitives.types import Event, TreeHead
 from enc.core.trees.bundle import events_root, prove_membership

@@ -51,7 +51,7 @@ def test_a_former_owner_behind_a_detour(moving: Moving) -> None:
     with alice's old Transfer ordered once more by C."""
     from enc.core.log.event import finalize
     from enc.core.machine import enclave as machine
-    from enc.core.rules.policy import Effects
+    from enc.core.rules.policy_types import Effects
     from enc.core.trees.state_key import identity_key
     from enc.node.store.steps import Step
     from tests.client.move.moving import OWNS

@@ -24,7 +24,7 @@ from enc.core.machine.replay import Replay
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.hashing import EMPTY_HASH, H, commit_hash, enclave_id, log_leaf, sha256
 from enc.core.primitives.types import PREDEFINED, PREDEFINED_V1, Event, Tags
-from enc.core.rules.policy import EndpointChange
+from enc.core.rules.policy_types import EndpointChange
 from enc.core.trees import sparse_merkle
 from enc.core.trees.state_key import DELETED, identity_key
 from tests.core.machine.enclave_town import broken, forge, replay

@@ -2,7 +2,7 @@
 
 from enc.core.log.event import finalize
 from enc.core.machine.enclave import apply
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 from enc.core.trees.state_key import identity_key
 from tests.core.registry_world import TEAM, House, Registry
 from tests.core.world import START, person

@@ -20,7 +20,7 @@ from enc.core.registry.owner_proof import (
     wire_owner_proof,
 )
 from enc.core.registry.reg_entry import EnclaveEntry, parse_enclave, parse_node, wire_enclave
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 from enc.core.trees.state_key import identity_key
 from tests.core.registry.entries_house import flipped, sold
 from tests.core.registry_world import BY_STATE, TEAM, House, Registry, node_entry

@@ -10,7 +10,7 @@ from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import PREDEFINED, PREDEFINED_V1, VERSIONS, Commit
 from enc.core.rules.dialect import RolesUnknownError
 from enc.core.rules.dialects import DialectV1, DialectV2, dialect_of
-from enc.core.rules.manifest import parse_manifest
+from enc.core.rules.parse_manifest import parse_manifest
 from tests.core.world import GROUP, NO_POINT, START, give, move, person, pub
 from tests.core.world_v1 import ENDPOINT, bundle, change, has, initial, manifest, row
 

@@ -7,8 +7,8 @@ from string import ascii_uppercase
 import pytest
 
 from enc.core.errors import InvalidCommit
-from enc.core.rules.manifest import parse_manifest
-from enc.core.rules.policy import Policy, Subject
+from enc.core.rules.parse_manifest import parse_manifest
+from enc.core.rules.policy_types import Policy, Subject
 from tests.core.world import pub
 
 INIT = [{"identity": pub("alice"), "state": "OUTSIDER", "traits": []}]

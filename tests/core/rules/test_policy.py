@@ -9,7 +9,7 @@ from enc.core.log.commit import build_commit, build_manifest
 from enc.core.machine.enclave import judge_manifest
 from enc.core.primitives.types import RecordKind
 from enc.core.rules.content import content_object
-from enc.core.rules.policy import Draft, Effects, ReadScope, Subject, recipients
+from enc.core.rules.policy_types import Draft, Effects, ReadScope, Subject, recipients
 from enc.core.trees.state_key import status_key
 from tests.core.vectors import KEYS
 

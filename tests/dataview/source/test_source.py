@@ -13,7 +13,7 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, LessThanOrE
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from enc.client import Enclave, Notice, Unreachable
-from enc.client.faces.unverified import UnverifiedPage
+from enc.client.clients.unverified import UnverifiedPage
 from enc.core.errors import MisuseError, Unavailable
 from enc.core.log.event import check_event, parse_event
 from enc.core.log.filter import MAX_LIMIT, parse_filter
@@ -25,7 +25,7 @@ from enc.dataview.source.notify import NoticeBoard
 from enc.dataview.source.options import SourceOptions, parse_options
 from enc.dataview.source.source import EncReader, EncSource, SpanPartition, push_filter, split_span
 from enc.dataview.source.stream import EncStreamReader, share_fairly
-from enc.node.read import sealed_requests
+from enc.node.read import request_handlers
 from tests.core.world import person
 from tests.dataview.served import founded, key_file, serving, write
 from tests.node.served import Served
@@ -115,7 +115,7 @@ def test_through_spark_the_node_is_asked_for_what_is_wanted_and_no_more(
         asked.append(wire)
         return parse_filter(wire)
 
-    monkeypatch.setattr(sealed_requests, "parse_filter", parse)
+    monkeypatch.setattr(request_handlers, "parse_filter", parse)
     everything = {"start_at": 0, "end_before": 36}
     wanted: list[tuple[str, Callable[[Any], bool], dict[str, Any]]] = [
         ("type = 'note'", lambda row: row.type == "note", {"type": ["note"]}),

@@ -10,7 +10,7 @@ from msgspec.json import encode
 from enc.core.errors import Unavailable
 from enc.core.log.commit import wire_commit
 from enc.core.log.receipt import build_receipt, wire_receipt
-from enc.node.api.http import SEALED_PATHS
+from enc.node.api.http_api import SEALED_PATHS
 from tests.node.api.http_requests import dialed, heard, posted, refused
 from tests.node.served import Enclave, Served, bad, good
 

@@ -12,7 +12,7 @@ from enc.core.log.event import parse_event
 from enc.core.machine.replay import Replay
 from enc.core.session.envelope import RequestType
 from enc.core.session.session import Session, open_session
-from enc.node.api.http import SEALED_PATHS
+from enc.node.api.http_api import SEALED_PATHS
 from enc.node.config import Config, Retention
 from tests.core.world import NO_POINT, person, pub
 from tests.node.api.http_requests import BODIES, HOUR, again, code, migrate, refused, sealed

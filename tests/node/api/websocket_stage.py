@@ -21,14 +21,14 @@ from enc.core.session.session import MAX_DURATION, client_keys, open_session
 from enc.node.api.read_pool import ReadPool
 from enc.node.api.subscriptions import SubscriptionHub
 from enc.node.api.websocket import WebSocketApi, WebSocketLimits
-from enc.node.http.peers import Peer, Peers
-from enc.node.read.sealed_requests import SealedHandlers
+from enc.node.read.request_handlers import SealedHandlers
 from enc.node.sequence.admission import Admission, CommitValidator
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.commit_intake import CommitIntake, CommitReplies
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.pool import SignaturePool
+from enc.node.sockets.peers import Peer, Peers
 from enc.node.store.steps import Step
 from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 from enc.runtime.rate_limit import RateLimiter

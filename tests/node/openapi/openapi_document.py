@@ -19,7 +19,7 @@ from enc.core.primitives.sealing import NONCE_SIZE, seal_text
 from enc.core.primitives.types import Commit, Tags
 from enc.core.session.envelope import open_answer, seal_request
 from enc.core.session.session import client_keys, open_session
-from enc.node.api.http import SEALED_PATHS
+from enc.node.api.http_api import SEALED_PATHS
 from enc.node.openapi.document import document
 from tests.core.registry_world import REGISTRY, TEAM, House, identity_entry, node_entry
 from tests.core.world import GROUP, give, init, person, pub

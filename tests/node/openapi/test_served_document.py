@@ -11,7 +11,7 @@ from enc.core.errors import WIRE_ERRORS
 from enc.core.log.commit import wire_commit
 from enc.core.log.event import wire_event
 from enc.core.primitives.types import Commit
-from enc.node.api.http import SEALED_PATHS
+from enc.node.api.http_api import SEALED_PATHS
 from tests.core.registry_world import TEAM, House
 from tests.core.world import GROUP, World, give, move, pub
 from tests.core.world_v1 import change

@@ -6,7 +6,7 @@ import pytest
 
 from enc.core.errors import Unavailable
 from enc.core.primitives.types import Receipt
-from enc.core.rules import policy
+from enc.core.rules import policy_types
 from enc.node.sequence import recipients as module
 from enc.node.store.push_protocol import Endpoints, Recipients
 from tests.core.world import give, init, move, person
@@ -51,7 +51,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def recipients(*args: Any) -> Any:
         calls.append(len(args[3]))
-        return policy.recipients(*args)
+        return policy_types.recipients(*args)
 
     monkeypatch.setattr(module, "recipients", recipients)
     return calls
@@ -139,7 +139,7 @@ def test_an_event_whose_audience_cannot_be_told_is_refused_alone(
 ) -> None:
     enclave = found(host)
     listen(host, enclave, "vera")
-    honest = policy.recipients
+    honest = policy_types.recipients
 
     def broken(*args: Any) -> Any:
         if args[1].type == "note":

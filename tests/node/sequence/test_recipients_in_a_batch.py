@@ -8,7 +8,7 @@ import pytest
 
 from enc.core.errors import Unavailable
 from enc.core.primitives.types import Receipt
-from enc.core.rules import policy
+from enc.core.rules import policy_types
 from enc.node.sequence import recipients as module
 from enc.node.store.protocol import Store
 from enc.node.store.sqlite.store import SqliteStore
@@ -62,7 +62,7 @@ def test_a_step_that_failed_leaves_no_rights_behind(host: Host, monkeypatch: Any
     """The Grant that would give vera P is refused since nobody can tell who hears of it; nothing of it stays."""
     enclave = found(host)
     listen(host, enclave, "vera", "ear")  # has no P on messages
-    honest = policy.recipients
+    honest = policy_types.recipients
 
     def broken(*args: Any) -> Any:
         if args[1].type == "Grant":

@@ -7,7 +7,7 @@ import pytest
 
 from enc.core.errors import Unavailable
 from enc.core.primitives.hashing import sha256
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 from enc.node.store.sqlite import enclave_numbers
 from enc.node.store.sqlite import event_index as ids
 from enc.node.store.sqlite.batch import Batch

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from enc.core.rules.policy import Effects, EndpointChange
+from enc.core.rules.policy_types import Effects, EndpointChange
 from enc.node.store.push_protocol import (
     DeliveryResult,
     EventRange,

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from enc.core.log.event import erase
 from enc.core.log.filter import Filter, parse_filter
-from enc.core.rules.policy import ReadScope
+from enc.core.rules.policy_types import ReadScope
 from enc.node.store.protocol import ReadRights, Store
 from enc.node.store.sqlite import connection, search, search_plan
 from enc.node.store.sqlite.store import SqliteStore

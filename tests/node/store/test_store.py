@@ -10,7 +10,7 @@ from enc.core.log.event import erase, wire_event
 from enc.core.log.filter import Filter, parse_filter
 from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.replay import Replay
-from enc.core.rules.policy import ReadScope
+from enc.core.rules.policy_types import ReadScope
 from enc.core.trees.tree_head import check_bound_head
 from enc.node.store.protocol import ReadRights, Store, Usage
 from enc.node.store.sqlite import event_index as ids

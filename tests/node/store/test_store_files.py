@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from enc.core.errors import Unavailable
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 from enc.node.store.sqlite import connection, purge, upgrade
 from enc.node.store.sqlite import event_index as ids
 from enc.node.store.sqlite.store import SqliteStore

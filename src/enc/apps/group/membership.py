@@ -26,7 +26,7 @@ from enc.core.machine.replay import SeenCommits
 from enc.core.machine.state import EnclaveState, view
 from enc.core.primitives.types import Event, Target
 from enc.core.rules.content import content_object, revised_id
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 
 SEALED = ("message", "notice", "reaction")
 """Types whose contents are sealed; these may also be deleted."""

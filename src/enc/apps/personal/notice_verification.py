@@ -24,8 +24,8 @@ from enc.core.errors import (
 )
 from enc.core.primitives.types import Event
 from enc.core.rules.content import content_object
-from enc.core.rules.manifest import parse_manifest
-from enc.core.rules.policy import Policy
+from enc.core.rules.parse_manifest import parse_manifest
+from enc.core.rules.policy_types import Policy
 
 PENDING_MS = 24 * 60 * 60 * 1000
 """How long a notice may be pending while its source answers, but does not show the action."""

@@ -151,8 +151,8 @@ def _start_node(stack: ExitStack, folder: UpFolder, port: int) -> UpProcess:
     from msgspec.json import decode
 
     from enc.client import Client
+    from enc.client.clients.setup import manifest_content
     from enc.client.enclave.templates import template
-    from enc.client.faces.setup import manifest_content
 
     me, registry = folder.identity(), folder.registry()
     manifest = template("registry", me.public)

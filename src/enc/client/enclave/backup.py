@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from enc.client.link.enclave_reader import EnclaveReader
-from enc.client.verify.answers import head_of, read
+from enc.client.verify.decode_answers import head_of, read
 from enc.client.verify.log_verifier import LogVerifier
 from enc.client.wire.flow import Call, Flow, work
 from enc.core.errors import EncError, InvalidArchive, InvalidProof, MisuseError

@@ -7,7 +7,7 @@ from msgspec.json import Decoder
 from msgspec.structs import asdict
 
 from enc.client.link.enclave_reader import EnclaveReader
-from enc.client.verify.answers import read
+from enc.client.verify.decode_answers import read
 from enc.client.wire.flow import Flow
 from enc.core.errors import InvalidProof
 from enc.core.primitives.encoding import check_numbers, unhex

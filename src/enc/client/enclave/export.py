@@ -12,7 +12,7 @@ from msgspec.json import Decoder
 
 from enc.client.enclave.backup import PAGE, Progress, open_part, write_archive
 from enc.client.link.enclave_reader import EnclaveReader
-from enc.client.verify.answers import head_of, read
+from enc.client.verify.decode_answers import head_of, read
 from enc.client.wire.flow import Call, Flow, work
 from enc.core.errors import EncError, InvalidArchive
 from enc.core.log.commit import manifest_version

@@ -10,7 +10,7 @@ from enc.core.errors import TreeSizeNotFound
 from enc.core.primitives.hashing import sha256
 from enc.core.primitives.types import Event
 from enc.core.rules.content import parse_migrate
-from enc.core.rules.policy import Policy, ReadScope
+from enc.core.rules.policy_types import Policy, ReadScope
 from enc.core.trees.proof import parse_state_proof
 from enc.core.trees.state_key import shared_slot
 

@@ -12,7 +12,7 @@ from enc.client.verify.facts import StateFact
 from enc.client.wire.flow import Flow, Pause
 from enc.core.errors import TreeSizeNotFound
 from enc.core.log.filter import MAX_LIMIT
-from enc.core.rules.policy import Policy
+from enc.core.rules.policy_types import Policy
 from enc.core.trees.state_key import Namespace
 
 T = TypeVar("T")

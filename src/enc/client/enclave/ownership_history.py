@@ -8,8 +8,8 @@ from enc.client.wire.flow import Flow
 from enc.core.log.event import wire_event
 from enc.core.log.filter import MAX_LIMIT
 from enc.core.primitives.types import Event
-from enc.core.rules.manifest import parse_manifest
-from enc.core.rules.policy import Policy
+from enc.core.rules.parse_manifest import parse_manifest
+from enc.core.rules.policy_types import Policy
 
 TYPES = ["Manifest", "Move", "Grant", "Transfer", "Transfer_Owner", "AC_Bundle"]
 """Event types that can make an identity an owner."""

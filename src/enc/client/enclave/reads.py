@@ -24,8 +24,8 @@ from enc.core.errors import (
 )
 from enc.core.log.event import wire_event
 from enc.core.primitives.types import Event, TreeHead
-from enc.core.rules.manifest import parse_manifest
-from enc.core.rules.policy import Policy
+from enc.core.rules.parse_manifest import parse_manifest
+from enc.core.rules.policy_types import Policy
 
 MAX_KEYS = 256
 """Most keys of one request about the state."""

@@ -16,9 +16,9 @@ from enc.core.log.event import WireEvent, check_event, event_from_wire, parse_ev
 from enc.core.machine.archive import unpack_events
 from enc.core.machine.audit_replay import AuditReplay
 from enc.core.machine.claim import Claim, WireClaim, claim_from_wire, is_proved
+from enc.core.machine.fault import Fault, FaultKind
 from enc.core.machine.observed_roots import ObservedRoots, contradiction
 from enc.core.primitives.encoding import check_numbers, convert_json
-from enc.core.primitives.fault import Fault, FaultKind
 from enc.core.primitives.types import Event, TreeHead
 from enc.core.trees.tree_head import WireHead, check_bound_head, check_head, head_from_wire
 

@@ -11,7 +11,7 @@ responsible up to an event
 from collections.abc import Iterable
 
 from enc.core.machine.audit_replay import AuditReplay
-from enc.core.primitives.fault import Fault
+from enc.core.machine.fault import Fault
 from enc.core.primitives.types import Event
 
 _BY_OTHERS = ("sequencer_change", "old_sequencer", "erasure_without_cause")

@@ -16,7 +16,7 @@ from typing import Any
 from enc.core.log.event import wire_event
 from enc.core.machine.archive import pack_events
 from enc.core.machine.claim import Claim
-from enc.core.primitives.fault import FaultKind
+from enc.core.machine.fault import FaultKind
 from enc.core.primitives.types import Event, TreeHead
 from enc.core.trees.tree_head import wire_head
 

@@ -14,7 +14,7 @@ from enc.client.link.enclave_session import EnclaveSession
 from enc.client.link.follow_moves import follow_moves
 from enc.client.link.node_link import NodeLink
 from enc.client.link.sequencer_lookup import fetch_history, has_unknown_signer
-from enc.client.verify.answers import (
+from enc.client.verify.decode_answers import (
     WirePage,
     anchor_decoder,
     anchor_of,

@@ -40,7 +40,7 @@ from enc.core.primitives.signing import Alg
 from enc.core.primitives.types import Commit, ConsistencyProof, Receipt, Tags, TreeHead
 from enc.core.rules.dialect import Dialect
 from enc.core.rules.dialects import dialect_of
-from enc.core.rules.manifest import parse_manifest
+from enc.core.rules.parse_manifest import parse_manifest
 from enc.core.session.envelope import RequestType, answer_text, seal_request
 from enc.core.session.session import Session, client_keys, open_session
 from enc.core.trees.proof import parse_consistency

@@ -2,7 +2,7 @@
 
 from enc.client.errors import ForeignSequencer, Forgery
 from enc.client.evidence.evidence import answer_evidence
-from enc.client.verify.answers import info_decoder, read
+from enc.client.verify.decode_answers import info_decoder, read
 from enc.client.wire.flow import Call, Flow
 from enc.client.wire.retrying_caller import RetryingCaller
 from enc.core.errors import InvalidProof

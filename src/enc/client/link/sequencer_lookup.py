@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from enc.client.link.enclave_session import EnclaveSession
-from enc.client.verify.answers import WireItem, page_decoder, read
+from enc.client.verify.decode_answers import WireItem, page_decoder, read
 from enc.client.verify.log_verifier import LogVerifier
 from enc.client.verify.sequencer_history import History, history_of
 from enc.client.wire.flow import Flow

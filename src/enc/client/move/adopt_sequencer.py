@@ -32,7 +32,7 @@ from enc.core.log.event import wire_event
 from enc.core.primitives.types import Event, TreeHead
 from enc.core.registry.owner_proof import find_passage
 from enc.core.rules.content import parse_migrate
-from enc.core.rules.policy import Policy
+from enc.core.rules.policy_types import Policy
 from enc.core.trees.merkle_log import check_consistency
 
 RecordLookup = Callable[[bytes], Flow[RegistryRecord | None]]

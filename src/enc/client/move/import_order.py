@@ -11,7 +11,7 @@ from msgspec.json import Decoder
 from enc.client.enclave.backup import Progress
 from enc.client.errors import Unreachable
 from enc.client.link.node_link import NodeLink
-from enc.client.verify.answers import read
+from enc.client.verify.decode_answers import read
 from enc.client.wire.flow import Call, Flow, Pause
 from enc.core.errors import (
     EnclaveNotFound,

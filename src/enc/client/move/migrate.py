@@ -27,7 +27,7 @@ from enc.client.move.journal import Journal
 from enc.client.move.preflight import NodeTerms, begins_with, check_existing_log, checkpoint_size, fetch_terms
 from enc.client.registry.register import register_enclave
 from enc.client.registry.registry_client import RegistryClient
-from enc.client.verify.answers import read
+from enc.client.verify.decode_answers import read
 from enc.client.verify.pins import Pin
 from enc.client.wire.flow import Call, Flow, work
 from enc.core.errors import (

@@ -4,7 +4,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from enc.client.link.node_link import NodeLink
-from enc.client.verify.answers import read
+from enc.client.verify.decode_answers import read
 from enc.client.wire.flow import Call, Flow
 from enc.core.errors import EnclaveExists, EnclaveNotFound, InvalidArchive, InvalidProof, Unauthorized
 from enc.core.machine.memory import EnclaveMemory

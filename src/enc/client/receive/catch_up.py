@@ -12,8 +12,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from enc.client.clients.client import Client, Enclave
 from enc.client.errors import Distrust
-from enc.client.faces.client import Client, Enclave
 from enc.client.keys.identity import Identity
 from enc.client.receive.delivery_worker import Clock, DeliveryWorker, error_text
 from enc.client.receive.inbox import Inbox, QueuePosition

@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from enc.client.clients.setup import open_pins
 from enc.client.enclave.push_body import check_batch, parse_batch
 from enc.client.enclave.writes import Id, as_bytes
 from enc.client.errors import Distrust
-from enc.client.faces.setup import open_pins
 from enc.client.keys.identity import Identity
 from enc.client.receive.app import MAX_BODY, ReceiverApp
 from enc.client.receive.catch_up import CatchUp, Gap, OnDistrust, OnGap

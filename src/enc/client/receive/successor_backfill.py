@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from enc.client.clients.client import Client
 from enc.client.errors import Distrust
-from enc.client.faces.client import Client
 from enc.client.keys.identity import Identity
 from enc.client.receive.delivery_worker import DeliveryWorker, error_text
 from enc.client.receive.inbox import Inbox

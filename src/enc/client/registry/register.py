@@ -30,7 +30,7 @@ from enc.core.registry.migrate_chain import Link as Step
 from enc.core.registry.owner_proof import KnownOwnership, OwnerProof, build_owner_proof, check_owner_proof, find_passage
 from enc.core.registry.reg_entry import wire_enclave, wire_identity, wire_node
 from enc.core.rules.content import parse_migrate
-from enc.core.rules.policy import Policy
+from enc.core.rules.policy_types import Policy
 from enc.core.session.envelope import RequestType
 from enc.core.trees.tree_head import check_head, wire_head
 

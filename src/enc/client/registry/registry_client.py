@@ -18,7 +18,7 @@ from msgspec.json import Decoder
 from enc.client.enclave.writes import as_bytes
 from enc.client.errors import TimedOut, Unreachable
 from enc.client.link.enclave_reader import EnclaveReader
-from enc.client.verify.answers import WirePage, read
+from enc.client.verify.decode_answers import WirePage, read
 from enc.client.verify.items import Item, verify_items
 from enc.client.wire.flow import Call, Flow, work
 from enc.client.wire.transport import base_url

@@ -18,7 +18,7 @@ from enc.client.enclave.search import beyond
 from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.link.enclave_session import RENEW_S
 from enc.client.link.sequencer_lookup import fetch_history, has_unknown_signer
-from enc.client.verify.answers import WireItem, read
+from enc.client.verify.decode_answers import WireItem, read
 from enc.client.verify.items import Item, check_order, verify_items
 from enc.client.verify.log_verifier import LogVerifier
 from enc.client.wire.flow import Flow

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from enc.client.verify.answers import WireItem, WireProof, anchor_of, digest
+from enc.client.verify.decode_answers import WireItem, WireProof, anchor_of, digest
 from enc.client.verify.facts import Anchor, EventFact, StateFact, check_anchor
 from enc.client.verify.log_verifier import LogVerifier
 from enc.core.errors import InvalidProof

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from enc.client.verify.answers import WireAnchor, anchor_of, head_of
+from enc.client.verify.decode_answers import WireAnchor, anchor_of, head_of
 from enc.client.verify.facts import (
     Anchor,
     EventFact,

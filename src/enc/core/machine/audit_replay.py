@@ -22,15 +22,15 @@ from enc.core.errors import EncError
 from enc.core.log.commit import MAX_EXP_WINDOW_MS, SKEW_MS
 from enc.core.log.event import check_time, is_withheld, target_of
 from enc.core.machine.enclave import apply, apply_manifest, checkpoint_root, judge, judge_manifest, seal
+from enc.core.machine.fault import Fault, FaultKind
 from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.missing_seqs import MissingSeqs
 from enc.core.machine.replay import MAX_ALLOWED, ReplayStore, SeenCommits
 from enc.core.machine.state import EnclaveState, Transition
-from enc.core.primitives.fault import Fault, FaultKind
 from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.types import Event
 from enc.core.rules.content import parse_migrate, revised_id
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 from enc.core.trees.bundle import closes_before
 from enc.core.trees.merkle_log import Edge
 from enc.core.trees.state_key import LIFECYCLE_KEY, RBAC, STATUS, identity_key

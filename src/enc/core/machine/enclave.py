@@ -29,8 +29,8 @@ from enc.core.primitives.hashing import log_leaf, sha256
 from enc.core.primitives.types import Commit, Event, Record
 from enc.core.registry.entries import judge_registry
 from enc.core.rules.content import Migrate, parse_migrate
-from enc.core.rules.manifest import parse_manifest
-from enc.core.rules.policy import Draft, Effects, Lifecycle, Policy
+from enc.core.rules.parse_manifest import parse_manifest
+from enc.core.rules.policy_types import Draft, Effects, Lifecycle, Policy
 from enc.core.trees import sparse_merkle
 from enc.core.trees.bundle import closes_after, closes_before, open_bundle
 from enc.core.trees.merkle_log import LogNodes

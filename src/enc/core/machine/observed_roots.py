@@ -8,8 +8,8 @@ from msgspec import Struct
 from enc.core.machine.audit_replay import AuditReplay
 from enc.core.machine.claim import Claim
 from enc.core.machine.enclave import state_hash
+from enc.core.machine.fault import FaultKind
 from enc.core.machine.state import ClosedBundle, Transition
-from enc.core.primitives.fault import FaultKind
 from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.types import Event
 from enc.core.trees.merkle_log import Edge

@@ -28,7 +28,7 @@ from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.state import EnclaveState, StoredEnclave, Transition
 from enc.core.primitives.types import PREDEFINED, Event
 from enc.core.rules.content import revised_id
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 from enc.core.trees.bundle import OpenBundle
 
 MAX_ALLOWED = 65_536

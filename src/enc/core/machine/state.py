@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from enc.core.primitives.hashing import EMPTY_HASH
 from enc.core.primitives.types import Record, RecordKind, Target
-from enc.core.rules.policy import Draft, Lifecycle, Policy
+from enc.core.rules.policy_types import Draft, Lifecycle, Policy
 from enc.core.trees.bundle import OpenBundle
 from enc.core.trees.merkle_log import Edge, LogNodes
 from enc.core.trees.sparse_merkle import TreeNodes

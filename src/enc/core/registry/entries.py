@@ -26,8 +26,8 @@ from enc.core.registry.migrate_chain import check_chain
 from enc.core.registry.owner_proof import KnownOwnership, check_owner_proof
 from enc.core.registry.reg_entry import EnclaveEntry, parse_enclave, parse_identity, parse_node
 from enc.core.rules.content import revised_id
-from enc.core.rules.manifest import parse_manifest
-from enc.core.rules.policy import Draft, Policy
+from enc.core.rules.parse_manifest import parse_manifest
+from enc.core.rules.policy_types import Draft, Policy
 from enc.core.trees.state_key import DELETED, status_key
 
 

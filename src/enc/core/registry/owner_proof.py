@@ -30,7 +30,7 @@ from enc.core.errors import EncError, InvalidCommit, InvalidProof
 from enc.core.log.event import WireEvent, check_event, check_time, event_from_wire, wire_event
 from enc.core.primitives.encoding import convert_json, unhex
 from enc.core.primitives.types import BundleProof, Event, InclusionProof, StateProof, TreeHead
-from enc.core.rules.policy import Policy
+from enc.core.rules.policy_types import Policy
 from enc.core.trees.bundle import check_membership
 from enc.core.trees.proof import (
     Leaf,

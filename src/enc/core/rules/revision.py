@@ -7,7 +7,7 @@ Between the two steps the policy checks U or D on the target's type.
 from enc.core.errors import EventDeleted, EventNotFound, InvalidTarget
 from enc.core.primitives.types import Commit, Target
 from enc.core.rules.content import check_reason, content_object, revised_id
-from enc.core.rules.policy import Draft
+from enc.core.rules.policy_types import Draft
 from enc.core.trees.state_key import DELETED, status_key
 
 

@@ -18,8 +18,8 @@ from enc.core.errors import EncError, EnclavePaused, EnclaveTerminated, InvalidL
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import PREDEFINED, PREDEFINED_V1, Event, Record, RecordKind, Target
 from enc.core.rules.content import content_object, parse_migrate, text_field
-from enc.core.rules.manifest import parse_manifest
-from enc.core.rules.policy import Draft, Policy
+from enc.core.rules.parse_manifest import parse_manifest
+from enc.core.rules.policy_types import Draft, Policy
 from enc.core.trees.state_key import CLOSED, gate_slot, identity_key, own_slot, shared_slot, tree_key
 from enc.dataview.fold.contents import REVISIONS
 

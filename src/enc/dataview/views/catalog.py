@@ -1,4 +1,4 @@
-"""Where views come from: `gold/*.sql` of this package, and a user's folder.
+"""Where views come from: `built_in/*.sql` of this package, and a user's folder.
 
 The folder holds files of the same kind (view_file.py), and `.py` files with functions like this
 one:
@@ -34,7 +34,7 @@ from enc.dataview.views.view_file import (
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _VIEW_ATTRIBUTE = "__enc_view__"
-_GOLD = Path(__file__).parent / "gold"
+_GOLD = Path(__file__).parent / "built_in"
 _SILVER = ("tags",)
 STATUS_VIEWS = ("pipeline",)
 """Views of the serving database that have no table (status.py). Their names are reserved."""

@@ -8,7 +8,7 @@ from typing import Any
 from enc.core.errors import (
     Unavailable,
 )
-from enc.node.read.sealed_requests import SealedHandlers
+from enc.node.read.request_handlers import SealedHandlers
 
 MAX_WAITING_READS = 512
 """Most requests that wait for a reader thread."""

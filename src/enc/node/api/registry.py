@@ -28,7 +28,7 @@ from enc.core.primitives.types import Record
 from enc.core.registry.reg_entry import MAX_LABEL
 from enc.node.api.read_pool import ReadPool
 from enc.node.read.registry_index import RegistryIndex, Wire
-from enc.node.read.sealed_requests import SealedHandlers
+from enc.node.read.request_handlers import SealedHandlers
 from enc.node.store.events import search_item
 from enc.node.store.protocol import Store
 

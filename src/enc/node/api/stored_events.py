@@ -14,8 +14,8 @@ from enc.core.primitives.encoding import MAX_INT
 from enc.node.api.read_pool import ReadPool
 from enc.node.api.send_queue import SendQueue
 from enc.node.api.subscriptions import Reason, Subscription, end_reason
-from enc.node.http.peers import Peer
-from enc.node.read.sealed_answers import seal_between
+from enc.node.read.seal_answer import seal_between
+from enc.node.sockets.peers import Peer
 
 MAX_SLICE = 1 << 20
 """Most bytes of stored events in memory for one connection, unless a single event is longer."""

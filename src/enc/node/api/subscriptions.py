@@ -17,7 +17,7 @@ from enc.core.log.filter import Filter
 from enc.core.primitives.types import Event
 from enc.core.session.session import SKEW, TransportKeys
 from enc.core.trees.state_key import KV, identity_key
-from enc.node.ops.faults import internal_error
+from enc.node.ops.internal_errors import internal_error
 from enc.node.read.access import Access
 from enc.node.store.events import search_item
 from enc.node.store.protocol import Store

@@ -24,15 +24,15 @@ from enc.core.log.receipt import wire_receipt
 from enc.core.primitives.encoding import decode_json
 from enc.core.primitives.types import Receipt
 from enc.core.session.envelope import Request, parse_request
-from enc.node.api.http import is_commit
+from enc.node.api.http_api import is_commit
 from enc.node.api.read_pool import ReadPool
 from enc.node.api.send_queue import FLUSH_S, SendQueue
 from enc.node.api.stored_events import StoredEventSender, event_message
 from enc.node.api.subscriptions import Reason, Subscription, SubscriptionHub
-from enc.node.http.peers import Peer
-from enc.node.ops.faults import internal_error
-from enc.node.read.sealed_requests import OpenedRequest, parse_query
+from enc.node.ops.internal_errors import internal_error
+from enc.node.read.request_handlers import OpenedRequest, parse_query
 from enc.node.sequence.commit_intake import CommitIntake, Result
+from enc.node.sockets.peers import Peer
 from enc.runtime.rate_limit import RateLimiter, address_key
 
 MAX_SUB_ID = 64

@@ -7,7 +7,7 @@ from enc.core.machine.replay import Replay
 from enc.core.primitives.hashing import content_hash
 from enc.core.primitives.types import Event
 from enc.core.rules.content import revised_id
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 from enc.core.trees.state_key import DELETED
 from enc.node.fsck.difference import Difference
 from enc.node.fsck.usage import Tally

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from enc.core.log.event import wire_event
 from enc.core.log.filter import MAX_LIMIT, Filter, Range
-from enc.core.rules.policy import ReadScope
+from enc.core.rules.policy_types import ReadScope
 from enc.core.trees.state_key import DELETED
 from enc.node.fsck.difference import Difference
 from enc.node.store.events import SearchItem

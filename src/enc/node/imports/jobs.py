@@ -38,7 +38,7 @@ from enc.node.imports.orders import ImportOrder, ImportStatus, done_status, pars
 from enc.node.imports.replay import StagedReplay
 from enc.node.imports.source_node import ImportCancelled, RemoteLog
 from enc.node.limits.quota import Quota
-from enc.node.ops.faults import internal_error
+from enc.node.ops.internal_errors import internal_error
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.import_check import ImportSignaturePool

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from enc.core import errors
 from enc.core.errors import EncError
-from enc.node.api.http import SEALED_PATHS
+from enc.node.api.http_api import SEALED_PATHS
 from enc.node.api.imports import ARCHIVE_MEDIA_TYPE
 from enc.node.api.websocket import NORMAL, OVERLOADED
 from enc.node.openapi.schemas import MESSAGES, SCHEMAS, request

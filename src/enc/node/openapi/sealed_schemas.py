@@ -24,10 +24,10 @@ from enc.node.openapi.shapes import (
     shape,
     text,
 )
-from enc.node.read import bodies
+from enc.node.read import request_bodies
 from enc.node.read.deliveries import MAX_ENDPOINTS, DeliveriesBody, EndpointKey
 from enc.node.read.pulls import MAX_BATCHES, MAX_NUMBERS, PullBody, PushSeqRange
-from enc.node.read.sealed_requests import MAX_KEYS
+from enc.node.read.request_handlers import MAX_KEYS
 from enc.node.sequence.checkpoint import MAX_HOLD_MS
 
 # Sealed plaintexts: `X.body` inside a request of type X, `X.answer` inside the answer to it.
@@ -144,17 +144,17 @@ PARTS: Schema = {
 }
 
 PLAINTEXTS: Schema = {
-    "Query.body": _body("Which events, and whether with proofs.", bodies.QueryBody, {"filter": ref("Filter")}),
+    "Query.body": _body("Which events, and whether with proofs.", request_bodies.QueryBody, {"filter": ref("Filter")}),
     "Query.answer": shape(
         "The events that match and may be read. `more`: the limit, or the page's size, cut it. With proofs: the head, "
         "and the leaf whose state the statuses are proved under.",
         {"events": array(ref("Item"), filters.MAX_LIMIT), "sth?": ref("TreeHead"), "state?": ref("Inclusion")}
         | {"more?": {"const": True}},
     ),
-    "Inclusion_Proof.body": _body("Which leaf, of a log of which size.", bodies.InclusionBody),
+    "Inclusion_Proof.body": _body("Which leaf, of a log of which size.", request_bodies.InclusionBody),
     "Inclusion_Proof.answer": shape("An inclusion proof with the head of its size.", {**_INCLUSION, **STH}),
     "Bundle_Proof.body": {
-        **_body("One of both.", bodies.BundleBody),
+        **_body("One of both.", request_bodies.BundleBody),
         "oneOf": [{"required": ["event_id"]}, {"required": ["leaf_index"]}],
     },
     "Bundle_Proof.answer": {
@@ -166,12 +166,12 @@ PLAINTEXTS: Schema = {
             ),
         ]
     },
-    "State_Proof.body": _body("Which key, and as of when.", bodies.StateBody),
+    "State_Proof.body": _body("Which key, and as of when.", request_bodies.StateBody),
     "State_Proof.answer": shape("A state proof, and what ties its root to the head.", {**_STATE, **_ROOT}),
     "State_Batch.body": _body(
         "Which keys, and as of when.",
-        bodies.StateBatchBody,
-        {"keys": array(shape("", derived(bodies.StateKey), is_open=True), MAX_KEYS, least=1)},
+        request_bodies.StateBatchBody,
+        {"keys": array(shape("", derived(request_bodies.StateKey), is_open=True), MAX_KEYS, least=1)},
     ),
     "State_Batch.answer": shape(
         "State proofs under one root, in the order of the keys.",
@@ -179,13 +179,13 @@ PLAINTEXTS: Schema = {
     ),
     "Checkpoint.body": _body(
         "For how long to hold the enclave for a Migrate.",
-        bodies.CheckpointBody,
+        request_bodies.CheckpointBody,
         {"hold": integer("Seconds.", 0, MAX_HOLD_MS // 1000)},
     ),
     "Checkpoint.answer": shape("What a Migrate must name.", {"seq": INTEGER, "ct_root": HASH}),
     "Export.body": _body(
         "From which event on, and how many at most.",
-        bodies.ExportBody,
+        request_bodies.ExportBody,
         {"limit": integer("Events.", 1, filters.MAX_LIMIT)},
     ),
     "Export.answer": shape(

@@ -5,7 +5,7 @@ from functools import cached_property
 from enc.core.errors import Unauthorized
 from enc.core.machine.state import EnclaveState, view
 from enc.core.primitives.types import Event, Target
-from enc.core.rules.policy import ReadScope, Subject
+from enc.core.rules.policy_types import ReadScope, Subject
 from enc.node.store.protocol import ReadRights, Store
 from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 

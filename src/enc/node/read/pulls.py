@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from enc.core.errors import EnclaveNotFound, EnclaveTerminated, InvalidQuery
 from enc.core.log.event import parse_event
 from enc.core.primitives.encoding import MAX_INT, check_numbers, convert_json, unhex
-from enc.core.rules.policy import Subject
+from enc.core.rules.policy_types import Subject
 from enc.core.session.envelope import Opened
 from enc.node.push.body import BatchFilter, render
 from enc.node.read.access import Access

@@ -10,8 +10,8 @@ from enc.core.errors import EnclaveMigrated, EnclaveNotFound, InternalError, NoS
 from enc.core.machine.state import EnclaveState, view
 from enc.core.primitives.types import Event, Record, RecordKind
 from enc.core.registry.reg_entry import parse_identity, parse_node
-from enc.core.rules.policy import ReadScope
-from enc.node.read.sealed_requests import SealedHandlers
+from enc.core.rules.policy_types import ReadScope
+from enc.node.read.request_handlers import SealedHandlers
 from enc.node.store.protocol import Store
 from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 

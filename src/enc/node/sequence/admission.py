@@ -29,7 +29,7 @@ from enc.core.errors import (
 from enc.core.log.commit import check_author, check_expiry, check_hash, manifest_version, parse_commit
 from enc.core.machine.enclave import judge_manifest
 from enc.core.primitives.types import Commit, Limits
-from enc.node.ops.faults import internal_error
+from enc.node.ops.internal_errors import internal_error
 from enc.node.sequence.admitted import AdmittedCommit, duplicate
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache

@@ -4,7 +4,7 @@ from enc.core.machine.state import Transition
 from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Event, Target, TreeHead
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 from enc.core.trees.merkle_log import Edge
 from enc.core.trees.tree_head import sign_head
 from enc.node.limits.quota import Spending

@@ -11,7 +11,7 @@ from typing import Any
 
 from enc.core.errors import EncError, Unavailable
 from enc.core.primitives.types import Receipt
-from enc.node.ops.faults import internal_error
+from enc.node.ops.internal_errors import internal_error
 from enc.node.sequence.admission import MAX_GROUP, Admission, Arrival, Rejection
 from enc.node.sequence.admitted import CommitOutcome
 

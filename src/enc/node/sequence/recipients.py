@@ -10,7 +10,7 @@ from typing import Protocol
 
 from enc.core.machine.state import EnclaveState, StoredEnclave, Transition, view
 from enc.core.primitives.types import Event, Record, RecordKind, Target
-from enc.core.rules.policy import Draft, Effects, Subject, recipients
+from enc.core.rules.policy_types import Draft, Effects, Subject, recipients
 from enc.core.trees import sparse_merkle
 from enc.core.trees.state_key import KV, identity_key
 from enc.node.store.push_protocol import Endpoints, Recipient, Recipients, Right, register

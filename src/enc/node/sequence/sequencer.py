@@ -24,9 +24,9 @@ from enc.core.machine import enclave as machine
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Commit, Event, Receipt
 from enc.core.rules.content import revised_id
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 from enc.node.limits.quota import NO_QUOTA, Quota, Spending
-from enc.node.ops.faults import internal_error
+from enc.node.ops.internal_errors import internal_error
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome, duplicate
 from enc.node.sequence.batch import CommitBatch, StepBuilder
 from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache

@@ -13,7 +13,7 @@ from msgspec import Struct
 from enc.core.log.filter import Filter
 from enc.core.machine.state import ClosedBundle, EnclaveState
 from enc.core.primitives.types import Commit, Event, Record, RecordKind, Target, TreeHead
-from enc.core.rules.policy import ReadScope
+from enc.core.rules.policy_types import ReadScope
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem
 from enc.node.store.push_protocol import PushStore
 from enc.node.store.steps import AppendRun, Step

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 
 Right = Literal["P", "N"]
 

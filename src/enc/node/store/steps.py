@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from enc.core.machine.state import EnclaveState, Transition
 from enc.core.primitives.types import Event, TreeHead
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 from enc.node.store.push_protocol import Recipients
 
 

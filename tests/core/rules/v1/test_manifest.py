@@ -13,10 +13,10 @@ from enc.core.errors import InvalidCommit, PeerError
 from enc.core.log.commit import build_manifest
 from enc.core.machine.enclave import judge_manifest
 from enc.core.primitives.encoding import compact_json
-from enc.core.rules.manifest import parse_manifest
-from enc.core.rules.policy import EndpointChange
-from enc.core.rules.rbac_v2 import PolicyV2
-from enc.core.rules.v1.rbac import PolicyV1
+from enc.core.rules.parse_manifest import parse_manifest
+from enc.core.rules.policy_types import EndpointChange
+from enc.core.rules.v1.access import PolicyV1
+from enc.core.rules.v2.access import PolicyV2
 from enc.core.trees.bundle import BundleConfig
 from tests.core.damage import damage
 from tests.core.strategies import anything, examples

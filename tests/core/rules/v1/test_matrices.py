@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from enc.core.primitives.types import PREDEFINED_V1, Target
-from enc.core.rules.policy import Subject
+from enc.core.rules.policy_types import Subject
 from tests.core.rules.v1.matrices import CELLS, MATRICES, NOT_CREATED, PEOPLE, WITH_TARGETS, expected, ops_of
 from tests.core.world import World, person, pub
 from tests.core.world_v1 import ENDPOINT, change, has, initial, manifest

@@ -10,9 +10,9 @@ from enc.core.errors import InvalidCommit
 from enc.core.primitives.encoding import unhex
 from enc.core.primitives.signing import check_public_key
 from enc.core.rules.content import check_endpoint
-from enc.core.rules.manifest_frame import check_meta, check_template, quoted, read_bundle, refuse
+from enc.core.rules.manifest_common import check_meta, check_template, quoted, read_bundle, refuse
+from enc.core.rules.v1.access import PolicyV1
 from enc.core.rules.v1.manifest_parts import FIRST_CUSTOM, MAX_ROLES, OPS, RESERVED, WITH_TARGETS, Assignment, Row
-from enc.core.rules.v1.rbac import PolicyV1
 
 
 def read_manifest_v1(manifest: dict[str, Any]) -> PolicyV1:

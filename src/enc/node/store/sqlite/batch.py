@@ -12,7 +12,7 @@ from enc.core.log.event import is_erasable
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.types import Event, Record, Tags
 from enc.core.rules.content import revised_id
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 from enc.node.store.sqlite.bulk_insert import bulk_insert
 from enc.node.store.sqlite.enclave_numbers import EnclaveNumbers
 from enc.node.store.sqlite.event_index import EventIndex

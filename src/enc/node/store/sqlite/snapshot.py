@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from enc.core.machine.state import EnclaveState
-from enc.core.rules.policy import Lifecycle, Policy
+from enc.core.rules.policy_types import Lifecycle, Policy
 from enc.core.trees.bundle import OpenBundle
 from enc.core.trees.merkle_log import Edge
 

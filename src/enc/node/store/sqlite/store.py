@@ -15,7 +15,7 @@ from enc.core.log.event import target_of
 from enc.core.log.filter import Filter
 from enc.core.machine.state import ClosedBundle, EnclaveState
 from enc.core.primitives.types import Commit, Event, Record, RecordKind, Target, TreeHead
-from enc.core.rules.manifest import parse_manifest
+from enc.core.rules.parse_manifest import parse_manifest
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem
 from enc.node.store.protocol import Charge, ReadRights, Usage
 from enc.node.store.sqlite import purge

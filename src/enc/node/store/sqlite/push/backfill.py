@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from enc.core.errors import EncError
 from enc.core.primitives.types import Event, Record, RecordKind, Target
-from enc.core.rules.manifest import parse_manifest
-from enc.core.rules.policy import Draft, Effects, Policy
+from enc.core.rules.parse_manifest import parse_manifest
+from enc.core.rules.policy_types import Draft, Effects, Policy
 from enc.node.store.push_protocol import Endpoints, register
 from enc.node.store.sqlite.rows import COLUMNS, unpack_event
 

@@ -9,7 +9,7 @@ from msgspec.json import encode as encode_json
 from msgspec.msgpack import Encoder
 
 from enc.core.primitives.types import Event
-from enc.core.rules.policy import Effects
+from enc.core.rules.policy_types import Effects
 from enc.node.store.push_protocol import Recipients
 from enc.node.store.sqlite.bulk_insert import bulk_insert
 

@@ -1,0 +1,432 @@
+"""The async client: `AsyncClient` talks to one node, `AsyncEnclave` is one log on it.
+
+`scripts/blocking_client.py` generates the blocking client (`client.py`) from this file.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from enc.client.clients.setup import ClientSettings, Manifest, Setup, manifest_content
+from enc.client.clients.unverified import UnverifiedPage, unverified_page
+from enc.client.enclave import commit_builder, members, pulls, reads, slots
+from enc.client.enclave.backup import Progress, pull
+from enc.client.enclave.commit_builder import CommitBuilder
+from enc.client.enclave.complete_read import complete_bundle
+from enc.client.enclave.deliveries import Delivery, deliveries
+from enc.client.enclave.export import export
+from enc.client.enclave.members import Member
+from enc.client.enclave.pulls import BatchSelection, select_batches
+from enc.client.enclave.push_body import PushedBatch
+from enc.client.enclave.reads import Overview
+from enc.client.enclave.search import Search, as_filter
+from enc.client.enclave.slots import Slot
+from enc.client.enclave.writes import Id, TagList, Writes, as_bytes, as_hex, as_tags
+from enc.client.keys.identity import Identity
+from enc.client.link.enclave_reader import Bundle, EnclaveReader
+from enc.client.link.sequencer_lookup import fetch_history
+from enc.client.move.import_order import OnStep
+from enc.client.move.migrate import Moved, Mover, former_heads
+from enc.client.registry.register import EnclaveDescription, register_enclave, register_identity, register_node
+from enc.client.registry.registry_client import Registry, Resolution
+from enc.client.subscribe.feed import Feed
+from enc.client.subscribe.subscription import AsyncSubscription
+from enc.client.verify.facts import EventFact, EventStatus, StateFact
+from enc.client.verify.items import Item
+from enc.client.verify.pins import Pins
+from enc.client.verify.sequencer_history import History
+from enc.client.wire.flow import Flow, run_async
+from enc.client.wire.transport import AsyncTransport
+from enc.client.witness.quorum import witnessed
+from enc.client.witness.witnesses import Witnessed
+from enc.core.machine.archive import Header
+from enc.core.primitives.types import Commit, Event, Receipt, TreeHead
+from enc.core.registry.reg_entry import IdentityEntry
+from enc.core.trees.state_key import Namespace
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """A client of one node, for one identity.
+
+    `seq_pub`: the node's key, if known; else the key that the node itself returns is trusted from
+    then on. `pins`: where verified heads are stored; a directory, or None for this client's
+    lifetime only. `timeout`: seconds for one request. `patience`: seconds for which a request is
+    retried. `registry`: finds enclaves; registered ones need no `url`. `nodes`: URLs of other nodes
+    to which an enclave may move; the client follows it there. `settings`: rarely used ones, see
+    ClientSettings.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        identity: Identity | None = None,
+        *,
+        seq_pub: Id | None = None,
+        pins: Pins | Path | str | Literal["default"] | None = "default",
+        timeout: float = 10.0,
+        patience: float = 30.0,
+        registry: Registry | None = None,
+        nodes: Sequence[str] = (),
+        settings: ClientSettings = ClientSettings(),  # noqa: B008
+    ) -> None:
+        self._setup = Setup(url, identity, seq_pub, pins, patience, nodes=nodes, registry=registry, settings=settings)
+        self._transport = AsyncTransport(url, timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    @property
+    def url(self) -> str:
+        """The node's URL; empty if a registry finds the node of each enclave."""
+        return self._transport.url or ""
+
+    @property
+    def identity(self) -> Identity:
+        return self._setup.identity
+
+    async def seq_pub(self) -> bytes:
+        """Return the node's key."""
+        return await self._run(self._setup.node.seq_pub())
+
+    async def create(self, manifest: Manifest, *, tags: TagList = ()) -> "AsyncEnclave":
+        """Create an enclave from a manifest, from the path of a file with one, or from a template's
+        name.
+        """
+        reader = self._setup.reader(bytes(32))
+        await self._run(reader.session.create(manifest_content(manifest, self.identity), as_tags(tags)))
+        return AsyncEnclave(self, reader)
+
+    @property
+    def has_registry(self) -> bool:
+        """Whether a registry was given; `resolve`, `lookup` and `register` need one."""
+        return self._setup.registry_client is not None
+
+    def enclave(self, enclave: Id, *, at: str | None = None) -> "AsyncEnclave":
+        """Return an existing enclave, on the client's node or `at` another URL. Sends no request."""
+        return AsyncEnclave(self, self._setup.reader(as_bytes(enclave, "enclave"), at))
+
+    def registry(self) -> "AsyncEnclave":
+        """Return the registry's own enclave."""
+        return AsyncEnclave(self, self._setup.required_registry().reader)
+
+    async def resolve(self, enclave: Id, *, fresh: bool = False) -> Resolution:
+        """Return where an enclave is, from the registry, verified.
+
+        Cached for five minutes unless `fresh`.
+        """
+        return await self._run(self._setup.required_registry().resolve(as_bytes(enclave, "enclave"), fresh=fresh))
+
+    async def lookup(self, identity: Id, *, fresh: bool = False) -> IdentityEntry:
+        """Return what an identity has registered: its enclaves, and the key to seal to."""
+        return await self._run(self._setup.required_registry().lookup(as_bytes(identity, "identity"), fresh=fresh))
+
+    async def register_node(self, uris: Sequence[str]) -> Receipt | None:
+        """Register the URIs of the node whose key is this identity, the preferred one first."""
+        return await self._run(register_node(self._setup.required_registry(), uris))
+
+    async def register_identity(self, enclaves: Mapping[str, Id], *, sub_key: bool = True) -> Receipt | None:
+        """Register this identity's enclaves, by label, and the key that others seal to."""
+        named = {label: as_bytes(enclave, label) for label, enclave in enclaves.items()}
+        sub_pub = self.identity.sub_key().public if sub_key else None
+        return await self._run(register_identity(self._setup.required_registry(), named, sub_pub))
+
+    async def listing(
+        self, *, app: str | None = None, creator: Id | None = None, q: str | None = None, after: str | None = None
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """Return an unverified page of the registry's enclaves, and the `after` of the next page,
+        if any.
+        """
+        who = None if creator is None else as_hex(creator, "creator")
+        asked = {"app": app, "creator": who, "q": q, "after": after}
+        search = {name: value for name, value in asked.items() if value}
+        return await self._run(self._setup.required_registry().listing(search))
+
+    async def _run(self, flow: Flow[T]) -> T:
+        self._setup.check_process()
+        return await run_async(flow, self._transport.send, asyncio.sleep)
+
+
+class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
+    """One enclave. Every answer is verified before it is returned; a false one raises Distrust."""
+
+    def __init__(self, client: AsyncClient, reader: EnclaveReader) -> None:
+        self._client, self._reader = client, reader
+
+    @property
+    def url(self) -> str:
+        """The URL of the enclave's node, as far as known."""
+        return self._reader.node.url or self._client.url
+
+    async def sequencer(self) -> bytes:
+        """Return the key of the node in use: the enclave's sequencer, unless the enclave has moved."""
+        return (await self._run(self._reader.session.verifier())).sequencer
+
+    async def sequencers(self) -> History:
+        """Return all sequencers of the enclave, from the Migrates in its log."""
+        return await self._run(fetch_history(self._reader.session))
+
+    async def follow(self) -> None:
+        """Switch to the enclave's current node, if a known Migrate shows that it left this one.
+
+        Writes do this by themselves. A node that was left still answers reads, with the old log.
+        """
+        await self._run(reads.follow(self._reader))
+
+    def __repr__(self) -> str:
+        return f"AsyncEnclave({self.hex} at {self.url})"
+
+    @property
+    def id(self) -> bytes:
+        return self._reader.enclave
+
+    @property
+    def hex(self) -> str:
+        return self._reader.enclave.hex()
+
+    async def _run(self, flow: Flow[T]) -> T:
+        return await self._client._run(flow)
+
+    async def send(self, commit: Commit) -> Receipt:
+        return await self._run(commit_builder.send(self._reader, commit))
+
+    async def _write(self, build: CommitBuilder) -> Receipt:
+        return await self._run(commit_builder.write(self._reader, build))
+
+    # Reading
+
+    def query(
+        self, *, proof: bool = False, limit: int | None = None, reverse: bool = False, **search: Any
+    ) -> AsyncIterator[Item]:
+        """Yield matching events, fetched page by page; see `as_filter` for the search fields.
+
+        Each is verified. With `proof`, each event of a closed bundle is also proved to be in the
+        log (`item.fact`). That no matching event was left out is not proved: see `complete`.
+        """
+        return self._items(Search(search, limit, reverse), proof)
+
+    async def _items(self, pages: Search, proof: bool) -> AsyncIterator[Item]:
+        while pages.wire is not None:
+            for item in pages.advance(await self._run(self._reader.page(pages.wire, proof=proof))):
+                yield item
+
+    async def unverified_page(self, wire_filter: Mapping[str, Any]) -> UnverifiedPage:
+        """Return one page of events as the node returns them, for callers that verify them
+        elsewhere.
+        """
+        return await self._run(unverified_page(self._reader, dict(wire_filter)))
+
+    async def event(self, event: Id) -> Item | None:
+        """Return one event by its id; None if it is missing or deleted, or you may not read it."""
+        return await anext(self.query(id=as_bytes(event, "event").hex()), None)
+
+    async def content(self, item: Item) -> str | None:
+        """Return an event's current content: its own, or that of its latest Update."""
+        return await self._run(reads.content(self._reader, item))
+
+    def subscribe(self, *, after: int | None = -1, patience: float | None = None, **search: Any) -> AsyncSubscription:
+        """Return the stored events after seq `after`, then live ones, each once and in order.
+
+        `after=None` begins with the next new event. Reconnects after lost connections, renews
+        sessions, and continues at the new node if the enclave moves. Ends by raising:
+        EnclaveTerminated, EnclaveMigrated if the new node cannot be found, Unauthorized, Distrust,
+        LostRange, or Unreachable after `patience` seconds (default: the client's). With `math.inf`
+        it retries forever; `news` reports when the node does not answer.
+        """
+        wire = as_filter(search)
+
+        async def feed() -> Feed:
+            return Feed(self._reader, await self._run(self._reader.session.verifier()), wire, after)
+
+        transport = self._client._transport
+        backoff, is_endless = self._reader.node.caller.backoff(patience), patience == math.inf
+        return AsyncSubscription(transport.url, transport.timeout, feed, backoff, self._run, is_endless=is_endless)
+
+    # Proofs
+
+    async def head(self) -> TreeHead:
+        """Return the newest signed head of this enclave; it extends every head seen before."""
+        return await self._run(self._reader.session.head())
+
+    async def witnessed(self, head: TreeHead | None = None) -> Witnessed | None:
+        """Return the witnesses' confirmation of the newest head, or of `head`.
+
+        None without witnesses.
+        """
+        return await self._run(witnessed(self._reader.session, self._client._setup.quorum, head))
+
+    async def proof(self, event: Id, *, wait: bool = True) -> EventFact:
+        """Return an event with its proof and status; waits until its bundle is closed."""
+        return await self._run(self._reader.event_fact(as_bytes(event, "event"), wait=wait))
+
+    async def status(self, event: Id, *, wait: bool = True) -> EventStatus:
+        """Return the proved status; waits until the event's bundle is closed."""
+        return await self._run(reads.status(self._reader, as_bytes(event, "event"), wait=wait))
+
+    async def statuses(self, events: Sequence[Id]) -> Mapping[bytes, EventStatus | Literal["pending", "unknown"]]:
+        """Return many proved statuses with few requests.
+
+        `pending`: open bundle; `unknown`: no such event.
+        """
+        return await self._run(reads.statuses(self._reader, [as_bytes(event, "event") for event in events]))
+
+    async def state(self, namespace: Namespace, key: Id, *, tree_size: int | None = None) -> StateFact:
+        """Return the proved value of a raw key after the last closed bundle, or after `tree_size`
+        bundles.
+        """
+        return await self._run(self._reader.state_fact(namespace, as_bytes(key, "key"), tree_size))
+
+    async def bundle(self, index: int) -> Bundle:
+        """Return the ids of all events of a closed bundle."""
+        return await self._run(self._reader.bundle(index))
+
+    async def complete(self) -> AsyncIterator[Item]:
+        """Yield every event of every closed bundle, proved complete.
+
+        For identities that may read all.
+        """
+        next_seq, index, size = 0, 0, (await self.head()).ts
+        while index < size:
+            bundle, items = await self._run(complete_bundle(self._reader, index, next_seq))
+            for item in items:
+                yield item
+            next_seq, index = next_seq + len(bundle.ids), index + 1
+
+    async def archive(self, path: Path | str, progress: Progress = lambda here, total: None) -> Header:
+        """Pull the whole log into one file and replay it; resumes an interrupted pull. For owners."""
+        return await self._run(pull(self._reader, Path(path), progress))
+
+    async def export(
+        self,
+        path: Path | str,
+        *,
+        since: Path | str | None = None,
+        progress: Progress = lambda here, total: None,
+    ) -> Header:
+        """Write the whole log into one file as the node gives it, unverified, for an audit.
+
+        For owners. With `since`, an earlier archive of it, only later events are requested.
+        """
+        return await self._run(export(self._reader, Path(path), None if since is None else Path(since), progress))
+
+    # Pushes
+
+    async def pull(
+        self,
+        url: str,
+        push_seq: int | Iterable[int] | None = None,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        enclave: Id | None = None,
+    ) -> AsyncIterator[PushedBatch]:
+        """Yield the batches queued for you at `url`, from all enclaves of the node or from one.
+
+        Select one number, several, or a range. Batches that the node no longer keeps are missing; a
+        batch lacks the events that you may no longer read. Each event is verified.
+        """
+        asked: BatchSelection | None = select_batches(push_seq, after, until)
+        only = None if enclave is None else as_bytes(enclave, "enclave")
+        while asked is not None:
+            batches = await self._run(pulls.pull(self._reader, url, asked, only))
+            for batch in batches:
+                yield batch
+            asked = asked.rest(batches)
+
+    async def deliveries(self) -> list[Delivery]:
+        """Return the delivery status of each endpoint registered here.
+
+        Only of your own, unless you are the owner.
+        """
+        return await self._run(deliveries(self._reader))
+
+    # Where it is
+
+    async def register(
+        self,
+        *,
+        app: str | None = None,
+        desc: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        archive: Path | str | None = None,
+    ) -> Receipt | None:
+        """Register where the enclave is, as its owner; None if registered.
+
+        The new owner does it after a Transfer. Omitted fields keep their registered values.
+        `archive`: of the log at a former node; its head proves that an owner unknown to the
+        registry was the owner when they moved the enclave away from there.
+        """
+        setup, description = self._client._setup, EnclaveDescription(app, desc, meta)
+        heads = former_heads(None, None if archive is None else Path(archive))
+        return await self._run(register_enclave(setup.required_registry(), self._reader, description, heads))
+
+    async def migrate(
+        self,
+        to: str,
+        folder: Path | str,
+        *,
+        archive: Path | str | None = None,
+        source: str | None = None,
+        tell: OnStep = lambda step, what: None,
+        progress: Progress = lambda here, total: None,
+    ) -> Moved:
+        """Move the enclave to the node at this URL, as its owner, and register it if there is a
+        registry.
+
+        `folder` keeps what must not be lost meanwhile; after an interruption, call again. With
+        `archive` the move is forced, without the old node. `source`: the old node's URL for the new
+        one, if it differs. `tell(step, result)` is called after each step.
+        """
+        setup = self._client._setup
+        new = setup.reader_at(self.id, to)
+        mover = Mover(
+            self._reader,
+            new,
+            Path(folder),
+            setup.registry_client,
+            tell=tell,
+            progress=progress,
+            accept_loss=setup.accept_loss,
+        )
+        flow = mover.peaceful(lambda: source or self.url) if archive is None else mover.forced(Path(archive))
+        found = await self._run(flow)
+        setup.add_node(to)
+        return found
+
+    # What apps ask
+
+    async def overview(self) -> Overview:
+        return await self._run(reads.overview(self._reader))
+
+    async def manifest(self) -> Event:
+        """Return event 0."""
+        return await self._run(reads.manifest_event(self._reader))
+
+    async def member(self, identity: Id) -> Member:
+        """Return an identity's proved State and traits."""
+        return await self._run(members.member(self._reader, as_bytes(identity, "identity")))
+
+    async def members(self) -> list[Member]:
+        """Return every identity with a State or trait, proved."""
+        return await self._run(members.members(self._reader))
+
+    async def read_shared(self, key: str) -> Slot:
+        """Return the value of a shared slot."""
+        return await self._run(slots.slot(self._reader, "Shared", key, self._client.identity.public))
+
+    async def read_own(self, key: str, owner: Id | None = None) -> Slot:
+        """Return the value of an owner's slot; your own by default."""
+        who = self._client.identity.public if owner is None else as_bytes(owner, "owner")
+        return await self._run(slots.slot(self._reader, "Own", key, who))

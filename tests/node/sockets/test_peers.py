@@ -1,0 +1,151 @@
+"""Accounting of connected peers and of the bytes that wait for them."""
+
+import random
+
+import pytest
+
+from enc.core.errors import Unavailable
+from enc.node.sockets.peers import Peer, Peers
+
+
+class World:
+    """Peers by name, and the names of those that were dropped."""
+
+    def __init__(self, most: int = 100, of_address: int = 0, unsent: int = 100) -> None:
+        self.peers = Peers(most, of_address, unsent)
+        self.dropped: list[str] = []
+
+    def peer(self, name: str, address: str = "a") -> Peer:
+        peer = Peer(self.peers, address, lambda: self.dropped.append(name))
+        self.peers.add(peer)
+        return peer
+
+
+def test_connections_of_all_and_of_one_address() -> None:
+    world = World(most=3, of_address=2)
+    first = world.peer("1")
+    world.peer("2")
+    with pytest.raises(Unavailable, match="from this address") as refused:
+        world.peer("3")
+    assert refused.value.context == {"retry_after_ms": 1000}
+    world.peer("4", "b")
+    with pytest.raises(Unavailable, match=r"too many connections$"):
+        world.peer("5", "c")
+    assert world.peers.count == 3
+    first.remove()
+    first.remove()
+    assert world.peers.count == 2
+    world.peer("6")
+
+
+def test_an_address_without_a_limit() -> None:
+    world = World(most=100, of_address=0)
+    for i in range(100):
+        world.peer(f"{i}")
+    with pytest.raises(Unavailable):
+        world.peer("one more", "b")
+
+
+def test_one_that_was_refused_may_leave_and_hold_as_if_it_had_been_there() -> None:
+    world = World(most=1)
+    stays, refused = world.peer("1"), Peer(world.peers, "a", lambda: None)
+    with pytest.raises(Unavailable):
+        world.peers.add(refused)
+    stays.add_unsent(10)
+    refused.add_unsent(50)
+    refused.remove()
+    assert (world.peers.count, world.peers.unsent) == (1, 10)
+
+
+def test_what_waits_is_counted_until_it_goes_or_the_peer_does() -> None:
+    world = World()
+    one, two = world.peer("1"), world.peer("2")
+    one.add_unsent(30)
+    with two.counting_unsent(40), two.counting_unsent(10):
+        assert (world.peers.unsent, two.unsent) == (80, 50)
+    one.add_unsent(-10)
+    assert world.peers.unsent == 20
+    one.remove()
+    one.add_unsent(-20)
+    one.add_unsent(7)
+    assert world.peers.unsent == 0
+    with pytest.raises(ValueError, match="of the work"), two.counting_unsent(5):
+        raise ValueError("of the work")
+    assert (world.peers.unsent, world.dropped) == (0, [])
+
+
+def test_all_may_be_used_and_no_more() -> None:
+    world = World(unsent=100)
+    one, two = world.peer("1"), world.peer("2")
+    one.add_unsent(60)
+    two.add_unsent(40)
+    assert world.dropped == []
+    two.add_unsent(1)
+    assert (world.dropped, world.peers.unsent, world.peers.count) == (["1"], 41, 1)
+    assert world.peers.dropped == 1
+    one.add_unsent(-60)  # its bytes are freed later
+    one.remove()
+    assert (world.peers.unsent, world.peers.count) == (41, 1)
+
+
+def test_the_address_for_which_most_waits_makes_room() -> None:
+    """Not the oldest of all, nor the one that holds most."""
+    world = World(unsent=100)
+    old = world.peer("old", "honest")
+    old.add_unsent(45)
+    for i in range(8):
+        world.peer(f"{i}", "greedy").add_unsent(10)
+    assert world.dropped == ["0", "1", "2"]
+    assert old.unsent == 45
+
+
+def test_of_one_address_who_took_nothing_for_the_longest_time_goes_first() -> None:
+    world = World(unsent=100)
+    one, two, three = (world.peer(name) for name in ("1", "2", "3"))
+    for peer in (one, two, three):
+        peer.add_unsent(30)
+    one.add_unsent(0)  # it read a part
+    two.add_unsent(5)  # only more waits
+    three.add_unsent(-10)
+    three.add_unsent(35)
+    assert world.dropped == ["2"]
+    three.add_unsent(40)
+    assert world.dropped == ["2", "1"]
+
+
+def test_who_alone_holds_too_much_is_dropped_itself() -> None:
+    world = World(unsent=100)
+    for name in ("idle", "quiet"):
+        world.peer(name)
+    world.peer("greedy").add_unsent(101)
+    assert (world.dropped, world.peers.unsent) == (["greedy"], 0)
+
+
+def test_a_node_is_crowded_past_half_of_the_bound() -> None:
+    world = World(unsent=100)
+    one, two = world.peer("1"), world.peer("2")
+    one.add_unsent(50)
+    assert not two.is_crowded
+    two.add_unsent(1)
+    assert one.is_crowded
+    one.remove()
+    assert not two.is_crowded
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_sum_is_never_past_the_bound_and_always_right(seed: int) -> None:
+    chance, world = random.Random(seed), World(unsent=1000)
+    here: list[Peer] = []
+    for i in range(500):
+        turn = chance.randrange(4)
+        if turn == 0 or not here:
+            here.append(world.peer(f"{i}", chance.choice("abc")))
+        elif turn == 1:
+            here.pop(chance.randrange(len(here))).remove()
+        else:
+            peer = chance.choice(here)
+            peer.add_unsent(chance.randrange(-peer.unsent, 200))
+        known = [peer for peers in world.peers._by_address.values() for peer in peers]
+        assert world.peers.unsent == sum(peer.unsent for peer in known) <= 1000
+        assert world.peers.count == len(known)
+        here = [peer for peer in here if peer in known]
