@@ -61,7 +61,7 @@ def connect(
             began(tls)
             tls.do_handshake()
             return tls
-        except (OSError, ValueError):
+        except (OSError, ValueError, MisuseError):
             plain.close()
     raise UpstreamUnreachable("the node cannot be reached")
 

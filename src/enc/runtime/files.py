@@ -40,9 +40,16 @@ def atomic_file(
                 file.flush()
                 os.fsync(fd)
         _publish(draft, path, overwrite=overwrite, durable=durable)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(draft)
+    except BaseException:
+        _discard(draft)
+        raise
+    if not overwrite:  # the draft is a second name of the file
+        _discard(draft)
+
+
+def _discard(draft: Path) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(draft)
 
 
 def _publish(draft: Path, path: Path, *, overwrite: bool, durable: bool) -> None:
