@@ -307,7 +307,7 @@ class AuditReplay:
         if event.enclave != self.enclave:
             raise _refusal("it belongs to another enclave")
         if self._seen_commits.is_duplicate(event):
-            raise _refusal("its commit is already in the log")
+            raise _refusal("the commit is already in the log")
         if is_withheld(event, state.policy.predefined):
             raise _Erased(f"the content of a {event.type} is never erased")
         effects = judge(state, event, self.store, sequencer=event.sequencer, takeover=True)
