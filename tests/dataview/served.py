@@ -1,6 +1,5 @@
 """Enclaves on real nodes in this process, for executors in others: real sockets and the real clock."""
 
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +8,7 @@ from pathlib import Path
 from enc.client import Client, Enclave, Identity
 from enc.core.primitives.signing import PrivateKey
 from tests.core.world import PERSONAL, person
+from tests.node.running import free_port
 from tests.node.served import Clock, Served
 
 PUBLIC = {
@@ -55,12 +55,6 @@ def founded(node: Served, name: str, posts: int = 0, by: str = "alice") -> Encla
 def write(enclave: Enclave, posts: int, type_: str = "post", start: int = 0) -> None:
     for n in range(start, start + posts):
         enclave.commit(type_, f"{type_} {n}")
-
-
-def free_port() -> int:
-    """Return a port that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def key_file(directory: Path, name: str) -> str:

@@ -1,6 +1,7 @@
 """A node in a process of its own, as `enc node run` starts it."""
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -24,6 +25,12 @@ threading.Thread(target=follow, daemon=True).start()
 from enc.cli import main
 main()
 """
+
+
+def free_port() -> int:
+    """Return a port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
 
 
 class RunningNode:

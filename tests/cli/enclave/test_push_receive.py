@@ -27,7 +27,7 @@ from enc.core.log.event import finalize, wire_event
 from enc.core.session.envelope import seal_push
 from tests.cli.people import ENC, PATIENCE_S, Person
 from tests.core.world import person
-from tests.node.running import RunningNode
+from tests.node.running import RunningNode, free_port
 
 PUSHED = {
     "enc_v": 2,
@@ -101,11 +101,6 @@ def receiving(person: Person, hook: str, *args: str | Path, port: int = 0, **env
             guard.cancel()
             guard.join()
             process.kill()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 @contextmanager

@@ -12,8 +12,7 @@ from enc.client import Client, Forgery, Identity, LostRange, Unreachable
 from enc.client.verify.pins import FilePins
 from enc.core.errors import EncError, EnclaveExists, EnclaveNotFound, InvalidArchive, MisuseError, Unauthorized
 from tests.client.moved import Town, found_team, introduce, town
-from tests.node.push.test_chaos import free_port
-from tests.node.running import RunningNode
+from tests.node.running import RunningNode, free_port
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,7 @@ import pytest
 from enc.client import Client, Identity
 from tests.client.running_receiver import RunningReceiver
 from tests.core.world import grant, rule
-from tests.node.push.test_chaos import free_port
-from tests.node.running import RunningNode
+from tests.node.running import RunningNode, free_port
 
 MANIFEST: dict[str, Any] = {
     "enc_v": 2,

@@ -7,7 +7,6 @@ drawn from a seed: by counts, not by a clock.
 
 import asyncio
 import random
-import socket
 import sqlite3
 import time
 from collections import Counter, defaultdict
@@ -26,7 +25,7 @@ from enc.node.store.sqlite.store import SqliteStore
 from tests.client.running_receiver import PATIENCE_S, RunningReceiver
 from tests.core.world import person, pub
 from tests.node.chaos_load import Load
-from tests.node.running import RunningNode
+from tests.node.running import RunningNode, free_port
 
 SEED = 20_000
 ENCLAVES, EACH = 50, 400
@@ -70,11 +69,6 @@ def commits(hook: str) -> tuple[list[Commit], list[Commit], list[Commit]]:
 
 def bodies(commits: Sequence[Commit]) -> list[bytes]:
     return [encode(wire_commit(commit)) for commit in commits]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 class Node:
