@@ -109,11 +109,11 @@ def _refused(home: Path, says: str) -> None:
     ("words", "says"),
     [
         (["--receive", "127.0.0.1:0"], "--receive: needs --url"),
-        (["--receive", "127.0.0.1:0", "--url", "http://x", "--once"], "without --once"),
+        (["--receive", "127.0.0.1:0", "--url", "http://x", "--once"], "cannot be used with --once"),
         (["--receive", "127.0.0.1:0", "--url", "http://x", "--lake", "s3a://b/lake"], "needs a lake on a local disk"),
         (["--archive", "x.enc", "--url", "http://x"], "only with --receive"),
         (["--serve", "--archive", "x.enc"], "--serve: needs --database"),
-        ([], "where from"),
+        ([], "no source: give --pull"),
     ],
 )
 def test_what_does_not_go_together_is_said_before_anything_starts(

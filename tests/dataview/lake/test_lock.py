@@ -17,7 +17,7 @@ from enc.dataview.lake.lock import NAME, LakeLock, local_directory
 ROOT = Path(__file__).parents[3]
 HOLDER = """
 import sys
-from enc.dataview.writer import LakeLock
+from enc.dataview.lake.lock import LakeLock
 with LakeLock(sys.argv[1]).locked("enc dataview run"):
     print("held", flush=True)
     sys.stdin.read()
