@@ -1,7 +1,7 @@
 """Parses a Manifest's content into a Policy; an error names the path of the fault
 (docs/protocol.md, section 12).
 
-`enc_v` selects the parser: manifest_v2 or v1.manifest.
+`enc_v` selects the parser: v2.manifest or v1.manifest.
 """
 
 from enc.core.errors import InvalidCommit

@@ -34,7 +34,7 @@ from enc.dataview.views.view_file import (
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _VIEW_ATTRIBUTE = "__enc_view__"
-_GOLD = Path(__file__).parent / "built_in"
+_BUILT_IN = Path(__file__).parent / "built_in"
 _SILVER = ("tags",)
 STATUS_VIEWS = ("pipeline",)
 """Views of the serving database that have no table (status.py). Their names are reserved."""
@@ -43,7 +43,7 @@ STATUS_VIEWS = ("pipeline",)
 @cache
 def built_in() -> tuple[View, ...]:
     """Return the views that every lake has."""
-    files = sorted(_GOLD.glob("*.sql"))
+    files = sorted(_BUILT_IN.glob("*.sql"))
     return tuple(parse_view(_text(file), file.stem, "silver" if file.stem in _SILVER else "gold") for file in files)
 
 

@@ -1,7 +1,7 @@
 """The OpenAPI 3.1 document of the HTTP API.
 
 Statuses, codes and fields of errors come from the classes of enc.core.errors, sealed paths and types
-from the routes, schemas and bounds from openapi_schemas. Written here by hand: which operation
+from the routes, schemas and bounds from schemas. Written here by hand: which operation
 returns which errors, and what they mean.
 """
 

@@ -1,6 +1,9 @@
 """Handlers of sealed requests: open, check rights, look up, prove, seal.
 
 Each call runs on a thread of the read pool, against one durable state, and changes nothing.
+
+A new request also needs its type in enc.core.session.envelope, its path in enc.node.api.http_api
+(SEALED_PATHS), and its description in enc.node.openapi (sealed_schemas, document).
 """
 
 from collections.abc import Callable, Iterator, Sequence
