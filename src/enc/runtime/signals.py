@@ -25,7 +25,7 @@ def end_on_next_signal() -> None:
 
 
 def end_by_signal(number: int) -> None:
-    """End this process as the signal does by default, with the exit status of one."""
+    """End this process by the signal's default action, so that its exit status names the signal."""
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
 

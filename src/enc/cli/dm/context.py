@@ -76,14 +76,16 @@ class MailboxContext:
         return named.replace("`repair`", "`enc dm repair`")
 
     def message_ref(self, who: bytes, id_: str | None, *, mine: bool) -> bytes:
-        """Return the ref of one's own last message in any state, or of the message whose id starts so."""
+        """Return the ref of one's own last message in any state, or of the message whose id starts with it."""
         if id_ is None:
             return self.mailbox.last(who).ref
         author = self.mailbox.identity if mine else who
         thread = self.mailbox.thread(who)
         found = [each for each in thread if each.author == author and each.id.hex().startswith(id_.lower())]
         if len(found) != 1:
-            raise MisuseError(f"{id_}: more than one message id starts so" if found else f"{id_}: no such message")
+            raise MisuseError(
+                f"{id_}: more than one message id starts with this" if found else f"{id_}: no such message"
+            )
         return found[0].ref
 
 

@@ -89,7 +89,7 @@ def gate(
 
 @command(app, "enc pause", panel=LIFECYCLE)
 def pause(ctx: CommandContext) -> None:
-    """Pause the enclave: it accepts no events until it is resumed."""
+    """Pause the enclave: until you resume it, it accepts only Resume, Terminate and Migrate."""
     with ctx.enclave() as enclave:
         ctx.print_receipt(enclave, enclave.pause())
 

@@ -36,7 +36,7 @@ def commit(
 
 @command(app, 'enc update 7 "hello, all"', panel=PANEL)
 def update(ctx: CommandContext, event: Event, text: Text = None, file: File = None, tags: Tag = None) -> None:
-    """Replace an event's content. The old content is erased; that it existed stays provable."""
+    """Replace an event's content. The node erases the old content; the old event stays provable."""
     body = content(text, file)
     with ctx.enclave() as enclave:
         ctx.print_receipt(enclave, enclave.update(event_id(enclave, event), body, tags=list(map(as_tag, tags or ()))))
@@ -51,7 +51,7 @@ def delete(
     ] = False,
     note: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason. It stays in the log.")] = None,
 ) -> None:
-    """Delete an event. Its content is erased; that it existed stays provable. This cannot be undone."""
+    """Delete an event. The node erases its content; the event stays provable. This cannot be undone."""
     with ctx.enclave() as enclave:
         id_ = event_id(enclave, event)
         ctx.print_receipt(enclave, enclave.delete(id_, reason="moderator" if moderator else "author", note=note))

@@ -69,7 +69,7 @@ def resolve_member(group: "Group", book: "AddressBook", word: str, ask: Callable
         return ask(word)
     found = [person.identity for person in group.people() if person.identity.hex().startswith(start)]
     if len(found) != 1:
-        raise MisuseError(f"{word}: {'no' if not found else 'more than one'} key in the group starts so")
+        raise MisuseError(f"{word}: {'no' if not found else 'more than one'} key in the group starts with this")
     return find(found[0], book)
 
 

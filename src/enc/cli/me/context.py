@@ -68,7 +68,7 @@ def find_id(word: str, ids: dict[bytes, int]) -> bytes:
             return found[0]
     found = [id_ for id_ in ids if len(word) >= MIN_PREFIX and id_.hex().startswith(word.lower())]
     if len(found) > 1:
-        raise MisuseError(f"{word}: more than one id starts so")
+        raise MisuseError(f"{word}: more than one id starts with this")
     if not found:
         raise EventNotFound(f"{word}: no entry has this seq or id")
     return found[0]

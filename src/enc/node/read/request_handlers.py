@@ -286,7 +286,7 @@ class SealedHandlers:
         is_successor = state.sequencer != self._key.public and req.outer.from_ == state.sequencer
         if not is_successor and not req.access.is_owner:
             raise Unauthorized(
-                "export: needs the right to create Migrate, or to be the node that continues the log after one"
+                "export: only for identities that may create a Migrate, and for the node that continues the log"
             )
         for event in islice(self._log(state, body.from_seq), body.limit):
             line = msgspec.json.encode(wire_event(event))
