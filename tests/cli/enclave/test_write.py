@@ -77,4 +77,5 @@ def test_a_node_is_tried_for_as_long_as_is_said(
 
     monkeypatch.setattr(enc.client, "Client", client)
     alice.ask("commit", "message", "x", *flags, code=NO_ANSWER)
-    assert asked == [{"timeout": seconds, "patience": seconds, "registry": None}]
+    settings = enc.client.ClientSettings()
+    assert asked == [{"timeout": seconds, "patience": seconds, "registry": None, "settings": settings}]

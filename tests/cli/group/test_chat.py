@@ -253,14 +253,14 @@ def test_a_chat_outlasts_a_node_that_fails_while_it_heals(
         group.sync()
         view = View(group, {})
         talk = GroupChat(group, listens.enclave(ann.group), "plans", view, None, PATIENCE_S)  # type: ignore[arg-type]
-        heal, fails = group._heal, [Unavailable("not now"), Unavailable("still not")]
+        heal, fails = group._try_heal, [Unavailable("not now"), Unavailable("still not")]
 
         def flap() -> None:
             if fails:
                 raise fails.pop()
             heal()
 
-        monkeypatch.setattr(group, "_heal", flap)
+        monkeypatch.setattr(group, "_try_heal", flap)
         bob.one("say", "plans", "are you there?")
         live = talk.live()
         assert next(live).lines == ()
