@@ -12,7 +12,7 @@ SECRET = "7a" * 32
 # A command whose work fails in a way that no code foresees, with secrets in its variables and in its message.
 PROGRAM = """
 from enc.cli import main
-from enc.node import key_file
+from enc.node.ops import key_file
 
 def load(path):
     password = "hunter" + "2"
