@@ -143,7 +143,7 @@ def test_people_are_told_what_to_type_next(anybody: Person) -> None:
         process.terminate()
         process.communicate(timeout=PATIENCE_S)
     assert (done.returncode, "hello" in done.stdout) == (0, True), done.stderr
-    assert "ENC_NODE is set, and wins" in warned
+    assert "ENC_NODE is set, and overrides this folder's profile" in warned
 
 
 @pytest.mark.parametrize("flag", ["--port", "--page-port"])
@@ -152,7 +152,7 @@ def test_a_port_is_taken(java: None, anybody: Person, flag: str) -> None:
         port = str(server.getsockname()[1])
         flags = {"--port": "0", "--page-port": "0", flag: port}
         anybody.run("up", *(word for pair in flags.items() for word in pair), code=MISUSE)
-    assert f"port {port} cannot be had: Address already in use: stop what uses it, or give another" in anybody.stderr
+    assert f"port {port} is not available: Address already in use: stop what uses it, or give another" in anybody.stderr
     assert anybody.stderr.endswith(f"{flag}\n")
 
 
