@@ -59,7 +59,7 @@ def run(**environment: str) -> tuple[int, str]:
 
 
 def folder_of(said: str) -> Path:
-    (found,) = re.findall(r"All of it happens in (\S+)\.$", said, re.MULTILINE)
+    (found,) = re.findall(r"Everything\s+happens\s+in\s+(\S+)\.$", said, re.MULTILINE)
     return Path(found)
 
 
