@@ -37,6 +37,7 @@ PAUSE_S = 1.0
 NO_KEY = "the identity is not a public key"
 NOT_READABLE = "the batch cannot be read"
 
+_RANDOM = random.SystemRandom()
 _log = structlog.get_logger("enc.sender")
 
 
@@ -73,7 +74,7 @@ class PushSender:
         *,
         look_s: float = 0.25,
         clock: Callable[[], int] = now_ms,
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = _RANDOM.random,
     ) -> None:
         """`look_s`: seconds between two looks for due batches."""
         self._schedule, self._reads, self._node, self._calls, self._seq_pub = schedule, reads, node, calls, seq_pub
