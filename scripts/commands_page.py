@@ -31,7 +31,7 @@ SPECIAL = ("--json", "--help")
 
 
 def page() -> str:
-    program = get_command(app)
+    program: Any = get_command(app)
     leaves = list(_leaves(program, Context(program, info_name="enc")))
     groups = {name: sub for name, sub in program.commands.items() if hasattr(sub, "commands")}
     parts = [_section("enc", None, [leaf for leaf in leaves if len(leaf[0]) == 1])]
