@@ -32,15 +32,18 @@ TITLES = (
 )
 
 
+PATHS = f"{DEMO.parent}:{os.environ.get('PYTHONPATH', '')}"
+
+
 @contextmanager
-def playing(**environment: str) -> Iterator[subprocess.Popen[str]]:
-    """Without a terminal."""
+def playing(*command: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """The demo, or a program that plays a part of it, without a terminal."""
     with subprocess.Popen(
-        [sys.executable, DEMO],
+        [sys.executable, *(command or [str(DEMO)])],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**os.environ, **environment},
+        env={**os.environ, "PYTHONPATH": PATHS, **environment},
         text=True,
         start_new_session=True,
     ) as process:
@@ -51,9 +54,9 @@ def playing(**environment: str) -> Iterator[subprocess.Popen[str]]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def run(**environment: str) -> tuple[int, str]:
+def run(*command: str, **environment: str) -> tuple[int, str]:
     """Its exit code and all that it said."""
-    with playing(**environment) as process:
+    with playing(*command, **environment) as process:
         out, _ = process.communicate(timeout=PATIENCE_S)
     return process.returncode, out
 
@@ -76,7 +79,7 @@ def test_it_runs_to_its_end_and_every_step_holds(java: None) -> None:
 def acted(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", script, str(folder)],
-        env={**os.environ, "PYTHONPATH": f"{DEMO.parent}:{os.environ.get('PYTHONPATH', '')}"},
+        env={**os.environ, "PYTHONPATH": PATHS},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -144,21 +147,46 @@ def test_who_ends_it_while_a_process_starts_leaves_nothing_running(tmp_path: Pat
     assert beside != "None", done.stderr
 
 
+CUT = f"""
+import importlib.util, signal, sys
+from demo import places, tables
+spec = importlib.util.spec_from_file_location("cut", {str(DEMO)!r})
+cut = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(cut)
+def processes(stage):
+    "Two processes"
+    for name in ("north", "south"):
+        places._start(stage, name, places.free_port())
+def waiting(stage):
+    "A wait"
+    while True:
+        signal.pause()
+def names(stage):
+    "A registry that is not there"
+    stage.known["registry"] = "http://127.0.0.1:1#" + "00" * 32 + ":" + "00" * 32
+"""
+
+
+def cut_to(*steps: str) -> tuple[str, str]:
+    """A program that plays the demo with these steps."""
+    return "-c", f"{CUT}\ncut.STEPS = ({', '.join(steps)})\nsys.exit(cut.main())"
+
+
 def test_a_step_that_fails_is_named_and_the_exit_code_is_1(tmp_path: Path) -> None:
     """Here for want of Java, which the step says how to get."""
-    code, said = run(**without_java(tmp_path / "bin"))
+    code, said = run(*cut_to("names", "tables.pipeline", "tables.tables"), **without_java(tmp_path / "bin"))
     assert code == 1, said[-4000:]
-    assert "This step failed: 10 of 12: Everything through Spark" in said
-    assert "openjdk-17-jre-headless" in said
+    assert f"This step failed: 2 of 3: {TITLES[9]}" in said
+    assert "openjdk-17-jre-headless" in said.partition("This step failed")[2]
     assert TITLES[10] not in said
-    assert "will fail here: Spark needs Java" in said.partition("1 of 12")[0]
+    assert "will fail here: Spark needs Java" in said.partition("1 of 3")[0]
     assert not folder_of(said).exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_goes_on_when_its_terminal_is_closed_or_it_is_told_to_end_or_killed(number: signal.Signals) -> None:
-    with playing() as process:
-        said = "".join(iter(lambda: _line_before(process, TITLES[1]), ""))
+    with playing(*cut_to("processes", "waiting")) as process:
+        said = "".join(iter(lambda: _line_before(process, "A wait"), ""))
         children = descendants(process.pid)
         assert len(children) >= 2, said
         process.send_signal(number)

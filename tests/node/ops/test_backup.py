@@ -168,6 +168,7 @@ def test_a_disk_that_gets_full_leaves_nothing(store: Path, to: Path) -> None:
         capture_output=True,
         text=True,
         timeout=60,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # the limit would cut the bytecode that it writes
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
     assert (done.returncode, done.stdout) == (1, "")
