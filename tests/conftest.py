@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from enc.core.errors import MisuseError
-from tests.tiers import tiers_of
+from tests.tiers import TIERS, tiers_of, tiers_of_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,11 +20,30 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="run only the tests that have no marker of tests/tiers.py")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files of slow tests are not even imported by `--quick`."""
+    is_quick = config.getoption("quick") and collection_path.match("test_*.py")
+    return True if is_quick and tiers_of_file(collection_path) else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         for tier in tiers_of(item):
             item.add_marker(tier)
+    if config.getoption("quick"):
+        _leave_out_slow_tests(config, items)
     _ignore_spark_leaks(items)
+
+
+def _leave_out_slow_tests(config: pytest.Config, items: list[pytest.Item]) -> None:
+    slow = [item for item in items if any(item.get_closest_marker(tier) for tier in TIERS)]
+    config.hook.pytest_deselected(items=slow)
+    left_out = set(slow)
+    items[:] = [item for item in items if item not in left_out]
 
 
 def _ignore_spark_leaks(items: list[pytest.Item]) -> None:

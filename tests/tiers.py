@@ -1,6 +1,6 @@
 """Puts each test into a tier by what it uses, so that `make quick` can leave the slow ones out.
 
-A test without a marker is fast. Markers:
+A test without a marker is fast, and `pytest --quick` runs only those. Markers:
 
 spark    it uses the fixture `java`, directly or through another fixture
 browser  it uses the fixture `browser`
@@ -10,9 +10,9 @@ process  its module, a helper module of the tests that it imports, or a conftest
 sweep    put on by hand: a random sweep, whose length `rounds` decides; `make soak` runs it many times as long
 """
 
-import ast
 import os
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -24,6 +24,9 @@ TIMES = int(os.environ.get("ENC_SOAK", "1"))
 CRASH = re.compile(r"test_(crash|kill|faults|chaos)")
 DOCS = re.compile(r"test_(docs|doc_\w+|guides|examples|demo)$")
 STARTERS = {"subprocess", "multiprocessing", "concurrent.futures.process"}
+IMPORT = re.compile(r"^\s*(?:import +([^\n#]+)|from +([\w.]+) +import +(\([^)]*\)|[^\n#]+))", re.MULTILINE)
+"""An import, which is told from the text: to parse every file takes each worker seconds."""
+TIERS = ("process", "spark", "browser", "crash", "docs", "sweep")
 
 
 def rounds(usual: int) -> int:
@@ -34,15 +37,19 @@ def rounds(usual: int) -> int:
 def tiers_of(item: pytest.Item) -> set[str]:
     """Return the markers of a test."""
     fixtures = set(getattr(item, "fixturenames", ()))
-    stem = item.path.stem
+    found = {"spark": "java" in fixtures, "browser": "browser" in fixtures}
+    return {name for name, holds in found.items() if holds} | tiers_of_file(item.path)
+
+
+@cache
+def tiers_of_file(path: Path) -> frozenset[str]:
+    """Return the markers that all tests of a file have."""
     found = {
-        "spark": "java" in fixtures,
-        "browser": "browser" in fixtures,
-        "crash": CRASH.match(stem) is not None,
-        "docs": DOCS.match(stem) is not None,
-        "process": any(map(starts_processes, (item.path, item.path.with_name("conftest.py")))),
+        "crash": CRASH.match(path.stem) is not None,
+        "docs": DOCS.match(path.stem) is not None,
+        "process": any(map(starts_processes, (path, path.with_name("conftest.py")))),
     }
-    return {name for name, holds in found.items() if holds}
+    return frozenset(name for name, holds in found.items() if holds)
 
 
 @cache
@@ -57,9 +64,13 @@ def starts_processes(path: Path) -> bool:
 
 def _imported(path: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    for modules, package, names in IMPORT.findall(path.read_text()):
+        found |= set(_names(modules))
+        if package:
+            found |= {package, *(f"{package}.{name}" for name in _names(names.strip("()")))}
     return found
+
+
+def _names(listed: str) -> Iterator[str]:
+    """Yield the names of a list, without those that follow `as`."""
+    return (name.split()[0] for name in listed.split(",") if name.strip())
