@@ -17,6 +17,7 @@ from enc.cli import app
 from enc.cli.shell import profiles
 from enc.client import Identity
 from enc.client.enclave.templates import template
+from tests.forked import Forked
 
 ENC = Path(sys.executable).parent / "enc"
 PATIENCE_S = 60
@@ -24,7 +25,7 @@ PATIENCE_S = 60
 
 
 class Person:
-    """`run` is the installed command in a process of its own; `ask` is the same in this one, which is faster."""
+    """`run` is the command in a process of its own; `ask` is the same in this one, which is faster."""
 
     def __init__(self, home: Path, **environment: str) -> None:
         home.mkdir(parents=True, exist_ok=True)
@@ -44,8 +45,8 @@ class Person:
         return self.home / f".local/share/enc/keys/{name}.key"
 
     def start(self, *args: str | Path, **environment: str) -> subprocess.Popen[str]:
-        """The installed command, without a terminal, in the person's home."""
-        return subprocess.Popen(
+        """`enc` without a terminal, in the person's home."""
+        return Forked(
             [ENC, *map(str, args)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

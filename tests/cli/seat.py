@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.cli.people import ENC, PATIENCE_S, Person
+from tests.forked import Forked
 
 SEQUENCE = re.compile(r"\x1b\[[0-9;? ]*[A-Za-z]|\x1b\][^\x07]*\x07|[\r\x08]")
 """What commands a terminal, and shows nothing."""
@@ -26,7 +27,7 @@ def at_terminal(person: Person, *args: str, colour: bool = False) -> Iterator["S
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
     unset = {"COLUMNS", "NO_COLOR"} if colour else {"COLUMNS"}
     plain = {name: value for name, value in person.environment.items() if name not in unset}
-    process = subprocess.Popen(
+    process = Forked(
         [ENC, *args],
         stdin=slave,
         stdout=slave,

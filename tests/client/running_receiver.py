@@ -11,6 +11,9 @@ from typing import Any, Self
 import httpx
 from msgspec.json import encode
 
+from tests.forked import Forked
+from tests.plain_http import NO_TLS
+
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
 """How long it may take to start, to answer or to exit."""
@@ -23,7 +26,7 @@ class RunningReceiver:
     def __init__(self, state: Path, **orders: Any) -> None:
         self.state = state
         command = [sys.executable, "-m", "tests.client.receiving", encode({"state": str(state), **orders}).decode()]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+        self._process = Forked(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
         assert self._process.stdout is not None
         port = self._process.stdout.readline()
         if not port:
@@ -34,7 +37,9 @@ class RunningReceiver:
     def take(self, body: bytes) -> int | None:
         """Return the status of its answer; None without an answer."""
         try:
-            return httpx.post(self.url, content=body, headers=JSON, timeout=PATIENCE_S, trust_env=False).status_code
+            return httpx.post(
+                self.url, content=body, headers=JSON, timeout=PATIENCE_S, trust_env=False, verify=NO_TLS
+            ).status_code
         except httpx.TransportError:
             return None
 

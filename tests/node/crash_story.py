@@ -10,7 +10,6 @@ import asyncio
 import os
 import random
 import signal
-import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,6 +41,7 @@ from tests.node.crash_node import (
 from tests.node.push_audit import check_queues
 from tests.node.small_v1 import SMALL_V1
 from tests.node.store_host import MANIFEST
+from tests.plain_http import NO_TLS
 from tests.tiers import rounds
 
 
@@ -71,8 +71,6 @@ LANES, KILLS = (1, 2), rounds(15)
 """Seeds of what runs at one time, and how often each of them kills at random."""
 PATIENCE_S = 30
 AUDIT_EVERY = 5
-NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Made once: httpx would make one for every client."""
 
 
 def client(node: NodeProcess) -> httpx.AsyncClient:

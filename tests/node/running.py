@@ -11,6 +11,8 @@ from typing import Self
 
 from msgspec.json import decode
 
+from tests.forked import Forked
+
 PATIENCE_S = 60
 """How long a node may take to start or to stop before it counts as stuck."""
 
@@ -54,7 +56,7 @@ class RunningNode:
         plain = {name: value for name, value in os.environ.items() if not name.startswith("ENC_NODE_")}
         data.parent.mkdir(parents=True, exist_ok=True)
         with self.stderr.open("ab") as stderr:
-            self._process = subprocess.Popen(
+            self._process = Forked(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env={**plain, **(env or {})}
             )
         try:

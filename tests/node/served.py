@@ -38,6 +38,7 @@ from enc.node.store.protocol import Store
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import LIFETIME, START, person, pub
 from tests.node.memory_store import MemoryStore
+from tests.plain_http import NO_TLS
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -91,7 +92,7 @@ class Served:
         assert self._ready.wait(PATIENCE_S), "the node did not start"
         if self._failure:
             raise self._failure[0]
-        self.http = httpx.Client(base_url=self.url, timeout=PATIENCE_S, trust_env=False)
+        self.http = httpx.Client(base_url=self.url, timeout=PATIENCE_S, trust_env=False, verify=NO_TLS)
 
     def _run(self) -> None:
         try:

@@ -23,9 +23,11 @@ from enc.core.primitives.types import Commit
 from enc.core.session.envelope import open_answer, seal_request
 from enc.core.session.session import client_keys, open_session
 from tests.core.world import person
+from tests.forked import Forked, run
 from tests.node.crash_node import PATIENCE_S, Launched, Launcher, set_clock
-from tests.node.crash_story import NO_TLS, Load, Outside, Story, send
+from tests.node.crash_story import Load, Outside, Story, send
 from tests.node.running import RunningNode
+from tests.plain_http import NO_TLS
 
 MINUTE_MS = 60_000
 
@@ -301,7 +303,7 @@ def test_a_second_node_on_the_same_data_refuses_to_start(launcher: Launcher, tmp
     story.found()
     with RunningNode(story.data) as node:
         for _ in range(2):
-            second = subprocess.run(command(story.data), capture_output=True, timeout=PATIENCE_S)
+            second = run(command(story.data), PATIENCE_S)
             assert (second.returncode, second.stdout) == (1, b"")
             assert b"in use by another process" in second.stderr
             with Client(story.outside, node) as client:
@@ -311,14 +313,14 @@ def test_a_second_node_on_the_same_data_refuses_to_start(launcher: Launcher, tmp
 
 
 def test_of_two_nodes_that_start_at_once_on_new_data_one_runs(tmp_path: Path) -> None:
-    nodes = [subprocess.Popen(command(tmp_path / "data"), stdout=-1, stderr=-1) for _ in range(2)]
+    nodes = [Forked(command(tmp_path / "data"), stdout=-1, stderr=-1) for _ in range(2)]
     try:
         lines = [first_line(node) for node in nodes]
         assert sorted(bool(line) for line in lines) == [False, True]
         loser, winner = sorted(nodes, key=lambda node: bool(lines[nodes.index(node)]))
         assert loser.wait(PATIENCE_S) == 1
         ready = decode(max(lines))
-        assert httpx.get(ready["url"] + "/health", timeout=PATIENCE_S).status_code == 200
+        assert httpx.get(ready["url"] + "/health", timeout=PATIENCE_S, verify=NO_TLS).status_code == 200
         winner.send_signal(signal.SIGTERM)
         assert winner.wait(PATIENCE_S) == 0
     finally:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import count
@@ -15,6 +14,7 @@ from enc.client import Client, Identity
 from enc.client.enclave.templates import template
 from tests.cli.people import PATIENCE_S, Person
 from tests.client.moved import Town, town
+from tests.forked import run
 from tests.node.running import RunningNode
 
 # The command, which a power cut ends right after a step.
@@ -64,9 +64,7 @@ def owner(place: Town, tmp_path: Path) -> Person:
 def cut_at(person: Person, step: str, *args: str) -> None:
     """The command, until the step is done and no further."""
     command = [sys.executable, "-c", _CUT, step, *args]
-    done = subprocess.run(
-        command, cwd=person.home, env=person.environment, capture_output=True, timeout=PATIENCE_S, check=False
-    )
+    done = run(command, PATIENCE_S, cwd=person.home, env=person.environment)
     assert done.returncode == -9, done.stderr.decode()
 
 

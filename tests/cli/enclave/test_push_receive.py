@@ -28,6 +28,7 @@ from enc.core.session.envelope import seal_push
 from tests.cli.people import ENC, PATIENCE_S, Person
 from tests.core.world import person
 from tests.node.running import RunningNode, free_port
+from tests.plain_http import NO_TLS
 
 PUSHED = {
     "enc_v": 2,
@@ -233,7 +234,9 @@ def test_without_an_enclave_it_says_that_it_waits_for_a_push(bob: Person, quick_
 
 def posted(running: Receiving, body: bytes) -> int:
     url = f"http://127.0.0.1:{running.port}/hook"
-    return httpx.post(url, content=body, headers={"content-type": "application/json"}, trust_env=False).status_code
+    return httpx.post(
+        url, content=body, headers={"content-type": "application/json"}, trust_env=False, verify=NO_TLS
+    ).status_code
 
 
 def test_it_says_that_a_node_cannot_be_reached(bob: Person) -> None:

@@ -22,6 +22,7 @@ from tests.client.running_receiver import JSON, PATIENCE_S, RunningReceiver
 from tests.client.stage import URL
 from tests.core.world import person
 from tests.node.served import NODE
+from tests.plain_http import NO_TLS
 
 
 class _Server(uvicorn.Server):
@@ -40,7 +41,7 @@ def served(receiver: PushReceiver) -> Iterator[httpx.Client]:
         thread.start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         try:
-            with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S) as client:
+            with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S, verify=NO_TLS) as client:
                 yield client
         finally:
             server.should_exit = True

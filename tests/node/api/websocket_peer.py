@@ -19,6 +19,7 @@ from enc.core.primitives.types import Commit, Receipt, Tags
 from tests.core.world import Json, person
 from tests.node.api.websocket_stage import ROOM, Reader
 from tests.node.running import RunningNode
+from tests.plain_http import NO_TLS
 
 PATIENCE = 60
 """Seconds after which an expected message counts as lost."""
@@ -56,7 +57,7 @@ class Room:
 
     def post(self, commit: Commit) -> Receipt:
         """Write it by HTTP; it must be accepted."""
-        answer = httpx.post(self.node.url, content=encode(wire_commit(commit)), timeout=PATIENCE)
+        answer = httpx.post(self.node.url, content=encode(wire_commit(commit)), timeout=PATIENCE, verify=NO_TLS)
         assert answer.status_code == 200, answer.text
         receipt = parse_receipt(answer.content)
         check_receipt(receipt, commit, self.node.seq_pub)
@@ -137,7 +138,7 @@ def events(reader: Reader, messages: Sequence[Json]) -> list[int]:
 
 
 def metric(node: RunningNode, name: str) -> float:
-    for line in httpx.get(f"{node.url}/metrics", timeout=PATIENCE).text.splitlines():
+    for line in httpx.get(f"{node.url}/metrics", timeout=PATIENCE, verify=NO_TLS).text.splitlines():
         if line.startswith(f"{name} "):
             return float(line.split()[1])
     raise AssertionError(f"no metric {name}")
@@ -145,7 +146,7 @@ def metric(node: RunningNode, name: str) -> float:
 
 async def eventually(node: RunningNode, name: str, value: float) -> None:
     """Wait until the node's metric has this value."""
-    async with asyncio.timeout(PATIENCE), httpx.AsyncClient(timeout=PATIENCE) as client:
+    async with asyncio.timeout(PATIENCE), httpx.AsyncClient(timeout=PATIENCE, verify=NO_TLS) as client:
         while True:
             text = (await client.get(f"{node.url}/metrics")).text
             if f"\n{name} {value}\n" in text:

@@ -34,6 +34,7 @@ from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 from enc.runtime.rate_limit import RateLimiter
 from tests.core.world import COMMON, START, Json, gated, grant, init, path, person, rule
 from tests.node.memory_store import MemoryStore
+from tests.plain_http import NO_TLS
 
 NODE = person("node")
 
@@ -92,7 +93,7 @@ class Reader:
     def ask(self, url: str, path: str, type_: Any, **body: Any) -> Json:
         """Return the node's answer over HTTP."""
         request = seal_request(self.session, self.seq_pub, self.enclave, type_, body, os.urandom(24))
-        answer = httpx.post(url + path, content=encode(request), timeout=PATIENCE)
+        answer = httpx.post(url + path, content=encode(request), timeout=PATIENCE, verify=NO_TLS)
         assert answer.status_code == 200, answer.text
         found: Json = open_answer(self.keys, answer.content)
         return found

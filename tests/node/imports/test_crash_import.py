@@ -24,6 +24,7 @@ from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import GROUP, LIFETIME, START, World, move, person
 from tests.node.crash_node import EXPORTING, FORCING, IMPORTING, PULLING, SPOOLING, SWEEPING, Launched, Launcher
 from tests.node.moving import WITH_ARCHIVE, Telling, archive_of
+from tests.plain_http import NO_TLS
 
 PATIENCE_S = 30
 LONG = 100_000
@@ -56,10 +57,12 @@ def post(node: Launched, migrate: Commit, source: str = "", archive: bytes = b""
     try:
         if archive:
             body = encode({"migrate": wire_commit(migrate)}) + b"\n" + archive
-            return httpx.post(node.url + "/import", content=body, headers=WITH_ARCHIVE, timeout=PATIENCE_S)
+            return httpx.post(
+                node.url + "/import", content=body, headers=WITH_ARCHIVE, timeout=PATIENCE_S, verify=NO_TLS
+            )
         assert isinstance(migrate, Event)
         body = encode({"migrate": wire_event(migrate), "source": source})
-        return httpx.post(node.url + "/import", content=body, timeout=PATIENCE_S)
+        return httpx.post(node.url + "/import", content=body, timeout=PATIENCE_S, verify=NO_TLS)
     except httpx.TransportError:
         return None
 
@@ -74,7 +77,7 @@ def outcome(node: Launched, migrate: Commit, **how: Any) -> Any:
         if status.get("status") != "running":
             return status
         try:
-            response = httpx.get(f"{node.url}/import/{migrate.hash.hex()}", timeout=PATIENCE_S)
+            response = httpx.get(f"{node.url}/import/{migrate.hash.hex()}", timeout=PATIENCE_S, verify=NO_TLS)
         except httpx.TransportError:
             return None
     raise AssertionError("it never ended")
@@ -236,7 +239,7 @@ def export(node: Launched, made: World, seq_pub: bytes) -> list[Event] | None:
         body = {"from_seq": len(events), "limit": 4}
         request = seal_request(session, seq_pub, made.state.enclave, "Export", body, os.urandom(24))
         try:
-            answer = httpx.post(node.url + "/export", content=encode(request), timeout=PATIENCE_S)
+            answer = httpx.post(node.url + "/export", content=encode(request), timeout=PATIENCE_S, verify=NO_TLS)
         except httpx.TransportError:
             return None
         page = open_answer(client_keys(session, seq_pub, made.state.enclave), answer.content)
@@ -264,7 +267,9 @@ def test_killed_while_it_gives_a_log_away(launcher: Launcher, tmp_path: Path, po
     exp = time.time_ns() // 1_000_000 + LIFETIME
     leaving = build_commit(person("alice"), commit.enclave, "Migrate", compact_json(content), exp)
     node = launcher.start(tmp_path / "node")
-    assert httpx.post(node.url, content=encode(wire_commit(leaving)), timeout=PATIENCE_S).status_code == 200
+    assert (
+        httpx.post(node.url, content=encode(wire_commit(leaving)), timeout=PATIENCE_S, verify=NO_TLS).status_code == 200
+    )
     node.kill()
     whole = len(made.events) + 2
     node = launcher.start(tmp_path / "node", point=point, nth=nth)

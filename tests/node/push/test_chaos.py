@@ -26,6 +26,7 @@ from tests.client.running_receiver import PATIENCE_S, RunningReceiver
 from tests.core.world import person, pub
 from tests.node.chaos_load import Load
 from tests.node.running import RunningNode, free_port
+from tests.plain_http import NO_TLS
 
 SEED = 20_000
 ENCLAVES, EACH = 50, 400
@@ -149,7 +150,7 @@ def test_each_event_is_handed_over_once_in_order_and_none_is_missing(tmp_path: P
     node = Node(tmp_path / "node")
     receiver = Receiver(node.running, tmp_path / "inbox.db")
     founding, grants, messages = commits(receiver.hook)
-    with httpx.Client(base_url=node.running.url, trust_env=False, timeout=PATIENCE_S) as http:
+    with httpx.Client(base_url=node.running.url, trust_env=False, timeout=PATIENCE_S, verify=NO_TLS) as http:
         for body in bodies([*founding, *grants]):
             assert http.post("/", content=body).status_code == 200
     for part in story(messages):

@@ -5,8 +5,6 @@ import os
 import select
 import signal
 import ssl
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,12 +21,14 @@ from enc.node.push.supervisor import PushSupervisor
 from enc.node.store.push_protocol import DeliveryResult
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import person, pub
+from tests.forked import run
 from tests.node import pushing
 from tests.node.api.websocket_peer import Room
 from tests.node.hooks import PATIENCE_S, Hooks
 from tests.node.pushing import CONFIG, PUSHED
 from tests.node.running import RunningNode
 from tests.node.served import NODE, Served
+from tests.plain_http import NO_TLS
 
 TURNS = 10_000
 """How often a node may be asked before what should happen counts as lost."""
@@ -104,7 +104,7 @@ def sender_of(node: RunningNode) -> Watched:
 
 
 def metric(node: RunningNode, name: str) -> float:
-    lines = httpx.get(f"{node.url}/metrics", trust_env=False).text.splitlines()
+    lines = httpx.get(f"{node.url}/metrics", trust_env=False, verify=NO_TLS).text.splitlines()
     (value,) = [line.split()[1] for line in lines if line.startswith(f"{name} ")]
     return float(value)
 
@@ -123,13 +123,7 @@ def entries(node: RunningNode, event: str) -> list[dict[str, Any]]:
 
 
 def command(node: RunningNode, *words: str, warning: str = "") -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", "from enc.cli import main; main()", "node", *words, "--data", str(node.data)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = run(["enc", "node", *words, "--data", str(node.data)], PATIENCE_S, text=True)
     assert (done.returncode, bool(done.stderr)) == (0, bool(warning)), done.stderr
     assert warning in done.stderr
     return done.stdout
@@ -165,7 +159,7 @@ def notices(hooks: Hooks, name: str) -> list[int]:
 def test_a_node_without_endpoints_has_no_sender(tmp_path: Path, hooks: Hooks) -> None:
     with started(tmp_path) as node:
         say(opened(node, hooks), 3)
-        httpx.get(f"{node.url}/health").raise_for_status()
+        httpx.get(f"{node.url}/health", verify=NO_TLS).raise_for_status()
         assert children(node.pid) == []
         say(opened(node, hooks, "vera"))
         hooks.until(lambda: hooks.numbers("vera") == [1])

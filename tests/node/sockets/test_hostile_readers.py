@@ -16,6 +16,7 @@ from tests.node.api.websocket_peer import PATIENCE, Room, events, eventually, me
 from tests.node.api.websocket_stage import closed
 from tests.node.raw_peer import MIB, Raw, answers, pour, rss
 from tests.node.running import RunningNode
+from tests.plain_http import NO_TLS
 
 pytestmark = pytest.mark.anyio
 
@@ -78,7 +79,7 @@ async def test_a_peer_that_neither_reads_nor_answers_is_dropped_however_much_wai
 
 async def _lets_go(node: RunningNode, raw: Raw) -> bool:
     """Whether the node closes its end in time. Each look is a round trip with the node."""
-    async with httpx.AsyncClient(timeout=PATIENCE) as client:
+    async with httpx.AsyncClient(timeout=PATIENCE, verify=NO_TLS) as client:
         try:
             async with asyncio.timeout(PATIENCE):
                 while raw.is_held:
@@ -133,7 +134,7 @@ def test_pings_that_are_not_read_the_answers_of_fill_no_memory(node: RunningNode
         raw.upgrade()
         pour(raw, Frame(Opcode.PING, b"x" * 125).serialize(mask=True) * 500, 32 * MIB)
         assert rss(node) - before < 16 * MIB
-        assert httpx.get(f"{node.url}/info", timeout=PATIENCE).status_code == 200
+        assert httpx.get(f"{node.url}/info", timeout=PATIENCE, verify=NO_TLS).status_code == 200
 
 
 def test_queries_whose_answers_are_not_read_do_not_hold_a_page_each(node: RunningNode) -> None:
@@ -199,7 +200,7 @@ def test_a_peer_that_sends_commits_and_reads_no_answers_is_not_read_from(node: R
         raw.upgrade()
         again = Frame(Opcode.TEXT, encode(wire_commit(commit))).serialize(mask=True) * 100
         assert pour(raw, again, 24 * MIB) < 24 * MIB
-        assert httpx.get(f"{node.url}/info", timeout=PATIENCE).status_code == 200
+        assert httpx.get(f"{node.url}/info", timeout=PATIENCE, verify=NO_TLS).status_code == 200
 
 
 # Many idle subscriptions

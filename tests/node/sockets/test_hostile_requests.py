@@ -13,6 +13,7 @@ from enc.core.log.commit import wire_commit
 from tests.node.api.websocket_peer import PATIENCE, Room, peer
 from tests.node.raw_peer import MIB, Raw, pour, rss
 from tests.node.running import RunningNode
+from tests.plain_http import NO_TLS
 
 pytestmark = pytest.mark.anyio
 
@@ -140,7 +141,7 @@ async def test_connections_beyond_the_limit_get_503_and_room_is_made_when_one_go
 
 async def _get(node: RunningNode, path: str) -> httpx.Response:
     """As soon as the node takes it."""
-    async with asyncio.timeout(PATIENCE), httpx.AsyncClient(timeout=PATIENCE) as client:
+    async with asyncio.timeout(PATIENCE), httpx.AsyncClient(timeout=PATIENCE, verify=NO_TLS) as client:
         while True:
             try:
                 answer = await client.get(node.url + path)

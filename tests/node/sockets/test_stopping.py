@@ -18,6 +18,7 @@ from tests.core.world import LIFETIME, person
 from tests.node.certificates import Certificate, secured
 from tests.node.running import RunningNode
 from tests.node.served import DEV, PATIENCE_S, SMALL, Served, good, sqlite
+from tests.plain_http import NO_TLS
 
 # Stopping
 
@@ -35,7 +36,7 @@ def test_a_stop_answers_what_was_accepted(tmp_path: Path) -> None:
                 node.begin_stop()
                 node.until(lambda: not any(server.is_serving() for server in node.server.servers))
                 with pytest.raises(httpx.ConnectError):
-                    httpx.get(node.url + "/info", timeout=PATIENCE_S, trust_env=False)
+                    httpx.get(node.url + "/info", timeout=PATIENCE_S, trust_env=False, verify=NO_TLS)
             receipts = [future.result(PATIENCE_S) for future in sent]
     finally:
         node.stop()
@@ -57,7 +58,10 @@ def test_a_stop_does_not_wait_for_connections_that_nothing_is_asked_on(
 
 
 def test_every_receipt_that_was_given_is_kept_when_the_process_is_told_to_stop(tmp_path: Path) -> None:
-    with RunningNode(tmp_path / "node") as node, httpx.Client(base_url=node.url, timeout=PATIENCE_S) as client:
+    with (
+        RunningNode(tmp_path / "node") as node,
+        httpx.Client(base_url=node.url, timeout=PATIENCE_S, verify=NO_TLS) as client,
+    ):
         exp = real_now() + LIFETIME
         manifest = build_manifest(person("alice"), compact_json(SMALL), exp)
         assert client.post("/", content=encode(wire_commit(manifest))).status_code == 200
