@@ -4,10 +4,14 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 import structlog
+import websockets.asyncio.connection
+import websockets.sync.connection
+from uvicorn.protocols.websockets import websockets_sansio_impl
 
 from enc.core.errors import MisuseError
 from tests.tiers import TIERS, tiers_of, tiers_of_file
@@ -18,6 +22,12 @@ if TYPE_CHECKING:
     from tests.cluster import Cluster
 
 ROOT = Path(__file__).parents[1]
+
+
+# Pings of WebSockets draw from the global random state, in a thread of each connection. Hypothesis fails a test
+# whose strategies seem to use that state, and a connection may outlast its own test if that one fails.
+for module in (websockets.asyncio.connection, websockets.sync.connection, websockets_sansio_impl):
+    module.random = Random()  # type: ignore[attr-defined]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -262,13 +263,13 @@ def test_a_chat_outlasts_a_node_that_fails_while_it_heals(
 
         monkeypatch.setattr(group, "_try_heal", flap)
         bob.one("say", "plans", "are you there?")
-        live = talk.live()
-        assert next(live).lines == ()
-        assert talk.status.startswith("offline, trying again | plans")
-        assert next(live).lines == ()
-        assert talk.status.startswith("plans")
-        assert next(live).lines[0].text == "are you there?"
-        talk.close()
+        with closing(talk):
+            live = talk.live()
+            assert next(live).lines == ()
+            assert talk.status.startswith("offline, trying again | plans")
+            assert next(live).lines == ()
+            assert talk.status.startswith("plans")
+            assert next(live).lines[0].text == "are you there?"
         assert not fails
 
 
