@@ -130,7 +130,7 @@ class Served:
             raise self._failure[0]
 
     def begin_stop(self) -> None:
-        self.server.should_exit = True
+        self.server.stop()
 
     def __enter__(self) -> Self:
         return self

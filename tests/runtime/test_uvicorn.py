@@ -17,11 +17,14 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
+from enc.runtime.serving import TICK_S
+
 SIGNATURES = {
     uvicorn.Server: {
         "__init__": "self, config",
         "serve": "self, sockets",
         "startup": "self, sockets",
+        "main_loop": "self",
         "on_tick": "self, counter",
         "shutdown": "self, sockets",
         "capture_signals": "self",
@@ -55,7 +58,7 @@ SIGNATURES = {
 """Methods that we override or call, with their parameters."""
 
 ATTRIBUTES = {
-    uvicorn.Server: "config server_state servers started should_exit force_exit",
+    uvicorn.Server: "config lifespan server_state servers started should_exit force_exit",
     uvicorn.Config: "ssl loaded is_ssl",
     ServerState: "connections tasks",
     HttpToolsProtocol: (
@@ -105,7 +108,7 @@ def test_the_settings_still_exist() -> None:
 
 
 def test_ticks_come_ten_times_a_second() -> None:
-    assert "asyncio.sleep(0.1)" in inspect.getsource(uvicorn.Server.main_loop)
+    assert f"asyncio.sleep({TICK_S})" in inspect.getsource(uvicorn.Server.main_loop)
 
 
 def test_small_things_that_the_protocols_import() -> None:

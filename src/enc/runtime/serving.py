@@ -6,12 +6,13 @@ version; tests/runtime/test_uvicorn.py names each internal.
 
 import asyncio
 import errno
+import logging
 import os
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,12 @@ from enc.runtime.signals import end_by_signal, stop_signals_to
 
 END_S = 30.0
 """Time that a server in a thread has to end."""
+TICK_S = 0.1
+"""Between two calls of `on_tick`."""
+CLOSING_S = 0.005
+"""Between two looks at whether the last connection has closed."""
+
+_log = logging.getLogger("uvicorn.error")
 
 
 def server_config(
@@ -76,6 +83,8 @@ class Server(uvicorn.Server):
         self.url = url_of(listening, is_tls=config.is_ssl)
         self.ready, self._on_signal, self._on_second_signal = ready, on_signal, on_second_signal
         self._socket, self._is_signalled = listening, False
+        self._stopping = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run_until_stopped(self) -> None:
         await self.serve([self._socket])
@@ -83,6 +92,9 @@ class Server(uvicorn.Server):
     def stop(self) -> None:
         """Stop gracefully. For any thread."""
         self.should_exit = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._stopping.set)
 
     # For subclasses
 
@@ -98,19 +110,48 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         self.ready()
 
+    async def main_loop(self) -> None:
+        """As uvicorn's, which would notice a stop only at the next tick."""
+        self._loop = asyncio.get_running_loop()
+        counter = 0
+        while not await self.on_tick(counter):
+            counter = (counter + 1) % 864_000
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), TICK_S)
+
     async def on_tick(self, counter: int) -> bool:
         if counter % 10 == 0:
             self.each_second()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, which would wait a tenth of a second even if nothing is connected."""
         for server in self.servers:
             server.close()
         await self.drain()
-        await super().shutdown(sockets)
+        for listening in sockets or ():
+            listening.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+                await self._until_closed()
+        except TimeoutError:
+            _log.error("%d requests were cancelled: they did not end in time", len(self.server_state.tasks))
+            for task in self.server_state.tasks:
+                task.cancel()
+        if not self.force_exit:
+            await self.lifespan.shutdown()
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         await asyncio.sleep(0)
+
+    async def _until_closed(self) -> None:
+        state = self.server_state
+        while (state.connections or state.tasks) and not self.force_exit:
+            await asyncio.sleep(CLOSING_S)
+        for server in self.servers:
+            await server.wait_closed()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -122,7 +163,7 @@ class Server(uvicorn.Server):
             yield
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        self.should_exit = True
+        self.stop()
         if self._is_signalled:
             self._on_second_signal(sig)
         else:
