@@ -1,38 +1,45 @@
-"""The client that apps import. It trusts no node: `enc.core` verifies everything."""
+"""The client that apps import. It trusts no node: `enc.core` verifies everything.
 
-from enc.client.clients.async_client import AsyncClient, AsyncEnclave
-from enc.client.clients.client import Client, Enclave
-from enc.client.clients.setup import ClientSettings
-from enc.client.enclave.deliveries import Delivery
-from enc.client.enclave.kinds import KINDS, kind_of, of_kind
-from enc.client.enclave.members import Member
-from enc.client.enclave.push_body import Notice, PushedBatch
-from enc.client.enclave.reads import Overview
-from enc.client.enclave.slots import Slot
-from enc.client.enclave.writes import operation
-from enc.client.errors import (
-    Distrust,
-    Equivocation,
-    ForeignSequencer,
-    Forgery,
-    Fork,
-    LostRange,
-    NotWitnessed,
-    Rollback,
-    SplitBrain,
-    TimedOut,
-    TooManyMoves,
-    Unreachable,
-)
-from enc.client.evidence.check_evidence import check_evidence
-from enc.client.evidence.evidence import Evidence, load_evidence
-from enc.client.keys.identity import Identity, PassphraseNeeded, WrongPassphrase
-from enc.client.receive.receiver import Gap, PushReceiver, ReceiverSettings
-from enc.client.registry.registry_client import Registry, Resolution
-from enc.client.verify.facts import EventFact, StateFact
-from enc.client.verify.items import Item
-from enc.client.verify.proof_file import Proof, Statement, check_proof, load_proof
-from enc.client.witness.witnesses import Witness, Witnessed
+Each name is imported on first access: who only needs a key does not wait for HTTP and WebSockets.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from enc.client.clients.async_client import AsyncClient, AsyncEnclave
+    from enc.client.clients.client import Client, Enclave
+    from enc.client.clients.setup import ClientSettings
+    from enc.client.enclave.deliveries import Delivery
+    from enc.client.enclave.kinds import KINDS, kind_of, of_kind
+    from enc.client.enclave.members import Member
+    from enc.client.enclave.push_body import Notice, PushedBatch
+    from enc.client.enclave.reads import Overview
+    from enc.client.enclave.slots import Slot
+    from enc.client.enclave.writes import operation
+    from enc.client.errors import (
+        Distrust,
+        Equivocation,
+        ForeignSequencer,
+        Forgery,
+        Fork,
+        LostRange,
+        NotWitnessed,
+        Rollback,
+        SplitBrain,
+        TimedOut,
+        TooManyMoves,
+        Unreachable,
+    )
+    from enc.client.evidence.check_evidence import check_evidence
+    from enc.client.evidence.evidence import Evidence, load_evidence
+    from enc.client.keys.identity import Identity, PassphraseNeeded, WrongPassphrase
+    from enc.client.receive.receiver import Gap, PushReceiver, ReceiverSettings
+    from enc.client.registry.registry_client import Registry, Resolution
+    from enc.client.verify.facts import EventFact, StateFact
+    from enc.client.verify.items import Item
+    from enc.client.verify.proof_file import Proof, Statement, check_proof, load_proof
+    from enc.client.witness.witnesses import Witness, Witnessed
 
 __all__ = [
     "KINDS",
@@ -83,3 +90,34 @@ __all__ = [
     "of_kind",
     "operation",
 ]
+
+_NAMES = {
+    "clients.async_client": "AsyncClient AsyncEnclave",
+    "clients.client": "Client Enclave",
+    "clients.setup": "ClientSettings",
+    "enclave.deliveries": "Delivery",
+    "enclave.kinds": "KINDS kind_of of_kind",
+    "enclave.members": "Member",
+    "enclave.push_body": "Notice PushedBatch",
+    "enclave.reads": "Overview",
+    "enclave.slots": "Slot",
+    "enclave.writes": "operation",
+    "errors": "Distrust Equivocation ForeignSequencer Forgery Fork LostRange NotWitnessed "
+    "Rollback SplitBrain TimedOut TooManyMoves Unreachable",
+    "evidence.check_evidence": "check_evidence",
+    "evidence.evidence": "Evidence load_evidence",
+    "keys.identity": "Identity PassphraseNeeded WrongPassphrase",
+    "receive.receiver": "Gap PushReceiver ReceiverSettings",
+    "registry.registry_client": "Registry Resolution",
+    "verify.facts": "EventFact StateFact",
+    "verify.items": "Item",
+    "verify.proof_file": "Proof Statement check_proof load_proof",
+    "witness.witnesses": "Witness Witnessed",
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"enc.client.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

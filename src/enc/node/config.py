@@ -12,14 +12,16 @@ import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct, structs
 
-from enc.core.primitives import types
 from enc.core.primitives.encoding import MAX_INT
-from enc.runtime.logs import Format, Level
+from enc.runtime.log_options import Format, Level
 from enc.runtime.settings import SettingsReader, Source
+
+if TYPE_CHECKING:
+    from enc.core.primitives.types import Limits as CommitLimits
 
 PREFIX = "ENC_NODE_"
 """Prefix of all variables: ENC_NODE_PORT is `port`, ENC_NODE_LIMITS_CONTENT is `content` of section
@@ -124,9 +126,11 @@ class Limits(Struct, frozen=True, kw_only=True):
         float, _real("Time between pings on a WebSocket, and to answer one.", 0.1, 3600, "seconds")
     ] = 20.0
 
-    def commit_limits(self) -> types.Limits:
+    def commit_limits(self) -> "CommitLimits":
         """The limits that the kernel checks commits by."""
-        return types.Limits(
+        from enc.core.primitives.types import Limits as CommitLimits
+
+        return CommitLimits(
             content=self.content,
             type=self.type,
             tags=self.tags,

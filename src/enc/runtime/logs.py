@@ -12,7 +12,7 @@ from collections.abc import Mapping, Set
 from contextlib import suppress
 from itertools import islice
 from math import isfinite
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
 import structlog
 from msgspec import Struct, structs
@@ -20,9 +20,7 @@ from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from enc.core.errors import MisuseError
-
-Level = Literal["debug", "info", "warning", "error"]
-Format = Literal["json", "console"]
+from enc.runtime.log_options import Format, Level
 
 REDACTED = "[redacted]"
 SECRETS = frozenset("content secret key sig session token ciphertext authorization cookie".split())

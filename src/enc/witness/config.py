@@ -14,7 +14,7 @@ from enc.client.enclave.writes import as_bytes
 from enc.client.registry.registry_client import Registry, parse_registry
 from enc.client.wire.transport import base_url
 from enc.core.errors import MisuseError
-from enc.runtime.logs import Format, Level
+from enc.runtime.log_options import Format, Level
 from enc.runtime.settings import SettingsReader
 
 MAX_ENCLAVES, MAX_NODES = 1000, 64

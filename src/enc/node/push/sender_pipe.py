@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from enc.node.store.push_protocol import DeliveryResult
-from enc.runtime.logs import Format, Level
+from enc.runtime.log_options import Format, Level
 
 LENGTH = Layout(">I")
 MAX_MESSAGE = 1 << 20
