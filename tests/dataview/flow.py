@@ -95,9 +95,9 @@ class Flow:
         return [row.asDict(recursive=True) for row in (found.orderBy(*order.split()) if order else found).collect()]
 
     def check(
-        self, logs: Iterable[Log], tables: Iterable[str] = COMPARED, without: Collection[str] = frozenset()
+        self, logs: Iterable[Log], tables: Iterable[str] = SILVER, without: Collection[str] = frozenset()
     ) -> None:
-        """Check that every table holds exactly what plain Python computes from the logs.
+        """Check that every table holds exactly what plain Python computes from the logs. Views are built first.
 
         `without`: enclaves whose rows are ignored.
         """

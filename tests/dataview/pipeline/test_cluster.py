@@ -14,7 +14,7 @@ DRIVER = "tests.dataview.pipeline_driver"
 
 
 def test_killed_on_a_cluster(flow: Flow, cluster: Cluster, tmp_path: Path) -> None:
-    logs = [random_log(seed, 30, kind).log() for seed, kind in enumerate(["club", "v1"])]
+    logs = [random_log(seed, 10, kind).log() for seed, kind in enumerate(["club", "v1"])]
     (tmp_path / "archives").mkdir()
     for i, log in enumerate(logs):
         log.archive(tmp_path / "archives" / f"{i}.enc")

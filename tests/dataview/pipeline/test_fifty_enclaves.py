@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from enc.core.log.event import finalize, wire_event
 from enc.dataview.rows.rows import RowOrigin, raw_batch
 from tests.core.world import person
-from tests.dataview.flow import AT, COMPARED, Flow
+from tests.dataview.flow import AT, SILVER, Flow
 from tests.dataview.logs import Log
 from tests.dataview.random_logs import RandomLog, random_log
 
@@ -46,5 +46,4 @@ def test_fifty_enclaves(spark: SparkSession, flow: Flow) -> None:
     assert {"INVALID_HASH", "FORK", "FOREIGN_SEQUENCER"} <= codes
     assert all(row["enclave"] for row in flow.rows("quarantine") if row["origin"] == f"node:n{LIAR}")
     skipped = {logs[GARBAGE].enclave, logs[LIAR].enclave}
-    # A profile is the latest over all enclaves, including these two.
-    flow.check(honest, [name for name in COMPARED if name != "profiles"], without=skipped)
+    flow.check(honest, [*SILVER, "timeline"], without=skipped)

@@ -11,7 +11,7 @@ from enc.core.primitives.types import Event
 from enc.dataview.lake.driver_rows import DriverLimits
 from enc.dataview.rows.schema import RAW
 from tests.core.world import GROUP, START, World, give, move, person
-from tests.dataview.flow import Flow, rows_of, rows_of_logs
+from tests.dataview.flow import COMPARED, Flow, rows_of, rows_of_logs
 from tests.dataview.logs import log_of
 from tests.dataview.random_logs import random_log
 
@@ -28,7 +28,7 @@ def test_random_logs(spark: SparkSession, flow: Flow) -> None:
     flow.feed(rows_of_logs(spark, [(a, first), (a, slice(3, 6)), (b, first), (c, first), (late, second)]))
     flow.limits = DriverLimits(max_rows=20, max_listed_values=1)
     flow.feed(rows_of_logs(spark, [(a, slice(10, 50)), (b, second), (c, second), (late, first)]))
-    flow.check(logs)
+    flow.check(logs, COMPARED)
     assert flow.rows("quarantine") == []
     assert len(flow.rows("raw_events")) == 200 + 3 + 15
     assert len(flow.rows("events")) == 200

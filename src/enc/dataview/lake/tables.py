@@ -8,7 +8,8 @@ whole batch, and nothing is written twice.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
 
 from delta.tables import DeltaTable
 from msgspec import Struct
@@ -88,7 +89,7 @@ class Table:
         self.path = f"{root.rstrip('/')}/{spec.layer}/{spec.name}"
 
     def exists(self, spark: SparkSession) -> bool:
-        return DeltaTable.isDeltaTable(spark, self.path)
+        return bool(_java(spark).delta_table.isDeltaTable(spark._jsparkSession, self.path))
 
     def create(self, spark: SparkSession) -> None:
         """Create the table if it does not exist, and add missing columns."""
@@ -117,7 +118,7 @@ class Table:
         return spark.read.format("delta").option("versionAsOf", version).load(self.path)
 
     def delta(self, spark: SparkSession) -> DeltaTable:
-        return DeltaTable.forPath(spark, self.path)
+        return DeltaTable(spark, _java(spark).delta_table.forPath(spark._jsparkSession, self.path))
 
     def version(self, spark: SparkSession) -> int:
         """Return the number of the latest commit."""
@@ -154,11 +155,11 @@ class Table:
 
     def _snapshot(self, spark: SparkSession) -> Any:
         """Return Delta's internal snapshot: the public API needs a job for the same."""
-        none = _jvm(spark).scala.Option.empty()
+        none = _java(spark).none
         return self._log(spark).update(False, none, none)
 
     def _log(self, spark: SparkSession) -> Any:
-        return _jvm(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, self.path)
+        return _java(spark).delta_log.forTable(spark._jsparkSession, self.path)
 
     def changes(self, spark: SparkSession, after: int, until: int) -> DataFrame:
         """Return the changes of commits `after` + 1 to `until` from Delta's change data feed."""
@@ -176,20 +177,18 @@ class Table:
 
     def swap_files(self, spark: SparkSession, files: Sequence[NewFile], gone: Sequence[str], txn: Txn) -> int:
         """Replace files, by path, by new files. Returns the number of the commit."""
-        jvm, now = _jvm(spark), now_ms()
+        java, now = _java(spark), now_ms()
         plain = {"partitionValues": {}, "modificationTime": now, "dataChange": True}
         said: list[dict[str, Any]] = [
             *({"add": {"path": file.path, "size": file.size, "stats": file.stats, **plain}} for file in files),
             *({"remove": {"path": path, "deletionTimestamp": now, "dataChange": True}} for path in gone),
             {"txn": {"appId": txn.app, "version": txn.version, "lastUpdated": now}},
         ]
-        actions = jvm.java.util.ArrayList()
+        actions = java.array_list()
         for each in said:
-            actions.add(jvm.org.apache.spark.sql.delta.actions.Action.fromJson(json.dumps(each)))
-        none, log = jvm.scala.Option.empty(), self._log(spark)
-        by_hand = getattr(jvm, "org.apache.spark.sql.delta.DeltaOperations$ManualUpdate$")
-        seq = jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
-        return int(log.startTransaction(none, none).commit(seq, getattr(by_hand, "MODULE$")))
+            actions.add(java.action.fromJson(json.dumps(each)))
+        seq = java.converters.asScala(actions).toSeq()
+        return int(self._log(spark).startTransaction(java.none, java.none).commit(seq, java.manual_update))
 
     def replace(self, rows: DataFrame, where: str, txn: Txn) -> None:
         """Replace all rows that satisfy `where` by `rows`."""
@@ -260,7 +259,7 @@ class Table:
         version, last = int(snapshot.version()), int(snapshot.checkpointProvider().version())
         if version - last >= after and version % self.spec.checkpoint_every:
             # `checkpoint` would do the same, but hides its failures.
-            self._log(spark).checkpointAndCleanUpDeltaLog(snapshot, _jvm(spark).scala.Option.empty())
+            self._log(spark).checkpointAndCleanUpDeltaLog(snapshot, _java(spark).none)
 
     def compact(self, spark: SparkSession) -> None:
         """Merge small files into a few large ones."""
@@ -277,10 +276,38 @@ class Table:
         self.delta(spark).vacuum(hours)
 
 
-def _jvm(spark: SparkSession) -> Any:
+class _Java(NamedTuple):
+    """Java's classes and values that tables use."""
+
+    delta_table: Any
+    delta_log: Any
+    action: Any
+    manual_update: Any
+    array_list: Any
+    converters: Any
+    none: Any
+
+
+def _java(spark: SparkSession) -> _Java:
     if spark._jvm is None:
         raise RuntimeError("the Spark session has stopped")
-    return spark._jvm
+    return _look_up(spark._jvm)
+
+
+@lru_cache(maxsize=1)
+def _look_up(jvm: Any) -> _Java:
+    """Look the names up once: Java searches all its jars for every part of a dotted name."""
+    delta = jvm.org.apache.spark.sql.delta
+    manual_update = getattr(jvm, "org.apache.spark.sql.delta.DeltaOperations$ManualUpdate$")
+    return _Java(
+        delta_table=jvm.io.delta.tables.DeltaTable,
+        delta_log=delta.DeltaLog,
+        action=delta.actions.Action,
+        manual_update=getattr(manual_update, "MODULE$"),
+        array_list=jvm.java.util.ArrayList,
+        converters=jvm.scala.jdk.javaapi.CollectionConverters,
+        none=jvm.scala.Option.empty(),
+    )
 
 
 @contextmanager
