@@ -67,7 +67,7 @@ MOST = 100
 """Commits on one connection, after which a node should have died."""
 LIFETIME_MS = 600_000
 """Of a commit."""
-LANES, KILLS = (1, 2), rounds(15)
+LANES, KILLS = (1, 2), rounds(5)
 """Seeds of what runs at one time, and how often each of them kills at random."""
 PATIENCE_S = 30
 AUDIT_EVERY = 5

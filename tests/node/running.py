@@ -42,17 +42,18 @@ class RunningNode:
             httpx.get(node.url + "/info")
 
     A node on the same data directory again continues where the one before stopped or was killed. The settings of the
-    environment do not reach it, but for those of `env`. What it writes on stderr is appended to the file `stderr`
-    beside the data directory. Leaving the block stops it, and fails if it had died or does not stop cleanly; after an
-    exception it is killed.
+    environment do not reach it, but for those of `env`; `first` are lines of Python that it runs before it starts.
+    What it writes on stderr is appended to the file `stderr` beside the data directory. Leaving the block stops it, and
+    fails if it had died or does not stop cleanly; after an exception it is killed.
     """
 
     url: str
     seq_pub: bytes
 
-    def __init__(self, data: Path, *flags: str, env: dict[str, str] | None = None) -> None:
+    def __init__(self, data: Path, *flags: str, env: dict[str, str] | None = None, first: str = "") -> None:
         self.data, self.stderr = data, data.parent / f"{data.name}.stderr"
-        command = [sys.executable, "-c", _PROGRAM, "node", "run", "--data", str(data), "--port", "0", "--dev", *flags]
+        command = [sys.executable, "-c", f"{first}\n{_PROGRAM}", "node", "run", "--data", str(data)]
+        command += ["--port", "0", "--dev", *flags]
         plain = {name: value for name, value in os.environ.items() if not name.startswith("ENC_NODE_")}
         data.parent.mkdir(parents=True, exist_ok=True)
         with self.stderr.open("ab") as stderr:

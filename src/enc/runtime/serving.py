@@ -23,6 +23,8 @@ from enc.runtime.signals import end_by_signal, stop_signals_to
 
 END_S = 30.0
 """Time that a server in a thread has to end."""
+GRACE_S = 10
+"""Time that connections have to close when a server stops."""
 TICK_S = 0.1
 """Between two calls of `on_tick`."""
 CLOSING_S = 0.005
@@ -51,7 +53,7 @@ def server_config(
             log_level="error",  # below it uvicorn logs every connection and every malformed request
             access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=10,
+            timeout_graceful_shutdown=GRACE_S,
             ssl_certfile=cert,
             ssl_keyfile=key,
             **options,

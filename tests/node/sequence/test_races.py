@@ -186,7 +186,8 @@ async def test_a_flood_of_nonsense_does_not_keep_others_waiting(node: RunningNod
 def test_peers_that_always_have_a_commit_in_flight_cannot_keep_the_node_from_stopping(tmp_path: Path) -> None:
     """The node stops, with 0, although commits keep coming on connections that were there before."""
     never = {"ENC_NODE_LIMITS_WS_PING_S": "3600"}  # or they would be dropped for answering no ping
-    with RunningNode(tmp_path / "node", env=never) as node, ExitStack() as stack:
+    hasty = "from enc.runtime import serving; serving.GRACE_S = 1"
+    with RunningNode(tmp_path / "node", env=never, first=hasty) as node, ExitStack() as stack:
         room = Room(node)
         commit = room.commit("alice", "message")
         room.post(commit)
