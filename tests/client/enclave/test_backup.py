@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import pytest
 from enc.client import AsyncClient, Client, Enclave, Forgery, Identity
 from enc.client.enclave import backup, export
 from enc.client.enclave.backup import summarise
+from enc.client.enclave.templates import template
 from enc.core.errors import InvalidArchive, MisuseError, PeerError, Unauthorized
 from enc.core.machine.archive import Header, read_archive, read_lines, write_lines
 from enc.core.primitives.types import Event
 from tests.node.running import RunningNode
 
 OWNER = Identity.new()
+_numbers = count(1)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
 def enclave(node: RunningNode) -> Iterator[Enclave]:
     """Eleven events, one of them edited and one deleted."""
     with Client(node.url, OWNER, pins=None) as client:
-        made = client.create("team")
+        meta = {"n": next(_numbers)}
+        made = client.create({**template("team", OWNER.public), "meta": meta, "bundle": {"timeout": 200}})
         first = made.commit("message", "one")
         second = made.commit("message", "two")
         made.update(first.id, "won")
