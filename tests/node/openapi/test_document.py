@@ -4,7 +4,7 @@ import ast
 import asyncio
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import jsonschema_rs
 import pytest
@@ -24,11 +24,6 @@ from tests.core.world import person
 from tests.node.openapi.openapi_document import COMMIT, DOCUMENT, HEX, Json, codes, responses, validator, walk
 
 ROOT = Path(__file__).parents[3]
-
-
-@schemathesis.serializer("application/x-enc-import")
-def as_it_is(context: Any, value: Any) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode()
 
 
 # The document by itself
