@@ -1,5 +1,6 @@
 """What several parts need: one real Spark for this process, and a cluster of two workers."""
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -47,6 +48,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("quick"):
         _leave_out_slow_tests(config, items)
     _ignore_spark_leaks(items)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: the garbage collector need not walk it again and again."""
+    gc.freeze()
 
 
 def _leave_out_slow_tests(config: pytest.Config, items: list[pytest.Item]) -> None:
