@@ -11,6 +11,7 @@ import io
 import os
 import pkgutil
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -167,6 +168,7 @@ def _load() -> None:
 
 
 def _become(order: Order, files: list[int]) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs the tests in the background ignores it
     if order.is_leader:
         os.setsid()
     for number, file in enumerate(files):

@@ -15,7 +15,7 @@ from tests.cli.dm.mailboxes import Pair, thread_of, with_mailbox
 from tests.cli.people import Person
 from tests.node.running import RunningNode
 
-QUICK = ("--timeout", "0.05")
+QUICK = ("--timeout", "0.4")
 
 
 class Far:
