@@ -17,11 +17,15 @@ from tests.dataview.flow import AT, Flow, rows_of_logs
 from tests.dataview.random_logs import RandomLog
 
 
-def test_upkeep(spark: SparkSession, flow: Flow) -> None:
+def test_upkeep(spark: SparkSession, flow: Flow, tmp_path: Path) -> None:
+    """What goes is served no more."""
+    writer = ServingWriter(str(tmp_path / "serving.db"))
+    flow.publisher = ChangePublisher(writer)
     made = RandomLog(8, "v1", quiet=True).grow(40)
     log = made.log()
     flow.feed(rows_of_logs(spark, [(log, slice(0, 40))]))
-    upkeep = Upkeep(flow.lake, RetentionSettings(small_files=1, raw_days=1))
+    upkeep = Upkeep(flow.lake, RetentionSettings(small_files=1, raw_days=1), flow.publisher)
+    before = _served(writer, "events")
     upkeep.expire(spark, datetime.fromtimestamp(START / 1000, UTC))
     upkeep.erase(spark)
     upkeep.compact_and_vacuum(spark, flow.lake["events"])
@@ -38,6 +42,8 @@ def test_upkeep(spark: SparkSession, flow: Flow) -> None:
     detail = flow.lake["events"].delta(spark).detail().first()
     assert detail is not None
     assert detail["numFiles"] == 1
+    early = {name: _check_served(flow, writer, name) for name in ("events", "content_status")}
+    assert early["events"] != before
     # A month later the auto-delete times have passed, and raw rows are old.
     late = AT + timedelta(days=30)
     upkeep.expire(spark, late)
@@ -48,6 +54,25 @@ def test_upkeep(spark: SparkSession, flow: Flow) -> None:
     kept = {row["id"] for row in flow.rows("events") if row["content"] is not None}
     assert not kept & {row["id"] for row in flow.rows("content_status") if row["expires_at"] is not None}
     assert kept & {row["id"] for row in flow.rows("content_status")}
+    for name, served in early.items():
+        assert _check_served(flow, writer, name) != served
+    writer.close()
+
+
+def _served(writer: ServingWriter, name: str) -> dict[str, str | None]:
+    """Return the served contents by event id."""
+    with writer._database.reading() as snapshot:
+        stored = snapshot.view(name)
+        assert stored is not None
+        assert [seq for _, seq in snapshot.progress(name, 10)] == [40]
+        return {row.id: row.content for row in snapshot.rows(snapshot.table(stored.schema).select())}
+
+
+def _check_served(flow: Flow, writer: ServingWriter, name: str) -> dict[str, str | None]:
+    """Check that the serving database has the contents of the table, and return them."""
+    found = _served(writer, name)
+    assert found == {row["id"]: row["content"] for row in flow.rows(name)}
+    return found
 
 
 def test_what_was_erased_and_comes_again_goes_again(spark: SparkSession, flow: Flow) -> None:
@@ -107,27 +132,3 @@ def test_what_is_older_than_its_retention_goes_and_nothing_younger(spark: SparkS
     assert days(RetentionSettings(raw_days=3)) == [[0, 1, 2, 3], [0, 1, 2, 3, 4]]
     assert days(RetentionSettings(quarantine_days=1.5)) == [[0, 1, 2, 3], [0, 1]]
     assert days(RetentionSettings(raw_days=0.5, quarantine_days=2)) == [[0], [0, 1]]
-
-
-def test_what_goes_is_served_no_more(spark: SparkSession, flow: Flow, tmp_path: Path) -> None:
-    writer = ServingWriter(str(tmp_path / "serving.db"))
-    flow.publisher = ChangePublisher(writer)
-    flow.feed(rows_of_logs(spark, [(RandomLog(8, "v1", quiet=True).grow(40).log(), slice(0, 40))]))
-
-    def served(name: str) -> dict[str, str | None]:
-        with writer._database.reading() as snapshot:
-            stored = snapshot.view(name)
-            assert stored is not None
-            assert [seq for _, seq in snapshot.progress(name, 10)] == [40]
-            return {row.id: row.content for row in snapshot.rows(snapshot.table(stored.schema).select())}
-
-    names, upkeep = ("events", "content_status"), Upkeep(flow.lake, publisher=flow.publisher)
-    for now in (datetime.fromtimestamp(START / 1000, UTC), AT + timedelta(days=30)):
-        before = {name: served(name) for name in names}
-        upkeep.expire(spark, now)
-        upkeep.erase(spark)
-        for name in names:
-            assert served(name) == {row["id"]: row["content"] for row in flow.rows(name)}
-        assert served("events") != before["events"]
-    assert served("content_status") != before["content_status"]
-    writer.close()
