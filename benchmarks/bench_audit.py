@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from floors import missed, raw_verify, verdict
 
 from enc.audit.archive_reader import found_archives, read_lines
-from enc.audit.audit import Request, run_audit
+from enc.audit.audit import AuditRequest, run_audit
 from enc.audit.heads import collect_heads
 from enc.bench.fleet import generate
 from enc.core.log.event import parse_event
@@ -86,7 +86,7 @@ def measure(name: str, folder: Path, cores: int) -> None:
     with spark(cores) as runner:
         began = time.perf_counter()
         heads = collect_heads([folder / "heads.jsonl"], {})
-        found = run_audit(Request(paths=found_archives([folder]), heads=heads), runner)  # type: ignore[arg-type]
+        found = run_audit(AuditRequest(paths=found_archives([folder]), heads=heads), runner)  # type: ignore[arg-type]
         took = time.perf_counter() - began
     assert not found.findings, found.findings[:3]
     assert not found.problems, found.problems[:3]

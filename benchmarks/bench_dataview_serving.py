@@ -21,7 +21,7 @@ import httpx
 from floors import verdict
 
 from enc.dataview.serving.columns import Column, ViewSchema
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.database import ServingDatabase
 
 ROWS, ENCLAVES, PAGE = 1_000_000, 50, 100
 ASKED = 1_000
@@ -127,7 +127,7 @@ def measure(http: httpx.Client, raw: sqlite3.Connection) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "serving.db"
-        database, start = Database(str(place)), time.perf_counter()
+        database, start = ServingDatabase(str(place)), time.perf_counter()
         progress = {enclave(n): ROWS // ENCLAVES for n in range(ENCLAVES)}
         database.upsert(POSTS, rows(), progress, index=["id", "timestamp"])
         database.close()

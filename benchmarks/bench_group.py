@@ -22,13 +22,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from floors import Work, best_by_turns, raw_sha256, report, verdict
 from msgspec import Struct
 
-from enc.apps.group import Fold, Keys, group_manifest
+from enc.apps.group import GroupFold, Keys, group_manifest
 from enc.core.apps import group_message, group_state
 from enc.core.apps.group_envelope import Envelope, parse_envelope
-from enc.core.apps.group_message import Chain, check_place, open_message, read_sealed, seal_message
+from enc.core.apps.group_message import SenderChain, check_place, open_message, read_sealed, seal_message
 from enc.core.apps.group_opening import consume
 from enc.core.apps.group_ratchet import accept, propose
-from enc.core.apps.group_state import NO_EPOCH, Randomness, Secrets, State, epoch_secret
+from enc.core.apps.group_state import NO_EPOCH, PublicGroupState, Randomness, Secrets, epoch_secret
 from enc.core.log.commit import build_commit, build_manifest
 from enc.core.log.event import finalize
 from enc.core.primitives.encoding import compact_json, strict_json, unb64
@@ -96,8 +96,8 @@ def raw_hkdf(secret: bytes, label: bytes = b"enc:mls:wrap") -> bytes:
 class Step(Struct, frozen=True):
     """One epoch of the churn, as it was made."""
 
-    before: State
-    after: State
+    before: PublicGroupState
+    after: PublicGroupState
     envelope: Envelope
     held: Secrets
     """What the bystander held before it."""
@@ -228,7 +228,7 @@ class Log:
         envelope, epoch, self.state = propose(self.state, members, self.owner.public, chance())
         self.starts.append(self._send(self.owner, "rotate", {"epoch": msgspec.to_builtins(envelope)}).seq)
         self.roots.append(epoch.root_secret)
-        chains = {person.public: Chain(epoch.secret, person.public) for person in self.people}
+        chains = {person.public: SenderChain(epoch.secret, person.public) for person in self.people}
         counts = dict.fromkeys(chains, 0)
         for i in range(MESSAGES // EPOCHS):
             who = self._rng.choice(self.people)
@@ -239,19 +239,23 @@ class Log:
 
     def open_all(self, first: int = MESSAGES) -> list[str]:
         """By the kernel alone."""
-        chains, found, secrets = dict[tuple[int, bytes], Chain](), list[str](), list(map(epoch_secret, self.roots))
+        chains, found, secrets = (
+            dict[tuple[int, bytes], SenderChain](),
+            list[str](),
+            list(map(epoch_secret, self.roots)),
+        )
         for event in self.said[:first]:
             sealed = read_sealed(event.content or "")
             check_place(sealed, event.seq, self.starts[sealed.epoch])
             chain = chains.get((sealed.epoch, event.from_))
             if chain is None:
-                chain = chains[sealed.epoch, event.from_] = Chain(secrets[sealed.epoch], event.from_)
+                chain = chains[sealed.epoch, event.from_] = SenderChain(secrets[sealed.epoch], event.from_)
             found.append(open_message(chain, sealed))
         return found
 
     def fold(self) -> list[str | None]:
         """As the app does it: every event judged by the group's rules, every epoch consumed; without signatures."""
-        fold = Fold(Keys(self.people[1].public, self.people[1]), self.enclave)
+        fold = GroupFold(Keys(self.people[1].public, self.people[1]), self.enclave)
         for event in self.events:
             fold.apply(event)
         return [entry.text for entry in fold.messages.all()]

@@ -25,7 +25,7 @@ from enc.dataview.lake import lake
 from enc.dataview.publish.changes import INDEXES
 from enc.dataview.publish.serving_writer import served_schema
 from enc.dataview.publish.status import PIPELINE
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.database import ServingDatabase
 
 EVENTS, ENCLAVES, LARGE, MEMBERS = 1_000_000, 10_000, 200_000, 100_000
 """One enclave is large: a fifth of all events are its own."""
@@ -190,7 +190,7 @@ class Fleet:
 
 
 def fill(place: Path) -> Fleet:
-    fleet, database = Fleet(), Database(str(place))
+    fleet, database = Fleet(), ServingDatabase(str(place))
     for name in ("events", *(each for each in VIEWS if each != "events")):
         if name == "pipeline":
             schema = PIPELINE

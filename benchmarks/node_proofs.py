@@ -15,7 +15,7 @@ from enc.core.session.envelope import RequestType, open_answer, seal_request
 from enc.core.session.session import Session, client_keys, open_session
 from enc.core.trees.bundle import check_membership
 from enc.core.trees.proof import (
-    Leaf,
+    LogLeaf,
     check_leaf,
     check_state_proof,
     parse_bundle_proof,
@@ -79,7 +79,7 @@ class Proofs:
             check_membership(proof, self.events[i % len(self.events)], bytes.fromhex(body["events_root"]))
             return
         wire = body["inclusion"] if kind == "state" else body
-        leaf = Leaf(bytes.fromhex(wire["events_root"]), bytes.fromhex(wire["state_hash"]))
+        leaf = LogLeaf(bytes.fromhex(wire["events_root"]), bytes.fromhex(wire["state_hash"]))
         inclusion = parse_inclusion(msgspec.json.encode(wire))
         if kind == "inclusion":
             check_leaf(leaf, inclusion, self._head(body))

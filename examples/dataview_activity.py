@@ -17,7 +17,7 @@ from enc.client import Client, Identity, check_proof, load_proof
 from enc.core.primitives.encoding import compact_json
 from enc.dataview.lake.session import spark_session
 from enc.dataview.pipeline.job import Job, JobSettings
-from enc.dataview.serving.config import Config
+from enc.dataview.serving.config import ServingConfig
 from enc.dataview.serving.rights import ViewRights
 from enc.dataview.serving.server import ServingServer
 
@@ -84,7 +84,7 @@ spark.sql("SELECT type, count(*) AS events, count(DISTINCT enclave) AS enclaves 
 
 # %%
 rights = {"pace": ViewRights(public=True), "timeline": ViewRights(public=True, verify=True)}
-server = ServingServer(Config(database=place, listen="127.0.0.1:0", node=url, views=rights))
+server = ServingServer(ServingConfig(database=place, listen="127.0.0.1:0", node=url, views=rights))
 http = httpx.Client(base_url=ending.enter_context(server.running()), trust_env=False)
 answer = http.get("/views/pace?order=tenth&limit=1000").json()
 names = {feed.hex: name for name, feed in feeds.items()}

@@ -21,7 +21,7 @@ from enc.core.primitives.hashing import content_hash
 from enc.core.primitives.signing import PrivateKey
 from enc.core.trees.bundle import prove_membership
 from enc.core.trees.merkle_log import prove_inclusion
-from enc.core.trees.proof import Leaf, check_event_proof, check_state_proof
+from enc.core.trees.proof import LogLeaf, check_event_proof, check_state_proof
 from enc.core.trees.sparse_merkle import prove
 from enc.core.trees.state_key import identity_key
 from enc.core.trees.tree_head import check_bound_head, sign_head
@@ -98,7 +98,7 @@ assert state is not None
 head = sign_head(node, manifest.enclave, CLOCK + 5_000, state.log.size, state.log.root())
 check_bound_head(head, node.public, manifest.enclave)
 bundle = store.bundles[0]
-leaf, inclusion = Leaf(bundle.events_root, bundle.state_hash), prove_inclusion(store, 0, head.ts)
+leaf, inclusion = LogLeaf(bundle.events_root, bundle.state_hash), prove_inclusion(store, 0, head.ts)
 membership = prove_membership([event.id for event in log[:4]], 2)
 check_event_proof(first.id, membership, leaf, inclusion, head)
 member = prove(store, bundle.state_hash, identity_key(bob.public))

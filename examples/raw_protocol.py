@@ -88,7 +88,7 @@ with tempfile.TemporaryDirectory() as data:
             proof.check_event_proof(
                 found.id,
                 proof.parse_bundle_proof(json.dumps(item["proof"]["bundle"])),
-                proof.Leaf(bytes.fromhex(inclusion["events_root"]), bytes.fromhex(inclusion["state_hash"])),
+                proof.LogLeaf(bytes.fromhex(inclusion["events_root"]), bytes.fromhex(inclusion["state_hash"])),
                 proof.parse_inclusion(json.dumps(inclusion)),
                 head,
             )

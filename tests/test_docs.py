@@ -32,8 +32,8 @@ from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import PREDEFINED_V1
 from enc.core.rules.v1.manifest_parts import OPS, RESERVED
 from enc.dataview.serving.columns import Column, ViewSchema
-from enc.dataview.serving.config import Config as ServingConfig
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.config import ServingConfig
+from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.rights import ViewRights
 from enc.dataview.serving.server import ServingServer
 from enc.node.api.subscriptions import Reason
@@ -42,7 +42,7 @@ from enc.node.openapi.document import MEANINGS, document
 from enc.node.openapi.schemas import MESSAGES
 from enc.node.ops.metrics import Metrics
 from enc.witness import api as witness_api
-from enc.witness.config import Config as WitnessConfig
+from enc.witness.config import WitnessConfig
 from enc.witness.watcher import State
 from tests.documents import GUIDES, NAMES, prose
 from tests.node.running import RunningNode
@@ -120,7 +120,7 @@ WITHOUT = ("docs/guide-operator.md",)
 @contextmanager
 def serving_talkers(path: Path) -> Iterator[str]:
     """A real server over a small database; its URL."""
-    with closing(Database(str(path))) as database:
+    with closing(ServingDatabase(str(path))) as database:
         database.upsert(
             TALKERS, [{"author": each * 64, "said": said} for each, said in (("a", 5), ("b", 1), ("c", 3))], {}
         )

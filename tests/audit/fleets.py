@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from enc.audit.archive_reader import found_archives
-from enc.audit.audit import Audit, InProcess, Request, Runner, run_audit
+from enc.audit.audit import Audit, AuditRequest, InProcess, Runner, run_audit
 from enc.audit.heads import collect_heads
 from enc.bench.fleet import generate
 from enc.bench.kinds import KINDS, Kind
@@ -28,7 +28,7 @@ def planted(folder: Path) -> set[Place]:
 def audited(folder: Path, runner: Runner | None = None, **more: Any) -> Audit:
     """Return all archives and heads of a folder."""
     heads = collect_heads([folder / "heads.jsonl"], {})
-    request = Request(paths=found_archives([folder]), heads=heads, **more)
+    request = AuditRequest(paths=found_archives([folder]), heads=heads, **more)
     return run_audit(request, runner or InProcess())
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from enc.audit.audit import Audit, InProcess, Request, run_audit
+from enc.audit.audit import Audit, AuditRequest, InProcess, run_audit
 from enc.audit.heads import CollectedHead
 from enc.core.machine.archive import Header, write_archive
 from enc.core.primitives.hashing import log_leaf
@@ -94,7 +94,7 @@ def audit(
     known = {world.state.enclave: list(heads)} if world is not None else {}
     runner = InProcess()
     runner.cores = cores
-    return run_audit(Request(paths=list(paths), heads=known, **more), runner)  # type: ignore[arg-type]
+    return run_audit(AuditRequest(paths=list(paths), heads=known, **more), runner)  # type: ignore[arg-type]
 
 
 def reported(found: Audit) -> list[tuple[str, int]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from enc.audit.audit import Audit, InProcess, Request, run_audit
+from enc.audit.audit import Audit, AuditRequest, InProcess, run_audit
 from enc.audit.plan import VerifiedPrefix
 from enc.audit.progress import NAME, load_progress, save_progress
 from enc.core.errors import MisuseError
@@ -98,9 +98,9 @@ def test_an_audit_of_another_enclave_forgets_nothing(world: World, tmp_path: Pat
     assert reported(again(tmp_path, world=world, heads=named)) == [("equivocation", -1)]
 
 
-def request(folder: Path, *paths: str) -> Request:
+def request(folder: Path, *paths: str) -> AuditRequest:
     before = load_progress(folder)
-    return Request(paths=list(paths), heads=before.heads, known=before.known)
+    return AuditRequest(paths=list(paths), heads=before.heads, known=before.known)
 
 
 def test_an_enclave_with_a_finding_is_not_kept_as_verified(world: World, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from enc.core.primitives.types import Event, TreeHead
 from enc.core.rules.policy_types import Effects
 from enc.core.trees.merkle_log import Edge
 from enc.core.trees.proof import (
-    Leaf,
+    LogLeaf,
     WireBundleProof,
     WireInclusion,
     bundle_proof_from_wire,
@@ -117,7 +117,7 @@ class Credulous:
 
 def check_proof(head: Head, archive: Archive) -> None:
     inclusion, member = dict(head.line["inclusion"]), dict(head.line["membership"])
-    leaf = Leaf(bytes.fromhex(inclusion.pop("events_root")), bytes.fromhex(inclusion.pop("state_hash")))
+    leaf = LogLeaf(bytes.fromhex(inclusion.pop("events_root")), bytes.fromhex(inclusion.pop("state_hash")))
     assert bytes.fromhex(member.pop("events_root")) == leaf.events_root
     assert member.pop("leaf_index") == inclusion["li"]
     event = archive.events[head.line["seq"]]

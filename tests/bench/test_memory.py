@@ -9,7 +9,7 @@ from enc.bench import state_memory as shelf_module
 from enc.bench.log_maker import LogMaker
 from enc.bench.node_behaviour import NodeBehaviour
 from enc.bench.plan import draw_plan
-from enc.bench.recent_messages import CAPACITY, Message, RecentMessages
+from enc.bench.recent_messages import CAPACITY, RecentMessage, RecentMessages
 from enc.core.log.event import parse_event
 from enc.core.machine.archive_check import verify_archive
 from enc.core.machine.memory import EnclaveMemory
@@ -31,7 +31,7 @@ def test_nodes_of_former_roots_are_thrown_away_and_nothing_that_is_needed(monkey
 
 def test_the_latest_messages_are_remembered_and_no_others() -> None:
     recent, rng = RecentMessages(), Random(1)
-    messages = [Message(bytes([i % 256, i // 256]), i, b"", "message", i) for i in range(3 * CAPACITY)]
+    messages = [RecentMessage(bytes([i % 256, i // 256]), i, b"", "message", i) for i in range(3 * CAPACITY)]
     for message in messages:
         recent.add(message)
     kept = [message for message in messages if recent.target(message.id)]

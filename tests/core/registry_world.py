@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from enc.core.primitives.types import Event, Record
+from enc.core.primitives.types import Event, KeyRecord
 from enc.core.registry.migrate_chain import Link
 from enc.core.registry.owner_proof import OwnerProof, build_owner_proof, find_passage
 from enc.core.registry.reg_entry import wire_enclave, wire_identity, wire_node
@@ -142,7 +142,7 @@ class Registry(World):
         error = self.refused(name, "Reg_Enclave", content)
         return f"{error.code} {error.message}"
 
-    def of(self, house: House) -> Record:
+    def of(self, house: House) -> KeyRecord:
         record = self.memory.record("enclave", house.state.enclave)
         assert record is not None
         return record

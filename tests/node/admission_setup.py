@@ -8,12 +8,12 @@ from enc.core.errors import EncError
 from enc.core.log.commit import wire_commit
 from enc.core.log.receipt import parse_receipt
 from enc.core.primitives.types import Commit, Receipt
-from enc.node.config import Admission, Config
+from enc.node.config import AdmissionSettings, NodeConfig
 from tests.node.served import DEV, SMALL, Served, bad
 
 
-def admitting(**settings: Any) -> Config:
-    return replace(DEV, admission=Admission(**settings))
+def admitting(**settings: Any) -> NodeConfig:
+    return replace(DEV, admission=AdmissionSettings(**settings))
 
 
 def founds(node: Served, name: str, n: int = 0) -> Receipt | EncError:

@@ -8,7 +8,7 @@ import httpx
 import trustme
 from msgspec.structs import replace
 
-from enc.node.config import Config, Tls
+from enc.node.config import NodeConfig, TlsSettings
 from tests.node.served import DEV, PATIENCE_S, Served
 
 
@@ -37,8 +37,8 @@ class Certificate:
         os.utime(self.files[which], ns=(self._time, self._time))
 
     @property
-    def config(self) -> Config:
-        return replace(DEV, tls=Tls(certificate=str(self.files[0]), key=str(self.files[1])))
+    def config(self) -> NodeConfig:
+        return replace(DEV, tls=TlsSettings(certificate=str(self.files[0]), key=str(self.files[1])))
 
 
 def secured(node: Served, authority: trustme.CA) -> httpx.Client:

@@ -29,7 +29,7 @@ from enc.node.api.http_api import HttpApi
 from enc.node.api.send_queue import SendQueue
 from enc.node.api.status_pages import StatusPages
 from enc.node.api.subscriptions import SubscriptionHub
-from enc.node.api.websocket import Connection
+from enc.node.api.websocket import WebSocketConnection
 from enc.node.config import load_config
 from enc.node.imports import replay as migration
 from enc.node.imports.jobs import Importer
@@ -177,8 +177,8 @@ ON_THE_WAY: Mapping[str, Place] = {
     "after replies": after(CommitReplies, "_reply"),
     "before an HTTP answer": before(HttpApi, "_finish"),
     "after an HTTP answer": after(HttpApi, "_finish"),
-    "before a WebSocket answer": before(Connection, "_commit_done"),
-    "after a WebSocket answer": after(Connection, "_commit_done"),
+    "before a WebSocket answer": before(WebSocketConnection, "_commit_done"),
+    "after a WebSocket answer": after(WebSocketConnection, "_commit_done"),
     "before a message waits": before(SendQueue, "put"),
     "before publishing": before(assembly.Node, "_publish"),
     "after publishing": after(SubscriptionHub, "publish"),

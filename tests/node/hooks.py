@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from enc.core.session.envelope import Push, open_push
+from enc.core.session.envelope import OpenedPush, open_push
 from tests.core.world import person
 
 PATIENCE_S = 60
@@ -27,7 +27,7 @@ class Hooks:
         """With `tls`, on localhost by https."""
         self._origin = "http://127.0.0.1" if tls is None else "https://localhost"
         self.changed = threading.Condition()
-        self.pushes: dict[str, list[Push]] = defaultdict(list)
+        self.pushes: dict[str, list[OpenedPush]] = defaultdict(list)
         """Those that came, answered or not."""
         self.answers: Callable[[str, int], int] = lambda name, push_seq: 200
         self._hanging: set[str] = set()

@@ -11,12 +11,12 @@ from enc.core.log.event import wire_event
 from enc.core.primitives.types import Event
 from enc.node.store.push_protocol import (
     BatchLimits,
+    BatchNotice,
     DeadBatch,
     DeliveryResult,
     DueBatch,
     Endpoints,
     EventRange,
-    Notice,
     PushBatch,
     PushTotals,
     QueueReport,
@@ -191,7 +191,7 @@ class PushMemory:
                 push_seq=queue.push_seq,
                 made_at=self._made_at,
                 runs=tuple(EventRange(*run) for run in draft.runs),
-                notices=tuple(Notice(*notice) for notice in draft.notices),
+                notices=tuple(BatchNotice(*notice) for notice in draft.notices),
             )
             queue.batches[queue.push_seq] = _Batch(batch, draft.events, draft.bytes, self._made_at)
 

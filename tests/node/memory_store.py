@@ -13,7 +13,7 @@ from enc.core.log.event import erase, is_erasable, wire_event
 from enc.core.log.filter import Filter
 from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.state import ClosedBundle, EnclaveState
-from enc.core.primitives.types import Commit, Event, Record, RecordKind, Target, TreeHead
+from enc.core.primitives.types import Commit, Event, KeyRecord, RecordKind, Target, TreeHead
 from enc.core.rules.content import revised_id
 from enc.core.trees.state_key import DELETED
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem, search_item
@@ -191,15 +191,15 @@ class MemoryStore(PushMemory):
 
     # A registry's records
 
-    def record(self, enclave: bytes, kind: RecordKind, key: bytes) -> Record | None:
+    def record(self, enclave: bytes, kind: RecordKind, key: bytes) -> KeyRecord | None:
         return self._memory(enclave).record(kind, key)
 
-    def record_of(self, enclave: bytes, event_id: bytes) -> Record | None:
+    def record_of(self, enclave: bytes, event_id: bytes) -> KeyRecord | None:
         return self._memory(enclave).record_of(event_id)
 
     def listed(
         self, enclave: bytes, after: bytes, limit: int, *, app: str | None = None, creator: bytes | None = None
-    ) -> list[Record]:
+    ) -> list[KeyRecord]:
         records = (record for (_, _), record in sorted(self._memory(enclave).records.items()))
         return [
             record

@@ -8,7 +8,7 @@ from enc.core.primitives.types import Event, Receipt
 from enc.node.store.protocol import Store
 from enc.node.store.push_protocol import (
     BatchLimits,
-    Notice,
+    BatchNotice,
     PushBatch,
 )
 from tests.core.world import gated, give, grant, init, path, person, rule
@@ -91,7 +91,7 @@ def pushed(host: Host, name: str, url: str = URL, enclave: bytes | None = None) 
     return [seq for run in runs for seq in range(run.first_seq, run.first_seq + run.count)]
 
 
-def notices(host: Host, name: str, url: str = URL) -> list[Notice]:
+def notices(host: Host, name: str, url: str = URL) -> list[BatchNotice]:
     spread(host)
     return [notice for batch in all_batches(host.store, name, url) for notice in batch.notices]
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from msgspec import structs
 
-from enc.node.config import Config, Push
+from enc.node.config import NodeConfig, PushSettings
 from enc.node.store.push_protocol import BatchLimits, DeliveryResult, QueueReport
 from tests.core.world import person, pub
 from tests.node.served import DEV, PATIENCE_S, SMALL, Enclave, Json, Served
 
 URL, OTHER_URL = "https://hooks.example/push", "https://hooks.example/other"
 
-CONFIG: Config = structs.replace(DEV, push=Push(interval_s=3600))
+CONFIG: NodeConfig = structs.replace(DEV, push=PushSettings(interval_s=3600))
 """Nothing is made into batches but by `spread`."""
 
 _FEED = {"alias": "feed", "gate": {"operator": ["owner"]}}

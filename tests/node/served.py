@@ -32,7 +32,7 @@ from enc.core.session.envelope import open_answer, seal_request
 from enc.core.session.session import Session, client_keys, open_session
 from enc.node import assembly
 from enc.node.api.http_api import SEALED_PATHS
-from enc.node.config import Config
+from enc.node.config import NodeConfig
 from enc.node.sockets.server import NodeServer
 from enc.node.store.protocol import Store
 from enc.node.store.sqlite.store import SqliteStore
@@ -48,7 +48,7 @@ PATIENCE_S = 30
 TURNS = 100_000
 """Turns of the event loop after which an expected change counts as lost."""
 NODE = person("node")
-DEV = Config(port=0, dev=True)
+DEV = NodeConfig(port=0, dev=True)
 PATHS = {type_: path for path, type_ in SEALED_PATHS.items()}
 """Paths of the sealed requests that are not sent to `/`."""
 
@@ -75,7 +75,7 @@ class Served:
 
     def __init__(
         self,
-        config: Config = DEV,
+        config: NodeConfig = DEV,
         store: Store | None = None,
         clock: Clock | None = None,
         *,

@@ -11,7 +11,17 @@ from msgspec import structs
 from enc.core.errors import MisuseError
 from enc.core.primitives import types
 from enc.node import config as module
-from enc.node.config import FIELDS, PREFIX, SECTIONS, Config, Limits, Rates, describe, load_config, load_with_sources
+from enc.node.config import (
+    FIELDS,
+    PREFIX,
+    SECTIONS,
+    LimitSettings,
+    NodeConfig,
+    RateSettings,
+    describe,
+    load_config,
+    load_with_sources,
+)
 from tests.core.strategies import examples
 
 HEX = "ab" * 32
@@ -31,7 +41,7 @@ def refusal(
     return caught.value.message
 
 
-def get(config: Config, key: str) -> Any:
+def get(config: NodeConfig, key: str) -> Any:
     section, _, name = key.rpartition(".")
     return getattr(getattr(config, section) if section else config, name)
 
@@ -40,7 +50,7 @@ def get(config: Config, key: str) -> Any:
 
 
 def test_without_anything_the_defaults_hold() -> None:
-    assert load_config(None, {}, {}) == Config()
+    assert load_config(None, {}, {}) == NodeConfig()
 
 
 def test_the_defaults_are_those_promised() -> None:
@@ -117,12 +127,12 @@ def test_the_defaults_are_those_promised() -> None:
         "registry.announce_to": "",
         "registry.endpoints": (),
     }
-    assert {setting.key: setting.value for setting in describe(Config())} == promised
+    assert {setting.key: setting.value for setting in describe(NodeConfig())} == promised
 
 
 @pytest.mark.parametrize("key", FIELDS)
 def test_a_default_is_a_value_that_may_be_set(key: str) -> None:
-    assert load_config(None, {}, {key: FIELDS[key].default}) == Config()
+    assert load_config(None, {}, {key: FIELDS[key].default}) == NodeConfig()
 
 
 # Later sources win
@@ -142,7 +152,7 @@ def test_flags_over_environment_over_file_over_defaults(file: Path) -> None:
 def test_a_section_in_parts_is_put_together(file: Path) -> None:
     file.write_text("[rates]\nidentity_per_s = 1\n")
     config = load_config(file, {"ENC_NODE_RATES_IDENTITY_BURST": "2"}, {"rates.address_burst": 3})
-    assert config.rates == Rates(identity_per_s=1, identity_burst=2, address_burst=3)
+    assert config.rates == RateSettings(identity_per_s=1, identity_burst=2, address_burst=3)
 
 
 def other(key: str) -> tuple[str, Any]:
@@ -168,11 +178,11 @@ def test_every_setting_has_its_variable(key: str) -> None:
     text, value = other(key)
     config = load_config(None, {PREFIX + key.replace(".", "_").upper(): text}, {})
     assert get(config, key) == value
-    assert config != Config()
+    assert config != NodeConfig()
 
 
 def test_no_two_settings_share_a_variable() -> None:
-    assert len({setting.variable for setting in describe(Config())}) == len(FIELDS)
+    assert len({setting.variable for setting in describe(NodeConfig())}) == len(FIELDS)
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("false", False), ("0", False)])
@@ -315,7 +325,7 @@ def test_an_unknown_variable() -> None:
 
 
 def test_other_variables_are_not_looked_at() -> None:
-    assert load_config(None, {"ENC_EXTERNAL_VECTORS": "x", "enc_node_port": "x", "NODE_PORT": "x"}, {}) == Config()
+    assert load_config(None, {"ENC_EXTERNAL_VECTORS": "x", "enc_node_port": "x", "NODE_PORT": "x"}, {}) == NodeConfig()
 
 
 def test_an_unknown_flag() -> None:
@@ -341,11 +351,11 @@ def test_tls_takes_both_or_none(file: Path) -> None:
     file.write_text("[tls]\ncertificate = 'c'\n")
     assert refusal(file) == f"{file}: tls.certificate: expected tls.key beside it"
     assert refusal(environ={"ENC_NODE_TLS_KEY": "k"}) == "ENC_NODE_TLS_KEY: tls.key: expected tls.certificate beside it"
-    assert load_config(file, {"ENC_NODE_TLS_KEY": "k"}, {}).tls == module.Tls(certificate="c", key="k")
-    assert load_config(file, {"ENC_NODE_TLS_CERTIFICATE": ""}, {}) == Config()
+    assert load_config(file, {"ENC_NODE_TLS_KEY": "k"}, {}).tls == module.TlsSettings(certificate="c", key="k")
+    assert load_config(file, {"ENC_NODE_TLS_CERTIFICATE": ""}, {}) == NodeConfig()
 
 
-def accepted(flags: dict[str, Any]) -> Config | str:
+def accepted(flags: dict[str, Any]) -> NodeConfig | str:
     try:
         return load_config(None, {}, flags)
     except MisuseError as e:
@@ -366,12 +376,12 @@ def test_whatever_is_set_is_taken_or_refused_in_one_line(key: str, value: Any) -
 
 
 def test_a_limit_of_commits_may_be_lowered_never_raised() -> None:
-    kernel, ours = structs.asdict(types.Limits()), structs.asdict(Limits().commit_limits())
+    kernel, ours = structs.asdict(types.CommitLimits()), structs.asdict(LimitSettings().commit_limits())
     assert ours == kernel
     lowered = load_config(None, {}, {"limits.content": 100, "limits.tags": 3, "limits.type": 20})
-    assert lowered.limits.commit_limits() == types.Limits(content=100, tags=3, type=20)
+    assert lowered.limits.commit_limits() == types.CommitLimits(content=100, tags=3, type=20)
     lowest = {"limits.tag_strings": 3, "limits.tag_string": 64}
-    assert load_config(None, {}, lowest).limits.commit_limits() == types.Limits(tag_strings=3, tag_string=64)
+    assert load_config(None, {}, lowest).limits.commit_limits() == types.CommitLimits(tag_strings=3, tag_string=64)
     for name, most in kernel.items():
         assert "expected" in refusal(flags={f"limits.{name}": most + 1})
 
@@ -387,24 +397,24 @@ def test_paths() -> None:
 
 
 def test_dev_opens_private_endpoints_and_lifts_the_limits_of_one_address() -> None:
-    plain, dev = Config(), load_config(None, {}, {"dev": True})
+    plain, dev = NodeConfig(), load_config(None, {}, {"dev": True})
     assert not plain.private_endpoints
     assert dev.private_endpoints
     assert load_config(None, {}, {"endpoints.allow_private": True}).private_endpoints
     assert plain.effective_rates == plain.rates
-    assert dev.effective_rates == Rates(identity_per_s=0, address_per_s=0)
+    assert dev.effective_rates == RateSettings(identity_per_s=0, address_per_s=0)
     assert (plain.connections_of_address, dev.connections_of_address) == (512, 0)
 
 
 # Descriptions
 
 
-@pytest.mark.parametrize("setting", describe(Config()), ids=lambda setting: setting.key)
-def test_every_setting_says_what_it_means(setting: module.Setting) -> None:
+@pytest.mark.parametrize("setting", describe(NodeConfig()), ids=lambda setting: setting.key)
+def test_every_setting_says_what_it_means(setting: module.ShownSetting) -> None:
     assert setting.meaning.endswith(".")
     assert setting.meaning[0].isupper()
     assert setting.meaning.isprintable()
-    assert setting.default == get(Config(), setting.key)
+    assert setting.default == get(NodeConfig(), setting.key)
     timed = setting.key.endswith(("_s", "_bytes")) and not setting.key.endswith("per_s")
     assert not timed or setting.unit in ("seconds", "bytes")
 
@@ -416,5 +426,5 @@ def test_every_section_says_what_it_is() -> None:
 
 def test_a_config_is_plain_data() -> None:
     with pytest.raises(AttributeError):
-        Config().port = 1  # type: ignore[misc]
-    assert hash(Config()) == hash(load_config(None, {}, {}))
+        NodeConfig().port = 1  # type: ignore[misc]
+    assert hash(NodeConfig()) == hash(load_config(None, {}, {}))

@@ -19,7 +19,7 @@ from enc.core.primitives.sealing import open_text
 from enc.core.session.envelope import seal_request
 from enc.core.session.session import SKEW, client_keys
 from enc.core.trees.proof import (
-    Leaf,
+    LogLeaf,
     check_event_proof,
     check_state_proof,
     parse_bundle_proof,
@@ -28,7 +28,7 @@ from enc.core.trees.proof import (
 )
 from enc.core.trees.state_key import DELETED, Namespace, identity_key, status_key
 from enc.core.trees.tree_head import check_bound_head, parse_head
-from enc.node.config import Config, Endpoints
+from enc.node.config import EndpointSettings, NodeConfig
 from enc.node.fsck import check_store
 from enc.node.store.protocol import Store
 from enc.node.store.sqlite.store import SqliteStore
@@ -392,7 +392,7 @@ def test_what_only_version_2_predefines_is_erased_by_time_here(stored: Served) -
 
 # Endpoints
 
-STRICT = Config(port=0)
+STRICT = NodeConfig(port=0)
 PRIVATE = "https://127.0.0.1/hook"
 
 
@@ -424,7 +424,7 @@ def test_in_a_grant_and_in_other_operations_an_endpoint_means_nothing() -> None:
 
 
 def test_an_operator_may_allow_private_endpoints() -> None:
-    with Served(replace(STRICT, endpoints=Endpoints(allow_private=True))) as node:
+    with Served(replace(STRICT, endpoints=EndpointSettings(allow_private=True))) as node:
         enclave = node.found(SMALL_V1)
         enclave.send("alice", "Grant_Push", has("bob", "DataView", endpoint="http://127.0.0.1:8080/hook"))
 
@@ -465,8 +465,8 @@ def test_proofs_of_either_version(node: Served, constitution: Json) -> None:
     check_state(enclave, "event_status", events[0].id)
 
 
-def inclusion_of(wire: Json) -> tuple[Any, Leaf]:
-    leaf = Leaf(bytes.fromhex(wire["events_root"]), bytes.fromhex(wire["state_hash"]))
+def inclusion_of(wire: Json) -> tuple[Any, LogLeaf]:
+    leaf = LogLeaf(bytes.fromhex(wire["events_root"]), bytes.fromhex(wire["state_hash"]))
     return parse_inclusion(encode(wire)), leaf
 
 

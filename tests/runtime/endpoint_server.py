@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import trustme
 
 from enc.runtime import checked_http_async
-from enc.runtime.checked_http_async import Caller
+from enc.runtime.checked_http_async import EndpointCaller
 from enc.runtime.endpoints import Address
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -43,8 +43,10 @@ class World:
         self.dialled.append(str(address[1][0]))
         return await checked_http_async.dial((socket.AF_INET, ("127.0.0.1", self.port)))
 
-    def caller(self, timeout_s: float = PATIENCE_S, tls: ssl.SSLContext | None = None, **more: bool) -> Caller:
-        return Caller(timeout_s=timeout_s, most=4, tls=tls or SYSTEM, resolve=self.resolve, dial=self.dial, **more)
+    def caller(self, timeout_s: float = PATIENCE_S, tls: ssl.SSLContext | None = None, **more: bool) -> EndpointCaller:
+        return EndpointCaller(
+            timeout_s=timeout_s, most=4, tls=tls or SYSTEM, resolve=self.resolve, dial=self.dial, **more
+        )
 
 
 @asynccontextmanager

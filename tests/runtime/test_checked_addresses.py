@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from enc.runtime import checked_http_async
-from enc.runtime.checked_http_async import Caller
+from enc.runtime.checked_http_async import EndpointCaller
 from enc.runtime.endpoints import Address
 from tests.runtime.endpoint_cases import ADDRESSES, HOSTILE, NEIGHBOURS
 from tests.runtime.endpoint_server import (
@@ -50,7 +50,7 @@ def test_a_name_with_an_address_that_may_be_called(text: str) -> None:
         raise ConnectionRefusedError
 
     world = World([at(text)])
-    caller = Caller(timeout_s=PATIENCE_S, most=1, tls=SYSTEM, resolve=world.resolve, dial=refuse)
+    caller = EndpointCaller(timeout_s=PATIENCE_S, most=1, tls=SYSTEM, resolve=world.resolve, dial=refuse)
     assert asyncio.run(caller.call("https://hook.example/", b"")) == checked_http_async.NO_CONNECTION
     assert world.dialled == [text]
 
@@ -60,7 +60,7 @@ def test_a_name_that_is_unknown_is_not_told_from_one_that_is_private(failure: Ex
     def resolve(host: str, port: int) -> list[Address]:
         raise failure
 
-    caller = Caller(timeout_s=PATIENCE_S, most=1, tls=SYSTEM, resolve=resolve)
+    caller = EndpointCaller(timeout_s=PATIENCE_S, most=1, tls=SYSTEM, resolve=resolve)
     assert asyncio.run(caller.call("https://hook.example/", b"")) == checked_http_async.NO_ADDRESS
 
 
@@ -72,7 +72,7 @@ def test_a_resolver_that_answers_nonsense(answer: list[Address]) -> None:
 
 
 def test_the_system_s_own_names_are_judged_by_their_addresses() -> None:
-    caller = Caller(timeout_s=PATIENCE_S, most=1)
+    caller = EndpointCaller(timeout_s=PATIENCE_S, most=1)
     assert asyncio.run(caller.call("https://localhost/", b"")) == checked_http_async.NO_ADDRESS
 
 
@@ -126,7 +126,7 @@ def test_the_next_address_is_tried_when_one_does_not_answer() -> None:
 
     async def work() -> str:
         async with serving(world, says(OK)):
-            caller = Caller(timeout_s=PATIENCE_S, most=1, allow_private=True, resolve=world.resolve, dial=dial)
+            caller = EndpointCaller(timeout_s=PATIENCE_S, most=1, allow_private=True, resolve=world.resolve, dial=dial)
             return await caller.call("http://hook.example/", b"")
 
     assert asyncio.run(work()) == ""
@@ -140,7 +140,7 @@ def test_no_more_than_a_few_addresses_are_tried() -> None:
         world.dialled.append(str(address[1][0]))
         raise OSError("no route")
 
-    caller = Caller(timeout_s=PATIENCE_S, most=1, tls=SYSTEM, resolve=world.resolve, dial=dial)
+    caller = EndpointCaller(timeout_s=PATIENCE_S, most=1, tls=SYSTEM, resolve=world.resolve, dial=dial)
     assert asyncio.run(caller.call("https://hook.example/", b"")) == checked_http_async.NO_CONNECTION
     assert len(world.dialled) == checked_http_async.MAX_ADDRESSES
 
@@ -213,7 +213,7 @@ def test_a_name_that_is_resolved_too_late_is_not_called() -> None:
         return at(PUBLIC)
 
     async def work() -> str:
-        caller = Caller(timeout_s=0.01, most=1, resolve=resolve, dial=world.dial)
+        caller = EndpointCaller(timeout_s=0.01, most=1, resolve=resolve, dial=world.dial)
         call = asyncio.create_task(caller.call("https://hook.example/", b""))
         asyncio.get_running_loop().call_later(0.05, let_go.set)
         return await call

@@ -12,7 +12,7 @@ import trustme
 from enc.core.errors import MisuseError
 from enc.runtime import checked_http_async
 from enc.runtime.checked_http import authorities
-from enc.runtime.checked_http_async import Caller
+from enc.runtime.checked_http_async import EndpointCaller
 from enc.runtime.endpoints import parse_endpoint
 from tests.runtime.endpoint_server import (
     OK,
@@ -122,7 +122,7 @@ def test_by_default_the_system_s_authorities_count(authority: Authority) -> None
     async def work() -> str:
         world = World()
         async with serving(world, says(OK), authority.server("hook.example")):
-            caller = Caller(timeout_s=PATIENCE_S, most=1, resolve=world.resolve, dial=world.dial)
+            caller = EndpointCaller(timeout_s=PATIENCE_S, most=1, resolve=world.resolve, dial=world.dial)
             return await caller.call("https://hook.example/", b"{}")
 
     assert asyncio.run(work()) == checked_http_async.NOT_TRUSTED
@@ -299,7 +299,7 @@ def test_nobody_listens() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-        caller = Caller(timeout_s=PATIENCE_S, most=1, allow_private=True)
+        caller = EndpointCaller(timeout_s=PATIENCE_S, most=1, allow_private=True)
         assert asyncio.run(caller.call(f"http://127.0.0.1:{port}/", b"")) == checked_http_async.NO_CONNECTION
 
 

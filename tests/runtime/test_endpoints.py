@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from enc.core.errors import InvalidEndpointUrl
-from enc.node.config import Config, Endpoints
+from enc.node.config import EndpointSettings, NodeConfig
 from enc.runtime.endpoints import MAX_URL, check_address, parse_endpoint
 from tests.core.world import give, pub
 from tests.node.served import Json, Served
@@ -115,7 +115,7 @@ MANIFEST: Json = {
     "grants": [{"event": "Grant", "operator": "owner", "scope": ["MEMBER"], "trait": ["helper"]}],
     "init": [{"identity": pub("alice"), "state": "MEMBER", "traits": ["owner"]}],
 }
-STRICT = Config(port=0)
+STRICT = NodeConfig(port=0)
 PRIVATE = "https://127.0.0.1/hook"
 
 
@@ -147,7 +147,7 @@ def test_a_name_that_is_spelt_with_escapes_is_the_same_name() -> None:
 
 
 def test_unless_its_operator_opens_them() -> None:
-    with Served(replace(STRICT, endpoints=Endpoints(allow_private=True))) as node:
+    with Served(replace(STRICT, endpoints=EndpointSettings(allow_private=True))) as node:
         enclave = node.found(MANIFEST)
         assert enclave.send("alice", "Grant", give("alice", "helper", endpoint="http://127.0.0.1:80/")).seq == 1
 

@@ -67,10 +67,10 @@ class Launcher:
 def _arm(point: str) -> None:
     """Die at a point such as `before Ledger store`: a side, a class and a method."""
     from enc.witness.evidence_store import EvidenceStore
-    from enc.witness.ledger import Ledger
+    from enc.witness.ledger import HeadLedger
 
     side, kind, name = point.split()
-    owner: Any = {"Ledger": Ledger, "EvidenceStore": EvidenceStore}[kind]
+    owner: Any = {"HeadLedger": HeadLedger, "EvidenceStore": EvidenceStore}[kind]
     method: Callable[..., Any] = getattr(owner, name)
 
     def dying(*args: Any, **more: Any) -> Any:

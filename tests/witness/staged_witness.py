@@ -22,7 +22,7 @@ from enc.core.trees.cosigning import CosignedHead, check_cosigned, parse_cosigne
 from enc.core.trees.tree_head import wire_head
 from enc.witness import main
 from enc.witness.config import load_config
-from enc.witness.ledger import Ledger
+from enc.witness.ledger import HeadLedger
 from tests.client.stage import URL, Stage
 from tests.core.world import person
 
@@ -51,7 +51,7 @@ class StagedWitness:
     async def _open(self) -> None:
         config = load_config(None, self._settings)
         listed = [each.enclave for each in config.followed()]
-        self.ledger = Ledger(config.folder, self.identity.key, self._now, listed, config.keep_heads)
+        self.ledger = HeadLedger(config.folder, self.identity.key, self._now, listed, config.keep_heads)
         http = partial(httpx.AsyncClient, transport=httpx.MockTransport(self._answer), trust_env=False)
         with (
             patch.object(main, "AsyncTransport", lambda url, timeout, most: AsyncTransport(url, timeout, http(), most)),

@@ -11,15 +11,17 @@ from enc.core.errors import MisuseError, Unavailable
 from enc.core.primitives.hashing import sha256
 from enc.core.trees.cosigning import check_cosigned
 from enc.core.trees.tree_head import sign_head
-from enc.witness.ledger import Ledger
+from enc.witness.ledger import HeadLedger
 from tests.core.world import person
 
 NODE, OTHER, WITNESS = person("node"), person("other"), person("walter")
 ENCLAVE, SECOND = sha256(b"one"), sha256(b"two")
 
 
-def a_ledger(folder: Path, keep: int = 100, key: object = WITNESS, listed: tuple[bytes, ...] = (ENCLAVE,)) -> Ledger:
-    return Ledger(folder, key, lambda: 1_800_000_000_000, listed, keep)  # type: ignore[arg-type]
+def a_ledger(
+    folder: Path, keep: int = 100, key: object = WITNESS, listed: tuple[bytes, ...] = (ENCLAVE,)
+) -> HeadLedger:
+    return HeadLedger(folder, key, lambda: 1_800_000_000_000, listed, keep)  # type: ignore[arg-type]
 
 
 def a_pin(size: int, root: str = "", enclave: bytes = ENCLAVE) -> Pin:
@@ -27,7 +29,7 @@ def a_pin(size: int, root: str = "", enclave: bytes = ENCLAVE) -> Pin:
     return pin_of(NODE.public, head, History(NODE.public))
 
 
-def sizes(ledger: Ledger, enclave: bytes | None = None) -> list[int]:
+def sizes(ledger: HeadLedger, enclave: bytes | None = None) -> list[int]:
     rows = [row.cosigned for row in ledger.page(0, 1000, enclave)]
     for row in rows:
         check_cosigned(row, WITNESS.public, row.enclave)

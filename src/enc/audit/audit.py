@@ -58,7 +58,7 @@ class InProcess:
             report(done)
 
 
-class Request(Struct, kw_only=True):
+class AuditRequest(Struct, kw_only=True):
     """The input of an audit."""
 
     paths: list[str]
@@ -98,7 +98,9 @@ class Audit(Struct, kw_only=True):
         self.notes += pulled.notes
 
 
-def run_audit(request: Request, runner: Runner, progress: ProgressCallback = lambda step, done, total: None) -> Audit:
+def run_audit(
+    request: AuditRequest, runner: Runner, progress: ProgressCallback = lambda step, done, total: None
+) -> Audit:
     """Run an audit: survey, check and replay, judge, prove."""
     surveys = list(_survey(request, runner, progress))
     audit = Audit(verdicts=[], problems=[f"{each.path}: {each.problem}" for each in surveys if each.problem])
@@ -134,13 +136,13 @@ def _newest(held: Iterable[CollectedHead]) -> list[CollectedHead]:
     return sorted(once.values(), key=lambda each: each.head.ts)[-MAX_HEADS:]
 
 
-def _too_many(request: Request) -> Iterator[tuple[bytes, int]]:
+def _too_many(request: AuditRequest) -> Iterator[tuple[bytes, int]]:
     for enclave, held in request.heads.items():
         if len(held) > MAX_HEADS and (n := len({(each.head, each.claim) for each in held})) > MAX_HEADS:
             yield enclave, n
 
 
-def _survey(request: Request, runner: Runner, progress: ProgressCallback) -> Iterable[Survey]:
+def _survey(request: AuditRequest, runner: Runner, progress: ProgressCallback) -> Iterable[Survey]:
     paths, known = request.paths, dict(request.known)
     sizes = [max(_size(path), 1) for path in paths]
     return runner.map(lambda path: survey(path, known), paths, sizes, lambda n: progress("reading", n, sum(sizes)))

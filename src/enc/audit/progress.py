@@ -38,18 +38,18 @@ class _Line(Struct):
 _decoder = msgspec.json.Decoder(_Line)
 
 
-class Progress(Struct, frozen=True):
+class AuditProgress(Struct, frozen=True):
     known: Mapping[bytes, VerifiedPrefix]
     heads: Mapping[bytes, list[CollectedHead]]
 
 
-def load_progress(folder: Path) -> Progress:
+def load_progress(folder: Path) -> AuditProgress:
     """Load what the last audit into this folder verified; nothing if there was none."""
     known: dict[bytes, VerifiedPrefix] = {}
     heads: dict[bytes, list[CollectedHead]] = {}
     path = folder / NAME
     if not path.exists():
-        return Progress(known, heads)
+        return AuditProgress(known, heads)
     try:
         with path.open("rb") as file:
             while line := file.readline(MAX_LINE):
@@ -65,7 +65,7 @@ def load_progress(folder: Path) -> Progress:
         ) from None
     except OSError as e:
         raise MisuseError(f"{path}: {e.strerror}") from None
-    return Progress(known, heads)
+    return AuditProgress(known, heads)
 
 
 def save_progress(folder: Path, kept: Iterable[tuple[bytes, VerifiedPrefix, Iterable[CollectedHead]]]) -> None:

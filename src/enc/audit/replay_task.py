@@ -33,7 +33,7 @@ DAY_MS = 86_400_000
 MAX_DAYS = 4096
 
 
-class Tally(Struct):
+class FindingTally(Struct):
     """Findings of one archive: the first of each kind, and how many there are."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -57,7 +57,7 @@ class CheckResult(Struct, kw_only=True):
     enclave: bytes
     first: int
     events: int = 0
-    tally: Tally
+    tally: FindingTally
     problem: str = ""
     """Why it could not be read to the end."""
 
@@ -70,7 +70,7 @@ class ReplayResult(Struct, kw_only=True):
     header: Header | None
     events: int = 0
     enc_v: int = 0
-    tally: Tally
+    tally: FindingTally
     unknown_from: int | None = None
     sequencers: list[tuple[bytes, int]] = []
     marks: dict[int, ObservedRoot] = {}
@@ -94,7 +94,7 @@ class ReplayResult(Struct, kw_only=True):
 
 def check_part(path: str, enclave: bytes, enc_v: int, first: int, last: int | None) -> CheckResult:
     """Check each single event from line `first` to before line `last`."""
-    found = CheckResult(path=path, enclave=enclave, first=first, tally=Tally())
+    found = CheckResult(path=path, enclave=enclave, first=first, tally=FindingTally())
     try:
         for lines in read_lines(path, first, last):
             for number, line in enumerate(lines, first + found.events):
@@ -116,7 +116,7 @@ def check_and_replay(
     path: str, enc_v: int, heads: Sequence[CollectedHead] = (), seqs: frozenset[int] = frozenset(), known: int = 0
 ) -> tuple[CheckResult, ReplayResult]:
     """Check and replay in one pass. The first `known` events were checked by an earlier audit."""
-    checked = CheckResult(path=path, enclave=b"", first=0, tally=Tally())
+    checked = CheckResult(path=path, enclave=b"", first=0, tally=FindingTally())
 
     def check(lines: Sequence[bytes], number: int) -> Iterator[Event | None]:
         for at, line in enumerate(lines, number):
@@ -156,7 +156,7 @@ def _replay(path: str, heads: Sequence[CollectedHead], seqs: frozenset[int], rea
     try:
         header = read_header(path)
     except EncError as e:
-        return ReplayResult(path=path, enclave=b"", header=None, problem=e.message, tally=Tally())
+        return ReplayResult(path=path, enclave=b"", header=None, problem=e.message, tally=FindingTally())
     own = [] if header.sth is None else [CollectedHead(head=header.sth, source=os.path.basename(path), is_own=True)]
     held, found, bundle_sizes, state_hashes = [*own, *heads], list[Finding](), dict[int, int](), dict[int, bytes]()
     for _ in range(MAX_ROUNDS):
@@ -194,7 +194,7 @@ class _Replay:
         bundle_sizes: dict[int, int],
         state_hashes: dict[int, bytes],
     ) -> None:
-        self._result = ReplayResult(path=path, enclave=header.enclave, header=header, tally=Tally())
+        self._result = ReplayResult(path=path, enclave=header.enclave, header=header, tally=FindingTally())
         self.marks, self._seqs = marks, seqs
         self._replay = AuditReplay(
             header.enclave,

@@ -22,7 +22,7 @@ class _PlainFault(FaultyBehaviour):
         return script.act(place, now, plain=place == self.place)
 
 
-class InvalidSignature(_PlainFault):
+class ForgedSignature(_PlainFault):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self._field = self.rng.choice(["sig", "seq_sig"])
@@ -72,7 +72,7 @@ class UnauthorisedEvent(FaultyBehaviour):
         return Effects() if place == self.place else super().judge(place, state, commit, memory)
 
 
-class Gap(FaultyBehaviour):
+class MissingEvent(FaultyBehaviour):
     is_provable = False
 
     def __init__(self, plan: Plan) -> None:

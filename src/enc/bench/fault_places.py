@@ -9,15 +9,15 @@ from enc.bench.event_faults import (
     AlteredContent,
     ErasureWithoutCause,
     FallingTimestamp,
-    Gap,
-    InvalidSignature,
+    ForgedSignature,
+    MissingEvent,
     OldSequencer,
     Reordering,
     SequencerChange,
     UnauthorisedEvent,
 )
 from enc.bench.faulty_behaviour import FaultyBehaviour
-from enc.bench.head_faults import BrokenConsistency, Equivocation, HeadNotOnLog, WrongLogRoot
+from enc.bench.head_faults import BrokenConsistency, ForkedHeads, HeadNotOnLog, WrongLogRoot
 from enc.bench.kinds import Kind
 from enc.bench.node_behaviour import NodeBehaviour
 from enc.bench.people import NODES
@@ -70,17 +70,17 @@ def behaviour_of(plan: Plan) -> NodeBehaviour:
 
 
 _FAULTS: Mapping[Kind, type[FaultyBehaviour]] = {
-    "invalid_signature": InvalidSignature,
+    "invalid_signature": ForgedSignature,
     "altered_content": AlteredContent,
     "unauthorised_event": UnauthorisedEvent,
-    "gap": Gap,
+    "gap": MissingEvent,
     "reordering": Reordering,
     "falling_timestamp": FallingTimestamp,
     "wrong_bundle_boundary": WrongBundleBoundary,
     "wrong_state_root": WrongStateRoot,
     "wrong_log_root": WrongLogRoot,
     "head_not_on_log": HeadNotOnLog,
-    "equivocation": Equivocation,
+    "equivocation": ForkedHeads,
     "broken_consistency": BrokenConsistency,
     "sequencer_change": SequencerChange,
     "old_sequencer": OldSequencer,

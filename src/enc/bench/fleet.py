@@ -33,7 +33,7 @@ Progress = Callable[[int, int], None]
 """Called with the number of events made so far, and the total."""
 
 
-class EnclaveSummary(Struct, frozen=True):
+class WrittenEnclave(Struct, frozen=True):
     """What was written for one enclave."""
 
     events: int
@@ -127,7 +127,7 @@ def _prepare(out: Path) -> None:
 _IGNORE_INTERRUPTS = (signal.SIGINT, signal.SIG_IGN)
 """Only the parent process handles interrupts."""
 
-_Run = Callable[[Path, Sequence[Plan]], Iterable[EnclaveSummary]]
+_Run = Callable[[Path, Sequence[Plan]], Iterable[WrittenEnclave]]
 
 
 @contextmanager
@@ -147,7 +147,7 @@ def _workers(jobs: int) -> Iterator[_Run]:
             raise
 
 
-def _spread(pool: ProcessPoolExecutor, out: Path, plans: Sequence[Plan]) -> Iterator[EnclaveSummary]:
+def _spread(pool: ProcessPoolExecutor, out: Path, plans: Sequence[Plan]) -> Iterator[WrittenEnclave]:
     portions = list(_portions(plans))
     for made in pool.map(_make_all, [out] * len(portions), portions):
         yield from made
@@ -166,11 +166,11 @@ def _portions(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
         yield waiting
 
 
-def _make_all(out: Path, plans: Sequence[Plan]) -> list[EnclaveSummary]:
+def _make_all(out: Path, plans: Sequence[Plan]) -> list[WrittenEnclave]:
     return [make(out, plan) for plan in plans]
 
 
-def make(out: Path, plan: Plan) -> EnclaveSummary:
+def make(out: Path, plan: Plan) -> WrittenEnclave:
     """Make one enclave and write its archives."""
     behaviour = behaviour_of(plan)
     with SpooledTemporaryFile(_SPOOL, dir=str(out)) as spool:
@@ -181,4 +181,4 @@ def make(out: Path, plan: Plan) -> EnclaveSummary:
         for taken in log.earlier:
             size += pack(out / f"{log.enclave.hex()}.earlier.enc", taken.header, earlier(spool, log, taken))
     heads = collect(log, behaviour, plan.random("heads"))
-    return EnclaveSummary(log.places, size, 1 + len(log.earlier), tuple(heads), behaviour.planted(log))
+    return WrittenEnclave(log.places, size, 1 + len(log.earlier), tuple(heads), behaviour.planted(log))

@@ -47,7 +47,7 @@ class HeadNotOnLog(_HeadFault):
         return [self._forged(log)]
 
 
-class Equivocation(_HeadFault):
+class ForkedHeads(_HeadFault):
     done = "two collected heads of one size have different roots"
 
     def heads(self, log: Log) -> list[TreeHead]:

@@ -12,7 +12,7 @@ from enc.core.trees.merkle_log import Edge
 from enc.core.trees.tree_head import sign_head
 
 
-class Bundle(Struct, frozen=True):
+class SignedBundle(Struct, frozen=True):
     """A closed bundle, as its node signed it."""
 
     leaf: bytes
@@ -50,7 +50,7 @@ class Log(Struct, kw_only=True):
     keys: Mapping[bytes, PrivateKey]
     """The nodes' keys, by public key."""
     created_at: int
-    bundles: list[Bundle] = []
+    bundles: list[SignedBundle] = []
     sequencers: list[tuple[bytes, int]] = []
     proved_bundle: ProvedBundle | None = None
     erased_by: dict[int, int] = {}

@@ -12,12 +12,12 @@ import msgspec
 
 from enc.bench.clock import Clock
 from enc.bench.group_script import GroupScript
-from enc.bench.log import Bundle, Earlier, Log, ProvedBundle
+from enc.bench.log import Earlier, Log, ProvedBundle, SignedBundle
 from enc.bench.manifests import manifest_of
 from enc.bench.node_behaviour import NodeBehaviour
 from enc.bench.people import NODES, key_of
 from enc.bench.plan import Plan
-from enc.bench.recent_messages import Message, RecentMessages
+from enc.bench.recent_messages import RecentMessage, RecentMessages
 from enc.bench.script import Act, Script
 from enc.bench.state_memory import StateMemory
 from enc.bench.v1_script import V1Script
@@ -146,7 +146,7 @@ class LogMaker:
             by, last = (event.sequencer, event.seq) if event and is_last else (sequencer, self.log.last_seq)
             leaf = log_leaf(closed.events_root, closed.state_hash)
             self._edge = self._edge.append(leaf)[0]
-            self.log.bundles.append(Bundle(leaf, self._edge.root(), last, transition.state.min_timestamp, by))
+            self.log.bundles.append(SignedBundle(leaf, self._edge.root(), last, transition.state.min_timestamp, by))
             if self._proves(closed.index):
                 self.log.proved_bundle = ProvedBundle(
                     closed.index, last, tuple(ids), closed.events_root, closed.state_hash
@@ -172,7 +172,7 @@ class LogMaker:
             if act.type == "Delete":
                 self._recent.remove(about)
         elif act.by >= 0:
-            self._recent.add(Message(event.id, act.by, event.from_, event.type, place))
+            self._recent.add(RecentMessage(event.id, act.by, event.from_, event.type, place))
         elif act.gone_at is not None:
             log.gone_at[place] = act.gone_at
         self._spool.write(line_of(event))

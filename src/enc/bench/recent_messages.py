@@ -9,7 +9,7 @@ from enc.core.primitives.types import Target
 CAPACITY = 512
 
 
-class Message(Struct):
+class RecentMessage(Struct):
     id: bytes
     author: int
     public: bytes
@@ -23,11 +23,11 @@ class RecentMessages:
     """At most CAPACITY messages. No later event refers to one that was displaced."""
 
     def __init__(self) -> None:
-        self._all: list[Message] = []
-        self._by_id: dict[bytes, Message] = {}
+        self._all: list[RecentMessage] = []
+        self._by_id: dict[bytes, RecentMessage] = {}
         self._next = 0
 
-    def add(self, message: Message) -> None:
+    def add(self, message: RecentMessage) -> None:
         self._by_id[message.id] = message
         if len(self._all) < CAPACITY:
             self._all.append(message)
@@ -36,13 +36,13 @@ class RecentMessages:
         del self._by_id[self._all[self._next].id]
         self._all[self._next] = message
 
-    def remove(self, message: Message) -> None:
+    def remove(self, message: RecentMessage) -> None:
         del self._by_id[message.id]
         last = self._all.pop()
         if last is not message:
             self._all[self._all.index(message)] = last
 
-    def pick(self, rng: Random) -> Message | None:
+    def pick(self, rng: Random) -> RecentMessage | None:
         return self._all[int(rng.random() * len(self._all))] if self._all else None
 
     def target(self, event_id: bytes) -> Target | None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from enc.bench.people import key_of
 from enc.bench.plan import Plan
-from enc.bench.recent_messages import Message, RecentMessages
+from enc.bench.recent_messages import RecentMessage, RecentMessages
 from enc.bench.words import REACTIONS, WORDS
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.signing import Alg, PrivateKey
@@ -28,7 +28,7 @@ class Act(Struct, frozen=True):
     content: str
     tags: Tags = ()
     alg: Alg = "schnorr"
-    about: Message | None = None
+    about: RecentMessage | None = None
     """The message that is changed or deleted."""
     by: int = -1
     """The author's number, only for messages that later events may refer to."""
@@ -147,7 +147,7 @@ class Script:
         content: str,
         tags: Tags = (),
         *,
-        about: Message | None = None,
+        about: RecentMessage | None = None,
         by: int = -1,
         gone_at: int | None = None,
     ) -> Act:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from enc.bench.recent_messages import RecentMessages
 from enc.core.machine.state import Transition
 from enc.core.primitives.hashing import EMPTY_HASH
-from enc.core.primitives.types import Record, RecordKind, Target
+from enc.core.primitives.types import KeyRecord, RecordKind, Target
 from enc.core.trees import sparse_merkle
 
 MIN_NODES = 32_768
@@ -38,10 +38,10 @@ class StateMemory:
     def target(self, event_id: bytes) -> Target | None:
         return self._recent.target(event_id)
 
-    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+    def record(self, kind: RecordKind, key: bytes) -> KeyRecord | None:
         return None
 
-    def record_of(self, event_id: bytes) -> Record | None:
+    def record_of(self, event_id: bytes) -> KeyRecord | None:
         return None
 
     def add(self, nodes: Mapping[bytes, bytes]) -> None:

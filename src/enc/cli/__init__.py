@@ -16,14 +16,14 @@ from enc.cli.me import commands as me
 from enc.cli.ops import audit, bench, node_queues, witness
 from enc.cli.profile import config, key
 from enc.cli.shell import exits
-from enc.cli.shell.command import Group
+from enc.cli.shell.command import CommandGroup
 from enc.cli.up import commands as up
 from enc.version import __version__
 
 app = typer.Typer(
     name="enc",
     help="ENC: verifiable, sovereign, access-controlled logs.",
-    cls=Group,
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

@@ -28,7 +28,7 @@ from enc.node.api.registry import RegistryApi
 from enc.node.api.status_pages import PROBE_S, StatusPages
 from enc.node.api.subscriptions import SubscriptionHub
 from enc.node.api.websocket import WebSocketApi, WebSocketLimits
-from enc.node.config import Config
+from enc.node.config import NodeConfig
 from enc.node.imports.jobs import Importer, ImportPolicy
 from enc.node.imports.uploads import UploadLimits, Uploads
 from enc.node.limits.quota import Quota
@@ -70,7 +70,7 @@ class Node:
 
     def __init__(
         self,
-        config: Config,
+        config: NodeConfig,
         store: Store,
         key: PrivateKey,
         signatures: SignaturePool | None = None,

@@ -21,7 +21,7 @@ from enc.runtime.log_options import Format, Level
 from enc.runtime.settings import SettingsReader, Source
 
 if TYPE_CHECKING:
-    from enc.core.primitives.types import Limits as CommitLimits
+    from enc.core.primitives.types import CommitLimits
 
 PREFIX = "ENC_NODE_"
 """Prefix of all variables: ENC_NODE_PORT is `port`, ENC_NODE_LIMITS_CONTENT is `content` of section
@@ -81,7 +81,7 @@ def _list(meaning: str, expected: str, check: Callable[[str], object]) -> Meta:
     return _meta(meaning, f"a list of {expected}", check=check, max_length=65_536)
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class LimitSettings(Struct, frozen=True, kw_only=True):
     """[limits]: bounds on what peers can make the node hold. Those of a commit may only be lowered."""
 
     content: Annotated[int, _size("Largest content of a commit.", _MIB)] = _MIB
@@ -128,7 +128,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     def commit_limits(self) -> "CommitLimits":
         """The limits that the kernel checks commits by."""
-        from enc.core.primitives.types import Limits as CommitLimits
+        from enc.core.primitives.types import CommitLimits
 
         return CommitLimits(
             content=self.content,
@@ -139,7 +139,7 @@ class Limits(Struct, frozen=True, kw_only=True):
         )
 
 
-class Admission(Struct, frozen=True, kw_only=True):
+class AdmissionSettings(Struct, frozen=True, kw_only=True):
     """[admission]: who may create enclaves here, and how much one identity may store. A quota of 0
     means none.
     """
@@ -158,7 +158,7 @@ class Admission(Struct, frozen=True, kw_only=True):
     max_bytes: Annotated[int, _number("Most bytes of content of one identity; 0: no quota.", 0, MAX_INT, "bytes")] = 0
 
 
-class Rates(Struct, frozen=True, kw_only=True):
+class RateSettings(Struct, frozen=True, kw_only=True):
     """[rates]: how often one identity, and one address, may send requests."""
 
     identity_per_s: Annotated[
@@ -171,14 +171,14 @@ class Rates(Struct, frozen=True, kw_only=True):
     address_burst: Annotated[int, _number("Most requests of one address in a burst.", 1, 10**9)] = 2000
 
 
-class Tls(Struct, frozen=True, kw_only=True):
+class TlsSettings(Struct, frozen=True, kw_only=True):
     """[tls]: both files, or neither for plain HTTP."""
 
     certificate: Annotated[str, _text("File with the certificate chain, PEM; empty: no TLS.")] = ""
     key: Annotated[str, _text("File with the certificate's private key, PEM.")] = ""
 
 
-class Proxy(Struct, frozen=True, kw_only=True):
+class ProxySettings(Struct, frozen=True, kw_only=True):
     """[proxy]: which proxies may report a client's address."""
 
     trusted: Annotated[
@@ -191,7 +191,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
     ] = ()
 
 
-class Cors(Struct, frozen=True, kw_only=True):
+class CorsSettings(Struct, frozen=True, kw_only=True):
     """[cors]: which web pages may call the node."""
 
     origins: Annotated[
@@ -200,7 +200,7 @@ class Cors(Struct, frozen=True, kw_only=True):
     ] = ("*",)
 
 
-class Sequencing(Struct, frozen=True, kw_only=True):
+class SequencingSettings(Struct, frozen=True, kw_only=True):
     """[sequencing]: how commits are ordered."""
 
     seal_idle: Annotated[
@@ -215,7 +215,7 @@ class Sequencing(Struct, frozen=True, kw_only=True):
     ] = True
 
 
-class Retention(Struct, frozen=True, kw_only=True):
+class RetentionSettings(Struct, frozen=True, kw_only=True):
     """[retention]: when data is deleted."""
 
     purge_after_s: Annotated[int, _number("How long a terminated enclave's data is kept.", 0, 10**10, "seconds")] = (
@@ -226,7 +226,7 @@ class Retention(Struct, frozen=True, kw_only=True):
     ] = 1.0
 
 
-class Endpoints(Struct, frozen=True, kw_only=True):
+class EndpointSettings(Struct, frozen=True, kw_only=True):
     """[endpoints]: what the node may call."""
 
     allow_private: Annotated[bool, _switch("Allow push endpoints with http or private addresses; for development.")] = (
@@ -234,7 +234,7 @@ class Endpoints(Struct, frozen=True, kw_only=True):
     )
 
 
-class Push(Struct, frozen=True, kw_only=True):
+class PushSettings(Struct, frozen=True, kw_only=True):
     """[push]: how events are delivered to endpoints."""
 
     interval_s: Annotated[
@@ -263,7 +263,7 @@ class Push(Struct, frozen=True, kw_only=True):
     dead_days: Annotated[float, _real("How long a dead letter can be pulled or sent again.", 0, 36_500, "days")] = 30.0
 
 
-class Registry(Struct, frozen=True, kw_only=True):
+class RegistrySettings(Struct, frozen=True, kw_only=True):
     """[registry]: discovery of nodes, enclaves and identities."""
 
     enclave: Annotated[
@@ -295,7 +295,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         return bytes.fromhex(self.enclave) if self.enclave else None
 
 
-class Imports(Struct, frozen=True, kw_only=True):
+class ImportSettings(Struct, frozen=True, kw_only=True):
     """[imports]: enclaves that their owners move here from other nodes."""
 
     at_once: Annotated[int, _number("Most imports at one time; 0: imports are rejected.", 0, 64)] = 2
@@ -308,7 +308,7 @@ class Imports(Struct, frozen=True, kw_only=True):
     upload_grace_s: Annotated[float, _real("Time before an upload must reach that speed.", 0, 3600, "seconds")] = 30.0
 
 
-class Config(Struct, frozen=True, kw_only=True):
+class NodeConfig(Struct, frozen=True, kw_only=True):
     """All settings of one node."""
 
     data: Annotated[str, _text("Directory of the node's data.", "a path", _SOME)] = "./enc-data"
@@ -324,18 +324,18 @@ class Config(Struct, frozen=True, kw_only=True):
     key_file: Annotated[str, _text("File with the node's private key; empty: node.key in the data directory.")] = ""
     log_level: Annotated[Level, _choice("Lowest level that is logged.", Level)] = "info"
     log_format: Annotated[Format, _choice("Log format: JSON lines, or lines for people.", Format)] = "json"
-    limits: Limits = Limits()
-    admission: Admission = Admission()
-    rates: Rates = Rates()
-    tls: Tls = Tls()
-    proxy: Proxy = Proxy()
-    cors: Cors = Cors()
-    sequencing: Sequencing = Sequencing()
-    retention: Retention = Retention()
-    endpoints: Endpoints = Endpoints()
-    push: Push = Push()
-    imports: Imports = Imports()
-    registry: Registry = Registry()
+    limits: LimitSettings = LimitSettings()
+    admission: AdmissionSettings = AdmissionSettings()
+    rates: RateSettings = RateSettings()
+    tls: TlsSettings = TlsSettings()
+    proxy: ProxySettings = ProxySettings()
+    cors: CorsSettings = CorsSettings()
+    sequencing: SequencingSettings = SequencingSettings()
+    retention: RetentionSettings = RetentionSettings()
+    endpoints: EndpointSettings = EndpointSettings()
+    push: PushSettings = PushSettings()
+    imports: ImportSettings = ImportSettings()
+    registry: RegistrySettings = RegistrySettings()
 
     @property
     def data_path(self) -> Path:
@@ -355,7 +355,7 @@ class Config(Struct, frozen=True, kw_only=True):
         return self.dev or self.endpoints.allow_private
 
     @property
-    def effective_rates(self) -> Rates:
+    def effective_rates(self) -> RateSettings:
         """`rates`, without limits if `dev`."""
         return structs.replace(self.rates, identity_per_s=0.0, address_per_s=0.0) if self.dev else self.rates
 
@@ -370,7 +370,7 @@ class Config(Struct, frozen=True, kw_only=True):
         return 0 if self.dev else self.limits.connections_per_address
 
 
-class Setting(Struct, frozen=True):
+class ShownSetting(Struct, frozen=True):
     """One setting, as shown to people."""
 
     key: str
@@ -386,7 +386,7 @@ class Setting(Struct, frozen=True):
         return READER.variable(self.key)
 
 
-READER = SettingsReader(Config, prefix=PREFIX, flags={"registry.enclave": "--registry"})
+READER = SettingsReader(NodeConfig, prefix=PREFIX, flags={"registry.enclave": "--registry"})
 FIELDS: Mapping[str, structs.FieldInfo] = READER.fields
 SECTIONS: Mapping[str, type[Struct]] = READER.sections
 
@@ -396,7 +396,7 @@ def _meta_of(key: str) -> Meta:
     return meta
 
 
-def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Config:
+def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> NodeConfig:
     """Return the configuration that these sources give together; raise MisuseError for an invalid
     value.
 
@@ -408,7 +408,7 @@ def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[st
 
 def load_with_sources(
     path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
-) -> tuple[Config, Mapping[str, Source]]:
+) -> tuple[NodeConfig, Mapping[str, Source]]:
     """Return load_config's result, and the source of each value that is not a default."""
     config, given = READER.load(path, environ, flags)
     for one, other in (("tls.certificate", "tls.key"), ("tls.key", "tls.certificate")):
@@ -417,12 +417,14 @@ def load_with_sources(
     return config, {key: found.source for key, found in given.items()}
 
 
-def describe(config: Config, sources: Mapping[str, Source] | None = None) -> list[Setting]:
+def describe(config: NodeConfig, sources: Mapping[str, Source] | None = None) -> list[ShownSetting]:
     """Return every setting in order, with its meaning."""
     found = []
     for key, field in FIELDS.items():
         section, _, name = key.rpartition(".")
         value = getattr(getattr(config, section) if section else config, name)
         meta, source = _meta_of(key), (sources or {}).get(key, "default")
-        found.append(Setting(key, value, field.default, source, (meta.extra or {})["unit"], meta.description or ""))
+        found.append(
+            ShownSetting(key, value, field.default, source, (meta.extra or {})["unit"], meta.description or "")
+        )
     return found

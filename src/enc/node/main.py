@@ -16,7 +16,7 @@ from enc.core.machine.state import EnclaveState
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Receipt
 from enc.node.assembly import Node
-from enc.node.config import Config
+from enc.node.config import NodeConfig
 from enc.node.ops import key_file
 from enc.node.ops.registration import Announcer
 from enc.node.signatures.pool import SignaturePool
@@ -38,7 +38,7 @@ _log = structlog.get_logger("enc.node")
 
 
 async def _serve(
-    config: Config,
+    config: NodeConfig,
     store: Store,
     key: PrivateKey,
     signatures: SignaturePool,
@@ -68,7 +68,7 @@ async def _serve(
         node.stop()
 
 
-def _assign_cores(config: Config) -> tuple[SignaturePool, set[int]]:
+def _assign_cores(config: NodeConfig) -> tuple[SignaturePool, set[int]]:
     """Start the processes that check signatures, and keep this one's threads, which share an interpreter, together.
 
     Returns the signature pool and the cores that are left to other processes; empty: all of them.
@@ -95,7 +95,7 @@ def check_key(store: Store, key: PrivateKey) -> None:
         _log.error("key_of_no_enclave", seq_pub=key.public.hex(), sequencer=states[0].sequencer.hex())
 
 
-def _announcer(config: Config, key: PrivateKey) -> Announcer | None:
+def _announcer(config: NodeConfig, key: PrivateKey) -> Announcer | None:
     """Return the announcer if the node registers itself in a registry.
 
     The client is imported on the thread that uses it.
@@ -121,7 +121,7 @@ def _announcer(config: Config, key: PrivateKey) -> Announcer | None:
     return Announcer(register, endpoints)
 
 
-def _check_registry(store: Store, config: Config) -> None:
+def _check_registry(store: Store, config: NodeConfig) -> None:
     """Raise MisuseError if the enclave that lookups are served from is not a registry. It may be
     created later.
     """
@@ -130,7 +130,7 @@ def _check_registry(store: Store, config: Config) -> None:
         raise MisuseError(f"registry: {config.registry.enclave}: the enclave is not a registry")
 
 
-def run(config: Config) -> int:
+def run(config: NodeConfig) -> int:
     """Run a node until it is stopped; return its exit code."""
     setup_logs(config.log_level, config.log_format)
     authorities(config.push.ca_file, "push.ca_file")  # fail now: the sender reads the file later, in another process

@@ -14,7 +14,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from urllib.parse import urlsplit
 
 from enc.core.errors import MisuseError, UpstreamUnreachable
-from enc.runtime.endpoints import Address, Endpoint, resolve_checked
+from enc.runtime.endpoints import Address, HttpEndpoint, resolve_checked
 
 TIMEOUT_S = 30
 MAX_S = 300
@@ -33,7 +33,7 @@ def authorities(file: str = "", field: str = "") -> ssl.SSLContext:
         raise MisuseError(f"{field}: {file}: {getattr(e, 'strerror', None) or e}") from None
 
 
-def addresses_of(endpoint: Endpoint, *, allow_private: bool) -> list[Address]:
+def addresses_of(endpoint: HttpEndpoint, *, allow_private: bool) -> list[Address]:
     """Return the addresses of the endpoint's host, all of which may be called.
 
     Raises UpstreamUnreachable if it has none, or InvalidEndpointUrl if one may not be called.
@@ -45,7 +45,7 @@ def addresses_of(endpoint: Endpoint, *, allow_private: bool) -> list[Address]:
 
 
 def connect(
-    endpoint: Endpoint, *, allow_private: bool, began: Callable[[socket.socket], None] = lambda sock: None
+    endpoint: HttpEndpoint, *, allow_private: bool, began: Callable[[socket.socket], None] = lambda sock: None
 ) -> socket.socket:
     """Return a connection to a checked address; `began` gets each socket that is tried."""
     for family, address in addresses_of(endpoint, allow_private=allow_private):
@@ -67,7 +67,7 @@ def connect(
 
 
 class _Connection(HTTPConnection):
-    def __init__(self, endpoint: Endpoint, *, allow_private: bool) -> None:
+    def __init__(self, endpoint: HttpEndpoint, *, allow_private: bool) -> None:
         super().__init__(endpoint.host, endpoint.port, timeout=TIMEOUT_S)
         self._endpoint, self._allow_private = endpoint, allow_private
         self._tried: socket.socket | None = None
@@ -112,7 +112,7 @@ class _Connection(HTTPConnection):
 
 
 def post(
-    endpoint: Endpoint, path: str, body: bytes, *, max_bytes: int, allow_private: bool, stopped: threading.Event
+    endpoint: HttpEndpoint, path: str, body: bytes, *, max_bytes: int, allow_private: bool, stopped: threading.Event
 ) -> tuple[int, bytes]:
     """Return the status and body of the answer.
 

@@ -21,7 +21,7 @@ import httptools
 
 from enc.core.errors import InvalidEndpointUrl
 from enc.runtime.checked_http import authorities
-from enc.runtime.endpoints import Address, Endpoint, Resolve, parse_endpoint, resolve, resolve_checked
+from enc.runtime.endpoints import Address, HttpEndpoint, Resolve, parse_endpoint, resolve, resolve_checked
 from enc.version import __version__
 
 MAX_HEAD = 16 * 1024
@@ -60,7 +60,7 @@ async def dial(address: Address) -> socket.socket:
     return connection
 
 
-class Caller:
+class EndpointCaller:
     """Calls endpoints, `most` at a time. Create it on the event loop's thread."""
 
     def __init__(
@@ -94,7 +94,7 @@ class Caller:
             return str(e)
         return "" if 200 <= status < 300 else f"status {status}"
 
-    async def _post(self, endpoint: Endpoint, body: bytes) -> int:
+    async def _post(self, endpoint: HttpEndpoint, body: bytes) -> int:
         connection = await self._connect(await self._addresses(endpoint))
         answer = _Answer()
         try:
@@ -109,7 +109,7 @@ class Caller:
         finally:
             transport.abort()  # a TLS peer that does not answer would delay a graceful close
 
-    async def _addresses(self, endpoint: Endpoint) -> list[Address]:
+    async def _addresses(self, endpoint: HttpEndpoint) -> list[Address]:
         """Return the checked addresses that the host has now."""
         look_up = partial(resolve_checked, endpoint, allow_private=self._allow_private, resolver=self._resolve)
         lookup = asyncio.get_running_loop().run_in_executor(self._threads, look_up)
@@ -132,7 +132,9 @@ class Caller:
                     return await self._dial(address)
         raise _Failed(NO_CONNECTION)
 
-    async def _open(self, connection: socket.socket, endpoint: Endpoint, answer: "_Answer") -> asyncio.WriteTransport:
+    async def _open(
+        self, connection: socket.socket, endpoint: HttpEndpoint, answer: "_Answer"
+    ) -> asyncio.WriteTransport:
         secure = {"ssl": self._tls, "server_hostname": endpoint.host} if endpoint.is_tls else {}
         loop = asyncio.get_running_loop()
         try:
@@ -147,7 +149,7 @@ class Caller:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def request_head(endpoint: Endpoint, size: int) -> bytes:
+def request_head(endpoint: HttpEndpoint, size: int) -> bytes:
     """Return the head of the request. A URL is printable ASCII without spaces: it cannot end its line."""
     parts = urlsplit(endpoint.url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -74,7 +74,7 @@ _NOT_PUBLIC_4 = [
 ]
 
 
-class Endpoint:
+class HttpEndpoint:
     """A URL in the form of an endpoint. `host` is a name or an address without brackets."""
 
     __slots__ = ("host", "is_tls", "port", "url")
@@ -91,7 +91,7 @@ def check_endpoints(urls: Iterable[str], *, allow_private: bool) -> None:
         parse_endpoint(url, allow_private=allow_private)
 
 
-def parse_endpoint(url: str, *, allow_private: bool = False) -> Endpoint:
+def parse_endpoint(url: str, *, allow_private: bool = False) -> HttpEndpoint:
     """Parse a URL, or raise InvalidEndpointUrl. `allow_private` also permits http, any port and any
     address.
     """
@@ -115,7 +115,7 @@ def parse_endpoint(url: str, *, allow_private: bool = False) -> Endpoint:
     host = _host(parts)
     if not allow_private and (address := _literal(host)) is not None:
         check_address(address)
-    return Endpoint(url, host, port, parts.scheme == "https")
+    return HttpEndpoint(url, host, port, parts.scheme == "https")
 
 
 def _split(url: str) -> tuple[SplitResult, int | None]:
@@ -156,7 +156,7 @@ def resolve(host: str, port: int) -> Sequence[Address]:
     return [(family, cast(tuple[str | int, ...], address)) for family, _, _, _, address in found]
 
 
-def resolve_checked(endpoint: Endpoint, *, allow_private: bool, resolver: Resolve = resolve) -> list[Address]:
+def resolve_checked(endpoint: HttpEndpoint, *, allow_private: bool, resolver: Resolve = resolve) -> list[Address]:
     """Return the addresses that the endpoint's host has now: connect to these, and not to its name.
 
     Raises InvalidEndpointUrl if any of them is not public, unless `allow_private`; and what

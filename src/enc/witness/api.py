@@ -42,7 +42,7 @@ from enc.core.trees.tree_head import WireHead, head_from_wire
 from enc.runtime.rate_limit import RateLimiter
 from enc.version import __version__
 from enc.witness.http_util import JSON, body, enclave_id, error_response, number, page, tagged
-from enc.witness.ledger import Ledger, Row
+from enc.witness.ledger import HeadLedger, LedgerRow
 from enc.witness.watcher import Watch
 
 MAX_REQUESTS = 128
@@ -66,10 +66,12 @@ _submitted = Decoder(_SubmittedHead)
 Make = Callable[[Request], tuple[str, bytes]]
 
 
-class Api:
+class WitnessApi:
     """An ASGI application."""
 
-    def __init__(self, key: bytes, ledger: Ledger, watches: Mapping[bytes, Watch], rates: RateLimiter, interval: float):
+    def __init__(
+        self, key: bytes, ledger: HeadLedger, watches: Mapping[bytes, Watch], rates: RateLimiter, interval: float
+    ):
         self._key, self._ledger, self._watches, self._rates, self._interval = key, ledger, watches, rates, interval
         self._requests = 0
         routes = [
@@ -161,7 +163,7 @@ class Api:
         rows = self._ledger.page(after, limit, None if one is None else enclave_id(one))
         return LINES, b"".join(self._line(row) for row in rows)
 
-    def _line(self, row: Row) -> bytes:
+    def _line(self, row: LedgerRow) -> bytes:
         """Return a line of a head file, with its source and the number for the next page."""
         wire = wire_cosigned(row.cosigned)
         return encode({**wire, "source": f"witness {self._key.hex()}", "n": row.n}) + b"\n"

@@ -32,7 +32,7 @@ class FollowedEnclave(Struct, frozen=True):
     sequencer: bytes | None = None
 
 
-class Config(Struct, frozen=True, kw_only=True):
+class WitnessConfig(Struct, frozen=True, kw_only=True):
     """All settings, with defaults and bounds."""
 
     enclaves: Annotated[tuple[str, ...], Meta(max_length=MAX_ENCLAVES)] = ()
@@ -78,14 +78,14 @@ class Config(Struct, frozen=True, kw_only=True):
 
 
 _READER = SettingsReader(
-    Config,
+    WitnessConfig,
     flags={"enclaves": "--enclave", "nodes": "--node", "interval_s": "--interval"},
     max_bytes=MAX_FILE,
     strict=False,
 )
 
 
-def load_config(path: Path | None, flags: Mapping[str, Any]) -> Config:
+def load_config(path: Path | None, flags: Mapping[str, Any]) -> WitnessConfig:
     """Return the file's values, overridden by flags that are not empty; raise MisuseError.
 
     Paths in the file are relative to its folder.

@@ -46,7 +46,7 @@ CREATE INDEX evidence_of ON evidence (enclave, convicts);
 """
 
 
-class Row(Struct, frozen=True):
+class LedgerRow(Struct, frozen=True):
     """One co-signed head: its number in the ledger and its wire form."""
 
     n: int
@@ -57,7 +57,7 @@ class Row(Struct, frozen=True):
         return parse_cosigned(self.wire)
 
 
-class Ledger:
+class HeadLedger:
     """`now`: Unix milliseconds. `followed`: enclaves whose heads are co-signed. `keep`: heads
     stored for each.
 
@@ -161,24 +161,24 @@ class Ledger:
 
     # Co-signed heads and evidence
 
-    def latest(self, enclave: bytes) -> Row | None:
+    def latest(self, enclave: bytes) -> LedgerRow | None:
         return self._head("enclave = ? AND size > ?", enclave, 0)
 
-    def at(self, enclave: bytes, size: int) -> Row | None:
+    def at(self, enclave: bytes, size: int) -> LedgerRow | None:
         """Return the latest head of this size: after a move there are two, with one root."""
         return self._head("enclave = ? AND size = ?", enclave, size)
 
-    def _head(self, where: str, enclave: bytes, size: int) -> Row | None:
+    def _head(self, where: str, enclave: bytes, size: int) -> LedgerRow | None:
         sql = f"SELECT n, wire FROM heads WHERE {where} ORDER BY size DESC, n DESC LIMIT 1"  # noqa: S608
         with self._db_lock:
             row = self._db.execute(sql, (enclave, size)).fetchone()
-        return None if row is None else Row(*row)
+        return None if row is None else LedgerRow(*row)
 
-    def page(self, after: int, limit: int, enclave: bytes | None = None) -> list[Row]:
+    def page(self, after: int, limit: int, enclave: bytes | None = None) -> list[LedgerRow]:
         """Return heads in the order in which they were co-signed."""
         sql = "SELECT n, wire FROM heads WHERE n > ?1 AND (?3 IS NULL OR enclave = ?3) ORDER BY n LIMIT ?2"
         with self._db_lock:
-            return [Row(*row) for row in self._db.execute(sql, (after, limit, enclave))]
+            return [LedgerRow(*row) for row in self._db.execute(sql, (after, limit, enclave))]
 
     def add_evidence(self, evidence: Evidence) -> StoredEvidence | None:
         """Store evidence; return None if the limit for its enclave is reached."""

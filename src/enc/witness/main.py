@@ -20,9 +20,9 @@ from enc.client.wire.transport import AsyncTransport
 from enc.runtime.clock import now_ms
 from enc.runtime.rate_limit import RateLimiter
 from enc.runtime.serving import Server, server_config
-from enc.witness.api import Api
-from enc.witness.config import Config, FollowedEnclave
-from enc.witness.ledger import Ledger
+from enc.witness.api import WitnessApi
+from enc.witness.config import FollowedEnclave, WitnessConfig
+from enc.witness.ledger import HeadLedger
 from enc.witness.watcher import Watch
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ _log = structlog.get_logger("enc.witness")
 class Service:
     """The watches and the API. Create and close it on the event loop's thread."""
 
-    def __init__(self, config: Config, identity: Identity, ledger: Ledger) -> None:
+    def __init__(self, config: WitnessConfig, identity: Identity, ledger: HeadLedger) -> None:
         followed, registry = config.followed(), config.known_registry()
         nodes = list(dict.fromkeys([*config.nodes, *(each.node for each in followed if each.node)]))
         first = None if registry else nodes[0]
@@ -51,9 +51,9 @@ class Service:
         self._setup = Setup(first, identity, None, ledger, 0, nodes=nodes, registry=registry)
         self.watches = {each.enclave: self._watch(each, ledger) for each in followed}
         rates = RateLimiter(SUBMITTED_PER_S, SUBMITTED_BURST, time.monotonic, MAX_ADDRESSES, TOO_MANY)
-        self.app = Api(identity.public, ledger, self.watches, rates, config.interval_s)
+        self.app = WitnessApi(identity.public, ledger, self.watches, rates, config.interval_s)
 
-    def _watch(self, followed: FollowedEnclave, ledger: Ledger) -> Watch:
+    def _watch(self, followed: FollowedEnclave, ledger: HeadLedger) -> Watch:
         if followed.sequencer is not None and ledger.load(followed.enclave) is None:
             ledger.store(followed.enclave, Pin(followed.sequencer, None))
         return Watch(self._setup.reader(followed.enclave, followed.node), ledger, self._run, now_ms)
@@ -83,7 +83,7 @@ class Service:
             await self._transport.close()
 
 
-async def _serve(config: Config, identity: Identity, ledger: Ledger, listening: socket.socket) -> None:
+async def _serve(config: WitnessConfig, identity: Identity, ledger: HeadLedger, listening: socket.socket) -> None:
     service = Service(config, identity, ledger)
     settings = server_config(
         service.app,
@@ -105,10 +105,10 @@ async def _serve(config: Config, identity: Identity, ledger: Ledger, listening: 
         await server.run_until_stopped()
 
 
-def run(config: Config, identity: Identity, listening: socket.socket) -> int:
+def run(config: WitnessConfig, identity: Identity, listening: socket.socket) -> int:
     """Run a witness until a signal stops it; return the exit code."""
     followed = [each.enclave for each in config.followed()]
-    ledger = Ledger(config.folder, identity.key, now_ms, followed, config.keep_heads)
+    ledger = HeadLedger(config.folder, identity.key, now_ms, followed, config.keep_heads)
     try:
         asyncio.run(_serve(config, identity, ledger, listening))
     finally:

@@ -23,7 +23,7 @@ from enc.core.errors import EncError, EnclaveMigrated, InvalidSignature, PeerErr
 from enc.core.primitives.types import TreeHead
 from enc.core.trees.tree_head import check_bound_head
 from enc.witness.evidence_store import StoredEvidence
-from enc.witness.ledger import Ledger
+from enc.witness.ledger import HeadLedger
 
 T = TypeVar("T")
 Run = Callable[[Flow[Any]], Awaitable[Any]]
@@ -56,7 +56,7 @@ class Watch:
     checked: int | None = None
     """When its node last passed a poll, in Unix milliseconds."""
 
-    def __init__(self, reader: EnclaveReader, ledger: Ledger, run: Run, now: Callable[[], int]) -> None:
+    def __init__(self, reader: EnclaveReader, ledger: HeadLedger, run: Run, now: Callable[[], int]) -> None:
         self.enclave, self._reader, self._ledger, self._run, self._now = reader.enclave, reader, ledger, run, now
         self._lock, self._quiet, self._waiting = asyncio.Lock(), 0, 0
 

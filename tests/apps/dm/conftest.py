@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from enc.apps.dm import Entry, Mailbox
+from enc.apps.dm import Mailbox, ThreadEntry
 from enc.apps.people.address_book import Place
 from enc.client import Client, Identity
 from tests.client.moved import Town, town
@@ -40,7 +40,7 @@ class Somebody:
     def place(self) -> Place:
         return Place(self.mailbox.enclave.id, self.street.town.nodes[self.at].url)
 
-    def thread(self, other: "Somebody") -> list[Entry]:
+    def thread(self, other: "Somebody") -> list[ThreadEntry]:
         """Return the thread as a new device sees it, after checking that the first one sees the
         same.
         """
@@ -84,7 +84,7 @@ def street(two_nodes: Town, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         yield Street(two_nodes, stack)
 
 
-def mirrored(thread: list[Entry]) -> list[tuple[Any, ...]]:
+def mirrored(thread: list[ThreadEntry]) -> list[tuple[Any, ...]]:
     """Return what both people see alike: everything that has arrived."""
     return [
         (entry.at, entry.id, entry.author, entry.text, entry.is_edited, entry.state == "retracted")

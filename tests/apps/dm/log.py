@@ -4,10 +4,10 @@ import json
 from itertools import count
 from typing import Any
 
-from enc.apps.dm import Fold
+from enc.apps.dm import MailboxFold
 from enc.apps.dm.epochs import GivenEpoch
 from enc.apps.dm.peer import Peer
-from enc.apps.dm.records import Record, wire_record
+from enc.apps.dm.records import CopyRecord, wire_record
 from enc.client import Item
 from enc.core.apps import dm
 from enc.core.log.commit import build_commit
@@ -41,8 +41,8 @@ class Log:
         self.events.append(finalize(commit, NODE, self.now, len(self.events)))
         return self.events[-1]
 
-    def fold(self, *, events: list[Event] | None = None) -> Fold:
-        fold = Fold(self.owner)
+    def fold(self, *, events: list[Event] | None = None) -> MailboxFold:
+        fold = MailboxFold(self.owner)
         for event in self.events if events is None else events:
             fold.apply(Item(event, "active"))
         return fold
@@ -72,13 +72,13 @@ class Log:
         content = {"target": person(who).public.hex(), "epoch": self.own_epoch(n, secret, **changes)}
         return self.say("alice", "rotate", content)
 
-    def copy(self, to: str, record: Record) -> Event:
+    def copy(self, to: str, record: CopyRecord) -> Event:
         return self.say("alice", "sent", self.sealed(to, record), ("to", person(to).public.hex()))
 
-    def revise(self, event: Event, to: str, record: Record) -> Event:
+    def revise(self, event: Event, to: str, record: CopyRecord) -> Event:
         return self.say("alice", "Update", self.sealed(to, record), ("r", event.id.hex()))
 
-    def sealed(self, to: str, record: Record) -> str:
+    def sealed(self, to: str, record: CopyRecord) -> str:
         return dm.seal_sent(self.owner, person(to).public, wire_record(record), nonce())
 
     # Events of others
@@ -92,20 +92,20 @@ class Log:
 
 def words(secret: bytes, seq: int, text: str, epoch: int = 0) -> str:
     """Return a message's content."""
-    return dm.seal_message(dm.Chain(secret), epoch, seq, text.encode(), nonce())
+    return dm.seal_message(dm.EpochChain(secret), epoch, seq, text.encode(), nonce())
 
 
-def of(fold: Fold, who: str) -> Peer:
+def of(fold: MailboxFold, who: str) -> Peer:
     return fold.peer(person(who).public)
 
 
-def texts(fold: Fold, who: str) -> list[str | None]:
+def texts(fold: MailboxFold, who: str) -> list[str | None]:
     return [entry.text for entry in fold.thread(person(who).public)]
 
 
-def codes(fold: Fold) -> list[str]:
+def codes(fold: MailboxFold) -> list[str]:
     return [refusal.error.code for refusal in fold.refusals]
 
 
-def current(fold: Fold, who: str) -> GivenEpoch | None:
+def current(fold: MailboxFold, who: str) -> GivenEpoch | None:
     return of(fold, who).given

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from enc.apps.dm import Entry, Mailbox
+from enc.apps.dm import Mailbox, ThreadEntry
 from enc.apps.people.address_book import Place
 from enc.client import Client, Identity
 from enc.core.apps import dm
@@ -100,7 +100,7 @@ class Conversation:
         else:
             self._try(lambda: self._said(device.retract(other.key, entry.ref), None))
 
-    def _said(self, entry: Entry, text: str | None) -> None:
+    def _said(self, entry: ThreadEntry, text: str | None) -> None:
         self.said[entry.id] = text
 
     def _try(self, act) -> None:  # type: ignore[no-untyped-def]

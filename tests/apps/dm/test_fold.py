@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from enc.apps.dm import Rotation, errors
 from enc.apps.dm.fold import MAX_REFUSALS
-from enc.apps.dm.records import Record
+from enc.apps.dm.records import CopyRecord
 from enc.client import Item
 from enc.core.apps import dm
 from enc.core.primitives import sealing
@@ -70,7 +70,7 @@ def test_reading_costs_two_derivations_a_message(log: Log, monkeypatch: pytest.M
     for many in (100, 200, 400):
         log = Log()
         log.befriend("bob", S)
-        chain = dm.Chain(S)
+        chain = dm.EpochChain(S)
         for i in range(many):
             log.message("bob", dm.seal_message(chain, 0, i, b"x", nonce()))
         with monkeypatch.context() as patch:
@@ -83,7 +83,7 @@ def test_reading_costs_two_derivations_a_message(log: Log, monkeypatch: pytest.M
 
 def test_copies_derive_one_key_for_each_contact(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(50):
-        log.copy("bob", Record(text=str(i), state="delivered", id=f"{i:064x}", at=i))
+        log.copy("bob", CopyRecord(text=str(i), state="delivered", id=f"{i:064x}", at=i))
     made = []
     original = dm.sent_key
 
@@ -135,7 +135,7 @@ def test_wrong_key(log: Log) -> None:
 
 
 def test_no_text(log: Log) -> None:
-    log.message("bob", dm.seal_message(dm.Chain(S), 0, 0, b"\xff\xfe", nonce()))
+    log.message("bob", dm.seal_message(dm.EpochChain(S), 0, 0, b"\xff\xfe", nonce()))
     assert codes(log.fold()) == ["DM_WRONG_KEY"]
 
 
@@ -154,7 +154,7 @@ def test_a_hostile_number_costs_little(log: Log) -> None:
     """The author's own chain may be derived to its end once; other contacts' chains may not, for
     its sake.
     """
-    deep = dm.Chain(U)
+    deep = dm.EpochChain(U)
     for _ in range(3):
         log.message("bob", dm.seal_message(deep, 0, 3000, b"deep", nonce()))
     fold = log.fold()
@@ -350,17 +350,17 @@ def test_a_given_epoch_is_its_author_s(log: Log) -> None:
 
 
 def test_an_unblocked_contact_is_owed_the_epoch_again(log: Log) -> None:
-    sent = log.copy("bob", Record(text="x", state="delivered", id="ab" * 32, at=1, delivers=0))
+    sent = log.copy("bob", CopyRecord(text="x", state="delivered", id="ab" * 32, at=1, delivers=0))
     assert not of(log.fold(), "bob").owes_epoch
     log.move("bob", "FRIEND", "BLOCKED")
     log.move("bob", "BLOCKED", "FRIEND")
-    log.revise(sent, "bob", Record(text="y", state="delivered", id="ab" * 32, at=1, delivers=0, is_edited=True))
+    log.revise(sent, "bob", CopyRecord(text="y", state="delivered", id="ab" * 32, at=1, delivers=0, is_edited=True))
     fold = log.fold()
     assert of(fold, "bob").owes_epoch
     assert of(fold, "bob").own.n == 0, "without a new one"
-    log.copy("bob", Record(text="z", state="refused", delivers=0))
+    log.copy("bob", CopyRecord(text="z", state="refused", delivers=0))
     assert of(log.fold(), "bob").owes_epoch
-    log.copy("bob", Record(text="z", state="delivered", id="cd" * 32, at=2, delivers=0))
+    log.copy("bob", CopyRecord(text="z", state="delivered", id="cd" * 32, at=2, delivers=0))
     assert not of(log.fold(), "bob").owes_epoch
 
 
@@ -368,7 +368,7 @@ def test_what_was_not_given_yet_is_not_rotated(log: Log) -> None:
     log.message("bob", words(S, 0, "x"))
     rotation = Rotation(messages=1, age_ms=0)
     assert not rotation.is_due(of(log.fold(), "bob"), log.now)
-    log.copy("bob", Record(text="x", state="delivered", id="ab" * 32, at=1, delivers=0))
+    log.copy("bob", CopyRecord(text="x", state="delivered", id="ab" * 32, at=1, delivers=0))
     assert rotation.is_due(of(log.fold(), "bob"), log.now)
     log.move("bob", "FRIEND", "BLOCKED")
     assert not rotation.is_due(of(log.fold(), "bob"), log.now)
@@ -378,8 +378,8 @@ def test_what_was_not_given_yet_is_not_rotated(log: Log) -> None:
 
 
 def test_a_copy_of_another_contact_s(log: Log) -> None:
-    log.copy("carol", Record(text="to carol"))
-    log.say("alice", "sent", log.sealed("carol", Record(text="to carol")), ("to", BOB.hex()))
+    log.copy("carol", CopyRecord(text="to carol"))
+    log.say("alice", "sent", log.sealed("carol", CopyRecord(text="to carol")), ("to", BOB.hex()))
     log.say("alice", "sent", b64(bytes(60)), ("to", BOB.hex()))
     log.say("alice", "sent", b64(bytes(6)), ("to", BOB.hex()))
     log.say("alice", "sent", "", ("to", "x"))
@@ -387,18 +387,18 @@ def test_a_copy_of_another_contact_s(log: Log) -> None:
 
 
 def test_the_next_sender_seq_follows_every_device(log: Log) -> None:
-    one = log.copy("bob", Record(text="x", epoch=2, sender_seq=7))
-    log.copy("bob", Record(text="x", epoch=2, sender_seq=3))
+    one = log.copy("bob", CopyRecord(text="x", epoch=2, sender_seq=7))
+    log.copy("bob", CopyRecord(text="x", epoch=2, sender_seq=3))
     assert of(log.fold(), "bob").next_seq(2) == 8
-    log.revise(one, "bob", Record(text="x", epoch=3, sender_seq=0))
+    log.revise(one, "bob", CopyRecord(text="x", epoch=3, sender_seq=0))
     assert (of(log.fold(), "bob").next_seq(3), of(log.fold(), "bob").next_seq(4)) == (1, 0)
 
 
 def test_where_a_contact_is_by_the_newest_copy(log: Log) -> None:
-    old = log.copy("bob", Record(text="x", mailbox="aa" * 32, state="delivered"))
-    log.copy("bob", Record(kind="place", mailbox="bb" * 32, node="http://b.example", state="delivered"))
-    log.copy("bob", Record(kind="place", mailbox="cc" * 32, state="refused"))
-    log.revise(old, "bob", Record(text="y", mailbox="aa" * 32, state="delivered"))
+    old = log.copy("bob", CopyRecord(text="x", mailbox="aa" * 32, state="delivered"))
+    log.copy("bob", CopyRecord(kind="place", mailbox="bb" * 32, node="http://b.example", state="delivered"))
+    log.copy("bob", CopyRecord(kind="place", mailbox="cc" * 32, state="refused"))
+    log.revise(old, "bob", CopyRecord(text="y", mailbox="aa" * 32, state="delivered"))
     fold = log.fold()
     place = of(fold, "bob").known_place
     assert place is not None
@@ -449,7 +449,7 @@ def test_a_contact_with_a_new_mailbox_begins_anew(log: Log, how: str) -> None:
     """
     invite(log, "dave", "hi", log.given("dave", 5, U))
     log.befriend("dave", S)
-    log.copy("dave", Record(text="x", state="delivered", id="ab" * 32, at=1, delivers=0, mailbox="cc" * 32))
+    log.copy("dave", CopyRecord(text="x", state="delivered", id="ab" * 32, at=1, delivers=0, mailbox="cc" * 32))
     assert not of(log.fold(), "dave").owes_epoch
     if how == "invite":
         log.move("dave", "FRIEND", "OUTSIDER")
@@ -520,7 +520,7 @@ def test_no_log_breaks_it(seed: int) -> None:
     """
     dice, log = random.Random(seed), Log()
     log.befriend("bob", S)
-    good = [words(S, 0, "x"), json.dumps(log.own_epoch(1, T)), log.sealed("bob", Record(text="x")), "", "{}", "[1]"]
+    good = [words(S, 0, "x"), json.dumps(log.own_epoch(1, T)), log.sealed("bob", CopyRecord(text="x")), "", "{}", "[1]"]
     fields: dict[str, list[Any]] = {
         "target": [BOB.hex(), "x", 7],
         "from": ["FRIEND", 1],

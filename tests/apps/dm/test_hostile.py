@@ -11,7 +11,7 @@ from enc.apps import AddressBook
 from enc.apps.dm import Mailbox
 from enc.apps.dm.compose import Composer
 from enc.apps.dm.open_message import MAX_AHEAD
-from enc.apps.dm.records import Record
+from enc.apps.dm.records import CopyRecord
 from enc.client import Client, Identity
 from enc.core.apps import dm
 from enc.core.errors import WorldError
@@ -57,7 +57,7 @@ def test_what_is_retracted_stays_so(log: Log) -> None:
 
 
 def test_a_contact_retracts_nothing_of_the_owner_s_or_another_s(log: Log) -> None:
-    sent = log.copy("bob", Record(text="mine", state="delivered", id="ab" * 32, at=log.now, mailbox="cd" * 32))
+    sent = log.copy("bob", CopyRecord(text="mine", state="delivered", id="ab" * 32, at=log.now, mailbox="cd" * 32))
     hers = log.message("carol", words(T, 0, "hers"))
     for event in (sent, hers):
         log.say("bob", "Delete", {"reason": "author"}, ("r", event.id.hex()))

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from enc.apps.dm import Fold, Mailbox
+from enc.apps.dm import Mailbox, MailboxFold
 from enc.apps.dm import open_message as module
 from enc.apps.dm.compose import Composer, decline_tags
-from enc.apps.dm.records import MAX_TEXT, Record
+from enc.apps.dm.records import MAX_TEXT, CopyRecord
 from enc.apps.people.address_book import Place
 from enc.core.apps import dm
 from enc.core.errors import EnclaveNotFound, IdentityNotFound
@@ -27,7 +27,7 @@ FORGOTTEN = {"unblocked_seq", "place_seq"}
 """Seqs from which something counts: their effect shows in other fields."""
 
 
-def state(fold: Fold, who: bytes) -> dict[str, Any]:
+def state(fold: MailboxFold, who: bytes) -> dict[str, Any]:
     """Return everything that is known of a person."""
     peer = fold.peer(who)
     found = {each.name: getattr(peer, each.name) for each in fields(peer) if each.name not in FORGOTTEN}
@@ -88,7 +88,7 @@ def test_an_earlier_invitation_does_not_come_back_with_the_declining_of_the_late
 
 
 def test_who_was_a_contact_and_is_declined_is_forgotten_alike(log: Log) -> None:
-    log.copy("bob", Record(text="x", state="delivered", id="ab" * 32, at=1, delivers=0, mailbox="ee" * 32))
+    log.copy("bob", CopyRecord(text="x", state="delivered", id="ab" * 32, at=1, delivers=0, mailbox="ee" * 32))
     log.message("bob", words(S, 0, "one"), log.given("bob", 0, U))
     log.move("bob", "FRIEND", "OUTSIDER")
     made = invite(log, "bob", "I lost it", log.given("bob", 0, T))
@@ -169,7 +169,7 @@ def test_no_key_is_looked_for_of_what_is_long(log: Log, monkeypatch: pytest.Monk
 def test_secrets_are_not_shown(log: Log) -> None:
     log.message("bob", words(S, 0, "quince"), log.given("bob", 0, U))
     invite(log, "dave", "medlar")
-    log.copy("bob", Record(text="sloe", state="delivered"))
+    log.copy("bob", CopyRecord(text="sloe", state="delivered"))
     fold = log.fold()
     given = current(fold, "bob")
     shown = " ".join(map(repr, (given, of(fold, "bob"), of(fold, "bob").own, of(fold, "dave"), fold.peers)))

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from enc.apps.group import Fold, Keys, group_manifest
+from enc.apps.group import GroupFold, Keys, group_manifest
 from enc.apps.group.views import Change
 from enc.client import Identity
 from enc.core.apps.group_message import seal_message
 from enc.core.apps.group_ratchet import propose
-from enc.core.apps.group_state import Randomness, State
+from enc.core.apps.group_state import PublicGroupState, Randomness
 from enc.core.primitives.hashing import sha256
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Event
@@ -60,7 +60,7 @@ class Circle:
     def __init__(self, *people: str) -> None:
         self.world = World(group_manifest(pubkey("alice")))
         self.made: dict[str, Recorder] = {}
-        self._folds: dict[str, Fold] = {}
+        self._folds: dict[str, GroupFold] = {}
         self.shut("auto_join")
         self.rotate("alice")
         for name in people:
@@ -71,28 +71,28 @@ class Circle:
         return self.world.events
 
     @property
-    def public(self) -> Fold:
+    def public(self) -> GroupFold:
         """What a reader without any key knows from the log."""
         return self.fold("")
 
-    def fold(self, name: str) -> Fold:
+    def fold(self, name: str) -> GroupFold:
         """The log as a person reads it, up to now."""
         keys = keys_of(name) if name else Keys(bytes(32))
-        fold = self._folds.setdefault(name, Fold(keys, self.world.state.enclave))
+        fold = self._folds.setdefault(name, GroupFold(keys, self.world.state.enclave))
         for event in self.events[fold.seq + 1 :]:
             fold.apply(event)
         return fold
 
     def last(self, name: str = "") -> Change:
         """What the last event changes, for a person who reads the log from the start."""
-        fold, change = Fold(keys_of(name) if name else Keys(bytes(32)), self.world.state.enclave), None
+        fold, change = GroupFold(keys_of(name) if name else Keys(bytes(32)), self.world.state.enclave), None
         for event in self.events:
             change = fold.apply(event)
         assert change is not None
         return change
 
     @property
-    def state(self) -> State:
+    def state(self) -> PublicGroupState:
         return self.public.epochs.state
 
     @property
@@ -101,7 +101,7 @@ class Circle:
 
     # Acting
 
-    def propose(self, by: str, members: frozenset[bytes], state: State | None = None, **more: Any) -> Json:
+    def propose(self, by: str, members: frozenset[bytes], state: PublicGroupState | None = None, **more: Any) -> Json:
         """Return an envelope for these members, as JSON."""
         chance = self.made.setdefault(by, Recorder()).chance()
         envelope, _, _ = propose(state or self.state, members, pubkey(by), chance, **more)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from enc.apps.group import Invitation, invitations
 from enc.client import Enclave
-from enc.core.apps.personal import Notice, seal_notice
+from enc.core.apps.personal import OpenedNotice, seal_notice
 from tests.apps.group.party import Party, pubkey
 from tests.core.world import person
 
@@ -29,6 +29,8 @@ def mail(party: Party, personal: Enclave) -> list[Invitation]:
 def forge(party: Party, personal: Enclave, by: str = "mallory", **changes: Any) -> None:
     """Write a notice with chosen fields."""
     key = person(by)
-    notice = Notice(kind="group_invite", enclave_id=party.id.hex(), enclave_kind="group", inviter=key.public.hex())
+    notice = OpenedNotice(
+        kind="group_invite", enclave_id=party.id.hex(), enclave_kind="group", inviter=key.public.hex()
+    )
     sealed = seal_notice(key, pubkey("dave"), replace(notice, **changes), bytes(24))
     party.stage.client(by, pins=None).enclave(personal.id).commit("notice", sealed)

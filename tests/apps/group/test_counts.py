@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from enc.apps.group import Fold, Keys
+from enc.apps.group import GroupFold, Keys
 from enc.client import Identity
 from enc.core.primitives.encoding import compact_json
 from tests.apps.group.circle import Circle, Json, pubkey
@@ -230,7 +230,7 @@ def test_a_sub_key_alone_opens_what_is_wrapped_to_it(circle: Circle) -> None:
     sub = Identity(person("carol")).sub_key()
     circle.rotate("bob", subs={pubkey("carol"): sub.public})
     circle.say("alice", "to both")
-    fold = Fold(Keys(pubkey("carol"), None, sub))
+    fold = GroupFold(Keys(pubkey("carol"), None, sub))
     for event in circle.events:
         fold.apply(event)
     assert fold.epochs.views[-1].is_open
@@ -246,7 +246,7 @@ def test_a_handoff_opens_the_epoch_of_its_event_if_it_fits(circle: Circle) -> No
     epoch = circle.fold("alice").epochs.secret(circle.public.epochs.state.n)
     assert epoch is not None
     wrong = person("mallory")
-    fold = Fold(Keys(pubkey("carol"), None, wrong))
+    fold = GroupFold(Keys(pubkey("carol"), None, wrong))
     for each in circle.events:
         fold.apply(each)
     assert not fold.can_seal

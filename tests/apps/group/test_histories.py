@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enc.apps.group import Fold, Keys
+from enc.apps.group import GroupFold, Keys
 from enc.client import Identity
 from enc.core.apps.group_envelope import Envelope, Wrap, parse_envelope, unwrap
 from enc.core.apps.group_state import next_secret, node_key
@@ -171,7 +171,7 @@ def test_everybody_agrees_and_opens_what_is_theirs_and_nothing_else(history: lis
 
 def members_of(circle: Circle) -> list[frozenset[bytes]]:
     """Return the members of each epoch that counts."""
-    fold, found = Fold(Keys(bytes(32))), list[frozenset[bytes]]()
+    fold, found = GroupFold(Keys(bytes(32))), list[frozenset[bytes]]()
     for event in circle.events:
         change = fold.apply(event)
         if change.epoch is not None and change.epoch.counts:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from enc.apps.group import Fold, Keys, NotAGroup, check_group, group_manifest
+from enc.apps.group import GroupFold, Keys, NotAGroup, check_group, group_manifest
 from enc.apps.group.manifest import RULES
 from enc.core.errors import ReplayFailed
 from enc.core.log.commit import build_commit
@@ -104,8 +104,8 @@ def test_another_sequencer_takes_over_by_a_migrate_alone(circle: Circle) -> None
 # Events that are not shown
 
 
-def read_without(circle: Circle, *hidden: Event, name: str = "alice") -> Fold:
-    fold = Fold(keys_of(name))
+def read_without(circle: Circle, *hidden: Event, name: str = "alice") -> GroupFold:
+    fold = GroupFold(keys_of(name))
     for event in circle.events:
         if event in hidden:
             fold.skip(event.seq)
@@ -171,7 +171,7 @@ def test_whoever_may_delete_nothing_accounts_for_nothing(circle: Circle) -> None
 
 
 def test_a_log_begins_with_its_manifest(circle: Circle) -> None:
-    fold = Fold(Keys(bytes(32)))
+    fold = GroupFold(Keys(bytes(32)))
     with pytest.raises(ReplayFailed):
         fold.apply(circle.events[1])
 
@@ -217,7 +217,7 @@ def test_a_fold_of_another_enclave_says_so() -> None:
         check_group(manifest)
     world = World({**group_manifest(pubkey("alice")), "init": init(alice="MEMBER owner admin", bob="MEMBER")})
     with pytest.raises(NotAGroup):
-        Fold(Keys(bytes(32))).apply(world.events[0])
+        GroupFold(Keys(bytes(32))).apply(world.events[0])
 
 
 def test_a_commit_is_not_put_in_again_once_its_time_is_over(circle: Circle) -> None:

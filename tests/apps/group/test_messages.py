@@ -4,7 +4,7 @@ reactions.
 
 import pytest
 
-from enc.apps.group import Fold
+from enc.apps.group import GroupFold
 from enc.apps.group.messages import REPEAT
 from enc.core.apps.group_message import seal_message
 from enc.core.errors import EventDeleted, Unauthorized
@@ -101,7 +101,7 @@ def _reading_now(circle: Circle, name: str) -> list[str | None]:
     return [entry.text for entry in _fold_now(circle, name).messages.all() if not entry.is_deleted]
 
 
-def _fold_now(circle: Circle, name: str) -> Fold:
+def _fold_now(circle: Circle, name: str) -> GroupFold:
     """Return the fold of a new reader: edited and deleted contents are erased, deleted events are
     not shown.
     """
@@ -111,7 +111,7 @@ def _fold_now(circle: Circle, name: str) -> Fold:
     for event in events:
         if event.type == "Update":
             edits[revised_id(event)] = event.id
-    fold = Fold(keys_of(name))
+    fold = GroupFold(keys_of(name))
     for event in events:
         gone = event.id in edits or (event.type == "Update" and edits[revised_id(event)] != event.id)
         gone = gone or (event.type == "Update" and revised_id(event) in deleted)
@@ -139,7 +139,7 @@ def test_no_device_uses_a_number_again_that_it_cannot_see_any_more(circle: Circl
     """One device wrote and deleted; the other sees an empty seq, and counts it as its own."""
     gone = circle.say("bob", "gone")
     circle.delete("bob", gone)
-    late = Fold(keys_of("bob"))
+    late = GroupFold(keys_of("bob"))
     for event in circle.events:
         if event.id == gone.id:
             late.skip(event.seq)
@@ -272,7 +272,7 @@ def test_nobody_takes_back_their_own_words_without_a_trace(circle: Circle) -> No
 def test_words_that_delete_themselves_are_missed_by_nobody(circle: Circle) -> None:
     said = circle.say("bob", "for now", ("auto-delete", str(2**52)))
     assert circle.texts("carol") == ["for now"]
-    fold = Fold(keys_of("carol"))
+    fold = GroupFold(keys_of("carol"))
     for event in circle.events:
         fold.apply(erase(event) if event is said else event)
     assert fold.membership.withheld() is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from enc.apps.group import Fold, Keys
+from enc.apps.group import GroupFold, Keys
 from enc.apps.group.manifest import RULES
 from enc.core.log.event import check_event, parse_event
 from enc.core.primitives.signing import PrivateKey
@@ -27,7 +27,7 @@ def test_the_manifest_is_the_examples() -> None:
 @pytest.mark.parametrize("reader", [*PEOPLE, None])
 def test_every_event_for_every_reader(reader: str | None) -> None:
     keys = Keys(PEOPLE[reader].public, PEOPLE[reader]) if reader else Keys(bytes(32))
-    fold = Fold(keys, bytes.fromhex(LOG["enclave"]))
+    fold = GroupFold(keys, bytes.fromhex(LOG["enclave"]))
     for event, after in zip(EVENTS, LOG["after_each_event"], strict=True):
         check_event(event, 2)
         change = fold.apply(event)
@@ -43,7 +43,7 @@ def test_every_event_for_every_reader(reader: str | None) -> None:
 
 def test_every_epoch() -> None:
     for name, key in PEOPLE.items():
-        fold = Fold(Keys(key.public, key))
+        fold = GroupFold(Keys(key.public, key))
         for event in EVENTS:
             fold.apply(event)
         assert [made.n for made in fold.epochs.counted] == [epoch["n"] for epoch in LOG["epochs"]]

@@ -20,7 +20,7 @@ from enc.apps.personal.ledger import MAX_NOTICE
 from enc.apps.personal.notice_verification import PENDING_MS, SILENT_MS, confirm_group_invite
 from enc.apps.personal.send_notice import NoPersonalStore
 from enc.client import Enclave, Identity
-from enc.core.apps.personal import ContradictingTag, ForeignSender, Notice, seal_handoff, seal_notice
+from enc.core.apps.personal import ContradictingTag, ForeignSender, OpenedNotice, seal_handoff, seal_notice
 from enc.core.errors import GateClosed, MisuseError, Unauthorized, WorldError
 from enc.core.trees.state_key import DELETED
 from tests.apps.personal.conftest import Street
@@ -214,7 +214,9 @@ def test_a_move_that_does_not_stand_or_a_state_from_before_it_proves_nothing(pai
     group, move = pair.invited()
     real = pair.bob.enclave(group.id)
     fact, member = real.proof(move.id), real.member(pair.bob.identity.public)
-    notice = Notice(kind="group_invite", enclave_id=group.hex, enclave_kind="group", inviter=pair.ada.identity.hex)
+    notice = OpenedNotice(
+        kind="group_invite", enclave_id=group.hex, enclave_kind="group", inviter=pair.ada.identity.hex
+    )
     notice = replace(notice, move_ref=move.id.hex())
 
     def ask(fact: Any, member: Any) -> None:
@@ -292,7 +294,7 @@ def test_a_mailbox_beside_the_registered_one_waits(pair: Pair) -> None:
 
 def sealed(pair: Pair, key: Any = None, to: bytes | None = None, **fields: Any) -> str:
     plain = {"kind": "x-poke", "enclave_id": "ab" * 32, "enclave_kind": "x", "inviter": pair.ada.identity.hex}
-    notice = Notice(**{**plain, **fields})
+    notice = OpenedNotice(**{**plain, **fields})
     return seal_notice(key or pair.ada.identity.key, to or pair.bob.identity.public, notice, os.urandom(24))
 
 

@@ -12,7 +12,7 @@ import pytest
 from enc.apps.group import Change, Group
 from enc.cli.group.chat import GroupChat
 from enc.cli.group.slash_commands import GroupCommands
-from enc.cli.group.view import View
+from enc.cli.group.view import GroupView
 from enc.cli.shell import profiles
 from enc.client import Client
 from enc.core.errors import Unavailable
@@ -240,7 +240,7 @@ def test_a_profile_is_told_in_words(ann: Friend, bob: Friend) -> None:
 def test_a_move_is_told_in_words() -> None:
     author = bytes(32)
     group = SimpleNamespace(me=b"", person=lambda who: SimpleNamespace(profile=None))
-    view = View(group, {author: "ann"})  # type: ignore[arg-type]
+    view = GroupView(group, {author: "ann"})  # type: ignore[arg-type]
     change = Change(kind="lifecycle", seq=1, id=bytes(32), author=author, timestamp=0, type="Migrate")
     assert [line.text for line in view.change(change)] == ["ann moves the group to another node"]
 
@@ -252,7 +252,7 @@ def test_a_chat_outlasts_a_node_that_fails_while_it_heals(
     with Client(node, ann.identity, pins=None) as client, Client(node, ann.identity, pins=None) as listens:
         group = Group(client, ann.group)
         group.sync()
-        view = View(group, {})
+        view = GroupView(group, {})
         talk = GroupChat(group, listens.enclave(ann.group), "plans", view, None, PATIENCE_S)  # type: ignore[arg-type]
         heal, fails = group._try_heal, [Unavailable("not now"), Unavailable("still not")]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from enc.apps import AddressBook
-from enc.apps.group import Person
+from enc.apps.group import GroupMember
 from enc.apps.people.lookup import find
 from enc.cli.group.context import resolve_member
 from enc.client import Client
@@ -230,7 +230,7 @@ def test_the_start_of_a_key_must_be_one_person_s(ann: Friend, bob: Friend) -> No
 
 def test_a_start_that_two_keys_share_is_nobody_s(tmp_path: Path) -> None:
     book = AddressBook(tmp_path / "contacts.json")
-    people = [Person(bytes(31) + bytes([i]), "MEMBER") for i in range(2)]
+    people = [GroupMember(bytes(31) + bytes([i]), "MEMBER") for i in range(2)]
     group: Any = SimpleNamespace(people=lambda: people)
     with pytest.raises(MisuseError, match="more than one key in the group"):
         resolve_member(group, book, "00000000", lambda word: find(word, book))

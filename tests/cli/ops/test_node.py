@@ -19,7 +19,7 @@ from enc.cli.ops import node
 from enc.core.errors import MisuseError, Unavailable
 from enc.core.primitives.signing import PrivateKey
 from enc.node import fsck
-from enc.node.config import FIELDS, SECTIONS, Config, describe, load_config
+from enc.node.config import FIELDS, SECTIONS, NodeConfig, describe, load_config
 from enc.node.fsck import Difference, Report
 from enc.node.store.sqlite.store import SqliteStore
 from tests.cli.ops.node_command import enc, failure
@@ -61,12 +61,12 @@ def test_an_unknown_option(command: str) -> None:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
+def started(monkeypatch: pytest.MonkeyPatch) -> list[NodeConfig]:
     from enc.node import main
 
-    found: list[Config] = []
+    found: list[NodeConfig] = []
 
-    def run(config: Config) -> int:
+    def run(config: NodeConfig) -> int:
         found.append(config)
         return 7
 
@@ -75,7 +75,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
 
 
 def test_run_starts_a_node_with_the_settings_and_ends_with_its_exit_code(
-    started: list[Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    started: list[NodeConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "node.toml"
     file.write_text("port = 1\nhost = 'f'\n[limits]\ntags = 5\n")
@@ -86,12 +86,12 @@ def test_run_starts_a_node_with_the_settings_and_ends_with_its_exit_code(
     assert started == [load_config(None, {}, {**expected, "limits.tags": 5, "registry.enclave": "ab" * 32})]
 
 
-def test_run_with_no_flags_has_the_defaults(started: list[Config]) -> None:
+def test_run_with_no_flags_has_the_defaults(started: list[NodeConfig]) -> None:
     enc("run")
-    assert started == [Config()]
+    assert started == [NodeConfig()]
 
 
-def test_dev_of_the_environment_can_be_taken_back(started: list[Config], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dev_of_the_environment_can_be_taken_back(started: list[NodeConfig], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENC_NODE_DEV", "1")
     enc("run"), enc("run", "--no-dev")
     assert [config.dev for config in started] == [True, False]
@@ -113,7 +113,7 @@ def test_dev_of_the_environment_can_be_taken_back(started: list[Config], monkeyp
         (["--config", "a\nb"], r"a\nb: cannot be read: No such file or directory"),
     ],
 )
-def test_a_wrong_setting_is_one_line(command: str, flags: list[str], message: str, started: list[Config]) -> None:
+def test_a_wrong_setting_is_one_line(command: str, flags: list[str], message: str, started: list[NodeConfig]) -> None:
     assert failure(enc(command, *flags)) == message
     assert started == []
 
@@ -137,7 +137,7 @@ def test_every_command_looks_at_the_environment(command: str, monkeypatch: pytes
 def test_a_node_that_cannot_run(monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, message: str) -> None:
     from enc.node import main
 
-    def fail(config: Config) -> int:
+    def fail(config: NodeConfig) -> int:
         raise error
 
     monkeypatch.setattr(main, "run", fail)
@@ -192,7 +192,7 @@ def test_config_prints_a_file_that_gives_the_same_settings(tmp_path: Path, monke
     printed.write_text(result.stdout, encoding="utf-8")
     again = load_config(printed, {}, {})
     assert again == load_config(None, os.environ, {"port": 0, "dev": True})
-    assert again != Config()
+    assert again != NodeConfig()
 
 
 def test_config_prints_every_setting_with_its_meaning_and_source(
@@ -203,7 +203,7 @@ def test_config_prints_every_setting_with_its_meaning_and_source(
     monkeypatch.setenv("ENC_NODE_HOST", "e")
     printed = enc("config", "--config", file, "--port", "5").stdout
     assert set(tomllib.loads(printed)) == {key for key in FIELDS if "." not in key} | set(SECTIONS)
-    for setting in describe(Config()):
+    for setting in describe(NodeConfig()):
         assert f"# {setting.meaning}\n" in printed
         assert f"; variable {setting.variable}; " in printed
     comments = dict(re.findall(r"^# (.*)\n(\w+) = ", printed, re.MULTILINE)[::-1])

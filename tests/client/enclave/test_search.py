@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enc.client.enclave.search import Search, as_filter, beyond
-from enc.client.link.enclave_reader import Page
+from enc.client.enclave.search import PagedSearch, as_filter, beyond
+from enc.client.link.enclave_reader import ItemPage
 from enc.core.errors import MisuseError
 from enc.core.log.filter import MAX_LIMIT, parse_filter
 from tests.client.scene import Scene
@@ -59,8 +59,8 @@ def test_what_cannot_be_searched_for_is_misuse(search: Any) -> None:
 
 def test_a_limit_is_a_number_of_events() -> None:
     with pytest.raises(MisuseError, match="limit"):
-        Search({}, -1, False)
-    assert Search({}, 0, False).wire is None
+        PagedSearch({}, -1, False)
+    assert PagedSearch({}, 0, False).wire is None
 
 
 seqs = st.integers(0, 30)
@@ -141,13 +141,13 @@ def test_a_search_whose_limit_is_reached_asks_no_more(scene: Scene) -> None:
 
 
 def test_the_first_page_is_as_large_as_it_may_be() -> None:
-    assert Search({}, None, False).wire == {"limit": MAX_LIMIT, "reverse": False}
-    assert Search({}, 5000, False).wire == {"limit": MAX_LIMIT, "reverse": False}
+    assert PagedSearch({}, None, False).wire == {"limit": MAX_LIMIT, "reverse": False}
+    assert PagedSearch({}, 5000, False).wire == {"limit": MAX_LIMIT, "reverse": False}
 
 
 def test_a_page_without_more_is_the_last() -> None:
-    search = Search({}, None, False)
-    assert list(search.advance(Page([], False))) == []
+    search = PagedSearch({}, None, False)
+    assert list(search.advance(ItemPage([], False))) == []
     assert search.wire is None
 
 

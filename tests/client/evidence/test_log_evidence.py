@@ -19,7 +19,7 @@ from enc.core.primitives.hashing import log_leaf, sha256
 from enc.core.primitives.types import Event, TreeHead
 from enc.core.trees.bundle import events_root, prove_membership
 from enc.core.trees.merkle_log import Edge, LogNodes, prove_inclusion
-from enc.core.trees.proof import Leaf
+from enc.core.trees.proof import LogLeaf
 from enc.core.trees.tree_head import sign_head
 from tests.core.world import START, World, person, pub
 
@@ -226,7 +226,7 @@ def test_a_log_in_evidence_has_a_bound(world: World, monkeypatch: pytest.MonkeyP
 def claim(world: World, index: int, ids: Sequence[bytes], state: bytes) -> tuple[Claim, TreeHead]:
     """A bundle as a lying node would prove it, and the head over it."""
     leaves = [log_leaf(bundle.events_root, bundle.state_hash) for bundle in world.memory.bundles]
-    leaf = Leaf(events_root(ids), state)
+    leaf = LogLeaf(events_root(ids), state)
     leaves[index] = log_leaf(leaf.events_root, leaf.state_hash)
     grown, nodes = Edge().extend(leaves)
     reader = type("Nodes", (), {"read_hash": lambda self, level, at: nodes[level, at]})()

@@ -7,7 +7,7 @@ import pytest
 
 from enc.client import Gap, PushReceiver
 from enc.client.enclave.push_body import parse_batch
-from enc.client.receive.inbox import Inbox
+from enc.client.receive.inbox import PushInbox
 from enc.client.receive.inbox_file import InboxFile
 from enc.core.errors import Unauthorized, Unavailable
 from enc.core.log.commit import build_commit
@@ -61,7 +61,7 @@ def test_a_hole_is_one_queue_s(post: Post, tmp_path: Path) -> None:
     first, _, two = post.enclave(["one", "two"])
     there = [post.message(first, f"{n}", two.seq + n, by=OTHER) for n in (1, 2, 3)]
     file = InboxFile(tmp_path / "apart.db", person("bob").public, HOOK, "")
-    inbox = Inbox(
+    inbox = PushInbox(
         file.db, wants_notices=False, is_new_node=lambda _, key: key == OTHER.public, is_former_node=lambda *_: True
     )
     try:
@@ -83,7 +83,7 @@ def test_a_hole_is_one_queue_s(post: Post, tmp_path: Path) -> None:
 def test_the_next_event_costs_no_more_however_many_wait_behind_it(post: Post, tmp_path: Path) -> None:
     events = post.enclave(map(str, range(300)))
     file = InboxFile(tmp_path / "apart.db", person("bob").public, HOOK, "")
-    inbox = Inbox(file.db, wants_notices=False)
+    inbox = PushInbox(file.db, wants_notices=False)
     steps = list[None]()
 
     def cost() -> int:

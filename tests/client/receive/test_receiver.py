@@ -8,7 +8,7 @@ import pytest
 
 from enc.client import Equivocation, ForeignSequencer, Forgery, SplitBrain
 from enc.client.enclave.push_body import parse_batch
-from enc.client.receive.inbox import Inbox
+from enc.client.receive.inbox import PushInbox
 from enc.client.receive.inbox_file import InboxFile
 from enc.client.verify.pins import FilePins, Pin
 from enc.core.errors import DecryptFailed, PeerError, Unauthorized
@@ -171,7 +171,7 @@ def test_what_the_old_node_still_has_comes_before_what_the_new_one_brings(post: 
     first, one, two = post.enclave(["one", "two"])
     there = post.message(first, "there", two.seq + 1, by=OTHER)
     file = InboxFile(tmp_path / "apart.db", person("bob").public, HOOK, "")
-    inbox = Inbox(
+    inbox = PushInbox(
         file.db, wants_notices=False, is_new_node=lambda *_: True, is_former_node=lambda _, key: key == NODE.public
     )
     try:

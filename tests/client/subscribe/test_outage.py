@@ -10,7 +10,7 @@ import pytest
 
 from enc.client import AsyncClient, Client, Identity, Item, Unreachable
 from enc.client.subscribe import subscription
-from enc.client.subscribe.subscription import Connection
+from enc.client.subscribe.subscription import ConnectionChange
 from enc.runtime.backoff import RetryPauses
 from tests.client.moved import found_team
 from tests.node.running import RunningNode
@@ -45,11 +45,11 @@ def test_it_tells_of_the_outage_and_goes_on(node: RunningNode) -> None:
             assert isinstance(live.news(), Item)
             node.kill()
             lost = live.news()
-            assert isinstance(lost, Connection)
+            assert isinstance(lost, ConnectionChange)
             assert not lost.is_up
             assert lost.why
             with back(node):
-                assert live.news() == Connection(is_up=True)
+                assert live.news() == ConnectionChange(is_up=True)
                 enclave.commit("message", "after")
                 assert next(live).content == "after"
                 live.close()
@@ -65,10 +65,10 @@ def test_it_is_the_same_for_who_awaits(node: RunningNode) -> None:
                 assert isinstance(await live.news(), Item)
                 node.kill()
                 lost = await live.news()
-                assert isinstance(lost, Connection)
+                assert isinstance(lost, ConnectionChange)
                 assert not lost.is_up
                 again = await asyncio.to_thread(back, node)
-                assert await live.news() == Connection(is_up=True)
+                assert await live.news() == ConnectionChange(is_up=True)
             again.stop()
 
     asyncio.run(work())

@@ -21,7 +21,7 @@ from enc.core.primitives.hashing import log_leaf, sha256
 from enc.core.primitives.types import InclusionProof
 from enc.core.trees.bundle import events_root, prove_membership
 from enc.core.trees.merkle_log import Edge
-from enc.core.trees.proof import Leaf
+from enc.core.trees.proof import LogLeaf
 from enc.core.trees.state_key import shared_slot
 from enc.core.trees.tree_head import sign_head
 from tests.client.scene import TOPIC, Scene
@@ -250,7 +250,7 @@ def test_an_event_of_another_enclave_in_this_one_s_log() -> None:
     """A node may put anything into its bundles."""
     enclave, other = sha256(b"one"), sha256(b"other")
     event = finalize(build_commit(person("bob"), other, "message", "x", START + 60_000), NODE, START, 1)
-    leaf = Leaf(events_root([event.id]), sha256(b"state"))
+    leaf = LogLeaf(events_root([event.id]), sha256(b"state"))
     root = Edge().append(log_leaf(leaf.events_root, leaf.state_hash))[0].root()
     anchor = Anchor(leaf, InclusionProof(1, 0, ()), sign_head(NODE, enclave, START, 1, root))
     fact = EventFact(event, prove_membership([event.id], 0), anchor)

@@ -33,12 +33,12 @@ def hexed(text: str) -> str:
 def test_the_worked_example() -> None:
     assert hexed(dm.seal_epoch(ALICE, BOB.public, 0, SECRET, NONCE).encrypted_secret) == EXAMPLE["epoch_dist_to_bob"]
     assert hexed(dm.seal_epoch(ALICE, ALICE.public, 0, SECRET, NONCE).encrypted_secret) == EXAMPLE["epoch_dist_to_self"]
-    chain = dm.Chain(SECRET)
+    chain = dm.EpochChain(SECRET)
     for i, (key, sealed) in enumerate(zip(EXAMPLE["message_keys"], EXAMPLE["messages"], strict=True)):
         assert chain.key(i).hex() == key
         content = json.loads(dm.seal_message(chain, 0, i, EXAMPLE["plaintext"].encode(), NONCE))
         assert hexed(content["ciphertext"]) == sealed
-        assert dm.open_message(dm.Chain(SECRET), dm.parse_message(content)).decode() == EXAMPLE["plaintext"]
+        assert dm.open_message(dm.EpochChain(SECRET), dm.parse_message(content)).decode() == EXAMPLE["plaintext"]
     assert dm.sent_key(ALICE, BOB.public).hex() == EXAMPLE["sent_key_to_bob"]
     greeting = dm.open_invite(BOB, ALICE.public, b64(bytes.fromhex(EXAMPLE["invite"])))
     assert hexed(dm.seal_invite(ALICE, BOB.public, greeting, NONCE)) == EXAMPLE["invite"]
@@ -68,7 +68,7 @@ def test_an_epoch_secret_is_32_bytes() -> None:
         dm.seal_epoch(ALICE, BOB.public, 0, SECRET + b"x", nonce())
     sealed = seal_text(shared_key(ALICE, BOB.public, dm.EPOCH_DIST), b"short", nonce())
     with pytest.raises(DecryptFailed, match="32 bytes"):
-        dm.open_epoch(BOB, dm.Epoch(0, sealed, ALICE.public.hex()))
+        dm.open_epoch(BOB, dm.SealedEpoch(0, sealed, ALICE.public.hex()))
 
 
 def test_an_epoch_travels_in_a_content_and_in_a_tag() -> None:
@@ -101,19 +101,19 @@ def test_numbers_are_bounded(n) -> None:
 
 
 def test_each_message_has_a_key_of_its_own() -> None:
-    chain = dm.Chain(SECRET)
+    chain = dm.EpochChain(SECRET)
     keys = [chain.key(i) for i in range(100)]
     assert len(set(keys)) == 100
-    assert [dm.Chain(SECRET).key(i) for i in (99, 0, 50)] == [keys[99], keys[0], keys[50]]
+    assert [dm.EpochChain(SECRET).key(i) for i in (99, 0, 50)] == [keys[99], keys[0], keys[50]]
     sealed = dm.parse_message(json.loads(dm.seal_message(chain, 0, 3, b"hi", nonce())))
     with pytest.raises(DecryptFailed):
         dm.open_message(chain, replace(sealed, sender_seq=4))
     with pytest.raises(DecryptFailed):
-        dm.open_message(dm.Chain(bytes(32)), sealed)
+        dm.open_message(dm.EpochChain(bytes(32)), sealed)
 
 
 def test_a_hostile_number_derives_nothing() -> None:
-    chain = dm.Chain(SECRET)
+    chain = dm.EpochChain(SECRET)
     for number in (-1, dm.MAX_SENDER_SEQ + 1, 2**53 - 1):
         with pytest.raises(InvalidCommit, match="sender_seq"):
             chain.key(number)
@@ -143,8 +143,8 @@ def test_garbage_is_refused(raw: bytes) -> None:
     for open_ in (
         lambda text: dm.open_invite(BOB, ALICE.public, text),
         lambda text: dm.open_sent(ALICE, BOB.public, text),
-        lambda text: dm.open_message(dm.Chain(SECRET), dm.Message(0, 0, text)),
-        lambda text: dm.open_epoch(BOB, dm.Epoch(0, text, ALICE.public.hex())),
+        lambda text: dm.open_message(dm.EpochChain(SECRET), dm.SealedMessage(0, 0, text)),
+        lambda text: dm.open_epoch(BOB, dm.SealedEpoch(0, text, ALICE.public.hex())),
     ):
         with pytest.raises(EncError):
             open_(b64(raw))

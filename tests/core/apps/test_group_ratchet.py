@@ -11,11 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enc.core.apps.group_envelope import Envelope, open_short, parse_envelope, seal_short
-from enc.core.apps.group_message import Chain, check_place, open_message, parse_sealed, read_sealed, seal_message
+from enc.core.apps.group_message import SenderChain, check_place, open_message, parse_sealed, read_sealed, seal_message
 from enc.core.apps.group_opening import consume, consume_handoff
 from enc.core.apps.group_ratchet import accept, propose
-from enc.core.apps.group_state import NO_EPOCH, Epoch, Randomness, Secrets, State, epoch_secret, node_key, tree_for
-from enc.core.apps.group_tree import Inner, Leaf, Tree, set_id
+from enc.core.apps.group_state import (
+    NO_EPOCH,
+    HeldEpoch,
+    PublicGroupState,
+    Randomness,
+    Secrets,
+    epoch_secret,
+    node_key,
+    tree_for,
+)
+from enc.core.apps.group_tree import Inner, MemberLeaf, Tree, set_id
 from enc.core.errors import DecryptFailed, EncError, InvalidCommit, MisuseError
 from enc.core.primitives.encoding import b64
 from enc.core.primitives.sealing import hkdf
@@ -60,14 +69,14 @@ def test_every_epoch_of_the_worked_example() -> None:
             assert opened.root_secret == epoch.root_secret
             held[name] = opened.secrets
         for name, keys in example["message_keys"].items():
-            chain = Chain(epoch.secret, PEOPLE[name].public)
+            chain = SenderChain(epoch.secret, PEOPLE[name].public)
             assert [chain.key(i).hex() for i in range(3)] == keys
         state = after
 
 
 def test_the_sealed_message_of_the_worked_example_opens() -> None:
     example = GROUP["epochs"][0]
-    key = Chain(bytes.fromhex(example["epoch_secret"]), PEOPLE["p0"].public).key(0)
+    key = SenderChain(bytes.fromhex(example["epoch_secret"]), PEOPLE["p0"].public).key(0)
     assert open_short(key, example["sealed"], "ciphertext") == b"hello group"
     nonce = bytes.fromhex(example["nonces"][0])
     assert seal_short(key, b"hello group", nonce) == example["sealed"]
@@ -97,11 +106,11 @@ class Group:
     """Everybody's view of one group; each person keeps every secret that they ever saw."""
 
     def __init__(self) -> None:
-        self.state: State = NO_EPOCH
+        self.state: PublicGroupState = NO_EPOCH
         self.held: dict[bytes, dict[bytes, bytes]] = {public: {} for public in KEY_OF}
         self.ever: dict[bytes, dict[bytes, bytes]] = {public: {} for public in KEY_OF}
 
-    def commit(self, author: bytes, members: frozenset[bytes]) -> tuple[Envelope, Epoch]:
+    def commit(self, author: bytes, members: frozenset[bytes]) -> tuple[Envelope, HeldEpoch]:
         made, epoch, after = propose(self.state, members, author, chance())
         envelope = parse_envelope(json.loads(msgspec.json.encode(made)))
         assert accept(self.state, members, author, envelope) == after
@@ -161,13 +170,13 @@ def check_closed(envelope: Envelope, key: PrivateKey, known: dict[bytes, bytes],
 
 
 def keyed_nodes(tree: Tree | None) -> list[Inner]:
-    if tree is None or isinstance(tree, Leaf):
+    if tree is None or isinstance(tree, MemberLeaf):
         return []
     return [*keyed_nodes(tree.left), *keyed_nodes(tree.right), *([tree] if tree.key is not None else [])]
 
 
 def under(tree: Tree) -> frozenset[bytes]:
-    return frozenset({tree.key}) if isinstance(tree, Leaf) else under(tree.left) | under(tree.right)
+    return frozenset({tree.key}) if isinstance(tree, MemberLeaf) else under(tree.left) | under(tree.right)
 
 
 def taints(tree: Tree | None) -> frozenset[bytes]:
@@ -227,7 +236,7 @@ def test_the_state_is_what_the_definition_says(history: list[tuple[set[int], int
 
 
 def all_inner(tree: Tree | None) -> list[Inner]:
-    if tree is None or isinstance(tree, Leaf):
+    if tree is None or isinstance(tree, MemberLeaf):
         return []
     return [*all_inner(tree.left), *all_inner(tree.right), tree]
 
@@ -311,7 +320,7 @@ def test_every_part_must_be_there(gone: str) -> None:
 # What cannot be opened
 
 
-def opened_by(index: int, wire: dict, group: Group, members: frozenset[bytes], author: bytes) -> Epoch:
+def opened_by(index: int, wire: dict, group: Group, members: frozenset[bytes], author: bytes) -> HeldEpoch:
     envelope = parse_envelope(wire)
     after = accept(group.state, members, author, envelope)
     key = CROWD[index]
@@ -399,7 +408,7 @@ def test_garbage_never_opens(raw: bytes) -> None:
 
 
 def test_a_message_opens_with_its_own_key_alone() -> None:
-    chain, other = Chain(fresh(), CROWD[0].public), Chain(fresh(), CROWD[0].public)
+    chain, other = SenderChain(fresh(), CROWD[0].public), SenderChain(fresh(), CROWD[0].public)
     content = json.loads(seal_message(chain, 3, 5, "grüße", fresh()[:12]))
     assert (content["epoch"], content["sender_seq"]) == (3, 5)
     sealed = parse_sealed(content)
@@ -410,7 +419,7 @@ def test_a_message_opens_with_its_own_key_alone() -> None:
 
 
 def test_what_is_sealed_is_text() -> None:
-    chain = Chain(fresh(), CROWD[0].public)
+    chain = SenderChain(fresh(), CROWD[0].public)
     sealed = parse_sealed({"epoch": 0, "sender_seq": 0, "ciphertext": seal_short(chain.key(0), b"\xff", fresh()[:12])})
     with pytest.raises(InvalidCommit, match="not UTF-8 text"):
         open_message(chain, sealed)

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from enc.core.apps import personal
-from enc.core.apps.personal import Notice
+from enc.core.apps.personal import OpenedNotice
 from enc.core.errors import DecryptFailed, EncError, InvalidCommit, MisuseError
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.sealing import encrypt, shared_key
@@ -21,7 +21,7 @@ from tests.core.vectors import KEYS, load
 EXAMPLE = load("apps")["personal"]
 ALICE, BOB, CAROL = KEYS["alice"], KEYS["bob"], PrivateKey(b"\x07" * 32)
 ENCLAVE = bytes.fromhex(EXAMPLE["enclave"])
-NOTICE = Notice(kind="group_invite", enclave_id="ab" * 32, enclave_kind="group", inviter=ALICE.public.hex())
+NOTICE = OpenedNotice(kind="group_invite", enclave_id="ab" * 32, enclave_kind="group", inviter=ALICE.public.hex())
 _numbers = count()
 
 
@@ -44,11 +44,11 @@ def test_a_private_document_opens_for_its_owner_in_its_enclave() -> None:
             personal.open_private(key, enclave, content)
 
 
-def sealed(notice: Notice = NOTICE) -> str:
+def sealed(notice: OpenedNotice = NOTICE) -> str:
     return personal.seal_notice(ALICE, BOB.public, notice, nonce())
 
 
-def opened(content: str, tags=(), senders=(ALICE.public,), key: PrivateKey = BOB) -> Notice:
+def opened(content: str, tags=(), senders=(ALICE.public,), key: PrivateKey = BOB) -> OpenedNotice:
     return personal.open_notice(key, senders, content, tags)
 
 
@@ -121,7 +121,7 @@ def test_each_field_of_a_notice_has_its_rule(change, field: str) -> None:
         sealed(replace(NOTICE, **change))
     payload = {
         name: personal._plain(getattr(replace(NOTICE, **change), name))
-        for name in Notice.__struct_fields__
+        for name in OpenedNotice.__struct_fields__
         if getattr(replace(NOTICE, **change), name) is not UNSET
     }
     with pytest.raises(DecryptFailed, match=field):

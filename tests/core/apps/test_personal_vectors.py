@@ -7,7 +7,7 @@ import pytest
 
 from enc.client import Identity
 from enc.core.apps import personal
-from enc.core.apps.personal import Handoff, Notice
+from enc.core.apps.personal import Handoff, OpenedNotice
 from enc.core.errors import DecryptFailed
 from enc.core.primitives.encoding import strict_json
 from enc.core.primitives.signing import PrivateKey
@@ -44,7 +44,7 @@ def test_notices(example: Any) -> None:
     fields = dict(example["payload"])
     if "handoff" in fields:
         fields["handoff"] = Handoff(**fields["handoff"])
-    assert found == Notice(**fields)
+    assert found == OpenedNotice(**fields)
 
 
 @pytest.mark.parametrize("example", EXAMPLE["handoffs"])
@@ -67,6 +67,6 @@ def test_every_form_and_every_kind_has_an_example() -> None:
     assert kinds >= set(personal.KINDS)
     assert any(kind.startswith("x-") for kind in kinds)
     fields = {name for example in EXAMPLE["notices"] for name in example["payload"]}
-    assert fields == set(Notice.__struct_fields__)
+    assert fields == set(OpenedNotice.__struct_fields__)
     assert {json.loads(e["content"])["scheme"] for e in EXAMPLE["notices"]} == {personal.SCHEME}
     assert all(isinstance(strict_json(example["content"]), dict) for example in EXAMPLE["private"])

@@ -25,7 +25,7 @@ from enc.core.log.commit import (
 )
 from enc.core.primitives.hashing import enclave_id
 from enc.core.primitives.signing import Alg
-from enc.core.primitives.types import Limits
+from enc.core.primitives.types import CommitLimits
 from tests.core.strategies import MAX_INT, anything, examples, flip, flips, hashes, texts
 from tests.core.vectors import KEYS
 
@@ -228,7 +228,7 @@ def test_up_to_4_kib_a_string() -> None:
 
 
 def test_a_node_may_set_its_own_limits() -> None:
-    limits = Limits(content=3, type=2, tags=1, tag_strings=2, tag_string=4)
+    limits = CommitLimits(content=3, type=2, tags=1, tag_strings=2, tag_string=4)
     fits: dict[str, Any] = {**WIRE, "content": "abc", "type": "ab", "tags": [["abcd", "abcd"]]}
     assert parse_commit(json.dumps(fits), limits).content == "abc"
     over = anything(
@@ -240,7 +240,7 @@ def test_a_node_may_set_its_own_limits() -> None:
 
 
 def test_the_defaults_are_the_documented_limits() -> None:
-    assert Limits() == Limits(content=1_048_576, type=64, tags=64, tag_strings=16, tag_string=4096)
+    assert CommitLimits() == CommitLimits(content=1_048_576, type=64, tags=64, tag_strings=16, tag_string=4096)
 
 
 # auto-delete
@@ -475,7 +475,7 @@ def test_exp_in_the_past_and_too_far_ahead() -> None:
 )
 def test_what_is_built_checks_and_survives_the_wire(enclave, type_, content, exp, tags) -> None:
     tags = tuple(tuple(tag) for tag in tags if tag[0] != "auto-delete")
-    limits = Limits(type=1 << 20, tag_string=1 << 20)
+    limits = CommitLimits(type=1 << 20, tag_string=1 << 20)
     for alg in ("schnorr", "ecdsa"):
         commit = build_commit(BOB, enclave, type_, content, exp, tags, alg=alg)
         if type_ != "Manifest":

@@ -18,7 +18,7 @@ from enc.core.trees import sparse_merkle
 from enc.core.trees.bundle import prove_membership
 from enc.core.trees.merkle_log import Edge, check_consistency, prove_consistency, prove_inclusion, read_edge
 from enc.core.trees.proof import (
-    Leaf,
+    LogLeaf,
     check_event_proof,
     check_leaf,
     check_state_proof,
@@ -66,14 +66,14 @@ class World:
             for size in range(self.size + 1)
         ]
 
-    def leaf(self, index: int) -> Leaf:
-        return Leaf(self.bundles[index].events_root, self.bundles[index].state_hash)
+    def leaf(self, index: int) -> LogLeaf:
+        return LogLeaf(self.bundles[index].events_root, self.bundles[index].state_hash)
 
     def ids(self, index: int) -> list[bytes]:
         bundle = self.bundles[index]
         return [event.id for event in self.events[bundle.first_seq : bundle.first_seq + bundle.count]]
 
-    def event_proof(self, seq: int, size: int) -> tuple[bytes, BundleProof, Leaf, InclusionProof, TreeHead]:
+    def event_proof(self, seq: int, size: int) -> tuple[bytes, BundleProof, LogLeaf, InclusionProof, TreeHead]:
         index = next(i for i, b in enumerate(self.bundles) if b.first_seq <= seq < b.first_seq + b.count)
         membership = prove_membership(self.ids(index), seq - self.bundles[index].first_seq)
         inclusion = prove_inclusion(self.store, index, size)
@@ -81,7 +81,7 @@ class World:
 
     def state_proof(
         self, key: bytes, index: int, size: int
-    ) -> tuple[bytes, StateProof, Leaf, InclusionProof, TreeHead]:
+    ) -> tuple[bytes, StateProof, LogLeaf, InclusionProof, TreeHead]:
         proof = sparse_merkle.prove(self.store, self.bundles[index].state_hash, key)
         return key, proof, self.leaf(index), prove_inclusion(self.store, index, size), self.heads[size]
 
@@ -126,7 +126,7 @@ def test_each_link_of_an_event_proof_broken_alone(seq: int, size: int) -> None:
     refused_event(seq, size, lambda e, m, leaf, i, h: (e, replace(m, s=(*m.s, e)), leaf, i, h))
     refused_event(seq, size, lambda e, m, leaf, i, h: (e, m, replace(leaf, events_root=flip(leaf.events_root)), i, h))
     refused_event(seq, size, lambda e, m, leaf, i, h: (e, m, replace(leaf, state_hash=flip(leaf.state_hash)), i, h))
-    refused_event(seq, size, lambda e, m, leaf, i, h: (e, m, Leaf(leaf.state_hash, leaf.events_root), i, h))
+    refused_event(seq, size, lambda e, m, leaf, i, h: (e, m, LogLeaf(leaf.state_hash, leaf.events_root), i, h))
     refused_event(seq, size, lambda e, m, leaf, i, h: (e, m, leaf, replace(i, p=(*i.p, e)), h))
     refused_event(seq, size, lambda e, m, leaf, i, h: (e, m, leaf, replace(i, li=i.ts), h))
     refused_event(seq, size, lambda e, m, leaf, i, h: (e, m, leaf, replace(i, ts=i.ts + 1), h))
@@ -253,7 +253,7 @@ def test_the_state_of_one_bundle_is_not_that_of_another() -> None:
 def test_a_value_has_its_namespaces_form(key: bytes, value: bytes) -> None:
     store = CountingStore()
     root, store.tree_nodes = sparse_merkle.update(store, EMPTY_HASH, {key: value})
-    leaf = Leaf(bytes(32), root)
+    leaf = LogLeaf(bytes(32), root)
     log, store.log_nodes = Edge().append(log_leaf(leaf.events_root, leaf.state_hash))
     head = sign_head(NODE, WORLD.enclave, 0, 1, log.root())
     with pytest.raises(InvalidProof):

@@ -15,7 +15,7 @@ from enc.dataview.publish.changes import INDEXES
 from enc.dataview.publish.serving_writer import served_schema
 from enc.dataview.publish.status import PIPELINE
 from enc.dataview.serving.columns import ViewSchema
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.rights import ViewRights
 from enc.dataview.views.catalog import built_in
 from tests.core.world import GROUP, START, pub
@@ -75,7 +75,7 @@ class Filling:
     """Fills a database."""
 
     def __init__(self, place: str, progress: Mapping[str, int]) -> None:
-        self._database, self._progress = Database(place), dict(progress)
+        self._database, self._progress = ServingDatabase(place), dict(progress)
 
     def put(self, name: str, rows: Iterable[Mapping[str, Any]], progress: Mapping[str, int] | None = None) -> None:
         view = schema(name)

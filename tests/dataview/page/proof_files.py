@@ -30,7 +30,7 @@ from enc.core.trees import sparse_merkle
 from enc.core.trees.bundle import events_root, prove_membership
 from enc.core.trees.cosigning import cosign
 from enc.core.trees.merkle_log import Edge, LogNodes, prove_consistency, prove_inclusion
-from enc.core.trees.proof import Leaf
+from enc.core.trees.proof import LogLeaf
 from enc.core.trees.state_key import DELETED, Namespace, shared_slot, tree_key
 from enc.core.trees.tree_head import sign_head, wire_head
 from tests.core.world import START, person
@@ -93,7 +93,7 @@ class Made:
 
     def anchor(self, index: int) -> Anchor:
         ids, state = self.bundles[index]
-        return Anchor(Leaf(events_root(ids), state), prove_inclusion(self, index, self.edge.size), self.head())
+        return Anchor(LogLeaf(events_root(ids), state), prove_inclusion(self, index, self.edge.size), self.head())
 
     def state(self, namespace: Namespace, raw: bytes, after: int | None = None) -> StateFact:
         anchor = self.anchor(len(self.bundles) - 1 if after is None else after)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from enc.dataview.serving import page
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.database import ServingDatabase
 from tests.dataview.serving.asking import refused, serving
 
 ROOT = Path(__file__).parents[3]
@@ -31,7 +31,7 @@ SINKS = re.compile(
 def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A server without public views: the page is served anyway."""
     place = str(tmp_path_factory.mktemp("page") / "serving.db")
-    Database(place).close()
+    ServingDatabase(place).close()
     with serving(place, {}) as client:
         yield client
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from enc.client import Client, Enclave, Identity, Proof
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.rights import ViewRights
 from tests.core.world import person
 from tests.dataview.page.browsing import NARROW, Visit
@@ -58,7 +58,7 @@ def events(enclave: Enclave) -> list[Any]:
 @pytest.fixture(scope="module")
 def place(events: list[Any], tmp_path_factory: pytest.TempPathFactory) -> str:
     path = str(tmp_path_factory.mktemp("inspected") / "serving.db")
-    database = Database(path)
+    database = ServingDatabase(path)
     database.upsert(EVENTS, map(event_row, events), {events[0].enclave.hex(): len(events)}, index=["id"])
     database.close()
     return path

@@ -19,12 +19,12 @@ from enc.dataview.lake.lock import LakeLock
 from enc.dataview.lake.tables import Table, Txn
 from enc.dataview.pipeline.derive import DERIVED
 from enc.dataview.pipeline.job import Job, JobSettings, open_job
-from enc.dataview.pipeline.progress import Progress
+from enc.dataview.pipeline.progress import PipelineProgress
 from enc.dataview.pipeline.streams import is_transient
-from enc.dataview.pipeline.upkeep import RetentionSettings
+from enc.dataview.pipeline.upkeep import LakeRetention
 from enc.dataview.publish.status import PIPELINE
 from enc.dataview.rows.schema import QUARANTINE
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.views.catalog import built_in
 from enc.dataview.views.run import BuildResult, Views
 from enc.dataview.views.view_file import View
@@ -87,7 +87,7 @@ def test_drained_then_running_then_kept(
     with open_job(settings, spark, founded) as job:
         job.drain()
     flow.check(logs, [*SILVER, "members", "timeline"])
-    database = Database(place)
+    database = ServingDatabase(place)
     with database.reading() as snapshot:
         assert {view.schema.name for view in snapshot.views()} >= {"events", "timeline", "members", "posts", "heads"}
         expected = sorted((log.enclave, len(log.events)) for log in logs)
@@ -99,14 +99,14 @@ def test_drained_then_running_then_kept(
         assert told["derive"].batch >= 1
     database.close()
     _into_another(replace(settings, database=str(tmp_path / "another.db")), spark, dict(expected))
-    _keep(replace(settings, retention=RetentionSettings(raw_days=1, small_files=1)), spark, flow)
+    _keep(replace(settings, retention=LakeRetention(raw_days=1, small_files=1)), spark, flow)
 
 
 def _into_another(settings: JobSettings, spark: SparkSession, expected: dict[str, int]) -> None:
     """A new serving database gets the whole lake, even if the lake has not changed."""
     with open_job(settings, spark, founded) as job:
         job.drain()
-    database = Database(settings.database or "")
+    database = ServingDatabase(settings.database or "")
     with database.reading() as snapshot:
         for name in ("events", "heads", *DERIVED, "timeline"):
             assert dict(snapshot.progress(name, 10)) == expected, name
@@ -136,11 +136,11 @@ def _keep(settings: JobSettings, spark: SparkSession, flow: Flow) -> None:
     assert detail["numFiles"] == 1
 
 
-def _run(job: Job, should_stop: Callable[[Progress], bool]) -> None:
+def _run(job: Job, should_stop: Callable[[PipelineProgress], bool]) -> None:
     """Run until it reports that it is done."""
     stop = threading.Event()
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: PipelineProgress) -> None:
         if should_stop(progress):
             stop.set()
 
@@ -216,7 +216,7 @@ def test_how_far_it_is_is_told_while_views_are_made(
         assert told.wait(60), "nobody has told anything meanwhile"
         return []
 
-    def should_stop(_: Progress) -> bool:
+    def should_stop(_: PipelineProgress) -> bool:
         if making.is_set():
             told.set()
         return told.is_set()
@@ -247,7 +247,7 @@ def test_streams_have_a_share_of_their_own_and_stop_for_no_log(
     monkeypatch.setattr(job, "build", build)
     told, log = list[int](), Path(flow.lake["fold"].path) / "_delta_log" / "_last_checkpoint"
 
-    def should_stop(progress: Progress) -> bool:
+    def should_stop(progress: PipelineProgress) -> bool:
         told.append(progress.events)
         return (log.exists() and shares.keys() >= {"ingest", "derive", "views"}) or len(told) == 60
 
@@ -295,7 +295,7 @@ def test_what_is_refused_late_is_counted(
         flow.lake["quarantine"].append(nothing, Txn("test", 0))
         return []
 
-    def should_stop(progress: Progress) -> bool:
+    def should_stop(progress: PipelineProgress) -> bool:
         told.append(progress.quarantined)
         return told[-1] > 0 or len(told) == 60
 

@@ -12,7 +12,7 @@ from enc.dataview.fold.heads import Heads
 from enc.dataview.pipeline.ingest import Ingest
 from enc.dataview.publish.changes import ChangePublisher
 from enc.dataview.publish.serving_writer import ServingWriter
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.source.staging import stage_rows
 from tests.core.world import GROUP, World
 from tests.dataview.flow import Flow, rows_of, rows_of_logs
@@ -154,7 +154,7 @@ def _check_served(flow: Flow, place: str, next_seqs: dict[str, int]) -> None:
         for name in next_seqs:
             [[count]] = db.execute(f"SELECT count(*) FROM view_{name}").fetchall()  # noqa: S608
             assert count == len(flow.rows(name)), name
-    database = Database(place)
+    database = ServingDatabase(place)
     with database.reading() as snapshot:
         for name, next_seq in next_seqs.items():
             assert {found for _, found in snapshot.progress(name, 10)} == {next_seq}

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from enc.core.log.event import parse_event
 from enc.dataview.lake.driver_rows import driver_frame
 from enc.dataview.lake.tables import Txn
-from enc.dataview.pipeline.upkeep import RetentionSettings, Upkeep
+from enc.dataview.pipeline.upkeep import LakeRetention, Upkeep
 from enc.dataview.publish.changes import ChangePublisher
 from enc.dataview.publish.serving_writer import ServingWriter
 from tests.core.world import START
@@ -24,7 +24,7 @@ def test_upkeep(spark: SparkSession, flow: Flow, tmp_path: Path) -> None:
     made = RandomLog(8, "v1", quiet=True).grow(40)
     log = made.log()
     flow.feed(rows_of_logs(spark, [(log, slice(0, 40))]))
-    upkeep = Upkeep(flow.lake, RetentionSettings(small_files=1, raw_days=1), flow.publisher)
+    upkeep = Upkeep(flow.lake, LakeRetention(small_files=1, raw_days=1), flow.publisher)
     before = _served(writer, "events")
     upkeep.expire(spark, datetime.fromtimestamp(START / 1000, UTC))
     upkeep.erase(spark)
@@ -98,14 +98,14 @@ def test_what_no_version_needs_is_off_the_disk_as_soon_as_it_is_asked_for_and_no
     for part in (slice(0, 5), slice(5, 10)):
         flow.ingest(rows_of_logs(spark, [(RandomLog(8, "v1", quiet=True).grow(10).log(), part)]))
         flow.batch += 1
-    events, at_once = flow.lake["events"], Upkeep(flow.lake, RetentionSettings(small_files=1, vacuum_hours=0))
+    events, at_once = flow.lake["events"], Upkeep(flow.lake, LakeRetention(small_files=1, vacuum_hours=0))
 
     def files() -> set[Path]:
         return set(Path(events.path).glob("*.parquet"))
 
     before, then = files(), events.version(spark)
     at_once.compact_and_vacuum(spark, events, vacuum=False)
-    Upkeep(flow.lake, RetentionSettings(vacuum_hours=1)).compact_and_vacuum(spark, events)
+    Upkeep(flow.lake, LakeRetention(vacuum_hours=1)).compact_and_vacuum(spark, events)
     [whole] = files() - before
     assert files() > before, "whoever reads an older version has it"
     assert events.read_version(spark, then).count() == 10
@@ -122,13 +122,13 @@ def test_what_is_older_than_its_retention_goes_and_nothing_younger(spark: SparkS
         rows = [tuple(at if column.name == "received_at" else None for column in columns) for at in times]
         flow.lake[name].append(driver_frame(spark, rows, columns), Txn("test", 0))
 
-    def days(retention: RetentionSettings) -> list[list[int]]:
+    def days(retention: LakeRetention) -> list[list[int]]:
         """Return the ages of each table's rows after upkeep with this retention."""
         Upkeep(flow.lake, retention).retain(spark, AT)
         times = [[row["received_at"].replace(tzinfo=UTC) for row in flow.rows(name)] for name in names]
         return [sorted((AT - at).days for at in each) for each in times]
 
-    assert days(RetentionSettings()) == [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]], "for good, unless it is said"
-    assert days(RetentionSettings(raw_days=3)) == [[0, 1, 2, 3], [0, 1, 2, 3, 4]]
-    assert days(RetentionSettings(quarantine_days=1.5)) == [[0, 1, 2, 3], [0, 1]]
-    assert days(RetentionSettings(raw_days=0.5, quarantine_days=2)) == [[0], [0, 1]]
+    assert days(LakeRetention()) == [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]], "for good, unless it is said"
+    assert days(LakeRetention(raw_days=3)) == [[0, 1, 2, 3], [0, 1, 2, 3, 4]]
+    assert days(LakeRetention(quarantine_days=1.5)) == [[0, 1, 2, 3], [0, 1]]
+    assert days(LakeRetention(raw_days=0.5, quarantine_days=2)) == [[0], [0, 1]]

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from enc.client import Identity
-from enc.dataview.serving.config import Config
+from enc.dataview.serving.config import ServingConfig
 from enc.dataview.serving.rights import ViewRights
 from enc.dataview.serving.server import ServingServer
 
@@ -19,7 +19,7 @@ PUBLIC = ViewRights(public=True)
 @contextmanager
 def serving(place: str, views: Mapping[str, ViewRights], **more: Any) -> Iterator[httpx.Client]:
     """Serve the views of the database at `place` with these rights. Yields an anonymous client."""
-    server = ServingServer(Config(database=place, listen="127.0.0.1:0", views=dict(views), **more))
+    server = ServingServer(ServingConfig(database=place, listen="127.0.0.1:0", views=dict(views), **more))
     with server.running() as url, httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
         yield client
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.database import ServingDatabase
 from tests.dataview.serving.postgres import new_database, postgres
 
 
@@ -24,7 +24,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def database(place: str) -> Iterator[Database]:
-    database = Database(place)
+def database(place: str) -> Iterator[ServingDatabase]:
+    database = ServingDatabase(place)
     yield database
     database.close()

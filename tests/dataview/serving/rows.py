@@ -7,7 +7,7 @@ import msgspec
 from enc.core.primitives.types import Event
 from enc.dataview.serving import cursor, query
 from enc.dataview.serving.columns import Column, ViewSchema
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.database import ServingDatabase
 
 A, B = "aa" * 32, "bb" * 32
 
@@ -90,12 +90,12 @@ def event_row(event: Event, enc_v: int = 2) -> dict[str, Any]:
     }
 
 
-def ask(database: Database, view: str, **parameters: str) -> list[dict[str, Any]]:
+def ask(database: ServingDatabase, view: str, **parameters: str) -> list[dict[str, Any]]:
     """Return one page, in the database's form."""
     return page(database, view, **parameters)[0]
 
 
-def page(database: Database, view: str, **parameters: str) -> tuple[list[dict[str, Any]], str | None]:
+def page(database: ServingDatabase, view: str, **parameters: str) -> tuple[list[dict[str, Any]], str | None]:
     with database.reading() as snapshot:
         stored = snapshot.view(view)
         assert stored is not None

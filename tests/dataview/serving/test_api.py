@@ -11,7 +11,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.rights import ViewRights
 from tests.dataview.serving.asking import PUBLIC, refused, serving
 from tests.dataview.serving.rows import ANNA, PAIRS, PEOPLE, A, B, pairs, person
@@ -31,7 +31,7 @@ ROW = {
 
 
 @pytest.fixture
-def http(place: str, database: Database) -> Iterator[httpx.Client]:
+def http(place: str, database: ServingDatabase) -> Iterator[httpx.Client]:
     database.upsert(PEOPLE, [ANNA, person('bob, the "1st"\n')], {A: 5, B: 7})
     database.upsert(PAIRS, pairs(30), {A: 30})
     database.upsert(PAIRS.__class__("secret", PAIRS.columns, PAIRS.key), pairs(1), {})
@@ -73,7 +73,7 @@ def test_arrow(http: httpx.Client) -> None:
     assert says[b"enc.next"]
 
 
-def test_numbers_that_json_has_not_are_null(place: str, database: Database) -> None:
+def test_numbers_that_json_has_not_are_null(place: str, database: ServingDatabase) -> None:
     database.upsert(PEOPLE, [person("x", score=float("inf")), person("y", score=float("nan"))], {})
     with serving(place, {"people": PUBLIC}) as http:
         rows = http.get("/views/people").json()["rows"]
@@ -91,7 +91,7 @@ def test_pages_follow_each_other(http: httpx.Client) -> None:
 
 
 def test_a_page_of_large_contents_ends_early_and_goes_on(
-    place: str, database: Database, monkeypatch: pytest.MonkeyPatch
+    place: str, database: ServingDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("enc.dataview.serving.handlers.MAX_PAGE", 1000)
     sizes = [10, 2000, 400, 400, 400, 10]
@@ -114,7 +114,7 @@ def test_progress_is_that_of_the_enclaves_that_are_asked_for(http: httpx.Client)
     assert named == {"view": "people", "complete": {B: 7}, "next": None}
 
 
-def test_progress_of_very_many_enclaves_is_told_in_parts(place: str, database: Database) -> None:
+def test_progress_of_very_many_enclaves_is_told_in_parts(place: str, database: ServingDatabase) -> None:
     enclaves = {f"{n:064x}": n for n in range(1001)}
     database.upsert(PEOPLE, [ANNA], enclaves)
     with serving(place, {"people": PUBLIC}) as http:
@@ -126,7 +126,7 @@ def test_progress_of_very_many_enclaves_is_told_in_parts(place: str, database: D
     assert first["complete"] | rest["complete"] == enclaves
 
 
-def test_an_etag_holds_until_the_view_changes(http: httpx.Client, database: Database) -> None:
+def test_an_etag_holds_until_the_view_changes(http: httpx.Client, database: ServingDatabase) -> None:
     first = http.get("/views/people?name=anna")
     known = {"if-none-match": f'"x", W/{first.headers["etag"]}'}
     again = http.get("/views/people?name=anna", headers=known)
@@ -141,7 +141,7 @@ def test_an_etag_holds_until_the_view_changes(http: httpx.Client, database: Data
 
 
 def test_an_etag_holds_no_longer_when_a_view_is_complete_further_and_has_the_same_rows(
-    http: httpx.Client, database: Database
+    http: httpx.Client, database: ServingDatabase
 ) -> None:
     known = {"if-none-match": http.get("/views/people").headers["etag"]}
     assert http.get("/views/people", headers=known).status_code == 304
@@ -150,7 +150,7 @@ def test_an_etag_holds_no_longer_when_a_view_is_complete_further_and_has_the_sam
     assert (answer.status_code, answer.json()["complete"][A]) == (200, 6)
 
 
-def test_a_view_anew_has_another_etag(http: httpx.Client, database: Database) -> None:
+def test_a_view_anew_has_another_etag(http: httpx.Client, database: ServingDatabase) -> None:
     tags = set()
     for _ in range(3):
         database.replace(PEOPLE, [ANNA], {})
@@ -158,7 +158,7 @@ def test_a_view_anew_has_another_etag(http: httpx.Client, database: Database) ->
     assert len(tags) == 3
 
 
-def test_a_new_column_shows_without_a_restart(http: httpx.Client, database: Database) -> None:
+def test_a_new_column_shows_without_a_restart(http: httpx.Client, database: ServingDatabase) -> None:
     from enc.dataview.serving.columns import Column
 
     assert "d" not in http.get("/views/pairs?limit=1").json()["rows"][0]
@@ -255,7 +255,9 @@ def test_browsers_may_ask(http: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("origins", [(), ("https://b.test",)])
-def test_pages_of_others_may_not_where_it_is_said(place: str, database: Database, origins: tuple[str, ...]) -> None:
+def test_pages_of_others_may_not_where_it_is_said(
+    place: str, database: ServingDatabase, origins: tuple[str, ...]
+) -> None:
     with serving(place, {"people": ViewRights(public=True)}, origins=origins) as http:
         answer = http.get("/views", headers={"origin": "https://a.test"})
         assert "access-control-allow-origin" not in answer.headers
@@ -270,7 +272,7 @@ def test_info_and_health(http: httpx.Client) -> None:
     assert http.get("/health").json() == {"status": "ok"}
 
 
-def test_a_query_that_takes_too_long(place: str, database: Database) -> None:
+def test_a_query_that_takes_too_long(place: str, database: ServingDatabase) -> None:
     database.upsert(PAIRS, ({"a": n, "b": "x", "c": n} for n in range(60_000)), {})
     with serving(place, {"pairs": ViewRights(public=True)}, query_timeout_s=0.0011) as http:
         assert "index" in refused(http.get("/views/pairs?b.contains=y&order=-c"), 422, "QUERY_TOO_SLOW")

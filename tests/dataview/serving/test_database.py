@@ -9,47 +9,47 @@ from msgspec.structs import replace
 
 from enc.core.errors import MisuseError
 from enc.dataview.serving.columns import Column, ViewSchema
-from enc.dataview.serving.database import Database, StoredView
+from enc.dataview.serving.database import ServingDatabase, StoredView
 from enc.dataview.serving.statements import CHUNK, CHUNK_BYTES, chunks
 from tests.dataview.serving.rows import ANNA, PAIRS, PEOPLE, A, B, ask, pairs, person
 
 
-def stored(database: Database, view: str = "people") -> StoredView | None:
+def stored(database: ServingDatabase, view: str = "people") -> StoredView | None:
     with database.reading() as snapshot:
         return snapshot.view(view)
 
 
-def progress(database: Database, view: str = "people", **more: Any) -> dict[str, int]:
+def progress(database: ServingDatabase, view: str = "people", **more: Any) -> dict[str, int]:
     with database.reading() as snapshot:
         return dict(snapshot.progress(view, 100, **more))
 
 
-def test_every_kind_comes_back_as_it_was(database: Database) -> None:
+def test_every_kind_comes_back_as_it_was(database: ServingDatabase) -> None:
     database.upsert(PEOPLE, [ANNA], {A: 5}, batch_id=1)
     assert ask(database, "people") == [ANNA]
     assert progress(database) == {A: 5}
 
 
 @pytest.mark.parametrize("text", ["\x00", "a\x00b", "\ue000", "\ue0000", "\x00\ue000\x00", "'; DROP TABLE x --", "é𝄞"])
-def test_every_text_comes_back_and_is_found(database: Database, text: str) -> None:
+def test_every_text_comes_back_and_is_found(database: ServingDatabase, text: str) -> None:
     database.upsert(PEOPLE, [person(text), person("other")], {})
     assert ask(database, "people", name=text) == [person(text)]
 
 
-def test_a_batch_again_changes_nothing(database: Database) -> None:
+def test_a_batch_again_changes_nothing(database: ServingDatabase) -> None:
     for _ in range(2):
         database.upsert(PAIRS, pairs(20), {A: 20}, deleted=[{"a": 0, "b": "b1"}], batch_id=3)
     assert len(ask(database, "pairs")) == 19
     assert progress(database, "pairs") == {A: 20}
 
 
-def test_a_row_with_a_known_key_takes_the_other_s_place(database: Database) -> None:
+def test_a_row_with_a_known_key_takes_the_other_s_place(database: ServingDatabase) -> None:
     database.upsert(PEOPLE, [ANNA], {})
     database.upsert(PEOPLE, [person("anna", age=31)], {})
     assert ask(database, "people") == [person("anna", age=31)]
 
 
-def test_a_view_of_nothing_but_its_key_is_taken_again(database: Database) -> None:
+def test_a_view_of_nothing_but_its_key_is_taken_again(database: ServingDatabase) -> None:
     only = ViewSchema("only", (Column("a", "integer"),), ("a",))
     for _ in range(2):
         database.upsert(only, [{"a": 1}], {})
@@ -58,14 +58,14 @@ def test_a_view_of_nothing_but_its_key_is_taken_again(database: Database) -> Non
 
 def test_what_was_taken_out_is_off_the_disk(tmp_path: Path) -> None:
     place, said = tmp_path / "serving.db", ViewSchema("said", (Column("k", "integer"), Column("t", "string")), ("k",))
-    database = Database(str(place))
+    database = ServingDatabase(str(place))
     database.upsert(said, [{"k": k, "t": f"secret {k} " * 1000} for k in (1, 2)], {})
     database.upsert(said, [{"k": 1, "t": None}], {}, deleted=[{"k": 2}])
     database.close()
     assert b"secret" not in place.read_bytes()
 
 
-def test_progress_does_not_go_back(database: Database) -> None:
+def test_progress_does_not_go_back(database: ServingDatabase) -> None:
     database.upsert(PEOPLE, [], {A: 5, B: 2})
     database.upsert(PEOPLE, [], {A: 3, B: 4})
     assert progress(database) == {A: 5, B: 4}
@@ -73,7 +73,7 @@ def test_progress_does_not_go_back(database: Database) -> None:
     assert progress(database, only=[A]) == {A: 5}
 
 
-def test_a_batch_that_fails_leaves_nothing(database: Database) -> None:
+def test_a_batch_that_fails_leaves_nothing(database: ServingDatabase) -> None:
     database.upsert(PEOPLE, [ANNA], {A: 5}, batch_id=1)
     before = stored(database)
 
@@ -87,7 +87,7 @@ def test_a_batch_that_fails_leaves_nothing(database: Database) -> None:
     assert (progress(database), stored(database)) == ({A: 5}, before)
 
 
-def test_a_reader_sees_one_moment(database: Database) -> None:
+def test_a_reader_sees_one_moment(database: ServingDatabase) -> None:
     database.upsert(PEOPLE, [ANNA], {A: 5})
     with database.reading() as snapshot:
         before = snapshot.view("people")
@@ -99,7 +99,7 @@ def test_a_reader_sees_one_moment(database: Database) -> None:
     assert len(ask(database, "people")) == 2
 
 
-def test_every_change_is_another_version(database: Database) -> None:
+def test_every_change_is_another_version(database: ServingDatabase) -> None:
     versions = []
     for _ in range(2):
         database.upsert(PEOPLE, [ANNA], {})
@@ -113,7 +113,7 @@ def test_every_change_is_another_version(database: Database) -> None:
     assert versions[0].generation != versions[2].generation
 
 
-def test_a_new_column_is_added_and_a_lost_one_stays(database: Database) -> None:
+def test_a_new_column_is_added_and_a_lost_one_stays(database: ServingDatabase) -> None:
     database.upsert(PAIRS, pairs(3), {})
     with_d = replace(PAIRS, columns=(*PAIRS.columns[:2], Column("d", "timestamp")))
     database.upsert(with_d, [{"a": 0, "b": "b1", "d": 5}], {})
@@ -131,7 +131,7 @@ def test_a_new_column_is_added_and_a_lost_one_stays(database: Database) -> None:
         (replace(PAIRS, columns=(*PAIRS.columns[:2], Column("c", "string"))), "c is a integer, not a string"),
     ],
 )
-def test_what_cannot_be_changed_needs_a_rebuild(database: Database, changed: ViewSchema, says: str) -> None:
+def test_what_cannot_be_changed_needs_a_rebuild(database: ServingDatabase, changed: ViewSchema, says: str) -> None:
     database.upsert(PAIRS, pairs(3), {A: 3})
     with pytest.raises(MisuseError, match=says):
         database.upsert(changed, [], {})
@@ -140,7 +140,7 @@ def test_what_cannot_be_changed_needs_a_rebuild(database: Database, changed: Vie
     assert progress(database, "pairs") == {B: 1}
 
 
-def test_a_dropped_view_is_gone(database: Database) -> None:
+def test_a_dropped_view_is_gone(database: ServingDatabase) -> None:
     database.upsert(PAIRS, pairs(3), {A: 3}, index=["c"])
     database.drop("pairs")
     database.drop("pairs")
@@ -149,7 +149,7 @@ def test_a_dropped_view_is_gone(database: Database) -> None:
     assert progress(database, "pairs") == {}
 
 
-def test_an_index_is_made_once_and_used(database: Database) -> None:
+def test_an_index_is_made_once_and_used(database: ServingDatabase) -> None:
     for _ in range(2):
         database.upsert(PAIRS, pairs(9), {}, index=["c"])
     with pytest.raises(MisuseError, match="no such column: x"):
@@ -178,12 +178,12 @@ def test_an_index_is_made_once_and_used(database: Database) -> None:
         (replace(PEOPLE, key=("score",)), "a double cannot be part"),
     ],
 )
-def test_a_schema_that_cannot_be(database: Database, schema: ViewSchema, says: str) -> None:
+def test_a_schema_that_cannot_be(database: ServingDatabase, schema: ViewSchema, says: str) -> None:
     with pytest.raises(MisuseError, match=says):
         database.upsert(schema, [], {})
 
 
-def test_long_names_that_begin_alike_are_two_views(database: Database) -> None:
+def test_long_names_that_begin_alike_are_two_views(database: ServingDatabase) -> None:
     one, two = (replace(PAIRS, name="a" * 62 + end) for end in "bc")
     database.upsert(one, pairs(1), {}, index=["c"])
     database.upsert(two, pairs(2), {}, index=["c"])
@@ -191,7 +191,7 @@ def test_long_names_that_begin_alike_are_two_views(database: Database) -> None:
     assert [len(ask(database, view.name)) for view in (one, two)] == [1, 2]
 
 
-def test_a_row_without_its_key_is_refused(database: Database) -> None:
+def test_a_row_without_its_key_is_refused(database: ServingDatabase) -> None:
     with pytest.raises(MisuseError, match="null in a column of the key"):
         database.upsert(PAIRS, [{"a": None, "b": "x", "c": 1}], {})
 
@@ -199,7 +199,7 @@ def test_a_row_without_its_key_is_refused(database: Database) -> None:
 @pytest.mark.parametrize("place", ["mysql://x/y", "/no/such/folder/x.db", "postgresql://h:x/", ""])
 def test_a_place_where_no_database_can_be(place: str) -> None:
     with pytest.raises(MisuseError, match=r"^database: "):
-        Database(place)
+        ServingDatabase(place)
 
 
 def test_what_goes_to_the_database_at_once_is_bounded_by_rows_and_by_bytes() -> None:

@@ -14,7 +14,7 @@ from enc.client import Enclave
 from enc.core.log.event import event_from_wire, parse_event
 from enc.core.primitives.types import Event
 from enc.dataview.serving.columns import Column, ViewSchema
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.proofs import Prover, RowEvent
 from enc.dataview.serving.rights import ViewRights
 from tests.dataview.logs import small_log
@@ -31,7 +31,7 @@ OPEN = {"events": PUBLIC, "posts": PUBLIC}
 
 
 def fill(place: str, events: list[Event]) -> None:
-    database = Database(place)
+    database = ServingDatabase(place)
     database.upsert(EVENTS, map(event_row, events), {events[0].enclave.hex(): len(events)}, index=["id"])
     posts = [
         {"enclave": event.enclave.hex(), "event_id": event.id.hex(), "text": event.content}
@@ -192,7 +192,7 @@ def test_erased_content_stays_erased(place: str) -> None:
 def test_a_row_whose_event_does_not_check_or_is_not_there_shows_nothing(place: str) -> None:
     log = small_log(2)
     fill(place, log.events)
-    database = Database(place)
+    database = ServingDatabase(place)
     database.upsert(EVENTS, [{**event_row(log.events[5]), "content": "forged"}], {})
     other: list[dict[str, Any]] = [
         {"enclave": "00" * 32, "event_id": "00" * 32, "text": ""},
@@ -211,7 +211,7 @@ def test_a_row_whose_event_does_not_check_or_is_not_there_shows_nothing(place: s
 
 
 def test_without_the_view_events_nothing_can_be_shown(place: str) -> None:
-    database = Database(place)
+    database = ServingDatabase(place)
     database.upsert(POSTS, [{"enclave": "00" * 32, "event_id": "00" * 32, "text": ""}], {})
     database.close()
     with serving(place, OPEN) as http:
@@ -226,7 +226,7 @@ def test_without_the_view_events_nothing_can_be_shown(place: str) -> None:
 def http(place: str) -> Iterator[httpx.Client]:
     """Posts are public, their events are not."""
     fill(place, small_log(2).events)
-    database = Database(place)
+    database = ServingDatabase(place)
     database.upsert(PAIRS, pairs(2), {})
     database.close()
     with serving(place, {"posts": PUBLIC, "pairs": ViewRights(public=True, verify=True)}) as client:

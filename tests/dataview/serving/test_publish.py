@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from enc.core.errors import MisuseError
 from enc.dataview.publish.serving_writer import ServingWriter, schema_of
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.database import ServingDatabase
 from tests.dataview.serving.rows import A, ask
 
 SCHEMA = """name string, small int, n bigint, x double, money decimal(10,2), whole decimal(18,0), yes boolean,
@@ -33,7 +33,7 @@ def writer(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Any:
-    database = Database(str(tmp_path / "serving.db"))
+    database = ServingDatabase(str(tmp_path / "serving.db"))
     yield database
     database.close()
 
@@ -42,7 +42,7 @@ def frame(spark: SparkSession, *rows: tuple[Any, ...]) -> DataFrame:
     return spark.createDataFrame(list(rows), SCHEMA)
 
 
-def test_every_type_of_spark_arrives(spark: SparkSession, writer: ServingWriter, database: Database) -> None:
+def test_every_type_of_spark_arrives(spark: SparkSession, writer: ServingWriter, database: ServingDatabase) -> None:
     rows = frame(spark, row("anna"), row("old", MOON), ("none", *[None] * 12))
     writer.publish("people", ["name"], rows, None, {A: 3}, 0, index=["n"], description="People.")
     found = ask(database, "people", name="anna")[0]
@@ -70,7 +70,7 @@ def test_every_type_of_spark_arrives(spark: SparkSession, writer: ServingWriter,
 
 
 def test_a_batch_changes_and_deletes_and_may_come_again(
-    spark: SparkSession, writer: ServingWriter, database: Database
+    spark: SparkSession, writer: ServingWriter, database: ServingDatabase
 ) -> None:
     writer.publish("people", ["name"], frame(spark, row("anna"), row("bob"), row("carol")), None, {A: 3}, 0)
     gone = spark.createDataFrame([("bob", 1), ("nobody", 2)], "name string, why int")
@@ -81,7 +81,7 @@ def test_a_batch_changes_and_deletes_and_may_come_again(
 
 
 def test_a_view_anew_comes_partition_by_partition(
-    spark: SparkSession, writer: ServingWriter, database: Database
+    spark: SparkSession, writer: ServingWriter, database: ServingDatabase
 ) -> None:
     writer.publish("people", ["name"], frame(spark, row("anna")), None, {A: 3}, 0)
     numbers = spark.range(0, 12_000, 1, 3).selectExpr("id", "cast(id % 7 as string) AS name", "array(id) AS many")

@@ -10,14 +10,14 @@ import pytest
 
 from enc.core.errors import InvalidFilter, InvalidQuery, PeerError
 from enc.dataview.serving import query
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.errors import QueryTooSlow
 from tests.dataview.serving.rows import ANNA, PAIRS, PEOPLE, A, B, ask, page, pairs, person
 
 NAMES = ["", "Anna", "anna", "anne", "bob", "b%b", "b_b", "bab", "ünal", "\U0010ffff", "\U0010ffffx"]
 
 
-def filled(database: Database) -> None:
+def filled(database: ServingDatabase) -> None:
     people = [
         person(name, age=n, seen=n * 1_000_000, score=n / 2, is_well=n % 2 == 0, born=f"2000-01-{n + 1:02}", limit=n)
         for n, name in enumerate(NAMES)
@@ -62,7 +62,7 @@ WITHOUT_ZOE = NAMES
         ({"limit": "2"}, ["", "Anna"]),
     ],
 )
-def test_filters(database: Database, asked: dict[str, str], found: list[str]) -> None:
+def test_filters(database: ServingDatabase, asked: dict[str, str], found: list[str]) -> None:
     filled(database)
     assert sorted(row["name"] for row in ask(database, "people", **asked)) == sorted(found)
 
@@ -72,7 +72,7 @@ Key = Callable[[dict[str, Any]], Any]
 
 @pytest.mark.parametrize("order", ["", "a", "-a", "b", "-b,a", "c", "-c", "c,-a", "-c,b,-a", "a,b,c", "-a,-b", "a,-b"])
 @pytest.mark.parametrize("size", [1, 7])
-def test_pages_hold_every_row_once_and_in_order(database: Database, order: str, size: int) -> None:
+def test_pages_hold_every_row_once_and_in_order(database: ServingDatabase, order: str, size: int) -> None:
     rows = pairs(40)
     random.Random(1).shuffle(rows)
     database.upsert(PAIRS, rows, {}, index=["c"])
@@ -100,7 +100,7 @@ def _nulls_first(name: str) -> Key:
     return lambda row: (row[name] is not None, row[name] or 0 if name != "b" else row[name])
 
 
-def test_rows_that_come_between_two_pages_do_no_harm(database: Database) -> None:
+def test_rows_that_come_between_two_pages_do_no_harm(database: ServingDatabase) -> None:
     database.upsert(PAIRS, pairs(9), {})
     first, cursor = page(database, "pairs", limit="4")
     database.upsert(PAIRS, [{"a": -1, "b": "x", "c": 0}], {}, deleted=[first[3]])
@@ -111,7 +111,7 @@ def test_rows_that_come_between_two_pages_do_no_harm(database: Database) -> None
 def test_a_page_by_the_key_is_read_off_its_index(tmp_path: Any) -> None:
     from sqlalchemy.dialects import sqlite
 
-    database = Database(str(tmp_path / "x.db"))
+    database = ServingDatabase(str(tmp_path / "x.db"))
     database.upsert(PAIRS, pairs(9), {})
     _, cursor = page(database, "pairs", limit="4")
     with database.reading() as snapshot:
@@ -127,7 +127,7 @@ def test_a_page_by_the_key_is_read_off_its_index(tmp_path: Any) -> None:
     database.close()
 
 
-def test_select(database: Database) -> None:
+def test_select(database: ServingDatabase) -> None:
     database.upsert(PEOPLE, [ANNA], {})
     assert ask(database, "people", select="age,name") == [{"age": 30, "name": "anna"}]
 
@@ -253,7 +253,7 @@ def test_a_cursor_of_another_query_is_refused(other: dict[str, str]) -> None:
 
 
 def test_a_query_that_takes_too_long_is_given_up(place: str) -> None:
-    database = Database(place, patience_s=0.0011)
+    database = ServingDatabase(place, patience_s=0.0011)
     database.upsert(PAIRS, ({"a": n, "b": "x" * 50, "c": n} for n in range(100_000)), {})
     with pytest.raises(QueryTooSlow):
         ask(database, "pairs", order="-c", b__contains="xy")
@@ -261,7 +261,7 @@ def test_a_query_that_takes_too_long_is_given_up(place: str) -> None:
 
 
 def test_the_connection_that_gave_up_serves_on(tmp_path: Any) -> None:
-    database = Database(str(tmp_path / "x.db"), patience_s=0.0)
+    database = ServingDatabase(str(tmp_path / "x.db"), patience_s=0.0)
     database.upsert(PAIRS, ({"a": n, "b": "x", "c": n} for n in range(20_000)), {})
     with pytest.raises(QueryTooSlow):
         ask(database, "pairs", b__contains="y")

@@ -15,7 +15,7 @@ from enc.core.primitives.signing import PrivateKey
 from enc.core.session.session import Session, open_session
 from enc.dataview.serving import rights as module
 from enc.dataview.serving.config import load
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.rights import Rights, ViewRights, authorization, load_tokens
 from enc.dataview.serving.session_auth import SessionAuth
 from tests.core.world import person
@@ -30,7 +30,7 @@ NONCE = bytes(24)
 @pytest.fixture
 def http(tmp_path: Path) -> Iterator[httpx.Client]:
     place = str(tmp_path / "serving.db")
-    database = Database(place)
+    database = ServingDatabase(place)
     for name in ("public", "tokens", "sessions", "unsaid"):
         database.upsert(PAIRS.__class__(name, PAIRS.columns, PAIRS.key), pairs(1), {})
     database.close()

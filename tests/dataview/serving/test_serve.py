@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from enc.client import Identity
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.session_auth import SessionAuth
 from tests.dataview.serving.asking import TOKEN, refused, tokens
 from tests.dataview.serving.rows import PAIRS, pairs
@@ -24,7 +24,7 @@ ENC = [sys.executable, "-c", "from enc.cli import main; main()"]
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A database of three views, with the other files that a server needs."""
-    database = Database(str(tmp_path / "serving.db"))
+    database = ServingDatabase(str(tmp_path / "serving.db"))
     for name in ("one", "two", "three"):
         database.upsert(PAIRS.__class__(name, PAIRS.columns, PAIRS.key), pairs(2), {})
     database.close()

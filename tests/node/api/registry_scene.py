@@ -6,7 +6,7 @@ from typing import Any
 from enc.core.log.commit import build_manifest
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
-from enc.node.config import Config, Registry
+from enc.node.config import NodeConfig, RegistrySettings
 from tests.core.registry_world import REGISTRY, TEAM, House
 from tests.core.world import START, Json, init, person
 from tests.node.served import Enclave, Served, bad, good
@@ -19,8 +19,8 @@ def registry_id(manifest: Json = REGISTRY) -> bytes:
     return build_manifest(person("olga"), compact_json(manifest), START, enc_v=manifest["enc_v"]).enclave
 
 
-def serving(registry: bytes | None, **more: Any) -> Config:
-    return Config(port=0, dev=True, registry=Registry(enclave=registry.hex() if registry else ""), **more)
+def serving(registry: bytes | None, **more: Any) -> NodeConfig:
+    return NodeConfig(port=0, dev=True, registry=RegistrySettings(enclave=registry.hex() if registry else ""), **more)
 
 
 class Scene:

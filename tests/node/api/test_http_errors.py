@@ -14,7 +14,7 @@ from enc.core.log.commit import build_commit, build_manifest, wire_commit
 from enc.core.log.event import wire_event
 from enc.core.log.receipt import parse_receipt
 from enc.core.primitives.encoding import compact_json
-from enc.node.config import Config, Rates
+from enc.node.config import NodeConfig, RateSettings
 from enc.node.openapi.document import MEANINGS
 from tests.core.world import GROUP, LIFETIME, World, give, move, person, pub
 from tests.core.world_v1 import change
@@ -246,7 +246,7 @@ def sealed_for_another_enclave(node: Served) -> httpx.Response:
 
 @answers(429, "RATE_LIMITED")
 def too_fast(node: Served) -> httpx.Response:
-    with Served(Config(port=0, rates=Rates(address_per_s=0.25, address_burst=1))) as slow:
+    with Served(NodeConfig(port=0, rates=RateSettings(address_per_s=0.25, address_burst=1))) as slow:
         good(slow.get("/info"))
         return slow.get("/info")
 

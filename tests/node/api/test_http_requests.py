@@ -13,7 +13,7 @@ from enc.core.machine.replay import Replay
 from enc.core.session.envelope import RequestType
 from enc.core.session.session import Session, open_session
 from enc.node.api.http_api import SEALED_PATHS
-from enc.node.config import Config, Retention
+from enc.node.config import NodeConfig, RetentionSettings
 from tests.core.world import NO_POINT, person, pub
 from tests.node.api.http_requests import BODIES, HOUR, again, code, migrate, refused, sealed
 from tests.node.served import PATHS, SMALL, Enclave, Json, Served, bad, good, sqlite
@@ -131,7 +131,7 @@ def test_a_paused_enclave_can_be_read_and_resumed(enclave: Enclave) -> None:
 
 def test_a_terminated_enclave_can_be_read_until_its_data_is_gone(tmp_path: Path) -> None:
     store = sqlite(tmp_path)
-    config = Config(port=0, dev=True, retention=Retention(purge_after_s=3600))
+    config = NodeConfig(port=0, dev=True, retention=RetentionSettings(purge_after_s=3600))
     with Served(config, store) as node:
         enclave, other = node.found(SMALL), node.found(SMALL)
         sent = enclave.commit("bob", "message", "x")
@@ -166,7 +166,7 @@ def test_an_enclave_whose_data_goes_while_it_is_read_is_terminated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = sqlite(tmp_path)
-    with Served(Config(port=0, dev=True, retention=Retention(purge_after_s=3600)), store) as node:
+    with Served(NodeConfig(port=0, dev=True, retention=RetentionSettings(purge_after_s=3600)), store) as node:
         enclave = node.found(SMALL)
         enclave.send("alice", "Terminate")
         node.clock.tick(HOUR + 1)

@@ -10,7 +10,7 @@ from enc.core.log.commit import build_manifest
 from enc.core.primitives.encoding import compact_json
 from enc.node import main
 from enc.node.api import registry as registry_api
-from enc.node.config import Retention
+from enc.node.config import RetentionSettings
 from enc.node.fsck import check_store
 from enc.node.read import registry_index
 from tests.core.registry.registry_schema_v1 import SCHEMA
@@ -252,7 +252,7 @@ def test_what_is_kept_of_entries_is_bounded_and_never_old(scene: Scene, monkeypa
 
 
 def test_a_paused_registry_is_read_and_a_purged_one_is_gone() -> None:
-    config = serving(registry_id(), retention=Retention(purge_after_s=10, sweep_interval_s=0.01))
+    config = serving(registry_id(), retention=RetentionSettings(purge_after_s=10, sweep_interval_s=0.01))
     with Served(config) as node:
         scene = Scene(node)
         scene.registry.send("node", "Reg_Node", node_entry("node"))

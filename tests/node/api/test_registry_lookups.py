@@ -8,7 +8,7 @@ from enc.core.primitives.types import Event
 from enc.core.registry.reg_entry import wire_identity
 from enc.core.trees.bundle import check_membership
 from enc.core.trees.proof import (
-    Leaf,
+    LogLeaf,
     check_leaf,
     check_state_proof,
     parse_bundle_proof,
@@ -194,7 +194,7 @@ def checked(scene: Scene, proof: Json) -> list[Event]:
     head = parse_head(encode(proof["sth"]))
     check_bound_head(head, NODE.public, scene.registry.id)
     newest = parse_inclusion(encode(proof["state"]))
-    now = Leaf(bytes.fromhex(proof["state"]["events_root"]), bytes.fromhex(proof["state"]["state_hash"]))
+    now = LogLeaf(bytes.fromhex(proof["state"]["events_root"]), bytes.fromhex(proof["state"]["state_hash"]))
     assert newest.li == head.ts - 1
     check_leaf(now, newest, head)
     events = []
@@ -203,7 +203,7 @@ def checked(scene: Scene, proof: Json) -> list[Event]:
         check_event(event, 2)
         parts = item["proof"]
         inclusion = parts["inclusion"]
-        leaf = Leaf(bytes.fromhex(inclusion["events_root"]), bytes.fromhex(inclusion["state_hash"]))
+        leaf = LogLeaf(bytes.fromhex(inclusion["events_root"]), bytes.fromhex(inclusion["state_hash"]))
         check_membership(parse_bundle_proof(encode(parts["bundle"])), event.id, leaf.events_root)
         check_leaf(leaf, parse_inclusion(encode(inclusion)), head)
         status = parse_state_proof(encode(parts["status"]))

@@ -15,7 +15,7 @@ from enc.core.log.event import check_event, parse_event
 from enc.core.machine.enclave import checkpoint_root
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.sealing import open_text
-from enc.core.primitives.types import Commit, Event, Limits, Receipt
+from enc.core.primitives.types import Commit, CommitLimits, Event, Receipt
 from enc.core.session.envelope import open_answer, seal_request
 from enc.core.session.session import MAX_DURATION, client_keys, open_session
 from enc.node.api.read_pool import ReadPool
@@ -28,7 +28,7 @@ from enc.node.sequence.commit_intake import CommitIntake, CommitReplies
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.pool import SignaturePool
-from enc.node.sockets.peers import Peer, Peers
+from enc.node.sockets.peers import PeerConnection, Peers
 from enc.node.store.steps import Step
 from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 from enc.runtime.rate_limit import RateLimiter
@@ -199,7 +199,7 @@ class Stage:
             self.store,
             self.clock,
             self.identities,
-            limits=Limits(),
+            limits=CommitLimits(),
             max_manifest=1 << 18,
             may_create=lambda identity: True,
         )
@@ -286,7 +286,7 @@ class Socket:
         self._reads, self._code = asyncio.Event(), asyncio.get_running_loop().create_future()
         self._reads.set()
         self._incoming.put_nowait({"type": "websocket.connect"})
-        self.peer = Peer(stage.peers, address, self._drop)
+        self.peer = PeerConnection(stage.peers, address, self._drop)
         stage.peers.add(self.peer)
         scope = {"type": "websocket", "client": (address, 1), "state": {"peer": self.peer}}
         self.task = asyncio.get_running_loop().create_task(stage.api(scope, self._incoming.get, self._send))

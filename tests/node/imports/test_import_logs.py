@@ -19,7 +19,7 @@ from enc.core.machine.archive_check import header_of
 from enc.core.machine.replay import Replay
 from enc.core.primitives.hashing import EMPTY_HASH
 from enc.core.primitives.types import Commit, Event
-from enc.node.config import Imports
+from enc.node.config import ImportSettings
 from enc.node.imports.replay import StagedReplay
 from tests.core.world import GROUP, LIFETIME, START, World, move, person, pub
 from tests.node.imports.import_orders import NEW, OLD, commit, forced, moved, nothing_is_kept, refused, world
@@ -280,7 +280,7 @@ BAD_ARCHIVES: dict[str, tuple[Callable[[World, bytes], bytes], str]] = {
 def test_a_bad_archive_leaves_nothing(how: str) -> None:
     made = world()
     make, said = BAD_ARCHIVES[how]
-    with Served(replace(DEV, imports=Imports(total_bytes=1_000_000))) as node:
+    with Served(replace(DEV, imports=ImportSettings(total_bytes=1_000_000))) as node:
         error = failure(node, forced(made), archive=make(made, archive_of(made.events)))
         assert (error["code"], said in error["message"]) == ("INVALID_ARCHIVE", True), error
         nothing_is_kept(node, made)
@@ -288,7 +288,7 @@ def test_a_bad_archive_leaves_nothing(how: str) -> None:
 
 def test_an_archive_over_the_limit_is_not_read_to_its_end() -> None:
     made = world()
-    with Served(replace(DEV, imports=Imports(archive_bytes=1000))) as node:
+    with Served(replace(DEV, imports=ImportSettings(archive_bytes=1000))) as node:
         error = refused(node, wire_commit(forced(made)), archive=b"x" * 5000)
         assert (error.status, "archive is over 1000" in error.message) == (413, True)
         assert node.node.importer._jobs == {}
@@ -426,7 +426,7 @@ def test_one_import_of_an_enclave_at_a_time_and_a_bounded_number_of_all() -> Non
         go_on.wait(30)
 
     with (
-        Served(replace(DEV, imports=Imports(at_once=2))) as node,
+        Served(replace(DEV, imports=ImportSettings(at_once=2))) as node,
         Telling(OLD, made.events, twist=wait) as first,
         Telling(OLD, other.events, twist=wait) as second,
     ):
@@ -445,7 +445,7 @@ def test_one_import_of_an_enclave_at_a_time_and_a_bounded_number_of_all() -> Non
 
 def test_a_node_that_takes_none() -> None:
     made = moved()
-    with Served(replace(DEV, imports=Imports(at_once=0))) as node:
+    with Served(replace(DEV, imports=ImportSettings(at_once=0))) as node:
         assert refused(node, wire_event(made.events[-1])).code == "UNAUTHORIZED"
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from enc.core.errors import EnclaveNotFound
 from enc.core.log.commit import wire_commit
 from enc.core.log.event import wire_event
-from enc.node.config import Admission, Config, Imports, Rates
+from enc.node.config import AdmissionSettings, ImportSettings, NodeConfig, RateSettings
 from enc.node.imports import source_node as source_module
 from tests.core.world import LIFETIME, World, pub
 from tests.node.imports.import_orders import NEW, OLD, forced, moved, nothing_is_kept, refused, world
@@ -145,7 +145,7 @@ def test_an_expired_migrate_is_refused_before_its_archive_is_read(node: Served) 
 # What the operator decides, before anything is fetched
 
 
-def not_asked(config: Config, made: World, code: str, part: str) -> None:
+def not_asked(config: NodeConfig, made: World, code: str, part: str) -> None:
     with Telling(OLD, made.events) as source, Served(config) as node:
         error = refused(node, wire_event(made.events[-1]), source.url)
         assert (error.code, part in error.message) == (code, True), error
@@ -155,27 +155,27 @@ def not_asked(config: Config, made: World, code: str, part: str) -> None:
 
 def test_who_may_not_found_enclaves_may_not_bring_any() -> None:
     made = moved()
-    closed = replace(DEV, admission=Admission(create="closed"))
+    closed = replace(DEV, admission=AdmissionSettings(create="closed"))
     not_asked(closed, made, "UNAUTHORIZED", "does not create enclaves")
-    listed = replace(DEV, admission=Admission(create="allowlist", allow=(pub("bob"),)))
+    listed = replace(DEV, admission=AdmissionSettings(create="allowlist", allow=(pub("bob"),)))
     not_asked(listed, made, "UNAUTHORIZED", "does not create enclaves")
-    allowed = replace(DEV, admission=Admission(create="allowlist", allow=(pub("alice"),)))
+    allowed = replace(DEV, admission=AdmissionSettings(create="allowlist", allow=(pub("alice"),)))
     with Telling(OLD, made.events) as source, Served(allowed) as node:
         done(node, made.events[-1], source.url)
 
 
 def test_quotas_are_asked_before_anything_is_fetched() -> None:
     made = moved()
-    few = replace(DEV, admission=Admission(max_events=8))
+    few = replace(DEV, admission=AdmissionSettings(max_events=8))
     not_asked(few, made, "UNAUTHORIZED", "quota of events on this node: 8")
     with Telling(OLD, made.events) as source:
-        with Served(replace(DEV, admission=Admission(max_events=9, max_enclaves=1))) as node:
+        with Served(replace(DEV, admission=AdmissionSettings(max_events=9, max_enclaves=1))) as node:
             done(node, made.events[-1], source.url)
             other = moved(world(meta={"n": 2}))
             error = refused(node, wire_event(other.events[-1]), source.url)
             assert "quota of enclaves" in error.message
         size = sum(len(event.content or "") for event in made.events)
-        with Served(replace(DEV, admission=Admission(max_bytes=size - 1))) as node:
+        with Served(replace(DEV, admission=AdmissionSettings(max_bytes=size - 1))) as node:
             error = failure(node, made.events[-1], source.url)
             assert (error["code"], "quota of bytes" in error["message"]) == ("UNAUTHORIZED", True)
             nothing_is_kept(node, made)
@@ -185,15 +185,15 @@ def test_a_quota_of_bytes_ends_an_import_as_soon_as_it_is_used_up(monkeypatch: p
     monkeypatch.setattr("enc.node.imports.replay.SLICE_EVENTS", 1)
     made = moved()
     most = len(made.events[0].content or "") + 1
-    with Telling(OLD, made.events) as source, Served(replace(DEV, admission=Admission(max_bytes=most))) as node:
+    with Telling(OLD, made.events) as source, Served(replace(DEV, admission=AdmissionSettings(max_bytes=most))) as node:
         status = imported(node, made.events[-1], source.url)
         assert (status["status"], status["events"]) == ("failed", 1)
 
 
 def test_rates_are_the_owner_s() -> None:
     made = moved()
-    rates, admission = Rates(identity_per_s=0.001, identity_burst=1), Admission(create="closed")
-    with Served(Config(port=0, rates=rates, admission=admission)) as node:
+    rates, admission = RateSettings(identity_per_s=0.001, identity_burst=1), AdmissionSettings(create="closed")
+    with Served(NodeConfig(port=0, rates=rates, admission=admission)) as node:
         for code in ("UNAUTHORIZED", "RATE_LIMITED"):
             assert refused(node, wire_event(made.events[-1]), "https://example.com/").code == code
 
@@ -212,7 +212,7 @@ def test_rates_are_the_owner_s() -> None:
 )
 def test_a_source_obeys_the_rules_for_endpoints(url: str) -> None:
     made = moved()
-    with Served(Config(port=0)) as node:
+    with Served(NodeConfig(port=0)) as node:
         assert refused(node, wire_event(made.events[-1]), url).code == "INVALID_ENDPOINT_URL"
 
 
@@ -227,7 +227,7 @@ def test_a_source_s_name_is_judged_by_its_addresses_each_time_it_is_called() -> 
             return inner(host, port, *args, **more)
         return [(2, 1, 6, "", (address, port)) for address in next(answers)]
 
-    with Served(Config(port=0)) as node, patch("enc.runtime.endpoints.socket.getaddrinfo", resolve):
+    with Served(NodeConfig(port=0)) as node, patch("enc.runtime.endpoints.socket.getaddrinfo", resolve):
         error = failure(node, made.events[-1], "https://moves.example/")
         assert error["code"] == "INVALID_ENDPOINT_URL"
         nothing_is_kept(node, made)
@@ -290,6 +290,6 @@ def test_an_answer_that_does_not_end(node: Served, monkeypatch: pytest.MonkeyPat
 
 def test_a_log_that_is_larger_than_this_node_takes() -> None:
     made = moved()
-    with Telling(OLD, made.events) as source, Served(replace(DEV, imports=Imports(total_bytes=3000))) as node:
+    with Telling(OLD, made.events) as source, Served(replace(DEV, imports=ImportSettings(total_bytes=3000))) as node:
         assert "size limit" in failure(node, made.events[-1], source.url)["message"]
         nothing_is_kept(node, made)

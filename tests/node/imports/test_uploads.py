@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from enc.core.errors import Unavailable
 from enc.core.log.commit import wire_commit
 from enc.core.primitives.types import Commit
-from enc.node.config import Imports
+from enc.node.config import ImportSettings
 from enc.node.imports.jobs import ImportJob
 from enc.node.imports.uploads import Upload, UploadLimits, Uploads
 from tests.core.world import LIFETIME
@@ -179,7 +179,7 @@ def answer(sock: socket.socket) -> tuple[int, Json]:
 
 def test_slow_strangers_take_no_import_s_place() -> None:
     made, others = world(), [world(meta={"n": n}) for n in range(3)]
-    with Served(replace(DEV, imports=Imports(at_once=1))) as node:
+    with Served(replace(DEV, imports=ImportSettings(at_once=1))) as node:
         with dripping(node, forced(others[0])), dripping(node, forced(others[1])):
             done(node, forced(made), archive=archive_of(made.events))
             with Telling(OLD, moved(others[2]).events) as source:
@@ -188,7 +188,7 @@ def test_slow_strangers_take_no_import_s_place() -> None:
 
 
 def test_who_drips_is_told_so_and_makes_room() -> None:
-    made, imports = world(), Imports(uploads=1, upload_bytes_per_s=100, upload_grace_s=5)
+    made, imports = world(), ImportSettings(uploads=1, upload_bytes_per_s=100, upload_grace_s=5)
     with Served(replace(DEV, imports=imports)) as node, dripping(node, forced(world(meta={"n": 1}))) as sock:
         assert bad(order(node, forced(made), archive=archive_of(made.events))).code == "UNAVAILABLE"
         node.clock.tick(6_000)
@@ -201,23 +201,26 @@ def test_who_drips_is_told_so_and_makes_room() -> None:
 
 
 def test_the_node_itself_looks_for_those_that_drip() -> None:
-    with Served(replace(DEV, imports=Imports(upload_grace_s=1))) as node, dripping(node, forced(world())) as sock:
+    with (
+        Served(replace(DEV, imports=ImportSettings(upload_grace_s=1))) as node,
+        dripping(node, forced(world())) as sock,
+    ):
         node.clock.tick(2_000)
         assert answer(sock)[0] == 503
 
 
 def test_bytes_over_the_bound_are_refused_on_the_wire() -> None:
     made = world()
-    with Served(replace(DEV, imports=Imports(uploads_bytes=100))) as node:
+    with Served(replace(DEV, imports=ImportSettings(uploads_bytes=100))) as node:
         error = bad(order(node, forced(made), archive=b"x" * 500))
         assert (error.code, "exceed the bytes" in error.message) == ("UNAVAILABLE", True)
         assert node.on_loop(lambda: len(node.node.uploads)) == 0
 
 
 @pytest.mark.parametrize(
-    ("imports", "status"), [(Imports(uploads_bytes=100_000), 503), (Imports(archive_bytes=100_000), 413)]
+    ("imports", "status"), [(ImportSettings(uploads_bytes=100_000), 503), (ImportSettings(archive_bytes=100_000), 413)]
 )
-def test_each_piece_that_comes_counts(imports: Imports, status: int) -> None:
+def test_each_piece_that_comes_counts(imports: ImportSettings, status: int) -> None:
     with Served(replace(DEV, imports=imports)) as node, dripping(node, forced(world())) as sock:
         sock.sendall(b"x" * 200_000)
         assert answer(sock)[0] == status
@@ -228,7 +231,7 @@ def test_two_archives_that_come_at_one_time_for_one_enclave_become_one_import() 
     """When the uploads began, neither was an import yet."""
     made, first, go_on = world(), moved(world(meta={"n": 2})), threading.Event()
     with (
-        Served(replace(DEV, imports=Imports(at_once=1))) as node,
+        Served(replace(DEV, imports=ImportSettings(at_once=1))) as node,
         Telling(OLD, first.events, twist=lambda body: go_on.wait(30)) as source,
     ):
         order(node, first.events[-1], source.url)
@@ -251,7 +254,7 @@ def test_two_archives_that_come_at_one_time_for_one_enclave_become_one_import() 
 def test_an_archive_that_has_come_waits_for_its_turn(stops: bool) -> None:
     made, first, third = world(), moved(world(meta={"n": 2})), moved(world(meta={"n": 3}))
     go_on = threading.Event()
-    node = Served(replace(DEV, imports=Imports(at_once=1)))
+    node = Served(replace(DEV, imports=ImportSettings(at_once=1)))
     try:
         with Telling(OLD, first.events, twist=lambda body: go_on.wait(30)) as source:
             assert order(node, first.events[-1], source.url).status_code == 202
@@ -276,7 +279,7 @@ def test_an_archive_that_has_come_waits_for_its_turn(stops: bool) -> None:
 
 def test_an_address_is_held_to_its_places_on_the_wire() -> None:
     made = world()
-    with Served(replace(DEV, imports=Imports(uploads_per_address=1))) as node:
+    with Served(replace(DEV, imports=ImportSettings(uploads_per_address=1))) as node:
         with dripping(node, forced(world(meta={"n": 1}))):
             error = bad(order(node, forced(made), archive=archive_of(made.events)))
             assert (error.code, "from this address" in error.message) == ("UNAVAILABLE", True)
@@ -293,7 +296,7 @@ def test_archives_that_wait_keep_no_source_out() -> None:
             go_on.wait(30)
             return super().read(size)
 
-    with Served(replace(DEV, imports=Imports(at_once=1))) as node, Telling(OLD, last.events) as source:
+    with Served(replace(DEV, imports=ImportSettings(at_once=1))) as node, Telling(OLD, last.events) as source:
         orders, importer = [forced(each) for each in here], node.node.importer
         for each, commit in zip(here, orders, strict=True):
             job = importer.accept(encode({"migrate": wire_commit(commit)}), True)
@@ -311,7 +314,7 @@ def test_an_import_for_which_there_is_no_thread_fails_and_takes_no_place(monkeyp
     def fails(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    with Served(replace(DEV, imports=Imports(at_once=1))) as node:
+    with Served(replace(DEV, imports=ImportSettings(at_once=1))) as node:
         importer, commit = node.node.importer, forced(made)
         job = importer.accept(encode({"migrate": wire_commit(commit)}), True)
         assert isinstance(job, ImportJob)

@@ -15,9 +15,9 @@ from starlette.routing import Route
 from enc.core.errors import WIRE_ERRORS, EncError, InvalidCommit, InvalidFilter
 from enc.core.log.commit import parse_commit
 from enc.core.log.filter import parse_filter
-from enc.core.primitives.types import Limits
+from enc.core.primitives.types import CommitLimits
 from enc.node.assembly import Node
-from enc.node.config import Config
+from enc.node.config import NodeConfig
 from enc.node.openapi.document import MEANINGS
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import person
@@ -51,7 +51,7 @@ def test_operation_ids_are_unique() -> None:
 def test_it_lists_the_routes_of_the_node_and_no_others(tmp_path: Path) -> None:
     async def routes() -> set[tuple[str, str]]:
         store = SqliteStore(tmp_path / "enc.db")
-        node = Node(Config(), store, person("node"))
+        node = Node(NodeConfig(), store, person("node"))
         found = {
             (method, route.path)
             for route in cast(list[Route], node.http._router.routes)
@@ -157,7 +157,7 @@ def test_the_filter_schema_takes_what_the_kernel_takes(filter_: Json) -> None:
     assert validator("Filter").is_valid(filter_) == taken
 
 
-LIMITS = Limits()
+LIMITS = CommitLimits()
 
 
 COMMITS: list[Json] = [

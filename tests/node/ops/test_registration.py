@@ -9,7 +9,7 @@ from enc.client import Client, Identity
 from enc.client.wire.flow import run
 from enc.core.errors import MisuseError, NodeNotFound, Unavailable
 from enc.node import main
-from enc.node.config import Config, Registry
+from enc.node.config import NodeConfig, RegistrySettings
 from enc.node.ops import registration
 from enc.node.ops.registration import Announcer
 from enc.runtime.backoff import RetryPauses
@@ -92,7 +92,7 @@ def test_a_registry_that_is_not_there_does_not_hold_the_node_up(tmp_path: Path) 
 
 
 def test_a_node_that_is_reached_nowhere_is_told_so() -> None:
-    registry = Registry(announce_to=f"http://a#{'0' * 64}")
+    registry = RegistrySettings(announce_to=f"http://a#{'0' * 64}")
     with pytest.raises(MisuseError, match="so that others can reach the node"):
-        main._announcer(Config(registry=registry), person("node"))
-    assert main._announcer(Config(), person("node")) is None
+        main._announcer(NodeConfig(registry=registry), person("node"))
+    assert main._announcer(NodeConfig(), person("node")) is None

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from enc import __version__
 from enc.core.errors import Unavailable
 from enc.node.api import status_pages
-from enc.node.config import Admission, Limits
+from enc.node.config import AdmissionSettings, LimitSettings
 from enc.node.store.steps import Step
 from tests.core.world import pub
 from tests.node.metrics_page import figures
@@ -21,13 +21,13 @@ from tests.node.served import DEV, PATIENCE_S, SMALL, Served, good, sqlite
 
 
 def test_info() -> None:
-    config = replace(DEV, public_url="https://node.example/enc", admission=Admission(create="allowlist"))
+    config = replace(DEV, public_url="https://node.example/enc", admission=AdmissionSettings(create="allowlist"))
     with Served(config) as node:
         found = good(node.get("/info"))
         assert found["seq_pub"] == pub("node")
         assert found["software"] == {"name": "enc", "version": __version__}
         assert (found["enc_v"], found["url"], found["create"]) == ([1, 2], "https://node.example/enc", "allowlist")
-        assert found["limits"] == {name: getattr(Limits(), name) for name in found["limits"]}
+        assert found["limits"] == {name: getattr(LimitSettings(), name) for name in found["limits"]}
     with Served() as node:
         assert good(node.get("/info"))["url"] is None
 

@@ -14,7 +14,7 @@ from enc.core.primitives.types import Event
 from enc.node.push.body import BatchFilter, render
 from enc.node.store.events import RawEvent
 from enc.node.store.protocol import Store
-from enc.node.store.push_protocol import EventRange, Notice, PushBatch
+from enc.node.store.push_protocol import BatchNotice, EventRange, PushBatch
 from enc.node.store.sqlite import event_slices
 from enc.node.store.sqlite.store import SqliteStore
 from tests.node.memory_store import MemoryStore
@@ -35,12 +35,12 @@ def host(store: Store) -> Host:
     return Host(store)
 
 
-def batch(*parts: EventRange | Notice, push_seq: int = 7) -> PushBatch:
+def batch(*parts: EventRange | BatchNotice, push_seq: int = 7) -> PushBatch:
     runs = tuple(part for part in parts if isinstance(part, EventRange))
-    return PushBatch(push_seq, 0, runs, tuple(part for part in parts if isinstance(part, Notice)))
+    return PushBatch(push_seq, 0, runs, tuple(part for part in parts if isinstance(part, BatchNotice)))
 
 
-def said(host: Host, *parts: EventRange | Notice, admits: BatchFilter | None = None) -> Json:
+def said(host: Host, *parts: EventRange | BatchNotice, admits: BatchFilter | None = None) -> Json:
     found: Json = decode(render(host.store, batch(*parts), admits or BatchFilter()))
     return found
 
@@ -97,7 +97,7 @@ def test_a_run_ends_where_it_says(host: Host) -> None:
 def test_a_notice_names_the_latest_and_the_counters(host: Host) -> None:
     enclave, events = live(host)
     for event in events:
-        assert said(host, Notice(enclave, event.seq, {"message": 2, event.type: 9})) == {
+        assert said(host, BatchNotice(enclave, event.seq, {"message": 2, event.type: 9})) == {
             "push_seq": 7,
             "notify": {
                 "enclaves": [
@@ -117,7 +117,9 @@ def test_a_notice_names_the_latest_and_the_counters(host: Host) -> None:
 def test_events_and_notices_in_one_body(host: Host) -> None:
     one, _ = live(host)
     other = host.found("bob", meta={"n": 2})
-    found = said(host, EventRange(one, 1, 1), Notice(one, 2, {"message": 2}), Notice(other, 0, {"Manifest": 1}))
+    found = said(
+        host, EventRange(one, 1, 1), BatchNotice(one, 2, {"message": 2}), BatchNotice(other, 0, {"Manifest": 1})
+    )
     assert list(found) == ["push_seq", "push", "notify"]
     assert [notice["enclave"] for notice in found["notify"]["enclaves"]] == [one.hex(), other.hex()]
 
@@ -125,7 +127,7 @@ def test_events_and_notices_in_one_body(host: Host) -> None:
 def test_an_enclave_that_is_not_here_has_nothing_to_say(host: Host) -> None:
     gone, (here, events) = bytes(32), live(host)
     assert render(host.store, batch()) == b'{"push_seq":7}'
-    assert render(host.store, batch(EventRange(gone, 0, 3), Notice(gone, 0, {"x": 1}))) == b'{"push_seq":7}'
+    assert render(host.store, batch(EventRange(gone, 0, 3), BatchNotice(gone, 0, {"x": 1}))) == b'{"push_seq":7}'
     assert said(host, EventRange(gone, 0, 3), EventRange(here, 0, 1))["push"]["enclaves"] == [pushed(here, events[:1])]
 
 
@@ -134,7 +136,7 @@ def test_a_purged_enclave_has_nothing_to_say(host: Host) -> None:
     host.send(enclave, "alice", "Terminate")
     assert "push" in said(host, EventRange(enclave, 0, 3))
     host.store.purge(enclave, 1)  # one row of many, and none is read any more
-    assert render(host.store, batch(EventRange(enclave, 0, 3), Notice(enclave, 1, {"x": 1}))) == b'{"push_seq":7}'
+    assert render(host.store, batch(EventRange(enclave, 0, 3), BatchNotice(enclave, 1, {"x": 1}))) == b'{"push_seq":7}'
 
 
 class _Odd(BatchFilter):
@@ -152,9 +154,9 @@ def test_what_is_withheld_leaves_no_trace(host: Host) -> None:
     found = said(host, EventRange(enclave, 0, 4), admits=_Odd())
     assert found["push"]["enclaves"] == [pushed(enclave, [events[1], events[3]])]
     assert render(host.store, batch(EventRange(enclave, 0, 1), EventRange(enclave, 2, 1)), _Odd()) == b'{"push_seq":7}'
-    told = said(host, Notice(enclave, 2, {"message": 2, "Update": 1}), admits=_Odd())
+    told = said(host, BatchNotice(enclave, 2, {"message": 2, "Update": 1}), admits=_Odd())
     assert told["notify"]["enclaves"][0]["type_seq"] == {"message": 2}
-    assert said(host, Notice(enclave, 2, {"Update": 1}), admits=_Odd()) == {"push_seq": 7}
+    assert said(host, BatchNotice(enclave, 2, {"Update": 1}), admits=_Odd()) == {"push_seq": 7}
 
 
 def test_what_rights_are_judged_by_comes_with_each_event(host: Host) -> None:

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from enc.core.errors import InternalError, Unavailable
 from enc.core.primitives.sealing import push_key
 from enc.core.session.envelope import open_push
-from enc.node.config import Config
+from enc.node.config import NodeConfig
 from enc.node.push import sender as module
 from enc.node.push import supervisor as parent
 from enc.node.push.schedule import Bounds, Schedule
@@ -384,7 +384,7 @@ class Side:
             return popen([command[0], "-c", program], **how)
 
         monkeypatch.setattr(subprocess, "Popen", start)
-        config = structs.replace(Config(), push=structs.replace(Config().push, interval_s=0.01))
+        config = structs.replace(NodeConfig(), push=structs.replace(NodeConfig().push, interval_s=0.01))
         self.senders = PushSupervisor(config, NODE, lambda: True, self.settle)
 
     def settle(self, outcomes: Sequence[DeliveryResult]) -> None:

@@ -16,7 +16,7 @@ import trustme
 from msgspec import structs
 
 from enc.core.primitives.types import Receipt
-from enc.node.config import Push
+from enc.node.config import PushSettings
 from enc.node.push.supervisor import PushSupervisor
 from enc.node.store.push_protocol import DeliveryResult
 from enc.node.store.sqlite.store import SqliteStore
@@ -383,7 +383,7 @@ def test_a_node_stops_in_order_while_an_endpoint_hangs(tmp_path: Path, hooks: Ho
 def test_a_delivery_that_ends_while_the_sender_stops_is_kept(tmp_path: Path, hooks: Hooks) -> None:
     """It finishes what is under way, and the node writes it down."""
     settled: list[DeliveryResult] = []
-    config = structs.replace(CONFIG, data=str(tmp_path), push=Push(interval_s=0.01))
+    config = structs.replace(CONFIG, data=str(tmp_path), push=PushSettings(interval_s=0.01))
     with Served(CONFIG, SqliteStore(config.store_path)) as served:
         enclave = served.found(PUSHED)
         pushing.register(enclave, "vera", "dataview", hooks.url("vera"))

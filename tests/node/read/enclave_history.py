@@ -8,7 +8,7 @@ from msgspec.json import encode
 from enc.core.machine.replay import Replay
 from enc.core.primitives.types import Event, Receipt, TreeHead
 from enc.core.trees.proof import (
-    Leaf,
+    LogLeaf,
     check_leaf,
     check_state_proof,
     parse_inclusion,
@@ -92,9 +92,9 @@ def lived(node: Served) -> Life:
     return Life(enclave, heads, events, sent)
 
 
-def check_ground(life: Life, inclusion: Json, wire_head: Json) -> Leaf:
+def check_ground(life: Life, inclusion: Json, wire_head: Json) -> LogLeaf:
     """Return the leaf of an inclusion proof, verified up to the head."""
-    leaf = Leaf(bytes.fromhex(inclusion["events_root"]), bytes.fromhex(inclusion["state_hash"]))
+    leaf = LogLeaf(bytes.fromhex(inclusion["events_root"]), bytes.fromhex(inclusion["state_hash"]))
     check_leaf(leaf, parse_inclusion(encode(inclusion)), life.head(wire_head))
     return leaf
 

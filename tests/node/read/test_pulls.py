@@ -10,7 +10,7 @@ from msgspec import structs
 from msgspec.json import decode, encode
 
 from enc.core.log.event import check_event, parse_event
-from enc.node.config import Limits as NodeLimits
+from enc.node.config import LimitSettings as NodeLimits
 from enc.node.push.body import render
 from enc.node.read import pulls
 from enc.node.read.access import Access

@@ -14,7 +14,7 @@ from enc.core.primitives.hashing import EMPTY_HASH, sha256
 from enc.core.trees.bundle import check_membership, events_root
 from enc.core.trees.merkle_log import check_consistency
 from enc.core.trees.proof import (
-    Leaf,
+    LogLeaf,
     check_event_proof,
     check_state_proof,
     parse_bundle_proof,
@@ -104,7 +104,7 @@ def test_every_event_of_a_closed_bundle_is_proved_and_no_other(life: Life) -> No
             continue
         answer = life.enclave.ask("bob", "Bundle_Proof", **asked)
         inclusion = life.enclave.ask("bob", "Inclusion_Proof", leaf_index=answer["leaf_index"])
-        leaf = Leaf(bytes.fromhex(answer["events_root"]), bytes.fromhex(inclusion["state_hash"]))
+        leaf = LogLeaf(bytes.fromhex(answer["events_root"]), bytes.fromhex(inclusion["state_hash"]))
         head = life.head(answer["sth"])
         check_event_proof(event.id, parse_bundle_proof(encode(answer)), leaf, parse_inclusion(encode(inclusion)), head)
 

@@ -10,7 +10,7 @@ from enc.core.errors import EncError, Unavailable
 from enc.core.log.commit import build_commit, build_manifest, wire_commit
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
-from enc.node.config import Config, Rates, Retention
+from enc.node.config import NodeConfig, RateSettings, RetentionSettings
 from enc.node.limits.quota import Quota
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.sequencer import Sequencer, SequencerSettings
@@ -85,7 +85,7 @@ def test_who_has_more_enclaves_than_a_lowered_quota_goes_on_writing() -> None:
 
 
 def test_a_quota_of_enclaves_comes_back_when_one_is_gone() -> None:
-    config = replace(admitting(max_enclaves=1), retention=Retention(purge_after_s=60))
+    config = replace(admitting(max_enclaves=1), retention=RetentionSettings(purge_after_s=60))
     with Served(config) as node:
         enclave = node.found(SMALL)
         enclave.send("alice", "Terminate")
@@ -185,7 +185,7 @@ def test_a_batch_that_could_not_be_written_counts_nothing(monkeypatch: pytest.Mo
 
 # Rates
 
-SLOW = Config(port=0, rates=Rates(identity_per_s=0.5, identity_burst=2, address_per_s=0))
+SLOW = NodeConfig(port=0, rates=RateSettings(identity_per_s=0.5, identity_burst=2, address_per_s=0))
 
 
 def test_a_rate_for_each_identity() -> None:
@@ -227,7 +227,7 @@ def test_nobody_can_use_up_anothers_rate() -> None:
 
 @pytest.mark.parametrize("path", ["/info", "/health", "/metrics", "/nothing", "/{enclave}/sth"])
 def test_a_rate_for_each_address(path: str) -> None:
-    config = Config(port=0, rates=Rates(identity_per_s=0, address_per_s=1, address_burst=3))
+    config = NodeConfig(port=0, rates=RateSettings(identity_per_s=0, address_per_s=1, address_burst=3))
     with Served(config) as node:
         enclave = node.found(SMALL)
         path = path.format(enclave=enclave.id.hex())
@@ -241,7 +241,7 @@ def test_a_rate_for_each_address(path: str) -> None:
 
 
 def test_development_lifts_the_rates() -> None:
-    rates = Rates(identity_per_s=1, identity_burst=1, address_per_s=1, address_burst=1)
-    with Served(Config(port=0, dev=True, rates=rates)) as node:
+    rates = RateSettings(identity_per_s=1, identity_burst=1, address_per_s=1, address_burst=1)
+    with Served(NodeConfig(port=0, dev=True, rates=rates)) as node:
         enclave = node.found(SMALL)
         assert [enclave.send("alice", "message").seq for _ in range(5)] == [1, 2, 3, 4, 5]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from enc.core.log.commit import build_commit, build_manifest
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Commit
-from enc.node.config import Config, Limits
+from enc.node.config import LimitSettings, NodeConfig
 from enc.node.sequence.admitted import AdmittedCommit
 from enc.node.sequence.sequencer import Sequencer
 from tests.core.world import LIFETIME, person
@@ -32,8 +32,8 @@ WIDE: Json = {
 """With a type of the maximum length."""
 
 
-def limited(**limits: Any) -> Config:
-    return replace(DEV, limits=Limits(**limits))
+def limited(**limits: Any) -> NodeConfig:
+    return replace(DEV, limits=LimitSettings(**limits))
 
 
 def heard(peer: socket.socket) -> tuple[int, dict[str, str], Json]:
@@ -49,7 +49,7 @@ def spoken(node: Served, sent: bytes) -> tuple[int, dict[str, str], Json]:
 
 
 @contextmanager
-def filled(config: Config, contents: list[str]) -> Iterator[Enclave]:
+def filled(config: NodeConfig, contents: list[str]) -> Iterator[Enclave]:
     """A node with one enclave of these messages by bob."""
     clock, store = Clock(), MemoryStore()
     manifest = build_manifest(person("alice"), compact_json(SMALL), clock.now + LIFETIME)

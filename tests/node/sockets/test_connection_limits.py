@@ -21,7 +21,7 @@ from websockets.frames import Frame, Opcode
 
 from enc.core.log.commit import wire_commit
 from enc.node.api import read_pool
-from enc.node.config import Config, Limits
+from enc.node.config import LimitSettings, NodeConfig
 from enc.node.sockets.closing import close_slow, close_stuck
 from enc.node.sockets.http_protocol import CHUNK, MAX_HEAD
 from tests.node.api.http_requests import dialed, posted
@@ -185,7 +185,7 @@ def asked(enclave: Enclave, *headers: str) -> bytes:
 @pytest.fixture(scope="module")
 def pages() -> Iterator[Enclave]:
     """A node with a page of eight megabytes, and room for three such answers."""
-    with filled(replace(DEV, limits=Limits(unsent_bytes=36 * MIB)), ["a" * 900_000] * 9) as enclave:
+    with filled(replace(DEV, limits=LimitSettings(unsent_bytes=36 * MIB)), ["a" * 900_000] * 9) as enclave:
         yield enclave
 
 
@@ -299,7 +299,7 @@ def test_the_log_tells_once_how_many_were_dropped(node: Served) -> None:
 class Secured:
     """A node behind TLS, and peers of it."""
 
-    def __init__(self, tmp_path: Path, limits: Limits) -> None:
+    def __init__(self, tmp_path: Path, limits: LimitSettings) -> None:
         certificate = Certificate(tmp_path)
         self.config = replace(certificate.config, limits=limits)
         self._context = ssl.create_default_context()
@@ -314,7 +314,7 @@ class Secured:
 def test_an_answer_that_alone_is_too_much_ends_its_connection_in_silence(
     tmp_path: Path, way: tuple[str, ...], is_secured: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    limits = Limits(unsent_bytes=MIB)
+    limits = LimitSettings(unsent_bytes=MIB)
     tls = Secured(tmp_path, limits)
     with filled(tls.config if is_secured else replace(DEV, limits=limits), ["a" * 900_000] * 9) as pages:
         with tls.dial(pages.node) if is_secured else from_(pages.node, "127.0.0.1") as peer:
@@ -330,7 +330,7 @@ def test_an_answer_that_alone_is_too_much_ends_its_connection_in_silence(
 def test_a_line_that_alone_is_too_much_ends_its_connection_in_silence(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tls = Secured(tmp_path, Limits(unsent_bytes=200 * KIB))
+    tls = Secured(tmp_path, LimitSettings(unsent_bytes=200 * KIB))
     with filled(tls.config, ["a" * 9000] * 100) as pages, tls.dial(pages.node) as peer:
         peer.sendall(UPGRADE)
         assert peer.recv(KIB).startswith(b"HTTP/1.1 101 ")
@@ -348,7 +348,7 @@ def test_a_line_that_alone_is_too_much_ends_its_connection_in_silence(
 
 
 def test_what_waits_behind_tls_is_counted_and_bounded(tmp_path: Path) -> None:
-    tls = Secured(tmp_path, Limits(unsent_bytes=36 * MIB))
+    tls = Secured(tmp_path, LimitSettings(unsent_bytes=36 * MIB))
     with filled(tls.config, ["a" * 900_000] * 9) as pages, ExitStack() as stack:
         node, peers = pages.node, pages.node.server.peers
         state, loop = node.connections_state, node.node.loop
@@ -376,7 +376,7 @@ def test_what_waits_behind_tls_is_counted_and_bounded(tmp_path: Path) -> None:
 
 
 def test_a_connection_too_many_is_gone_at_once_also_behind_tls(tmp_path: Path) -> None:
-    tls = Secured(tmp_path, Limits(connections=1))
+    tls = Secured(tmp_path, LimitSettings(connections=1))
     with Served(tls.config) as node, tls.dial(node), tls.dial(node) as second:
         assert heard(second)[0] == 503
         node.until(lambda: len(node.connections_state.connections) == 1)
@@ -404,7 +404,7 @@ def test_connections() -> None:
 
 
 def test_connections_of_one_address() -> None:
-    config = Config(port=0, limits=Limits(connections_per_address=3))
+    config = NodeConfig(port=0, limits=LimitSettings(connections_per_address=3))
     with Served(config) as node:
         state = node.connections_state
         good(node.get("/info"))  # keeps its connection

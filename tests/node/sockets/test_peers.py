@@ -5,7 +5,7 @@ import random
 import pytest
 
 from enc.core.errors import Unavailable
-from enc.node.sockets.peers import Peer, Peers
+from enc.node.sockets.peers import PeerConnection, Peers
 
 
 class World:
@@ -15,8 +15,8 @@ class World:
         self.peers = Peers(most, of_address, unsent)
         self.dropped: list[str] = []
 
-    def peer(self, name: str, address: str = "a") -> Peer:
-        peer = Peer(self.peers, address, lambda: self.dropped.append(name))
+    def peer(self, name: str, address: str = "a") -> PeerConnection:
+        peer = PeerConnection(self.peers, address, lambda: self.dropped.append(name))
         self.peers.add(peer)
         return peer
 
@@ -48,7 +48,7 @@ def test_an_address_without_a_limit() -> None:
 
 def test_one_that_was_refused_may_leave_and_hold_as_if_it_had_been_there() -> None:
     world = World(most=1)
-    stays, refused = world.peer("1"), Peer(world.peers, "a", lambda: None)
+    stays, refused = world.peer("1"), PeerConnection(world.peers, "a", lambda: None)
     with pytest.raises(Unavailable):
         world.peers.add(refused)
     stays.add_unsent(10)
@@ -135,7 +135,7 @@ def test_a_node_is_crowded_past_half_of_the_bound() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_the_sum_is_never_past_the_bound_and_always_right(seed: int) -> None:
     chance, world = random.Random(seed), World(unsent=1000)
-    here: list[Peer] = []
+    here: list[PeerConnection] = []
     for i in range(500):
         turn = chance.randrange(4)
         if turn == 0 or not here:

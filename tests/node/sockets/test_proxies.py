@@ -5,15 +5,15 @@ import pytest
 from msgspec.structs import replace
 
 from enc.core.log.commit import wire_commit
-from enc.node.config import Config, Cors, Limits, Proxy, Rates
+from enc.node.config import CorsSettings, LimitSettings, NodeConfig, ProxySettings, RateSettings
 from tests.node.served import DEV, SMALL, Served, good
 
 # Proxies
 
 
-def proxied(*trusted: str) -> Config:
-    rates = Rates(identity_per_s=0, address_per_s=1, address_burst=1)
-    return Config(port=0, rates=rates, proxy=Proxy(trusted=trusted))
+def proxied(*trusted: str) -> NodeConfig:
+    rates = RateSettings(identity_per_s=0, address_per_s=1, address_burst=1)
+    return NodeConfig(port=0, rates=rates, proxy=ProxySettings(trusted=trusted))
 
 
 def limited(node: Served, forwarded: str) -> bool:
@@ -54,8 +54,8 @@ def test_a_subscriber_has_one_rate_for_all_addresses_of_a_network() -> None:
 ORIGIN = "https://app.example"
 
 
-def crossing(*origins: str) -> Config:
-    return replace(DEV, cors=Cors(origins=origins), limits=Limits(body=4096))
+def crossing(*origins: str) -> NodeConfig:
+    return replace(DEV, cors=CorsSettings(origins=origins), limits=LimitSettings(body=4096))
 
 
 def preflight(node: Served, origin: str, method: str = "POST") -> httpx.Response:

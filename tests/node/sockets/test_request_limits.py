@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from enc.core.log.commit import build_manifest, wire_commit
 from enc.core.primitives.encoding import MAX_INT, compact_json
-from enc.node.config import Limits
+from enc.node.config import LimitSettings
 from tests.core.world import LIFETIME, person, pub
 from tests.node.api.http_requests import BODIES, code, dialed, sealed
 from tests.node.served import DEV, SMALL, Enclave, Json, Served, bad, good
@@ -88,7 +88,7 @@ def test_manifest(node: Served) -> None:
 
 
 def test_an_operator_may_lower_them_and_info_shows_it() -> None:
-    limits = Limits(
+    limits = LimitSettings(
         content=4000, manifest=3500, body=6000, type=16, tags=2, tag_strings=3, tag_string=64, page_bytes=65536
     )
     with Served(replace(DEV, limits=limits)) as node:

@@ -9,7 +9,7 @@ from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
 from enc.node.store.protocol import Store
 from enc.node.store.push_protocol import (
-    Notice,
+    BatchNotice,
     PushTotals,
 )
 from tests.core import world_v1
@@ -27,7 +27,7 @@ def test_an_endpoint_hears_from_the_next_event_on_and_by_its_rights(host: Host) 
     say(host, enclave, 1)
     assert pushed(host, "vera") == [3, 4, 6]
     assert pushed(host, "nick") == []
-    assert notices(host, "nick") == [Notice(enclave, 6, {"message": 3})]
+    assert notices(host, "nick") == [BatchNotice(enclave, 6, {"message": 3})]
     assert host.store.endpoints(enclave) == {
         (person("vera").public, "view"): URL,
         (person("nick").public, "watch"): URL,
@@ -248,9 +248,9 @@ def test_type_seq_counts_every_event_of_a_type_also_across_batches_of_a_transact
         host.commit(enclave, "bob", "message", "5"),
     ]
     host.run(*commits)
-    assert notices(host, "nick") == [Notice(enclave, 8, {"message": 5, "note": 1})]
+    assert notices(host, "nick") == [BatchNotice(enclave, 8, {"message": 5, "note": 1})]
     say(host, enclave, 2, "note")
-    assert notices(host, "nick")[1:] == [Notice(enclave, 10, {"note": 3})]
+    assert notices(host, "nick")[1:] == [BatchNotice(enclave, 10, {"note": 3})]
 
 
 def test_updates_and_deletes_count_under_their_own_types(host: Host) -> None:
@@ -261,7 +261,7 @@ def test_updates_and_deletes_count_under_their_own_types(host: Host) -> None:
     update = host.commit(enclave, "bob", "Update", "one, again", ("r", first.id.hex()))
     delete = host.commit(enclave, "bob", "Delete", {"reason": "author"}, ("r", second.id.hex()))
     host.run(update, delete, host.commit(enclave, "bob", "message", "three"))
-    assert notices(host, "nick") == [Notice(enclave, 6, {"message": 3, "Update": 1, "Delete": 1})]
+    assert notices(host, "nick") == [BatchNotice(enclave, 6, {"message": 3, "Update": 1, "Delete": 1})]
 
 
 def test_a_type_is_counted_over_all_that_its_events_are_about(host: Host) -> None:
@@ -275,4 +275,4 @@ def test_a_type_is_counted_over_all_that_its_events_are_about(host: Host) -> Non
     assert notices(host, "nick")[-1].type_seq["Update"] == 2
     host.run(host.commit(enclave, "bob", "Update", "z", ("r", targets[2].id.hex())))
     host.send(enclave, "bob", "Update", "z", ("r", targets[0].id.hex()))
-    assert notices(host, "nick")[-1] == Notice(enclave, 9, {"Update": 5})
+    assert notices(host, "nick")[-1] == BatchNotice(enclave, 9, {"Update": 5})

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from enc.core.rules.policy_types import Effects, EndpointChange
 from enc.node.store.push_protocol import (
+    BatchNotice,
     DeliveryResult,
     EventRange,
-    Notice,
     Recipient,
 )
 from enc.node.store.sqlite.push import delivery_results, fan_out, queries
@@ -44,7 +44,7 @@ def test_runs_of_one_audience_are_one_row_and_a_gap_begins_another(tmp_path: Pat
         (EventRange(log.enclave, 1, 2), EventRange(log.enclave, 4, 3), EventRange(other.enclave, 1, 6))
     ]
     assert [batch.notices for batch in store.list_batches(b"N" * 32, URL, 1, 9, 9)] == [
-        (Notice(log.enclave, 6, {"message": 6}),)
+        (BatchNotice(log.enclave, 6, {"message": 6}),)
     ]
     store.close()
 

@@ -14,7 +14,7 @@ from enc.core.log.commit import build_manifest
 from enc.core.machine.replay import Replay
 from enc.core.machine.state import Transition
 from enc.core.primitives.encoding import compact_json
-from enc.core.primitives.types import Event, Receipt, Record
+from enc.core.primitives.types import Event, KeyRecord, Receipt
 from enc.node.fsck import check_store
 from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache
 from enc.node.store.protocol import Store
@@ -51,7 +51,7 @@ class Office(Host):
         house = House({**TEAM, "meta": {"n": n}, "init": init(**{by: "OUTSIDER owner"})}, by=by)
         return house, self.send(self.id, by, "Reg_Enclave", house.entry(**more))
 
-    def replayed(self) -> dict[Any, Record]:
+    def replayed(self) -> dict[Any, KeyRecord]:
         replay = Replay()
         for event in self.store.events(self.id, 0, 1000):
             replay.add(event)
@@ -67,7 +67,7 @@ def test_a_record_is_kept_with_its_entry(office: Office, store: Store) -> None:
     key = person("node").public
     assert store.record(office.id, "node", key) is None
     first = office.send(office.id, "node", "Reg_Node", node_entry("node"))
-    record = Record(kind="node", key=key, entry=first.id, holder=key)
+    record = KeyRecord(kind="node", key=key, entry=first.id, holder=key)
     assert store.record(office.id, "node", key) == store.record_of(office.id, first.id) == record
     assert store.record(office.id, "identity", key) is None
     second = office.send(office.id, "node", "Reg_Node", node_entry("node"))
@@ -90,7 +90,7 @@ def test_an_enclave_s_record_has_everything(office: Office, store: Store) -> Non
     before = house.proof("bob", node="node")
     content = house.entry(links=[], owner_proof=before, app="chat", desc="Ein Haus", meta={"name": "№ 1"})
     event = office.send(office.id, "bob", "Reg_Enclave", content)
-    assert store.record(office.id, "enclave", house.state.enclave) == Record(
+    assert store.record(office.id, "enclave", house.state.enclave) == KeyRecord(
         kind="enclave",
         key=house.state.enclave,
         entry=event.id,

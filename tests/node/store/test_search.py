@@ -74,7 +74,7 @@ def random_reader(rng: random.Random) -> ReadRights:
 def watched(items: Callable[..., Any], given: set[int]) -> Callable[..., Any]:
     """Search.items, with the keys of the rows that it is given."""
 
-    def observe_write(self: search.Search, rows: list[Any]) -> Any:
+    def observe_write(self: search.EventSearch, rows: list[Any]) -> Any:
         given.update(row[0] for row in rows)
         return items(self, rows)
 
@@ -105,7 +105,7 @@ def test_every_way_finds_what_a_look_at_each_event_finds(
     log, found = random_log(rng, memory, store), 0
     Log(memory, store, meta={"n": "an enclave beside it"}).write()
     given = set[int]()
-    monkeypatch.setattr(search.Search, "items", watched(search.Search.items, given))
+    monkeypatch.setattr(search.EventSearch, "items", watched(search.EventSearch.items, given))
     for _ in range(300):
         filter_, reader = random_filter(rng, log), random_reader(rng)
         expected = list(memory.find(log.enclave, filter_, reader))

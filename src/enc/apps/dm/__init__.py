@@ -11,28 +11,27 @@ from enc.apps.dm.errors import (
     NotAllowed,
     SealedForAnother,
     Swapped,
-    Truncated,
+    TruncatedMessage,
     UnknownContact,
     Unopened,
     WrongKey,
 )
-from enc.apps.dm.fold import Fold, Refusal
+from enc.apps.dm.fold import MailboxFold, Refusal
 from enc.apps.dm.mailbox import Mailbox
 from enc.apps.dm.outbox import Repaired
-from enc.apps.dm.peer import Contact, Invite
+from enc.apps.dm.peer import Invite, MailboxContact
 from enc.apps.dm.rotation import Rotation
-from enc.apps.dm.thread import Entry
+from enc.apps.dm.thread import ThreadEntry
 
 __all__ = [
-    "Contact",
-    "Entry",
     "EpochForeign",
     "EpochRefused",
     "EpochReplayed",
     "EpochUnknown",
-    "Fold",
     "Invite",
     "Mailbox",
+    "MailboxContact",
+    "MailboxFold",
     "NoEpoch",
     "NoPlace",
     "NoSuchMessage",
@@ -42,7 +41,8 @@ __all__ = [
     "Rotation",
     "SealedForAnother",
     "Swapped",
-    "Truncated",
+    "ThreadEntry",
+    "TruncatedMessage",
     "UnknownContact",
     "Unopened",
     "WrongKey",

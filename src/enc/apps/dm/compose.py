@@ -5,7 +5,7 @@ from collections.abc import Callable
 from enc.apps.dm.epochs import GivenEpoch
 from enc.apps.dm.errors import NoEpoch
 from enc.apps.dm.peer import Peer
-from enc.apps.dm.records import MAX_TEXT, Record
+from enc.apps.dm.records import MAX_TEXT, CopyRecord
 from enc.apps.dm.tags import AT_TAG, FROM_TAG, MAILBOX_TAG, NODE_TAG
 from enc.core.apps import dm
 from enc.core.errors import MisuseError
@@ -32,12 +32,12 @@ class Composer:
 
     def __init__(self, key: PrivateKey, random: Random) -> None:
         self._key, self._random = key, random
-        self._chain: tuple[GivenEpoch, dm.Chain] | None = None
+        self._chain: tuple[GivenEpoch, dm.EpochChain] | None = None
 
     def nonce(self) -> bytes:
         return self._random(NONCE_SIZE)
 
-    def new_epoch(self, n: int) -> dm.Epoch:
+    def new_epoch(self, n: int) -> dm.SealedEpoch:
         """Make a new secret, sealed to the owner."""
         return dm.seal_epoch(self._key, self._key.public, n, self._random(dm.SECRET), self.nonce())
 
@@ -53,10 +53,10 @@ class Composer:
             raise NoEpoch("the contact's epoch is used up: they must send a message with a new one first")
         return dm.seal_message(self._keys(given), given.n, seq, text.encode(), self.nonce()), given.n, seq
 
-    def _keys(self, given: GivenEpoch) -> dm.Chain:
+    def _keys(self, given: GivenEpoch) -> dm.EpochChain:
         """Return the epoch's key chain; the last one is cached."""
         if self._chain is None or self._chain[0] != given:
-            self._chain = given, dm.Chain(given.secret)
+            self._chain = given, dm.EpochChain(given.secret)
         return self._chain[1]
 
     def epoch_tags(self, peer: Peer) -> TagList:
@@ -75,7 +75,7 @@ class Composer:
     def seal_greeting(self, peer: Peer, text: str) -> str:
         return dm.seal_invite(self._key, peer.identity, text, self.nonce())
 
-    def retraction_tags(self, peer: Peer, record: Record) -> TagList:
+    def retraction_tags(self, peer: Peer, record: CopyRecord) -> TagList:
         """Return the tags of a retraction: when the message was sent, for readers that see the
         Delete alone, and the current epoch if the message brought one.
         """

@@ -4,7 +4,7 @@ from enc.apps.dm.compose import TagList, check_text, decline_tags
 from enc.apps.dm.errors import UnknownContact
 from enc.apps.dm.mailbox_reader import MailboxReader
 from enc.apps.dm.peer import ContactState, Peer
-from enc.apps.dm.records import Kind, Record
+from enc.apps.dm.records import CopyRecord, Kind
 from enc.apps.people.address_book import Place
 from enc.client.enclave.writes import Id, as_bytes
 from enc.core.apps import dm
@@ -126,8 +126,8 @@ class ContactActions(MailboxReader):
         self.sync()
 
 
-def record_at(place: Place | None, kind: Kind = "message", text: str = "") -> Record:
+def record_at(place: Place | None, kind: Kind = "message", text: str = "") -> CopyRecord:
     """Return a record for a mailbox at `place`; without one, for wherever the contact is found."""
     if place is None:
-        return Record(kind=kind, text=text)
-    return Record(kind=kind, text=text, mailbox=place.enclave.hex(), node=place.node)
+        return CopyRecord(kind=kind, text=text)
+    return CopyRecord(kind=kind, text=text, mailbox=place.enclave.hex(), node=place.node)

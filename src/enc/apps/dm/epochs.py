@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from enc.apps.dm.errors import EpochForeign, EpochReplayed, EpochUnknown, Truncated, WrongKey
+from enc.apps.dm.errors import EpochForeign, EpochReplayed, EpochUnknown, TruncatedMessage, WrongKey
 from enc.core.apps import dm
 from enc.core.errors import DecryptFailed
 from enc.core.primitives.encoding import unb64
@@ -16,7 +16,7 @@ class OwnEpochs:
     """Every secret the owner made for a contact, by number from 0: they open what it seals."""
 
     def __init__(self) -> None:
-        self._chains: dict[int, dm.Chain] = {}
+        self._chains: dict[int, dm.EpochChain] = {}
         self._secrets: dict[int, bytes] = {}
 
     @property
@@ -41,14 +41,14 @@ class OwnEpochs:
         self.check_next(n)
         self._secrets[n] = secret
 
-    def chain(self, n: int) -> dm.Chain:
+    def chain(self, n: int) -> dm.EpochChain:
         """Return an epoch's key chain. Chains are cached, so that reading n messages derives n
         keys.
         """
         if n not in self._secrets:
             raise EpochUnknown(f"epoch {n}: not made for this contact")
         if n not in self._chains:
-            self._chains[n] = dm.Chain(self._secrets[n])
+            self._chains[n] = dm.EpochChain(self._secrets[n])
         return self._chains[n]
 
     def __contains__(self, n: int) -> bool:
@@ -81,7 +81,7 @@ def next_given(before: GivenEpoch | None, n: int, secret: bytes) -> GivenEpoch:
     return before
 
 
-def open_epoch(key: PrivateKey, author: bytes, epoch: dm.Epoch) -> bytes:
+def open_epoch(key: PrivateKey, author: bytes, epoch: dm.SealedEpoch) -> bytes:
     """Open a secret that `author` sealed, to itself or to the holder of `key`."""
     if epoch.ecdh_pub != author.hex():
         raise EpochForeign("ecdh_pub: not the author's key")
@@ -94,7 +94,7 @@ def open_epoch(key: PrivateKey, author: bytes, epoch: dm.Epoch) -> bytes:
 
 def check_whole(sealed: str) -> bytes:
     """Decode a sealed text; raise Truncated if it is shorter than a nonce and a tag."""
-    raw = unb64(sealed, "sealed", Truncated)
+    raw = unb64(sealed, "sealed", TruncatedMessage)
     if len(raw) < NONCE_SIZE + TAG_SIZE:
-        raise Truncated("sealed: shorter than a nonce and a tag")
+        raise TruncatedMessage("sealed: shorter than a nonce and a tag")
     return raw

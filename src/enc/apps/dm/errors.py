@@ -26,7 +26,7 @@ class Unopened(DecryptFailed):
     pass
 
 
-class Truncated(Unopened):
+class TruncatedMessage(Unopened):
     code = "DM_TRUNCATED"
 
 

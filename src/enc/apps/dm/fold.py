@@ -20,7 +20,7 @@ from enc.apps.dm.epochs import open_epoch
 from enc.apps.dm.errors import NotAllowed
 from enc.apps.dm.open_message import open_copy, open_text
 from enc.apps.dm.peer import Invite, Peer
-from enc.apps.dm.records import Record, parse_record
+from enc.apps.dm.records import CopyRecord, parse_record
 from enc.apps.dm.tags import (
     AT_TAG,
     FROM_TAG,
@@ -29,7 +29,7 @@ from enc.apps.dm.tags import (
     claimed_time,
     tag_value,
 )
-from enc.apps.dm.thread import Entry, sent_entry
+from enc.apps.dm.thread import ThreadEntry, sent_entry
 from enc.apps.people.address_book import Place
 from enc.client.verify.items import Item
 from enc.core.apps import dm
@@ -54,7 +54,7 @@ class Refusal(Struct, frozen=True):
     error: PeerError
 
 
-class Fold:
+class MailboxFold:
     def __init__(self, key: PrivateKey) -> None:
         self._key, self.me = key, key.public
         self.peers: dict[bytes, Peer] = {}
@@ -98,11 +98,11 @@ class Fold:
     def peer(self, identity: bytes) -> Peer:
         return self.peers.setdefault(identity, Peer(identity))
 
-    def thread(self, identity: bytes) -> list[Entry]:
+    def thread(self, identity: bytes) -> list[ThreadEntry]:
         known = self.peers.get(identity)
         return [] if known is None else sorted(known.entries.values(), key=lambda entry: entry.place)
 
-    def last_sent(self, identity: bytes) -> Entry | None:
+    def last_sent(self, identity: bytes) -> ThreadEntry | None:
         """Return the owner's last message to a contact, in the order of the owner's log: a pending
         message has no time in the contact's mailbox yet."""
         known = self.peers.get(identity)
@@ -116,7 +116,7 @@ class Fold:
         waiting = (peer.invite for peer in self.peers.values() if peer.state == "OUTSIDER")
         return sorted((invite for invite in waiting if invite is not None), key=lambda invite: invite.at)
 
-    def pending(self) -> Iterator[tuple[Peer, bytes, Record]]:
+    def pending(self) -> Iterator[tuple[Peer, bytes, CopyRecord]]:
         """Yield the records whose delivery is pending."""
         for peer in self.peers.values():
             for ref, record in list(peer.records.items()):
@@ -214,7 +214,7 @@ class Fold:
         self._claims.mailbox(event, peer)
         peer.drop_invite()  # a stranger's latest one counts
         peer.invite = Invite(event.id, event.timestamp, event.from_, greeting)
-        entry = Entry(event.timestamp, event.id, event.from_, greeting, "received", kind="invite", ref=event.id)
+        entry = ThreadEntry(event.timestamp, event.id, event.from_, greeting, "received", kind="invite", ref=event.id)
         peer.entries[event.id] = entry
         return [(event.from_, event.id)]
 
@@ -226,11 +226,11 @@ class Fold:
             self._claims.mailbox(event, peer)
             return []
         self._claims.epoch(event, peer)
-        entry = Entry(event.timestamp, event.id, event.from_, None, "received", ref=event.id)
+        entry = ThreadEntry(event.timestamp, event.id, event.from_, None, "received", ref=event.id)
         peer.entries[event.id] = self._read(event, peer, entry)
         return [(event.from_, event.id)]
 
-    def _read(self, event: Event, peer: Peer, entry: Entry) -> Entry:
+    def _read(self, event: Event, peer: Peer, entry: ThreadEntry) -> ThreadEntry:
         """Return the entry with the event's text; None if a later Update replaced it."""
         if event.content is None:
             return replace(entry, text=None, state="received", code="")
@@ -266,7 +266,7 @@ class Fold:
             raise NotAllowed("Delete: not by its author, or by a blocked author")
         self._claims.epoch(event, peer)
         at = claimed_time(tag_value(event, AT_TAG), event.timestamp)
-        peer.entries[target] = Entry(at, target, event.from_, None, "retracted", ref=target)
+        peer.entries[target] = ThreadEntry(at, target, event.from_, None, "retracted", ref=target)
         return [(event.from_, target)]
 
     def _forget(self, event: Event, target: bytes) -> list[ChangedEntry]:

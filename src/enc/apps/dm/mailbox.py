@@ -10,8 +10,8 @@ from enc.apps.dm.errors import NoPlace, NoSuchMessage
 from enc.apps.dm.mailbox_locator import LABEL
 from enc.apps.dm.outbox import Repaired, mark_kept
 from enc.apps.dm.peer import Peer
-from enc.apps.dm.records import Record, State
-from enc.apps.dm.thread import Entry
+from enc.apps.dm.records import CopyRecord, State
+from enc.apps.dm.thread import ThreadEntry
 from enc.apps.people.address_book import AddressBook, Place
 from enc.apps.people.announcing import announce, own_place
 from enc.client import Client
@@ -58,7 +58,7 @@ class Mailbox(ContactActions):
 
     # Messages
 
-    def send(self, who: Id, text: str, place: Place | None = None) -> Entry:
+    def send(self, who: Id, text: str, place: Place | None = None) -> ThreadEntry:
         """Send a text. A rejection is raised, and the message stays in the thread as refused; see
         also `repair`.
         """
@@ -66,14 +66,14 @@ class Mailbox(ContactActions):
         with mark_kept(False):
             return self._send(self._known(who), text, place)
 
-    def _send(self, peer: Peer, text: str, place: Place | None) -> Entry:
+    def _send(self, peer: Peer, text: str, place: Place | None) -> ThreadEntry:
         if self._rotation.is_due(peer, self._clock()):
             self._rotate(peer)
         return self._post(
             peer, lambda: self._outbox.post(peer, record_at(place or peer.known_place, text=text), "send")
         )
 
-    def edit(self, who: Id, ref: bytes, text: str) -> Entry:
+    def edit(self, who: Id, ref: bytes, text: str) -> ThreadEntry:
         """Replace the text of one of your messages; `ref` is that of its entry."""
         check_text(text)
         with mark_kept(False):
@@ -81,7 +81,7 @@ class Mailbox(ContactActions):
             record = _mine(peer, ref)
             return self._post(peer, lambda: self._outbox.post(peer, record, "edit", text, ref))
 
-    def retract(self, who: Id, ref: bytes) -> Entry:
+    def retract(self, who: Id, ref: bytes) -> ThreadEntry:
         """Retract one of your messages: its text is erased in both mailboxes."""
         with mark_kept(False):
             peer = self._known(who)
@@ -112,7 +112,7 @@ class Mailbox(ContactActions):
         self.sync()
         return [self._outbox.repair(peer, ref, record) for peer, ref, record in list(self._fold.pending())]
 
-    def _post(self, peer: Peer, post: Callable[[], bytes]) -> Entry:
+    def _post(self, peer: Peer, post: Callable[[], bytes]) -> ThreadEntry:
         try:
             ref = post()
         except EncError:
@@ -124,7 +124,7 @@ class Mailbox(ContactActions):
         return peer.entries[ref]
 
 
-def _mine(peer: Peer, ref: bytes) -> Record:
+def _mine(peer: Peer, ref: bytes) -> CopyRecord:
     record = peer.records.get(ref)
     if record is None or record.kind != "message":
         raise NoSuchMessage("ref: not a message of yours")

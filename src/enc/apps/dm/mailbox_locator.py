@@ -2,7 +2,7 @@
 
 from enc.apps.dm.errors import NoPlace
 from enc.apps.dm.peer import Peer
-from enc.apps.dm.records import Record
+from enc.apps.dm.records import CopyRecord
 from enc.apps.people.address_book import Place
 from enc.client import Client, Enclave
 from enc.core.errors import EnclaveNotFound, IdentityNotFound, NodeNotFound, WorldError
@@ -18,7 +18,7 @@ class MailboxLocator:
         self._client = client
         self._found: dict[tuple[bytes, str | None], Enclave] = {}
 
-    def __call__(self, peer: Peer, record: Record) -> Enclave:
+    def __call__(self, peer: Peer, record: CopyRecord) -> Enclave:
         """Return the contact's mailbox, on the node the registry names, or else on the given
         one.
         """

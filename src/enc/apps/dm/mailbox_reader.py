@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 
 from enc.apps.dm.compose import Composer, Random
 from enc.apps.dm.errors import NoSuchMessage
-from enc.apps.dm.fold import ChangedEntry, Fold, Refusal
+from enc.apps.dm.fold import ChangedEntry, MailboxFold, Refusal
 from enc.apps.dm.mailbox_locator import MailboxLocator
 from enc.apps.dm.outbox import Outbox
-from enc.apps.dm.peer import Contact, Invite, Peer
+from enc.apps.dm.peer import Invite, MailboxContact, Peer
 from enc.apps.dm.rotation import Rotation
-from enc.apps.dm.thread import Entry
+from enc.apps.dm.thread import ThreadEntry
 from enc.client import Client, Item
 from enc.client.enclave.writes import Id, as_bytes
 from enc.core.errors import MisuseError
@@ -34,7 +34,7 @@ class MailboxReader:
         self._client, self._rotation, self._clock = client, rotation, clock
         key = client.identity.key
         self.enclave = client.enclave(enclave, at=node)
-        self._fold, self._composer = Fold(key), Composer(key, random)
+        self._fold, self._composer = MailboxFold(key), Composer(key, random)
         self._locate = MailboxLocator(client)
         self._outbox = Outbox(self.enclave, key, self._composer, self._locate, self.sync)
 
@@ -66,15 +66,15 @@ class MailboxReader:
         """The seq of the last event read; -1 before the first."""
         return self._fold.last_seq
 
-    def thread(self, who: Id) -> list[Entry]:
+    def thread(self, who: Id) -> list[ThreadEntry]:
         """Return the messages of both sides, in order, as far as the log was read."""
         return self._fold.thread(_key(who))
 
-    def entry(self, who: Id, ref: bytes) -> Entry | None:
+    def entry(self, who: Id, ref: bytes) -> ThreadEntry | None:
         known = self._fold.peers.get(_key(who))
         return None if known is None else known.entries.get(ref)
 
-    def last(self, who: Id) -> Entry:
+    def last(self, who: Id) -> ThreadEntry:
         """Return your last message to a contact, whatever its state: the default of `edit` and
         `retract`.
         """
@@ -84,7 +84,7 @@ class MailboxReader:
             raise NoSuchMessage("no such message: you have not written to them yet")
         return found
 
-    def contacts(self) -> list[Contact]:
+    def contacts(self) -> list[MailboxContact]:
         """Return everyone with whom there was any contact, as far as the log was read, latest
         first.
 
@@ -93,7 +93,7 @@ class MailboxReader:
         found = [peer.contact() for peer in self._fold.peers.values() if peer.is_contact]
         return sorted(found, key=lambda each: (-each.last_at, each.identity))
 
-    def contact(self, who: Id) -> Contact:
+    def contact(self, who: Id) -> MailboxContact:
         return self._fold.peer(_key(who)).contact()
 
     def invites(self) -> list[Invite]:

@@ -62,7 +62,7 @@ def open_greeting(sealed: str, key: bytes) -> str:
         raise e if e.code != DecryptFailed.code else WrongKey(e.message) from None
 
 
-def _same_number(others: Iterable[OwnEpochs], message: dm.Message) -> Iterator[bytes]:
+def _same_number(others: Iterable[OwnEpochs], message: dm.SealedMessage) -> Iterator[bytes]:
     """Yield other contacts' keys with the message's numbers, as far as they are cheap to derive."""
     for epochs in others:
         if message.epoch in epochs:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from enc.apps.dm import records
 from enc.apps.dm.compose import Composer, TagList
 from enc.apps.dm.peer import Peer
-from enc.apps.dm.records import Act, Kind, Record
+from enc.apps.dm.records import Act, CopyRecord, Kind
 from enc.apps.dm.tags import TO_TAG
 from enc.apps.people.address_book import Place
 from enc.client import Distrust, Enclave, LostRange
@@ -79,12 +79,12 @@ class Outbox:
         own: Enclave,
         key: PrivateKey,
         composer: Composer,
-        locate: Callable[[Peer, Record], Enclave],
+        locate: Callable[[Peer, CopyRecord], Enclave],
         sync: Callable[[], object],
     ) -> None:
         self._own, self._key, self._composer, self._locate, self._sync = own, key, composer, locate, sync
 
-    def post(self, peer: Peer, record: Record, act: Act, text: str = "", ref: bytes | None = None) -> bytes:
+    def post(self, peer: Peer, record: CopyRecord, act: Act, text: str = "", ref: bytes | None = None) -> bytes:
         """Send a message, an invitation, an edit or a retraction; return the `sent` event's id.
 
         If the contact's node rejects it, the error is raised after the copy records it. After a
@@ -101,10 +101,10 @@ class Outbox:
 
     def note(self, peer: Peer, place: Place) -> None:
         """Store where a contact's mailbox is."""
-        record = Record(kind="place", mailbox=place.enclave.hex(), node=place.node, state="delivered")
+        record = CopyRecord(kind="place", mailbox=place.enclave.hex(), node=place.node, state="delivered")
         self._own.commit("sent", self._sealed(peer, record), tags=[(TO_TAG, peer.identity.hex())])
 
-    def settle(self, peer: Peer, ref: bytes, record: Record) -> None:
+    def settle(self, peer: Peer, ref: bytes, record: CopyRecord) -> None:
         """Send what is pending, possibly again, and write the outcome to the log."""
         if record.pending is None:
             return
@@ -124,7 +124,7 @@ class Outbox:
         if refusal is not None:
             raise refusal
 
-    def _is_outdated(self, peer: Peer, ref: bytes, begun: Record) -> bool:
+    def _is_outdated(self, peer: Peer, ref: bytes, begun: CopyRecord) -> bool:
         """Whether another device has retracted it meanwhile, or seen it arrive: its copy knows
         more.
         """
@@ -134,7 +134,7 @@ class Outbox:
         now = peer.records[ref].state
         return now == "retracted" or (begun.state == "pending" and now == "delivered")
 
-    def resume(self, peer: Peer, ref: bytes, record: Record) -> None:
+    def resume(self, peer: Peer, ref: bytes, record: CopyRecord) -> None:
         """Settle after a crash: a commit that has expired is signed again."""
         try:
             self.settle(peer, ref, record)
@@ -144,7 +144,7 @@ class Outbox:
                 raise
             self.post(peer, record, pending.act, pending.text, ref)
 
-    def repair(self, peer: Peer, ref: bytes, record: Record) -> Repaired:
+    def repair(self, peer: Peer, ref: bytes, record: CopyRecord) -> Repaired:
         """Resume and return the outcome. Only Distrust is raised."""
         act: Act = "send" if record.pending is None else record.pending.act
         text = record.text if record.pending is None or act != "edit" else record.pending.text
@@ -159,7 +159,7 @@ class Outbox:
         is_left = peer.records[ref].pending is not None
         return Repaired(peer.identity, ref, record.kind, act, text, error, is_left)
 
-    def compose(self, peer: Peer, record: Record, act: Act, text: str) -> Record:
+    def compose(self, peer: Peer, record: CopyRecord, act: Act, text: str) -> CopyRecord:
         """Return the copy with the signed commit in it."""
         theirs = self._locate(peer, record)
         record = replace(record, mailbox=theirs.hex)
@@ -177,13 +177,13 @@ class Outbox:
             commit = theirs.prepare("message", content, tags=tags)
         return records.begun(record, act, commit, text)
 
-    def _delivering(self, peer: Peer, record: Record) -> tuple[Record, TagList]:
+    def _delivering(self, peer: Peer, record: CopyRecord) -> tuple[CopyRecord, TagList]:
         """Add the current epoch if the contact has not been given it yet."""
         if not peer.owes_epoch:
             return replace(record, delivers=-1), []
         return replace(record, delivers=peer.own.n), self._composer.epoch_tags(peer)
 
-    def _introduced(self, theirs: Enclave, peer: Peer, record: Record) -> Record:
+    def _introduced(self, theirs: Enclave, peer: Peer, record: CopyRecord) -> CopyRecord:
         """Compose an invitation; or, for a peer who has the owner as a contact already, an empty
         message with the same tags.
         """
@@ -195,8 +195,8 @@ class Outbox:
             commit = theirs.prepare("message", "", tags=tags)
         return records.begun(replace(record, delivers=peer.own.n), "send", commit)
 
-    def _sealed(self, peer: Peer, record: Record) -> str:
+    def _sealed(self, peer: Peer, record: CopyRecord) -> str:
         return dm.seal_sent(self._key, peer.identity, records.wire_record(record), self._composer.nonce())
 
-    def _write(self, peer: Peer, ref: bytes, record: Record) -> None:
+    def _write(self, peer: Peer, ref: bytes, record: CopyRecord) -> None:
         self._own.update(ref, self._sealed(peer, record))

@@ -6,8 +6,8 @@ from typing import Literal
 from msgspec import Struct
 
 from enc.apps.dm.epochs import GivenEpoch, OwnEpochs
-from enc.apps.dm.records import Record
-from enc.apps.dm.thread import Entry
+from enc.apps.dm.records import CopyRecord
+from enc.apps.dm.thread import ThreadEntry
 from enc.apps.people.address_book import Place
 
 ContactState = Literal["OUTSIDER", "OWNER", "FRIEND", "BLOCKED"]
@@ -22,7 +22,7 @@ class Invite(Struct, frozen=True):
     greeting: str
 
 
-class Contact(Struct, frozen=True):
+class MailboxContact(Struct, frozen=True):
     """A person with whom there is, or was, any contact."""
 
     identity: bytes
@@ -49,9 +49,9 @@ class Peer:
     events.
     """
     invite: Invite | None = field(default=None, repr=False)
-    entries: dict[bytes, Entry] = field(default_factory=dict, repr=False)
+    entries: dict[bytes, ThreadEntry] = field(default_factory=dict, repr=False)
     """By `ref`."""
-    records: dict[bytes, Record] = field(default_factory=dict, repr=False)
+    records: dict[bytes, CopyRecord] = field(default_factory=dict, repr=False)
     """The owner's copies, by the id of the `sent` event."""
     used: dict[int, int] = field(default_factory=dict)
     """The highest sender_seq used in each of their epochs."""
@@ -103,7 +103,7 @@ class Peer:
         """Whether the next message must carry the current epoch."""
         return self.own.n > self.delivered
 
-    def contact(self) -> Contact:
+    def contact(self) -> MailboxContact:
         given = -1 if self.given is None else self.given.n
         last = max((entry.at for entry in self.entries.values()), default=0)
-        return Contact(self.identity, self.state, self.own.n, given, self.known_place, len(self.entries), last)
+        return MailboxContact(self.identity, self.state, self.own.n, given, self.known_place, len(self.entries), last)

@@ -32,7 +32,7 @@ class Pending(Struct, frozen=True):
     text: str = ""
 
 
-class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CopyRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: Kind = "message"
     text: str = ""
     mailbox: str = ""
@@ -54,20 +54,20 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pending: Pending | None = None
 
 
-_decoder = Decoder(Record)
+_decoder = Decoder(CopyRecord)
 
 
-def wire_record(record: Record) -> bytes:
+def wire_record(record: CopyRecord) -> bytes:
     wire = {name: value for name, value in asdict(record).items() if value != getattr(_EMPTY, name)}
     if record.pending is not None:
         wire["pending"] = asdict(record.pending)
     return compact_json(wire).encode()
 
 
-_EMPTY = Record()
+_EMPTY = CopyRecord()
 
 
-def parse_record(raw: bytes) -> Record:
+def parse_record(raw: bytes) -> CopyRecord:
     record = decode_json(raw, _decoder, DecryptFailed)
     for name in ("id", "mailbox"):
         if getattr(record, name):
@@ -75,7 +75,7 @@ def parse_record(raw: bytes) -> Record:
     return record
 
 
-def begun(record: Record, act: Act, commit: Commit, text: str = "") -> Record:
+def begun(record: CopyRecord, act: Act, commit: Commit, text: str = "") -> CopyRecord:
     return replace(record, pending=Pending(act, wire_commit(commit), text), code="")
 
 
@@ -86,7 +86,7 @@ def pending_commit(pending: Pending) -> Commit:
         raise DecryptFailed(f"pending: {e.message}") from None
 
 
-def done(record: Record, receipt: Receipt) -> Record:
+def done(record: CopyRecord, receipt: Receipt) -> CopyRecord:
     """Return the record after the node has taken the pending act."""
     pending, rest = record.pending, replace(record, pending=None, code="")
     if pending is None:
@@ -98,12 +98,12 @@ def done(record: Record, receipt: Receipt) -> Record:
     return replace(rest, state="delivered", id=receipt.id.hex(), at=receipt.timestamp)
 
 
-def refused(record: Record, code: str) -> Record:
+def refused(record: CopyRecord, code: str) -> CopyRecord:
     """Return the record after the node has refused the pending act: earlier ones stay in effect."""
     state: State = "refused" if record.pending is not None and record.pending.act == "send" else record.state
     return replace(record, pending=None, state=state, code=code)
 
 
-def removed(record: Record) -> Record:
+def removed(record: CopyRecord) -> CopyRecord:
     """Return the record after the contact has deleted the message from its mailbox."""
     return replace(record, pending=None, state="removed", code="")

@@ -4,12 +4,12 @@ from typing import Literal
 
 from msgspec import Struct
 
-from enc.apps.dm.records import Record
+from enc.apps.dm.records import CopyRecord
 
 EntryState = Literal["received", "unreadable", "pending", "delivered", "refused", "retracted", "removed"]
 
 
-class Entry(Struct, frozen=True):
+class ThreadEntry(Struct, frozen=True):
     """One message, or an invitation's greeting.
 
     Both people see delivered messages in the same order: by time and id in the recipient's mailbox.
@@ -35,10 +35,10 @@ class Entry(Struct, frozen=True):
         return self.at, self.id
 
 
-def sent_entry(me: bytes, ref: bytes, at: int, record: Record) -> Entry:
+def sent_entry(me: bytes, ref: bytes, at: int, record: CopyRecord) -> ThreadEntry:
     """Return the entry of a sent message. `at`: the copy's time, used until the message arrives."""
     has_arrived, is_gone = bool(record.id), record.state == "retracted"
-    return Entry(
+    return ThreadEntry(
         at=record.at if has_arrived else at,
         id=bytes.fromhex(record.id) if has_arrived else ref,
         author=me,

@@ -19,18 +19,18 @@ from enc.apps.group.errors import (
     NotTheOwner,
     TooManyMembers,
 )
-from enc.apps.group.fold import Fold
+from enc.apps.group.fold import GroupFold
 from enc.apps.group.following import Following
 from enc.apps.group.group import Group
 from enc.apps.group.invitations import CONFIRMERS, invitations, invitations_in
 from enc.apps.group.manifest import check_group, group_manifest
 from enc.apps.group.views import (
     Change,
-    Entry,
     EpochView,
+    GroupEntry,
+    GroupMember,
     Invitation,
     Invited,
-    Person,
     Reaction,
     Sent,
     Status,
@@ -39,11 +39,12 @@ from enc.apps.group.views import (
 __all__ = [
     "CONFIRMERS",
     "Change",
-    "Entry",
     "EpochView",
-    "Fold",
     "Following",
     "Group",
+    "GroupEntry",
+    "GroupFold",
+    "GroupMember",
     "Invitation",
     "Invited",
     "Irreplaceable",
@@ -55,7 +56,6 @@ __all__ = [
     "NotAnAdmin",
     "NotSealable",
     "NotTheOwner",
-    "Person",
     "Reaction",
     "Sent",
     "Status",

@@ -15,13 +15,13 @@ from enc.core.apps.group_ratchet import propose
 from enc.core.apps.group_state import Randomness
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.signing import PrivateKey
-from enc.core.primitives.types import Limits, Receipt
+from enc.core.primitives.types import CommitLimits, Receipt
 
 RACES = 64
 """Races lost in a row before a client gives up: in each, another event was taken first."""
 
 
-MAX_EPOCH = Limits().content - 1024
+MAX_EPOCH = CommitLimits().content - 1024
 """Bytes of an epoch as JSON: leaves room for the rest of an event's content."""
 
 

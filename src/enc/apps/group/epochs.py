@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from enc.apps.group.membership import Membership
 from enc.apps.group.views import EpochView
 from enc.core.apps.group_envelope import Envelope, parse_envelope, unwrap
-from enc.core.apps.group_message import Chain
+from enc.core.apps.group_message import SenderChain
 from enc.core.apps.group_opening import consume, consume_handoff
 from enc.core.apps.group_ratchet import accept
-from enc.core.apps.group_state import NO_EPOCH, Epoch, Secrets, State
+from enc.core.apps.group_state import NO_EPOCH, HeldEpoch, PublicGroupState, Secrets
 from enc.core.errors import DecryptFailed, EncError, InvalidCommit
 from enc.core.log.commit import auto_delete_at
 from enc.core.primitives.signing import PrivateKey
@@ -51,14 +51,14 @@ class Keys(Struct, frozen=True):
 class Epochs:
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
-        self.state: State = NO_EPOCH
+        self.state: PublicGroupState = NO_EPOCH
         self.counted: list[CountedEpoch] = []
         """Index: the epoch's number."""
         self.views: list[EpochView] = []
-        self._opened: dict[int, Epoch] = {}
+        self._opened: dict[int, HeldEpoch] = {}
         self._secrets: Secrets = {}
         self._handoffs: dict[bytes, bytes] = {}
-        self._chains: dict[tuple[int, bytes], Chain] = {}
+        self._chains: dict[tuple[int, bytes], SenderChain] = {}
         self._derived: dict[int, bytes] = {}
         """Cached epoch secrets."""
 
@@ -69,11 +69,11 @@ class Epochs:
     def is_stale(self, members: frozenset[bytes]) -> bool:
         return self.state.members != members
 
-    def secret(self, n: int) -> Epoch | None:
+    def secret(self, n: int) -> HeldEpoch | None:
         """Return the epoch as far as we could open it; None if we could not."""
         return self._opened.get(n)
 
-    def chain(self, n: int, sender: bytes) -> Chain | None:
+    def chain(self, n: int, sender: bytes) -> SenderChain | None:
         """Return a sender's key chain in an epoch; None if we do not hold the epoch's secret."""
         epoch = self._opened.get(n)
         if epoch is None:
@@ -81,7 +81,7 @@ class Epochs:
         found = self._chains.get((n, sender))
         if found is None:
             secret = self._derived.get(n) or self._derived.setdefault(n, epoch.secret)
-            found = self._chains[n, sender] = Chain(secret, sender)
+            found = self._chains[n, sender] = SenderChain(secret, sender)
         return found
 
     # Which epochs count
@@ -126,7 +126,7 @@ class Epochs:
 
     # Which secrets we hold
 
-    def _open(self, made: CountedEpoch, after: State | None = None) -> bool:
+    def _open(self, made: CountedEpoch, after: PublicGroupState | None = None) -> bool:
         """Open an epoch; return whether we now hold its secret. Raise DecryptFailed if we should,
         but cannot.
 
@@ -140,7 +140,7 @@ class Epochs:
         self._secrets = epoch.secrets or self._secrets
         return True
 
-    def _consumed(self, made: CountedEpoch, after: State | None) -> Epoch:
+    def _consumed(self, made: CountedEpoch, after: PublicGroupState | None) -> HeldEpoch:
         """Open the epoch with the tree, with a wrap to our sub-key, or with a handoff, in this
         order.
         """

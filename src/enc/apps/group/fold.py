@@ -9,7 +9,7 @@ from typing import Any
 from enc.apps.group.epochs import Epochs, Keys
 from enc.apps.group.membership import Membership
 from enc.apps.group.messages import Messages
-from enc.apps.group.views import Change, ChangeKind, EpochView, Person, Status
+from enc.apps.group.views import Change, ChangeKind, EpochView, GroupMember, Status
 from enc.core.primitives.types import Event
 from enc.core.rules.content import content_object
 
@@ -43,7 +43,7 @@ _WORDS = {
 """What the author of an event did."""
 
 
-class Fold:
+class GroupFold:
     def __init__(self, keys: Keys, enclave: bytes | None = None) -> None:
         self.me = keys.me
         self.membership = Membership(enclave)
@@ -92,7 +92,7 @@ class Fold:
     def last_epoch(self) -> EpochView | None:
         return next((view for view in reversed(self.epochs.views) if view.counts), None)
 
-    def myself(self) -> Person:
+    def myself(self) -> GroupMember:
         return self.membership.person(self.me)
 
     def status(self) -> Status:

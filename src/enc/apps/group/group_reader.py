@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from enc.apps.group.epochs import Keys
 from enc.apps.group.errors import NotAMember
-from enc.apps.group.fold import Fold
+from enc.apps.group.fold import GroupFold
 from enc.apps.group.following import Following
-from enc.apps.group.views import Change, Entry, EpochView, Person, Status
+from enc.apps.group.views import Change, EpochView, GroupEntry, GroupMember, Status
 from enc.client import Client, Distrust, Enclave, Forgery, Item
 from enc.client.enclave.writes import Id, as_bytes
 from enc.client.evidence.evidence import answer_evidence
@@ -47,7 +47,7 @@ class GroupReader:
         self._enclave = enclave if isinstance(enclave, Enclave) else client.enclave(as_bytes(enclave, "enclave"))
         self._clock = clock or now_ms
         identity = client.identity
-        self._fold = Fold(Keys(identity.public, identity.key, identity.sub_key()), self._enclave.id)
+        self._fold = GroupFold(Keys(identity.public, identity.key, identity.sub_key()), self._enclave.id)
         self._lock = RLock()
         self._journal: list[Change] = []
         self._delivered = 0
@@ -240,25 +240,25 @@ class GroupReader:
             if self._left <= found.seq:
                 return found
             # We may not read the events between our last read and the Move by which we left.
-            return replace(found, me=Person(self.me, "OUTSIDER"), can_seal=False)
+            return replace(found, me=GroupMember(self.me, "OUTSIDER"), can_seal=False)
 
-    def people(self) -> list[Person]:
+    def people(self) -> list[GroupMember]:
         """Return everyone with a State or trait: members first, then by identity."""
         with self._lock:
             return sorted(self._fold.membership.people(), key=lambda person: (not person.is_member, person.identity))
 
-    def person(self, identity: Id) -> Person:
+    def person(self, identity: Id) -> GroupMember:
         """Return a person's State, traits and profile; OUTSIDER if unknown."""
         with self._lock:
             return self._fold.membership.person(as_bytes(identity, "identity"))
 
-    def entries(self, last: int | None = None) -> list[Entry]:
+    def entries(self, last: int | None = None) -> list[GroupEntry]:
         """Return the entries of the conversation, oldest first; only the `last` ones if given."""
         with self._lock:
             found = list(self._fold.messages.all())
             return found if last is None else found[-last:] if last > 0 else []
 
-    def entry(self, id: Id) -> Entry | None:
+    def entry(self, id: Id) -> GroupEntry | None:
         with self._lock:
             return self._fold.messages.shown(as_bytes(id, "entry"))
 

@@ -1,6 +1,6 @@
 """The state of a group in dictionaries: leaves of the state, and facts about earlier events."""
 
-from enc.core.primitives.types import Record, RecordKind, Target
+from enc.core.primitives.types import KeyRecord, RecordKind, Target
 
 
 class GroupState:
@@ -23,8 +23,8 @@ class GroupState:
     def target(self, event_id: bytes) -> Target | None:
         return self.targets.get(event_id, self.guess)
 
-    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+    def record(self, kind: RecordKind, key: bytes) -> KeyRecord | None:
         return None
 
-    def record_of(self, event_id: bytes) -> Record | None:
+    def record_of(self, event_id: bytes) -> KeyRecord | None:
         return None

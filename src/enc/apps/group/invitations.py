@@ -17,7 +17,7 @@ from enc.apps.personal import Personal, Question, Received, Refuted, Unconfirmed
 from enc.apps.personal.notice_verification import Confirmer
 from enc.client import Client
 from enc.client.enclave.writes import Id
-from enc.core.apps.personal import Notice
+from enc.core.apps.personal import OpenedNotice
 from enc.core.errors import MisuseError
 from enc.core.primitives.encoding import unhex
 from enc.runtime.clock import now_ms
@@ -79,9 +79,9 @@ def _invitation(received: Received) -> Invitation | None:
     )
 
 
-def _number(notice: Notice) -> int | None:
+def _number(notice: OpenedNotice) -> int | None:
     return None if notice.epoch_n is UNSET else notice.epoch_n
 
 
-def _move(notice: Notice) -> bytes | None:
+def _move(notice: OpenedNotice) -> bytes | None:
     return None if notice.move_ref is UNSET else unhex(notice.move_ref, 32, "move_ref")

@@ -16,7 +16,7 @@ from enc.apps.group.rights import (
     check_text,
     check_trait,
 )
-from enc.apps.group.views import Person
+from enc.apps.group.views import GroupMember
 from enc.client.enclave.writes import Id, as_bytes
 from enc.core.errors import MisuseError
 from enc.core.primitives.types import Receipt
@@ -157,7 +157,9 @@ class MemberActions(EpochMaker):
             check_state(self._fold.membership.person(who), from_)
             return self._move(who, from_, to)
 
-    def _write_trait(self, type_: str, identity: Id, trait: str, check: Callable[[Person, Person], None]) -> Receipt:
+    def _write_trait(
+        self, type_: str, identity: Id, trait: str, check: Callable[[GroupMember, GroupMember], None]
+    ) -> Receipt:
         """Write a change of a trait. `check`: raises unless the first person may change the
         second.
         """
@@ -170,6 +172,6 @@ class MemberActions(EpochMaker):
             return self._write(type_, {"target": who.hex(), "trait": trait})
 
 
-def _check_unmaking(me: Person, who: Person) -> None:
+def _check_unmaking(me: GroupMember, who: GroupMember) -> None:
     if me.identity != who.identity:
         check_owner(me, "may unmake admins")

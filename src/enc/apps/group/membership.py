@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from enc.apps.group.errors import NotAGroup
 from enc.apps.group.group_state import GroupState
 from enc.apps.group.manifest import GATES, check_group
-from enc.apps.group.views import Person
+from enc.apps.group.views import GroupMember
 from enc.core.errors import EncError, InvalidArchive, ReplayFailed
 from enc.core.log.event import check_time, target_of
 from enc.core.machine.enclave import apply_manifest, judge, judge_manifest
@@ -44,7 +44,7 @@ class Membership:
         self._state: EnclaveState | None = None
         self._allowed: set[tuple[str, bytes, bytes]] = set()
         """Type, author and sequencer of content events allowed since the state last changed."""
-        self._people: dict[bytes, Person] = {}
+        self._people: dict[bytes, GroupMember] = {}
         self.members: frozenset[bytes] = frozenset()
         self.topic: Any = None
         self.gaps: list[int] = []
@@ -66,10 +66,10 @@ class Membership:
         """The key of the node that sequences the next event."""
         return self._state.sequencer if self._state else b""
 
-    def person(self, identity: bytes) -> Person:
-        return self._people.get(identity) or Person(identity, "OUTSIDER")
+    def person(self, identity: bytes) -> GroupMember:
+        return self._people.get(identity) or GroupMember(identity, "OUTSIDER")
 
-    def people(self) -> list[Person]:
+    def people(self) -> list[GroupMember]:
         return list(self._people.values())
 
     def gates(self) -> Mapping[str, bool]:
@@ -217,13 +217,13 @@ class Membership:
         elif event.type in policy.dialect.access_types and event.type != "Gate":
             yield from dict.fromkeys(policy.dialect.affected_identities(event))
 
-    def _look(self, identity: bytes) -> Person:
+    def _look(self, identity: bytes) -> GroupMember:
         assert self._state is not None  # noqa: S101  # an event was taken
         policy, mask = self._state.policy, view(self._state, self._replayed).bitmask(identity)
         return replace(self.person(identity), state=policy.state_of(mask), traits=tuple(policy.traits_of(mask)))
 
-    def _put(self, person: Person) -> None:
-        if person == Person(person.identity, "OUTSIDER"):
+    def _put(self, person: GroupMember) -> None:
+        if person == GroupMember(person.identity, "OUTSIDER"):
             self._people.pop(person.identity, None)
         else:
             self._people[person.identity] = person

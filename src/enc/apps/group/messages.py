@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from enc.apps.group.epochs import Epochs
 from enc.apps.group.membership import SEALED
-from enc.apps.group.views import Entry, EntryKind, Reaction
+from enc.apps.group.views import EntryKind, GroupEntry, Reaction
 from enc.core.apps.group_message import check_place, open_message, read_sealed
 from enc.core.errors import EncError, InvalidCommit
 from enc.core.primitives.encoding import unhex
@@ -27,7 +27,7 @@ REPEAT = "sealed with a key that was used before"
 Kind = Literal["message", "notice", "edit", "delete", "reaction"]
 
 
-class Opened(Struct, frozen=True):
+class OpenedContent(Struct, frozen=True):
     """The result of opening a sealed content."""
 
     text: str | None = None
@@ -45,7 +45,7 @@ class Messages:
 
     def __init__(self, epochs: Epochs) -> None:
         self._epochs = epochs
-        self.entries: dict[bytes, Entry] = {}
+        self.entries: dict[bytes, GroupEntry] = {}
         """In log order."""
         self._reactions: dict[bytes, dict[bytes, Reaction]] = {}
         self._reacted: dict[bytes, bytes] = {}
@@ -54,10 +54,10 @@ class Messages:
         """Sender, epoch and sender_seq of everything sealed so far."""
         self._sealed: dict[bytes, list[int]] = {}
         """The seqs of what each author has sealed, erased or not."""
-        self.verdicts: dict[bytes, Opened] = {}
+        self.verdicts: dict[bytes, OpenedContent] = {}
         """Results for events that did not open, our own included."""
 
-    def apply(self, event: Event) -> tuple[Kind, Entry | None, Reaction | None] | None:
+    def apply(self, event: Event) -> tuple[Kind, GroupEntry | None, Reaction | None] | None:
         """Apply an event; return what it does to the conversation, or None."""
         if event.type in SEALED or event.type == "Update":
             self._sealed.setdefault(event.from_, []).append(event.seq)
@@ -69,13 +69,13 @@ class Messages:
             return self._edit(event)
         return self._delete(event) if event.type == "Delete" else None
 
-    def shown(self, id_: bytes) -> Entry | None:
+    def shown(self, id_: bytes) -> GroupEntry | None:
         """Return an entry as it is now, with its reactions."""
         entry = self.entries.get(id_)
         found = self._reactions.get(id_)
         return entry if entry is None or not found else replace(entry, reactions=tuple(found.values()))
 
-    def all(self) -> Iterator[Entry]:
+    def all(self) -> Iterator[GroupEntry]:
         for id_ in self.entries:
             entry = self.shown(id_)
             if entry is not None:
@@ -95,15 +95,15 @@ class Messages:
 
     # Opening
 
-    def _open(self, event: Event) -> Opened:
+    def _open(self, event: Event) -> OpenedContent:
         if event.content is None:
-            return Opened(why="its content was erased")
+            return OpenedContent(why="its content was erased")
         opened = self._judged(event)
         if opened.text is None:
             self.verdicts[event.id] = opened
         return opened
 
-    def _judged(self, event: Event) -> Opened:
+    def _judged(self, event: Event) -> OpenedContent:
         try:
             sealed = read_sealed(event.content or "")
             if sealed.epoch >= len(self._epochs.counted):
@@ -111,9 +111,9 @@ class Messages:
             epoch = self._epochs.counted[sealed.epoch]
             check_place(sealed, event.seq, epoch.seq)
         except EncError as e:
-            return Opened(why=e.message)
+            return OpenedContent(why=e.message)
         is_late = sealed.epoch + 1 < len(self._epochs.counted)
-        found = Opened(epoch=sealed.epoch, is_late=is_late)
+        found = OpenedContent(epoch=sealed.epoch, is_late=is_late)
         used = event.from_, sealed.epoch, sealed.sender_seq
         if used in self._used:
             return replace(found, why=REPEAT)
@@ -128,10 +128,10 @@ class Messages:
 
     # Kinds of events
 
-    def _entry(self, event: Event) -> tuple[Kind, Entry | None, Reaction | None]:
+    def _entry(self, event: Event) -> tuple[Kind, GroupEntry | None, Reaction | None]:
         opened, kind = self._open(event), cast(EntryKind, event.type)
         self._drop_first_try(event, opened.text)
-        entry = Entry(
+        entry = GroupEntry(
             id=event.id,
             seq=event.seq,
             kind=kind,
@@ -158,7 +158,7 @@ class Messages:
         if old is not None and (old.author, old.text) == (event.from_, text):
             del self.entries[old.id]
 
-    def _reaction(self, event: Event) -> tuple[Kind, Entry | None, Reaction | None]:
+    def _reaction(self, event: Event) -> tuple[Kind, GroupEntry | None, Reaction | None]:
         opened, to = self._open(event), _tagged(event, TO)
         if opened.text is None or to is None:
             return "reaction", None if to is None else self.shown(to), None
@@ -175,7 +175,7 @@ class Messages:
         del self._reactions[to][id_], self._reacted[id_]
         return to
 
-    def _edit(self, event: Event) -> tuple[Kind, Entry | None, Reaction | None]:
+    def _edit(self, event: Event) -> tuple[Kind, GroupEntry | None, Reaction | None]:
         """Apply an edit. The latest one counts even if it does not open: the node erased the former
         text.
         """
@@ -188,7 +188,7 @@ class Messages:
         )
         return "edit", self.shown(id_), None
 
-    def _delete(self, event: Event) -> tuple[Kind, Entry | None, Reaction | None]:
+    def _delete(self, event: Event) -> tuple[Kind, GroupEntry | None, Reaction | None]:
         id_ = revised_id(event)
         to = self._drop_reaction(id_)
         if to is not None:

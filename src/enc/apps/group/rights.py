@@ -6,8 +6,8 @@ They are checked against the state that was just read. The node checks them agai
 from typing import Any
 
 from enc.apps.group.errors import Irreplaceable, Muted, NotAMember, NotAnAdmin, NotTheOwner
-from enc.apps.group.fold import Fold
-from enc.apps.group.views import Person
+from enc.apps.group.fold import GroupFold
+from enc.apps.group.views import GroupMember
 from enc.core.errors import MisuseError
 from enc.core.primitives.encoding import compact_json
 
@@ -25,24 +25,24 @@ _IS = {
 }
 
 
-def check_member(me: Person) -> None:
+def check_member(me: GroupMember) -> None:
     if not me.is_member:
         raise NotAMember("only members may do this")
 
 
-def check_admin(me: Person, action: str) -> None:
+def check_admin(me: GroupMember, action: str) -> None:
     check_member(me)
     if not me.is_admin:
         raise NotAnAdmin(f"only an admin {action}")
 
 
-def check_owner(me: Person, action: str) -> None:
+def check_owner(me: GroupMember, action: str) -> None:
     check_member(me)
     if not me.is_owner:
         raise NotTheOwner(f"only the owner {action}")
 
 
-def check_state(who: Person, expected: str) -> None:
+def check_state(who: GroupMember, expected: str) -> None:
     """Raise MisuseError unless the person an action is about has the expected State."""
     if who.state == expected:
         return
@@ -51,18 +51,18 @@ def check_state(who: Person, expected: str) -> None:
     raise MisuseError(f"they are {_IS[who.state]}, not {_IS[expected]}" if expected != "OUTSIDER" else _other(who))
 
 
-def _other(who: Person) -> str:
+def _other(who: GroupMember) -> str:
     return "they have applied: approve them" if who.state == "PENDING" else "they are blocked: unblock them first"
 
 
-def check_trait(who: Person, trait: str, *, has: bool) -> None:
+def check_trait(who: GroupMember, trait: str, *, has: bool) -> None:
     check_state(who, "MEMBER")
     if (trait in who.traits) != has:
         named = {"admin": "an admin", "owner": "the owner"}.get(trait, trait)
         raise MisuseError(f"they are not {named}" if has else f"they are already {named}")
 
 
-def check_replaceable(fold: Fold) -> None:
+def check_replaceable(fold: GroupFold) -> None:
     """Raise Irreplaceable if the group cannot do without us."""
     me = fold.myself()
     if me.is_owner:
@@ -72,7 +72,7 @@ def check_replaceable(fold: Fold) -> None:
         raise Irreplaceable("you are the only admin, and nobody else could make epochs: make another admin first")
 
 
-def check_writing(fold: Fold, type_: str, to: bytes | None) -> None:
+def check_writing(fold: GroupFold, type_: str, to: bytes | None) -> None:
     """Raise unless we may write an event of this type about that entry."""
     me, entry = fold.myself(), None if to is None else fold.messages.entries.get(to)
     check_member(me)
@@ -87,7 +87,7 @@ def check_writing(fold: Fold, type_: str, to: bytes | None) -> None:
         raise Muted("you are muted in this group: you may read, but not write")
 
 
-def check_deleting(fold: Fold, id_: bytes) -> None:
+def check_deleting(fold: GroupFold, id_: bytes) -> None:
     author, entry = fold.membership.author_of(id_), fold.messages.entries.get(id_)
     if author is None:
         raise MisuseError("no such entry in the conversation")

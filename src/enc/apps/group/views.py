@@ -12,7 +12,7 @@ State = Literal["OUTSIDER", "PENDING", "MEMBER", "BLOCKED"]
 EntryKind = Literal["message", "notice"]
 
 
-class Person(Struct, frozen=True):
+class GroupMember(Struct, frozen=True):
     """A person's State, traits and profile in the group, from its log."""
 
     identity: bytes
@@ -46,7 +46,7 @@ class Reaction(Struct, frozen=True):
     text: str
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class GroupEntry(Struct, frozen=True, kw_only=True):
     """A message or an admin's announcement (`notice`), as it is now."""
 
     id: bytes
@@ -93,7 +93,7 @@ class Status(Struct, frozen=True, kw_only=True):
     """active, paused, terminated or migrated."""
     seq: int
     """The seq of the last event that was read."""
-    me: Person
+    me: GroupMember
     members: int
     epoch: EpochView | None
     """The last one that counts."""
@@ -139,7 +139,7 @@ class Change(Struct, frozen=True, kw_only=True):
     timestamp: int
     type: str
     """The event's type: Move, message, …"""
-    entry: Entry | None = None
+    entry: GroupEntry | None = None
     """The entry after the event, for a message, notice, edit, delete or reaction; None: unknown
     here.
     """

@@ -4,7 +4,7 @@ notices.
 
 from enc.apps.personal.dataviews import Dataview
 from enc.apps.personal.documents import Document
-from enc.apps.personal.ledger import Entry, Ledger
+from enc.apps.personal.ledger import Ledger, LedgerEntry
 from enc.apps.personal.notice_verification import CONFIRMERS, NotConfirmed, Question, Received, Refuted, Unconfirmed
 from enc.apps.personal.profile import Profile
 from enc.apps.personal.store import Personal
@@ -13,8 +13,8 @@ __all__ = [
     "CONFIRMERS",
     "Dataview",
     "Document",
-    "Entry",
     "Ledger",
+    "LedgerEntry",
     "NotConfirmed",
     "Personal",
     "Profile",

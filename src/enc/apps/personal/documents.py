@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from enc.apps.personal.ledger import Entry
+from enc.apps.personal.ledger import LedgerEntry
 from enc.client import Identity
 from enc.core.apps.personal import open_private, seal_private
 from enc.core.errors import DecryptFailed, InvalidCommit, MisuseError
@@ -59,7 +59,7 @@ def seal_document(owner: Identity, enclave: bytes, fields: Mapping[str, Any], no
     return seal_private(owner.key, enclave, plaintext, nonce)
 
 
-def open_document(owner: Identity, enclave: bytes, entry: Entry) -> Document:
+def open_document(owner: Identity, enclave: bytes, entry: LedgerEntry) -> Document:
     """Open a document. Raise DecryptFailed (another key, or altered), Truncated or NoDocument."""
     if entry.content is None:
         raise NoDocument("content: erased")

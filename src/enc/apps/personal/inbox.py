@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from enc.apps.people.address_book import AddressBook
-from enc.apps.personal.ledger import Entry
+from enc.apps.personal.ledger import LedgerEntry
 from enc.apps.personal.notice_verification import Confirmer, Question, Received, Unconfirmed, judge, unconfirmed_state
 from enc.apps.personal.open_notice import opened_notice
 from enc.client import Client
-from enc.core.apps.personal import Notice
+from enc.core.apps.personal import OpenedNotice
 from enc.core.errors import DecryptFailed, PeerError, WorldError
 
 MAX_SILENT = 4
@@ -21,7 +21,7 @@ class NotAsked(WorldError):
     code = "NOT_ASKED"
 
 
-class Inbox:
+class NoticeInbox:
     """`clock`: Unix milliseconds. `confirmers`: verify a claim, by its kind."""
 
     def __init__(
@@ -32,7 +32,7 @@ class Inbox:
         """Notices whose source did not answer last time: they are asked last next time."""
         self._confirmed: set[bytes] = set()
 
-    def chosen(self, entries: Sequence[Entry], limit: int) -> list[Entry]:
+    def chosen(self, entries: Sequence[LedgerEntry], limit: int) -> list[LedgerEntry]:
         """Choose which entries to review if there are more than `limit`.
 
         First those confirmed before, then those of people in the book, then each author's newest,
@@ -41,14 +41,14 @@ class Inbox:
         if len(entries) <= limit:
             return list(entries)
         known = {each.identity for each in self._book.contacts()} if self._book is not None else set[bytes]()
-        ranks, turns = Counter[bytes](), list[tuple[bool, bool, int, int, Entry]]()
+        ranks, turns = Counter[bytes](), list[tuple[bool, bool, int, int, LedgerEntry]]()
         for entry in sorted(entries, key=lambda entry: -entry.seq):
             ranks[entry.author] += 1
             is_new, is_strange = entry.id not in self._confirmed, entry.author not in known
             turns.append((is_new, is_strange, ranks[entry.author], -entry.seq, entry))
         return [turn[-1] for turn in sorted(turns, key=lambda turn: turn[:-1])[:limit]]
 
-    def review(self, entries: Iterable[Entry]) -> list[Received]:
+    def review(self, entries: Iterable[LedgerEntry]) -> list[Received]:
         """Return each notice with its state, by rising seq."""
         silent, found = list[bytes](), list[Received]()
         for entry in sorted(entries, key=lambda entry: (entry.id in self._silent, -entry.seq)):
@@ -57,9 +57,9 @@ class Inbox:
         self._confirmed |= {each.id for each in found if each.is_actionable}
         return sorted(found, key=lambda received: received.seq)
 
-    def _received(self, entry: Entry, silent: list[bytes]) -> Received:
+    def _received(self, entry: LedgerEntry, silent: list[bytes]) -> Received:
         age = self._clock() - entry.created
-        claims: Notice | None = None
+        claims: OpenedNotice | None = None
         try:
             notice = claims = opened_notice(self._client, entry)
             state, reason = judge(lambda: self._ask(entry, notice, silent), age)
@@ -69,7 +69,7 @@ class Inbox:
             state, reason = unconfirmed_state(e, age), e.message
         return Received(entry.id, entry.seq, entry.author, entry.created, state, reason, claims)
 
-    def _ask(self, entry: Entry, notice: Notice, silent: list[bytes]) -> None:
+    def _ask(self, entry: LedgerEntry, notice: OpenedNotice, silent: list[bytes]) -> None:
         if len(silent) >= MAX_SILENT:
             raise NotAsked("its source was not asked this time: too many others did not answer")
         try:
@@ -78,7 +78,7 @@ class Inbox:
             silent.append(entry.id)
             raise
 
-    def _confirm(self, entry: Entry, notice: Notice) -> None:
+    def _confirm(self, entry: LedgerEntry, notice: OpenedNotice) -> None:
         confirm = self._confirmers.get(notice.kind)
         if confirm is None:
             raise Unconfirmed(f"{notice.kind}: no confirmer for this kind")

@@ -17,7 +17,7 @@ MAX_NOTICE = 64 << 10
 """Characters of a notice's content. Its author chooses the size, and the recipient stores it."""
 
 
-class Entry(Struct, frozen=True):
+class LedgerEntry(Struct, frozen=True):
     """An event that was not deleted, with its current content, which is still sealed."""
 
     id: bytes
@@ -43,7 +43,7 @@ class Ledger:
 
     def __init__(self, owner: bytes) -> None:
         self._owner = owner
-        self._entries: dict[bytes, Entry] = {}
+        self._entries: dict[bytes, LedgerEntry] = {}
         self.last = -1
         """The seq of the last event that was applied."""
 
@@ -62,7 +62,7 @@ class Ledger:
         event, content = item.event, item.content
         if item.type == NOTICE and len(content or "") > MAX_NOTICE:
             content = None
-        self._entries[item.id] = Entry(
+        self._entries[item.id] = LedgerEntry(
             item.id, item.type, item.seq, item.author, event.timestamp, event.timestamp, content, event.tags
         )
 
@@ -76,9 +76,9 @@ class Ledger:
         elif entry.type != NOTICE:
             self._entries[target] = replace(entry, content=item.content, changed=item.event.timestamp)
 
-    def entries(self, type_: str) -> list[Entry]:
+    def entries(self, type_: str) -> list[LedgerEntry]:
         """Return the entries of one type, the oldest first."""
         return [entry for entry in self._entries.values() if entry.type == type_]
 
-    def get(self, id_: bytes) -> Entry | None:
+    def get(self, id_: bytes) -> LedgerEntry | None:
         return self._entries.get(id_)

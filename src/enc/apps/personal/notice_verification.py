@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct
 
 from enc.apps.people.address_book import Contact
 from enc.client import Client, Enclave, EventFact
-from enc.core.apps.personal import Notice
+from enc.core.apps.personal import OpenedNotice
 from enc.core.errors import (
     EncError,
     EnclaveNotFound,
@@ -66,7 +66,7 @@ class Received(Struct, frozen=True):
     state: State
     reason: str = ""
     """Why it is not confirmed."""
-    claims: Notice | None = None
+    claims: OpenedNotice | None = None
     """Its contents, which nothing has proved; None if it does not open."""
 
     @property
@@ -74,7 +74,7 @@ class Received(Struct, frozen=True):
         return self.state == "confirmed"
 
     @property
-    def notice(self) -> Notice:
+    def notice(self) -> OpenedNotice:
         """Its contents, for callers that act on them; raises NotConfirmed unless they are
         proved.
         """
@@ -90,7 +90,7 @@ class Question(Struct, frozen=True):
 
     client: Client
     author: bytes
-    notice: Notice
+    notice: OpenedNotice
     source: Enclave
     known: Contact | None = None
 

@@ -1,14 +1,14 @@
 """Opens what others sealed to the owner: notices, and the secrets that they hand over."""
 
-from enc.apps.personal.ledger import Entry
+from enc.apps.personal.ledger import LedgerEntry
 from enc.apps.personal.notice_verification import Unconfirmed
 from enc.apps.personal.sealing_keys import own_keys, registered_sub_key
 from enc.client import Client
-from enc.core.apps.personal import ForeignSender, Handoff, InvalidNotice, Notice, open_handoff, open_notice
+from enc.core.apps.personal import ForeignSender, Handoff, InvalidNotice, OpenedNotice, open_handoff, open_notice
 from enc.core.errors import DecryptFailed
 
 
-def opened_notice(client: Client, entry: Entry) -> Notice:
+def opened_notice(client: Client, entry: LedgerEntry) -> OpenedNotice:
     """Open a notice sealed to either of the owner's keys, by its author's or its registered key."""
     content = entry.content
     if content is None:
@@ -35,7 +35,7 @@ def _senders(client: Client, author: bytes) -> tuple[bytes, ...]:
     return (author,) if sub_key is None else (author, sub_key)
 
 
-def _opened(client: Client, entry: Entry, content: str, senders: tuple[bytes, ...]) -> Notice:
+def _opened(client: Client, entry: LedgerEntry, content: str, senders: tuple[bytes, ...]) -> OpenedNotice:
     sub_key, identity = own_keys(client)
     try:
         return open_notice(sub_key, senders, content, entry.tags)

@@ -12,7 +12,7 @@ from enc.apps.personal.ledger import MAX_NOTICE, NOTICE
 from enc.apps.personal.sealing_keys import recipient_key, sender_key
 from enc.client import Client
 from enc.client.enclave.writes import as_hex
-from enc.core.apps.personal import Notice, check_notice, seal_handoff, seal_notice
+from enc.core.apps.personal import OpenedNotice, check_notice, seal_handoff, seal_notice
 from enc.core.errors import InvalidCommit, MisuseError, PeerError
 from enc.core.primitives.encoding import convert_json
 from enc.core.primitives.sealing import NONCE_SIZE
@@ -25,17 +25,17 @@ class NoPersonalStore(MisuseError):
     """It is not known where the recipient's personal store is."""
 
 
-def make_notice(kind: str, fields: dict[str, Any], inviter: bytes) -> Notice:
+def make_notice(kind: str, fields: dict[str, Any], inviter: bytes) -> OpenedNotice:
     """Build a notice; ids may be bytes or hex. Raise MisuseError if no recipient would accept
     it.
     """
     given = {"kind": kind, "inviter": inviter, **{name: value for name, value in fields.items() if value is not None}}
-    unknown = given.keys() - (set(Notice.__struct_fields__) - {"handoff"})
+    unknown = given.keys() - (set(OpenedNotice.__struct_fields__) - {"handoff"})
     if unknown:
         raise MisuseError(f"notice: unknown fields: {', '.join(sorted(unknown))}")
     ids = {name: as_hex(given[name], name) for name in _IDS if name in given}
     try:
-        return convert_json({**given, **ids}, Notice, InvalidCommit)
+        return convert_json({**given, **ids}, OpenedNotice, InvalidCommit)
     except PeerError as e:
         raise MisuseError(e.message) from None
 
@@ -43,7 +43,7 @@ def make_notice(kind: str, fields: dict[str, Any], inviter: bytes) -> Notice:
 def notify(
     client: Client,
     to: Person,
-    notice: Notice,
+    notice: OpenedNotice,
     *,
     secret: bytes | None = None,
     place: Place | None = None,

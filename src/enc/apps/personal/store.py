@@ -12,8 +12,8 @@ from enc.apps.people.lookup import Person, known
 from enc.apps.personal import profile as profiles
 from enc.apps.personal.dataviews import DATAVIEW, Dataview, dataviews
 from enc.apps.personal.documents import Document, Unreadable, open_document, plain, seal_document, search
-from enc.apps.personal.inbox import Inbox
-from enc.apps.personal.ledger import NOTICE, PRIVATE, PUBLIC, TYPES, Entry, Ledger
+from enc.apps.personal.inbox import NoticeInbox
+from enc.apps.personal.ledger import NOTICE, PRIVATE, PUBLIC, TYPES, Ledger, LedgerEntry
 from enc.apps.personal.notice_verification import CONFIRMERS, Confirmer, Received
 from enc.apps.personal.open_notice import opened_handoff
 from enc.apps.personal.profile import Profile
@@ -55,7 +55,7 @@ class Personal:
         self.client, self.enclave = client, client.enclave(enclave, at=node)
         self._book, self._random = book, random
         self._ledger = Ledger(client.identity.public)
-        self._inbox = Inbox(client, book, {**CONFIRMERS, **(confirmers or {})}, clock)
+        self._inbox = NoticeInbox(client, book, {**CONFIRMERS, **(confirmers or {})}, clock)
 
     @classmethod
     def create(
@@ -105,7 +105,7 @@ class Personal:
         for item in self.enclave.query(type=list(TYPES), seq={"start_at": self._ledger.last + 1}):
             self._ledger.apply(item)
 
-    def _entries(self, type_: str) -> list[Entry]:
+    def _entries(self, type_: str) -> list[LedgerEntry]:
         self.refresh()
         return self._ledger.entries(type_)
 
@@ -132,7 +132,7 @@ class Personal:
     def delete_post(self, post: Id) -> Receipt:
         return self.enclave.delete(post)
 
-    def posts(self) -> list[Entry]:
+    def posts(self) -> list[LedgerEntry]:
         """Return the posts, the oldest first."""
         return self._entries(PUBLIC)
 
@@ -172,7 +172,7 @@ class Personal:
     def _opened(self) -> list[Document | Unreadable]:
         return [self._open(entry) for entry in self._entries(PRIVATE)]
 
-    def _open(self, entry: Entry) -> Document | Unreadable:
+    def _open(self, entry: LedgerEntry) -> Document | Unreadable:
         try:
             return open_document(self.client.identity, self.enclave.id, entry)
         except DecryptFailed as e:
@@ -204,7 +204,7 @@ class Personal:
         notice = make_notice(kind, fields, self.client.identity.public)
         return notify(self.client, whom, notice, secret=secret, place=place, random=self._random)
 
-    def inbox(self) -> list[Entry]:
+    def inbox(self) -> list[LedgerEntry]:
         """Return all notices, still sealed."""
         return self._entries(NOTICE)
 

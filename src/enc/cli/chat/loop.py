@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from enc.cli.chat.line import ChatLine
 from enc.cli.chat.pending_lines import PendingLine, PendingLines
-from enc.cli.chat.pipe import Pipe
+from enc.cli.chat.pipe import PipedChat
 from enc.cli.chat.slash_commands import ChatEnded, parse
 from enc.cli.chat.source import ChatSource, ChatUpdate, is_interactive
 from enc.cli.shell import failures
@@ -85,7 +85,7 @@ def run_chat(ctx: CommandContext, source: ChatSource, history: int, *, stay: boo
     Returns False if a line was refused and no user saw it.
     """
     if not is_interactive(ctx):
-        with Pipe(ctx, stay) as pipe:
+        with PipedChat(ctx, stay) as pipe:
             return Chat(ctx, source, pipe).run(history, first)
     from enc.cli.chat.screen import TerminalUi
 

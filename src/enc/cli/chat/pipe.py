@@ -19,7 +19,7 @@ READ_SIZE = 1 << 16
 """Maximum bytes of one read from stdin."""
 
 
-class Pipe:
+class PipedChat:
     """Reads lines from stdin and prints a line for each update, as JSON with --json; remarks are printed on stderr.
 
     With `stay` it continues when stdin ends, for as long as stdout is open.

@@ -167,10 +167,10 @@ def upkeep(
     `enc dataview run` does the same periodically.
     """
     try:
-        from enc.dataview.pipeline.upkeep import RetentionSettings
+        from enc.dataview.pipeline.upkeep import LakeRetention
     except ModuleNotFoundError as e:
         raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
-    retention = RetentionSettings(raw_days=raw_days, quarantine_days=quarantine_days, vacuum_hours=vacuum_hours)
+    retention = LakeRetention(raw_days=raw_days, quarantine_days=quarantine_days, vacuum_hours=vacuum_hours)
     with (
         lake_lock(lake, "upkeep") as writer,
         open_job(lake, master, conf, writer, views=views, database=database, retention=retention) as job,

@@ -93,7 +93,7 @@ def running_receiver(
             yield listener
 
 
-class ReceiveOptions(Struct, frozen=True, kw_only=True):
+class LandingOptions(Struct, frozen=True, kw_only=True):
     """Arguments and flags of `enc dataview receive`."""
 
     url: Annotated[str, typer.Option(metavar="URL", help="The public URL of this receiver, as registered for pushes.")]
@@ -120,7 +120,7 @@ class ReceiveOptions(Struct, frozen=True, kw_only=True):
     "enc dataview receive --url https://me.example/push --landing landing --state inbox.db --notices notices",
     flags=("as_json", "identity", "profile", "timeout"),
 )
-def receive(ctx: CommandContext, options: ReceiveOptions) -> None:
+def receive(ctx: CommandContext, options: LandingOptions) -> None:
     """Receive pushes until SIGTERM or Ctrl-C. Each batch is written to a landing zone before it is acknowledged.
 
     Missing batches are pulled and written, too. The first line on stdout is the address it listens on.

@@ -18,7 +18,7 @@ from enc.runtime.signals import stop_event
 
 if TYPE_CHECKING:
     from enc.cli.enclave.receiver import Listener
-    from enc.dataview.pipeline.progress import Progress
+    from enc.dataview.pipeline.progress import PipelineProgress
     from enc.dataview.source.receive import ReceiverPaths
 
 
@@ -211,7 +211,7 @@ class _ProgressPrinter:
         """`checks` raise if a server that runs beside the pipeline has ended."""
         self._ctx, self._checks, self._last = ctx, checks, ""
 
-    def __call__(self, progress: "Progress") -> None:
+    def __call__(self, progress: "PipelineProgress") -> None:
         for check in self._checks:
             check()
         if self._ctx.as_json:
@@ -223,7 +223,7 @@ class _ProgressPrinter:
             )
             typer.echo(f"\r\x1b[K{text}", nl=False, err=True)
 
-    def _print_json(self, progress: "Progress") -> None:
+    def _print_json(self, progress: "PipelineProgress") -> None:
         names = ("events", "quarantined", "behind", "waiting", "built")
         wire = {name: getattr(progress, name) for name in names}
         text = str(wire)

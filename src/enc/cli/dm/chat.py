@@ -20,7 +20,7 @@ from enc.cli.shell.exits import FAILED
 from enc.cli.shell.output import short
 
 if TYPE_CHECKING:
-    from enc.apps.dm import Entry, Mailbox
+    from enc.apps.dm import Mailbox, ThreadEntry
     from enc.client import Enclave
     from enc.client.subscribe.subscription import Subscription
 
@@ -73,7 +73,7 @@ class MailboxChat:
         self._shown, self._feed, self._who, self._name = shown, feed, who, name
         self.commands = MailboxCommands(written, who, name)
         self.seq = shown.last_seq
-        self._seen: dict[bytes, Entry] = {}
+        self._seen: dict[bytes, ThreadEntry] = {}
         self._live: Subscription | None = None
         self._is_closed = False
         self.status = self._status_line()
@@ -99,7 +99,7 @@ class MailboxChat:
             self.status = self._status_line()
             yield ChatUpdate((), {}, item.seq)
 
-    def _show(self, entry: "Entry") -> ChatUpdate:
+    def _show(self, entry: "ThreadEntry") -> ChatUpdate:
         is_mine = entry.author == self._shown.identity
         line = line_of(entry, self._shown.identity, self._name)
         return ChatUpdate([line], wire_entry(entry), -1, confirms=(entry.text or "") if is_mine else "")

@@ -17,7 +17,7 @@ from enc.cli.shell.output import Row, fields, format_time, visible
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
-    from enc.apps.dm import Entry, Mailbox, Repaired
+    from enc.apps.dm import Mailbox, Repaired, ThreadEntry
     from enc.client import Client
 
 app = typer.Typer(
@@ -225,11 +225,11 @@ def _keep_note() -> Iterator[None]:
         yield
 
 
-def _print_entry(ctx: CommandContext, dm: MailboxContext, entry: "Entry") -> None:
+def _print_entry(ctx: CommandContext, dm: MailboxContext, entry: "ThreadEntry") -> None:
     ctx.emit(wire_entry(entry), f"{entry.state} {entry.id.hex()}")
 
 
-def _row(dm: MailboxContext, entry: "Entry") -> Row:
+def _row(dm: MailboxContext, entry: "ThreadEntry") -> Row:
     wire, is_mine = wire_entry(entry), entry.author == dm.mailbox.identity
     state = f"{entry.state}{', edited' if entry.is_edited else ''}{f', {entry.code}' if entry.code else ''}"
     name = "you" if is_mine else dm.name(entry.author)

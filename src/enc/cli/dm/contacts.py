@@ -11,7 +11,7 @@ from enc.cli.shell.command_context import CommandContext
 from enc.cli.shell.output import Row, format_time, short
 
 if TYPE_CHECKING:
-    from enc.apps.dm import Contact, Mailbox
+    from enc.apps.dm import Mailbox, MailboxContact
 
 app = typer.Typer()
 
@@ -25,7 +25,7 @@ def contacts(ctx: CommandContext) -> None:
         ctx.rows(columns, (_contact(dm, each) for each in found))
 
 
-def _contact(dm: MailboxContext, contact: "Contact") -> Row:
+def _contact(dm: MailboxContext, contact: "MailboxContact") -> Row:
     name, key = dm.name(contact.identity), contact.identity.hex()
     wire = {
         "name": name,

@@ -6,12 +6,12 @@ from enc.cli.chat.line import YOU, ChatLine, visible_lines
 from enc.cli.shell.output import visible
 
 if TYPE_CHECKING:
-    from enc.apps.dm import Entry
+    from enc.apps.dm import ThreadEntry
 
 _MARKS = {"pending": "…", "delivered": "✓", "refused": "✗", "removed": "✓ (deleted by them)"}
 
 
-def line_of(entry: "Entry", me: bytes, name: str) -> ChatLine:
+def line_of(entry: "ThreadEntry", me: bytes, name: str) -> ChatLine:
     """Return a chat line; `name` is the contact's."""
     is_mine = entry.author == me
     marks = ["(edited)"] if entry.is_edited else []
@@ -31,7 +31,7 @@ def line_of(entry: "Entry", me: bytes, name: str) -> ChatLine:
     )
 
 
-def _text(entry: "Entry") -> str:
+def _text(entry: "ThreadEntry") -> str:
     if entry.state == "retracted":
         return "(retracted)"
     if entry.state == "unreadable":
@@ -40,7 +40,7 @@ def _text(entry: "Entry") -> str:
     return f"(invites) {text}" if entry.kind == "invite" else text
 
 
-def wire_entry(entry: "Entry") -> dict[str, Any]:
+def wire_entry(entry: "ThreadEntry") -> dict[str, Any]:
     return {
         "id": entry.id.hex(),
         "at": entry.at,

@@ -39,7 +39,7 @@ def status(ctx: CommandContext) -> None:
     ctx.rows(_COLUMNS, (_row(ctx, delivery) for delivery in found))
 
 
-class ReceiveOptions(Struct, frozen=True, kw_only=True):
+class PushReceiveOptions(Struct, frozen=True, kw_only=True):
     """Arguments and flags of `enc push receive`."""
 
     url: Annotated[str, typer.Option(metavar="URL", help="The public URL of this receiver, as registered for pushes.")]
@@ -87,7 +87,7 @@ class ReceiveOptions(Struct, frozen=True, kw_only=True):
     "enc push receive --url https://me.example/push --state inbox.db --listen [::]:8443 --exec ./on-event",
     flags=("as_json", "identity", "profile", "timeout", "evidence"),
 )
-def receive(ctx: CommandContext, options: ReceiveOptions) -> None:
+def receive(ctx: CommandContext, options: PushReceiveOptions) -> None:
     """Receive pushes, verify them, and print each event as a line of JSON, in order, until SIGTERM or Ctrl-C.
 
     A notice is a line whose only member is `notice`. A signal lets the running command finish; a second one kills it.

@@ -12,7 +12,7 @@ from enc.cli.chat.slash_commands import HISTORY
 from enc.cli.chat.source import OFFLINE, ChatUpdate, patience
 from enc.cli.group.context import GroupName, open_feed, open_group
 from enc.cli.group.slash_commands import GroupCommands
-from enc.cli.group.view import STALE, View, epoch_text, member_count, role_text, topic_text, wire
+from enc.cli.group.view import STALE, GroupView, epoch_text, member_count, role_text, topic_text, wire
 from enc.cli.shell.command import NODE, command
 from enc.cli.shell.command_context import CommandContext
 from enc.cli.shell.exits import FAILED
@@ -20,7 +20,7 @@ from enc.core.errors import WorldError
 from enc.runtime.backoff import Backoff
 
 if TYPE_CHECKING:
-    from enc.apps.group import Change, Entry, Group, Status
+    from enc.apps.group import Change, Group, GroupEntry, Status
     from enc.client import Enclave
 
 app = typer.Typer()
@@ -51,7 +51,7 @@ def chat(
     """
     with open_group(ctx, name) as (group, book, client), open_feed(ctx, name, **patience(ctx, stay)) as feed:
         group.sync()
-        view = View(group, book.names())
+        view = GroupView(group, book.names())
         commands = GroupCommands(group, view, book, client)
         source = GroupChat(group, feed, name, view, commands, **patience(ctx, stay))
         is_well = run_chat(ctx, source, history, stay=stay)
@@ -66,7 +66,13 @@ class GroupChat:
     """
 
     def __init__(
-        self, group: "Group", feed: "Enclave", name: str, view: View, commands: GroupCommands, patience: float = 0.0
+        self,
+        group: "Group",
+        feed: "Enclave",
+        name: str,
+        view: GroupView,
+        commands: GroupCommands,
+        patience: float = 0.0,
     ) -> None:
         self._group, self._feed, self._name, self._view, self.commands = group, feed, name, view, commands
         self._patience, self._closed = patience, threading.Event()
@@ -128,7 +134,9 @@ class GroupChat:
         return ChatUpdate(lines, {"change": wire(change)}, change.seq, warning, self._mine(change))
 
     def _mine(self, change: "Change") -> str:
-        entry: Entry | None = change.entry if change.kind == "message" and change.author == self._group.me else None
+        entry: GroupEntry | None = (
+            change.entry if change.kind == "message" and change.author == self._group.me else None
+        )
         return "" if entry is None else entry.text or ""
 
     def warning_for(self, line: str) -> str:

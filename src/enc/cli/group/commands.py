@@ -6,7 +6,7 @@ import typer
 
 from enc.cli.group import chat, join, messages, people
 from enc.cli.group.context import GroupName, NewName, open_group
-from enc.cli.group.view import View, epoch_text, role_text, topic_text, wire
+from enc.cli.group.view import GroupView, epoch_text, role_text, topic_text, wire
 from enc.cli.shell.command import LOCAL, NODE, command
 from enc.cli.shell.command_context import CommandContext
 from enc.cli.shell.output import fields
@@ -118,7 +118,7 @@ def who(ctx: CommandContext, name: GroupName) -> None:
     """List members, applicants and blocked people. A name with ~ is self-chosen; others are from your address book."""
     with open_group(ctx, name) as (group, book, _):
         group.sync()
-        view = View(group, book.names())
+        view = GroupView(group, book.names())
         ctx.rows(
             ("who", "state", "traits", "identity"), [(wire(person), view.person(person)) for person in group.people()]
         )
@@ -129,7 +129,7 @@ def epochs(ctx: CommandContext, name: GroupName) -> None:
     """List all epochs, and why some do not count."""
     with open_group(ctx, name) as (group, book, _):
         group.sync()
-        view = View(group, book.names())
+        view = GroupView(group, book.names())
         rows = [
             (
                 wire(epoch),

@@ -12,7 +12,7 @@ from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
     from enc.apps import AddressBook, Personal
-    from enc.apps.group import Entry, Group
+    from enc.apps.group import Group, GroupEntry
     from enc.apps.people.lookup import Person
     from enc.client import Client, Enclave
 
@@ -80,7 +80,7 @@ def confirmed_person(
     return resolve_member(group, book, word, lambda word: resolve_person(ctx, word, client, book, yes))
 
 
-def find_entry(group: "Group", number_or_id: str) -> "Entry":
+def find_entry(group: "Group", number_or_id: str) -> "GroupEntry":
     """Return an entry of the conversation by number or id, as far as the log is read. Raises MisuseError."""
     text = number_or_id.removeprefix("#").lower()
     for entry in reversed(group.entries()):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from enc.cli.group.context import EntryId, GroupName, find_entry, open_group, own_reaction
-from enc.cli.group.view import STALE, View, wire
+from enc.cli.group.view import STALE, GroupView, wire
 from enc.cli.shell.command import NODE, command
 from enc.cli.shell.command_context import CommandContext, content
 from enc.cli.shell.output import fields
@@ -127,6 +127,6 @@ def read(
     """Print the messages that you can decrypt: one line each, or one JSON object with --json."""
     with open_group(ctx, name) as (group, book, _):
         group.sync()
-        view = View(group, book.names())
+        view = GroupView(group, book.names())
         for entry in group.entries(last):
             ctx.emit(wire(entry), view.entry(entry).plain())

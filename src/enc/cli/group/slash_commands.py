@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from enc.cli.chat.slash_commands import Replies, SlashCommand, SlashCommands, how_many, one, two
 from enc.cli.group.context import find_entry, own_reaction, resolve_member
-from enc.cli.group.view import View, epoch_text, member_count, not_notified, role_text, topic_text
+from enc.cli.group.view import GroupView, epoch_text, member_count, not_notified, role_text, topic_text
 
 if TYPE_CHECKING:
     from enc.apps.group import Group, Invited
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class GroupCommands(SlashCommands):
-    def __init__(self, group: "Group", view: View, book: "AddressBook", client: "Client") -> None:
+    def __init__(self, group: "Group", view: GroupView, book: "AddressBook", client: "Client") -> None:
         self.group, self.view, self._book, self._client = group, view, book, client
         self._last_seq = -1
 

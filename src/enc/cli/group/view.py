@@ -9,7 +9,7 @@ from enc.cli.chat.line import YOU, ChatLine, visible_lines
 from enc.cli.shell.output import short, visible
 
 if TYPE_CHECKING:
-    from enc.apps.group import Change, Entry, EpochView, Group, Invited, Person, Status
+    from enc.apps.group import Change, EpochView, Group, GroupEntry, GroupMember, Invited, Status
 
 MAX_SELF_NAME = 24
 """Characters that are shown of a self-chosen name."""
@@ -42,7 +42,7 @@ def _sentence(who: str, what: str) -> str:
     return f"{who} {_TO_YOU.get(verb, verb.removesuffix('s')) if who == YOU else verb} {rest}"
 
 
-class View:
+class GroupView:
     """Describes a group's entries and changes, with the names in the address book."""
 
     def __init__(self, group: "Group", names: Mapping[bytes, str]) -> None:
@@ -53,7 +53,7 @@ class View:
             return YOU
         return display_name(identity, self._names, self._group.person(identity).profile)
 
-    def entry(self, entry: "Entry") -> ChatLine:
+    def entry(self, entry: "GroupEntry") -> ChatLine:
         return ChatLine(
             timestamp=entry.timestamp,
             who=self.display_name(entry.author),
@@ -65,12 +65,12 @@ class View:
             is_faint=entry.text is None,
         )
 
-    def _text(self, entry: "Entry") -> str:
+    def _text(self, entry: "GroupEntry") -> str:
         if entry.text is None:
             return f"({visible(entry.why) or 'not readable'})"
         return visible_lines(entry.text)
 
-    def _marks(self, entry: "Entry") -> str:
+    def _marks(self, entry: "GroupEntry") -> str:
         marks = [name for name, is_so in (("edited", entry.is_edited), ("late", entry.is_late)) if is_so]
         reactions = [f"{visible(each.text)} {self.display_name(each.author)}" for each in entry.reactions]
         return " ".join([*(f"({mark})" for mark in marks), *(f"[{each}]" for each in reactions)])
@@ -81,7 +81,7 @@ class View:
         entry = self._group.entry(answered)
         return "an unknown entry" if entry is None else self._brief(entry)
 
-    def _brief(self, entry: "Entry") -> str:
+    def _brief(self, entry: "GroupEntry") -> str:
         text = self._text(entry).replace("\n", " ")
         cut = text if len(text) <= QUOTE else f"{text[: QUOTE - 1]}…"
         return f"#{entry.seq} {self.display_name(entry.author)}: {cut}"
@@ -131,7 +131,7 @@ class View:
         trouble = f"; it does not open here: {visible(epoch.trouble)}" if epoch.trouble else ""
         return f"epoch {epoch.n} by {by}{trouble}"
 
-    def person(self, person: "Person") -> tuple[str, ...]:
+    def person(self, person: "GroupMember") -> tuple[str, ...]:
         """Return the cells of a table row."""
         return (
             self.display_name(person.identity),

@@ -14,7 +14,7 @@ from enc.core.errors import InvalidCommit, MisuseError
 from enc.core.primitives.encoding import strict_json
 
 if TYPE_CHECKING:
-    from enc.apps.personal import Entry, Personal
+    from enc.apps.personal import LedgerEntry, Personal
 
 app = typer.Typer(
     name="me",
@@ -157,7 +157,7 @@ def posts(ctx: CommandContext) -> None:
         ctx.rows(("seq", "id", "time", "text"), map(_post, mine.posts()), cut=True)
 
 
-def _post(entry: "Entry") -> Row:
+def _post(entry: "LedgerEntry") -> Row:
     text = entry.content or ""
     try:
         parsed = strict_json(text)

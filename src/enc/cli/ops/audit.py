@@ -18,7 +18,7 @@ from enc.cli.shell.output import Row, fields
 from enc.core.errors import EncError, MisuseError
 
 if TYPE_CHECKING:
-    from enc.audit.audit import ProgressCallback, Request, Runner
+    from enc.audit.audit import AuditRequest, ProgressCallback, Runner
     from enc.audit.collect import CollectedLogs
 
 app = typer.Typer()
@@ -115,17 +115,17 @@ def _request(
     out: Path,
     afresh: bool,
     progress: "ProgressCallback",
-) -> tuple["Request", "CollectedLogs"]:
+) -> tuple["AuditRequest", "CollectedLogs"]:
     from enc.audit.archive_reader import found_archives, found_heads
-    from enc.audit.audit import Request
+    from enc.audit.audit import AuditRequest
     from enc.audit.collect import CollectedLogs
     from enc.audit.heads import collect_heads
-    from enc.audit.progress import Progress, load_progress
+    from enc.audit.progress import AuditProgress, load_progress
 
     missing = [str(path) for path in (*paths, *files) if not path.exists()]
     if missing:
         raise MisuseError(f"{missing[0]}: no such file")
-    before = Progress({}, {}) if afresh else load_progress(out)
+    before = AuditProgress({}, {}) if afresh else load_progress(out)
     held = collect_heads([*files, *found_heads(paths)], before.heads)
     asks = bool(enclaves) or ctx.is_given("registry")
     if not (paths or files or asks):
@@ -137,7 +137,7 @@ def _request(
     archives = sorted({*found_archives(paths), *pulled.paths})
     if paths and not archives and not asks:
         raise MisuseError(f"{paths[0]}: no archive found")
-    return Request(paths=archives, heads=held, known=before.known), pulled
+    return AuditRequest(paths=archives, heads=held, known=before.known), pulled
 
 
 def _prepare(out: Path) -> None:

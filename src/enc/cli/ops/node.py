@@ -14,7 +14,7 @@ import typer
 from enc.cli.shell import exits
 from enc.cli.shell.exits import one_line
 from enc.core.errors import MisuseError
-from enc.node.config import SECTIONS, Config, Setting, describe, load_with_sources
+from enc.node.config import SECTIONS, NodeConfig, ShownSetting, describe, load_with_sources
 
 if TYPE_CHECKING:
     from enc.node.fsck import Report
@@ -147,7 +147,7 @@ def load(
     log_level: str | None = None,
     log_format: str | None = None,
     registry: str | None = None,
-) -> tuple[Config, Any]:
+) -> tuple[NodeConfig, Any]:
     flags = {"data": data, "host": host, "port": port, "dev": dev, "log_level": log_level, "log_format": log_format}
     flags["registry.enclave"] = registry
     return load_with_sources(path, os.environ, flags)
@@ -156,7 +156,7 @@ def load(
 # enc node config
 
 
-def _toml(settings: list[Setting]) -> str:
+def _toml(settings: list[ShownSetting]) -> str:
     lines: list[str] = []
     for section, found in groupby(settings, lambda setting: setting.key.rpartition(".")[0]):
         if section:
@@ -167,7 +167,7 @@ def _toml(settings: list[Setting]) -> str:
     return "\n".join(lines[:-1])
 
 
-def _comment(setting: Setting) -> list[str]:
+def _comment(setting: ShownSetting) -> list[str]:
     unit = f"in {setting.unit}; " if setting.unit else ""
     default, source = _value(setting.default), setting.source
     return [f"# {setting.meaning}", f"# {unit}default {default}; variable {setting.variable}; here from: {source}"]
@@ -178,7 +178,7 @@ def _value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _json(settings: list[Setting]) -> str:
+def _json(settings: list[ShownSetting]) -> str:
     shown = {
         setting.key: {
             "value": setting.value,
@@ -206,7 +206,7 @@ def _enclave_id(text: str) -> bytes:
     return raw
 
 
-def _check(settings: Config, chosen: list[bytes]) -> "Report":
+def _check(settings: NodeConfig, chosen: list[bytes]) -> "Report":
     from enc.node.fsck import check_store
     from enc.node.ops import key_file
     from enc.node.store.sqlite.connection import open_existing

@@ -124,7 +124,7 @@ def _parameter(flag: str) -> Parameter:
     return Parameter(flag, Parameter.KEYWORD_ONLY, default=default, annotation=_FLAGS[flag])
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """With --json, reports wrong usage as JSON, too."""
 
     def main(self, args: Any = None, prog_name: Any = None, *more: Any, **extra: Any) -> Any:

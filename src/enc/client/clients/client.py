@@ -22,11 +22,11 @@ from enc.client.enclave.members import Member
 from enc.client.enclave.pulls import BatchSelection, select_batches
 from enc.client.enclave.push_body import PushedBatch
 from enc.client.enclave.reads import Overview
-from enc.client.enclave.search import Search, as_filter
+from enc.client.enclave.search import PagedSearch, as_filter
 from enc.client.enclave.slots import Slot
 from enc.client.enclave.writes import Id, TagList, Writes, as_bytes, as_hex, as_tags
 from enc.client.keys.identity import Identity
-from enc.client.link.enclave_reader import Bundle, EnclaveReader
+from enc.client.link.enclave_reader import BundleIds, EnclaveReader
 from enc.client.link.sequencer_lookup import fetch_history
 from enc.client.move.import_order import OnStep
 from enc.client.move.migrate import Moved, Mover, former_heads
@@ -215,9 +215,9 @@ class Enclave(Writes[Receipt]):
         Each is verified. With `proof`, each event of a closed bundle is also proved to be in the
         log (`item.fact`). That no matching event was left out is not proved: see `complete`.
         """
-        return self._items(Search(search, limit, reverse), proof)
+        return self._items(PagedSearch(search, limit, reverse), proof)
 
-    def _items(self, pages: Search, proof: bool) -> Iterator[Item]:
+    def _items(self, pages: PagedSearch, proof: bool) -> Iterator[Item]:
         while pages.wire is not None:
             yield from pages.advance(self._run(self._reader.page(pages.wire, proof=proof)))
 
@@ -287,7 +287,7 @@ class Enclave(Writes[Receipt]):
         """
         return self._run(self._reader.state_fact(namespace, as_bytes(key, "key"), tree_size))
 
-    def bundle(self, index: int) -> Bundle:
+    def bundle(self, index: int) -> BundleIds:
         """Return the ids of all events of a closed bundle."""
         return self._run(self._reader.bundle(index))
 

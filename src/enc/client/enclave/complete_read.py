@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from enc.client.link.enclave_reader import Bundle, EnclaveReader
+from enc.client.link.enclave_reader import BundleIds, EnclaveReader
 from enc.client.verify.items import Item
 from enc.client.wire.flow import Flow
 from enc.core.log.filter import MAX_LIMIT
@@ -12,7 +12,7 @@ BATCH = 256
 """Keys of one State_Batch."""
 
 
-def complete_bundle(reader: EnclaveReader, index: int, first_seq: int) -> Flow[tuple[Bundle, list[Item]]]:
+def complete_bundle(reader: EnclaveReader, index: int, first_seq: int) -> Flow[tuple[BundleIds, list[Item]]]:
     """Return all events of one closed bundle, proved complete: missing ones are proved deleted."""
     bundle = yield from reader.bundle(index)
     items = yield from _range(reader, first_seq, first_seq + len(bundle.ids))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from enc.client.link.enclave_reader import Page
+from enc.client.link.enclave_reader import ItemPage
 from enc.client.verify.items import Item
 from enc.core.errors import MisuseError, PeerError
 from enc.core.log.filter import MAX_LIMIT, parse_filter
@@ -46,7 +46,7 @@ def beyond(seq: Any, last: int, reverse: bool = False) -> Any:
     return {**seq, "start_after": max(last, seq.get("start_after", last))}
 
 
-class Search:
+class PagedSearch:
     """`wire`: the filter of the next page, None after the last; `advance` consumes a page."""
 
     def __init__(self, search: Mapping[str, Any], limit: int | None, reverse: bool) -> None:
@@ -62,7 +62,7 @@ class Search:
             wire["seq"] = beyond(self._filter.get("seq", {}), last, self._reverse)
         return wire
 
-    def advance(self, page: Page) -> Iterator[Item]:
+    def advance(self, page: ItemPage) -> Iterator[Item]:
         yield from page.items
         if self._left is not None:
             self._left -= len(page.items)

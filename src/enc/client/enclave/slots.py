@@ -5,7 +5,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from enc.client.enclave.reads import blame_for_content, policy
-from enc.client.link.enclave_reader import EnclaveReader, Page
+from enc.client.link.enclave_reader import EnclaveReader, ItemPage
 from enc.client.wire.flow import Flow
 from enc.core.errors import EventNotFound, InvalidProof, TreeSizeNotFound
 from enc.core.primitives.types import Event
@@ -47,7 +47,7 @@ def _setter(reader: EnclaveReader, type_: str, key: str, owner: bytes) -> Flow[t
     if type_ == "Own":
         wire["from"] = owner.hex()
     while True:
-        page: Page = yield from reader.page(wire)
+        page: ItemPage = yield from reader.page(wire)
         for event in (item.event for item in page.items):
             with blame_for_content(reader, event):
                 content = content_object(event)

@@ -46,12 +46,12 @@ from enc.core.trees.proof import bundle_proof_from_wire
 from enc.core.trees.state_key import Namespace
 
 
-class Page(Struct, frozen=True):
+class ItemPage(Struct, frozen=True):
     items: list[Item]
     more: bool
 
 
-class Bundle(Struct, frozen=True):
+class BundleIds(Struct, frozen=True):
     """The ids of all events of one closed bundle; they show whether events were withheld."""
 
     index: int
@@ -93,7 +93,7 @@ class EnclaveReader:
     # Events
 
     @follow_moves
-    def page(self, wire_filter: Mapping[str, Any], *, proof: bool = False) -> Flow[Page]:
+    def page(self, wire_filter: Mapping[str, Any], *, proof: bool = False) -> Flow[ItemPage]:
         """Return one page of events.
 
         Each is verified, matches the filter and is in the requested order. With `proof`, each event
@@ -119,7 +119,7 @@ class EnclaveReader:
             check_order([item.event for item in items], filter_.reverse)
         if proof:
             items = yield from self.proved(items, wire, text, since)
-        return Page(items, wire.more)
+        return ItemPage(items, wire.more)
 
     def proved(self, items: Sequence[Item], wire: WirePage, text: bytes, since: int) -> Flow[list[Item]]:
         """Return the items of a page with their proofs, all under the page's head."""
@@ -194,7 +194,7 @@ class EnclaveReader:
         return anchor
 
     @follow_moves
-    def bundle(self, index: int) -> Flow[Bundle]:
+    def bundle(self, index: int) -> Flow[BundleIds]:
         """Return the ids of all events of a closed bundle, proved to be complete."""
         text = yield from self.session.ask("/bundle", "Bundle_Proof", {"leaf_index": index})
         verifier = yield from self.session.verifier()
@@ -209,7 +209,7 @@ class EnclaveReader:
         with verifier.blame_node("bundle", text):
             if events_root(ids) != anchor.leaf.events_root:
                 raise InvalidProof("ids: do not match the leaf")
-        return Bundle(index, ids, anchor)
+        return BundleIds(index, ids, anchor)
 
     # State
 

@@ -16,7 +16,7 @@ from enc.client.clients.client import Client, Enclave
 from enc.client.errors import Distrust
 from enc.client.keys.identity import Identity
 from enc.client.receive.delivery_worker import Clock, DeliveryWorker, error_text
-from enc.client.receive.inbox import Inbox, QueuePosition
+from enc.client.receive.inbox import PushInbox, QueuePosition
 from enc.client.receive.successor_backfill import SuccessorBackfill
 from enc.client.verify.pins import Pins
 from enc.core.errors import PeerError, RateLimited, WorldError
@@ -63,7 +63,7 @@ class ReceiverContext(Protocol):
     identity: Identity
     url: str
     pins: Pins
-    inbox: Inbox
+    inbox: PushInbox
     worker: DeliveryWorker
     timeout: float
     on_gap: OnGap | None

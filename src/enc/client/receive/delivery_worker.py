@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from enc.client.enclave.push_body import Notice
-from enc.client.receive.inbox import Inbox
+from enc.client.receive.inbox import PushInbox
 from enc.client.receive.inbox_file import Db
 from enc.core.errors import EncError, MisuseError, Unavailable
 from enc.core.primitives.types import Event
@@ -72,7 +72,13 @@ class DeliveryWorker:
     """The error that has stopped the thread."""
 
     def __init__(
-        self, inbox: Inbox, handle: Handle, on_notice: OnNotice | None, group: int, retries: RetryPauses, clock: Clock
+        self,
+        inbox: PushInbox,
+        handle: Handle,
+        on_notice: OnNotice | None,
+        group: int,
+        retries: RetryPauses,
+        clock: Clock,
     ) -> None:
         self._inbox, self._handle, self._on_notice = inbox, handle, on_notice
         self._group, self._retries, self._clock = group, retries, clock

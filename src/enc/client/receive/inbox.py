@@ -63,7 +63,7 @@ class QueuePosition(Struct, frozen=True):
     """The enclaves known to be on this node."""
 
 
-class Inbox:
+class PushInbox:
     """`wants_notices`: else notices are dropped. Events of enclaves not accepted are dropped too."""
 
     def __init__(

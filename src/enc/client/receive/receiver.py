@@ -28,13 +28,13 @@ from enc.client.keys.identity import Identity
 from enc.client.receive.app import MAX_BODY, ReceiverApp
 from enc.client.receive.catch_up import CatchUp, Gap, OnDistrust, OnGap
 from enc.client.receive.delivery_worker import Clock, DeliveryWorker, Handle, LogThrottle, OnNotice, error_text
-from enc.client.receive.inbox import MAX_BYTES, MAX_EARLY, Accepts, Filing, Inbox
+from enc.client.receive.inbox import MAX_BYTES, MAX_EARLY, Accepts, Filing, PushInbox
 from enc.client.receive.inbox_file import InboxFile
 from enc.client.verify.log_verifier import LogVerifier
 from enc.client.verify.pins import Pins
 from enc.client.wire.transport import base_url
 from enc.core.errors import DecryptFailed, InternalError, MisuseError, PeerError, Unauthorized, Unavailable, WorldError
-from enc.core.session.envelope import Push, open_push
+from enc.core.session.envelope import OpenedPush, open_push
 from enc.runtime.backoff import RetryPauses
 
 __all__ = ["Gap", "PushReceiver", "ReceiverSettings"]
@@ -109,7 +109,7 @@ class PushReceiver:
             raise MisuseError(f"group: expected 1 to {MAX_GROUP} events")
         self._throttle = LogThrottle(settings.clock)
         self._file = InboxFile(Path(state), identity.public, url, schema)
-        self.inbox = Inbox(
+        self.inbox = PushInbox(
             self._file.db,
             wants_notices=settings.on_notice is not None,
             accepts=accepts,
@@ -215,7 +215,7 @@ class PushReceiver:
         pin = self.pins.load(enclave)
         return pin is not None and pin.history.departure(seq_pub) is not None
 
-    def _file_push(self, push: Push, body: bytes) -> bool:
+    def _file_push(self, push: OpenedPush, body: bytes) -> bool:
         """Verify and store a batch; return whether an earlier one is missing.
 
         Ignores repeated batches.

@@ -12,7 +12,7 @@ from enc.client.clients.client import Client
 from enc.client.errors import Distrust
 from enc.client.keys.identity import Identity
 from enc.client.receive.delivery_worker import DeliveryWorker, error_text
-from enc.client.receive.inbox import Inbox
+from enc.client.receive.inbox import PushInbox
 from enc.client.verify.pins import Pins
 from enc.client.verify.sequencer_history import Move
 from enc.core.errors import PeerError, WorldError
@@ -27,7 +27,7 @@ class BackfillContext(Protocol):
 
     identity: Identity
     pins: Pins
-    inbox: Inbox
+    inbox: PushInbox
     worker: DeliveryWorker
     timeout: float
 

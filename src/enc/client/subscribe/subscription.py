@@ -29,7 +29,7 @@ _TRANSIENT = (*CONNECTION_ERRORS, RateLimited, WorldError)
 """Errors after which to reconnect while patience lasts."""
 
 
-class Connection(Struct, frozen=True):
+class ConnectionChange(Struct, frozen=True):
     """The node stopped answering, or answers again."""
 
     is_up: bool
@@ -44,7 +44,7 @@ class _Subscription:
         self._url, self._backoff, self._hops, self._is_endless = url or "", backoff, 0, is_endless
         self._failures = 0
         """Consecutive failures. The first may just be a lost connection."""
-        self._news: deque[Connection] = deque()
+        self._news: deque[ConnectionChange] = deque()
         self._options: dict[str, Any] = {"max_size": MAX_MESSAGE, "open_timeout": timeout, "close_timeout": timeout}
         self._items: deque[Item] = deque()
         self._is_closed = False
@@ -56,7 +56,7 @@ class _Subscription:
             self._backoff.reset()
             self._hops = 0
             if self._failures > 1:
-                self._news.append(Connection(is_up=True))
+                self._news.append(ConnectionChange(is_up=True))
             self._failures = 0
         return turn.send
 
@@ -71,7 +71,7 @@ class _Subscription:
         known = error if isinstance(error, EncError) else unreachable(self._url, error)
         self._failures += 1
         if self._failures == 2:
-            self._news.append(Connection(is_up=False, why=known.message))
+            self._news.append(ConnectionChange(is_up=False, why=known.message))
         return self._backoff.wait(known)
 
     def _again(self, error: EncError) -> float:
@@ -111,8 +111,8 @@ class Subscription(_Subscription):
             if isinstance(found, Item):
                 return found
 
-    def news(self) -> Item | Connection | None:
-        """Return the next event, or a Connection when the node stops or resumes answering.
+    def news(self) -> Item | ConnectionChange | None:
+        """Return the next event, or a ConnectionChange when the node stops or resumes answering.
 
         None if closed.
         """
@@ -221,8 +221,8 @@ class AsyncSubscription(_Subscription):
             if isinstance(found, Item):
                 return found
 
-    async def news(self) -> Item | Connection | None:
-        """Return the next event, or a Connection when the node stops or resumes answering.
+    async def news(self) -> Item | ConnectionChange | None:
+        """Return the next event, or a ConnectionChange when the node stops or resumes answering.
 
         None if closed.
         """

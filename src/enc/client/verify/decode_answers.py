@@ -12,7 +12,7 @@ from enc.core.log.event import WireEvent
 from enc.core.primitives.encoding import decode_json, unhex
 from enc.core.primitives.types import TreeHead
 from enc.core.trees.proof import (
-    Leaf,
+    LogLeaf,
     WireBundleProof,
     WireInclusion,
     WireStateProof,
@@ -103,7 +103,7 @@ def anchor_of(wire: WireAnchor | None, head: TreeHead) -> Anchor:
     """Return the decoded inclusion proof under the head that came with the answer."""
     if wire is None:
         raise InvalidProof("inclusion: missing")
-    leaf = Leaf(digest(wire.events_root, "events_root"), digest(wire.state_hash, "state_hash"))
+    leaf = LogLeaf(digest(wire.events_root, "events_root"), digest(wire.state_hash, "state_hash"))
     return Anchor(leaf, inclusion_from_wire(wire), head)
 
 

@@ -14,7 +14,7 @@ from enc.core.errors import InvalidProof
 from enc.core.log.commit import version_of
 from enc.core.log.event import check_event
 from enc.core.primitives.types import BundleProof, Event, InclusionProof, StateProof, TreeHead
-from enc.core.trees.proof import Leaf, check_event_proof, check_leaf, check_state_proof, wire_inclusion
+from enc.core.trees.proof import LogLeaf, check_event_proof, check_leaf, check_state_proof, wire_inclusion
 from enc.core.trees.state_key import DELETED, Namespace, tree_key
 from enc.core.trees.tree_head import check_bound_head, wire_head
 
@@ -22,7 +22,7 @@ EventStatus = Literal["active", "updated", "deleted"]
 
 
 class Anchor(Struct, frozen=True):
-    leaf: Leaf
+    leaf: LogLeaf
     inclusion: InclusionProof
     head: TreeHead
 

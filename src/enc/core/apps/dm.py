@@ -23,7 +23,7 @@ MAX_SENDER_SEQ = 65_535
 """Highest message number of an epoch. Bounds the derivations that a hostile number causes."""
 
 
-class Epoch(Struct, frozen=True):
+class SealedEpoch(Struct, frozen=True):
     """An epoch secret, sealed: in a Move or a rotate to its owner, in a tag to the contact."""
 
     n: int
@@ -32,7 +32,7 @@ class Epoch(Struct, frozen=True):
     """Public key of the side that sealed it: the owner's own, or the other side's."""
 
 
-class Message(Struct, frozen=True):
+class SealedMessage(Struct, frozen=True):
     """The sealed content of a message."""
 
     epoch: int
@@ -43,14 +43,14 @@ class Message(Struct, frozen=True):
 # Epochs
 
 
-def seal_epoch(key: PrivateKey, to: bytes, n: int, secret: bytes, nonce: bytes) -> Epoch:
+def seal_epoch(key: PrivateKey, to: bytes, n: int, secret: bytes, nonce: bytes) -> SealedEpoch:
     """Seal an epoch secret to oneself, for other devices, or to the contact."""
     if len(secret) != SECRET:
         raise MisuseError("an epoch secret is 32 bytes")
-    return Epoch(n, b64(seal(shared_key(key, to, EPOCH_DIST), secret, nonce)), key.public.hex())
+    return SealedEpoch(n, b64(seal(shared_key(key, to, EPOCH_DIST), secret, nonce)), key.public.hex())
 
 
-def open_epoch(key: PrivateKey, epoch: Epoch) -> bytes:
+def open_epoch(key: PrivateKey, epoch: SealedEpoch) -> bytes:
     """Return the secret, or raise DecryptFailed."""
     sealed = unb64(epoch.encrypted_secret, "encrypted_secret", DecryptFailed)
     peer = unhex(epoch.ecdh_pub, 32, "ecdh_pub", DecryptFailed)
@@ -61,22 +61,22 @@ def open_epoch(key: PrivateKey, epoch: Epoch) -> bytes:
     return secret
 
 
-def wire_epoch(epoch: Epoch) -> dict[str, Any]:
+def wire_epoch(epoch: SealedEpoch) -> dict[str, Any]:
     """Return the field `epoch` of a Move's or a rotate's content."""
     return {"n": epoch.n, "encrypted_secret": epoch.encrypted_secret, "ecdh_pub": epoch.ecdh_pub}
 
 
-def parse_epoch(value: Any) -> Epoch:
-    epoch = convert_json(value, Epoch, InvalidCommit)
+def parse_epoch(value: Any) -> SealedEpoch:
+    epoch = convert_json(value, SealedEpoch, InvalidCommit)
     check_numbers(InvalidCommit, n=epoch.n)
     return epoch
 
 
-def epoch_tag(epoch: Epoch) -> tuple[str, ...]:
+def epoch_tag(epoch: SealedEpoch) -> tuple[str, ...]:
     return EPOCH_TAG, str(epoch.n), epoch.encrypted_secret, epoch.ecdh_pub
 
 
-def parse_epoch_tag(tag: tuple[str, ...]) -> Epoch:
+def parse_epoch_tag(tag: tuple[str, ...]) -> SealedEpoch:
     if len(tag) != 4 or tag[0] != EPOCH_TAG or not (tag[1].isascii() and tag[1].isdigit()) or len(tag[1]) > 16:
         raise InvalidCommit('epoch: expected ["epoch", number, encrypted secret, public key]')
     if str(int(tag[1])) != tag[1]:
@@ -87,7 +87,7 @@ def parse_epoch_tag(tag: tuple[str, ...]) -> Epoch:
 # Messages
 
 
-class Chain:
+class EpochChain:
     """The message keys of one epoch. Each takes two derivations, once."""
 
     def __init__(self, epoch_secret: bytes) -> None:
@@ -108,19 +108,19 @@ class Chain:
         return self._keys[sender_seq]
 
 
-def seal_message(chain: Chain, epoch: int, sender_seq: int, plaintext: bytes, nonce: bytes) -> str:
+def seal_message(chain: EpochChain, epoch: int, sender_seq: int, plaintext: bytes, nonce: bytes) -> str:
     """Return a sealed content as JSON."""
     ciphertext = seal_text(chain.key(sender_seq), plaintext, nonce)
     return compact_json({"epoch": epoch, "sender_seq": sender_seq, "ciphertext": ciphertext})
 
 
-def parse_message(value: Any) -> Message:
-    message = convert_json(value, Message, InvalidCommit)
+def parse_message(value: Any) -> SealedMessage:
+    message = convert_json(value, SealedMessage, InvalidCommit)
     check_numbers(InvalidCommit, epoch=message.epoch, sender_seq=message.sender_seq)
     return message
 
 
-def open_message(chain: Chain, message: Message) -> bytes:
+def open_message(chain: EpochChain, message: SealedMessage) -> bytes:
     return open_text(chain.key(message.sender_seq), message.ciphertext)
 
 

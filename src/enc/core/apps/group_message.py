@@ -24,7 +24,7 @@ class Sealed(Struct, frozen=True):
     ciphertext: str
 
 
-class Chain:
+class SenderChain:
     """One sender's message keys in one epoch. Each takes two derivations, once; the first takes
     one."""
 
@@ -75,13 +75,13 @@ def check_place(sealed: Sealed, seq: int, epoch_seq: int) -> None:
         raise InvalidCommit("sender_seq: higher than the number of events since the epoch began")
 
 
-def seal_message(chain: Chain, epoch: int, sender_seq: int, text: str, nonce: bytes) -> str:
+def seal_message(chain: SenderChain, epoch: int, sender_seq: int, text: str, nonce: bytes) -> str:
     """Return a sealed content as JSON."""
     ciphertext = seal_short(chain.key(sender_seq), text.encode(), nonce)
     return compact_json({"epoch": epoch, "sender_seq": sender_seq, "ciphertext": ciphertext})
 
 
-def open_message(chain: Chain, sealed: Sealed) -> str:
+def open_message(chain: SenderChain, sealed: Sealed) -> str:
     """Return the text, or raise DecryptFailed. Callers call `check_place` first."""
     try:
         return open_short(chain.key(sealed.sender_seq), sealed.ciphertext, "ciphertext").decode()

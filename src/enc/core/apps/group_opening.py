@@ -1,7 +1,7 @@
 """Opening an epoch of a group: a member derives the secrets that it is entitled to."""
 
 from enc.core.apps.group_envelope import Envelope, Wrap, unwrap
-from enc.core.apps.group_state import NO_SECRETS, Epoch, Secrets, State, next_secret, node_key
+from enc.core.apps.group_state import NO_SECRETS, HeldEpoch, PublicGroupState, Secrets, next_secret, node_key
 from enc.core.apps.group_tree import is_one, path_to
 from enc.core.errors import DecryptFailed, MisuseError
 from enc.core.primitives.encoding import unhex
@@ -9,13 +9,13 @@ from enc.core.primitives.signing import PrivateKey
 
 
 def consume(
-    after: State,
+    after: PublicGroupState,
     author: bytes,
     envelope: Envelope,
     key: PrivateKey,
     secrets: Secrets = NO_SECRETS,
     fitting: dict[bytes, bytes] | None = None,
-) -> Epoch:
+) -> HeldEpoch:
     """Return the secrets of the epoch that made `after`, for the member with identity `key` and the
     earlier `secrets`.
 
@@ -38,18 +38,20 @@ def consume(
     return _finish(after, envelope, rung, secret, key.public, held)
 
 
-def _from_self(after: State, envelope: Envelope, secret: bytes, member: bytes, held: dict[bytes, bytes]) -> Epoch:
+def _from_self(
+    after: PublicGroupState, envelope: Envelope, secret: bytes, member: bytes, held: dict[bytes, bytes]
+) -> HeldEpoch:
     if not envelope.path:
-        return Epoch(after.n, secret, {})
+        return HeldEpoch(after.n, secret, {})
     return _finish(after, envelope, 0, secret, member, held)
 
 
-def consume_handoff(envelope: Envelope, root_secret: bytes) -> Epoch:
+def consume_handoff(envelope: Envelope, root_secret: bytes) -> HeldEpoch:
     """Return the epoch of a root secret that was handed over. Raises DecryptFailed unless it
     derives the announced root key."""
     if envelope.path and node_key(root_secret).public.hex() != envelope.path[-1].pub:
         raise DecryptFailed("handoff: not the root secret of this epoch")
-    return Epoch(envelope.n, root_secret, {})
+    return HeldEpoch(envelope.n, root_secret, {})
 
 
 def _open_fills(envelope: Envelope, eph: bytes, key: PrivateKey, held: dict[bytes, bytes]) -> None:
@@ -80,8 +82,8 @@ def _announced(pub: str, secret: bytes, field: str) -> dict[bytes, bytes]:
 
 
 def _finish(
-    after: State, envelope: Envelope, rung: int, secret: bytes, member: bytes, held: dict[bytes, bytes]
-) -> Epoch:
+    after: PublicGroupState, envelope: Envelope, rung: int, secret: bytes, member: bytes, held: dict[bytes, bytes]
+) -> HeldEpoch:
     """Derive the secrets from one node of the path up to the root. Of `held`, only keys above the
     member stay."""
     for i in range(rung, len(envelope.path)):
@@ -89,4 +91,4 @@ def _finish(
         held |= _announced(envelope.path[i].pub, secret, f"epoch.path[{i}]")
     assert after.tree is not None  # noqa: S101  # the caller checked
     above = {node.key for node in path_to(after.tree, member)}
-    return Epoch(after.n, secret, {public: known for public, known in held.items() if public in above})
+    return HeldEpoch(after.n, secret, {public: known for public, known in held.items() if public in above})

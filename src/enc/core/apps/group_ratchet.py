@@ -15,9 +15,9 @@ from msgspec import UNSET
 
 from enc.core.apps.group_envelope import Envelope, Fill, PathNode, Wrap, wrap_secret
 from enc.core.apps.group_state import (
-    Epoch,
+    HeldEpoch,
+    PublicGroupState,
     Randomness,
-    State,
     next_secret,
     node_key,
     order_for,
@@ -25,7 +25,7 @@ from enc.core.apps.group_state import (
     public_key_of,
     tree_for,
 )
-from enc.core.apps.group_tree import Inner, Leaf, Tree
+from enc.core.apps.group_tree import Inner, MemberLeaf, Tree
 from enc.core.errors import InvalidCommit, MisuseError
 from enc.core.primitives.encoding import unhex
 from enc.core.primitives.hashing import member_set
@@ -39,7 +39,7 @@ class _Filler(ABC):
         self._author = author
 
     def fill(self, tree: Tree) -> Tree:
-        if isinstance(tree, Leaf) or tree.key is not None:
+        if isinstance(tree, MemberLeaf) or tree.key is not None:
             return tree
         left, right = self.fill(tree.left), self.fill(tree.right)
         taint = left.taint | right.taint | {self._author}
@@ -55,7 +55,7 @@ def _climb(
 ) -> Tree:
     """Return the whole tree: the author's path with new keys, between the filled subtrees beside
     it."""
-    tree: Tree = Leaf(author)
+    tree: Tree = MemberLeaf(author)
     for (node, _, on_right), sibling, key in zip(levels, filled, keys, strict=True):
         pair = (sibling, tree) if on_right else (tree, sibling)
         tree = Inner(node.bit, *pair, key, tree.taint | sibling.taint | {author})
@@ -83,12 +83,12 @@ class _EpochMaker(_Filler):
 
 
 def propose(
-    state: State,
+    state: PublicGroupState,
     members: frozenset[bytes],
     author: bytes,
     randomness: Randomness,
     subs: Mapping[bytes, bytes] | None = None,
-) -> tuple[Envelope, Epoch, State]:
+) -> tuple[Envelope, HeldEpoch, PublicGroupState]:
     """Make the next epoch of `author` for `members`; `subs` are registered sub-keys, by member."""
     tree = tree_for(state, members)
     if tree is None or author not in members:
@@ -113,8 +113,8 @@ def propose(
         path=tuple(path_nodes),
         or_wraps=tuple(maker.wrap(subs[m], secret) for m in sorted(subs) if m in members) if subs else UNSET,
     )
-    after = State(envelope.n, members, _climb(levels, filled, keys, author), order)
-    return envelope, Epoch(envelope.n, secret, secrets), after
+    after = PublicGroupState(envelope.n, members, _climb(levels, filled, keys, author), order)
+    return envelope, HeldEpoch(envelope.n, secret, secrets), after
 
 
 # Checking an epoch
@@ -139,7 +139,7 @@ class _FillChecker(_Filler):
         return _point(fill.pub, f"{name}.pub")
 
 
-def accept(state: State, members: frozenset[bytes], author: bytes, envelope: Envelope) -> State:
+def accept(state: PublicGroupState, members: frozenset[bytes], author: bytes, envelope: Envelope) -> PublicGroupState:
     """Return the state after a valid epoch. Raises InvalidCommit otherwise; then the event changes
     no key.
 
@@ -170,7 +170,7 @@ def accept(state: State, members: frozenset[bytes], author: bytes, envelope: Env
         if path_node.wrap.to != public_key_of(sibling).hex():
             raise InvalidCommit(f"epoch.path[{i}].wrap.to: not the sibling's key")
         keys.append(_point(path_node.pub, f"epoch.path[{i}].pub"))
-    return State(envelope.n, members, _climb(levels, filled, keys, author), order)
+    return PublicGroupState(envelope.n, members, _climb(levels, filled, keys, author), order)
 
 
 def _point(text: str, field: str) -> bytes:

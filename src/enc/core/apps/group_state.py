@@ -12,7 +12,7 @@ from enc.core.primitives.sealing import hkdf
 from enc.core.primitives.signing import CURVE_ORDER, PrivateKey
 
 
-class State(Struct, frozen=True):
+class PublicGroupState(Struct, frozen=True):
     """The public state of a group after its last valid epoch."""
 
     n: int = -1
@@ -23,7 +23,7 @@ class State(Struct, frozen=True):
     all again."""
 
 
-NO_EPOCH = State()
+NO_EPOCH = PublicGroupState()
 
 Secrets = Mapping[bytes, bytes]
 """A member's node secrets, by the public keys that they derive."""
@@ -40,7 +40,7 @@ class Randomness(Struct, frozen=True):
     nonces: Iterator[bytes]
 
 
-class Epoch(Struct, frozen=True):
+class HeldEpoch(Struct, frozen=True):
     """What a member holds of an epoch that counts."""
 
     n: int
@@ -70,7 +70,7 @@ def epoch_secret(root_secret: bytes) -> bytes:
 # The tree of an epoch
 
 
-def tree_for(state: State, members: frozenset[bytes]) -> Tree | None:
+def tree_for(state: PublicGroupState, members: frozenset[bytes]) -> Tree | None:
     """Return the last epoch's tree over these members. Nodes over the same members keep their keys,
     unless a former member may know them."""
     tree, gone = state.tree, state.members - members
@@ -83,7 +83,7 @@ def tree_for(state: State, members: frozenset[bytes]) -> Tree | None:
     return tree
 
 
-def order_for(state: State, members: frozenset[bytes]) -> tuple[bytes, ...]:
+def order_for(state: PublicGroupState, members: frozenset[bytes]) -> tuple[bytes, ...]:
     """Return these members, sorted; fast if few have joined or left."""
     order = list(state.order)
     for key in state.members - members:

@@ -20,7 +20,7 @@ def set_id(members: Iterable[bytes]) -> bytes:
     return member_set(sorted(members))
 
 
-class Leaf(Struct, frozen=True):
+class MemberLeaf(Struct, frozen=True):
     """A member. Its key pair is the member's identity."""
 
     key: bytes
@@ -53,7 +53,7 @@ class Inner(Struct, frozen=True):
         return node.key
 
 
-Tree = Leaf | Inner
+Tree = MemberLeaf | Inner
 
 
 def is_one(key: bytes, bit: int) -> bool:
@@ -68,10 +68,10 @@ def _first_difference(a: bytes, b: bytes) -> int:
 def insert(tree: Tree | None, key: bytes) -> Tree:
     """Return the tree with one more member; nodes above it have no key."""
     if tree is None:
-        return Leaf(key)
+        return MemberLeaf(key)
     bit = _first_difference(tree.first, key)
-    if isinstance(tree, Leaf) or bit < tree.bit:
-        pair = (tree, Leaf(key)) if is_one(key, bit) else (Leaf(key), tree)
+    if isinstance(tree, MemberLeaf) or bit < tree.bit:
+        pair = (tree, MemberLeaf(key)) if is_one(key, bit) else (MemberLeaf(key), tree)
         return Inner(bit, *pair)
     if is_one(key, tree.bit):
         return Inner(tree.bit, tree.left, insert(tree.right, key))
@@ -80,7 +80,7 @@ def insert(tree: Tree | None, key: bytes) -> Tree:
 
 def remove(tree: Tree | None, key: bytes) -> Tree | None:
     """Return the tree without a member; nodes above it have no key."""
-    if tree is None or isinstance(tree, Leaf):
+    if tree is None or isinstance(tree, MemberLeaf):
         return None
     if is_one(key, tree.bit):
         rest = remove(tree.right, key)
@@ -92,7 +92,7 @@ def remove(tree: Tree | None, key: bytes) -> Tree | None:
 def forget(tree: Tree, gone: frozenset[bytes]) -> Tree:
     """Return a tree, of which every node has a key, without the keys that a removed member may
     know."""
-    if isinstance(tree, Leaf) or tree.taint.isdisjoint(gone):
+    if isinstance(tree, MemberLeaf) or tree.taint.isdisjoint(gone):
         return tree
     return Inner(tree.bit, forget(tree.left, gone), forget(tree.right, gone))
 

@@ -70,7 +70,7 @@ class Handoff(Struct, frozen=True):
     nonce: str
 
 
-class Notice(Struct, frozen=True, kw_only=True):
+class OpenedNotice(Struct, frozen=True, kw_only=True):
     """An opened notice: someone did something that concerns the recipient, in another enclave."""
 
     kind: str
@@ -107,7 +107,7 @@ def open_private(key: PrivateKey, enclave: bytes, content: str) -> bytes:
 # Notices
 
 
-def seal_notice(key: PrivateKey, to: bytes, notice: Notice, nonce: bytes) -> str:
+def seal_notice(key: PrivateKey, to: bytes, notice: OpenedNotice, nonce: bytes) -> str:
     """Return a sealed content as JSON. `key` is the sender's identity or registered sub-key, `to`
     the recipient's."""
     check_notice(notice)
@@ -120,7 +120,7 @@ def _plain(value: Any) -> Any:
     return asdict(value) if isinstance(value, Handoff) else value
 
 
-def open_notice(key: PrivateKey, senders: tuple[bytes, ...], content: str, tags: Tags = ()) -> Notice:
+def open_notice(key: PrivateKey, senders: tuple[bytes, ...], content: str, tags: Tags = ()) -> OpenedNotice:
     """Open a notice. `senders` are the keys that may have sealed it: its author's, and the author's
     sub-key.
 
@@ -136,7 +136,7 @@ def open_notice(key: PrivateKey, senders: tuple[bytes, ...], content: str, tags:
     check_public_key(sender, "sender_pub", DecryptFailed)
     raw = _open(shared_key(key, sender, NOTICE), outside)
     try:
-        notice = convert_json(strict_json(raw.decode()), Notice, InvalidNotice)
+        notice = convert_json(strict_json(raw.decode()), OpenedNotice, InvalidNotice)
         check_notice(notice)
     except (InvalidCommit, MisuseError, UnicodeDecodeError) as e:
         raise InvalidNotice(f"the sealed content is not a notice: {e}") from None
@@ -144,7 +144,7 @@ def open_notice(key: PrivateKey, senders: tuple[bytes, ...], content: str, tags:
     return notice
 
 
-def check_notice(notice: Notice) -> None:
+def check_notice(notice: OpenedNotice) -> None:
     """Check the required fields, and those that require each other; raise InvalidCommit."""
     if notice.kind not in KINDS and not (notice.kind.startswith("x-") and len(notice.kind) > 2):
         raise InvalidCommit(f"kind: expected one of {', '.join(KINDS)}, or x-…")
@@ -162,9 +162,9 @@ def check_notice(notice: Notice) -> None:
             unhex(value, 32, name)
 
 
-def _check_tags(notice: Notice, tags: Tags) -> None:
+def _check_tags(notice: OpenedNotice, tags: Tags) -> None:
     for name, *values in tags:
-        sealed = getattr(notice, name, UNSET) if name in Notice.__struct_fields__ else UNSET
+        sealed = getattr(notice, name, UNSET) if name in OpenedNotice.__struct_fields__ else UNSET
         if sealed is not UNSET and values[:1] != [str(sealed)]:
             raise ContradictingTag(f"tags: {name} contradicts the sealed notice")
 

@@ -11,7 +11,7 @@ from enc.core.errors import Expired, InvalidCommit, InvalidHash, MisuseError, Pe
 from enc.core.primitives import hashing
 from enc.core.primitives.encoding import MAX_INT, decode_json, strict_json, unhex
 from enc.core.primitives.signing import Alg, PrivateKey, check_signature
-from enc.core.primitives.types import VERSIONS, Commit, Limits, Tags
+from enc.core.primitives.types import VERSIONS, Commit, CommitLimits, Tags
 
 SKEW_MS = 60_000
 """Maximum difference between two honest clocks."""
@@ -19,8 +19,8 @@ SKEW_MS = 60_000
 MAX_EXP_WINDOW_MS = 3_600_000
 """How far in the future a commit may expire."""
 
-DEFAULT_LIMITS = Limits()
-UNLIMITED = Limits(content=1 << 62, type=1 << 62, tags=1 << 62, tag_strings=1 << 62, tag_string=1 << 62)
+DEFAULT_LIMITS = CommitLimits()
+UNLIMITED = CommitLimits(content=1 << 62, type=1 << 62, tags=1 << 62, tag_strings=1 << 62, tag_string=1 << 62)
 """For events that another node finalised: limits are each node's own and not part of the log's
 rules."""
 
@@ -99,7 +99,7 @@ def _hashed(hash_: Callable[[], bytes]) -> bytes:
         raise MisuseError(f"cannot hash this commit: {e}") from None
 
 
-def parse_commit(data: bytes | str, limits: Limits = DEFAULT_LIMITS) -> Commit:
+def parse_commit(data: bytes | str, limits: CommitLimits = DEFAULT_LIMITS) -> Commit:
     """Parse a commit from wire JSON without verifying it; raise InvalidCommit, naming the field, if
     malformed."""
     wire = decode_json(data, _decoder, InvalidCommit)
@@ -108,7 +108,7 @@ def parse_commit(data: bytes | str, limits: Limits = DEFAULT_LIMITS) -> Commit:
     return commit
 
 
-def fields_from_wire(wire: WireCommit, limits: Limits = UNLIMITED) -> dict[str, Any]:
+def fields_from_wire(wire: WireCommit, limits: CommitLimits = UNLIMITED) -> dict[str, Any]:
     """Return a Commit's fields from the wire's. If the content is absent, the caller sets
     `content_hash`."""
     content, digest = wire.content, b""
@@ -131,7 +131,7 @@ def fields_from_wire(wire: WireCommit, limits: Limits = UNLIMITED) -> dict[str, 
     }
 
 
-def check_shape(commit: Commit, limits: Limits) -> None:
+def check_shape(commit: Commit, limits: CommitLimits) -> None:
     """Check sizes, ranges and the form of tags, as must be done before anything is hashed."""
     if not 0 < len(commit.type.encode()) <= limits.type:
         raise InvalidCommit(f"type: must be 1 to {limits.type} bytes")
@@ -141,7 +141,7 @@ def check_shape(commit: Commit, limits: Limits) -> None:
         _check_tags(commit, limits)
 
 
-def _check_tags(commit: Commit, limits: Limits) -> None:
+def _check_tags(commit: Commit, limits: CommitLimits) -> None:
     if len(commit.tags) > limits.tags:
         raise InvalidCommit(f"tags: over {limits.tags} tags")
     for i, tag in enumerate(commit.tags):

@@ -9,7 +9,7 @@ from enc.core.errors import EncError, InvalidProof
 from enc.core.primitives.encoding import check_numbers, unhex
 from enc.core.primitives.types import BundleProof, InclusionProof, TreeHead
 from enc.core.trees.proof import (
-    Leaf,
+    LogLeaf,
     WireBundleProof,
     WireInclusion,
     bundle_proof_from_wire,
@@ -25,7 +25,7 @@ class Claim(Struct, frozen=True, kw_only=True):
 
     seq: int
     membership: BundleProof
-    leaf: Leaf
+    leaf: LogLeaf
     inclusion: InclusionProof
 
     @property
@@ -54,7 +54,7 @@ class WireClaim(Struct, kw_only=True):
 def claim_from_wire(wire: WireClaim) -> Claim:
     check_numbers(InvalidProof, seq=wire.seq)
     events_root = unhex(wire.inclusion.events_root, 32, "events_root", InvalidProof)
-    leaf = Leaf(events_root, unhex(wire.inclusion.state_hash, 32, "state_hash", InvalidProof))
+    leaf = LogLeaf(events_root, unhex(wire.inclusion.state_hash, 32, "state_hash", InvalidProof))
     membership, inclusion = bundle_proof_from_wire(wire.membership), inclusion_from_wire(wire.inclusion)
     return Claim(seq=wire.seq, membership=membership, leaf=leaf, inclusion=inclusion)
 

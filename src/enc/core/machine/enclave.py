@@ -26,7 +26,7 @@ from enc.core.errors import (
 from enc.core.log.commit import MAX_EXP_WINDOW_MS, SKEW_MS
 from enc.core.machine.state import ClosedBundle, EnclaveState, NoState, StoredEnclave, Transition, view
 from enc.core.primitives.hashing import log_leaf, sha256
-from enc.core.primitives.types import Commit, Event, Record
+from enc.core.primitives.types import Commit, Event, KeyRecord
 from enc.core.registry.entries import judge_registry
 from enc.core.rules.content import Migrate, parse_migrate
 from enc.core.rules.parse_manifest import parse_manifest
@@ -225,7 +225,7 @@ class _Step:
         self.leaves: dict[bytes, bytes | None] = {}
         self.closed: list[ClosedBundle] = []
         self.flushed = False
-        self.records: tuple[Record, ...] = ()
+        self.records: tuple[KeyRecord, ...] = ()
         self.log_nodes: LogNodes = {}
         self.tree_nodes: TreeNodes = {}
 

@@ -3,7 +3,7 @@ examples."""
 
 from enc.core.log.event import target_of
 from enc.core.machine.state import ClosedBundle, Transition
-from enc.core.primitives.types import Event, Record, RecordKind, Target
+from enc.core.primitives.types import Event, KeyRecord, RecordKind, Target
 from enc.core.trees import sparse_merkle
 from enc.core.trees.merkle_log import LogNodes
 from enc.core.trees.sparse_merkle import TreeNodes
@@ -18,8 +18,8 @@ class EnclaveMemory:
         self.tree_nodes: TreeNodes = {}
         self.targets: dict[bytes, Target] = {}
         self.bundles: list[ClosedBundle] = []
-        self.records: dict[tuple[RecordKind, bytes], Record] = {}
-        self._entries: dict[bytes, Record] = {}
+        self.records: dict[tuple[RecordKind, bytes], KeyRecord] = {}
+        self._entries: dict[bytes, KeyRecord] = {}
 
     def read_hash(self, level: int, index: int) -> bytes:
         return self.log_nodes[level, index]
@@ -33,13 +33,13 @@ class EnclaveMemory:
     def target(self, event_id: bytes) -> Target | None:
         return self.targets.get(event_id)
 
-    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+    def record(self, kind: RecordKind, key: bytes) -> KeyRecord | None:
         return self.records.get((kind, key))
 
-    def record_of(self, event_id: bytes) -> Record | None:
+    def record_of(self, event_id: bytes) -> KeyRecord | None:
         return self._entries.get(event_id)
 
-    def put_record(self, record: Record) -> None:
+    def put_record(self, record: KeyRecord) -> None:
         """Store the record in place of its former version."""
         before = self.records.get((record.kind, record.key))
         if before is not None and before.entry is not None:

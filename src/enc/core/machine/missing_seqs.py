@@ -6,7 +6,7 @@ MAX_MISSING = 1 << 16
 """Maximum number of missing seqs that may still appear later. Further ones are gaps at once."""
 
 
-class Gap(Struct, frozen=True):
+class MissingRange(Struct, frozen=True):
     """Events `first` to `last` are missing before event `before`."""
 
     first: int
@@ -26,11 +26,11 @@ class MissingSeqs:
     def __init__(self) -> None:
         self._before: dict[int, int] = {}
 
-    def skip(self, seqs: range, before: int) -> Gap | None:
+    def skip(self, seqs: range, before: int) -> MissingRange | None:
         """Record that event `before` came instead of `seqs`; return a gap if there are too many to
         wait for."""
         if len(seqs) + len(self._before) > MAX_MISSING:
-            return Gap(seqs[0], seqs[-1], before)
+            return MissingRange(seqs[0], seqs[-1], before)
         self._before.update(dict.fromkeys(seqs, before))
         return None
 
@@ -43,13 +43,13 @@ class MissingSeqs:
         before = self._before.get(seq)
         return before is not None and self._before.get(seq - 1) != before
 
-    def take_gaps(self) -> list[Gap]:
+    def take_gaps(self) -> list[MissingRange]:
         """Return what is still missing as gaps, by rising seq, and forget it."""
-        gaps: list[Gap] = []
+        gaps: list[MissingRange] = []
         for seq, before in sorted(self._before.items()):
             if gaps and gaps[-1].before == before and gaps[-1].last == seq - 1:
-                gaps[-1] = Gap(gaps[-1].first, seq, before)
+                gaps[-1] = MissingRange(gaps[-1].first, seq, before)
             else:
-                gaps.append(Gap(seq, seq, before))
+                gaps.append(MissingRange(seq, seq, before))
         self._before.clear()
         return gaps

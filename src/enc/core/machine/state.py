@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from enc.core.primitives.hashing import EMPTY_HASH
-from enc.core.primitives.types import Record, RecordKind, Target
+from enc.core.primitives.types import KeyRecord, RecordKind, Target
 from enc.core.rules.policy_types import Draft, Lifecycle, Policy
 from enc.core.trees.bundle import OpenBundle
 from enc.core.trees.merkle_log import Edge, LogNodes
@@ -25,9 +25,9 @@ class StoredEnclave(Protocol):
 
     def target(self, event_id: bytes) -> Target | None: ...
 
-    def record(self, kind: RecordKind, key: bytes) -> Record | None: ...
+    def record(self, kind: RecordKind, key: bytes) -> KeyRecord | None: ...
 
-    def record_of(self, event_id: bytes) -> Record | None:
+    def record_of(self, event_id: bytes) -> KeyRecord | None:
         """Return the record whose active entry is this event."""
         ...
 
@@ -78,7 +78,7 @@ class Transition(Struct, frozen=True, kw_only=True):
     tree_nodes: TreeNodes = {}
     flushed: bool = False
     """Whether the changes that were pending before are now in the tree."""
-    records: tuple[Record, ...] = ()
+    records: tuple[KeyRecord, ...] = ()
     """Changed records of a registry, in their new form."""
 
 
@@ -94,10 +94,10 @@ class _View:
     def target(self, event_id: bytes) -> Target | None:
         return self._reader.target(event_id)
 
-    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+    def record(self, kind: RecordKind, key: bytes) -> KeyRecord | None:
         return self._reader.record(kind, key)
 
-    def record_of(self, event_id: bytes) -> Record | None:
+    def record_of(self, event_id: bytes) -> KeyRecord | None:
         return self._reader.record_of(event_id)
 
 
@@ -110,10 +110,10 @@ class NoState:
     def target(self, event_id: bytes) -> Target | None:
         return None
 
-    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+    def record(self, kind: RecordKind, key: bytes) -> KeyRecord | None:
         return None
 
-    def record_of(self, event_id: bytes) -> Record | None:
+    def record_of(self, event_id: bytes) -> KeyRecord | None:
         return None
 
 

@@ -32,7 +32,7 @@ REGISTRY_TYPES = frozenset(["Reg_Node", "Reg_Enclave", "Reg_Identity"])
 """Content events with rules of their own, but only in a registry."""
 
 
-class Limits(Struct, frozen=True):
+class CommitLimits(Struct, frozen=True):
     """Maximum sizes in a commit (docs/protocol.md, section 5.2). A node may configure its own."""
 
     content: int = 1 << 20
@@ -137,7 +137,7 @@ class Target(Struct, frozen=True):
 RecordKind = Literal["node", "enclave", "identity"]
 
 
-class Record(Struct, frozen=True, kw_only=True):
+class KeyRecord(Struct, frozen=True, kw_only=True):
     """What a registry stores for one key: its active entry and, for an enclave, facts that outlive
     every entry."""
 

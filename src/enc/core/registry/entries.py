@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from enc.core.errors import EncError, InvalidCommit, InvalidProof, InvalidTarget, RegistryConflict, Unauthorized
 from enc.core.log.commit import auto_delete_at, manifest_version
 from enc.core.log.event import check_event
-from enc.core.primitives.types import REGISTRY_TYPES, Commit, Event, Record, RecordKind
+from enc.core.primitives.types import REGISTRY_TYPES, Commit, Event, KeyRecord, RecordKind
 from enc.core.registry.migrate_chain import check_chain
 from enc.core.registry.owner_proof import KnownOwnership, check_owner_proof
 from enc.core.registry.reg_entry import EnclaveEntry, parse_enclave, parse_identity, parse_node
@@ -61,7 +61,7 @@ def _judge_revision(commit: Commit, policy: Policy, draft: Draft) -> None:
         draft.records.append(replace(record, entry=None))
 
 
-def _enter(draft: Draft, record: Record) -> None:
+def _enter(draft: Draft, record: KeyRecord) -> None:
     """Make the commit the active entry of its key."""
     before = draft.record(record.kind, record.key)
     if before is not None and before.entry is not None:
@@ -84,7 +84,7 @@ def _register_own_key(commit: Commit, policy: Policy, draft: Draft, kind: Record
     policy.judge(commit, draft)
     if commit.from_ != key:
         raise Unauthorized(f"content.{field}: only its own key may register it")
-    _enter(draft, Record(kind=kind, key=key, entry=b"", holder=key))
+    _enter(draft, KeyRecord(kind=kind, key=key, entry=b"", holder=key))
 
 
 # Enclaves
@@ -101,7 +101,7 @@ def _judge_enclave(commit: Commit, policy: Policy, draft: Draft) -> None:
     _check_sequencer(entry, known)
     _enter(
         draft,
-        Record(
+        KeyRecord(
             kind="enclave",
             key=manifest.enclave,
             entry=b"",
@@ -117,7 +117,7 @@ def _judge_enclave(commit: Commit, policy: Policy, draft: Draft) -> None:
     )
 
 
-def _known_ownership(manifest: Event, record: Record | None) -> KnownOwnership:
+def _known_ownership(manifest: Event, record: KeyRecord | None) -> KnownOwnership:
     """Return the ownership before this registration; before the first one, by the Manifest."""
     try:
         check_event(manifest, manifest_version(manifest))

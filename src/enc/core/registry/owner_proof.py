@@ -33,7 +33,7 @@ from enc.core.primitives.types import BundleProof, Event, InclusionProof, StateP
 from enc.core.rules.policy_types import Policy
 from enc.core.trees.bundle import check_membership
 from enc.core.trees.proof import (
-    Leaf,
+    LogLeaf,
     WireBundleProof,
     WireInclusion,
     WireStateProof,
@@ -57,7 +57,7 @@ class Origin(Struct, frozen=True):
     """The Manifest's event at the very start of a log."""
 
     bundle: BundleProof
-    leaf: Leaf
+    leaf: LogLeaf
     ct_proof: InclusionProof
 
 
@@ -66,7 +66,7 @@ class OwnerProof(Struct, frozen=True):
 
     sth: TreeHead
     ct_proof: InclusionProof
-    leaf: Leaf
+    leaf: LogLeaf
     smt_proof: StateProof
     origin: Origin
     passage: tuple[Event, ...] = ()
@@ -147,7 +147,7 @@ def wire_owner_proof(proof: OwnerProof) -> dict[str, Any]:
     }
 
 
-def _wire_leaf(leaf: Leaf) -> dict[str, str]:
+def _wire_leaf(leaf: LogLeaf) -> dict[str, str]:
     return {"events_root": leaf.events_root.hex(), "state_hash": leaf.state_hash.hex()}
 
 
@@ -192,8 +192,10 @@ def parse_owner_proof(value: Any, path: str) -> OwnerProof:
         raise InvalidCommit(f"{path}: {e.message}") from None
 
 
-def _leaf(events_root: str, state_hash: str) -> Leaf:
-    return Leaf(unhex(events_root, 32, "events_root", InvalidProof), unhex(state_hash, 32, "state_hash", InvalidProof))
+def _leaf(events_root: str, state_hash: str) -> LogLeaf:
+    return LogLeaf(
+        unhex(events_root, 32, "events_root", InvalidProof), unhex(state_hash, 32, "state_hash", InvalidProof)
+    )
 
 
 # Checking

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from enc.core.primitives.types import Commit, Record, RecordKind, Target
+from enc.core.primitives.types import Commit, KeyRecord, RecordKind, Target
 from enc.core.rules.dialect import Dialect
 from enc.core.trees.bundle import BundleConfig
 from enc.core.trees.state_key import CLOSED, Namespace, gate_slot, identity_key, status_key, tree_key
@@ -27,11 +27,11 @@ class StateReader(Protocol):
         """Return the event with this id, if the enclave's log holds it."""
         ...
 
-    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+    def record(self, kind: RecordKind, key: bytes) -> KeyRecord | None:
         """Return the registry's record for a key."""
         ...
 
-    def record_of(self, event_id: bytes) -> Record | None:
+    def record_of(self, event_id: bytes) -> KeyRecord | None:
         """Return the record whose active entry is this event."""
         ...
 
@@ -65,14 +65,14 @@ class Effects(Struct, frozen=True):
     """The enclave's new lifecycle, if the event changes it. `migrated`: another node continues the
     log."""
     new_sequencer: bytes | None = None
-    records: tuple[Record, ...] = ()
+    records: tuple[KeyRecord, ...] = ()
     """New versions of a registry's records; `entry` b"" stands for this event's id."""
 
     def leaves(self, event_id: bytes) -> dict[bytes, bytes | None]:
         """Return all changes of the tree, once the event has its id."""
         return {**self.writes, **{status_key(old): event_id for old in self.supersedes}}
 
-    def final_records(self, event_id: bytes) -> tuple[Record, ...]:
+    def final_records(self, event_id: bytes) -> tuple[KeyRecord, ...]:
         """Return all changed records, once the event has its id."""
         return tuple(replace(record, entry=event_id) if record.entry == b"" else record for record in self.records)
 
@@ -90,7 +90,7 @@ class Draft:
         self.supersedes: list[bytes] = []
         self.erases: list[bytes] = []
         self.endpoints: list[EndpointChange] = []
-        self.records: list[Record] = []
+        self.records: list[KeyRecord] = []
 
     def leaf(self, key: bytes) -> bytes | None:
         return self.writes[key] if key in self.writes else self._state.leaf(key)
@@ -98,11 +98,11 @@ class Draft:
     def target(self, event_id: bytes) -> Target | None:
         return self._state.target(event_id)
 
-    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+    def record(self, kind: RecordKind, key: bytes) -> KeyRecord | None:
         """Return the record from before the commit. No commit changes two records."""
         return self._state.record(kind, key)
 
-    def record_of(self, event_id: bytes) -> Record | None:
+    def record_of(self, event_id: bytes) -> KeyRecord | None:
         return self._state.record_of(event_id)
 
     def bitmask(self, identity: bytes) -> int:

@@ -60,7 +60,7 @@ _request, _answer, _push = Decoder(WireRequest), Decoder(WireAnswer), Decoder(_W
 _body, _any = Decoder(dict[str, Any]), Decoder(Any)
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class SealedRequest(Struct, frozen=True, kw_only=True):
     """A request that is not opened yet; its plain fields route it."""
 
     type: RequestType
@@ -70,14 +70,14 @@ class Request(Struct, frozen=True, kw_only=True):
     content: str
 
 
-class Opened(Struct, frozen=True):
+class OpenedBody(Struct, frozen=True):
     """An opened request: its body, and the keys that seal the answer."""
 
     body: dict[str, Any]
     keys: TransportKeys
 
 
-class Push(Struct, frozen=True, kw_only=True):
+class OpenedPush(Struct, frozen=True, kw_only=True):
     """An opened delivery."""
 
     from_: bytes
@@ -111,11 +111,11 @@ def seal_request(
     }
 
 
-def parse_request(data: bytes | str) -> Request:
+def parse_request(data: bytes | str) -> SealedRequest:
     """Parse a request's plain fields; raise InvalidQuery or InvalidSession, naming the field, if
     malformed."""
     wire = decode_json(data, _request, InvalidQuery)
-    return Request(
+    return SealedRequest(
         type=wire.type,
         enclave=unhex(wire.enclave, 32, "enclave", InvalidQuery),
         from_=unhex(wire.from_, 32, "from", InvalidQuery),
@@ -124,7 +124,7 @@ def parse_request(data: bytes | str) -> Request:
     )
 
 
-def open_request(request: Request, key: PrivateKey, now: int) -> Opened:
+def open_request(request: SealedRequest, key: PrivateKey, now: int) -> OpenedBody:
     """Open a request on the node's side. Checks that the token is `from`'s and valid at `now` (Unix
     seconds), and that the sealed token and type equal the plain ones."""
     check_token(request.token, request.from_, now)
@@ -134,7 +134,7 @@ def open_request(request: Request, key: PrivateKey, now: int) -> Opened:
         raise InvalidSession("session: the sealed token differs from the plain one")
     if body.pop("type", request.type) != request.type:
         raise InvalidQuery("type: the sealed type differs from the plain one")
-    return Opened(body, keys)
+    return OpenedBody(body, keys)
 
 
 def seal_answer(keys: TransportKeys, body: Any, nonce: bytes) -> dict[str, str]:
@@ -157,7 +157,7 @@ def seal_push(key: PrivateKey, to: bytes, url: str, body: dict[str, Any], nonce:
     return {"type": "Push", "from": key.public.hex(), "to": to.hex(), "url": url, "content": content}
 
 
-def open_push(key: PrivateKey, data: bytes | str) -> Push:
+def open_push(key: PrivateKey, data: bytes | str) -> OpenedPush:
     """Open a delivery on the recipient's side; raise DecryptFailed if it does not open.
 
     Only `from` and `to` can have sealed it, but not proved are which of them did, and the url. So
@@ -170,4 +170,4 @@ def open_push(key: PrivateKey, data: bytes | str) -> Push:
     if to != key.public or from_ == to:
         raise DecryptFailed("to: addressed to another identity")
     body = decode_json(open_text(push_key(key, from_), wire.content), _body, DecryptFailed)
-    return Push(from_=from_, to=to, url=wire.url, body=body)
+    return OpenedPush(from_=from_, to=to, url=wire.url, body=body)

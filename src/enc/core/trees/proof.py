@@ -118,14 +118,14 @@ def wire_state_proof(proof: StateProof) -> dict[str, Any]:
     return {"k": proof.k.hex(), "v": value, "b": proof.b.hex(), "s": [item.hex() for item in proof.s]}
 
 
-class Leaf(Struct, frozen=True):
+class LogLeaf(Struct, frozen=True):
     """The two hashes in one leaf of the log: of its bundle's events and of the state after them."""
 
     events_root: bytes
     state_hash: bytes
 
 
-def check_leaf(leaf: Leaf, inclusion: InclusionProof, head: TreeHead) -> None:
+def check_leaf(leaf: LogLeaf, inclusion: InclusionProof, head: TreeHead) -> None:
     """Check that the leaf is in the log under this head. Callers check the head's signature and
     enclave first."""
     if inclusion.ts != head.ts:
@@ -134,14 +134,14 @@ def check_leaf(leaf: Leaf, inclusion: InclusionProof, head: TreeHead) -> None:
 
 
 def check_event_proof(
-    event_id: bytes, membership: BundleProof, leaf: Leaf, inclusion: InclusionProof, head: TreeHead
+    event_id: bytes, membership: BundleProof, leaf: LogLeaf, inclusion: InclusionProof, head: TreeHead
 ) -> None:
     """Check that the event is in the log under this head."""
     check_membership(membership, event_id, leaf.events_root)
     check_leaf(leaf, inclusion, head)
 
 
-def check_state_proof(key: bytes, proof: StateProof, leaf: Leaf, inclusion: InclusionProof, head: TreeHead) -> None:
+def check_state_proof(key: bytes, proof: StateProof, leaf: LogLeaf, inclusion: InclusionProof, head: TreeHead) -> None:
     """Check that `key` had the value `proof.v` after bundle number `inclusion.li` of the log under
     this head."""
     _check_form(proof)

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from enc.core.errors import EncError, EnclavePaused, EnclaveTerminated, InvalidLifecycleState
 from enc.core.primitives.encoding import compact_json
-from enc.core.primitives.types import PREDEFINED, PREDEFINED_V1, Event, Record, RecordKind, Target
+from enc.core.primitives.types import PREDEFINED, PREDEFINED_V1, Event, KeyRecord, RecordKind, Target
 from enc.core.rules.content import content_object, parse_migrate, text_field
 from enc.core.rules.parse_manifest import parse_manifest
 from enc.core.rules.policy_types import Draft, Policy
@@ -106,10 +106,10 @@ class _StateLeaves:
     def target(self, event_id: bytes) -> Target | None:
         return None
 
-    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+    def record(self, kind: RecordKind, key: bytes) -> KeyRecord | None:
         return None
 
-    def record_of(self, event_id: bytes) -> Record | None:
+    def record_of(self, event_id: bytes) -> KeyRecord | None:
         return None
 
 

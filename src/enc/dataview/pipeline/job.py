@@ -31,10 +31,10 @@ from enc.dataview.pipeline.derive import DERIVED, Derive
 from enc.dataview.pipeline.ingest import Ingest
 from enc.dataview.pipeline.maintenance import CHECKPOINTS_S, Intervals, Maintenance
 from enc.dataview.pipeline.pipeline import PipelineContext
-from enc.dataview.pipeline.progress import Meter, Progress
+from enc.dataview.pipeline.progress import Meter, PipelineProgress
 from enc.dataview.pipeline.sources import Source, open_stream, register, sources_by_checkpoint
 from enc.dataview.pipeline.streams import Streams, raise_if_failed, source_progress
-from enc.dataview.pipeline.upkeep import RetentionSettings, Upkeep
+from enc.dataview.pipeline.upkeep import LakeRetention, Upkeep
 from enc.dataview.publish.changes import ChangePublisher
 from enc.dataview.publish.serving_writer import ServingWriter
 from enc.dataview.publish.status import PartStatus, stream_state
@@ -59,7 +59,7 @@ class JobSettings(Struct, frozen=True, kw_only=True):
     upkeep_seconds: float = 900.0
     vacuum_seconds: float = 86_400.0
     """Vacuuming lists every file of every table, so it runs less often than the rest of upkeep."""
-    retention: RetentionSettings = RetentionSettings()
+    retention: LakeRetention = LakeRetention()
     limits: DriverLimits = DriverLimits()
 
 
@@ -161,7 +161,7 @@ class Job:
             for query in queries:
                 query.stop()
 
-    def run(self, stop: Event, on_progress: Callable[[Progress], None] | None = None) -> None:
+    def run(self, stop: Event, on_progress: Callable[[PipelineProgress], None] | None = None) -> None:
         """Run until `stop` is set, or a stream fails permanently."""
         seconds, queries = self.settings, list[StreamingQuery]()
         intervals = Intervals(views=seconds.views_seconds, upkeep=seconds.upkeep_seconds, vacuum=seconds.vacuum_seconds)

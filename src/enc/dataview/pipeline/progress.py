@@ -12,7 +12,7 @@ from msgspec import Struct
 WINDOW_S = 10.0
 
 
-class Progress(Struct, frozen=True, kw_only=True):
+class PipelineProgress(Struct, frozen=True, kw_only=True):
     """Counts of a running pipeline.
 
     `rate`: events per second over the last seconds. `behind`: events that nodes have announced and
@@ -60,7 +60,7 @@ class Meter:
         with self._lock:
             self._built += views
 
-    def read(self, sources: Iterable[Any]) -> Progress:
+    def read(self, sources: Iterable[Any]) -> PipelineProgress:
         """Return the current progress. `sources` is Spark's last report of each stream's source."""
         with self._lock:
             now = self._clock()
@@ -68,7 +68,7 @@ class Meter:
             while len(self._before) > 2 and self._before[1][0] <= now - WINDOW_S:
                 self._before.popleft()
             since, events = self._before[0]
-            return Progress(
+            return PipelineProgress(
                 events=self._events,
                 rate=(self._events - events) / (now - since) if now > since else 0.0,
                 quarantined=self._refused,

@@ -25,7 +25,7 @@ from enc.dataview.pipeline.pipeline import txn_app_id
 from enc.dataview.publish.changes import ChangePublisher
 
 
-class RetentionSettings(Struct, frozen=True, kw_only=True):
+class LakeRetention(Struct, frozen=True, kw_only=True):
     """How long data is retained. None means forever."""
 
     raw_days: float | None = None
@@ -42,9 +42,9 @@ class RetentionSettings(Struct, frozen=True, kw_only=True):
 
 class Upkeep:
     def __init__(
-        self, lake: Lake, retention: RetentionSettings | None = None, publisher: ChangePublisher | None = None
+        self, lake: Lake, retention: LakeRetention | None = None, publisher: ChangePublisher | None = None
     ) -> None:
-        self.lake, self.retention, self.publisher = lake, retention or RetentionSettings(), publisher
+        self.lake, self.retention, self.publisher = lake, retention or LakeRetention(), publisher
         self.retention.check()
 
     def run(

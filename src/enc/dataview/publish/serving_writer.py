@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from enc.core.errors import MisuseError
 from enc.dataview.lake.driver_rows import DriverLimits, Rows, collect_if_few
 from enc.dataview.serving.columns import Column, Kind, ViewSchema
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.statements import Row
 
 ROWS = 5_000
@@ -51,7 +51,7 @@ class ServingWriter:
 
     def __init__(self, place: str, limits: DriverLimits | None = None) -> None:
         """`limits`: how much the driver holds at once."""
-        self._database, self._limits = Database(place), limits or DriverLimits()
+        self._database, self._limits = ServingDatabase(place), limits or DriverLimits()
 
     def close(self) -> None:
         self._database.close()

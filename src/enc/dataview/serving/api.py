@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from enc.core.errors import EncError, InternalError, InvalidQuery, NoSuchPath, Unavailable
 from enc.dataview.serving import openapi, page
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.errors import Unauthenticated
 from enc.dataview.serving.handlers import JSON, ViewHandlers, ViewRequest, ViewResponse
 from enc.dataview.serving.proofs import Prover
@@ -44,14 +44,14 @@ _log = logging.getLogger("enc.dataview.serving")
 Work = Callable[[ViewHandlers, ViewRequest], ViewResponse]
 
 
-class Api:
+class ServingApi:
     """The ASGI application. `origins`: other web pages that may send requests. `clock`: Unix
     seconds.
     """
 
     def __init__(
         self,
-        database: Database,
+        database: ServingDatabase,
         rights: Rights,
         prover: Prover,
         origins: Sequence[str] = (),

@@ -33,7 +33,7 @@ LISTEN = "127.0.0.1:7780"
 MAX_CONFIG = 1 << 20
 
 
-class Config(Struct, frozen=True, kw_only=True):
+class ServingConfig(Struct, frozen=True, kw_only=True):
     database: str = "serving.db"
     listen: str = LISTEN
     tokens: str = ""
@@ -50,10 +50,10 @@ class Config(Struct, frozen=True, kw_only=True):
         return Rights(self.views, tokens, Identity.load(self.key).key if self.key else None)
 
 
-_READER = SettingsReader(Config, max_bytes=MAX_CONFIG)
+_READER = SettingsReader(ServingConfig, max_bytes=MAX_CONFIG)
 
 
-def load(path: Path | None, flags: Mapping[str, str | None], public: Sequence[str] = ()) -> Config:
+def load(path: Path | None, flags: Mapping[str, str | None], public: Sequence[str] = ()) -> ServingConfig:
     """Return the file's settings, overridden by the flags, plus the views made public."""
     flags = {name: value for name, value in flags.items() if value}
     found, _ = _READER.load(path, {}, flags)
@@ -65,7 +65,7 @@ def load(path: Path | None, flags: Mapping[str, str | None], public: Sequence[st
     return replace(found, views=views)
 
 
-def _placed(found: Config, folder: Path, flags: Collection[str]) -> dict[str, str]:
+def _placed(found: ServingConfig, folder: Path, flags: Collection[str]) -> dict[str, str]:
     """Return the paths that no flag gave, relative to the file's folder."""
     names = [name for name in ("tokens", "key", "identity") if getattr(found, name)]
     names += [] if "://" in found.database else ["database"]

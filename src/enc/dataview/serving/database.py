@@ -52,7 +52,7 @@ class StoredView(Struct, frozen=True):
     batch_id: int | None
 
 
-class Database:
+class ServingDatabase:
     def __init__(self, place: str, *, patience_s: float = PATIENCE_S) -> None:
         self._engine = open_engine(place)
         self._patience_s = patience_s
@@ -226,7 +226,7 @@ class Database:
 class Snapshot:
     """A consistent snapshot of the database."""
 
-    def __init__(self, database: Database, connection: sa.Connection) -> None:
+    def __init__(self, database: ServingDatabase, connection: sa.Connection) -> None:
         self._database, self._connection = database, connection
 
     def views(self) -> list[StoredView]:

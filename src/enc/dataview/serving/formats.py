@@ -28,7 +28,7 @@ _ACCEPTED: dict[str, Format] = {
 }
 
 
-class Page(Struct, frozen=True, kw_only=True):
+class RowPage(Struct, frozen=True, kw_only=True):
     """A page of rows. Values of a row beyond `columns` are not shown."""
 
     view: str
@@ -54,11 +54,11 @@ def choose(asked: str | None, accept: str) -> Format:
     return "json"
 
 
-def encode(page: Page, format_: Format) -> bytes:
+def encode(page: RowPage, format_: Format) -> bytes:
     return _ENCODERS[format_](page)
 
 
-def _json(page: Page) -> bytes:
+def _json(page: RowPage) -> bytes:
     names = [column.name for column in page.columns]
     rows = [dict(zip(names, row, strict=True)) for row in zip(*_formed(page), strict=True)]
     wire: dict[str, Any] = {
@@ -73,7 +73,7 @@ def _json(page: Page) -> bytes:
     return msgspec.json.encode(wire)
 
 
-def _formed(page: Page) -> list[Sequence[Any]]:
+def _formed(page: RowPage) -> list[Sequence[Any]]:
     """Return the page's columns in JSON form, converted by column: most need no conversion."""
     found: list[Sequence[Any]] = list(zip(*page.rows, strict=True)) or [()] * len(page.columns)
     for i, column in enumerate(page.columns):
@@ -83,7 +83,7 @@ def _formed(page: Page) -> list[Sequence[Any]]:
     return found[: len(page.columns)]
 
 
-def _csv(page: Page) -> bytes:
+def _csv(page: RowPage) -> bytes:
     """Encode as CSV (RFC 4180); a null is an empty cell."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
@@ -94,7 +94,7 @@ def _csv(page: Page) -> bytes:
     return text.getvalue().encode()
 
 
-def _arrow(page: Page) -> bytes:
+def _arrow(page: RowPage) -> bytes:
     """Encode as an Arrow IPC stream of one batch. The schema's metadata holds the fields beside
     `rows`.
     """
@@ -136,4 +136,4 @@ def _arrow_types(pa: Any) -> dict[Kind, Any]:
     }
 
 
-_ENCODERS: dict[Format, Callable[[Page], bytes]] = {"json": _json, "csv": _csv, "arrow": _arrow}
+_ENCODERS: dict[Format, Callable[[RowPage], bytes]] = {"json": _json, "csv": _csv, "arrow": _arrow}

@@ -11,7 +11,7 @@ from enc.core.errors import InvalidQuery
 from enc.core.primitives.hashing import sha256
 from enc.dataview.serving import cursor, formats, proofs, values
 from enc.dataview.serving import query as queries
-from enc.dataview.serving.database import Database, Snapshot, StoredView
+from enc.dataview.serving.database import ServingDatabase, Snapshot, StoredView
 from enc.dataview.serving.errors import Unauthenticated, ViewNotFound
 from enc.dataview.serving.proofs import MAX_PROVED, Prover
 from enc.dataview.serving.query import Query
@@ -48,7 +48,7 @@ class ViewResponse(Struct, frozen=True):
 
 
 class ViewHandlers:
-    def __init__(self, database: Database, rights: Rights, prover: Prover) -> None:
+    def __init__(self, database: ServingDatabase, rights: Rights, prover: Prover) -> None:
         self._database, self._rights, self._prover = database, rights, prover
         self._complete: dict[str, tuple[str, int, list[tuple[str, int]]]] = {}
 
@@ -132,7 +132,7 @@ class ViewHandlers:
             rows, more = snapshot.page(statement, query.limit, MAX_PAGE)
             complete = self._enclave_progress(snapshot, view, query)
             found = None if reference is None else proofs.events_of(snapshot, reference, rows)
-        page = formats.Page(
+        page = formats.RowPage(
             view=query.view.name,
             columns=query.select,
             rows=rows,
@@ -177,7 +177,7 @@ def _ids(named: list[str] | None) -> list[str] | None:
 
 def _paged(
     request: ViewRequest,
-    page: formats.Page,
+    page: formats.RowPage,
     complete: list[tuple[str, int]],
     format_: formats.Format,
     headers: dict[str, str],

@@ -41,7 +41,7 @@ DEFAULT_LIMIT, MAX_LIMIT = 100, 10_000
 MAX_FILTERS, MAX_IN, MAX_ORDER = 32, 256, 8
 
 
-class Filter(Struct, frozen=True):
+class ColumnFilter(Struct, frozen=True):
     column: Column
     op: Op
     value: Any
@@ -50,7 +50,7 @@ class Filter(Struct, frozen=True):
 class Query(Struct, frozen=True, kw_only=True):
     view: ViewSchema
     select: tuple[Column, ...]
-    filters: tuple[Filter, ...]
+    filters: tuple[ColumnFilter, ...]
     order: tuple[cursor.Order, ...]
     """Ends with the key, so that the order is total."""
     limit: int
@@ -111,13 +111,13 @@ def _column(view: ViewSchema, name: str, error: type[InvalidQuery] | type[Invali
     return column
 
 
-def _filter(view: ViewSchema, name: str, text: str) -> Filter:
+def _filter(view: ViewSchema, name: str, text: str) -> ColumnFilter:
     name, dot, op = name.partition(".")
     column = _column(view, name, InvalidFilter)
     op = op if dot else "eq"
     if op not in OPS or op not in ALLOWED[column.kind]:
         raise InvalidFilter(f"{name}: expected one of {', '.join(ALLOWED[column.kind])}, not {_escaped(op)}")
-    return Filter(column, op, _value(column, op, text))
+    return ColumnFilter(column, op, _value(column, op, text))
 
 
 def _value(column: Column, op: str, text: str) -> Any:
@@ -191,7 +191,7 @@ def statement(query: Query, table: sa.Table, dialect: str, also: Sequence[str] =
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {name: getattr(operator, name) for name in ORDERINGS}
 
 
-def _condition(found: Filter, column: sa.ColumnElement[Any], dialect: str) -> sa.ColumnElement[bool]:
+def _condition(found: ColumnFilter, column: sa.ColumnElement[Any], dialect: str) -> sa.ColumnElement[bool]:
     value = found.value
     if found.op == "null":
         return column.is_(None) if value else column.is_not(None)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from enc.core.errors import Unavailable
-from enc.dataview.serving.api import Api
-from enc.dataview.serving.config import Config
-from enc.dataview.serving.database import Database
+from enc.dataview.serving.api import ServingApi
+from enc.dataview.serving.config import ServingConfig
+from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.proofs import Prover
 from enc.runtime.serving import Server, ServerThread, listen_at, server_config
 
@@ -24,18 +24,18 @@ PROOF_TIMEOUT_S = 5.0
 class ServingServer:
     """The server behind one listening socket. `url` is known at once, even if the port is 0."""
 
-    def __init__(self, config: Config, *, cert: Path | None = None, key: Path | None = None) -> None:
+    def __init__(self, config: ServingConfig, *, cert: Path | None = None, key: Path | None = None) -> None:
         rights = config.rights()
         prover = Prover(_connect(config))
         found = rights.session_pub
         self.session_pub = None if found is None else found.hex()
         self._socket = listen_at(config.listen, field="listen")
         try:
-            self._database = Database(config.database, patience_s=config.query_timeout_s)
+            self._database = ServingDatabase(config.database, patience_s=config.query_timeout_s)
         except BaseException:
             self._socket.close()
             raise
-        self._api = Api(self._database, rights, prover, config.origins)
+        self._api = ServingApi(self._database, rights, prover, config.origins)
         settings = server_config(
             self._api, cert=cert, key=key, lifespan="off", limit_concurrency=512, timeout_keep_alive=30
         )
@@ -71,7 +71,7 @@ class ServingServer:
             thread.stop()
 
 
-def _connect(config: Config) -> "Callable[[], Client] | None":
+def _connect(config: ServingConfig) -> "Callable[[], Client] | None":
     """Return how to connect for proofs; None if no node is configured. Invalid settings raise at
     once.
     """

@@ -24,7 +24,7 @@ from enc.core.errors import (
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import unhex
 from enc.core.primitives.hashing import sha256
-from enc.core.primitives.types import Record
+from enc.core.primitives.types import KeyRecord
 from enc.core.registry.reg_entry import MAX_LABEL
 from enc.node.api.read_pool import ReadPool
 from enc.node.read.registry_index import RegistryIndex, Wire
@@ -152,7 +152,7 @@ class _ListQuery:
             raise InvalidQuery(f"limit: expected 1 to {MAX_PAGE_ENCLAVES}")
         self.limit = int(limit)
 
-    def matches(self, record: Record) -> bool:
+    def matches(self, record: KeyRecord) -> bool:
         return self.app in (None, record.app) and (self._text is None or self._text in record.text)
 
 

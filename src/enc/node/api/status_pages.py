@@ -6,7 +6,7 @@ from msgspec.json import encode
 
 from enc.core.errors import EncError
 from enc.core.primitives.types import VERSIONS
-from enc.node.config import Config
+from enc.node.config import NodeConfig
 from enc.node.ops.metrics import Metrics
 from enc.node.sequence.sequencer import Sequencer
 from enc.version import __version__
@@ -18,7 +18,7 @@ PROBE_S = 5
 class StatusPages:
     """The pages about the node itself: /info, /health and /metrics."""
 
-    def __init__(self, config: Config, seq_pub: bytes, sequencer: Sequencer, metrics: Metrics) -> None:
+    def __init__(self, config: NodeConfig, seq_pub: bytes, sequencer: Sequencer, metrics: Metrics) -> None:
         self._config, self._seq_pub, self._sequencer, self._metrics = config, seq_pub, sequencer, metrics
         self._probe: asyncio.Task[str | None] | None = None
         """The last health check."""

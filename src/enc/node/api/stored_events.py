@@ -13,9 +13,9 @@ from enc.core.log.filter import MAX_LIMIT, Filter, Range
 from enc.core.primitives.encoding import MAX_INT
 from enc.node.api.read_pool import ReadPool
 from enc.node.api.send_queue import SendQueue
-from enc.node.api.subscriptions import Reason, Subscription, end_reason
+from enc.node.api.subscriptions import QuerySubscription, Reason, end_reason
 from enc.node.read.seal_answer import seal_between
-from enc.node.sockets.peers import Peer
+from enc.node.sockets.peers import PeerConnection
 
 MAX_SLICE = 1 << 20
 """Most bytes of stored events in memory for one connection, unless a single event is longer."""
@@ -34,18 +34,18 @@ class StoredEventSender:
         seq_pub: bytes,
         read_slots: asyncio.Semaphore,
         queue: SendQueue,
-        peer: Peer,
+        peer: PeerConnection,
         *,
         send: Callable[[dict[str, Any]], None],
-        is_open: Callable[[Subscription], bool],
-        close: Callable[[Subscription, Reason], None],
+        is_open: Callable[[QuerySubscription], bool],
+        close: Callable[[QuerySubscription, Reason], None],
     ) -> None:
         self._reads, self._seq_pub, self._read_slots = reads, seq_pub, read_slots
         self._queue, self._peer, self._send, self._is_open, self._close = queue, peer, send, is_open, close
         self._slice_lock = asyncio.Lock()
         """Held while a slice of stored events is in memory: a peer that does not read holds at most one."""
 
-    async def catch_up(self, subscription: Subscription) -> None:
+    async def catch_up(self, subscription: QuerySubscription) -> None:
         """Send stored events, EOSE, and the events written meanwhile; then go live."""
         newest = subscription.access.state.seq
         more = await self._send_stored(subscription, in_seq_range(subscription.filter, 0, newest))
@@ -54,7 +54,7 @@ class StoredEventSender:
             self._send({"type": "EOSE", "sub_id": subscription.sub_id, **({"more": True} if more else {})})
             await self.read_missed(subscription)
 
-    async def _send_stored(self, subscription: Subscription, filter_: Filter) -> bool:
+    async def _send_stored(self, subscription: QuerySubscription, filter_: Filter) -> bool:
         """Send what the filter finds, slice by slice, each with current rights; return whether the
         limit cut it.
         """
@@ -66,7 +66,7 @@ class StoredEventSender:
                 return sent.more
             filter_, rows = after_seq(filter_, sent.last), sent.rows_after(left)
 
-    async def read_missed(self, subscription: Subscription) -> None:
+    async def read_missed(self, subscription: QuerySubscription) -> None:
         """Send the stored events that were not considered yet, until there are none."""
         rows = MAX_LIMIT
         while self._is_open(subscription) and not self._go_live(subscription):
@@ -80,7 +80,7 @@ class StoredEventSender:
         if reason is not None:
             self._close(subscription, reason)
 
-    def _go_live(self, subscription: Subscription) -> bool:
+    def _go_live(self, subscription: QuerySubscription) -> bool:
         """Go live and return True if every stored event was considered; then the hub delivers the
         next one.
         """
@@ -90,7 +90,7 @@ class StoredEventSender:
         subscription.fell_behind = subscription.fell_behind and not subscription.live
         return subscription.live
 
-    def _refresh_rights(self, subscription: Subscription) -> bool:
+    def _refresh_rights(self, subscription: QuerySubscription) -> bool:
         """Look up the subscriber's rights again; return whether the subscription is still open."""
         if self._is_open(subscription):
             subscription.refresh_rights(self._reads.handlers.access(subscription.enclave, subscription.access.identity))
@@ -98,7 +98,7 @@ class StoredEventSender:
                 self._close(subscription, "access_revoked")
         return self._is_open(subscription)
 
-    async def _send_slice(self, subscription: Subscription, filter_: Filter) -> "SentSlice":
+    async def _send_slice(self, subscription: QuerySubscription, filter_: Filter) -> "SentSlice":
         """Send the first slice of what the filter finds."""
         async with self._slice_lock:
             await self._queue.wait_for_room()
@@ -129,7 +129,7 @@ class SentSlice(Struct, frozen=True):
         return min(most, 2 * self.count or most)
 
 
-def event_message(subscription: Subscription, item: bytes) -> bytes:
+def event_message(subscription: QuerySubscription, item: bytes) -> bytes:
     """Return a sealed Event message in ASCII: other characters in a long str take several times the
     memory.
     """

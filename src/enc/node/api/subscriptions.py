@@ -40,7 +40,7 @@ _ENDS: dict[str, Reason] = {
 }
 
 
-class Subscription:
+class QuerySubscription:
     """One Query on one connection.
 
     `send` takes the JSON of an item and returns whether there was room for it. `fall_back` is
@@ -56,10 +56,10 @@ class Subscription:
         filter_: Filter,
         keys: TransportKeys,
         expires: int,
-        send: Callable[["Subscription", bytes], bool],
-        fall_back: Callable[["Subscription"], None],
-        on_skipped: Callable[["Subscription"], None],
-        close: Callable[["Subscription", Reason], None],
+        send: Callable[["QuerySubscription", bytes], bool],
+        fall_back: Callable[["QuerySubscription"], None],
+        on_skipped: Callable[["QuerySubscription"], None],
+        close: Callable[["QuerySubscription", Reason], None],
     ) -> None:
         self.sub_id, self.access, self.filter, self.keys = sub_id, access, filter_, keys
         self.expires = expires + SKEW
@@ -103,7 +103,7 @@ class SubscriptionHub:
 
     def __init__(self, store: Store, max_count: int) -> None:
         self._store, self._max_count = store, max_count
-        self._by_enclave: dict[bytes, dict[Subscription, None]] = {}
+        self._by_enclave: dict[bytes, dict[QuerySubscription, None]] = {}
         self.count = 0
 
     def reserve(self) -> None:
@@ -120,11 +120,11 @@ class SubscriptionHub:
         """Release the place of a Query that did not become a subscription."""
         self.count -= 1
 
-    def add(self, subscription: Subscription) -> None:
+    def add(self, subscription: QuerySubscription) -> None:
         """Register a subscription for which a place was reserved."""
         self._by_enclave.setdefault(subscription.enclave, {})[subscription] = None
 
-    def remove(self, subscription: Subscription) -> None:
+    def remove(self, subscription: QuerySubscription) -> None:
         subscriptions = self._by_enclave.get(subscription.enclave, {})
         if subscription in subscriptions:
             del subscriptions[subscription]
@@ -151,7 +151,7 @@ class SubscriptionHub:
                     internal_error(e, "publish")
                     subscription.fall_behind(before)
 
-    def _deliver(self, subscription: Subscription, step: Step, event: Event, item: bytes) -> None:
+    def _deliver(self, subscription: QuerySubscription, step: Step, event: Event, item: bytes) -> None:
         if event.seq > subscription.after + 1:  # a write that was reported as failed did reach the disk
             subscription.fall_behind(subscription.after)
             return

@@ -23,16 +23,16 @@ from enc.core.log.filter import Filter, parse_filter
 from enc.core.log.receipt import wire_receipt
 from enc.core.primitives.encoding import decode_json
 from enc.core.primitives.types import Receipt
-from enc.core.session.envelope import Request, parse_request
+from enc.core.session.envelope import SealedRequest, parse_request
 from enc.node.api.http_api import is_commit
 from enc.node.api.read_pool import ReadPool
 from enc.node.api.send_queue import FLUSH_S, SendQueue
 from enc.node.api.stored_events import StoredEventSender, event_message
-from enc.node.api.subscriptions import Reason, Subscription, SubscriptionHub
+from enc.node.api.subscriptions import QuerySubscription, Reason, SubscriptionHub
 from enc.node.ops.internal_errors import internal_error
 from enc.node.read.request_handlers import OpenedRequest, parse_query
 from enc.node.sequence.commit_intake import CommitIntake, Result
-from enc.node.sockets.peers import Peer
+from enc.node.sockets.peers import PeerConnection
 from enc.runtime.rate_limit import RateLimiter, address_key
 
 MAX_SUB_ID = 64
@@ -78,7 +78,7 @@ class WebSocketApi:
     ) -> None:
         self.intake, self.reads, self.hub, self.rates = intake, reads, hub, rates
         self.limits, self.seq_pub = limits, seq_pub
-        self.connections: set[Connection] = set()
+        self.connections: set[WebSocketConnection] = set()
         self.read_slots = asyncio.Semaphore(MAX_CONCURRENT_READS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,7 +86,7 @@ class WebSocketApi:
         await receive()
         await send({"type": "websocket.accept"})
         address = address_key(scope["client"][0] if scope["client"] else "")
-        connection = Connection(self, receive, send, address, scope["state"]["peer"])
+        connection = WebSocketConnection(self, receive, send, address, scope["state"]["peer"])
         if len(self.connections) >= self.limits.max_websockets:
             connection.send(Unavailable("too many WebSockets", retry_after_ms=1000).to_wire())
             connection.end(OVERLOADED)
@@ -108,13 +108,13 @@ class WebSocketApi:
             await asyncio.sleep(0.005)
 
 
-class Connection:
+class WebSocketConnection:
     """One WebSocket."""
 
-    def __init__(self, api: WebSocketApi, receive: Receive, send: Send, address: str, peer: Peer) -> None:
+    def __init__(self, api: WebSocketApi, receive: Receive, send: Send, address: str, peer: PeerConnection) -> None:
         self._api, self._receive, self._address, self._peer = api, receive, address, peer
         self._queue = SendQueue(send, api.limits.max_buffer, peer.add_unsent)
-        self._subscriptions: dict[str, Subscription] = {}
+        self._subscriptions: dict[str, QuerySubscription] = {}
         self._name_count = 0
         self._commits = 0
         """Number of commits without an answer."""
@@ -133,7 +133,7 @@ class Connection:
             is_open=self._is_open,
             close=self._close,
         )
-        self._skipped: dict[Subscription, tuple[int, int]] = {}
+        self._skipped: dict[QuerySubscription, tuple[int, int]] = {}
         """For each subscription that fell behind: the queue's `sent` at the last skip, and the
         number of skips without progress.
         """
@@ -224,7 +224,7 @@ class Connection:
 
     # Subscriptions
 
-    def _subscribe(self, request: Request, offered: Any) -> None:
+    def _subscribe(self, request: SealedRequest, offered: Any) -> None:
         if not (offered is None or _is_name(offered)):
             raise InvalidQuery(f"sub_id: expected a text of 1 to {MAX_SUB_ID} characters")
         if self._is_closing:
@@ -251,8 +251,8 @@ class Connection:
                 self._api.hub.release()
                 self._end_if_idle()
 
-    async def _start(self, request: Request, offered: str | None, pending: "PendingSubscription") -> None:
-        subscription: Subscription | None = None
+    async def _start(self, request: SealedRequest, offered: str | None, pending: "PendingSubscription") -> None:
+        subscription: QuerySubscription | None = None
         try:
             opened, filter_ = await self._api.reads.run(self._open, request)
             subscription = self._add(opened, filter_, offered)
@@ -266,7 +266,7 @@ class Connection:
             await self._run_subscription(subscription, self._stored.catch_up)
 
     async def _run_subscription(
-        self, subscription: Subscription, work: Callable[[Subscription], Coroutine[Any, Any, None]]
+        self, subscription: QuerySubscription, work: Callable[[QuerySubscription], Coroutine[Any, Any, None]]
     ) -> None:
         """Run the task that makes a subscription live; report its failure as an Error and drop the
         subscription.
@@ -279,20 +279,20 @@ class Connection:
                 self.send({**error.to_wire(), "sub_id": subscription.sub_id})
                 self._drop(subscription)
 
-    def _open(self, request: Request) -> tuple[OpenedRequest, Filter]:
+    def _open(self, request: SealedRequest) -> tuple[OpenedRequest, Filter]:
         opened = self._api.reads.handlers.open(request)
         filter_ = parse_filter(parse_query(opened.inner).filter)
         opened.access.check_reads()
         return opened, filter_
 
-    def _add(self, opened: OpenedRequest, filter_: Filter, offered: str | None) -> Subscription:
+    def _add(self, opened: OpenedRequest, filter_: Filter, offered: str | None) -> QuerySubscription:
         sub_id = offered or ""
         while not sub_id or sub_id in self._subscriptions:
             self._name_count += 1
             sub_id = f"sub-{self._name_count}"
         self._name_count += 1
         expires = opened.outer.token.expires
-        subscription = Subscription(
+        subscription = QuerySubscription(
             sub_id,
             opened.access,
             filter_,
@@ -307,21 +307,21 @@ class Connection:
         self._api.hub.add(subscription)
         return subscription
 
-    def _is_open(self, subscription: Subscription) -> bool:
+    def _is_open(self, subscription: QuerySubscription) -> bool:
         return self._subscriptions.get(subscription.sub_id) is subscription
 
-    def _send_event(self, subscription: Subscription, item: bytes) -> bool:
+    def _send_event(self, subscription: QuerySubscription, item: bytes) -> bool:
         """Queue a live event; return False if there is no room."""
         if self._queue.is_full or self._peer.is_crowded:
             return False
         self._queue.put(event_message(subscription, item))
         return True
 
-    def _fall_back(self, subscription: Subscription) -> None:
+    def _fall_back(self, subscription: QuerySubscription) -> None:
         self._skipped[subscription] = (self._queue.sent, 0)
         self._run(self._run_subscription(subscription, self._stored.read_missed))
 
-    def _count_skipped(self, subscription: Subscription) -> None:
+    def _count_skipped(self, subscription: QuerySubscription) -> None:
         """Count events skipped for a subscription that fell behind; close it if its peer reads
         nothing meanwhile.
         """
@@ -331,12 +331,12 @@ class Connection:
         if skipped >= MAX_SKIPPED:
             self._close(subscription, "too_slow")
 
-    def _close(self, subscription: Subscription, reason: Reason) -> None:
+    def _close(self, subscription: QuerySubscription, reason: Reason) -> None:
         if self._is_open(subscription):
             self.send({"type": "Closed", "sub_id": subscription.sub_id, "reason": reason})
             self._drop(subscription)
 
-    def _drop(self, subscription: Subscription) -> None:
+    def _drop(self, subscription: QuerySubscription) -> None:
         del self._subscriptions[subscription.sub_id]
         self._skipped.pop(subscription, None)
         self._api.hub.remove(subscription)

@@ -11,7 +11,7 @@ from enc.node.fsck.ending import FinalStateCheck
 from enc.node.fsck.events import EventCheck
 from enc.node.fsck.searches import EVERYTHING, SearchCheck
 from enc.node.fsck.trees import TreeCheck
-from enc.node.fsck.usage import Tally
+from enc.node.fsck.usage import UsageTally
 from enc.node.store.protocol import Store
 from enc.node.store.sqlite.check import Finding, RowCheck, open_row_check
 from enc.node.store.sqlite.store import SqliteStore
@@ -23,7 +23,7 @@ Progress = Callable[[int], None]
 class EnclaveCheck:
     """The check of one enclave. `run` it once; it raises the first Difference."""
 
-    def __init__(self, store: Store, enclave: bytes, seq_pub: bytes, progress: Progress, tally: Tally) -> None:
+    def __init__(self, store: Store, enclave: bytes, seq_pub: bytes, progress: Progress, tally: UsageTally) -> None:
         self._store, self._enclave = store, enclave
         self._progress, self._tally = progress, tally
         self._trees = TreeCheck(store, enclave, seq_pub)

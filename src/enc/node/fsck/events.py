@@ -10,7 +10,7 @@ from enc.core.rules.content import revised_id
 from enc.core.rules.policy_types import Effects
 from enc.core.trees.state_key import DELETED
 from enc.node.fsck.difference import Difference
-from enc.node.fsck.usage import Tally
+from enc.node.fsck.usage import UsageTally
 from enc.node.store.protocol import Charge, Store
 from enc.node.store.push_protocol import Endpoints, register
 from enc.node.store.sqlite.check import WRONG, CheckedEvent
@@ -22,7 +22,7 @@ PAGE = 250
 class EventCheck:
     """The events of one enclave, in order."""
 
-    def __init__(self, store: Store, enclave: bytes, replay: Replay, tally: Tally) -> None:
+    def __init__(self, store: Store, enclave: bytes, replay: Replay, tally: UsageTally) -> None:
         self._store, self._enclave, self._replay, self._tally = store, enclave, replay, tally
         self._stored: dict[bytes, bytes] = {}
         self._derived: dict[bytes, bytes] = {}

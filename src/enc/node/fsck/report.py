@@ -7,7 +7,7 @@ from msgspec import Struct
 from enc.core.errors import ReplayFailed, Unavailable
 from enc.node.fsck.difference import Difference
 from enc.node.fsck.enclave import EnclaveCheck, Progress
-from enc.node.fsck.usage import Tally, check_usage
+from enc.node.fsck.usage import UsageTally, check_usage
 from enc.node.store.protocol import Store
 from enc.node.store.sqlite.check import WRONG, check_integrity, check_whole
 from enc.node.store.sqlite.store import SqliteStore
@@ -29,7 +29,7 @@ def check_enclave(store: Store, enclave: bytes, seq_pub: bytes, progress: Progre
 
     Only check_store checks SQLite's file and what belongs to no single enclave.
     """
-    _check(store, enclave, seq_pub, progress, Tally())
+    _check(store, enclave, seq_pub, progress, UsageTally())
 
 
 def check_store(store: Store, seq_pub: bytes, enclaves: Iterable[bytes] | None, progress: Progress) -> Report:
@@ -38,7 +38,7 @@ def check_store(store: Store, seq_pub: bytes, enclaves: Iterable[bytes] | None, 
     A difference in one enclave does not stop the check of the others. Raises Unavailable if the
     store cannot be read at all.
     """
-    checked, events, tally = 0, 0, Tally()
+    checked, events, tally = 0, 0, UsageTally()
 
     def count(more: int) -> None:
         nonlocal events
@@ -59,7 +59,7 @@ def check_store(store: Store, seq_pub: bytes, enclaves: Iterable[bytes] | None, 
     return Report(checked, events, found)
 
 
-def _check(store: Store, enclave: bytes, seq_pub: bytes, progress: Progress, tally: Tally) -> None:
+def _check(store: Store, enclave: bytes, seq_pub: bytes, progress: Progress, tally: UsageTally) -> None:
     check = EnclaveCheck(store, enclave, seq_pub, progress, tally)
     try:
         check.run()
@@ -86,7 +86,7 @@ def _all(store: Store, is_sound: bool) -> list[bytes]:
         return []
 
 
-def _check_counts(store: Store, enclaves: int, tally: Tally) -> Iterator[str]:
+def _check_counts(store: Store, enclaves: int, tally: UsageTally) -> Iterator[str]:
     try:
         if store.count() != enclaves - tally.purged:
             yield f"the number of enclaves: {WRONG}"

@@ -19,7 +19,7 @@ class Used(Struct):
     is_erased: bool = False
 
 
-class Tally(Struct):
+class UsageTally(Struct):
     """Counts over all enclaves."""
 
     used: dict[bytes, Used] = {}
@@ -36,7 +36,7 @@ class Tally(Struct):
         used.is_erased |= event.content is None
 
 
-def check_usage(store: Store, tally: Tally) -> Iterator[str]:
+def check_usage(store: Store, tally: UsageTally) -> Iterator[str]:
     """Yield identities that have used less than the logs show, or more, unless missing data could
     explain it.
     """

@@ -15,7 +15,7 @@ from enc.core.log.receipt import build_receipt, wire_receipt
 from enc.core.primitives.encoding import decode_json
 from enc.core.primitives.types import Commit, Event
 from enc.core.rules.content import parse_migrate
-from enc.runtime.endpoints import Endpoint, parse_endpoint
+from enc.runtime.endpoints import HttpEndpoint, parse_endpoint
 
 
 class WireImportOrder(Struct, forbid_unknown_fields=True):
@@ -37,7 +37,7 @@ class ImportOrder(Struct, frozen=True):
 
     migrate: Commit
     prev_seq: int
-    source: Endpoint | None = None
+    source: HttpEndpoint | None = None
 
     @property
     def is_final(self) -> bool:

@@ -29,7 +29,7 @@ from enc.core.session.envelope import answer_text, seal_request
 from enc.core.session.session import Session, client_keys, open_session
 from enc.core.trees.tree_head import WireHead, head_from_wire
 from enc.runtime.checked_http import post
-from enc.runtime.endpoints import Endpoint
+from enc.runtime.endpoints import HttpEndpoint
 
 MAX_PAGE_BYTES = 32 << 20
 """Most bytes of one answer."""
@@ -61,7 +61,7 @@ class RemoteLog:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: HttpEndpoint,
         key: PrivateKey,
         seq_pub: bytes,
         enclave: bytes,

@@ -183,7 +183,7 @@ subscription has ended the node closes the connection ({NORMAL}). One WebSocket 
 """
 
 
-class Operation(Struct, frozen=True, kw_only=True):
+class ApiOperation(Struct, frozen=True, kw_only=True):
     """One method of one path."""
 
     id: str
@@ -208,8 +208,8 @@ def _parameter(name: str, where: str, meaning: str, schema: str, *, required: bo
     return {"name": name, "in": where, "required": required, "description": meaning, "schema": ref(schema)}
 
 
-def _post() -> Operation:
-    return Operation(
+def _post() -> ApiOperation:
+    return ApiOperation(
         id="post",
         summary="Submit a commit (any object with `exp`), or a sealed Query or Pull.",
         takes=("Commit", "Query", "Pull"),
@@ -218,26 +218,28 @@ def _post() -> Operation:
     )
 
 
-def _sealed(path: str, type_: str) -> Operation:
+def _sealed(path: str, type_: str) -> ApiOperation:
     summary, own = SEALED_TYPES[type_]
-    return Operation(id=path.strip("/"), summary=summary, takes=(type_,), answer=ref("Response"), errors=(*READ, *own))
+    return ApiOperation(
+        id=path.strip("/"), summary=summary, takes=(type_,), answer=ref("Response"), errors=(*READ, *own)
+    )
 
 
-def _log(prefix: str, name: str) -> dict[str, Operation]:
+def _log(prefix: str, name: str) -> dict[str, ApiOperation]:
     enclave = _parameter("enclave", "path", "The enclave's id.", "Hash")
     sizes = (
         _parameter("from", "query", "The earlier size, in closed bundles.", "Integer"),
         _parameter("to", "query", "The later size; without it, the present one.", "Integer", required=False),
     )
     return {
-        f"{prefix}/{{enclave}}/sth": Operation(
+        f"{prefix}/{{enclave}}/sth": ApiOperation(
             id=f"{name}sth",
             summary="The log's signed head.",
             parameters=(enclave,),
             answer=ref("TreeHead"),
             errors=LOG,
         ),
-        f"{prefix}/{{enclave}}/consistency": Operation(
+        f"{prefix}/{{enclave}}/consistency": ApiOperation(
             id=f"{name}consistency",
             summary="The log only grew between two sizes.",
             parameters=(enclave, *sizes),
@@ -247,25 +249,25 @@ def _log(prefix: str, name: str) -> dict[str, Operation]:
     }
 
 
-def _lookup(name: str, key: str, what: str, answer: str, *missing: type[EncError]) -> dict[str, Operation]:
+def _lookup(name: str, key: str, what: str, answer: str, *missing: type[EncError]) -> dict[str, ApiOperation]:
     """Return the operation of a lookup in the registry that this node serves."""
     parameters = (
         _parameter(key, "path", f"The {what}'s.", "Hash"),
         _parameter("proof", "query", "1: with proofs.", "Flag", required=False),
     )
-    operation = Operation(
+    operation = ApiOperation(
         id=name, summary=f"The registry's entry of this {what}.", parameters=parameters, answer=ref(answer)
     )
     return {f"/{name}/{{{key}}}": replace(operation, errors=(*LOOKUP, *missing), is_cached=True)}
 
 
 LOOKUP: Errors = (errors.NoSuchPath, errors.Unauthorized, errors.EnclaveTerminated, errors.EnclaveMigrated)
-LOOKUPS: Mapping[str, Operation] = {
+LOOKUPS: Mapping[str, ApiOperation] = {
     **_lookup("nodes", "seq_pub", "node", "NodeLookup", errors.NodeNotFound),
     **_lookup("enclaves", "enclave_id", "enclave", "EnclaveLookup", errors.EnclaveNotFound),
     **_lookup("resolve", "enclave_id", "enclave", "Resolved", errors.EnclaveNotFound, errors.NodeNotFound),
     **_lookup("identity", "id_pub", "identity", "IdentityLookup", errors.IdentityNotFound),
-    "/enclaves": Operation(
+    "/enclaves": ApiOperation(
         id="list-enclaves",
         summary="The enclaves of the registry, page by page.",
         parameters=(
@@ -281,29 +283,29 @@ LOOKUPS: Mapping[str, Operation] = {
     ),
 }
 
-GETS: Mapping[str, Operation] = {
+GETS: Mapping[str, ApiOperation] = {
     **LOOKUPS,
     **_log("", ""),
     **_log("/enclave", "enclave-"),
-    "/import/{migrate}": Operation(
+    "/import/{migrate}": ApiOperation(
         id="import-status",
         summary="Status of an import.",
         parameters=(_parameter("migrate", "path", "The Migrate's hash.", "Hash"),),
         answer=ref("Import"),
         errors=(errors.EnclaveNotFound,),
     ),
-    "/info": Operation(id="info", summary="What this node is, and what it accepts.", answer=ref("Info")),
-    "/health": Operation(
+    "/info": ApiOperation(id="info", summary="What this node is, and what it accepts.", answer=ref("Info")),
+    "/health": ApiOperation(
         id="health", summary="Whether a write reaches the disk.", answer=ref("Health"), failing=ref("Health")
     ),
-    "/metrics": Operation(
+    "/metrics": ApiOperation(
         id="metrics", summary="Metrics for Prometheus.", answer={"type": "string"}, media_type="text/plain"
     ),
-    "/openapi.json": Operation(id="openapi", summary="This document.", answer={"type": "object"}),
+    "/openapi.json": ApiOperation(id="openapi", summary="This document.", answer={"type": "object"}),
 }
-POSTS: Mapping[str, Operation] = {
+POSTS: Mapping[str, ApiOperation] = {
     "/": _post(),
-    "/import": Operation(
+    "/import": ApiOperation(
         id="import",
         summary="Import an enclave by its owner's Migrate: from a source or, with the other media type, an archive.",
         takes=("ImportOrder",),
@@ -331,7 +333,7 @@ def document() -> dict[str, Any]:
     }
 
 
-def _operation(operation: Operation) -> Schema:
+def _operation(operation: ApiOperation) -> Schema:
     described: Schema = {"operationId": operation.id, "summary": operation.summary}
     if operation.parameters:
         described["parameters"] = operation.parameters
@@ -350,7 +352,7 @@ def _plaintexts(type_: str) -> Schema:
     return {"body": ref(f"{type_}.body"), "answer": ref(f"{type_}.answer")}
 
 
-def _refusals(operation: Operation) -> Schema:
+def _refusals(operation: ApiOperation) -> Schema:
     """Return a response for each status of an operation's errors."""
     found = sorted({*ALWAYS, *operation.errors}, key=lambda error: (error.status, error.code))
     responses: Schema = {}

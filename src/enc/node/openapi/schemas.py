@@ -53,7 +53,7 @@ INFO_LIMITS = "content manifest body type tags tag_strings tag_string page_bytes
 """The limits that /info shows."""
 
 
-LIMITS, IMPORTS = properties_of(config.Limits)[0], properties_of(config.Imports)[0]
+LIMITS, IMPORTS = properties_of(config.LimitSettings)[0], properties_of(config.ImportSettings)[0]
 """What an operator may limit, with its meaning and the bounds of the limit."""
 
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.json import Decoder, encode
 
 from enc.node.store.events import RawEvent
-from enc.node.store.push_protocol import EventRange, Notice, PushBatch
+from enc.node.store.push_protocol import BatchNotice, EventRange, PushBatch
 
 
 class EventSource(Protocol):
@@ -82,7 +82,7 @@ def _pushes(items: EventSource, runs: Iterable[EventRange], admits: BatchFilter)
             yield [*parts, b"]}"]
 
 
-def _notices(items: EventSource, notices: Iterable[Notice], admits: BatchFilter) -> Iterator[list[bytes]]:
+def _notices(items: EventSource, notices: Iterable[BatchNotice], admits: BatchFilter) -> Iterator[list[bytes]]:
     for notice in notices:
         for item in items.items(notice.enclave, notice.seq, 1):
             counts = admits.shown_counts(notice.enclave, item, notice.type_seq)
@@ -90,7 +90,7 @@ def _notices(items: EventSource, notices: Iterable[Notice], admits: BatchFilter)
                 yield [_notice(notice, item, counts)]
 
 
-def _notice(notice: Notice, item: RawEvent, counts: Mapping[str, int]) -> bytes:
+def _notice(notice: BatchNotice, item: RawEvent, counts: Mapping[str, int]) -> bytes:
     named = _named(item.event)
     return encode(
         {

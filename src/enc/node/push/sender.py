@@ -45,7 +45,7 @@ class Reads(PushReads, EventSource, Protocol):
     """What the sender reads from the store."""
 
 
-class Node(Protocol):
+class SenderNode(Protocol):
     """The node, at the other end of the pipe."""
 
     async def key_of(self, identity: bytes) -> bytes:
@@ -68,7 +68,7 @@ class PushSender:
         self,
         schedule: Schedule,
         reads: Reads,
-        node: Node,
+        node: SenderNode,
         calls: Calls,
         seq_pub: bytes,
         *,

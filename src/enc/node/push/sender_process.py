@@ -33,7 +33,7 @@ from enc.node.push.sender_pipe import (
 from enc.node.store.push_protocol import DeliveryResult
 from enc.node.store.sqlite.push.reader import PushReader
 from enc.runtime.checked_http import authorities
-from enc.runtime.checked_http_async import Caller
+from enc.runtime.checked_http_async import EndpointCaller
 from enc.runtime.logs import setup_logs
 from enc.runtime.signals import ignore_stop_signals
 
@@ -45,7 +45,7 @@ MIN_LOOK_S, MAX_LOOK_S = 0.02, 0.25
 T = TypeVar("T")
 
 
-class Pipe:
+class NodePipe:
     """The node, as the sender sees it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -99,14 +99,14 @@ def _resolve(future: "asyncio.Future[T]", value: T) -> None:
         future.set_result(value)
 
 
-async def _open_pipe() -> Pipe:
+async def _open_pipe() -> NodePipe:
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(0, "rb", 0))
     out = asyncio.StreamReaderProtocol(
         asyncio.StreamReader()
     )  # for flow control of the output; nothing is read from it
     transport, _ = await loop.connect_write_pipe(lambda: out, os.fdopen(1, "wb", 0))
-    return Pipe(reader, asyncio.StreamWriter(transport, out, None, loop))
+    return NodePipe(reader, asyncio.StreamWriter(transport, out, None, loop))
 
 
 def _bounds(start: Start) -> Bounds:
@@ -121,10 +121,10 @@ def _bounds(start: Start) -> Bounds:
     )
 
 
-def _sender(start: Start, reads: PushReader, pipe: Pipe) -> PushSender:
+def _sender(start: Start, reads: PushReader, pipe: NodePipe) -> PushSender:
     schedule = Schedule(_bounds(start))
     schedule.remember_failing(reads.failing(schedule.bounds.known))
-    caller = Caller(
+    caller = EndpointCaller(
         timeout_s=start.timeout_s,
         most=start.connections,
         allow_private=start.allow_private,

@@ -19,7 +19,7 @@ from msgspec import ValidationError
 from enc.core.errors import EncError
 from enc.core.primitives.sealing import push_key
 from enc.core.primitives.signing import PrivateKey
-from enc.node.config import Config
+from enc.node.config import NodeConfig
 from enc.node.push.sender_pipe import (
     LENGTH,
     AskKey,
@@ -107,7 +107,7 @@ class PushSupervisor:
 
     def __init__(
         self,
-        config: Config,
+        config: NodeConfig,
         key: PrivateKey,
         is_due: Callable[[], bool],
         store_results: StoreResults,
@@ -210,7 +210,7 @@ class PushSupervisor:
             return b""
 
 
-def start_message(config: Config, seq_pub: bytes) -> Start:
+def start_message(config: NodeConfig, seq_pub: bytes) -> Start:
     push = config.push
     return Start(
         store=str(config.store_path),

@@ -15,7 +15,7 @@ from msgspec.json import encode
 
 from enc.core.errors import InvalidQuery
 from enc.core.primitives.encoding import convert_json, unhex
-from enc.core.session.envelope import Opened
+from enc.core.session.envelope import OpenedBody
 from enc.node.read.access import Access
 from enc.node.store.protocol import Store
 from enc.node.store.push_protocol import QueueReport
@@ -36,7 +36,7 @@ class DeliveriesBody(Struct):
     after: EndpointKey | UnsetType = UNSET
 
 
-def deliveries(store: Store, opened: Opened, access: Access) -> bytes:
+def deliveries(store: Store, opened: OpenedBody, access: Access) -> bytes:
     """Return `{"endpoints": […], "more"?}` by identity and trait; `after` is the last of the
     previous page.
     """

@@ -14,7 +14,7 @@ from enc.core.errors import EnclaveNotFound, EnclaveTerminated, InvalidQuery
 from enc.core.log.event import parse_event
 from enc.core.primitives.encoding import MAX_INT, check_numbers, convert_json, unhex
 from enc.core.rules.policy_types import Subject
-from enc.core.session.envelope import Opened
+from enc.core.session.envelope import OpenedBody
 from enc.node.push.body import BatchFilter, render
 from enc.node.read.access import Access
 from enc.node.store.events import RawEvent
@@ -57,7 +57,7 @@ class Pulls:
     def __init__(self, store: Store, max_page: int) -> None:
         self._store, self._max_page = store, max_page
 
-    def answer(self, opened: Opened, identity: bytes, access: AccessTo) -> bytes:
+    def answer(self, opened: OpenedBody, identity: bytes, access: AccessTo) -> bytes:
         """Return a JSON array of batches: as many as fit, and at least one if any requested batch
         is kept.
         """

@@ -8,7 +8,7 @@ from msgspec.json import Decoder
 
 from enc.core.errors import EnclaveMigrated, EnclaveNotFound, InternalError, NoSuchPath, Unauthorized, Unavailable
 from enc.core.machine.state import EnclaveState, view
-from enc.core.primitives.types import Event, Record, RecordKind
+from enc.core.primitives.types import Event, KeyRecord, RecordKind
 from enc.core.registry.reg_entry import parse_identity, parse_node
 from enc.core.rules.policy_types import ReadScope
 from enc.node.read.request_handlers import SealedHandlers
@@ -38,7 +38,7 @@ class _Enclave(Struct):
 _decode_enclave = Decoder(_Enclave).decode
 
 
-def _wire_node(record: Record, event: Event) -> Wire:
+def _wire_node(record: KeyRecord, event: Event) -> Wire:
     node = parse_node(event)
     return {
         "seq_pub": record.key.hex(),
@@ -48,7 +48,7 @@ def _wire_node(record: Record, event: Event) -> Wire:
     }
 
 
-def _wire_enclave(record: Record, event: Event) -> Wire:
+def _wire_enclave(record: KeyRecord, event: Event) -> Wire:
     entry = _decode_enclave(event.content or "")
     return {
         "enclave_id": record.key.hex(),
@@ -63,14 +63,14 @@ def _wire_enclave(record: Record, event: Event) -> Wire:
     }
 
 
-def _wire_identity(record: Record, event: Event) -> Wire:
+def _wire_identity(record: KeyRecord, event: Event) -> Wire:
     identity = parse_identity(event)
     enclaves = {label: enclave.hex() for label, enclave in identity.enclaves.items()}
     wire: Wire = {"id_pub": record.key.hex(), "enclaves": enclaves}
     return wire if identity.sub_pub is None else {**wire, "sub_pub": identity.sub_pub.hex()}
 
 
-_KINDS: Mapping[RecordKind, tuple[str, Callable[[Record, Event], Wire]]] = {
+_KINDS: Mapping[RecordKind, tuple[str, Callable[[KeyRecord, Event], Wire]]] = {
     "node": ("Reg_Node", _wire_node),
     "enclave": ("Reg_Enclave", _wire_enclave),
     "identity": ("Reg_Identity", _wire_identity),
@@ -115,7 +115,7 @@ class RegistryIndex:
         record = self._store.record(state.enclave, kind, key)
         return None if record is None or record.entry is None else self.render(state, record)[0]
 
-    def render(self, state: EnclaveState, record: Record) -> tuple[Wire, int]:
+    def render(self, state: EnclaveState, record: KeyRecord) -> tuple[Wire, int]:
         """Return a record's rendered active entry, and its size.
 
         Rendered entries can be cached: a record changes only with its entry, and entries never

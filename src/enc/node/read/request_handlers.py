@@ -27,7 +27,7 @@ from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import check_numbers, convert_json, unhex
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Event
-from enc.core.session.envelope import Opened, Request, RequestType, open_request
+from enc.core.session.envelope import OpenedBody, RequestType, SealedRequest, open_request
 from enc.core.trees.state_key import Namespace, status_key, tree_key
 from enc.node.read.access import Access
 from enc.node.read.deliveries import deliveries
@@ -65,8 +65,8 @@ class OpenedRequest(Struct, frozen=True):
     the asker's rights.
     """
 
-    outer: Request
-    inner: Opened
+    outer: SealedRequest
+    inner: OpenedBody
     access: Access
     proofs: Proofs
 
@@ -104,7 +104,7 @@ class SealedHandlers:
         }
         self._pulls = Pulls(store, max_page)
 
-    def answer(self, request: Request) -> bytes:
+    def answer(self, request: SealedRequest) -> bytes:
         """Return the sealed answer to a request, given by its plain outside."""
         req = self.open(request)
         with self._unless_purged(request.enclave):
@@ -140,7 +140,7 @@ class SealedHandlers:
         """Return an identity's current rights in an enclave."""
         return Access(self._store, self.state(enclave), identity)
 
-    def open(self, request: Request) -> OpenedRequest:
+    def open(self, request: SealedRequest) -> OpenedRequest:
         """Check the session and open the request; raises if the asker does not hold the session's
         key.
         """
@@ -319,11 +319,11 @@ class SealedHandlers:
         return deliveries(self._store, req.inner, req.access)
 
 
-def parse_query(opened: Opened) -> QueryBody:
+def parse_query(opened: OpenedBody) -> QueryBody:
     return _read(opened, QueryBody)
 
 
-def _read(opened: Opened, type_: type[T]) -> T:
+def _read(opened: OpenedBody, type_: type[T]) -> T:
     return convert_json(opened.body, type_, InvalidQuery)
 
 

@@ -28,7 +28,7 @@ from enc.core.errors import (
 )
 from enc.core.log.commit import check_author, check_expiry, check_hash, manifest_version, parse_commit
 from enc.core.machine.enclave import judge_manifest
-from enc.core.primitives.types import Commit, Limits
+from enc.core.primitives.types import Commit, CommitLimits
 from enc.node.ops.internal_errors import internal_error
 from enc.node.sequence.admitted import AdmittedCommit, duplicate
 from enc.node.sequence.sequencer import Sequencer
@@ -62,7 +62,7 @@ class CommitValidator:
         clock: Callable[[], int],
         rates: RateLimiter,
         *,
-        limits: Limits,
+        limits: CommitLimits,
         max_manifest: int,
         may_create: Callable[[bytes], bool],
         is_behind: Callable[[int], bool] = lambda now: False,

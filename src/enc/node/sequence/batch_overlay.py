@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from enc.core.log.event import target_of
 from enc.core.machine.state import EnclaveState, Transition
-from enc.core.primitives.types import Event, Record, RecordKind, Target
+from enc.core.primitives.types import Event, KeyRecord, RecordKind, Target
 from enc.node.store.protocol import Store
 from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 
@@ -47,8 +47,8 @@ class BatchOverlay(StoredEnclaveReader):
         self.state = state
         self.nodes: dict[bytes, bytes] = {}
         self._targets: dict[bytes, Target] = {}
-        self._records: dict[tuple[RecordKind, bytes], Record] = {}
-        self._entries: dict[bytes, Record] = {}
+        self._records: dict[tuple[RecordKind, bytes], KeyRecord] = {}
+        self._entries: dict[bytes, KeyRecord] = {}
         self._cache = cache
 
     def read_node(self, node_hash: bytes) -> bytes:
@@ -67,10 +67,10 @@ class BatchOverlay(StoredEnclaveReader):
     def target(self, event_id: bytes) -> Target | None:
         return self._targets.get(event_id) or super().target(event_id)
 
-    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+    def record(self, kind: RecordKind, key: bytes) -> KeyRecord | None:
         return self._records.get((kind, key)) or super().record(kind, key)
 
-    def record_of(self, event_id: bytes) -> Record | None:
+    def record_of(self, event_id: bytes) -> KeyRecord | None:
         if event_id in self._entries:
             return self._entries[event_id]
         stored = super().record_of(event_id)

@@ -9,7 +9,7 @@ which the store recognises them.
 from typing import Protocol
 
 from enc.core.machine.state import EnclaveState, StoredEnclave, Transition, view
-from enc.core.primitives.types import Event, Record, RecordKind, Target
+from enc.core.primitives.types import Event, KeyRecord, RecordKind, Target
 from enc.core.rules.policy_types import Draft, Effects, Subject, recipients
 from enc.core.trees import sparse_merkle
 from enc.core.trees.state_key import KV, identity_key
@@ -43,10 +43,10 @@ class _StateAfter:
     def target(self, event_id: bytes) -> Target | None:
         return self._before.target(event_id)
 
-    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+    def record(self, kind: RecordKind, key: bytes) -> KeyRecord | None:
         return self._before.record(kind, key)
 
-    def record_of(self, event_id: bytes) -> Record | None:
+    def record_of(self, event_id: bytes) -> KeyRecord | None:
         return self._before.record_of(event_id)
 
 

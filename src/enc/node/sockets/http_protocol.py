@@ -15,7 +15,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from enc.core.errors import EncError, InvalidQuery, Unavailable
-from enc.node.sockets.peers import Peer, Peers
+from enc.node.sockets.peers import PeerConnection, Peers
 from enc.runtime.rate_limit import address_key
 
 Finish = Callable[..., None]
@@ -132,7 +132,7 @@ class HttpProtocol(HttpToolsProtocol):
         transport.set_write_buffer_limits(CHUNK)
         super().connection_made(transport)
         self.waiting_since = self.loop.time()
-        self.peer = Peer(self.peers, address_key(self.client[0] if self.client else ""), self.drop)
+        self.peer = PeerConnection(self.peers, address_key(self.client[0] if self.client else ""), self.drop)
         try:
             self.peers.add(self.peer)
         except Unavailable as e:

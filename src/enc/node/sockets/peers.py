@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from enc.core.errors import Unavailable
 
 
-class Peer:
+class PeerConnection:
     """One connection, with the bytes that the node holds for it until the peer reads them."""
 
     def __init__(self, peers: "Peers", address: str, drop: Callable[[], None]) -> None:
@@ -58,7 +58,7 @@ class Peers:
     def __init__(self, max_connections: int, max_per_address: int, max_unsent: int) -> None:
         """`max_per_address` of 0 means no limit; `max_unsent` is in bytes."""
         self._max_connections, self._max_per_address, self._max_unsent = max_connections, max_per_address, max_unsent
-        self._by_address: dict[str, set[Peer]] = {}
+        self._by_address: dict[str, set[PeerConnection]] = {}
         self._progress = 0
         self.count = self.unsent = 0
         self.dropped = 0
@@ -68,7 +68,7 @@ class Peers:
     def is_crowded(self) -> bool:
         return self.unsent > self._max_unsent // 2
 
-    def add(self, peer: Peer) -> None:
+    def add(self, peer: PeerConnection) -> None:
         """Add a connection, or raise Unavailable."""
         if self.count >= self._max_connections:
             raise Unavailable("too many connections", retry_after_ms=1000)
@@ -77,7 +77,7 @@ class Peers:
         self._by_address.setdefault(peer.address, set()).add(peer)
         self.count += 1
 
-    def remove(self, peer: Peer) -> None:
+    def remove(self, peer: PeerConnection) -> None:
         """Remove a connection and its waiting bytes; do nothing if it was rejected, dropped or
         removed.
         """
@@ -89,7 +89,7 @@ class Peers:
             if not others:
                 del self._by_address[peer.address]
 
-    def add_unsent(self, peer: Peer, size: int) -> None:
+    def add_unsent(self, peer: PeerConnection, size: int) -> None:
         if peer not in self._by_address.get(peer.address, ()):
             return
         if size <= 0 or not peer.unsent:
@@ -100,11 +100,11 @@ class Peers:
         while self.unsent > self._max_unsent:
             self._drop(self._pick_victim())
 
-    def _pick_victim(self) -> Peer:
+    def _pick_victim(self) -> PeerConnection:
         heaviest = max(self._by_address.values(), key=lambda peers: sum(peer.unsent for peer in peers))
         return min((peer for peer in heaviest if peer.unsent), key=lambda peer: peer.progress)
 
-    def _drop(self, peer: Peer) -> None:
+    def _drop(self, peer: PeerConnection) -> None:
         self.remove(peer)
         self.dropped += 1
         peer.drop()

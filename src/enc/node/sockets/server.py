@@ -9,7 +9,7 @@ import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
-from enc.node.config import Config
+from enc.node.config import NodeConfig
 from enc.node.sockets.closing import close_idle, close_slow, close_stuck
 from enc.node.sockets.http_protocol import Finish, HttpProtocol
 from enc.node.sockets.peers import Peers
@@ -30,7 +30,7 @@ class NodeServer(Server):
     def __init__(
         self,
         app: ASGIApp,
-        config: Config,
+        config: NodeConfig,
         drain: Callable[[], Awaitable[None]],
         ready: Callable[[str], None],
         quick: Callable[[bytes, str, Finish], None] | None = None,
@@ -65,7 +65,7 @@ class NodeServer(Server):
 class Certificates:
     """The certificate files, loaded again for new connections when they change."""
 
-    def __init__(self, config: Config, context: ssl.SSLContext | None) -> None:
+    def __init__(self, config: NodeConfig, context: ssl.SSLContext | None) -> None:
         self._files, self._context = (config.tls.certificate, config.tls.key), context
         self._seen = self._stamps()
 
@@ -88,7 +88,7 @@ class Certificates:
 
 
 def _uvicorn_config(
-    app: ASGIApp, config: Config, quick: Callable[[bytes, str, Finish], None] | None, peers: Peers
+    app: ASGIApp, config: NodeConfig, quick: Callable[[bytes, str, Finish], None] | None, peers: Peers
 ) -> uvicorn.Config:
     limits = config.limits
     bounds = {

@@ -15,7 +15,7 @@ from websockets.http11 import Request
 
 from enc.core.errors import InvalidQuery
 from enc.node.sockets.http_protocol import CHUNK, raw_error
-from enc.node.sockets.peers import Peer
+from enc.node.sockets.peers import PeerConnection
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
@@ -31,7 +31,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.peer: Peer = self.app_state["peer"]
+        self.peer: PeerConnection = self.app_state["peer"]
         self.peer.set_drop(self.drop)
 
     def drop(self) -> None:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from enc.core.log.filter import Filter
 from enc.core.machine.state import ClosedBundle, EnclaveState
-from enc.core.primitives.types import Commit, Event, Record, RecordKind, Target, TreeHead
+from enc.core.primitives.types import Commit, Event, KeyRecord, RecordKind, Target, TreeHead
 from enc.core.rules.policy_types import ReadScope
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem
 from enc.node.store.push_protocol import PushStore
@@ -131,15 +131,15 @@ class Store(PushStore, Protocol):
 
     # A registry's records
 
-    def record(self, enclave: bytes, kind: RecordKind, key: bytes) -> Record | None: ...
+    def record(self, enclave: bytes, kind: RecordKind, key: bytes) -> KeyRecord | None: ...
 
-    def record_of(self, enclave: bytes, event_id: bytes) -> Record | None:
+    def record_of(self, enclave: bytes, event_id: bytes) -> KeyRecord | None:
         """Return the record whose active entry is this event."""
         ...
 
     def listed(
         self, enclave: bytes, after: bytes, limit: int, *, app: str | None = None, creator: bytes | None = None
-    ) -> list[Record]:
+    ) -> list[KeyRecord]:
         """Return records of enclaves with an active entry, by ascending id, starting after `after`.
 
         With a creator, only the creator's; else, with an app, only the app's. Served from an index,

@@ -41,7 +41,7 @@ class EventRange(Struct, frozen=True):
     count: int
 
 
-class Notice(Struct, frozen=True):
+class BatchNotice(Struct, frozen=True):
     """The latest event of an enclave that a batch only announces, and the event count of each
     announced type.
     """
@@ -58,7 +58,7 @@ class PushBatch(Struct, frozen=True):
     made_at: int
     runs: tuple[EventRange, ...]
     """The ranges of one enclave are adjacent, by ascending seq."""
-    notices: tuple[Notice, ...]
+    notices: tuple[BatchNotice, ...]
     """At most one for each enclave."""
 
 

@@ -1,6 +1,6 @@
 """Reads the stored data of one enclave."""
 
-from enc.core.primitives.types import Record, RecordKind, Target
+from enc.core.primitives.types import KeyRecord, RecordKind, Target
 from enc.core.trees import sparse_merkle
 from enc.node.store.protocol import Store
 
@@ -23,8 +23,8 @@ class StoredEnclaveReader:
     def target(self, event_id: bytes) -> Target | None:
         return self._store.target(self._enclave, event_id)
 
-    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+    def record(self, kind: RecordKind, key: bytes) -> KeyRecord | None:
         return self._store.record(self._enclave, kind, key)
 
-    def record_of(self, event_id: bytes) -> Record | None:
+    def record_of(self, event_id: bytes) -> KeyRecord | None:
         return self._store.record_of(self._enclave, event_id)

@@ -26,7 +26,7 @@ from enc.core.rules.dialects import DialectV1
 from enc.core.rules.policy_types import Draft, EndpointChange, Reach, ReadScope, Subject
 from enc.core.rules.revision import find_target, revise
 from enc.core.rules.v1.content import OPERATIONS, Operation, read_identity, read_operation, wire_bitmask
-from enc.core.rules.v1.manifest_parts import ANY, EVERY_EVENT, NODE, OWNER, SELF, Assignment, Row
+from enc.core.rules.v1.manifest_parts import ANY, EVERY_EVENT, NODE, OWNER, SELF, Assignment, SchemaEntry
 from enc.core.trees.bundle import BundleConfig
 from enc.core.trees.state_key import Namespace
 
@@ -37,7 +37,7 @@ class PolicyV1(Struct, frozen=True, kw_only=True, dict=True):
     manifest: Mapping[str, Any]
     roles: Mapping[str, int]
     """The custom roles, each with its bit."""
-    rows: tuple[Row, ...]
+    rows: tuple[SchemaEntry, ...]
     initial: tuple[Assignment, ...]
     bundle: BundleConfig
     registry: bool = False

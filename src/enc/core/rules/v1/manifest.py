@@ -12,7 +12,15 @@ from enc.core.primitives.signing import check_public_key
 from enc.core.rules.content import check_endpoint
 from enc.core.rules.manifest_common import check_meta, check_template, quoted, read_bundle, refuse
 from enc.core.rules.v1.access import PolicyV1
-from enc.core.rules.v1.manifest_parts import FIRST_CUSTOM, MAX_ROLES, OPS, RESERVED, WITH_TARGETS, Assignment, Row
+from enc.core.rules.v1.manifest_parts import (
+    FIRST_CUSTOM,
+    MAX_ROLES,
+    OPS,
+    RESERVED,
+    WITH_TARGETS,
+    Assignment,
+    SchemaEntry,
+)
 
 
 def read_manifest_v1(manifest: dict[str, Any]) -> PolicyV1:
@@ -96,9 +104,9 @@ def _roles(entries: list[_Entry]) -> dict[str, int]:
     return {name: 1 << FIRST_CUSTOM + i for i, name in enumerate(custom)}
 
 
-def _row(entry: _Entry, roles: dict[str, int]) -> Row:
+def _row(entry: _Entry, roles: dict[str, int]) -> SchemaEntry:
     role = RESERVED[entry.role] if entry.role in RESERVED else roles[entry.role]
-    return Row(entry.event, role, entry.ops, sum(roles[name] for name in entry.target_roles))
+    return SchemaEntry(entry.event, role, entry.ops, sum(roles[name] for name in entry.target_roles))
 
 
 # Initial state

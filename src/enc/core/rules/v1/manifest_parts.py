@@ -22,7 +22,7 @@ WITH_TARGETS = frozenset(["Grant", "Grant_Push", "Revoke", "Revoke_Self", "Move"
 """Types whose entries with C must list the roles concerned in `target_roles`."""
 
 
-class Row(Struct, frozen=True):
+class SchemaEntry(Struct, frozen=True):
     """One entry of the schema: `role` has `ops` on `event`; `targets` are the bits of its
     `target_roles`."""
 

@@ -34,7 +34,7 @@ from enc.core.rules.dialect import Dialect
 from enc.core.rules.dialects import DialectV2
 from enc.core.rules.policy_types import Draft, EndpointChange, Kind, Reach, ReadScope, Subject
 from enc.core.rules.revision import find_target, revise
-from enc.core.rules.v2.manifest_parts import OUTSIDER, Entry, Member, Trait
+from enc.core.rules.v2.manifest_parts import OUTSIDER, InitialMember, RuleEntry, Trait
 from enc.core.trees.bundle import BundleConfig
 from enc.core.trees.state_key import CLOSED, Namespace, gate_slot, own_slot, shared_slot, tree_key
 
@@ -54,9 +54,9 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
     manifest: Mapping[str, Any]
     states: tuple[str, ...]
     traits: Mapping[str, Trait]
-    entries: tuple[Entry, ...]
+    entries: tuple[RuleEntry, ...]
     gates: Mapping[str, frozenset[str]]
-    init: tuple[Member, ...]
+    init: tuple[InitialMember, ...]
     bundle: BundleConfig
     registry: bool = False
 
@@ -128,22 +128,22 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
     # Evaluation
 
     @cached_property
-    def _index(self) -> Mapping[tuple[str, str, Kind], list[Entry]]:
+    def _index(self) -> Mapping[tuple[str, str, Kind], list[RuleEntry]]:
         """Entries by type, op and kind, so that no decision walks through the whole manifest."""
-        found = defaultdict[tuple[str, str, Kind], list[Entry]](list)
+        found = defaultdict[tuple[str, str, Kind], list[RuleEntry]](list)
         for entry in self.entries:
             for op in entry.ops | entry.denies:
                 for kind in entry.kinds:
                     found[entry.event, op, kind].append(entry)
         return dict(found)
 
-    def _matching(self, op: str, subject: Subject, columns: frozenset[str]) -> list[Entry]:
+    def _matching(self, op: str, subject: Subject, columns: frozenset[str]) -> list[RuleEntry]:
         """Return the entries that give or deny the op on such an event to an actor with these
         columns."""
         places = dict.fromkeys([(subject.type, op, subject.kind), (subject.type, op, None), ("*", op, None)])
         return [entry for place in places for entry in self._index.get(place, ()) if entry.columns & columns]
 
-    def _authorise(self, act: _Act, draft: Draft) -> list[Entry]:
+    def _authorise(self, act: _Act, draft: Draft) -> list[RuleEntry]:
         """Return the open entries that give the actor this op; raise Unauthorized or GateClosed if
         none does."""
         matching = self._matching(act.op, act.subject, self.columns_of(draft.bitmask(act.actor), act.contexts))
@@ -156,7 +156,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
             raise GateClosed(f"the gate {alias} is closed", alias=alias)
         raise Unauthorized(f"no entry of the manifest allows {act.op} on {act.subject.type}")
 
-    def _check_rank(self, act: _Act, target: bytes, giving: list[Entry], draft: Draft) -> None:
+    def _check_rank(self, act: _Act, target: bytes, giving: list[RuleEntry], draft: Draft) -> None:
         """Compare ranks. Only needed if the authority comes from traits alone and another holder of
         a trait is the target."""
         actor_mask, target_mask = draft.bitmask(act.actor), draft.bitmask(target)
@@ -174,7 +174,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         for member in self.init:
             draft.set_bitmask(member.identity, self._first_bitmask(member))
 
-    def _first_bitmask(self, member: Member) -> int:
+    def _first_bitmask(self, member: InitialMember) -> int:
         mask = self.with_state(0, member.state, keep_traits=False)
         for name in member.traits:
             mask |= 1 << self.traits[name].bit
@@ -372,14 +372,14 @@ def _reach(own: Reach, others: Reach) -> Reach:
     return "own" if (own, others) == ("all", "none") else "some"
 
 
-def _open(entries: list[Entry], is_closed: Callable[[str], bool]) -> list[Entry]:
+def _open(entries: list[RuleEntry], is_closed: Callable[[str], bool]) -> list[RuleEntry]:
     """Return the entries without a gate or with an open one. Each gate is looked up once."""
     aliases = {entry.alias for entry in entries if entry.alias is not None}
     closed = {alias for alias in aliases if is_closed(alias)}
     return [entry for entry in entries if entry.alias not in closed]
 
 
-def _giving(op: str, entries: list[Entry]) -> list[Entry]:
+def _giving(op: str, entries: list[RuleEntry]) -> list[RuleEntry]:
     """Return the entries that give `op`; none if any entry denies it."""
     if any(op in entry.denies for entry in entries):
         return []

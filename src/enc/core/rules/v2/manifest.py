@@ -9,7 +9,7 @@ from enc.core.primitives.signing import check_public_key
 from enc.core.primitives.types import PREDEFINED
 from enc.core.rules.manifest_common import check_meta, check_template, quoted, read_bundle, refuse
 from enc.core.rules.v2.access import PolicyV2
-from enc.core.rules.v2.manifest_parts import CONTEXTS, OUTSIDER, Entry, Member, Trait
+from enc.core.rules.v2.manifest_parts import CONTEXTS, OUTSIDER, InitialMember, RuleEntry, Trait
 
 SECTIONS = "states traits readers init moves grants transfers slots lifecycle customs".split()
 OPS = frozenset("CRUDPN")
@@ -182,8 +182,8 @@ class ManifestV2:
 
     # Sections
 
-    def _init(self) -> tuple[Member, ...]:
-        found: dict[bytes, Member] = {}
+    def _init(self) -> tuple[InitialMember, ...]:
+        found: dict[bytes, InitialMember] = {}
         for path, entry in self._entries("init"):
             identity = unhex(entry.get("identity"), 32, f"{path}.identity")
             check_public_key(identity, f"{path}.identity")
@@ -192,7 +192,7 @@ class ManifestV2:
             traits = entry.get("traits")
             if not isinstance(traits, list):
                 refuse(f"{path}.traits", "expected a list")
-            found[identity] = Member(
+            found[identity] = InitialMember(
                 identity,
                 self._state(entry.get("state"), f"{path}.state"),
                 tuple(self._trait(name, f"{path}.traits") for name in traits),
@@ -201,21 +201,21 @@ class ManifestV2:
             refuse(f"{self.prefix}init", "must name at least one identity")
         return tuple(found.values())
 
-    def _readers(self) -> Iterable[Entry]:
+    def _readers(self) -> Iterable[RuleEntry]:
         for path, entry in self._entries("readers"):
             columns, alias = self._columns(entry, path, "type"), self._gate(entry, path)
             for event in self._strings(entry, "reads", path):
                 if event != "*":
                     self._name(event, f"{path}.reads")
-                yield Entry(event=event, columns=columns, ops=frozenset("R"), alias=alias)
+                yield RuleEntry(event=event, columns=columns, ops=frozenset("R"), alias=alias)
 
-    def _moves(self) -> Iterable[Entry]:
+    def _moves(self) -> Iterable[RuleEntry]:
         for path, entry in self._entries("moves"):
             preserve = entry.get("preserve", False)
             if not isinstance(preserve, bool):
                 refuse(f"{path}.preserve", "expected true or false")
             ops, denies = self._ops(entry, path)
-            yield Entry(
+            yield RuleEntry(
                 event=self._event(entry, path, ["Move"]),
                 columns=self._columns(entry, path),
                 ops=ops,
@@ -226,10 +226,10 @@ class ManifestV2:
                 preserve=preserve,
             )
 
-    def _grants(self) -> Iterable[Entry]:
+    def _grants(self) -> Iterable[RuleEntry]:
         for path, entry in self._entries("grants"):
             ops, denies = self._ops(entry, path) if "ops" in entry else (frozenset("C"), frozenset())
-            yield Entry(
+            yield RuleEntry(
                 event=self._event(entry, path, ["Grant", "Revoke"]),
                 columns=self._columns(entry, path),
                 ops=ops,
@@ -242,12 +242,12 @@ class ManifestV2:
     def _scope(self, entry: dict[str, Any], path: str) -> frozenset[str]:
         return frozenset(self._state(name, f"{path}.scope") for name in self._strings(entry, "scope", path))
 
-    def _transfers(self) -> Iterable[Entry]:
+    def _transfers(self) -> Iterable[RuleEntry]:
         for path, entry in self._entries("transfers"):
             alias, scope = self._gate(entry, path), self._scope(entry, path)
             for name in self._strings(entry, "trait", path):
                 trait = self._trait(name, f"{path}.trait")
-                yield Entry(
+                yield RuleEntry(
                     event="Transfer",
                     columns=frozenset([trait]),
                     ops=frozenset("C"),
@@ -256,13 +256,13 @@ class ManifestV2:
                     scope=scope,
                 )
 
-    def _slots(self) -> Iterable[Entry]:
+    def _slots(self) -> Iterable[RuleEntry]:
         for path, entry in self._entries("slots"):
             key = self._name(entry.get("key"), f"{path}.key")
             if key == "lifecycle":
                 refuse(f"{path}.key", "lifecycle is reserved")
             ops, denies = self._ops(entry, path)
-            yield Entry(
+            yield RuleEntry(
                 event=self._event(entry, path, ["Shared", "Own"]),
                 columns=self._columns(entry, path),
                 ops=ops,
@@ -271,7 +271,7 @@ class ManifestV2:
                 key=key,
             )
 
-    def _lifecycle(self) -> Iterable[Entry]:
+    def _lifecycle(self) -> Iterable[RuleEntry]:
         owner = "owner" if "owner" in self.traits else "OWNER"
         for path, entry in self._entries("lifecycle"):
             event = self._event(entry, path, ["Pause", "Resume", "Terminate", "Migrate"])
@@ -279,9 +279,9 @@ class ManifestV2:
             if event == "Migrate" and columns != {owner}:
                 refuse(f"{path}.operator", "only the owner may Migrate")
             ops, denies = self._ops(entry, path)
-            yield Entry(event=event, columns=columns, ops=ops, denies=denies, alias=self._gate(entry, path))
+            yield RuleEntry(event=event, columns=columns, ops=ops, denies=denies, alias=self._gate(entry, path))
 
-    def _customs(self) -> Iterable[Entry]:
+    def _customs(self) -> Iterable[RuleEntry]:
         for path, entry in self._entries("customs"):
             event = entry.get("event")
             if event != "*":
@@ -289,7 +289,7 @@ class ManifestV2:
             ops, denies = self._ops(entry, path)
             if (event == "*" or event in PREDEFINED) and not (ops | denies) <= set("RPN"):
                 refuse(f"{path}.ops", f"{event} takes only R, P, N and their denials here")
-            yield Entry(
+            yield RuleEntry(
                 event=str(event),
                 columns=self._columns(entry, path),
                 ops=ops,
@@ -299,7 +299,7 @@ class ManifestV2:
 
     # The whole
 
-    def _check_reachable(self, init: Iterable[Member], moves: list[Entry]) -> None:
+    def _check_reachable(self, init: Iterable[InitialMember], moves: list[RuleEntry]) -> None:
         reached: set[str | None] = {OUTSIDER, *(member.state for member in init)}
         while new := {m.to_state for m in moves if m.from_state in reached and "C" in m.ops} - reached:
             reached |= new

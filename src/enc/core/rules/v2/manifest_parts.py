@@ -13,7 +13,7 @@ class Trait(Struct, frozen=True):
     rank: int
 
 
-class Member(Struct, frozen=True):
+class InitialMember(Struct, frozen=True):
     """An identity to which the manifest itself gives a State and traits."""
 
     identity: bytes
@@ -21,7 +21,7 @@ class Member(Struct, frozen=True):
     traits: tuple[str, ...]
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class RuleEntry(Struct, frozen=True, kw_only=True):
     """One row of the table: on matching events it gives `ops` to `columns`, and denies `denies`.
     None matches all."""
 

@@ -10,13 +10,13 @@ from msgspec.msgpack import Encoder
 from enc.core.errors import MisuseError
 from enc.core.log.event import is_erasable
 from enc.core.machine.state import EnclaveState
-from enc.core.primitives.types import Event, Record, Tags
+from enc.core.primitives.types import Event, KeyRecord, Tags
 from enc.core.rules.content import revised_id
 from enc.core.rules.policy_types import Effects
 from enc.node.store.sqlite.bulk_insert import bulk_insert
 from enc.node.store.sqlite.enclave_numbers import EnclaveNumbers
 from enc.node.store.sqlite.event_index import EventIndex
-from enc.node.store.sqlite.push.outbox import AudienceNumbers, Outbox
+from enc.node.store.sqlite.push.outbox import AudienceNumbers, OutboxRows
 from enc.node.store.sqlite.records import put_records
 from enc.node.store.sqlite.rows import PLAIN, PLAIN_ROW, Row, key_of, pack_event, pack_plain, tags_of
 from enc.node.store.sqlite.snapshot import pack_state
@@ -62,10 +62,10 @@ class Batch:
         self._leaves: dict[int, dict[bytes, bytes | None]] = {}
         self._flushed: set[int] = set()
         self._terminated: list[tuple[int, int]] = []
-        self._records: list[tuple[int, Record]] = []
+        self._records: list[tuple[int, KeyRecord]] = []
         self._live: Counter[int] = Counter()
         self._used: dict[bytes, list[int]] = {}
-        self._outbox = Outbox()
+        self._outbox = OutboxRows()
         self._types: dict[tuple[int, str], tuple[int, list[int]]] = {}
         """For counted types: how many events there were before the batch, and their kinds."""
 

@@ -15,7 +15,7 @@ from enc.node.store.sqlite.rows import Row
 from enc.node.store.sqlite.upgrade import upgrade
 
 
-class Database:
+class NodeDatabase:
     """One writer and many readers of one file, which no other process writes meanwhile."""
 
     def __init__(self, path: Path) -> None:

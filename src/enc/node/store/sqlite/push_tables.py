@@ -14,14 +14,14 @@ from enc.node.store.push_protocol import (
     QueueReport,
 )
 from enc.node.store.sqlite.connection import AfterCommit
-from enc.node.store.sqlite.database import Database
+from enc.node.store.sqlite.database import NodeDatabase
 from enc.node.store.sqlite.push import delivery_results, fan_out, queries
 
 
 class PushTables:
     """The push half of the store, over the database that both halves share."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: NodeDatabase) -> None:
         self.database = database
 
     # Reading

@@ -7,7 +7,7 @@ The listing names its index, so that no query scans entries of others or deleted
 import sqlite3
 from collections.abc import Iterable
 
-from enc.core.primitives.types import Record
+from enc.core.primitives.types import KeyRecord
 from enc.node.store.sqlite.bulk_insert import bulk_insert
 from enc.node.store.sqlite.rows import Row
 
@@ -19,7 +19,7 @@ condition.
 """
 
 
-def pack_record(e: int, record: Record) -> Row:
+def pack_record(e: int, record: KeyRecord) -> Row:
     return (
         e,
         record.kind,
@@ -36,11 +36,11 @@ def pack_record(e: int, record: Record) -> Row:
     )
 
 
-def unpack_record(row: Row) -> Record:
-    return Record(**dict(zip(_NAMES, row, strict=True)))
+def unpack_record(row: Row) -> KeyRecord:
+    return KeyRecord(**dict(zip(_NAMES, row, strict=True)))
 
 
-def put_records(db: sqlite3.Connection, records: Iterable[tuple[int, Record]]) -> None:
+def put_records(db: sqlite3.Connection, records: Iterable[tuple[int, KeyRecord]]) -> None:
     """Store records as they are now; of two with the same key, the later wins."""
     latest = {(e, record.kind, record.key): pack_record(e, record) for e, record in records}
     bulk_insert(db, "INSERT OR REPLACE INTO records", list(latest.values()))

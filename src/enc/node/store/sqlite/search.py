@@ -37,7 +37,7 @@ class Kind(Struct, frozen=True):
     """How many of its events are not deleted."""
 
 
-class Search:
+class EventSearch:
     """Call `read` with a connection and then `items` without one, until `done`."""
 
     def __init__(

@@ -22,7 +22,7 @@ from enc.node.store.protocol import Charge
 from enc.node.store.sqlite import purge
 from enc.node.store.sqlite.batch import Batch, WriterCache
 from enc.node.store.sqlite.bulk_insert import bulk_insert
-from enc.node.store.sqlite.database import Database
+from enc.node.store.sqlite.database import NodeDatabase
 from enc.node.store.sqlite.enclave_numbers import EnclaveNumbers
 from enc.node.store.sqlite.event_index import EventIndex, EventKeys, find_in_index
 from enc.node.store.sqlite.rows import COLUMNS, MAX_SEQ, all_first8, key_of, pack_plain, unpack_event
@@ -68,7 +68,7 @@ class StagedEventIndex(EventIndex):
         return self._places.clear
 
 
-class StagedBatch(Batch):
+class StagingBatch(Batch):
     """The rows of staged steps. State and usage are written at the end."""
 
     def __init__(self, db: sqlite3.Connection, cache: WriterCache, enclave: bytes, e: int) -> None:
@@ -99,7 +99,7 @@ class StagedBatch(Batch):
 class SqliteStaging:
     """A Staging in the database. One thread at a time may use it; it writes on the store's thread."""
 
-    def __init__(self, database: Database, enclave: bytes, held: int) -> None:
+    def __init__(self, database: NodeDatabase, enclave: bytes, held: int) -> None:
         self._database, self._enclave, self._held = database, enclave, held
         self.name = os.urandom(32)
         self._ids = StagedEventIndex()
@@ -121,7 +121,7 @@ class SqliteStaging:
 
         def work(db: sqlite3.Connection) -> Callable[[], None]:
             nonlocal repeat
-            batch = StagedBatch(db, self._cache, self._enclave, self._e)
+            batch = StagingBatch(db, self._cache, self._enclave, self._e)
             for step in steps:
                 if isinstance(step, AppendRun):
                     batch.add_run(step)

@@ -14,20 +14,20 @@ from msgspec.msgpack import Decoder
 from enc.core.log.event import target_of
 from enc.core.log.filter import Filter
 from enc.core.machine.state import ClosedBundle, EnclaveState
-from enc.core.primitives.types import Commit, Event, Record, RecordKind, Target, TreeHead
+from enc.core.primitives.types import Commit, Event, KeyRecord, RecordKind, Target, TreeHead
 from enc.core.rules.parse_manifest import parse_manifest
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem
 from enc.node.store.protocol import Charge, ReadRights, Usage
 from enc.node.store.sqlite import purge
 from enc.node.store.sqlite.batch import ERASE, Batch
 from enc.node.store.sqlite.connection import AfterCommit
-from enc.node.store.sqlite.database import Database
+from enc.node.store.sqlite.database import NodeDatabase
 from enc.node.store.sqlite.duplicates import find_duplicates
 from enc.node.store.sqlite.event_slices import read_raw_events
 from enc.node.store.sqlite.push_tables import PushTables
 from enc.node.store.sqlite.records import BY_ENTRY, BY_KEY, listing, unpack_record
 from enc.node.store.sqlite.rows import COLUMNS, ID_SQL, MAX_SEQ, Row, first8, key_of, status_of, unhexed, unpack_event
-from enc.node.store.sqlite.search import Search
+from enc.node.store.sqlite.search import EventSearch
 from enc.node.store.sqlite.snapshot import unpack_state
 from enc.node.store.sqlite.staging import SqliteStaging, charges, delete_orphan_rows, find_orphan
 from enc.node.store.steps import Step
@@ -43,7 +43,7 @@ class SqliteStore(PushTables):
     """A Store in one file."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(Database(path))
+        super().__init__(NodeDatabase(path))
 
     def close(self) -> None:
         self.database.close()
@@ -113,17 +113,17 @@ class SqliteStore(PushTables):
 
     # A registry's records
 
-    def record(self, enclave: bytes, kind: RecordKind, key: bytes) -> Record | None:
+    def record(self, enclave: bytes, kind: RecordKind, key: bytes) -> KeyRecord | None:
         rows = self.database.rows_of(enclave, BY_KEY, kind, key)
         return unpack_record(rows[0]) if rows else None
 
-    def record_of(self, enclave: bytes, event_id: bytes) -> Record | None:
+    def record_of(self, enclave: bytes, event_id: bytes) -> KeyRecord | None:
         rows = self.database.rows_of(enclave, BY_ENTRY, event_id)
         return unpack_record(rows[0]) if rows else None
 
     def listed(
         self, enclave: bytes, after: bytes, limit: int, *, app: str | None = None, creator: bytes | None = None
-    ) -> list[Record]:
+    ) -> list[KeyRecord]:
         query, args = listing(after, limit, app, creator)
         return [unpack_record(row) for row in self.database.rows_of(enclave, query, *args)]
 
@@ -176,7 +176,7 @@ class SqliteStore(PushTables):
             e = self.database.number(db, enclave)
             if e is None:
                 return
-            search = Search(db, self.database.cache.ids, enclave, e, filter_, readable)
+            search = EventSearch(db, self.database.cache.ids, enclave, e, filter_, readable)
         while not search.done:
             with self.database.readers.lend() as db:
                 rows = search.read(db)

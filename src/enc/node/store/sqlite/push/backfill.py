@@ -9,7 +9,7 @@ import sqlite3
 from contextlib import suppress
 
 from enc.core.errors import EncError
-from enc.core.primitives.types import Event, Record, RecordKind, Target
+from enc.core.primitives.types import Event, KeyRecord, RecordKind, Target
 from enc.core.rules.parse_manifest import parse_manifest
 from enc.core.rules.policy_types import Draft, Effects, Policy
 from enc.node.store.push_protocol import Endpoints, register
@@ -31,10 +31,10 @@ class _Rights:
     def target(self, event_id: bytes) -> Target | None:
         return None
 
-    def record(self, kind: RecordKind, key: bytes) -> Record | None:
+    def record(self, kind: RecordKind, key: bytes) -> KeyRecord | None:
         return None
 
-    def record_of(self, event_id: bytes) -> Record | None:
+    def record_of(self, event_id: bytes) -> KeyRecord | None:
         return None
 
 

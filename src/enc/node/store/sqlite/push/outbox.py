@@ -50,7 +50,7 @@ class _Run:
         self.types: dict[str, int] | None = {} if counts else None
 
 
-class Outbox:
+class OutboxRows:
     """Outbox rows of one transaction, collected while it is put together and written with it."""
 
     def __init__(self) -> None:

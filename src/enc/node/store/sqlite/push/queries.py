@@ -6,7 +6,15 @@ from typing import Any
 
 from msgspec.msgpack import Decoder
 
-from enc.node.store.push_protocol import DueBatch, Endpoints, EventRange, Notice, PushBatch, PushTotals, QueueReport
+from enc.node.store.push_protocol import (
+    BatchNotice,
+    DueBatch,
+    Endpoints,
+    EventRange,
+    PushBatch,
+    PushTotals,
+    QueueReport,
+)
 
 _runs = Decoder(tuple[list[tuple[int, int, int]], list[tuple[int, int, dict[str, int]]]]).decode
 
@@ -59,7 +67,7 @@ def batches(db: sqlite3.Connection, q: int, first: int, last: int, limit: int) -
             push_seq,
             made_at,
             tuple(EventRange(names[e], first_seq, count) for e, first_seq, count in runs),
-            tuple(Notice(names[e], seq, types) for e, seq, types in notices),
+            tuple(BatchNotice(names[e], seq, types) for e, seq, types in notices),
         )
         for push_seq, made_at, runs, notices in unpacked
     ]
